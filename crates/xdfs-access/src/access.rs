@@ -1,4 +1,4 @@
-//! The one place that decides for all doors.
+//! Admission for all doors.
 
 use std::any::Any;
 use std::fmt;
@@ -29,40 +29,40 @@ use crate::peer::{Evidence, Peer};
 use crate::rates::UserRates;
 use crate::tickets::Tickets;
 
-/// How often counts of refusals are looked at.
+/// Interval between checks of the refusal counts.
 const AUDIT_INTERVAL: Duration = Duration::from_secs(20);
-/// In place of the channel's, where both ends of a challenge are here.
+/// Replaces the channel binding where both ends of a challenge are local.
 const NO_CHANNEL: Binding = [0; 32];
 
-/// What an [`Access`] decides by.
+/// The parts of an [`Access`].
 #[derive(Debug)]
 pub struct Parts {
-    /// The user who runs the server, for whom [`Tickets`] are, and the keys of users.
+    /// Public keys of users, and the owner of the server, for whom [`Tickets`] are issued.
     pub keys: KeyLists,
-    /// The passwords of users. The file is made if it isn't there.
+    /// Passwords of users. The file is created if it doesn't exist.
     pub users: UsersFile,
-    /// Verifies bearer tokens; `None` to take none.
+    /// Verifies bearer tokens; `None` to refuse them.
     pub tokens: Option<Verifier>,
-    /// The users of client certificates; `None` to take none.
+    /// Users of client certificates; `None` to refuse them.
     pub grid: Option<GridMapFile>,
-    /// What is served to whom.
+    /// The exports and their users.
     pub exports: Exports,
-    /// The local accounts of users; `None` to do everything as the user who runs the server.
+    /// Local accounts of users; `None` to act as the server's user for everybody.
     pub accounts: Option<Accounts>,
-    /// What peers that aren't known yet, and users, may cost.
+    /// Limits on unauthenticated peers and on users.
     pub limits: Limits,
-    /// Where to write what happens; `None` for nowhere.
+    /// The audit log; `None` for none.
     pub audit: Option<Audit>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
 }
 
-/// Who may come in, by whatever door, and what they see.
+/// Authenticates peers at all doors, and admits users.
 ///
-/// A door asks in this order, and gives what is no evidence at all to [`refuse`](Self::refuse):
+/// A door makes these calls in order, and reports invalid evidence by [`refuse`](Self::refuse):
 ///
 /// 1. [`admit_connection`](Self::admit_connection) when a connection begins; the permit is held
-///    until somebody is admitted there.
+///    until a user is admitted on it.
 /// 2. [`authenticate`](Self::authenticate), or [`challenge`](Self::challenge) and
 ///    [`PasswordExchange::finish`].
 /// 3. [`admit`](Self::admit); the permit in the [`Admission`] is held as long as the session.
@@ -72,7 +72,7 @@ pub struct Access {
     methods: Vec<Method>,
     keys: KeyLists,
     users: CachedUsers,
-    /// Whose turn it is to have a password checked that came as such: that takes memory.
+    /// Serialises checks of plaintext passwords, which take memory.
     password_turn: Mutex<()>,
     tickets: Tickets,
     tokens: Option<Verifier>,
@@ -85,24 +85,24 @@ pub struct Access {
     clock: Arc<dyn Clock>,
 }
 
-/// What somebody may do who was let in.
+/// The rights and limits of an admitted user.
 #[derive(Debug)]
 pub struct Admission {
-    /// The name of the user here.
+    /// The user's name on this server.
     pub user: String,
-    /// What they see, with their rights, scopes and quotas in it. What is done with it is written
-    /// to the audit log.
+    /// The store, restricted to the user's rights, scopes and quotas. Its use is written to the
+    /// audit log.
     pub store: Arc<dyn Store>,
-    /// The ids that threads take on before they touch the store; `None` for those of the server.
+    /// The ids that threads assume before they access the store; `None` for those of the server.
     pub ids: Option<Ids>,
-    /// The bound on the payload a second that all sessions of the user share, by whatever door;
-    /// who moves payload keeps it. `None` for no bound.
+    /// The rate limit for payload, shared by all sessions of the user through any door, and
+    /// enforced by those that move payload. `None` for no limit.
     pub rate: Option<Arc<SharedRate>>,
-    /// The session's place in the limits of its user, its first connection included.
+    /// The session's permit within the user's limits, including its first connection.
     pub permit: Permit,
 }
 
-/// A place in some limit. It is free again when this is dropped.
+/// A permit within some limit. Dropping it releases the permit.
 #[must_use = "the place is free again when this is dropped"]
 pub struct Permit {
     _places: Box<dyn Any + Send>,
@@ -123,12 +123,12 @@ impl fmt::Debug for Permit {
 }
 
 impl Access {
-    /// Puts the parts together, and starts the threads that fetch the keys of issuers and keep
-    /// the audit log up to date; they end when this is dropped.
+    /// Combines the parts, and starts the threads that fetch the keys of issuers and flush the
+    /// audit log. They end when this is dropped.
     ///
     /// # Errors
-    /// The file of users can't be made or read, a file of authorities can't be read, or there is
-    /// no thread to be had.
+    /// The users file can't be created or read, a file of authorities can't be read, or a thread
+    /// can't be started.
     pub fn new(parts: Parts) -> Result<Self, Fault> {
         let is_audited = parts.audit.is_some();
         let audit = Arc::new(parts.audit.unwrap_or_else(Audit::none));
@@ -138,7 +138,7 @@ impl Access {
         if let Some(tokens) = &parts.tokens {
             issuers::start(tokens.take_fetches(), &parts.clock)?;
         }
-        // Here and not at the first password, which nobody has proved anything for.
+        // Now rather than at the first password attempt, which is unauthenticated.
         parts.users.init()?;
         let mut methods = vec![Method::Key, Method::Password, Method::Ticket];
         methods.extend(parts.tokens.as_ref().map(|_| Method::Token));
@@ -163,32 +163,32 @@ impl Access {
         })
     }
 
-    /// The methods that are taken.
+    /// The accepted methods.
     #[must_use]
     pub fn methods(&self) -> &[Method] {
         &self.methods
     }
 
-    /// Lets tickets be issued.
+    /// The issuer of tickets.
     #[must_use]
     pub fn tickets(&self) -> Tickets {
         self.tickets.clone()
     }
 
-    /// A connection of `peer` begins.
+    /// Admits a connection of `peer`.
     ///
     /// # Errors
-    /// [`Code::LimitExceeded`] with a time to wait: too many peers that aren't known yet are there.
+    /// [`Code::LimitExceeded`] with a time to wait: there are too many unauthenticated peers.
     pub fn admit_connection(&self, peer: &Peer) -> Result<Permit, Fault> {
         self.guard.handshake(peer).map(Permit::new)
     }
 
-    /// Finds out who `peer` is, which claims to be `user` (empty if it makes no claim). A password
-    /// takes as long as the file of users says, and one is checked at a time.
+    /// Authenticates `peer`, which claims to be `user` (empty for no claim). A password takes as
+    /// long as the users file specifies, and passwords are checked one at a time.
     ///
     /// # Errors
     /// [`Code::AuthenticationFailed`]; [`Code::LimitExceeded`] with a time to wait after failures;
-    /// or what keeps the server from looking.
+    /// or a failure of the server.
     pub fn authenticate(
         &self,
         peer: &Peer,
@@ -207,19 +207,19 @@ impl Access {
             .check_failures(peer)
             .and_then(|()| self.principal(user, evidence))
             .map_err(|fault| self.guard.refused(peer, user, Some(method), fault))?;
-        // Who is anonymous proved nothing, and would buy new guesses by that.
+        // Anonymous peers have proved nothing, and must not reset the count of failures.
         if method != Method::Anonymous {
             self.guard.succeeded(peer, user, &principal.user);
         }
         Ok(principal)
     }
 
-    /// Begins to find out whether `peer` has the password of `user`, by a challenge that the
-    /// channel of `binding` carries; `hello` is what [`PasswordClient::begin`] has made. Returns
-    /// the challenge and what takes its answer.
+    /// Starts to verify the password of `user` by a challenge on the channel with this `binding`;
+    /// `hello` comes from [`PasswordClient::begin`]. Returns the challenge and the state that
+    /// checks the answer.
     ///
     /// # Errors
-    /// As [`Self::authenticate`].
+    /// Those of [`Self::authenticate`].
     pub fn challenge(
         &self,
         peer: &Peer,
@@ -241,19 +241,19 @@ impl Access {
         Ok((challenge, exchange))
     }
 
-    /// Notes that a door refuses `peer`, which claims to be `user`: it came with something that is
-    /// no evidence at all. It counts as a failure if the code of the fault is
-    /// [`Code::AuthenticationFailed`]. Returns the fault.
+    /// Records that a door refuses `peer`, which claims to be `user`, because of invalid evidence.
+    /// It counts as a failure if the code of the fault is [`Code::AuthenticationFailed`]. Returns
+    /// the fault.
     pub fn refuse(&self, peer: &Peer, user: &str, fault: Fault) -> Fault {
         self.guard.refused(peer, user, None, fault)
     }
 
-    /// Lets `peer` in, which was found to be `principal`: opens what that may see.
+    /// Admits `peer`, authenticated as `principal`: opens its store.
     ///
     /// # Errors
-    /// [`Code::LimitExceeded`] with a time to wait: the user has as many sessions or connections
-    /// as are allowed. [`Code::PermissionDenied`]: the user has no account here, or is anonymous
-    /// where nothing is public.
+    /// [`Code::LimitExceeded`] with a time to wait: the user has the maximum number of sessions or
+    /// connections. [`Code::PermissionDenied`]: the user has no account here, or is anonymous and
+    /// nothing is public.
     pub fn admit(&self, peer: &Peer, principal: &Principal) -> Result<Admission, Fault> {
         let user = &principal.user;
         let open = || {
@@ -290,15 +290,16 @@ impl Access {
         })
     }
 
-    /// A further connection joins a session of `user`. The permit is held as long as it.
+    /// Admits a further connection to a session of `user`. The permit is held as long as the
+    /// connection.
     ///
     /// # Errors
-    /// [`Code::LimitExceeded`] with a time to wait: the user has as many as are allowed.
+    /// [`Code::LimitExceeded`] with a time to wait: the user has the maximum number of connections.
     pub fn join(&self, user: &str) -> Result<Permit, Fault> {
         self.guard.channel(user).map(Permit::new)
     }
 
-    /// Checks evidence of one step.
+    /// Checks evidence of a single step.
     fn principal(&self, user: &str, evidence: Evidence<'_>) -> Result<Principal, Fault> {
         let wanted = (!user.is_empty()).then_some(user);
         let method = evidence.method();
@@ -329,11 +330,11 @@ impl Access {
         })
     }
 
-    /// Checks a password that came as such: by the challenge, with both ends here, so that users
-    /// who don't exist take as long, and failures count alike.
+    /// Checks a plaintext password by a local challenge, so that nonexistent users take as long,
+    /// and failures count alike.
     fn check_password(&self, peer: &Peer, user: &str, password: &str) -> Result<Principal, Fault> {
         let (client, hello) = PasswordClient::begin()?;
-        // Before the challenge, which looks at failures when the turn has come.
+        // Before the challenge, which checks for failures once it is its turn.
         let turn = self.password_turn.lock();
         let _turn = turn.unwrap_or_else(PoisonError::into_inner);
         let (challenge, exchange) = self.challenge(peer, user, &NO_CHANNEL, &hello)?;
@@ -341,7 +342,7 @@ impl Access {
     }
 }
 
-/// Has counts of refusals written in time when nothing else happens, as long as the log is used.
+/// Flushes the refusal counts in time when nothing else happens, as long as the log is used.
 fn watch(audit: &Arc<Audit>, clock: &Arc<dyn Clock>) -> Result<(), Fault> {
     let (audit, clock) = (Arc::downgrade(audit), Arc::clone(clock));
     let work = move || {
@@ -356,7 +357,7 @@ fn watch(audit: &Arc<Audit>, clock: &Arc<dyn Clock>) -> Result<(), Fault> {
     started.map_err(|e| Fault::from_io("watch the audit log", "", &e))
 }
 
-/// A token says itself who its bearer is; a name in the URL has to agree.
+/// A token names its bearer; a user name in the URL must agree.
 fn same_user(principal: Principal, wanted: Option<&str>) -> Result<Principal, Fault> {
     match wanted {
         Some(wanted) if wanted != principal.user => Err(Fault::new(

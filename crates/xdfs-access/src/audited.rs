@@ -1,4 +1,4 @@
-//! A store whose transfers and changes are written to the audit log.
+//! A store that writes transfers and changes to the audit log.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -18,7 +18,7 @@ use xdfs_store::{
 
 use crate::clock::Clock;
 
-/// Who does what is done with a store.
+/// The user and session in audit events.
 #[derive(Clone, Debug)]
 pub(crate) struct Actor {
     pub(crate) audit: Arc<Audit>,
@@ -30,7 +30,7 @@ pub(crate) struct Actor {
 }
 
 impl Actor {
-    /// An event of this actor, now, that has nothing else yet.
+    /// An event of this actor at the present time, with no other fields.
     fn event(&self, kind: Kind) -> Event<'_> {
         Event {
             door: self.door,
@@ -50,7 +50,7 @@ impl Actor {
         });
     }
 
-    /// A change of names or attributes, whatever came of it.
+    /// Logs a change of names or attributes, successful or not.
     fn changed(&self, call: &Call, result: &Result<Answer, Fault>) {
         let (path, to): (&[u8], &[u8]) = match call {
             Call::Rename { from, to, .. } | Call::Copy { from, to, .. } => (from, to),
@@ -73,7 +73,7 @@ impl Actor {
         });
     }
 
-    /// A pack was moved: entries and bytes of its files, and how many entries failed.
+    /// Logs a pack: entries, bytes of its files, and failed entries.
     fn moved(&self, kind: Kind, root: &[u8], [entries, bytes, failed]: [u64; 3]) {
         self.audit.record(&Event {
             path: root,
@@ -84,7 +84,7 @@ impl Actor {
         });
     }
 
-    /// A file was opened, and how.
+    /// Logs the opening of a file, with the operation.
     fn opened(&self, path: &[u8], operation: &str) {
         self.audit.record(&Event {
             operation,
@@ -109,7 +109,7 @@ impl Actor {
     }
 }
 
-/// Passes everything on to another store.
+/// A wrapper around another store.
 #[derive(Debug)]
 pub(crate) struct AuditedStore {
     pub(crate) inner: Arc<dyn Store>,
@@ -157,7 +157,7 @@ impl Store for AuditedStore {
         self.inner.check_sink(request)
     }
 
-    /// One line for all that is taken, since a line for each would cost more than the files.
+    /// One line for the whole pack: a line per file would cost more than the files.
     fn read_pack(
         &self,
         root: &[u8],
@@ -178,11 +178,16 @@ impl Store for AuditedStore {
         self.inner.packs_wait(root)
     }
 
-    /// One line for all that is made.
-    fn write_pack(&self, root: &[u8], how: PackOptions, pack: &[u8]) -> Result<Failures, Fault> {
+    /// One line for the whole pack.
+    fn write_pack(
+        &self,
+        root: &[u8],
+        options: PackOptions,
+        pack: &[u8],
+    ) -> Result<Failures, Fault> {
         let failures = self
             .inner
-            .write_pack(root, how, pack)
+            .write_pack(root, options, pack)
             .map_err(|fault| self.actor.refused(root, fault))?;
         let (mut entries, mut bytes) = (0, 0);
         let limits = Limits::default();
@@ -200,8 +205,8 @@ impl Store for AuditedStore {
         Ok(failures)
     }
 
-    /// Changes are written down, whatever comes of them. Of calls that only look, those that are
-    /// refused for want of rights are: all others would fill the log with the names of trees.
+    /// Changes are logged whatever their result. Of read-only calls, those refused for lack of
+    /// rights are logged: others would fill the log with the names of trees.
     fn call(
         &self,
         call: &Call,
@@ -223,7 +228,7 @@ impl Store for AuditedStore {
     fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault> {
         let path = &*request.path;
         let opened = self.inner.open_file(request).map_err(|fault| {
-            // It will be tried again, and again.
+            // It will be retried.
             let waits = fault.code == Code::Busy;
             if waits {
                 fault
@@ -253,14 +258,14 @@ impl Store for AuditedStore {
     }
 }
 
-/// A file that is open. Every way of closing it drops it.
+/// An open file. However it is closed, it is dropped.
 struct AuditedFile {
     inner: Box<dyn File>,
     actor: Actor,
     path: Vec<u8>,
     read: AtomicU64,
     written: AtomicU64,
-    /// Why something failed first.
+    /// The first failure.
     failure: OnceLock<Code>,
 }
 
@@ -378,7 +383,7 @@ impl Source for AuditedSource {
 
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
         let unchanged = self.inner.verify_unchanged();
-        // Asked when all was read, and not before.
+        // Called only after everything was read.
         self.result = unchanged.as_ref().err().map(|fault| fault.code);
         unchanged
     }
@@ -386,7 +391,7 @@ impl Source for AuditedSource {
 
 impl Drop for AuditedSource {
     fn drop(&mut self) {
-        // A uniform source is read without being asked.
+        // A uniform source is read without calls.
         let bytes = (!self.inner.is_uniform()).then_some(self.bytes);
         self.actor
             .record(Kind::Download, &self.path, bytes, self.result);

@@ -1,8 +1,8 @@
-//! Fetches the keys of issuers: a thread for each issuer whose keys come from the web.
+//! Fetches the keys of token issuers, with a thread per issuer whose keys come from the web.
 //!
-//! Proofs never wait for these threads, and an issuer that is slow holds up no other. Nobody is
-//! waited for longer than the deadline, redirects aren't followed, and the connection is
-//! encrypted or stays on this machine ([`KeyUrl`]).
+//! Authentication never waits for these threads, and a slow issuer delays no other. Each fetch has
+//! a deadline, redirects aren't followed, and the connection is encrypted or stays on this machine
+//! ([`KeyUrl`]).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use crate::clock::Clock;
 mod tests;
 
 const FETCH: &str = "fetch the keys of an issuer";
-/// For one request, from the look-up of its host to the end of its answer.
+/// Deadline of a request, from the host lookup to the end of the response.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How often the clock is asked whether keys have become old: a clock that is set shortens a wait.
+/// Interval between checks whether keys have expired: setting the clock shortens the wait.
 const TICK: Duration = Duration::from_secs(60);
-/// Most characters of what a stranger may have shaped and that goes to the log.
+/// Maximum number of characters of untrusted text in the log.
 const FOREIGN_CHARS_MAX: usize = 400;
 
-/// Starts to fetch, at once and again when it is due, until the verifiers of the keys are gone. A
-/// thread may outlive them by the two deadlines of a fetch that is under way.
+/// Starts to fetch keys, at once and whenever they are due, until their verifiers are dropped. A
+/// thread may outlive them by the two deadlines of a fetch in progress.
 ///
 /// # Errors
-/// A file of authorities can't be read, or there is no thread to be had.
+/// A file of authorities can't be read, or a thread can't be started.
 pub(crate) fn start(fetches: Vec<KeyFetch>, clock: &Arc<dyn Clock>) -> Result<(), Fault> {
     for authorities in fetches.iter().filter_map(KeyFetch::authorities) {
         read_certificates(authorities)?;
@@ -58,7 +58,7 @@ fn run(fetch: &KeyFetch, clock: &dyn Clock) {
     }
 }
 
-/// Fetches if it is due; says how long it is until the next time.
+/// Fetches keys if they are due; returns the time until the next step.
 fn step(fetch: &KeyFetch, now_unix: i64, deadline: Duration) -> Duration {
     if fetch.due_in(now_unix).is_zero() {
         fetch.begin(now_unix);
@@ -78,10 +78,10 @@ fn step(fetch: &KeyFetch, now_unix: i64, deadline: Duration) -> Duration {
     fetch.due_in(now_unix)
 }
 
-/// A document of an issuer.
+/// A document from an issuer.
 struct Document {
     body: Vec<u8>,
-    /// For how many seconds it is fresh, if the issuer says so.
+    /// Lifetime in seconds, if the issuer specifies it.
     max_age_s: Option<u64>,
 }
 
@@ -89,7 +89,7 @@ fn fetch_set(fetch: &KeyFetch, deadline: Duration) -> Result<Document, Fault> {
     let get = |url: &KeyUrl| get(url, fetch.authorities(), deadline);
     match fetch.source() {
         KeySource::Keys(url) => get(url),
-        // Asked each time, as the keys may move.
+        // Looked up each time, as the keys may move.
         KeySource::Discovery(url) => {
             let document = get(url)?;
             get(&discovered(&document.body, fetch.issuer(), url)?)
@@ -125,7 +125,7 @@ fn get(url: &KeyUrl, authorities: Option<&Path>, deadline: Duration) -> Result<D
             .hint("set jwks_url to where the keys are"));
     }
     let max_age_s = max_age_s(response.headers());
-    // A body that has reached the limit is refused.
+    // Bodies at the limit are refused.
     let body = response
         .body_mut()
         .with_config()
@@ -135,7 +135,7 @@ fn get(url: &KeyUrl, authorities: Option<&Path>, deadline: Duration) -> Result<D
     Ok(Document { body, max_age_s })
 }
 
-/// One request a connection: fetches are rare.
+/// Without connection reuse: fetches are rare.
 fn agent(url: &KeyUrl, authorities: Option<&Path>, deadline: Duration) -> Result<Agent, Fault> {
     let roots = match authorities {
         None => RootCerts::PlatformVerifier,
@@ -147,7 +147,7 @@ fn agent(url: &KeyUrl, authorities: Option<&Path>, deadline: Duration) -> Result
             RootCerts::new_with_certs(&all.collect::<Vec<_>>())
         }
     };
-    // The provider is named: the default of the process could be another, or none.
+    // An explicit provider: the default of the process could be another, or none.
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let tls = TlsConfig::builder()
         .root_certs(roots)
@@ -163,7 +163,7 @@ fn agent(url: &KeyUrl, authorities: Option<&Path>, deadline: Duration) -> Result
         .timeout_global(Some(deadline))
         .user_agent(concat!("xdfs/", env!("CARGO_PKG_VERSION")));
     if url.is_local() {
-        // Another machine couldn't reach it.
+        // A proxy on another machine couldn't reach it.
         config = config.proxy(None);
     }
     Ok(config.build().new_agent())
@@ -182,7 +182,7 @@ fn fault(url: &KeyUrl, error: &ureq::Error) -> Fault {
             .hint("jwks_authorities names the authorities that vouch for an issuer")
     };
     let fault = match error {
-        // What TLS refuses in its handshake comes as an error of the connection.
+        // TLS handshake failures are reported as connection errors.
         E::Io(error) if error.get_ref().is_some_and(|e| e.is::<rustls::Error>()) => untrusted(),
         E::Io(error) => Fault::from_io(FETCH, "", error).hint(""),
         E::Timeout(_) => {
@@ -200,7 +200,7 @@ fn fault(url: &KeyUrl, error: &ureq::Error) -> Fault {
     fault.path(url.as_str())
 }
 
-/// For how many seconds an answer is fresh (RFC 9111, section 5.2.2); none if it doesn't say.
+/// Lifetime of a response in seconds (RFC 9111, section 5.2.2); `None` if unspecified.
 fn max_age_s(headers: &HeaderMap) -> Option<u64> {
     let lines = headers.get_all(CACHE_CONTROL).iter();
     lines
@@ -214,7 +214,7 @@ fn max_age_s(headers: &HeaderMap) -> Option<u64> {
                     let digits = value.trim().trim_matches('"');
                     let is_number =
                         !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-                    // A number that is too large is a long time.
+                    // A number out of range is a long time.
                     is_number.then(|| digits.parse().unwrap_or(u64::MAX))
                 }
                 _ => None,

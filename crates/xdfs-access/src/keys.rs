@@ -1,4 +1,4 @@
-//! Which public keys a user may come with.
+//! The accepted public keys of users.
 
 use std::path::{Path, PathBuf};
 
@@ -6,19 +6,19 @@ use xdfs_proto::{Code, Fault};
 use xdfs_security::Binding;
 use xdfs_security::key::{self, AuthorizedKeys};
 
-/// The lists of keys of a server's users.
+/// The key lists of a server's users.
 #[derive(Clone, Debug)]
 pub struct KeyLists {
-    /// The user who runs the server.
+    /// The owner: the user who runs the server.
     pub owner: String,
-    /// Lists of the owner. Those that aren't there are empty.
+    /// The owner's lists. Missing ones are empty.
     pub owner_lists: Vec<PathBuf>,
-    /// The folder with a list for each user, under the user's name.
+    /// A folder with a list per user, named after the user.
     pub folder: PathBuf,
 }
 
 impl KeyLists {
-    /// Checks the proof, and tells the user. An empty name is that of the owner.
+    /// Checks the proof, and returns the user. An empty name means the owner.
     pub(crate) fn admit(
         &self,
         body: &[u8],
@@ -42,12 +42,12 @@ impl KeyLists {
         if is_listed {
             return Ok(name.to_owned());
         }
-        // The refusal of a user whom nobody knows, at the same cost for those with a list.
+        // Unknown users are refused at the same cost as those with a list.
         key::admit(body, user, binding, None, now_unix).map(|_| name.to_owned())
     }
 }
 
-/// A list that can't be used admits nobody, and the log says why.
+/// An unusable list admits nobody, and the log has the reason.
 fn load(path: &Path) -> Option<AuthorizedKeys> {
     match AuthorizedKeys::load(path) {
         Ok(list) => Some(list),
@@ -60,7 +60,7 @@ fn load(path: &Path) -> Option<AuthorizedKeys> {
     }
 }
 
-/// Whether a name can stand for a file in a folder.
+/// Whether a user name can safely be a file name.
 fn is_plain(name: &str) -> bool {
     (1..=64).contains(&name.len())
         && !name.starts_with(['.', '-'])

@@ -1,5 +1,4 @@
-//! What every front door shares: who is it, which store may they see, what are they charged,
-//! and what is written down.
+//! Access control shared by all front doors: authentication, stores, limits and audit.
 //!
 //! ```text
 //!  front door       --Evidence-->   Access::authenticate --> Principal
@@ -7,13 +6,13 @@
 //!                                                            { store, ids, rate, permit }
 //! ```
 //!
-//! A door speaks a protocol, and knows how its peers log in; what it learns becomes [`Evidence`].
-//! All doors of a server share one [`Access`], and with it failures, limits, quotas and the audit
-//! log: whoever has to wait at one door waits at the others too.
+//! A door speaks a protocol, and turns its logins into [`Evidence`]. All doors of a server share
+//! one [`Access`], and with it failures, limits, quotas and the audit log: a peer that must wait at
+//! one door must wait at the others too.
 //!
-//! The mechanisms are those of [`xdfs_security`]; here they are put together. Nothing here knows a
-//! protocol, the engine or a driver. Time comes from a [`Clock`]. Two kinds of threads run beside
-//! the calls: they fetch the keys of issuers, and write counts of refusals when they are due.
+//! This crate combines the mechanisms of [`xdfs_security`]. Nothing here depends on a protocol, the
+//! engine or a driver. Time comes from a [`Clock`]. Two kinds of background threads fetch the keys
+//! of issuers, and flush refusal counts to the audit log.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What peers cost that aren't known yet, and what failing costs them.
+//! Limits on unauthenticated peers, and penalties for failed proofs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use crate::peer::Peer;
 
 #[derive(Debug)]
 pub(crate) struct LoginGuard {
-    /// Counts what peers and users hold open.
+    /// Counts the permits held by peers and users.
     places: Guard,
-    /// Counts failed proofs. Apart from the other, because only proofs have to wait for them: the
-    /// channels of sessions that run come from the same addresses.
+    /// Counts failed proofs. Separate from the permits, because only proofs must wait for failures:
+    /// the channels of running sessions come from the same addresses.
     failures: Guard,
     audit: Arc<Audit>,
     clock: Arc<dyn Clock>,
@@ -38,46 +38,47 @@ impl LoginGuard {
         }
     }
 
-    /// The time by which the guards count.
+    /// The time used by the guards.
     fn elapsed(&self) -> Duration {
         self.clock.instant().saturating_duration_since(self.started)
     }
 
-    /// Takes the place of a peer that isn't known yet.
+    /// Takes the permit of an unauthenticated peer.
     pub(crate) fn handshake(&self, peer: &Peer) -> Result<Handshake, Fault> {
         self.places.begin(peer.address, self.elapsed())
     }
 
-    /// Takes the places of a session and of its first channel.
+    /// Takes the permits of a session and of its first channel.
     pub(crate) fn session(&self, user: &str) -> Result<[Slot; 2], Fault> {
         Ok([self.places.session(user)?, self.places.channel(user)?])
     }
 
-    /// Takes the place of a further channel.
+    /// Takes the permit of a further channel.
     pub(crate) fn channel(&self, user: &str) -> Result<Slot, Fault> {
         self.places.channel(user)
     }
 
-    /// Refuses a peer whose address has to wait after failures, whatever it comes with: an answer
-    /// to a guess would be worth the wait.
+    /// Refuses any evidence from an address that must wait after failures: an answer to a guess
+    /// would be worth the wait.
     pub(crate) fn check_failures(&self, peer: &Peer) -> Result<(), Fault> {
         let begun = self.failures.begin(peer.address, self.elapsed());
         begun.map(drop)
     }
 
-    /// Likewise a password of a user at whom too many were guessed.
+    /// Likewise for passwords of a user with too many failed guesses.
     pub(crate) fn check_guesses(&self, peer: &Peer, user: &str) -> Result<(), Fault> {
         self.check_failures(peer)?;
         let now = self.elapsed();
         self.failures.may_guess(peer.address, user, now)
     }
 
-    /// Forgives a peer that asked for the name `wanted` and proved to be `user`.
+    /// Clears the failures of a peer that requested the name `wanted` and was authenticated as
+    /// `user`.
     pub(crate) fn succeeded(&self, peer: &Peer, wanted: &str, user: &str) {
         self.failures.succeeded(peer.address, wanted, user);
     }
 
-    /// Notes that a proof was begun and never finished.
+    /// Counts a proof that was begun and never finished.
     pub(crate) fn abandoned(&self, peer: &Peer, user: &str) {
         let now = self.elapsed();
         self.failures.failed(peer.address, user, now);
@@ -85,7 +86,7 @@ impl LoginGuard {
         self.record_refusal(peer, user, method, Code::ConnectionLost);
     }
 
-    /// Notes why a peer that claims to be `user` is refused, and returns that.
+    /// Records why a peer that claims to be `user` is refused, and returns the fault.
     pub(crate) fn refused(
         &self,
         peer: &Peer,
@@ -93,7 +94,7 @@ impl LoginGuard {
         method: Option<Method>,
         fault: Fault,
     ) -> Fault {
-        // Faults of the server itself are no guesses of the peer.
+        // Faults of the server itself are no failed guesses.
         if fault.code == Code::AuthenticationFailed {
             let now = self.elapsed();
             self.failures.failed(peer.address, user, now);

@@ -1,4 +1,4 @@
-//! A password that is being proved.
+//! A password proof in progress.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use xdfs_security::{Binding, Method, Principal};
 use crate::login_guard::LoginGuard;
 use crate::peer::Peer;
 
-/// A password that is being proved by a challenge. One that is never finished counts as a failure
-/// of the address: else challenges would cost nothing.
+/// A password proof in progress, by challenge and response. If it is never finished, it counts as a
+/// failure of the address: otherwise challenges would be free.
 #[derive(Debug)]
 pub struct PasswordExchange {
     server: PasswordServer,
@@ -18,7 +18,7 @@ pub struct PasswordExchange {
     claim: Claim,
 }
 
-/// Who somebody says they are.
+/// The claimed identity.
 #[derive(Debug)]
 struct Claim {
     guard: Arc<LoginGuard>,
@@ -48,7 +48,7 @@ impl PasswordExchange {
         }
     }
 
-    /// Takes the answer to the challenge.
+    /// Checks the response to the challenge.
     ///
     /// # Errors
     /// [`AuthenticationFailed`](xdfs_proto::Code::AuthenticationFailed), or
@@ -57,7 +57,7 @@ impl PasswordExchange {
         self.settle(|| Ok(answer.to_vec()))
     }
 
-    /// Takes the answer that `prove` makes.
+    /// Checks the response computed by `prove`.
     pub(crate) fn settle(
         self,
         prove: impl FnOnce() -> Result<Vec<u8>, Fault>,
@@ -71,7 +71,7 @@ impl PasswordExchange {
         let Claim {
             guard, peer, user, ..
         } = &claim;
-        // Asked again: of many proofs that were begun at once all but the first failures wait.
+        // Checked again: of many concurrent proofs, all but the first failures must wait.
         guard
             .check_guesses(peer, user)
             .and_then(|()| server.finish(&prove()?, &binding))

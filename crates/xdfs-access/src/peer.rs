@@ -1,11 +1,11 @@
-//! Somebody at a door, and what they bring to prove who they are.
+//! An unauthenticated peer at a door, and its evidence.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use xdfs_security::{Binding, Method};
 
-/// Somebody at a door who isn't known yet.
+/// An unauthenticated peer at a door.
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub(crate) door: &'static str,
@@ -14,10 +14,9 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A peer at the front door `door`, whose name is written in the audit log; empty for the door
-    /// of the server's own protocol, which isn't named there. `name` is what the transport calls
-    /// the peer: `address:port`, or for one without an address, which is on this machine, anything
-    /// else.
+    /// A peer at the front door `door`, which is named in the audit log; empty for the door of the
+    /// server's own protocol, which isn't. `name` is the transport's name of the peer:
+    /// `address:port`, or anything else for a peer without an address, on this machine.
     pub fn new(door: &'static str, name: impl Into<String>) -> Self {
         let name = name.into();
         let address = name
@@ -33,30 +32,30 @@ impl Peer {
     }
 }
 
-/// What proves in one step who somebody is. A door brings what its protocol has; challenges for
-/// passwords take [`Access::challenge`](crate::Access::challenge).
+/// Evidence that proves an identity in one step. A door passes on what its protocol provides;
+/// password challenges use [`Access::challenge`](crate::Access::challenge).
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub enum Evidence<'a> {
-    /// Nothing.
+    /// No evidence.
     Anonymous,
-    /// The certificate chain of the peer's end of TLS as DER, its own certificate first. The
-    /// handshake has shown that the peer has the key, and that an authority vouches for it.
+    /// The peer's certificate chain from TLS in DER, its own certificate first. The handshake has
+    /// proved that the peer has the key, and that an authority vouches for it.
     Certificate(&'a [Vec<u8>]),
-    /// A signature by a key of OpenSSH.
+    /// A signature by an OpenSSH key.
     Key {
-        /// The body of [`xdfs_security::key::prove`].
+        /// The body made by [`xdfs_security::key::prove`].
         proof: &'a [u8],
-        /// The channel that it came on.
+        /// The binding of its channel.
         binding: &'a Binding,
     },
-    /// A password as such: for protocols that know no better, on protected channels.
+    /// A plaintext password: for protocols without challenges, on protected channels.
     Password(&'a str),
     /// A ticket.
     Ticket {
-        /// The body of [`xdfs_security::ticket::prove`].
+        /// The body made by [`xdfs_security::ticket::prove`].
         proof: &'a [u8],
-        /// The channel that it came on.
+        /// The binding of its channel.
         binding: &'a Binding,
     },
     /// A bearer token.
@@ -64,7 +63,7 @@ pub enum Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    /// The method that it belongs to.
+    /// The corresponding method.
     #[must_use]
     pub fn method(&self) -> Method {
         match self {
@@ -80,7 +79,7 @@ impl Evidence<'_> {
 
 impl fmt::Debug for Evidence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Secrets stay out of logs.
+        // Secrets are not logged.
         f.write_str(self.method().as_str())
     }
 }

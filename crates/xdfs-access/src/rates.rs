@@ -1,4 +1,4 @@
-//! The bounds on bytes a second of users.
+//! Rate limits of users.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use xdfs_store::rate::SharedRate;
 
-/// One bound for each user who has sessions, or had some a moment ago. Asked once a session.
+/// A rate limit per user with present or recent sessions. Accessed once per session.
 #[derive(Debug)]
 pub(crate) struct UserRates {
     bytes_per_s: NonZeroU64,
@@ -22,10 +22,10 @@ impl UserRates {
         }
     }
 
-    /// The bound that all sessions of a user share.
+    /// The rate limit shared by all sessions of a user.
     pub(crate) fn of(&self, user: &str, now: Instant) -> Arc<SharedRate> {
         let mut rates = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
-        // Not before it is settled: leaving and coming back would be a way around it.
+        // Kept until it is settled, so that reconnecting doesn't evade the limit.
         rates.retain(|_, rate| Arc::strong_count(rate) > 1 || !rate.is_settled(now));
         let new = || Arc::new(SharedRate::new(self.bytes_per_s.get(), now));
         Arc::clone(rates.entry(user.to_owned()).or_insert_with(new))
@@ -45,7 +45,7 @@ mod tests {
         assert!(!Arc::ptr_eq(&first, &rates.of("bob", now)));
         drop((first, second));
         rates.of("carol", now);
-        // Those who are gone are forgotten.
+        // Users without sessions are forgotten.
         assert_eq!(rates.by_user.lock().unwrap().len(), 1);
     }
 }

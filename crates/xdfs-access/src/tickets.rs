@@ -1,4 +1,4 @@
-//! Tickets that somebody issues while a server runs.
+//! Tickets issued while a server runs.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use xdfs_security::{Binding, Scope};
 
 use crate::clock::Clock;
 
-/// Issues tickets: secrets that let somebody in once.
+/// Issues tickets: secrets with which a peer can log in a limited number of times.
 #[derive(Clone)]
 pub struct Tickets {
     tickets: Arc<Mutex<TicketBox>>,
@@ -27,10 +27,10 @@ impl Tickets {
         }
     }
 
-    /// A ticket for the owner of the server, good for `uses` sessions within `life`.
+    /// Issues a ticket for the owner of the server, valid for `uses` sessions within `life`.
     ///
     /// # Errors
-    /// The life is not between a second and 30 days, or too many tickets are out.
+    /// `life` is not between a second and 30 days, or too many tickets are outstanding.
     pub fn issue(&self, life: Duration, uses: u32) -> Result<String, Fault> {
         let (now, life_s) = (self.clock.unix_s(), life.as_secs());
         let mut tickets = self.lock();
@@ -38,7 +38,7 @@ impl Tickets {
         Ok(text.as_str().to_owned())
     }
 
-    /// Takes a proof of a ticket.
+    /// Checks the proof of a ticket.
     pub(crate) fn redeem(
         &self,
         proof: &[u8],

@@ -1,4 +1,4 @@
-//! A session that commands share, and what is copied in it.
+//! A session shared by commands, and the copies in it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use xdfs::{
 
 use crate::pipe::{self, Flow};
 
-/// A session of the library whose user is told when it trusts a server that nobody knew. Cheap to
-/// clone; the session ends with the last one.
+/// A session that reports a server trusted on first use once. Cheap to clone; the session ends with
+/// the last clone.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedClient {
     client: Arc<Client>,
-    told: Arc<AtomicBool>,
+    is_reported: Arc<AtomicBool>,
 }
 
 impl SharedClient {
-    /// A session that was opened just now.
+    /// A newly opened session.
     pub(crate) fn new(client: Arc<Client>) -> Self {
         Self {
             client,
-            told: Arc::default(),
+            is_reported: Arc::default(),
         }
     }
 
@@ -34,22 +34,22 @@ impl SharedClient {
         &self.client
     }
 
-    /// The server, once, if nobody knew it and the session came to trust it.
+    /// The server if this session trusted it on first use. Returned once.
     pub(crate) fn first_use(&self) -> Option<FirstUse> {
-        if self.told.load(Ordering::Relaxed) {
+        if self.is_reported.load(Ordering::Relaxed) {
             return None;
         }
         let found = self.client.first_use();
-        self.told.store(found.is_some(), Ordering::Relaxed);
+        self.is_reported.store(found.is_some(), Ordering::Relaxed);
         found
     }
 
-    /// What was told of an earlier session with the same server isn't told again.
-    pub(crate) fn keep_told(&mut self, before: &Self) {
-        self.told = Arc::clone(&before.told);
+    /// Doesn't repeat the report of an earlier session with the same server.
+    pub(crate) fn share_reported(&mut self, before: &Self) {
+        self.is_reported = Arc::clone(&before.is_reported);
     }
 
-    /// Starts to copy a file, or what goes into a named pipe or comes out of one.
+    /// Starts to copy a file, or a stream into or out of a named pipe.
     ///
     /// # Errors
     /// The local end can't be opened, or the session has ended.
@@ -61,7 +61,7 @@ impl SharedClient {
         let client = Arc::clone(&self.client);
         let rate = options.rate_bytes_per_s_max;
         match route {
-            // What has no name can also go into what isn't a file.
+            // Standard streams can be copied to and from named pipes.
             TransferRoute::Upload {
                 from: LocalPlace::Standard,
                 to,
@@ -88,10 +88,10 @@ impl Deref for SharedClient {
     }
 }
 
-/// A file, or a stream, on its way.
+/// A copy in progress.
 #[derive(Debug)]
 pub(crate) enum Copying {
-    /// Into a named pipe or out of it.
+    /// Into or out of a named pipe.
     Pipe(Flow),
     /// Everything else.
     Transfer(Transfer),

@@ -1,33 +1,35 @@
-//! Standard error: messages, hints, and the lines at the bottom that are drawn again.
+//! Standard error: messages, hints, and the redrawn lines at the bottom.
 //!
-//! Messages are lower case without a full stop. Colour only repeats what the words say, and is
-//! used on a terminal unless `NO_COLOR` is set. Text that comes from file names or from a peer
-//! can't control the terminal: see [`printable`].
+//! Messages are in lower case without a full stop. Colour carries no information of its own, and is
+//! used on a terminal unless `NO_COLOR` is set. Text from file names or from a peer can't control
+//! the terminal: see [`printable`].
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use xdfs::Fault;
 use xdfs::security::FirstUse;
 
 use crate::flags::OutputFlags;
 
-/// Width that is assumed where the terminal doesn't tell.
+/// Assumed width of a terminal that doesn't report one.
 const COLUMNS_DEFAULT: usize = 80;
 
-/// Standard error and what stands on it.
+/// Lines at the bottom of standard error that the next output replaces, whoever writes it.
+static LINES_DRAWN: AtomicUsize = AtomicUsize::new(0);
+
+/// Standard error, and the state of its redrawn lines.
 #[derive(Debug)]
 pub(crate) struct Console {
     quiet: bool,
     verbose: bool,
     color: bool,
     terminal: bool,
-    /// Lines at the bottom that the next output replaces.
-    lines_drawn: usize,
 }
 
 impl Console {
-    /// Looks at standard error and at the environment.
+    /// A console set up for standard error and the environment.
     pub(crate) fn new(flags: OutputFlags) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -37,11 +39,10 @@ impl Console {
             verbose: flags.verbose > 0,
             color: terminal && !dumb && !no_color,
             terminal: terminal && !dumb,
-            lines_drawn: 0,
         }
     }
 
-    /// Whether lines can be drawn again.
+    /// Whether lines can be redrawn.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }
@@ -69,8 +70,7 @@ impl Console {
         }
     }
 
-    /// Says that a server is trusted from now on: also where little or nothing is to be said, if it
-    /// was shown a secret.
+    /// Prints that a server was trusted on first use; in quiet mode too if it received a secret.
     pub(crate) fn first_use(&mut self, server: &FirstUse, is_wanted: bool) {
         if server.secret || (is_wanted && !self.quiet) {
             self.print(&format!("{}\n", printable(&first_use_text(server))));
@@ -84,42 +84,51 @@ impl Console {
         }
     }
 
-    /// Draws `lines` at the bottom instead of those drawn before. Only for a terminal.
+    /// Replaces the lines at the bottom. Only for a terminal.
+    #[expect(
+        clippy::needless_pass_by_ref_mut,
+        reason = "drawing changes the console"
+    )]
     pub(crate) fn draw(&mut self, make_lines: impl FnOnce(usize) -> Vec<String>) {
         let columns = terminal_size::terminal_size_of(std::io::stderr())
             .map_or(COLUMNS_DEFAULT, |(width, _)| usize::from(width.0).max(20));
-        // The last column stays free: some terminals wrap as soon as it is written.
+        // The last column stays free, since some terminals wrap as soon as it is written.
         let lines = make_lines(columns - 1);
-        let text = redraw(self.lines_drawn, &lines);
-        self.lines_drawn = lines.len();
-        write(&text);
+        let before = LINES_DRAWN.swap(lines.len(), Ordering::Relaxed);
+        write(&redraw(before, &lines));
     }
 
     /// Removes the lines at the bottom.
+    #[expect(
+        clippy::needless_pass_by_ref_mut,
+        reason = "drawing changes the console"
+    )]
     pub(crate) fn clear(&mut self) {
-        if self.lines_drawn > 0 {
-            write(&redraw(self.lines_drawn, &[]));
-            self.lines_drawn = 0;
+        let before = LINES_DRAWN.swap(0, Ordering::Relaxed);
+        if before > 0 {
+            write(&redraw(before, &[]));
         }
     }
 
+    #[expect(
+        clippy::needless_pass_by_ref_mut,
+        reason = "drawing changes the console"
+    )]
     fn print(&mut self, text: &str) {
-        let erased = if self.lines_drawn > 0 {
-            redraw(self.lines_drawn, &[])
-        } else {
-            String::new()
+        let erased = match LINES_DRAWN.swap(0, Ordering::Relaxed) {
+            0 => String::new(),
+            before => redraw(before, &[]),
         };
-        self.lines_drawn = 0;
         write(&(erased + text));
     }
 }
 
-/// Writes to standard error in one call. A closed one is nothing to fail for.
+/// Writes to standard error in one call. Failures are ignored.
 fn write(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// The text that replaces `before` lines at the bottom by `lines`.
+/// The text that replaces the last `before` lines with `lines`.
 fn redraw(before: usize, lines: &[String]) -> String {
     let mut text = String::from("\r");
     if before > 0 {
@@ -149,7 +158,7 @@ fn error_text(fault: &Fault, color: bool) -> String {
     text
 }
 
-/// The words for a server that is trusted from now on.
+/// The message about a server trusted on first use.
 fn first_use_text(server: &FirstUse) -> String {
     let secret = if server.secret {
         ", and was shown a secret"
@@ -164,7 +173,7 @@ fn first_use_text(server: &FirstUse) -> String {
     )
 }
 
-/// `text` with every control character made visible, so that a name can't move the cursor.
+/// `text` with control characters escaped, so that a name can't move the cursor.
 pub(crate) fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

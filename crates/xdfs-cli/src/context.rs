@@ -1,8 +1,8 @@
-//! What a command runs in: a program of its own, or a shell that keeps its session.
+//! The context of a command: its own process, or a shell that keeps a session.
 //!
-//! Commands ask here for sessions and for the user's wish to stop. By itself a command opens what
-//! it needs, and a signal ends the program. A shell keeps the session with its server from one
-//! command to the next, and a signal ends the command.
+//! It provides sessions and interrupts. A command in its own process opens the sessions that it
+//! needs, and a signal ends the program. A shell keeps the session with its server between
+//! commands, and a signal ends the command.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -16,19 +16,19 @@ use crate::flags::{OutputFlags, SecurityFlags};
 use crate::identity;
 use crate::interrupt::{Interrupt, handle_signals};
 
-/// How long a command that was interrupted may take to see it, before its sessions are ended.
+/// Time that an interrupted command has to react before its sessions are ended.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// What a command runs in. Cheap to clone.
+/// The context of a command. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Context {
     shell: Option<Arc<ShellSession>>,
-    /// The command has session flags of its own.
+    /// The command has its own session flags.
     own_sessions: bool,
 }
 
 impl Context {
-    /// A command of a shell. With `own_sessions` it doesn't use the shell's session.
+    /// The context of a command in a shell. With `own_sessions` it doesn't use the shell's session.
     pub(crate) fn of_shell(shell: &Arc<ShellSession>, own_sessions: bool) -> Self {
         Self {
             shell: Some(Arc::clone(shell)),
@@ -36,12 +36,12 @@ impl Context {
         }
     }
 
-    /// A session with the server of `place`: that of the shell, or another one with what `options`
-    /// and `security` say. If that is one with the shell's server, it is as the shell's own where
-    /// they say nothing.
+    /// A session with the server of `place`: the shell's, or another one with these `options` and
+    /// `security`. For another session with the shell's server, the shell's settings are the
+    /// defaults.
     ///
     /// # Errors
-    /// It can't be opened.
+    /// The session can't be opened.
     pub(crate) fn connect(
         &self,
         place: &RemotePlace,
@@ -70,7 +70,7 @@ impl Context {
         Ok(SharedClient::new(client))
     }
 
-    /// Asks for the secrets that a session with the server of `place` will need, if they are typed.
+    /// Asks for secrets that have to be typed for a session with the server of `place`.
     ///
     /// # Errors
     /// Nothing can be read, or nothing was typed.
@@ -86,10 +86,10 @@ impl Context {
         }
     }
 
-    /// How the command hears that the user wants to stop.
+    /// The interrupt of the command.
     ///
     /// # Errors
-    /// The system refuses the handler.
+    /// The signal handler can't be installed.
     pub(crate) fn interrupt(&self) -> Result<Interrupt, Fault> {
         match &self.shell {
             Some(shell) => Ok(shell.state().running.clone().unwrap_or_default()),
@@ -98,12 +98,12 @@ impl Context {
     }
 }
 
-/// The session of a shell, and the command that it runs now.
+/// The session of a shell, and its current command.
 #[derive(Debug)]
 pub(crate) struct ShellSession {
     place: RemotePlace,
     options: ClientOptions,
-    /// Signals while no command is carried out end the program.
+    /// Signals between commands end the program.
     ends_when_idle: bool,
     state: Mutex<ShellState>,
     changed: Condvar,
@@ -112,19 +112,19 @@ pub(crate) struct ShellSession {
 #[derive(Debug, Default)]
 struct ShellState {
     client: Option<SharedClient>,
-    /// Sessions that the command opened besides.
+    /// Other sessions opened by the command.
     others: Vec<Weak<Client>>,
     running: Option<Interrupt>,
-    /// Counts the commands.
+    /// Number of commands so far.
     count: u64,
 }
 
 impl ShellSession {
-    /// A shell at the server of `place`, with no session yet. Listens for signals from now on;
-    /// with `ends_when_idle` one that comes between two commands ends the program.
+    /// A shell at the server of `place`, without a session yet. Handles signals from now on; with
+    /// `ends_when_idle`, a signal between two commands ends the program.
     ///
     /// # Errors
-    /// The system refuses the handler.
+    /// The signal handler can't be installed.
     pub(crate) fn new(
         place: RemotePlace,
         options: ClientOptions,
@@ -146,27 +146,27 @@ impl ShellSession {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server, and the path that the shell began with.
+    /// The server and the initial path of the shell.
     pub(crate) fn place(&self) -> &RemotePlace {
         &self.place
     }
 
-    /// Whether its session is one with the server of `place`, for the same user. A place without a
-    /// ticket or a pin of its own takes what the shell was let in by.
+    /// Whether its session is with the server of `place`, for the same user. A place without a
+    /// ticket or a pin uses those of the shell.
     fn serves(&self, place: &RemotePlace) -> bool {
         let own = &self.place;
         let invited = place.invitation == own.invitation || place.invitation == Default::default();
         place.address == own.address && place.user == own.user && invited
     }
 
-    /// A session besides, as the first one where `options` and `security` say nothing.
+    /// Another session with the server; the shell's settings are the defaults.
     fn other_session(
         &self,
         options: ClientOptions,
         security: &SecurityFlags,
     ) -> Result<Client, Fault> {
         let own = &self.options;
-        // What the shell was invited by is in its place.
+        // The shell's invitation is in its place.
         let place = &self.place;
         let security = identity::security_of_command(own.security.as_ref(), security, place)?;
         let options = ClientOptions {
@@ -179,10 +179,10 @@ impl ShellSession {
         Client::connect(place, options)
     }
 
-    /// The session; another one, and a word about it, if it has ended.
+    /// The session. If it has ended, opens another one with a message.
     ///
     /// # Errors
-    /// It can't be opened.
+    /// The session can't be opened.
     pub(crate) fn session(&self) -> Result<SharedClient, Fault> {
         let mut state = self.state();
         let ended = match &state.client {
@@ -197,15 +197,15 @@ impl ShellSession {
             self.options.clone(),
         )?));
         if let Some(before) = &state.client {
-            client.keep_told(before);
+            client.share_reported(before);
         }
         let before = state.client.replace(client.clone());
         drop(state);
-        // Its threads are waited for.
+        // Without the lock, since this waits for its threads.
         drop(before);
         if let Some(fault) = ended {
             let text = match fault.code {
-                // That is how a session ends that was stopped here.
+                // The end of a session stopped on this side.
                 Code::ShuttingDown if fault.side == xdfs::Side::Local => {
                     "the session was stopped: opening another one".to_owned()
                 }
@@ -216,7 +216,7 @@ impl ShellSession {
         Ok(client)
     }
 
-    /// The server, once, if nobody knew it and the session came to trust it.
+    /// The server if this session trusted it on first use. Returned once.
     pub(crate) fn first_use(&self) -> Option<FirstUse> {
         self.state()
             .client
@@ -230,7 +230,7 @@ impl ShellSession {
         client.filter(|client| client.ended().is_none())
     }
 
-    /// A command begins; signals are for it from now on.
+    /// Starts a command, which receives signals from now on.
     pub(crate) fn begin(&self) -> Interrupt {
         let interrupt = Interrupt::default();
         let mut state = self.state();
@@ -239,7 +239,7 @@ impl ShellSession {
         interrupt
     }
 
-    /// The command has ended.
+    /// Ends the command.
     pub(crate) fn end(&self) {
         let mut state = self.state();
         state.running = None;
@@ -247,8 +247,8 @@ impl ShellSession {
         self.changed.notify_all();
     }
 
-    /// A signal asks for an end: the first for an orderly one, the second for one at once. What
-    /// can't end in an orderly way has a moment to see it.
+    /// Handles a signal: the first asks the command to end in an orderly way, the second ends its
+    /// sessions. A command that can't end in an orderly way has a moment to react.
     fn signal(&self) {
         let state = self.state();
         let Some(running) = state.running.clone() else {

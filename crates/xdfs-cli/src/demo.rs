@@ -1,7 +1,7 @@
-//! `xdfs demo`: the whole story on one machine, with real files and a real server.
+//! `xdfs demo`: a demonstration on one machine, with real files and a real server.
 //!
-//! Everything lies in one temporary directory that is removed at the end, also after a failure or
-//! Ctrl-C. The large file is pseudo-random, so that nothing on the way can take a short cut.
+//! All files are in a temporary directory that is removed at the end, even after a failure or
+//! Ctrl-C. The large file is pseudo-random, so that holes or compression can't make it cheaper.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -27,10 +27,10 @@ use crate::progress;
 use crate::report::{Label, Reporter, Run, print};
 use crate::session::{follow, local_file};
 
-/// The large file.
+/// Name of the large file.
 const LARGE: &str = "large.bin";
 
-/// The small files and their sizes; the sizes are those where mistakes like to hide.
+/// The small files and their sizes, which are edge cases.
 const SMALL: &[(&str, u64)] = &[
     ("notes/readme.txt", 1_234),
     ("notes/empty.txt", 0),
@@ -39,13 +39,13 @@ const SMALL: &[(&str, u64)] = &[
     ("data/one-block-and-a-byte.bin", (1 << 20) + 1),
 ];
 
-/// How long the client may take to come with its ticket.
+/// Lifetime of the client's ticket.
 const TICKET_LIFE: Duration = Duration::from_secs(600);
 
-/// Bytes that are made or compared at once.
+/// Bytes generated or compared at a time.
 const CHUNK: usize = 1 << 20;
 
-/// Carries out the command and returns the exit code.
+/// Runs the command and returns the exit code.
 pub(crate) fn run(flags: DemoFlags) -> u8 {
     match demo(flags) {
         Ok(()) => SUCCESS,
@@ -84,7 +84,7 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
     say("   all channels are encrypted (TLS 1.3), and a ticket lets the client in")?;
     let options = ClientOptions {
         channels: Some(flags.channels),
-        // When one is broken the others have to be there.
+        // All channels must exist before one is broken.
         strict: true,
         security: Some(server.guest(&temp.0)),
         ..ClientOptions::default()
@@ -99,7 +99,7 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
         "3. uploading over {}, and breaking one in the middle of the large file",
         human::count(flags.channels.into(), "channel")
     ))?;
-    // First, so that the session is open when the large file begins.
+    // First, so that the session is open when the large file starts.
     stage.small_files("uploaded", |stage, name| {
         let route = TransferRoute::Upload {
             from: local_file(tree.join(name)),
@@ -115,14 +115,14 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
         )),
         None => say("   it was through before a channel could be broken; try a larger --size"),
     }?;
-    tell(LARGE, &large)?;
+    print_result(LARGE, &large)?;
 
     say("4. downloading everything again")?;
     let route = TransferRoute::Download {
         from: server_path(LARGE),
         to: local_file(back.join(LARGE)),
     };
-    tell(LARGE, &stage.copy(LARGE, &route)?)?;
+    print_result(LARGE, &stage.copy(LARGE, &route)?)?;
     stage.small_files("downloaded", |stage, name| {
         let route = TransferRoute::Download {
             from: server_path(name),
@@ -145,8 +145,8 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A time at which the large file is surely on its way and not yet there: no machine of today
-/// writes and syncs a file at 4 GB/s from its first byte on, and two seconds are long enough.
+/// A time at which the large file is certainly in flight: no current machine writes and
+/// synchronises a file at 4 GB/s from its first byte on, and two seconds are long enough.
 fn middle(size: u64) -> Duration {
     Duration::from_nanos(size / 4).clamp(Duration::from_millis(5), Duration::from_secs(2))
 }
@@ -155,7 +155,7 @@ fn say(text: &str) -> Result<(), Fault> {
     print(format!("{text}\n"))
 }
 
-fn tell(name: &str, result: &TransferResult) -> Result<(), Fault> {
+fn print_result(name: &str, result: &TransferResult) -> Result<(), Fault> {
     say(&format!("   {name}: {}", progress::result(result)))?;
     say(&format!(
         "   limited by {}",
@@ -167,7 +167,7 @@ fn server_path(name: &str) -> Vec<u8> {
     format!("/{name}").into_bytes()
 }
 
-/// The session in which everything happens.
+/// The session of the demonstration, and its output.
 struct Stage<'a> {
     client: &'a Client,
     interrupt: &'a Interrupt,
@@ -175,7 +175,7 @@ struct Stage<'a> {
 
 impl Stage<'_> {
     fn reporter(&self) -> Reporter {
-        // The lines of a terminal are welcome; plain lines would disturb the story.
+        // Redrawn lines on a terminal are fine; plain progress lines would clutter the output.
         let quiet = !Console::new(OutputFlags::default()).is_terminal();
         Reporter::new(
             OutputFlags {
@@ -205,7 +205,7 @@ impl Stage<'_> {
         result
     }
 
-    /// Uploads the large file; the second value tells when a channel was broken.
+    /// Uploads the large file, and breaks a channel. Returns the time of that, if it happened.
     fn upload_and_break(
         &self,
         tree: &Path,
@@ -270,7 +270,7 @@ struct RunningServer {
 }
 
 impl RunningServer {
-    /// Serves `root` to who has the ticket; the server's own files are beneath `keys`.
+    /// Serves `root` to clients with the ticket; the server's own files are in `keys`.
     fn start(root: &Path, keys: PathBuf) -> Result<Self, Fault> {
         let internal = |cause: &str| Fault::new(Code::Internal, "start the server", cause);
         let server = ServerBuilder {
@@ -308,7 +308,7 @@ impl RunningServer {
         })
     }
 
-    /// What the client believes and shows: nothing of the user's own is touched.
+    /// The client's trust and credentials, which don't touch the user's own files.
     fn guest(&self, folder: &Path) -> ClientSecurity {
         ClientSecurity {
             trust: TrustPolicy {
@@ -335,7 +335,7 @@ impl RunningServer {
     }
 }
 
-/// A directory of our own that vanishes with this value.
+/// A temporary directory, removed when dropped.
 #[derive(Debug)]
 struct TempDir(PathBuf);
 
@@ -352,7 +352,7 @@ impl TempDir {
             use std::os::unix::fs::DirBuilderExt as _;
             builder.mode(0o700);
         }
-        // Fails if something stands there already, so that nothing of others is ever removed.
+        // Fails if the name exists, so that other files are never removed.
         builder
             .create(&path)
             .map_err(|e| fault("make the temporary directory", &path, &e))?;
@@ -387,7 +387,7 @@ fn make_tree(tree: &Path, size: u64, interrupt: &Interrupt) -> Result<(), Fault>
     Ok(())
 }
 
-/// Numbers that look random: the splitmix64 generator.
+/// Pseudo-random numbers: the splitmix64 generator.
 struct Noise(u64);
 
 impl Noise {

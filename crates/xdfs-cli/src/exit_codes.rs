@@ -1,7 +1,7 @@
 //! The exit codes of the program, for help, man pages and docs/exit-codes.md.
 //!
-//! The codes themselves come from the faults of the library ([`Code::ALL`]); here stand only the
-//! words for each group. A test compares the document with this table, so that it can't drift.
+//! The codes come from the library's faults ([`Code::ALL`]); this file has the text for each group.
+//! A test compares the document with this table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,14 +11,14 @@ use xdfs::Code;
 /// Exit code of success.
 pub(crate) const SUCCESS: u8 = 0;
 
-/// One row: an exit code, what it says, and the codes of faults that lead to it.
+/// A row: an exit code, its meaning, and the fault codes that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     /// The exit code.
     pub(crate) exit: u8,
-    /// What it says, in a few words.
+    /// Its meaning, in a few words.
     pub(crate) meaning: &'static str,
-    /// The words that stand in `code` of a JSON error.
+    /// The values of `code` in a JSON error.
     pub(crate) codes: Vec<&'static str>,
 }
 

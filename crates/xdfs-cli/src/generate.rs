@@ -1,4 +1,4 @@
-//! Completions and manual pages, from the one definition of the flags.
+//! Completions and manual pages, from the definition of the flags.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> u8 {
     done(print(script))
 }
 
-/// Writes all manual pages into a directory and names them.
+/// Writes all manual pages into a directory, and prints their names.
 pub(crate) fn man(dir: &Path) -> u8 {
     done(write_pages(dir))
 }
@@ -63,7 +63,7 @@ fn pages() -> std::io::Result<Vec<(String, Vec<u8>)>> {
 fn page(command: clap::Command) -> std::io::Result<(String, Vec<u8>)> {
     let is_root = command.get_subcommands().next().is_some();
     let version = env!("CARGO_PKG_VERSION");
-    // The long help ends with the exit codes, which have a section of their own here.
+    // The long help ends with the exit codes, which have their own section here.
     let reset = Resettable::<StyledStr>::Reset;
     let man = Man::new(command.after_long_help(reset)).source(format!("xdfs {version}"));
     let mut page = Vec::new();
@@ -80,7 +80,7 @@ fn page(command: clap::Command) -> std::io::Result<(String, Vec<u8>)> {
     Ok((man.get_filename(), page))
 }
 
-/// The section of the exit codes, from the table that the program itself uses.
+/// The section of exit codes, from the program's own table.
 fn exit_status(page: &mut Vec<u8>) -> std::io::Result<()> {
     let mut roff = Roff::new();
     roff.control("SH", ["EXIT STATUS"]);

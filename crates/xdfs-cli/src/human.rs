@@ -1,13 +1,13 @@
-//! Numbers for people: sizes in binary units, rates in decimal ones, short times.
+//! Human-readable numbers: sizes in binary units, rates in decimal ones, durations.
 //!
-//! Pure formatting, used by progress, results and the demo. JSON never passes through here.
+//! Pure formatting, for progress, results and the demo. JSON doesn't use it.
 
 use std::time::Duration;
 
 fn scaled(value: f64, base: f64, units: &[&str]) -> String {
     let mut value = value;
     let mut unit = 0;
-    // 999.5 would print as 1000 of the smaller unit.
+    // 999.5 would round to 1000 of the smaller unit.
     while value >= base.min(999.5) && unit + 1 < units.len() {
         value /= base;
         unit += 1;
@@ -31,13 +31,13 @@ pub(crate) fn size(bytes: u64) -> String {
     )
 }
 
-/// Bytes a second, as `1.91 GB/s`.
+/// Bytes per second, as `1.91 GB/s`.
 pub(crate) fn rate(bytes_per_second: f64) -> String {
     let units = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"];
     scaled(bytes_per_second.max(0.0), 1000.0, &units)
 }
 
-/// A time that has passed, as `12 ms`, `3.4 s` or `1:02:03`.
+/// An elapsed time, as `12 ms`, `3.4 s` or `1:02:03`.
 pub(crate) fn seconds(seconds: f64) -> String {
     match seconds {
         s if s < 0.9995 => format!("{:.0} ms", s * 1000.0),

@@ -1,4 +1,4 @@
-//! Where this user's keys and known servers lie, and what a command shows of them to a server.
+//! This user's keys and known servers, and the credentials that a command presents to a server.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use xdfs::{Code, Fault, Invitation, RemotePlace};
 use crate::flags::SecurityFlags;
 use crate::secret;
 
-/// The folder of this user's keys and known servers, unless XDFS_CONFIG_DIR names another.
+/// Name of the directory of this user's keys and known servers, unless XDFS_CONFIG_DIR is set.
 const FOLDER: &str = "xdfs";
-/// The user of a URL who shows nothing.
+/// The user in a URL who presents no credentials.
 const ANONYMOUS: &str = "anonymous";
-/// Most bytes of a file with a secret.
+/// Largest file with a secret, in bytes.
 const SECRET_BYTES_MAX: u64 = 64 << 10;
 
-/// The folder of this user's keys and known servers.
+/// The directory of this user's keys and known servers.
 ///
 /// # Errors
 /// The user has no home.
@@ -41,20 +41,20 @@ pub(crate) fn folder() -> Result<PathBuf, Fault> {
         })
 }
 
-/// The key that is used unless another one is named.
+/// The default key.
 pub(crate) fn own_key(folder: &Path) -> PathBuf {
     folder.join("id_ed25519")
 }
 
-/// The servers that are believed.
+/// The known hosts file.
 pub(crate) fn known_hosts(folder: &Path) -> PathBuf {
     folder.join("known_hosts")
 }
 
-/// Makes a key with this user's name on it.
+/// Creates a key with this user's name as its comment.
 ///
 /// # Errors
-/// It can't be written, or is there already.
+/// It can't be written, or exists already.
 pub(crate) fn make_own_key(path: &Path) -> Result<xdfs::security::PublicKey, Fault> {
     if let Some(parent) = path.parent() {
         make_folder(parent, "create the key directory")?;
@@ -62,7 +62,7 @@ pub(crate) fn make_own_key(path: &Path) -> Result<xdfs::security::PublicKey, Fau
     make_key(path, &format!("{} xdfs", user_name()))
 }
 
-/// Makes a folder that nobody else looks into.
+/// Creates a directory that only this user can access.
 pub(crate) fn make_folder(path: &Path, operation: &str) -> Result<(), Fault> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
@@ -74,7 +74,7 @@ pub(crate) fn make_folder(path: &Path, operation: &str) -> Result<(), Fault> {
         .map_err(|e| Fault::from_io(operation, name, &e))
 }
 
-/// The name of the user who runs this.
+/// The name of the current user.
 pub(crate) fn user_name() -> String {
     ["USER", "LOGNAME", "USERNAME"]
         .iter()
@@ -82,10 +82,10 @@ pub(crate) fn user_name() -> String {
         .unwrap_or_else(|| "owner".into())
 }
 
-/// What a command shows of itself to the server of `place`; `None` for channels without protection.
+/// Trust and credentials for the server of `place`; `None` for channels without protection.
 ///
 /// # Errors
-/// A file that was named can't be used.
+/// A named file can't be used.
 pub(crate) fn security(
     flags: &SecurityFlags,
     place: &RemotePlace,
@@ -105,7 +105,7 @@ pub(crate) fn security(
         None => Vec::new(),
     };
     let found = credentials(flags, place, &folder)?;
-    // A server that is recorded as known by its first use would get what is ambient the next time.
+    // A server trusted on first use would get ambient credentials the next time.
     let new_hosts = match (flags.known_only, found.is_ambient) {
         (true, _) => NewHosts::Refuse,
         (false, true) => NewHosts::RefuseAmbient,
@@ -126,12 +126,12 @@ pub(crate) fn security(
     }))
 }
 
-/// The same for a command of a shell whose session is with that server: what the shell was opened
-/// with, but for what the flags of the command name.
+/// Like [`security`], for a command in a shell with a session to that server: the shell's settings,
+/// overridden by the flags of the command.
 ///
 /// # Errors
-/// A file that was named can't be used; `--insecure` where the shell knows the server by a pin, a
-/// ticket or an authority.
+/// A named file can't be used; `--insecure` if the shell verifies the server by a pin, a ticket or
+/// an authority.
 pub(crate) fn security_of_command(
     shell: Option<&ClientSecurity>,
     flags: &SecurityFlags,
@@ -189,9 +189,9 @@ pub(crate) fn security_of_command(
 #[derive(Debug, Default)]
 struct PresentedCredentials {
     credentials: Vec<Credential>,
-    /// What came with a ticket.
+    /// The pin of a ticket.
     pin: Option<Fingerprint>,
-    /// A secret among them lay in the environment, for whichever server a command names.
+    /// One of the secrets comes from the environment, and would be sent to any server.
     is_ambient: bool,
 }
 
@@ -213,11 +213,11 @@ impl PresentedCredentials {
     }
 }
 
-/// The prompts for secrets, and what they are asked for.
+/// The prompts for secrets, and the operations in faults.
 const PASSWORD: (&str, &str) = ("Password: ", "read the password");
 const TICKET: (&str, &str) = ("Ticket: ", "read the ticket");
 
-/// Asks for what `-` stands for, so that nobody is asked while progress is drawn.
+/// Asks for secrets given as `-`, before progress is drawn.
 ///
 /// # Errors
 /// Nothing can be read, or nothing was typed.
@@ -232,7 +232,7 @@ pub(crate) fn ask_ahead(flags: &SecurityFlags, place: &RemotePlace) -> Result<()
     flags.typed.ask(place, prompt.0, prompt.1).map(drop)
 }
 
-/// What was named goes before what is found.
+/// Credentials named by flags take precedence over those found.
 fn credentials(
     flags: &SecurityFlags,
     place: &RemotePlace,
@@ -288,7 +288,7 @@ fn credentials(
     if let Some(text) = env::var("XDFS_TICKET").ok().filter(|t| !t.is_empty()) {
         return Ok(PresentedCredentials::invited(text.parse()?, true));
     }
-    // Where a site hands out tokens they are found so (WLCG bearer token discovery).
+    // WLCG bearer token discovery.
     if let Some(token) = env::var("BEARER_TOKEN").ok().filter(|t| !t.is_empty()) {
         found.push(Credential::Token(token.trim().to_owned()));
     } else if let Some(path) = env::var_os("BEARER_TOKEN_FILE").filter(|p| !p.is_empty()) {
@@ -300,7 +300,7 @@ fn credentials(
     if !key.exists() {
         match make_own_key(&key) {
             Ok(_) => {}
-            // Another command was faster.
+            // Created by another command.
             Err(fault) if fault.code == Code::AlreadyExists => {}
             Err(fault) => return Err(fault),
         }
@@ -329,7 +329,7 @@ fn read_secret(path: &Path, operation: &str) -> Result<String, Fault> {
     Ok(line.to_owned())
 }
 
-/// Asks on the terminal without showing what is typed, or reads a line of standard input.
+/// Asks on the terminal without echo, or reads a line of standard input.
 pub(crate) fn ask_password(prompt: &str) -> Result<String, Fault> {
     secret::ask(prompt, PASSWORD.1)
 }

@@ -1,13 +1,15 @@
-//! Ctrl-C, SIGTERM and the like: the first asks for an orderly end, the second ends at once.
+//! Ctrl-C, SIGTERM and similar signals: the first asks for an orderly end, the second ends the
+//! program immediately.
 //!
-//! While nothing is worth saving ([`Interrupt::orderly`] is off) the first ends at once as well.
+//! While there is nothing to save ([`Interrupt::orderly`] is off), the first ends it immediately
+//! too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use xdfs::{Code, Fault};
 
-/// Whether the user wants to stop.
+/// The user's request to stop.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupt {
     requested: Arc<AtomicBool>,
@@ -15,10 +17,10 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Begins to listen for signals. `at_once` runs just before the process is ended hard.
+    /// Starts to handle signals. `at_once` runs immediately before the process is terminated.
     ///
     /// # Errors
-    /// The system refuses the handler.
+    /// The signal handler can't be installed.
     pub(crate) fn install(at_once: impl Fn() + Send + 'static) -> Result<Self, Fault> {
         let interrupt = Self::default();
         let seen = interrupt.clone();
@@ -32,12 +34,12 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Says whether an orderly end is possible from now on.
+    /// Sets whether an orderly end is possible from now on.
     pub(crate) fn orderly(&self, on: bool) {
         self.orderly.store(on, Ordering::SeqCst);
     }
 
-    /// Whether an end was asked for.
+    /// Whether a stop was requested.
     pub(crate) fn requested(&self) -> bool {
         self.requested.load(Ordering::SeqCst)
     }
@@ -47,12 +49,12 @@ impl Interrupt {
         self.orderly.load(Ordering::SeqCst)
     }
 
-    /// Asks for an end, as a signal would; returns whether nobody did before.
+    /// Requests a stop, as a signal would. Returns whether this is the first request.
     pub(crate) fn request(&self) -> bool {
         !self.requested.swap(true, Ordering::SeqCst)
     }
 
-    /// The fault of a run that was stopped.
+    /// The fault of a stopped run.
     pub(crate) fn fault(operation: &str) -> Fault {
         Fault::new(Code::Cancelled, operation, "stopped by the user")
     }
@@ -61,7 +63,7 @@ impl Interrupt {
 /// Calls `on_signal` for each signal that asks the program to end.
 ///
 /// # Errors
-/// The system refuses the handler.
+/// The signal handler can't be installed.
 pub(crate) fn handle_signals(on_signal: impl FnMut() + Send + 'static) -> Result<(), Fault> {
     ctrlc::set_handler(on_signal)
         .map_err(|e| Fault::new(Code::Internal, "listen for signals", e.to_string()))

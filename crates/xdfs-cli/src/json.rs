@@ -49,7 +49,7 @@ pub(crate) struct Digest {
 }
 
 impl Digest {
-    /// The same, for JSON.
+    /// The JSON form of a digest.
     pub(crate) fn new(value: &DigestValue) -> Self {
         let (kind, value) = progress::digest(value);
         Self { kind, value }
@@ -130,7 +130,7 @@ pub(crate) struct SyncBody<'a> {
     matched_bytes: u64,
 }
 
-/// The word for a step of a synchronisation.
+/// The JSON word for a step of a synchronisation.
 pub(crate) fn step(step: SyncStep) -> &'static str {
     match step {
         SyncStep::Copy => "copy",
@@ -178,11 +178,11 @@ pub(crate) struct ResultBody<'a> {
 /// The totals of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Totals {
-    /// Bytes of all files, those that were there already included.
+    /// Bytes of all files, including resumed ones.
     pub(crate) bytes: u64,
-    /// Seconds of all files together; of one file its own.
+    /// Seconds of the whole run; of a single file its own.
     pub(crate) seconds: f64,
-    /// Most channels that were alive at once.
+    /// Largest number of channels open at the same time.
     pub(crate) channels: u32,
     /// Bytes that an earlier attempt had made durable.
     pub(crate) resumed_bytes: u64,
@@ -190,7 +190,7 @@ pub(crate) struct Totals {
     pub(crate) retransmitted_bytes: u64,
     /// Files that were copied.
     pub(crate) files: u64,
-    /// Files that failed or were not begun.
+    /// Files that failed or were not started.
     pub(crate) failed: u64,
     /// Exit code of the program.
     pub(crate) exit_code: u8,
@@ -199,7 +199,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// Bytes that were moved, a second.
+    /// Bytes per second, without resumed bytes.
     #[expect(clippy::cast_precision_loss, reason = "a rate; 53 bits are enough")]
     pub(crate) fn bytes_per_second(&self) -> f64 {
         let moved = self.bytes.saturating_sub(self.resumed_bytes);
@@ -211,14 +211,14 @@ impl Totals {
     }
 }
 
-/// What limits a transfer, as a stable word.
+/// The stable word for the bottleneck of a transfer.
 fn limited_by(what: LimitedBy) -> &'static str {
     match what {
         LimitedBy::RateLimit => "rate-limit",
         LimitedBy::SourceRead => "source-read",
         LimitedBy::Network => "network",
         LimitedBy::TargetWrite => "target-write",
-        // The library may learn to tell more causes apart.
+        // Variants added later.
         _ => "other",
     }
 }
@@ -228,7 +228,7 @@ fn digest(result: &TransferResult) -> Digest {
 }
 
 impl<'a> Record<'a> {
-    /// How far a file is, `seconds` after its start.
+    /// Progress of a file, `seconds` after its start.
     #[expect(clippy::cast_precision_loss, reason = "a rate; 53 bits are enough")]
     pub(crate) fn progress(
         source: &'a str,
@@ -253,7 +253,7 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// What came of a file.
+    /// The result of a file.
     pub(crate) fn file(
         source: &'a str,
         target: &'a str,
@@ -275,12 +275,12 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// How far a tree is.
+    /// Progress of a tree.
     pub(crate) fn tree_progress(source: &'a str, target: &'a str, result: &TreeResult) -> Self {
         Self::TreeProgress(TreeBody::new(source, target, result, false))
     }
 
-    /// What came of a tree.
+    /// The result of a tree.
     pub(crate) fn tree(
         source: &'a str,
         target: &'a str,
@@ -305,7 +305,7 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// What came of a synchronisation.
+    /// The result of a synchronisation.
     pub(crate) fn sync(
         source: &'a str,
         target: &'a str,
@@ -323,12 +323,12 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// A failure, of a file if `places` names it.
+    /// A failure of the file with these `places`, or of the run.
     pub(crate) fn error(places: Option<(&'a str, &'a str)>, fault: &'a Fault) -> Self {
         Self::failure(places.map(|p| p.0), places.map(|p| p.1), fault)
     }
 
-    /// A failure of an operand of a command about paths, or of the command.
+    /// A failure of an operand of a path command, or of the command.
     pub(crate) fn operand_error(operand: Option<&'a str>, fault: &'a Fault) -> Self {
         Self::failure(operand, None, fault)
     }
@@ -355,7 +355,7 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// The end of a run. `only` is the result of its one file, if there was but one.
+    /// The end of a run. `only` is the result of a run with a single file.
     pub(crate) fn result(
         source: Option<&'a str>,
         target: &'a str,
@@ -380,13 +380,13 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// The line, with its end.
+    /// The record as a line, with its line end.
     pub(crate) fn line(&self) -> String {
         line(self)
     }
 }
 
-/// The line of a record, with the version of the schema and a line end.
+/// A record as a line, with the version of the schema and a line end.
 pub(crate) fn line(record: &impl Serialize) -> String {
     #[derive(Serialize)]
     struct Line<'a, R> {

@@ -1,9 +1,9 @@
-//! The program `xdfs`: serve a directory, copy files, look at paths on servers and change them,
-//! measure, demonstrate.
+//! The program `xdfs`: serves a directory, copies files, inspects and changes paths on servers,
+//! measures rates, and has a demonstration.
 //!
 //! Parse, run, exit. Each command has a file; [`flags`] is the one definition of the command line.
-//! Everything is written on the library `xdfs` alone. Data and JSON go to standard output,
-//! messages, progress and logs to standard error.
+//! The program uses only the library `xdfs`. Data and JSON go to standard output, messages,
+//! progress and logs to standard error.
 
 #![forbid(unsafe_code)]
 
@@ -74,7 +74,7 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Whoami(flags) => users::whoami(&flags),
         Command::Keygen(flags) => users::keygen(flags),
         Command::Trust { command } => users::trust(command),
-        Command::User { command } => users::user(command),
+        Command::User { command, config } => users::user(command, config.as_deref()),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(&dir),
     }

@@ -10,18 +10,18 @@ use crate::interrupt::Interrupt;
 use crate::progress;
 use crate::report::{self, Label, Reporter, Run};
 use crate::serve::start_log;
-use crate::session::{Connector, follow, tell_first_use};
+use crate::session::{Connector, follow, report_first_use};
 
-/// Time of a measurement unless the user says otherwise.
+/// Default duration of a measurement.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 
-/// The server's own sink that forgets everything.
+/// The server's built-in sink that discards everything.
 const SINK: &[u8] = b"mem:null";
 
-/// The server's own source of zeros without end.
+/// The server's built-in endless source of zeros.
 const SOURCE: &[u8] = b"mem:zero";
 
-/// Carries out the command and returns the exit code.
+/// Runs the command and returns the exit code.
 pub(crate) fn run(flags: &PerfFlags) -> u8 {
     start_log(flags.output.log_level());
     let label = if flags.download {
@@ -95,13 +95,13 @@ fn measure(flags: &PerfFlags, label: &Label, reporter: &mut Reporter) -> Result<
     };
     interrupt.orderly(true);
     let transfer = client.transfer(&route, &options)?;
-    let on_tick = |reporter: &mut Reporter| tell_first_use(&client, reporter);
+    let on_tick = |reporter: &mut Reporter| report_first_use(&client, reporter);
     let result = follow(transfer, label, reporter, &interrupt, on_tick, || ())?;
     reporter.file_measured(label, result);
     Ok(())
 }
 
-/// How long it goes on: until the bytes are through if their number is given.
+/// Duration of the measurement; `None` if a number of bytes ends it.
 fn duration(flags: &PerfFlags) -> Option<Duration> {
     match (flags.seconds, flags.bytes) {
         (Some(seconds), _) => Some(seconds),
@@ -110,7 +110,7 @@ fn duration(flags: &PerfFlags) -> Option<Duration> {
     }
 }
 
-/// Reads the URL of a server, which names no file.
+/// Parses the URL of a server, which must not name a file.
 pub(crate) fn server_only(url: &str) -> Result<RemotePlace, Fault> {
     let place: RemotePlace = url.parse()?;
     if !place.path.is_empty() && place.path != b"/" {

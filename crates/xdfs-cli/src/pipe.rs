@@ -1,5 +1,4 @@
-//! Named pipes of a server: what goes into one and comes out of one are streams without names,
-//! which no transfer is about.
+//! Copies between standard streams and named pipes of a server, which transfers don't support.
 
 use std::io::{self, Read as _, Write as _};
 use std::sync::Arc;
@@ -15,15 +14,15 @@ use xdfs::{
 
 use crate::interrupt::Interrupt;
 
-/// Bytes that are read and written at once.
+/// Bytes per read and write.
 const PIECE_BYTES: usize = 60 << 10;
-/// After so long without somebody who reads it the wish to stop is looked at.
+/// Interval of checks for an interrupt while waiting for a reader of the pipe.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// After so long of waiting for a bound on the rate likewise.
+/// Interval of such checks while waiting for the rate limit.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Whether a path leads to a named pipe. What can't be found out isn't one: who uses the path hears
-/// why.
+/// Whether a path is a named pipe. A failed lookup counts as no, since using the path reports the
+/// reason.
 pub(crate) fn is_pipe(client: &Client, path: &[u8]) -> bool {
     let call = Call::Stat {
         path: path.to_vec(),
@@ -40,7 +39,7 @@ fn fault_of(error: io::Error, path: &[u8]) -> Fault {
     }
 }
 
-/// A bound on the bytes a second. What wasn't used in a pause isn't saved up.
+/// A rate limit. Unused time isn't saved up.
 #[derive(Debug)]
 struct Pace {
     rate: Option<u64>,
@@ -53,7 +52,7 @@ impl Pace {
         Self { rate, next }
     }
 
-    /// Bytes that may pass at once, at least 1: those of a tenth of a second.
+    /// Bytes per piece, at least 1: those of a tenth of a second.
     fn piece_bytes(&self) -> usize {
         let share = self.rate.map_or(u64::MAX, |rate| (rate / 10).max(1));
         usize::try_from(share)
@@ -61,7 +60,7 @@ impl Pace {
             .min(PIECE_BYTES)
     }
 
-    /// Waits until so many bytes may pass, or somebody wants to stop.
+    /// Waits until this number of bytes may pass, or until the copy is cancelled.
     fn wait(&mut self, bytes: usize, shared: &Shared) {
         let Some(rate) = self.rate else {
             return;
@@ -74,13 +73,13 @@ impl Pace {
             thread::sleep(left.min(PAUSE));
         }
         let nanos = bytes as u128 * 1_000_000_000 / u128::from(rate.max(1));
-        // A piece takes no longer than a second, at one byte a second.
+        // A piece takes at most a second, at one byte per second.
         let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
         self.next = self.next.max(Instant::now()) + cost;
     }
 }
 
-/// Which way bytes flow.
+/// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     /// From standard input into a pipe.
@@ -89,8 +88,7 @@ enum Direction {
     OutOf,
 }
 
-/// A standard stream on its way into a pipe, or what comes out of one on its way to a standard
-/// stream.
+/// A running copy between a standard stream and a named pipe.
 #[derive(Debug)]
 pub(crate) struct Flow {
     direction: Direction,
@@ -109,7 +107,7 @@ struct Shared {
 }
 
 impl Flow {
-    /// Begins to write standard input into a pipe, at most `rate` bytes a second if given.
+    /// Starts to copy standard input into a pipe, with at most `rate` bytes per second.
     pub(crate) fn into_pipe(client: Arc<Client>, path: &[u8], rate: Option<u64>) -> Self {
         let act = move |client: &Client, path: &[u8], shared: &Shared| {
             pour(client, path, Pace::new(rate), shared)
@@ -117,8 +115,8 @@ impl Flow {
         Self::start(Direction::Into, client, path, act)
     }
 
-    /// Begins to write to standard output what comes out of a pipe, until nobody writes to it any
-    /// more, or up to `length` bytes; at most `rate` bytes a second if given.
+    /// Starts to copy a pipe to standard output, until no writer is left or after `length` bytes,
+    /// with at most `rate` bytes per second.
     pub(crate) fn out_of_pipe(
         client: Arc<Client>,
         path: &[u8],
@@ -132,7 +130,7 @@ impl Flow {
         Self::start(Direction::OutOf, client, path, act)
     }
 
-    /// Begins, in a thread of its own: both ends may be silent for long.
+    /// Starts a thread for the copy, since both ends may block for long.
     fn start(
         direction: Direction,
         client: Arc<Client>,
@@ -140,14 +138,15 @@ impl Flow {
         act: impl FnOnce(&Client, &[u8], &Shared) -> Result<(), Fault> + Send + 'static,
     ) -> Self {
         let shared = Arc::new(Shared::default());
-        let (teller, end) = mpsc::channel();
+        let (sender, end) = mpsc::channel();
         let (theirs, at, own) = (Arc::clone(&shared), path.to_vec(), Arc::clone(&client));
         let work = move || {
             let outcome = act(&own, &at, &theirs);
-            // A session isn't ended by this thread, which nobody waits for.
+            // Before the outcome is sent, so that this detached thread isn't the one that ends the
+            // session.
             drop(own);
-            // If it was cancelled nobody listens.
-            let _ = teller.send(outcome);
+            // After a cancellation nobody receives it.
+            let _ = sender.send(outcome);
         };
         let thread = thread::Builder::new().name("xdfs-pipe".into());
         let failed = thread.spawn(work).err();
@@ -176,7 +175,7 @@ impl Flow {
             return None;
         }
         if self.shared.is_cancelled.load(Ordering::Relaxed) {
-            // The thread may wait for input that never comes.
+            // The thread may be waiting for input.
             self.result = Some(Err(Interrupt::fault(self.operation())));
             return None;
         }
@@ -204,10 +203,10 @@ impl Flow {
         self.result.is_some()
     }
 
-    /// Ends it, and its session with it.
+    /// Ends the copy, and its session.
     pub(crate) fn cancel(&self) {
         self.shared.is_cancelled.store(true, Ordering::Relaxed);
-        // What waits at the server would take what others want from the pipe.
+        // A read pending at the server would take data from other readers of the pipe.
         self.client.stop();
     }
 
@@ -260,7 +259,7 @@ fn print(
         if shared.is_cancelled.load(Ordering::Relaxed) {
             return Err(Interrupt::fault("read from a pipe"));
         }
-        // At once: somebody may wait for it.
+        // Immediately, since a reader may wait for it.
         let written = out.write_all(&piece[..read]).and_then(|()| out.flush());
         written.map_err(|error| Fault::from_io("write to standard output", "", &error))?;
         shared.bytes.fetch_add(read as u64, Ordering::Relaxed);
@@ -275,7 +274,7 @@ fn pour(client: &Client, path: &[u8], mut pace: Pace, shared: &Shared) -> Result
     };
     let mut file = loop {
         match client.open_file(path, &options) {
-            // Nobody reads it yet.
+            // The pipe has no reader yet.
             Err(fault)
                 if fault.code == Code::Busy && !shared.is_cancelled.load(Ordering::Relaxed) => {}
             opened => break opened?,

@@ -1,7 +1,7 @@
-//! What stands at either end of a copy on the command line: a local path, a standard stream, or a
-//! place on a server.
+//! The source or target of a copy on the command line: a local path, a standard stream, or a path
+//! on a server.
 //!
-//! Parsing only; whether a place exists is found out later.
+//! Parsing only; the place need not exist.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Reads a word of the command line.
+    /// Parses a word of the command line.
     ///
     /// # Errors
     /// It is empty, a malformed URL, or the URL of another protocol.
@@ -45,6 +45,16 @@ impl Place {
             return Err(bad(&format!("'{scheme}' is not a supported protocol"))
                 .hint("write xdfs://HOST/PATH, or ./ before a local path"));
         }
+        if let Some((host, path)) = text.split_once(":/")
+            // Neither the drive of another system nor a directory.
+            && host.len() > 1
+            && !host.contains('/')
+            && !Path::new(&format!("{host}:")).exists()
+        {
+            let path = path.trim_start_matches('/');
+            return Err(bad("it is neither a URL nor a local path")
+                .hint(format!("did you mean xdfs://{host}/{path}, or ./{text}?")));
+        }
         Ok(Self::Local(word.into()))
     }
 }
@@ -57,7 +67,7 @@ fn scheme(text: &str) -> Option<&str> {
         .then_some(scheme)
 }
 
-/// Whether the path is written as that of a directory, whatever stands there.
+/// Whether the path ends in a separator, which marks it as a directory.
 pub(crate) fn ends_with_separator(path: &Path) -> bool {
     path.as_os_str()
         .as_encoded_bytes()
@@ -65,7 +75,7 @@ pub(crate) fn ends_with_separator(path: &Path) -> bool {
         .is_some_and(|&b| std::path::is_separator(char::from(b)))
 }
 
-/// The last component of a path on a server; `None` if it can't be the name of a file here.
+/// The last component of a path on a server; `None` if it can't be a local file name.
 pub(crate) fn remote_name(path: &[u8]) -> Option<&[u8]> {
     let end = path.iter().rposition(|&b| b != b'/')? + 1;
     let path = &path[..end];

@@ -1,4 +1,4 @@
-//! The text of progress lines and of results for people.
+//! The text of progress lines and of human-readable results.
 //!
 //! Pure: numbers in, text out. Used by [`crate::report`], which decides when a line is due.
 
@@ -8,26 +8,26 @@ use xdfs::{DigestValue, LimitedBy, TransferResult};
 
 use crate::human;
 
-/// What one line of progress shows.
+/// The content of a progress line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProgressLine {
     /// Name of the file, or `total`.
     pub(crate) name: String,
-    /// Files done, and in all if that is known; only for the total, and for trees.
+    /// Files done, and their total number if known; only for the total, and for trees.
     pub(crate) files: Option<(u64, Option<u64>)>,
     /// Bytes that have arrived.
     pub(crate) bytes: u64,
-    /// Bytes in all, if known.
+    /// Total bytes, if known.
     pub(crate) bytes_total: Option<u64>,
-    /// The present rate.
+    /// The current rate.
     pub(crate) bytes_per_second: f64,
-    /// Time left, if it can be told.
+    /// Estimated time left, if known.
     pub(crate) left: Option<Duration>,
-    /// Channels alive; only for a file.
+    /// Open channels; only for a file.
     pub(crate) channels: Option<u32>,
 }
 
-/// The share in whole percent, 100 only when all is there.
+/// The share in whole percent, 100 only when complete.
 fn percent(bytes: u64, total: u64) -> u64 {
     if bytes >= total {
         return 100;
@@ -70,7 +70,8 @@ impl ProgressLine {
         format!("{}: {}", self.name, self.fields().join(", "))
     }
 
-    /// A line for a terminal of so many columns: the numbers first of all, of the name what fits.
+    /// A line for a terminal with this number of columns: the numbers take precedence, the name
+    /// gets the rest.
     pub(crate) fn terminal(&self, columns: usize) -> String {
         let mut fields = self.fields();
         let mut numbers = fields.join("  ");
@@ -89,7 +90,7 @@ fn cut(text: &str, columns: usize) -> String {
     text.chars().take(columns).collect()
 }
 
-/// The end of a name tells more than its start: `...end/of/name`.
+/// Shortens a name to its end, which says more than its start: `...end/of/name`.
 fn shorten(name: &str, columns: usize) -> String {
     let length = name.chars().count();
     if length <= columns {
@@ -102,14 +103,14 @@ fn shorten(name: &str, columns: usize) -> String {
     format!("...{tail}")
 }
 
-/// What held a transfer back, for people.
+/// The bottleneck of a transfer, as text.
 pub(crate) fn limited_by(what: LimitedBy) -> &'static str {
     match what {
         LimitedBy::RateLimit => "the rate limit",
         LimitedBy::SourceRead => "reading the source",
         LimitedBy::Network => "the network or the CPU",
         LimitedBy::TargetWrite => "writing the target",
-        // The library may learn to tell more causes apart.
+        // Variants added later.
         _ => "something else",
     }
 }
@@ -126,7 +127,7 @@ pub(crate) fn digest(value: &DigestValue) -> (&'static str, Option<String>) {
     }
 }
 
-/// What came of one file: `256 MiB in 134 ms, 1.91 GB/s, 4 channels`.
+/// The result of one file: `256 MiB in 134 ms, 1.91 GB/s, 4 channels`.
 pub(crate) fn result(result: &TransferResult) -> String {
     let mut text = format!(
         "{} in {}, {}, {}",

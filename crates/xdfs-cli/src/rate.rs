@@ -1,14 +1,14 @@
-//! The rate of the last few seconds, from the samples that progress brings.
+//! The rate over the last few seconds, from samples of progress.
 //!
-//! Time comes in as an argument, so that tests need no clock. Used by the progress lines.
+//! Time is an argument, so tests need no clock. Used by the progress lines.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The time over which the rate is taken.
+/// The period over which the rate is measured.
 const SPAN: Duration = Duration::from_secs(3);
 
-/// Least time between two samples that are kept: bounds the number of samples.
+/// Shortest interval between two samples, which bounds their number.
 const STEP: Duration = Duration::from_millis(100);
 
 /// Measures a rate over the last three seconds.
@@ -18,7 +18,7 @@ pub(crate) struct RateMeter {
 }
 
 impl RateMeter {
-    /// Takes the number of bytes done so far at `now`, a time since any fixed moment.
+    /// Adds a sample: the number of bytes done at `now`, a time since any fixed moment.
     pub(crate) fn record(&mut self, now: Duration, bytes: u64) {
         if let Some(&(last, _)) = self.samples.back()
             && now < last + STEP
@@ -35,7 +35,7 @@ impl RateMeter {
         }
     }
 
-    /// Bytes a second at `now`; 0 while nothing is known.
+    /// Bytes per second at `now`; 0 without samples.
     #[expect(
         clippy::cast_precision_loss,
         reason = "a rate for people needs three digits"
@@ -53,14 +53,14 @@ impl RateMeter {
         }
     }
 
-    /// Time to move `bytes` more at the present rate; `None` while there is none.
+    /// Time to move `bytes` more at the current rate; `None` without a rate.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     pub(crate) fn time_left(&self, now: Duration, bytes: u64) -> Option<Duration> {
         let rate = self.bytes_per_second(now);
         if rate < 1.0 {
             return None;
         }
-        // Longer than a century is no estimate.
+        // Nothing beyond a century.
         let seconds = bytes as f64 / rate;
         (seconds < 3.2e9).then(|| Duration::from_secs_f64(seconds))
     }

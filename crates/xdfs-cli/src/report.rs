@@ -1,7 +1,7 @@
-//! What a run tells while it goes on and at its end: lines for people or JSON lines.
+//! Reports the progress and the results of a run: text or JSON lines.
 //!
-//! Lines on a terminal are drawn again at most ten times a second, plain lines and JSON progress
-//! come less often. The numbers of finished files are summed up here.
+//! Lines on a terminal are redrawn at most ten times a second; plain lines and JSON progress come
+//! less often. Totals are summed up here.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use crate::json::{self, Record, Totals};
 use crate::progress::{self, ProgressLine};
 use crate::rate::RateMeter;
 
-/// Least time between two drawings on a terminal.
+/// Shortest interval between two drawings on a terminal.
 const DRAW_STEP: Duration = Duration::from_millis(100);
 
-/// Least time between two plain lines of progress.
+/// Shortest interval between two plain progress lines.
 const PLAIN_STEP: Duration = Duration::from_secs(5);
 
-/// Least time between two JSON objects of progress.
+/// Shortest interval between two JSON progress objects.
 const JSON_STEP: Duration = Duration::from_millis(500);
 
 /// The names of a transfer, as the user wrote them.
@@ -34,10 +34,10 @@ pub(crate) struct Label {
     pub(crate) target: String,
 }
 
-/// What a run is, before it begins.
+/// Description of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Run {
-    /// The source, if there is but one.
+    /// The source, if there is only one.
     pub(crate) source: Option<String>,
     /// The target as the user wrote it.
     pub(crate) target: String,
@@ -45,11 +45,11 @@ pub(crate) struct Run {
     pub(crate) files: u64,
     /// Bytes of all files, if known.
     pub(crate) bytes: Option<u64>,
-    /// Nothing is written.
+    /// It writes nothing.
     pub(crate) dry_run: bool,
 }
 
-/// The file that is followed now.
+/// The file being followed.
 #[derive(Debug)]
 struct Current {
     label: Label,
@@ -59,7 +59,7 @@ struct Current {
     reported: Option<Instant>,
 }
 
-/// Tells people or programs how a run goes.
+/// Reports a run to people or programs.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     console: Console,
@@ -70,16 +70,16 @@ pub(crate) struct Reporter {
     only: Option<TransferResult>,
     current: Option<Current>,
     meter: RateMeter,
-    /// When the progress of a tree was told.
+    /// Time of the latest progress report of a tree.
     drawn: Option<Instant>,
-    /// Trees were copied, so that nobody knew the number of files before.
+    /// Trees were copied, so the number of files wasn't known in advance.
     trees: bool,
-    /// Why standard output can't be written; told at the end.
+    /// The fault of standard output, reported at the end.
     unwritten: Option<Fault>,
 }
 
 impl Reporter {
-    /// A reporter for a run that starts now.
+    /// A reporter of a run that starts now.
     pub(crate) fn new(flags: OutputFlags, run: Run) -> Self {
         let totals = Totals {
             dry_run: run.dry_run,
@@ -105,14 +105,14 @@ impl Reporter {
         &mut self.console
     }
 
-    /// Writes to standard output; why that failed is told at the end.
+    /// Writes to standard output; a failure is reported at the end.
     pub(crate) fn print(&mut self, text: &str) {
         if let Err(fault) = print(text) {
             self.unwritten.get_or_insert(fault);
         }
     }
 
-    /// Something that the run goes on without.
+    /// Reports a problem that doesn't stop the run.
     pub(crate) fn warn(&mut self, fault: &Fault) {
         let hint = match fault.hint.as_str() {
             "" => String::new(),
@@ -121,7 +121,7 @@ impl Reporter {
         self.console.say(&format!("warning: {fault}{hint}"));
     }
 
-    /// A file is followed from now on.
+    /// Starts to follow a file.
     pub(crate) fn begin(&mut self, label: &Label) {
         self.current = Some(Current {
             label: label.clone(),
@@ -137,7 +137,7 @@ impl Reporter {
         });
     }
 
-    /// The followed file came further.
+    /// Reports progress of the followed file.
     pub(crate) fn progress(&mut self, label: &Label, progress: &Progress) {
         let now = Instant::now();
         let Some(current) = &mut self.current else {
@@ -162,7 +162,7 @@ impl Reporter {
         }
     }
 
-    /// Time has passed.
+    /// Redraws progress as time passes.
     pub(crate) fn tick(&mut self) {
         if self.json || self.console.is_quiet() {
             return;
@@ -200,7 +200,7 @@ impl Reporter {
         }
     }
 
-    /// The line of all files; none if there is but one.
+    /// The progress line of all files; `None` for a single file.
     fn total_line(&self, now: Instant) -> Option<ProgressLine> {
         if self.run.files < 2 {
             return None;
@@ -226,7 +226,7 @@ impl Reporter {
         })
     }
 
-    /// A file has arrived (or, in a dry run, would arrive).
+    /// Reports a completed file (in a dry run, one that would be copied).
     pub(crate) fn file_done(&mut self, label: &Label, result: TransferResult) {
         let Label { source, target } = label;
         if self.run.dry_run {
@@ -249,7 +249,7 @@ impl Reporter {
         self.file_measured(label, result);
     }
 
-    /// The same without a word to people.
+    /// Like [`Self::file_done`], without text output.
     pub(crate) fn file_measured(&mut self, label: &Label, result: TransferResult) {
         self.current = None;
         let totals = &mut self.totals;
@@ -267,12 +267,12 @@ impl Reporter {
         self.only = (self.run.files == 1).then_some(result);
     }
 
-    /// A server that nobody knew is trusted from now on.
+    /// Reports a server trusted on first use.
     pub(crate) fn first_use(&mut self, server: &FirstUse) {
         self.console.first_use(server, !self.json);
     }
 
-    /// A tree came further.
+    /// Reports progress of a tree.
     pub(crate) fn tree_progress(&mut self, label: &Label, result: &TreeResult) {
         let now = Instant::now();
         let terminal = self.console.is_terminal();
@@ -293,7 +293,7 @@ impl Reporter {
         }
         let line = ProgressLine {
             name: printable(&label.source),
-            // The walk goes on meanwhile.
+            // The walk may still find more.
             files: Some((result.files, None)),
             bytes: result.bytes,
             bytes_total: None,
@@ -308,7 +308,7 @@ impl Reporter {
         }
     }
 
-    /// An entry of a tree failed.
+    /// Reports a failed entry of a tree.
     pub(crate) fn tree_failure(&mut self, label: &Label, path: &[u8], fault: &Fault) {
         let path = String::from_utf8_lossy(path);
         let entry = Label {
@@ -318,7 +318,8 @@ impl Reporter {
         self.failure(Some(&entry), fault);
     }
 
-    /// A tree has arrived (or, in a dry run, would arrive), but for what failed.
+    /// Reports a completed tree (in a dry run, one that would be copied), possibly with failed
+    /// entries.
     pub(crate) fn tree_done(&mut self, label: &Label, result: &TreeResult) {
         self.totals.files += result.files;
         self.totals.bytes = self.totals.bytes.saturating_add(result.bytes);
@@ -334,40 +335,40 @@ impl Reporter {
             String::new()
         } else {
             format!(
-                " in {}, {}, {:.0} files/s",
+                " in {}, {}, {:.0} {}/s",
                 human::seconds(seconds),
                 human::rate(result.bytes as f64 / seconds),
                 result.files as f64 / seconds,
+                if (result.files as f64 / seconds).round() == 1.0 {
+                    "file"
+                } else {
+                    "files"
+                },
             )
         };
-        let others = match result.others {
+        let moved = entries(result.files, result.directories, result.others);
+        let resumed = &result.resumed;
+        let there = match resumed.files + resumed.directories + resumed.others {
             0 => String::new(),
-            others => format!(", {others} links and pipes"),
+            _ => format!(
+                "; {} ({}) were there already",
+                entries(resumed.files, resumed.directories, resumed.others),
+                human::size(resumed.bytes),
+            ),
         };
         let failed = match result.failed {
             0 => String::new(),
-            failed => format!(", {failed} not copied"),
+            failed => format!("; {failed} not copied"),
         };
         self.console.say(&format!(
-            "{}: {verb}{} files, {} directories{others}, {}{rates}{failed}",
+            "{}: {verb}{moved}, {}{rates}{there}{failed}",
             printable(&label.source),
-            result.files,
-            result.directories,
             human::size(result.bytes),
         ));
-        let resumed = &result.resumed;
-        if resumed.files + resumed.directories + resumed.others > 0 {
-            self.console.say(&format!(
-                "{}: {} files, {} directories, {} were there from an earlier run",
-                printable(&label.source),
-                resumed.files,
-                resumed.directories,
-                human::size(resumed.bytes),
-            ));
-        }
     }
 
-    /// A step of a synchronisation: one that would be done, or a rename or deletion that was.
+    /// Reports a step of a synchronisation: in a dry run any step, otherwise a completed rename or
+    /// removal.
     pub(crate) fn sync_step(&mut self, step: SyncStep, path: &[u8], from: Option<&[u8]>) {
         let text = |path: &[u8]| match path {
             b"" => ".".to_owned(),
@@ -391,7 +392,7 @@ impl Reporter {
         }
     }
 
-    /// A directory is (or, in a dry run, would be) as the other, but for what failed.
+    /// Reports a completed synchronisation (or its dry run), possibly with failed entries.
     pub(crate) fn sync_done(&mut self, label: &Label, result: &SyncResult) {
         let tree = &result.tree;
         self.totals.files += tree.files;
@@ -402,16 +403,12 @@ impl Reporter {
             self.print(&Record::sync(&label.source, &label.target, result, dry_run).line());
             return;
         }
-        let mut parts = vec![format!(
-            "{} files, {} directories",
-            tree.files, tree.directories
-        )];
+        let mut parts = vec![entries(tree.files, tree.directories, tree.others)];
         let words = match self.run.dry_run {
             true => ["to be set", "to be renamed", "to be deleted"],
             false => ["set", "renamed", "deleted"],
         };
         let counts = [
-            (tree.others, "links and pipes"),
             (result.set, words[0]),
             (result.renamed, words[1]),
             (result.deleted, words[2]),
@@ -425,10 +422,12 @@ impl Reporter {
             parts.push(format!("{matched} of it were there already"));
         }
         if result.kept > 0 {
-            let cause = "not deleted, since something failed";
-            parts.push(format!("{} {cause}", result.kept));
+            parts.push(format!(
+                "{} not deleted, since something failed",
+                result.kept
+            ));
         }
-        let verb = if self.run.dry_run { "would move " } else { "" };
+        let verb = if self.run.dry_run { "would copy " } else { "" };
         let time = match self.run.dry_run {
             true => String::new(),
             false => format!(" in {}", human::seconds(tree.elapsed.as_secs_f64())),
@@ -438,7 +437,7 @@ impl Reporter {
             .say(&format!("{source}: {verb}{}{time}", parts.join(", ")));
     }
 
-    /// A file failed, or the run did if `label` is `None`.
+    /// Reports the failure of a file, or of the run if `label` is `None`.
     pub(crate) fn failure(&mut self, label: Option<&Label>, fault: &Fault) {
         self.current = None;
         if self.totals.exit_code == 0 {
@@ -454,7 +453,7 @@ impl Reporter {
         self.console.error(fault);
     }
 
-    /// The run is over; all files that were not copied count as failed.
+    /// Ends the run; all files that were not copied count as failed.
     pub(crate) fn finish(&mut self) -> u8 {
         self.console.clear();
         if self.trees {
@@ -496,10 +495,32 @@ impl Reporter {
         self.totals.exit_code
     }
 
-    /// What came of the only file, if it was copied.
+    /// The result of a run's only file, if it was copied.
     pub(crate) fn only_result(&self) -> Option<&TransferResult> {
         self.only.as_ref()
     }
+}
+
+/// Numbers of entries, without those that are zero unless there are no others.
+fn entries(files: u64, directories: u64, others: u64) -> String {
+    let mut parts = vec![human::count(files, "file")];
+    if directories > 0 {
+        let noun = if directories == 1 {
+            "directory"
+        } else {
+            "directories"
+        };
+        parts.push(format!("{directories} {noun}"));
+    }
+    if others > 0 {
+        let nouns = if others == 1 {
+            "link or pipe"
+        } else {
+            "links and pipes"
+        };
+        parts.push(format!("{others} {nouns}"));
+    }
+    parts.join(", ")
 }
 
 fn file_line(current: &Current, now: Instant) -> ProgressLine {
@@ -529,10 +550,10 @@ fn dry_run_line(label: &Label, result: &TransferResult) -> String {
     format!("would copy {source} to {target}: {size}{there}\n")
 }
 
-/// Writes to standard output at once. A reader that went away is nothing to fail for.
+/// Writes to standard output, and flushes it. A closed pipe isn't a failure.
 ///
 /// # Errors
-/// It can't be written otherwise.
+/// Any other failed write.
 pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), Fault> {
     let mut out = std::io::stdout().lock();
     let written = out.write_all(text.as_ref()).and_then(|()| out.flush());
@@ -542,7 +563,7 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), Fault> {
     }
 }
 
-/// The fault that standard output can't be written; none if nobody reads it any more.
+/// The fault of a failed write to standard output; `None` for a closed pipe.
 pub(crate) fn unwritten(error: &std::io::Error) -> Option<Fault> {
     let is_unread = error.kind() == std::io::ErrorKind::BrokenPipe;
     (!is_unread).then(|| Fault::from_io("write to standard output", "", error))

@@ -1,4 +1,4 @@
-//! Passwords and tickets that the user types.
+//! Passwords and tickets typed by the user.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use xdfs::{Code, Fault, RemotePlace};
 
-/// What was typed for each server: a session that is opened again asks nobody a second time.
+/// The secrets typed for each server, so that reopening a session doesn't ask again.
 #[derive(Clone, Default)]
 pub(crate) struct TypedSecrets(Arc<Mutex<HashMap<String, String>>>);
 
 impl TypedSecrets {
-    /// What was typed for the server of `place`, or is now.
+    /// The secret for the server of `place`, typed earlier or now.
     ///
     /// # Errors
     /// Nothing can be read, or nothing was typed.
@@ -39,7 +39,7 @@ impl fmt::Debug for TypedSecrets {
     }
 }
 
-/// Asks on the terminal without showing what is typed, or reads a line of standard input.
+/// Asks on the terminal without echo, or reads a line of standard input.
 ///
 /// # Errors
 /// Nothing can be read, or nothing was typed.

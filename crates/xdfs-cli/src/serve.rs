@@ -21,7 +21,7 @@ use crate::report::print;
 use crate::size::parse_rate;
 use crate::state;
 
-/// How long a ticket of `--ticket` is good.
+/// Lifetime of a ticket from `--ticket`.
 const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// The file of `--config`.
@@ -47,7 +47,7 @@ struct Config {
     limits: LimitsConfig,
 }
 
-/// What users may cost; the defaults of the library where nothing is said.
+/// Limits for users, with the library's defaults.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct LimitsConfig {
@@ -70,7 +70,7 @@ impl LimitsConfig {
     }
 }
 
-/// Bytes a second: a number, or text as `--limit-rate` takes it.
+/// Bytes per second: a number, or text as in `--limit-rate`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "RateText")]
 struct Rate(NonZeroU64);
@@ -114,12 +114,21 @@ struct ClientCertificatesConfig {
     grid_map: PathBuf,
 }
 
-/// The folder of a server of this user, unless the settings name another.
+/// The default directory of this user's server.
 pub(crate) fn server_folder() -> Result<PathBuf, Fault> {
     Ok(identity::folder()?.join("server"))
 }
 
-/// How the server protects itself.
+/// The folder of a server with this configuration file.
+pub(crate) fn folder_of(config: &Path) -> Result<PathBuf, Fault> {
+    match (read_config(config)?.folder, config.parent()) {
+        (Some(folder), Some(base)) => Ok(base.join(folder)),
+        (Some(folder), None) => Ok(folder),
+        (None, _) => server_folder(),
+    }
+}
+
+/// The server's security settings.
 fn security(config: &mut Config, base: Option<&Path>) -> Result<ServerSecurity, Fault> {
     let beside = |path: PathBuf| base.map_or_else(|| path.clone(), |base| base.join(&path));
     let own = identity::folder()?;
@@ -129,7 +138,7 @@ fn security(config: &mut Config, base: Option<&Path>) -> Result<ServerSecurity, 
     };
     let owner = config.owner.take().unwrap_or_else(identity::user_name);
     let mut security = ServerSecurity::new(folder, owner);
-    // What `xdfs cp` of the same user shows, and what this user logs in with elsewhere.
+    // The key that this user's `xdfs cp` presents, and those for logins by SSH.
     security
         .owner_keys
         .push(identity::own_key(&own).with_extension("pub"));
@@ -161,7 +170,7 @@ fn security(config: &mut Config, base: Option<&Path>) -> Result<ServerSecurity, 
     Ok(security)
 }
 
-/// Begins to write the log to standard error, if there is to be one.
+/// Starts logging to standard error, if a level is given.
 pub(crate) fn start_log(level: Option<Level>) {
     if let Some(level) = level {
         let log = tracing_subscriber::fmt()
@@ -169,12 +178,12 @@ pub(crate) fn start_log(level: Option<Level>) {
             .with_ansi(false)
             .with_writer(std::io::stderr)
             .with_max_level(level);
-        // In a shell an earlier command may have started it, or the shell itself.
+        // In a shell, logging may have been started already.
         let _ = log.try_init();
     }
 }
 
-/// Carries out the command and returns the exit code.
+/// Runs the command and returns the exit code.
 pub(crate) fn run(flags: ServeFlags) -> u8 {
     start_log(flags.log_level());
     match serve(flags) {
@@ -194,6 +203,8 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
     let ticket = flags.ticket;
     let builder = builder(flags, config)?;
     let (root, read_only, grace) = (builder.root.clone(), builder.read_only, builder.grace);
+    let insecure = builder.insecure;
+    let exports = exports_of(&builder);
     let server = builder.bind()?;
     let handle = server.handle();
     let mut signals = 0_u32;
@@ -207,12 +218,16 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
                 grace.as_secs()
             )),
             2 => console.say("ending all sessions; transfers can be resumed"),
-            // Something hangs: the user is right to be impatient.
+            // Something hangs.
             _ => std::process::exit(i32::from(Code::Cancelled.exit_code())),
         }
     })?;
     let root = root.canonicalize().unwrap_or(root);
-    let mut text = announcement(&server.addresses(), &root, read_only);
+    let exports = exports.as_deref();
+    let mut text = announcement(&server.addresses(), &root, exports, read_only);
+    if insecure {
+        warn_insecure(&server.addresses(), read_only);
+    }
     if let Some(fingerprint) = server.fingerprint() {
         text.push_str(&format!("fingerprint {fingerprint}\n"));
         if let (true, Some(tickets), Some(address)) =
@@ -223,17 +238,17 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
         }
     }
     if let Err(fault) = print(text) {
-        // It serves all the same.
+        // It serves nevertheless.
         Console::new(OutputFlags::default()).error(&fault);
     }
     server.run()
 }
 
-/// What to type on another machine, and what to paste there then: in its command line the ticket
-/// could be read by all who list processes, and would be remembered by the shell.
+/// The command to type on another machine, and the ticket to paste there when asked: on the command
+/// line it would be visible in process lists and in the shell's history.
 fn invitation(address: &Address, fingerprint: &str, secret: &str) -> String {
     let address = match address {
-        // What others reach this machine by is not for it to know.
+        // A machine doesn't know the name by which others reach it.
         Address::Tcp { host, port } if is_any(host) => format!("HOST:{port}"),
         other => printable(&other.to_string()),
     };
@@ -249,8 +264,45 @@ fn is_any(host: &str) -> bool {
         .is_ok_and(|address| address.is_unspecified())
 }
 
-/// What scripts read to learn the port, and people to learn what is offered.
-fn announcement(addresses: &[Address], root: &Path, read_only: bool) -> String {
+/// The exports of a server that has any: their names and directories.
+fn exports_of(builder: &ServerBuilder) -> Option<Vec<(String, String)>> {
+    let exports = &builder.security.as_ref()?.exports.as_ref()?.export;
+    let named = exports.iter();
+    Some(
+        named
+            .map(|export| (export.name.clone(), export.path.clone()))
+            .collect(),
+    )
+}
+
+/// Warns of addresses that others reach without a credential.
+fn warn_insecure(addresses: &[Address], read_only: bool) {
+    let is_local = |host: &str| {
+        host == "localhost"
+            || host
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|address| address.is_loopback())
+    };
+    let verbs = if read_only { "read" } else { "read and write" };
+    for address in addresses {
+        if let Address::Tcp { host, .. } = address
+            && !is_local(host)
+        {
+            Console::new(OutputFlags::default()).say(&format!(
+                "warning: without authentication, anyone who can reach {address} can {verbs} \
+                 what is served"
+            ));
+        }
+    }
+}
+
+/// The announcement: scripts read the port from it, and people what is served.
+fn announcement(
+    addresses: &[Address],
+    root: &Path,
+    exports: Option<&[(String, String)]>,
+    read_only: bool,
+) -> String {
     let mut text = String::new();
     for address in addresses {
         text.push_str(&format!(
@@ -259,14 +311,23 @@ fn announcement(addresses: &[Address], root: &Path, read_only: bool) -> String {
         ));
     }
     let mode = if read_only { ", read only" } else { "" };
-    text.push_str(&format!(
-        "serving {}{mode}\n",
-        printable(&root.to_string_lossy())
-    ));
+    let path = |path: &Path| printable(&path.to_string_lossy());
+    match exports {
+        None => text.push_str(&format!("serving {}{mode}\n", path(root))),
+        Some(exports) => {
+            for (name, root) in exports {
+                text.push_str(&format!(
+                    "serving /{} from {}{mode}\n",
+                    printable(name),
+                    printable(root)
+                ));
+            }
+        }
+    }
     text
 }
 
-/// Flags go before the file, the file before the defaults.
+/// Flags override the file, and the file overrides the defaults.
 fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBuilder, Fault> {
     let insecure = flags.insecure.or(config.insecure).unwrap_or(false);
     let security = if insecure {
@@ -304,7 +365,7 @@ fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBuilder, Fault
         .sessions_max
         .or_else(|| config.sessions_max.map(NonZeroUsize::get));
     let grace = flags.grace.or(config.grace_seconds);
-    // Keys and known servers of this user, and what its commands remember.
+    // This user's keys, known servers, and state.
     let own = [
         identity::folder().ok(),
         server_folder().ok(),
@@ -328,7 +389,7 @@ fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBuilder, Fault
     })
 }
 
-/// An address of the file; a relative Unix socket lies beside the file, as the root does.
+/// An address in the file. A relative Unix socket is relative to the file, as the root is.
 fn config_address(text: &str, base: Option<&Path>) -> Result<Address, Fault> {
     match text.parse()? {
         Address::Unix(path) => Ok(Address::Unix(
@@ -476,7 +537,7 @@ mod tests {
     fn the_announcement_is_one_line_each() {
         let addresses = ["127.0.0.1:5".parse().unwrap(), "[::1]:6".parse().unwrap()];
         assert_eq!(
-            announcement(&addresses, Path::new("/d\n"), true),
+            announcement(&addresses, Path::new("/d\n"), None, true),
             "listening on 127.0.0.1:5\nlistening on [::1]:6\nserving /d\\n, read only\n"
         );
     }

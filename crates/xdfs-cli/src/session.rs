@@ -1,25 +1,27 @@
-//! Sessions as the commands open them, and how a copy in one is followed.
+//! Opens the sessions of commands, and follows copies in them.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use xdfs::{Fault, LocalPlace, RemotePlace, TransferResult};
+use xdfs::{Fault, LocalPlace, ReconnectEvent, ReconnectObserver, RemotePlace, TransferResult};
 
 use crate::client::{Copying, SharedClient};
+use crate::console::Console;
 use crate::context::Context;
-use crate::flags::SessionFlags;
+use crate::flags::{OutputFlags, SessionFlags};
 use crate::interrupt::Interrupt;
 use crate::report::{Label, Reporter};
 
-/// How often the wish to stop is looked at, and progress drawn.
+/// Interval of checks for an interrupt, and of progress drawing.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Opens sessions of the library, all with the same options.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
-    /// Where they come from.
+    /// Provides the sessions.
     pub(crate) context: Context,
-    /// How they are.
+    /// Their options.
     pub(crate) flags: SessionFlags,
 }
 
@@ -27,13 +29,13 @@ impl Connector {
     /// A session with the server of `place`.
     ///
     /// # Errors
-    /// It can't be opened.
+    /// The session can't be opened.
     pub(crate) fn connect(&self, place: &RemotePlace) -> Result<SharedClient, Fault> {
         let options = self.flags.client_options();
         self.context.connect(place, options, &self.flags.security)
     }
 
-    /// Asks for what has to be typed for a session with the server of `place`.
+    /// Asks for secrets that have to be typed for a session with the server of `place`.
     ///
     /// # Errors
     /// Nothing can be read, or nothing was typed.
@@ -42,8 +44,8 @@ impl Connector {
     }
 }
 
-/// Follows a copy to its end and reports its progress. Calls `on_tick` at each step, and `on_stop`
-/// once if the user wants to stop; the copy itself is cancelled here.
+/// Follows a copy to its end, and reports its progress. Calls `on_tick` at each step. After an
+/// interrupt, cancels the copy and calls `on_stop` once.
 ///
 /// # Errors
 /// The fault that ended it.
@@ -79,19 +81,47 @@ pub(crate) fn follow(
     copying.wait()
 }
 
-/// Tells the user of servers that are trusted from now on.
-pub(crate) fn tell_first_use(client: &SharedClient, reporter: &mut Reporter) {
+/// Tells the user when the session of a tree breaks and when there is another one. Gives up when
+/// the user wants to stop.
+pub(crate) fn reconnect_observer(
+    flags: OutputFlags,
+    retries_max: u32,
+    interrupt: &Interrupt,
+) -> ReconnectObserver {
+    let interrupt = interrupt.clone();
+    ReconnectObserver::new(move |event| {
+        match event {
+            ReconnectEvent::Lost {
+                fault,
+                retry,
+                pause,
+            } => Console::new(flags).say(&format!(
+                "connection lost: {fault}; retry {retry} of {retries_max} in {:.1} s",
+                pause.as_secs_f64()
+            )),
+            ReconnectEvent::Restored => Console::new(flags).say("connection restored"),
+            _ => {}
+        }
+        match interrupt.requested() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    })
+}
+
+/// Reports a server that was trusted on first use.
+pub(crate) fn report_first_use(client: &SharedClient, reporter: &mut Reporter) {
     if let Some(server) = client.first_use() {
         reporter.first_use(&server);
     }
 }
 
-/// The words for a local end.
+/// The text of a local source or target.
 pub(crate) fn local_text(place: &LocalPlace) -> String {
     match place {
         LocalPlace::Path(path) => path.to_string_lossy().into_owned(),
         LocalPlace::Memory => "memory".into(),
-        // Standard streams; the library may learn others, which are never made here.
+        // Standard streams; variants added later are never created here.
         _ => "-".into(),
     }
 }

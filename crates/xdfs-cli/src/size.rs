@@ -1,10 +1,9 @@
-//! Sizes and rates as people write them: `123`, `64K`, `1.5G`, `10MiB`, `400MB`.
+//! Parses sizes and rates: `123`, `64K`, `1.5G`, `10MiB`, `400MB`.
 //!
-//! Pure parsing, used by the definition of the flags. A bare letter follows the habit of what is
-//! measured: powers of 1024 for sizes, powers of 1000 for rates. `KiB` and `kB` say it explicitly
-//! and mean the same everywhere.
+//! Used by the definition of the flags. A bare letter follows convention: powers of 1024 for sizes,
+//! powers of 1000 for rates. `KiB` and `kB` are explicit and mean the same everywhere.
 
-/// What a bare unit letter (`K`, `M`, `G`, `T`, `P`) stands for.
+/// The meaning of a bare unit letter (`K`, `M`, `G`, `T`, `P`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnitConvention {
     /// Powers of 1024, as for sizes.
@@ -13,27 +12,27 @@ enum UnitConvention {
     Decimal,
 }
 
-/// Smallest block that may be asked for, in bytes.
+/// Smallest block size that can be set, in bytes.
 const BLOCK_BYTES_MIN: u64 = 4 << 10;
 
-/// Largest block that may be asked for, in bytes: the default limit of a peer.
+/// Largest block size that can be set, in bytes: the default limit of a peer.
 const BLOCK_BYTES_MAX: u64 = 16 << 20;
 
-/// Smallest and largest socket buffer that may be asked for, in bytes.
+/// Smallest and largest socket buffer that can be set, in bytes.
 const WINDOW_BYTES: (u64, u64) = (4 << 10, 1 << 30);
 
-/// Reads a number of bytes; a bare letter is a power of 1024.
+/// Parses a number of bytes; a bare letter is a power of 1024.
 ///
 /// # Errors
-/// A text for the user that says what is wrong.
+/// A message for the user.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     parse(text, UnitConvention::Binary)
 }
 
-/// Reads bytes a second; a bare letter is a power of 1000, and a trailing `/s` is accepted.
+/// Parses bytes per second; a bare letter is a power of 1000, and a trailing `/s` is accepted.
 ///
 /// # Errors
-/// A text for the user that says what is wrong.
+/// A message for the user.
 pub(crate) fn parse_rate(text: &str) -> Result<u64, String> {
     match parse(
         text.strip_suffix("/s").unwrap_or(text),
@@ -44,10 +43,10 @@ pub(crate) fn parse_rate(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Reads the size of a block: a power of two from 4K to 16M.
+/// Parses a block size: a power of two from 4K to 16M.
 ///
 /// # Errors
-/// A text for the user that says what is wrong.
+/// A message for the user.
 pub(crate) fn parse_block_size(text: &str) -> Result<u32, String> {
     let size = parse_size(text)?;
     if !size.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&size) {
@@ -56,10 +55,10 @@ pub(crate) fn parse_block_size(text: &str) -> Result<u32, String> {
     u32::try_from(size).map_err(|_| "the block is too large".into())
 }
 
-/// Reads the size of a socket buffer: 4K to 1G.
+/// Parses the size of a socket buffer: 4K to 1G.
 ///
 /// # Errors
-/// A text for the user that says what is wrong.
+/// A message for the user.
 pub(crate) fn parse_window(text: &str) -> Result<u32, String> {
     let size = parse_size(text)?;
     if !(WINDOW_BYTES.0..=WINDOW_BYTES.1).contains(&size) {
@@ -68,10 +67,10 @@ pub(crate) fn parse_window(text: &str) -> Result<u32, String> {
     u32::try_from(size).map_err(|_| "the window is too large".into())
 }
 
-/// Reads the size of a transfer, which can't be nothing.
+/// Parses the size of a transfer, which can't be zero.
 ///
 /// # Errors
-/// A text for the user that says what is wrong.
+/// A message for the user.
 pub(crate) fn parse_size_above_zero(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
         0 => Err("it has to be more than 0 bytes".into()),
@@ -102,7 +101,7 @@ fn multiplier(unit: &str, letters: UnitConvention) -> Option<u128> {
     Some(base.pow(power))
 }
 
-/// Exact in integers: a fraction is taken as written, and rounded down to a whole byte.
+/// Parses with exact integers: the decimal fraction is rounded down to a whole byte.
 fn parse(text: &str, letters: UnitConvention) -> Result<u64, String> {
     let number_end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -125,7 +124,7 @@ fn parse(text: &str, letters: UnitConvention) -> Result<u64, String> {
     if fraction.contains('.') {
         return Err("there are two decimal points".into());
     }
-    // Sixteen digits after the point already tell single bytes of the largest unit apart.
+    // Sixteen decimals resolve single bytes of the largest unit.
     if fraction.len() > 16 {
         return Err("there are too many digits after the point".into());
     }

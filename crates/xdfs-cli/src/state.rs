@@ -1,17 +1,17 @@
-//! Where this user's state lies: what the program remembers from one run to the next.
+//! The directories of the user's state, which persists between runs.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// The folder of the journals of trees; `None` if the user has no place for state.
+/// The directory of tree journals; `None` if the user has no state directory.
 pub(crate) fn trees() -> Option<PathBuf> {
     Some(folder()?.join("trees"))
 }
 
-/// The folder of everything; `None` if the user has no place for state.
+/// The state directory; `None` if the user has none.
 ///
-/// `XDFS_STATE_DIR`, or `state` in `XDFS_CONFIG_DIR`, or the folder that the XDG Base Directory
-/// Specification names.
+/// `XDFS_STATE_DIR`, or `state` in `XDFS_CONFIG_DIR`, or the one of the XDG Base Directory
+/// Specification.
 pub(crate) fn folder() -> Option<PathBuf> {
     folder_by(|name| {
         env::var_os(name)

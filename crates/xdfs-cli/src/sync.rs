@@ -7,19 +7,20 @@ use xdfs::{Code, Fault, RemotePlace, SyncOptions, SyncResult, TreeEvent, TreeOpt
 
 use crate::context::Context;
 use crate::flags::SyncFlags;
+use crate::interrupt::Interrupt;
 use crate::place::Place;
 use crate::report::{Label, Reporter, Run};
 use crate::serve::start_log;
-use crate::session::{Connector, tell_first_use};
+use crate::session::{self, Connector, report_first_use};
 
-/// Which way it goes.
+/// The direction of a synchronisation.
 #[derive(Debug)]
 enum SyncDirection {
     Up(PathBuf, RemotePlace),
     Down(RemotePlace, PathBuf),
 }
 
-/// Carries out the command and returns the exit code.
+/// Runs the command and returns the exit code.
 pub(crate) fn run(context: &Context, flags: &SyncFlags) -> u8 {
     start_log(flags.output.log_level());
     let label = Label {
@@ -57,7 +58,7 @@ fn route(flags: &SyncFlags) -> Result<SyncDirection, Fault> {
     }
 }
 
-fn options(flags: &SyncFlags) -> Result<SyncOptions, Fault> {
+fn options(flags: &SyncFlags, interrupt: &Interrupt) -> Result<SyncOptions, Fault> {
     let all = flags.archive;
     Ok(SyncOptions {
         tree: TreeOptions {
@@ -71,6 +72,12 @@ fn options(flags: &SyncFlags) -> Result<SyncOptions, Fault> {
             digest: flags.digest.map(Into::into),
             rate_bytes_per_s_max: flags.limit_rate,
             verify_resumed: flags.verify_resumed,
+            retry: flags.session.retry.policy(),
+            reconnect_observer: session::reconnect_observer(
+                flags.output,
+                flags.session.retry.policy().retries_max,
+                interrupt,
+            ),
             ..TreeOptions::default()
         },
         compare: flags.compare.into(),
@@ -88,7 +95,6 @@ fn sync(
     reporter: &mut Reporter,
 ) -> Result<SyncResult, Fault> {
     let route = route(flags)?;
-    let options = options(flags)?;
     let (SyncDirection::Up(_, server) | SyncDirection::Down(server, _)) = &route;
     let connector = Connector {
         context: context.clone(),
@@ -97,8 +103,9 @@ fn sync(
     let client = connector.connect(server)?;
     let interrupt = context.interrupt()?;
     interrupt.orderly(true);
+    let options = options(flags, &interrupt)?;
     let mut observer = |event: TreeEvent<'_>| {
-        tell_first_use(&client, reporter);
+        report_first_use(&client, reporter);
         match event {
             TreeEvent::Progress(result) => reporter.tree_progress(label, result),
             TreeEvent::Failed { path, fault } => reporter.tree_failure(label, path, fault),
@@ -119,6 +126,6 @@ fn sync(
             client.sync_from(&source.path, target, &options, &mut observer)
         }
     };
-    tell_first_use(&client, reporter);
+    report_first_use(&client, reporter);
     result
 }

@@ -1,4 +1,7 @@
-//! `xdfs whoami`, `keygen`, `trust` and `user`: who is who.
+//! `xdfs whoami`, `keygen`, `trust` and `user`: identities and trust.
+
+use std::io::IsTerminal as _;
+use std::path::Path;
 
 use xdfs::security::{KnownHosts, UsersFile, host_port};
 use xdfs::{Address, Client, ClientOptions, Code, Fault, LocalPlace, TransferOptions};
@@ -9,7 +12,10 @@ use crate::flags::{KeygenFlags, OutputFlags, TrustCommand, UserCommand, WhoamiFl
 use crate::identity;
 use crate::perf::server_only;
 use crate::report::print;
-use crate::serve::server_folder;
+use crate::serve::{folder_of, server_folder};
+
+/// Characters that a new password has at least.
+const PASSWORD_CHARS_MIN: usize = 8;
 
 fn done(result: Result<(), Fault>) -> u8 {
     match result {
@@ -21,7 +27,7 @@ fn done(result: Result<(), Fault>) -> u8 {
     }
 }
 
-/// Carries out `xdfs whoami` and returns the exit code.
+/// Runs `xdfs whoami` and returns the exit code.
 pub(crate) fn whoami(flags: &WhoamiFlags) -> u8 {
     done(ask_server(flags))
 }
@@ -34,7 +40,7 @@ fn ask_server(flags: &WhoamiFlags) -> Result<(), Fault> {
         ..ClientOptions::default()
     };
     let client = Client::connect(&place, options)?;
-    // A session is open when something was transferred; nothing is enough.
+    // A session is open once a transfer has ended, even one of no bytes.
     let nothing = TransferOptions {
         length: Some(0),
         overwrite: true,
@@ -44,7 +50,7 @@ fn ask_server(flags: &WhoamiFlags) -> Result<(), Fault> {
     };
     let transfer = client.upload(&LocalPlace::Memory, b"mem:null", &nothing)?;
     let outcome = transfer.wait();
-    // Also if the server lets nobody in: it is known now.
+    // Even after a refusal the server is trusted now.
     if let Some(server) = client.first_use() {
         Console::new(OutputFlags::default()).first_use(&server, true);
     }
@@ -59,7 +65,7 @@ fn ask_server(flags: &WhoamiFlags) -> Result<(), Fault> {
     }
 }
 
-/// Carries out `xdfs keygen` and returns the exit code.
+/// Runs `xdfs keygen` and returns the exit code.
 pub(crate) fn keygen(flags: KeygenFlags) -> u8 {
     done(make_key(flags))
 }
@@ -67,14 +73,23 @@ pub(crate) fn keygen(flags: KeygenFlags) -> u8 {
 fn make_key(flags: KeygenFlags) -> Result<(), Fault> {
     let path = match flags.file {
         Some(path) => path,
-        None => identity::own_key(&identity::folder()?),
+        None => {
+            let own = identity::own_key(&identity::folder()?);
+            // An earlier connection may have made it.
+            if let Ok(line) = std::fs::read_to_string(own.with_extension("pub")) {
+                let shown = own.display();
+                Console::new(OutputFlags::default()).say(&format!("the key {shown} exists"));
+                return print(format!("{}\n", line.trim_end()));
+            }
+            own
+        }
     };
     let public = identity::make_own_key(&path)?;
     let comment = format!("{} xdfs", identity::user_name());
     print(format!("{}\n", public.to_line(&comment).trim_end()))
 }
 
-/// Carries out `xdfs trust` and returns the exit code.
+/// Runs `xdfs trust` and returns the exit code.
 pub(crate) fn trust(command: TrustCommand) -> u8 {
     done(change_trust(command))
 }
@@ -105,7 +120,7 @@ fn change_trust(command: TrustCommand) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The name of a server in the file of those that are known.
+/// The name of a server in the known hosts file.
 fn known_name(text: &str) -> Result<String, Fault> {
     match text.parse()? {
         Address::Tcp { host, port } => host_port(&host, port),
@@ -113,23 +128,56 @@ fn known_name(text: &str) -> Result<String, Fault> {
     }
 }
 
-/// Carries out `xdfs user` and returns the exit code.
-pub(crate) fn user(command: UserCommand) -> u8 {
-    done(change_users(command))
+/// Runs `xdfs user` and returns the exit code.
+pub(crate) fn user(command: UserCommand, config: Option<&Path>) -> u8 {
+    done(change_users(command, config))
 }
 
-fn change_users(command: UserCommand) -> Result<(), Fault> {
-    let folder = server_folder()?;
+/// Asks for a new password: on a terminal twice.
+fn new_password() -> Result<String, Fault> {
+    let password = identity::ask_password("New password: ")?;
+    let refused = |cause: &str| Fault::new(Code::InvalidArgument, "set the password", cause);
+    if password.chars().count() < PASSWORD_CHARS_MIN {
+        let cause = format!("it has less than {PASSWORD_CHARS_MIN} characters");
+        return Err(refused(&cause));
+    }
+    let is_typed = std::io::stdin().is_terminal();
+    if is_typed && identity::ask_password("The same again: ")? != password {
+        return Err(refused("the two are not the same"));
+    }
+    Ok(password)
+}
+
+/// The names of all users: none while there is no file of them.
+fn names(users: &UsersFile) -> Result<Vec<String>, Fault> {
+    match users.list() {
+        Err(fault) if fault.code == Code::NotFound => Ok(Vec::new()),
+        names => names,
+    }
+}
+
+fn change_users(command: UserCommand, config: Option<&Path>) -> Result<(), Fault> {
+    let folder = match config {
+        Some(config) => folder_of(config)?,
+        None => server_folder()?,
+    };
     identity::make_folder(&folder, "create the key directory")?;
     let users = UsersFile::new(folder.join("users"));
     match command {
-        UserCommand::Add { name } => users.add(&name, &identity::ask_password("New password: ")?),
-        UserCommand::Passwd { name } => {
-            users.set_password(&name, &identity::ask_password("New password: ")?)
+        UserCommand::Add { name } => {
+            // Before the password is typed.
+            if names(&users)?.contains(&name) {
+                let cause = "there is a user of this name";
+                return Err(Fault::new(Code::AlreadyExists, "add the user", cause)
+                    .path(&name)
+                    .hint("change the password with `xdfs user passwd`"));
+            }
+            users.add(&name, &new_password()?)
         }
+        UserCommand::Passwd { name } => users.set_password(&name, &new_password()?),
         UserCommand::Remove { name } => users.remove(&name),
         UserCommand::List => {
-            let mut text = users.list()?.join("\n");
+            let mut text = names(&users)?.join("\n");
             if !text.is_empty() {
                 text.push('\n');
             }

@@ -1,12 +1,11 @@
-//! The thread that listens: it opens channels until they belong to a session, and gives each new
-//! session a pipeline thread.
+//! The listening thread: opens channels, hands them to their sessions, and starts a pipeline thread
+//! for each new session.
 //!
-//! A peer that has not registered or joined a session costs a few kilobytes (most of them TLS's)
-//! and a bounded time here, however slow or hostile it is. What frames and messages of TLS need
-//! beyond that, until they are complete, is bounded for all such peers together: when it is used
-//! up, those that have been at it longest are closed. When places become few, peers that have said
-//! nothing yet have less time. The table of sessions is the one thing that is shared; it is touched
-//! once a channel, never for a block.
+//! Until a peer has registered or joined a session, it costs a few kilobytes (most of them for TLS)
+//! and a bounded time, however slow or hostile it is. Memory for incomplete frames and TLS messages
+//! is bounded for all such peers together; at the bound, the oldest are closed. When slots become
+//! scarce, peers that have not sent anything valid get a shorter deadline. The table of sessions is
+//! the only shared state; it is accessed once per channel, never per block.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,43 +28,42 @@ use crate::kernel::Readiness;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, no_such_session};
 use crate::security::{Gate, PeerGuard, Proof, SessionGrant, Verdict};
 
-/// Channels that may be on their way into a session at once.
+/// Maximum number of channels that do not belong to a session yet.
 const PENDING_MAX: usize = 4096;
-/// From here on places are few, and peers that have said nothing have [`HURRY`] instead of the
-/// deadline of the opening.
+/// From this number on, unanswered channels get [`HURRY`] instead of the usual opening deadline.
 const PENDING_FEW: usize = PENDING_MAX / 4 * 3;
-/// Enough for a few round trips on a long path, with a packet lost.
+/// Enough for a few round trips on a long path with one lost packet.
 const HURRY: Duration = Duration::from_secs(3);
-/// Bytes of what isn't complete yet that a channel on its way into a session may hold without being
-/// counted: the greetings of usual peers, and a signature.
+/// Bytes of incomplete input that a pending channel may hold uncounted: enough for the usual
+/// opening exchange with a signature.
 const HELD_FREE: usize = 2 << 10;
-/// Most bytes that are counted of all these channels together: long proofs come in one go, so that
-/// they are held for a moment only.
+/// Bound on the counted bytes of all pending channels. Long proofs usually arrive in one go, so
+/// they are held only briefly.
 const HELD_MAX: usize = 4 << 20;
-/// How often deadlines are looked at.
+/// Interval between checks of the deadlines.
 const TICK: Duration = Duration::from_millis(100);
-/// Time after the grace period in which sessions make durable what they have.
+/// Time after the grace period in which sessions make their data durable.
 const LAST_SYNC: Duration = Duration::from_secs(30);
-/// The operation of faults before a channel is open.
+/// Operation named in faults before a channel is open.
 const OPEN_CHANNEL: &str = "open the channel";
 
-/// What an acceptor serves, and within which bounds.
+/// Configuration of an acceptor.
 #[derive(Debug)]
 pub struct AcceptorConfig {
-    /// Where channels come from.
+    /// Sources of new channels.
     pub listeners: Vec<Box<dyn Listener>>,
-    /// Who may connect, and what they see.
+    /// Authentication, and the stores of the peers.
     pub access: AccessPolicy,
-    /// Most sessions at once.
+    /// Maximum number of concurrent sessions.
     pub sessions_max: usize,
-    /// What a peer may cost.
+    /// Limits on the resources used by a peer.
     pub limits: Limits,
 }
 
-/// Whether peers must authenticate, and the store that they see.
+/// Whether peers must authenticate, and which store they get.
 #[derive(Debug)]
 pub enum AccessPolicy {
-    /// No authentication and no protection: all peers see this store.
+    /// No authentication and no protection: all peers use this store.
     Open(Arc<dyn Store>),
     /// The gate authenticates each peer and chooses its store. All channels must be protected.
     Guarded(Arc<dyn Gate>),
@@ -75,9 +73,9 @@ pub enum AccessPolicy {
 struct Session {
     secret: SessionSecret,
     commands: Commands,
-    /// The address that its first channel came from, without the port.
+    /// Address of the first channel's peer, without the port.
     host: String,
-    /// Whose it is; empty without protection.
+    /// The session's user; empty without protection.
     user: String,
 }
 
@@ -86,12 +84,12 @@ struct Sessions(Arc<Mutex<HashMap<SessionId, Session>>>);
 
 impl Sessions {
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Session>> {
-        // A panic elsewhere leaves the table whole: each change is one insert or remove.
+        // A panic elsewhere leaves the table consistent: each change is one insert or remove.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Takes a session off the table when its thread ends, also by a panic.
+/// Removes a session from the table when its thread ends, even by a panic.
 struct Registration {
     sessions: Sessions,
     id: SessionId,
@@ -105,84 +103,84 @@ impl Drop for Registration {
     }
 }
 
-/// Counts a session as long as anything of it runs, also a thread that a file system holds after
-/// the session's end.
-struct Counted(Arc<AtomicUsize>);
+/// Counts a session until its last thread has ended, which may be later than the session itself if
+/// a file system blocks it.
+struct RunningSession(Arc<AtomicUsize>);
 
-impl Counted {
+impl RunningSession {
     fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(count))
     }
 }
 
-impl Drop for Counted {
+impl Drop for RunningSession {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A channel that isn't in a session yet.
-struct Pending {
+/// A channel that does not belong to a session yet.
+struct PendingChannel {
     stream: Box<dyn Stream>,
     machine: handshake::Acceptor,
     input: Vec<u8>,
     output: Vec<u8>,
     since: Instant,
     answered: Option<Instant>,
-    /// Bytes of it that are counted against [`HELD_MAX`].
+    /// Bytes counted against [`HELD_MAX`].
     held: usize,
-    /// Its permit among the channels that are being opened.
+    /// Permit for a connection that is being opened.
     _guard: Option<PeerGuard>,
     proof: Option<Box<dyn Proof>>,
     grant: Option<SessionGrant>,
 }
 
-/// Ends an acceptor from another thread.
+/// Shuts an acceptor down from another thread.
 #[derive(Clone)]
 pub struct AcceptorControl {
     sender: mpsc::Sender<Duration>,
     notifier: Notifier,
 }
 
-/// The listening thread's state. See the module documentation.
+/// State of the listening thread. See the module documentation.
 pub struct Acceptor {
     config: AcceptorConfig,
     environment: Arc<dyn Environment>,
     poller: Poller,
-    /// What became ready; kept for its memory.
+    /// Events of the last wait; kept to reuse the allocation.
     events: Vec<Event>,
-    /// Waiting for channels failed.
+    /// Set when waiting for channels has failed.
     failure: Option<Fault>,
-    /// It was told to drain, and gives the sessions up at this time.
-    give_up: Option<Instant>,
-    looked_at: Instant,
-    orders: mpsc::Receiver<Duration>,
+    /// While draining: when to stop waiting for the sessions.
+    drain_until: Option<Instant>,
+    deadlines_checked_at: Instant,
+    drains: mpsc::Receiver<Duration>,
     sessions: Sessions,
-    /// What the sessions have in common about open files.
+    /// Open files and locks of all sessions.
     files: Arc<Files>,
-    /// Sessions of which anything runs.
+    /// Number of sessions with a running thread.
     running: Arc<AtomicUsize>,
-    pending: Vec<Option<Pending>>,
+    pending: Vec<Option<PendingChannel>>,
     free: Vec<usize>,
-    /// The sum of what the pending channels hold.
+    /// Sum of [`PendingChannel::held`].
     held: usize,
     accept_later: bool,
 }
 
 impl Acceptor {
-    /// Watches the listeners.
+    /// Registers the listeners with a new poller.
     ///
     /// # Errors
-    /// What the system says.
+    /// The poller can't be created, or a listener can't be registered.
     pub fn new(config: AcceptorConfig) -> Result<(Self, AcceptorControl), Fault> {
         Self::within(System::shared(), config)
     }
 
-    /// Likewise, in another environment than that of the system.
+    /// Like [`Self::new`], in another environment than the system's.
     ///
     /// # Errors
-    /// Likewise.
+    /// See [`Self::new`].
     pub fn within(
         environment: Arc<dyn Environment>,
         mut config: AcceptorConfig,
@@ -192,7 +190,7 @@ impl Acceptor {
         for (i, listener) in config.listeners.iter_mut().enumerate() {
             listener.register(&mut poller, Token(i)).map_err(fault)?;
         }
-        let (sender, orders) = mpsc::channel();
+        let (sender, drains) = mpsc::channel();
         let control = AcceptorControl {
             sender,
             notifier: poller.notifier(),
@@ -202,9 +200,9 @@ impl Acceptor {
             poller,
             events: Vec::new(),
             failure: None,
-            give_up: None,
-            looked_at: environment.now(),
-            orders,
+            drain_until: None,
+            deadlines_checked_at: environment.now(),
+            drains,
             sessions: Sessions::default(),
             files: Arc::new(Files::new(Arc::clone(&environment))?),
             environment,
@@ -217,24 +215,24 @@ impl Acceptor {
         Ok((acceptor, control))
     }
 
-    /// Serves until told to drain, and then until the last session has ended.
+    /// Serves until it is drained and the last session has ended.
     ///
     /// # Errors
-    /// Waiting for the listeners failed.
+    /// Waiting for events failed.
     pub fn run(mut self) -> Result<(), Fault> {
         environment::run(&mut self);
         self.failure.map_or(Ok(()), Err)
     }
 
-    /// Takes no further channel, and ends the sessions within the grace period.
+    /// Stops accepting channels, and ends the sessions within the grace period.
     fn begin_drain(&mut self, grace: Duration) {
         self.config.listeners.clear();
         self.pending.clear();
         self.free.clear();
         self.held = 0;
-        self.give_up = Some(self.environment.now() + grace + LAST_SYNC);
+        self.drain_until = Some(self.environment.now() + grace + LAST_SYNC);
         for session in self.sessions.lock().values() {
-            // A session that has ended needs no order.
+            // Fails only if the session has already ended.
             let _ = session.commands.send(Command::Drain(grace));
         }
     }
@@ -254,7 +252,7 @@ impl Acceptor {
                         ErrorKind::Interrupted | ErrorKind::ConnectionAborted
                     ) => {}
                 Err(error) => {
-                    // For instance no descriptors left: others may end and free some.
+                    // For instance, no descriptors are left: closed channels free some.
                     tracing::warn!(%error, "a channel could not be accepted");
                     self.accept_later = true;
                     return;
@@ -272,7 +270,7 @@ impl Acceptor {
                     (handshake::Acceptor::protected(methods, clear), Some(guard))
                 }
                 Err(fault) => {
-                    // Without a word: an answer would cost more than the question.
+                    // No answer: it would cost more than the request.
                     tracing::info!(peer = %stream.peer(), %fault, "a channel is refused");
                     return;
                 }
@@ -288,7 +286,7 @@ impl Acceptor {
             self.free.push(slot);
             return;
         }
-        self.pending[slot] = Some(Pending {
+        self.pending[slot] = Some(PendingChannel {
             stream,
             machine,
             input: Vec::new(),
@@ -300,22 +298,22 @@ impl Acceptor {
             proof: None,
             grant: None,
         });
-        self.go_on(slot);
+        self.continue_opening(slot);
     }
 
-    fn take(&mut self, slot: usize) -> Option<Pending> {
+    fn take(&mut self, slot: usize) -> Option<PendingChannel> {
         let mut pending = self.pending.get_mut(slot).and_then(Option::take)?;
         self.free.push(slot);
         self.held -= pending.held;
-        // The stream is dropped or watched by its session next.
+        // The stream is dropped or registered by its session next.
         let _ = pending.stream.deregister(&mut self.poller);
         Some(pending)
     }
 
-    /// Goes on with the opening exchange of a channel as far as its bytes go, and sees to what it
-    /// holds then.
-    fn go_on(&mut self, slot: usize) {
-        self.exchange(slot);
+    /// Continues the opening exchange as far as the available bytes allow, and updates the memory
+    /// accounting.
+    fn continue_opening(&mut self, slot: usize) {
+        self.run_opening(slot);
         if let Some(Some(pending)) = self.pending.get_mut(slot) {
             let holds = pending.input.capacity() + pending.stream.held_bytes();
             let counted = holds.saturating_sub(HELD_FREE);
@@ -327,7 +325,7 @@ impl Acceptor {
         }
     }
 
-    fn exchange(&mut self, slot: usize) {
+    fn run_opening(&mut self, slot: usize) {
         loop {
             let Some(Some(pending)) = self.pending.get_mut(slot) else {
                 return;
@@ -368,7 +366,7 @@ impl Acceptor {
                     // A proof may have been long, and little follows it.
                     pending.input = pending.input.split_off(used);
                     if let Err(fault) = self.authenticate(slot, &step) {
-                        self.turn_away(slot, fault);
+                        self.refuse_proof(slot, fault);
                         return;
                     }
                     continue;
@@ -388,7 +386,8 @@ impl Acceptor {
             {
                 Ok(0) => break,
                 Ok(n) => {
-                    // It grows by what came: twice as much would be for strangers.
+                    // Grows only by the bytes that arrived: unauthenticated peers must not cause
+                    // overallocation.
                     pending.input.reserve_exact(n);
                     pending.input.extend_from_slice(&chunk[..n]);
                 }
@@ -400,7 +399,7 @@ impl Acceptor {
         drop(self.take(slot));
     }
 
-    /// Takes a step of a proof.
+    /// Performs one step of the authentication.
     fn authenticate(&mut self, slot: usize, step: &AcceptorStep) -> Result<(), Fault> {
         let AccessPolicy::Guarded(gate) = &self.config.access else {
             return Err(unprotected());
@@ -433,8 +432,8 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Says why a channel isn't taken, and closes it.
-    fn turn_away(&mut self, slot: usize, fault: Fault) {
+    /// Sends the reason to the peer and closes the channel.
+    fn refuse_proof(&mut self, slot: usize, fault: Fault) {
         if let Some(mut pending) = self.take(slot) {
             tracing::info!(peer = %pending.stream.peer(), %fault, "a channel is refused");
             pending.refuse(fault);
@@ -447,12 +446,12 @@ impl Acceptor {
         let limit = self.config.limits.opening_timeout;
         let is_full = self.pending.len() - self.free.len() >= PENDING_FEW;
         let hurried = if is_full { HURRY.min(limit) } else { limit };
-        let limit_of = |pending: &Pending| match pending.answered {
+        let limit_of = |pending: &PendingChannel| match pending.answered {
             Some(_) => limit,
             None => hurried,
         };
         let now = self.environment.now();
-        let is_late = |pending: &&Pending| now - pending.since >= limit_of(pending);
+        let is_late = |pending: &&PendingChannel| now - pending.since >= limit_of(pending);
         for slot in self.slots(is_late) {
             let limit = self.pending[slot].as_ref().map_or(limit, limit_of);
             let cause = format!("it was not open after {} s", limit.as_secs_f32());
@@ -461,8 +460,8 @@ impl Acceptor {
         }
     }
 
-    /// Closes channels that hold what isn't complete, those first that began first, until they are
-    /// well below the bound. Who comes with a long proof in one go isn't among them.
+    /// Closes channels with incomplete input, oldest first, until the total is well below the
+    /// bound. Channels whose long proofs arrived in one go are not affected.
     fn drop_holders(&mut self) {
         let mut slots = self.slots(|pending| pending.held > 0);
         slots.sort_by_key(|&slot| self.pending[slot].as_ref().map(|pending| pending.since));
@@ -470,21 +469,22 @@ impl Acceptor {
             if self.held <= HELD_MAX / 4 * 3 {
                 return;
             }
-            let cause = "too many channels wait with what isn't complete";
+            let cause = "too many channels have incomplete input";
             let fault = Fault::new(Code::LimitExceeded, OPEN_CHANNEL, cause);
             self.dismiss(slot, fault.retry(Retry::AfterMs(1000)));
         }
     }
 
-    /// The places of the channels of which `is` is true.
-    fn slots(&self, is: impl Fn(&&Pending) -> bool) -> Vec<usize> {
+    /// Slots of the pending channels that satisfy `is`.
+    fn slots(&self, is: impl Fn(&&PendingChannel) -> bool) -> Vec<usize> {
         let all = self.pending.iter().enumerate();
         all.filter(|(_, pending)| pending.as_ref().is_some_and(|pending| is(&pending)))
             .map(|(slot, _)| slot)
             .collect()
     }
 
-    /// Closes a channel at whatever point it is, and says why if that can be said.
+    /// Closes a channel in any state of the opening exchange, with the reason in the form that the
+    /// peer expects.
     fn dismiss(&mut self, slot: usize, fault: Fault) {
         let Some(mut pending) = self.take(slot) else {
             return;
@@ -499,10 +499,11 @@ impl Acceptor {
     }
 
     /// Starts the pipeline of a new session.
-    fn register(&self, mut pending: Pending, request: SessionRequest) {
+    fn register(&self, mut pending: PendingChannel, request: SessionRequest) {
         let limits = &self.config.limits;
         let round_trip = match &self.config.access {
-            // A proof of who asks comes in answer to WELCOME, and what needs none before it.
+            // The time from WELCOME to the peer's request includes a proof of identity, hence a
+            // round trip. Without authentication the request does not wait for WELCOME.
             AccessPolicy::Guarded(_) => pending.answered.map(|t| self.environment.now() - t),
             AccessPolicy::Open(_) => None,
         };
@@ -542,7 +543,7 @@ impl Acceptor {
         let accepted = SessionAccept {
             secret: SessionSecret(secret),
             channels: request.channels.min(limits.channels_max),
-            // The largest power of two that isn't more.
+            // Rounds down to a power of two.
             block_size: 1 << size.ilog2(),
             window: request.window,
         };
@@ -563,7 +564,8 @@ impl Acceptor {
                 rate: None,
             },
             (AccessPolicy::Guarded(_), Some(grant)) => {
-                tracing::info!(session = %request.id, user = %grant.user, "a user is known");
+                let user = &grant.user;
+                tracing::info!(session = %request.id, %user, "a user has authenticated");
                 grant
             }
             (AccessPolicy::Guarded(_), None) => {
@@ -572,7 +574,7 @@ impl Acceptor {
                 return;
             }
         };
-        grant.guard = PeerGuard(Box::new((Counted::new(&self.running), grant.guard)));
+        grant.guard = PeerGuard(Box::new((RunningSession::new(&self.running), grant.guard)));
         let peer = pending.stream.peer();
         let (host, user) = (host_of(&peer), grant.user.clone());
         let takes_clear = match &self.config.access {
@@ -607,7 +609,6 @@ impl Acceptor {
             id,
             notifier: self.poller.notifier(),
         };
-        // A thread of its own, and never one that another session had: it may take on other ids.
         let make = move || {
             let channels = accepted.channels;
             tracing::info!(session = %id, %peer, channels, "a session begins");
@@ -617,16 +618,16 @@ impl Acceptor {
                 registration,
             }) as Box<dyn Task>
         };
-        // A thread of its own, and never one that another session had: it may take on other ids.
+        // A fresh thread, never one used by another session: it may assume other ids.
         let spawned = self.environment.start("xdfs-session", Box::new(make));
         if let Err(error) = spawned {
-            // The registration went with the closure, and the channel with the pipeline.
+            // The closure owned the registration and the pipeline, so both were dropped.
             tracing::error!(%error, "the thread of a session could not be started");
         }
     }
 
-    /// Hands a channel to the session that it wants to join.
-    fn join(&self, mut pending: Pending, request: &JoinRequest) {
+    /// Hands a channel over to the session that it asks to join.
+    fn join(&self, mut pending: PendingChannel, request: &JoinRequest) {
         let guarded = matches!(self.config.access, AccessPolicy::Guarded(_));
         let protection = pending.stream.protection();
         let host = host_of(&pending.stream.peer());
@@ -641,7 +642,7 @@ impl Acceptor {
                     .matches(&request.secret),
                 None => !guarded && s.secret.matches(&request.secret),
             })
-            // A secret that got out is of no use elsewhere.
+            // A leaked secret is useless from another host.
             .filter(|s| !guarded || s.host == host)
             .map(|s| (s.commands.clone(), s.user.clone()));
         let Some((commands, user)) = commands else {
@@ -668,8 +669,8 @@ impl Acceptor {
             guard,
         };
         if let Err(Command::Join { stream, output, .. }) = commands.send(command) {
-            // The session ended between the look and the order.
-            let mut pending = Pending {
+            // The session ended between the lookup and the command.
+            let mut pending = PendingChannel {
                 stream,
                 machine: pending.machine,
                 input: Vec::new(),
@@ -687,7 +688,7 @@ impl Acceptor {
     }
 }
 
-/// The thread of a session.
+/// A session's thread.
 struct SessionTask {
     pipeline: Pipeline<Readiness>,
     peer: String,
@@ -718,7 +719,7 @@ fn unprotected() -> Fault {
     Fault::new(Code::ProtectionRefused, "open the channel", cause)
 }
 
-/// The address of a peer without its port, which differs from channel to channel.
+/// Address of a peer without its port, which differs between channels.
 fn host_of(peer: &str) -> String {
     let host = peer.rsplit_once([':', '#']).map_or(peer, |(host, _)| host);
     host.to_owned()
@@ -726,25 +727,25 @@ fn host_of(peer: &str) -> String {
 
 impl Task for Acceptor {
     fn turn(&mut self) -> Turn {
-        while let Ok(grace) = self.orders.try_recv() {
+        while let Ok(grace) = self.drains.try_recv() {
             self.begin_drain(grace);
         }
         let now = self.environment.now();
-        let given_up = |until| self.sessions.lock().is_empty() || until <= now;
-        if self.failure.is_some() || self.give_up.is_some_and(given_up) {
+        let has_drained = |until| self.sessions.lock().is_empty() || until <= now;
+        if self.failure.is_some() || self.drain_until.is_some_and(has_drained) {
             return Turn::Ended;
         }
-        if self.accept_later && self.give_up.is_none() {
+        if self.accept_later && self.drain_until.is_none() {
             self.accept_later = false;
             (0..self.config.listeners.len()).for_each(|i| self.accept(i));
         }
-        // Not in each turn: opening a thousand channels would pay for it a million times.
-        if now - self.looked_at >= TICK {
-            self.looked_at = now;
+        // Not in every turn: with a thousand channels opening, the check would run a million times.
+        if now - self.deadlines_checked_at >= TICK {
+            self.deadlines_checked_at = now;
             self.drop_late();
         }
         let idle = self.pending.len() == self.free.len();
-        let ticks = !idle || self.accept_later || self.give_up.is_some();
+        let ticks = !idle || self.accept_later || self.drain_until.is_some();
         Turn::Wait(ticks.then_some(TICK))
     }
 
@@ -760,8 +761,8 @@ impl Task for Acceptor {
                 continue;
             } else if event.token.0 < listeners {
                 self.accept(event.token.0);
-            } else if self.give_up.is_none() {
-                self.go_on(event.token.0 - listeners);
+            } else if self.drain_until.is_none() {
+                self.continue_opening(event.token.0 - listeners);
             }
         }
         self.events = events;
@@ -769,15 +770,15 @@ impl Task for Acceptor {
     }
 }
 
-impl Pending {
-    /// Writes what waits, as far as the stream takes it.
+impl PendingChannel {
+    /// Writes pending output, as far as the stream accepts it.
     fn flush(&mut self) {
         while !self.output.is_empty() {
             match self.stream.write_vectored(&[IoSlice::new(&self.output)]) {
                 Ok(n) => {
                     self.output.drain(..n);
                 }
-                // The rest goes along with what follows; a peer that is gone is seen on reading.
+                // The rest is sent with later output; a closed connection shows up on reading.
                 Err(_) => return,
             }
         }
@@ -797,16 +798,16 @@ impl Pending {
 
     fn close(mut self) {
         self.flush();
-        // The peer reads the reason before the end; its socket does the rest.
+        // Pending output, with the reason, is sent by the socket before the end of the stream.
         let _ = self.stream.close();
     }
 }
 
 impl AcceptorControl {
-    /// Takes no further channel, and ends when the sessions have ended; those that run get
-    /// `grace`, after which they end in a resumable state.
+    /// Stops accepting channels and ends after the last session. Running sessions get `grace`;
+    /// after that they end in a resumable state.
     pub fn drain(&self, grace: Duration) {
-        // An acceptor that has ended needs no order.
+        // Fails only if the acceptor has already ended.
         let _ = self.sender.send(grace);
         environment::wake(&self.notifier);
     }

@@ -1,13 +1,13 @@
-//! The workers that answer the calls of one session about paths and files. A slow directory delays
-//! neither transfers nor, while a worker is free, other calls.
+//! Workers that answer a session's calls about paths and files. A slow directory delays neither
+//! transfers nor, while a worker is free, other calls.
 //!
-//! The workers are started on demand, take on the ids of the session before they touch the store,
-//! and share one bounded queue, whose lock is held only briefly. The machine in the pipeline
-//! ([`CallServer`](xdfs_proto::call_server::CallServer)) decides which call may run and how many
-//! parts it may make.
+//! Workers are started on demand, assume the session's ids before they access the store, and share
+//! one bounded queue, whose lock is held only briefly. The pipeline's machine
+//! ([`CallServer`](xdfs_proto::call_server::CallServer)) decides which calls may run and how many
+//! parts they may produce.
 //!
-//! A file call that waits for a lock or for the other end of a pipe is parked and tried again until
-//! its deadline. A parked call holds no worker, and counts only against the slots of the session.
+//! A file call that waits for a lock or for the other end of a pipe is parked, and retried until
+//! its deadline. A parked call occupies no worker, only one of the session's slots.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -29,50 +29,50 @@ use crate::files::{CallStep, SessionFiles};
 use crate::guard::guarded;
 use crate::security::{PeerGuard, assume_ids};
 
-/// Workers of a session. As many slow calls block all others.
+/// Workers per session. As many slow calls block all others.
 const THREADS_MAX: usize = 4;
-/// Calls that run or wait for a worker: enough to keep the workers busy.
+/// Maximum number of calls running or queued: enough to keep the workers busy.
 const JOBS_MAX: usize = 32;
-/// The pause between two tries of a parked call: the first, and the longest.
+/// First and longest pause between two attempts of a parked call.
 const RETRY_MIN: Duration = Duration::from_millis(1);
 const RETRY_MAX: Duration = Duration::from_millis(30);
 
-/// An event of a call.
+/// Progress of a call.
 #[derive(Debug)]
 pub(crate) enum CallProgress {
-    /// A part of a listing before its end.
+    /// A part of a listing, not the last.
     Part { id: CallId, answer: Answer },
-    /// The end.
+    /// The last part of the answer, or the fault.
     Finished {
         id: CallId,
         answer: Result<Answer, Fault>,
-        /// It was charged to a bound of its user.
+        /// The call was charged to its user's rate limit.
         is_charged: bool,
     },
-    /// The listing made as many parts as it may, or was told to stop.
+    /// The listing has used up its parts, or was told to stop.
     Paused { id: CallId },
-    /// The call was parked: there is room for another one.
+    /// The call was parked, so there is room for another one.
     Parked,
 }
 
 #[derive(Debug)]
 struct QueuedCall {
     work: Work,
-    /// Nobody wants further parts.
+    /// No further parts are wanted.
     stop: Arc<AtomicBool>,
-    /// Set when the call was parked.
-    wait: Option<Wait>,
+    /// Set once the call has been parked.
+    wait: Option<RetrySchedule>,
 }
 
-/// How long a parked call may wait, and when it is tried again.
+/// Deadline of a parked call, and time of its next attempt.
 #[derive(Clone, Copy, Debug)]
-struct Wait {
+struct RetrySchedule {
     end: Instant,
     next: Instant,
     pause: Duration,
 }
 
-impl Wait {
+impl RetrySchedule {
     fn begin(now: Instant, patience: Duration) -> Self {
         Self {
             end: now + patience,
@@ -81,7 +81,7 @@ impl Wait {
         }
     }
 
-    fn go_on(self, now: Instant) -> Self {
+    fn retry_later(self, now: Instant) -> Self {
         let pause = (self.pause * 2).min(RETRY_MAX);
         Self {
             next: (now + pause).min(self.end),
@@ -95,12 +95,12 @@ impl Wait {
 struct Queue {
     ready: VecDeque<QueuedCall>,
     parked: Vec<QueuedCall>,
-    /// The session is over.
+    /// The session has ended.
     is_closed: bool,
 }
 
 impl Queue {
-    /// The next call to run: a parked one that is due, else the oldest.
+    /// The next call to run: a parked one that is due, or else the oldest.
     fn take(&mut self, now: Instant) -> Option<QueuedCall> {
         let is_due = |job: &QueuedCall| job.wait.is_none_or(|wait| wait.next <= now);
         match self.parked.iter().position(is_due) {
@@ -109,47 +109,47 @@ impl Queue {
         }
     }
 
-    /// When the first of the parked jobs is tried again.
+    /// Time of the next attempt of a parked call.
     fn next(&self) -> Option<Instant> {
         let waits = self.parked.iter().filter_map(|job| job.wait);
         waits.map(|wait| wait.next).min()
     }
 }
 
-/// What the threads share with each other and the pipeline.
+/// State shared by the workers and the pipeline.
 #[derive(Debug)]
 struct Shared {
     environment: Arc<dyn Environment>,
     store: Arc<dyn Store>,
     files: SessionFiles,
     ids: Option<Ids>,
-    /// The threads of the session, these and others.
+    /// All threads of the session.
     sync_group: Arc<SyncGroup>,
-    /// The bound of the user on bytes a second.
+    /// The user's rate limit.
     rate: Option<Arc<SharedRate>>,
     jobs: Mutex<Queue>,
-    /// Something was put into the queue.
+    /// Signalled after a change of the queue.
     added: Condvar,
-    /// Jobs that are parked.
+    /// Number of parked calls.
     parked: AtomicUsize,
     notifier: Notifier,
-    /// The pipeline was woken, and has not looked yet.
+    /// The pipeline was woken and has not polled yet.
     woken: AtomicBool,
-    /// The session is over.
+    /// The session has ended.
     ended: AtomicBool,
-    /// Held while anything of the session runs. The mutex makes it shareable.
+    /// Held while any thread of the session runs. The mutex makes it shareable.
     _guard: Arc<Mutex<PeerGuard>>,
 }
 
-/// The pipeline's end of the queue.
+/// The pipeline's side of the queue.
 #[derive(Debug)]
 pub(crate) struct CallWorkers {
     shared: Arc<Shared>,
     done: mpsc::Receiver<CallProgress>,
-    /// For further threads.
-    teller: mpsc::Sender<CallProgress>,
+    /// Cloned for each worker.
+    done_sender: mpsc::Sender<CallProgress>,
     workers: Vec<Worker>,
-    /// Calls that run or wait for a worker.
+    /// Calls that run or wait for a worker, with their stop flags.
     running: BTreeMap<CallId, Arc<AtomicBool>>,
 }
 
@@ -168,7 +168,7 @@ impl CallWorkers {
         guard: Arc<Mutex<PeerGuard>>,
         notifier: Notifier,
     ) -> Self {
-        let (teller, done) = mpsc::channel();
+        let (done_sender, done) = mpsc::channel();
         let shared = Arc::new(Shared {
             environment,
             store,
@@ -187,13 +187,13 @@ impl CallWorkers {
         Self {
             shared,
             done,
-            teller,
+            done_sender,
             workers: Vec::new(),
             running: BTreeMap::new(),
         }
     }
 
-    /// Whether another call may be put in.
+    /// Whether another call may be submitted.
     pub(crate) fn have_room(&self) -> bool {
         let parked = self.shared.parked.load(Ordering::SeqCst);
         self.running.len().saturating_sub(parked) < JOBS_MAX
@@ -202,7 +202,7 @@ impl CallWorkers {
     /// Queues a call.
     ///
     /// # Errors
-    /// The thread can't be started.
+    /// No worker can be started.
     pub(crate) fn submit(&mut self, work: Work) -> Result<(), Fault> {
         let count = self.workers.len();
         if count < THREADS_MAX && self.running.len() >= count {
@@ -227,7 +227,7 @@ impl CallWorkers {
     }
 
     fn start(&self) -> std::io::Result<Worker> {
-        let (shared, done) = (Arc::clone(&self.shared), self.teller.clone());
+        let (shared, done) = (Arc::clone(&self.shared), self.done_sender.clone());
         let make = move || {
             let ids = assume_ids(shared.ids.as_ref());
             shared.sync_group.join();
@@ -241,19 +241,20 @@ impl CallWorkers {
         Worker::start(&**environment, "xdfs-paths", notifier, make)
     }
 
-    /// Tells a listing that nobody wants further parts.
+    /// Tells a listing that no further parts are wanted.
     pub(crate) fn stop(&self, id: CallId) {
         if let Some(stop) = self.running.get(&id) {
             stop.store(true, Ordering::Relaxed);
         }
     }
 
-    /// What was done since the last call.
+    /// The next event, if there is one.
     pub(crate) fn completion(&mut self) -> Option<CallProgress> {
         let done = match self.done.try_recv() {
             Ok(done) => done,
             Err(_) => {
-                // What comes from here on wakes again; what came just before is looked for once.
+                // Later events wake the pipeline again; this checks once for events sent just
+                // before.
                 self.shared.woken.swap(false, Ordering::SeqCst);
                 self.done.try_recv().ok()?
             }
@@ -264,8 +265,8 @@ impl CallWorkers {
         Some(done)
     }
 
-    /// Begins no further call and lets the threads end; calls that read files end soon. Returns
-    /// the threads: one that a file system holds keeps the permit of the session until it ends.
+    /// Starts no further call and lets the workers end; calls that read files end soon. Returns the
+    /// workers: one blocked by a file system keeps the session's permit until it ends.
     pub(crate) fn finish(&mut self) -> Vec<Worker> {
         self.shared.ended.store(true, Ordering::SeqCst);
         self.shared.queue().is_closed = true;
@@ -283,7 +284,7 @@ impl Shared {
     fn park(&self, job: QueuedCall) {
         self.parked.fetch_add(1, Ordering::SeqCst);
         self.queue().parked.push(job);
-        // Whoever waits for a job has to wake in time for this one.
+        // Waiting workers must recompute their timeout.
         self.added.notify_one();
     }
 }
@@ -294,17 +295,17 @@ fn wake(shared: &Shared) {
     }
 }
 
-/// Tells the pipeline. If the session is over nobody listens.
-fn tell(shared: &Shared, done: &mpsc::Sender<CallProgress>, what: CallProgress) {
+/// Sends an event to the pipeline. After the end of the session nobody receives it.
+fn report(shared: &Shared, done: &mpsc::Sender<CallProgress>, what: CallProgress) {
     let _ = done.send(what);
     wake(shared);
 }
 
-/// One thread.
+/// A worker.
 struct CallTask {
     shared: Arc<Shared>,
     done: mpsc::Sender<CallProgress>,
-    /// Whether it may touch the store.
+    /// Whether the worker may access the store.
     ids: Result<(), Fault>,
 }
 
@@ -324,7 +325,7 @@ impl Task for CallTask {
             self.shared.parked.fetch_sub(1, Ordering::SeqCst);
         }
         if let Some(end) = self.step(job, now) {
-            tell(&self.shared, &self.done, end);
+            report(&self.shared, &self.done, end);
         }
         Turn::Again
     }
@@ -335,7 +336,7 @@ impl Task for CallTask {
         if has_come(&queue) || timeout == Some(Duration::ZERO) {
             return has_come(&queue);
         }
-        // Another thread may have parked something meanwhile.
+        // Another worker may have parked a call in the meantime.
         let now = self.shared.environment.now();
         let next = queue.next().map(|at| at.saturating_duration_since(now));
         let added = &self.shared.added;
@@ -351,7 +352,7 @@ impl Task for CallTask {
 }
 
 impl CallTask {
-    /// Runs a call, or a step of it; `None` if it is parked again.
+    /// Runs a call, or one attempt of it; `None` if it is parked again.
     fn step(&self, mut job: QueuedCall, now: Instant) -> Option<CallProgress> {
         let shared = &self.shared;
         let id = job.work.id;
@@ -374,8 +375,9 @@ impl CallTask {
                     Ok(CallStep::Later) => {
                         let patience = SessionFiles::patience(call);
                         let begun = job.wait.is_none();
-                        let wait = job.wait.map(|wait| wait.go_on(now));
-                        job.wait = Some(wait.unwrap_or_else(|| Wait::begin(now, patience)));
+                        let wait = job.wait.map(|wait| wait.retry_later(now));
+                        job.wait =
+                            Some(wait.unwrap_or_else(|| RetrySchedule::begin(now, patience)));
                         shared.park(job);
                         begun.then_some(CallProgress::Parked)
                     }
@@ -386,8 +388,8 @@ impl CallTask {
     }
 }
 
-/// Ends a call that read `passed` bytes. Its cost is charged here, since the session may be
-/// over before the call is.
+/// Finishes a call that has read `passed` bytes. Its cost is charged here, since the session may
+/// end before the call does.
 fn finished(
     shared: &Shared,
     call: &Call,
@@ -422,9 +424,9 @@ fn call_store(
     let mut part = |answer| {
         if left > 0 && !paused {
             left -= 1;
-            tell(shared, done, CallProgress::Part { id, answer });
+            report(shared, done, CallProgress::Part { id, answer });
         } else {
-            // It went on although it was told not to, or gives parts where there are none.
+            // The listing ignored the request to stop, or produced more parts than it may.
             paused = true;
         }
         let ended = stop.load(Ordering::Relaxed) || shared.ended.load(Ordering::Relaxed);
@@ -436,7 +438,7 @@ fn call_store(
     };
     let operation = work.call.operation();
     let watching = Arc::clone(shared);
-    let look = move || {
+    let check = move || {
         if watching.ended.load(Ordering::Relaxed) {
             let cause = "the session has ended";
             return Err(Fault::new(Code::Cancelled, operation, cause));
@@ -444,10 +446,10 @@ fn call_store(
         Ok(())
     };
     let call = || shared.store.call(&work.call, &mut part);
-    let (answer, passed) = watched(look, || guarded(operation, call));
+    let (answer, passed) = watched(check, || guarded(operation, call));
     match answer {
         Ok(_) if paused => CallProgress::Paused { id },
-        // After a panic a listing isn't gone on with, also if it had to pause.
+        // After a panic a listing is not resumed, even if it was to pause.
         answer => finished(shared, &work.call, id, passed, answer.flatten()),
     }
 }

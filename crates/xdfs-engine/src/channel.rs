@@ -1,4 +1,4 @@
-//! One channel of a session: its stream, what is being read and what waits to be written.
+//! One channel of a session: its stream, the block being read, and pending output.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ const INPUT_BYTES: usize = 512;
 /// Bytes read beyond a payload: the header of the block that most likely follows.
 const LOOKAHEAD_BYTES: usize = BLOCK_HEADER_BYTES;
 
-/// How far a channel is.
+/// State of a channel's opening.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// The transport, and what protects it, is being opened for this purpose.
+    /// The transport and its protection are being opened for this purpose.
     Connecting(Purpose),
-    /// The opening exchange runs.
+    /// The opening exchange is in progress.
     Opening(Initiator),
     /// It carries frames.
     Open,
@@ -34,17 +34,18 @@ pub(crate) enum Phase {
 
 /// A block whose payload is arriving.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub(crate) struct IncomingBlock {
     pub(crate) header: BlockHeader,
     /// `None` if the payload is dropped.
     pub(crate) hasher: Option<BlockHasher>,
     /// Payload bytes not yet read from the stream.
     pub(crate) remaining: usize,
-    /// Its sink takes bytes only in order: nothing of it is passed on before all of it is verified.
+    /// The sink accepts bytes in order only, so nothing is passed on before the whole block is
+    /// verified.
     pub(crate) whole: bool,
     /// Payload bytes given to the storage, or dropped.
     pub(crate) done: usize,
-    /// The piece is the memory of the pack that the block is all of.
+    /// The piece is the memory of the pack, which consists of this one block.
     pub(crate) lent: bool,
     /// The piece that is being filled.
     pub(crate) piece: Option<(Buffer, usize)>,
@@ -59,7 +60,7 @@ pub(crate) enum Payload {
     Owned(Vec<u8>),
     /// One block of a uniform source, shared by all channels.
     Shared(Arc<[u8]>),
-    /// In the memory of its source, from this byte on.
+    /// In the source's memory, from this offset on.
     Source(Arc<Vec<u8>>, usize),
 }
 
@@ -76,7 +77,7 @@ impl Payload {
 
 /// A block that is being written.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingBlock {
     header: [u8; BLOCK_HEADER_BYTES],
     payload: Payload,
     len: usize,
@@ -119,7 +120,7 @@ pub(crate) struct Channel {
     /// Its share of the user's channels (acceptor).
     pub(crate) guard: Option<PeerGuard>,
     pub(crate) readable: bool,
-    /// A part of a frame is there, and the rest hasn't come yet.
+    /// The last read ended in the middle of a frame.
     pub(crate) awaits_rest: bool,
     pub(crate) writable: bool,
     pub(crate) read_queued: bool,
@@ -135,8 +136,8 @@ pub(crate) struct Channel {
     /// When the last byte arrived.
     pub(crate) heard_at: Duration,
     pub(crate) input: Vec<u8>,
-    pub(crate) incoming: Option<Incoming>,
-    pub(crate) outgoing: Option<Outgoing>,
+    pub(crate) incoming: Option<IncomingBlock>,
+    pub(crate) outgoing: Option<OutgoingBlock>,
     control: Vec<u8>,
     control_written: usize,
 }
@@ -270,7 +271,7 @@ impl Channel {
     /// Starts to send a block, when no other one is being sent.
     pub(crate) fn send(&mut self, header: &BlockHeader, payload: Payload) {
         debug_assert!(self.outgoing.is_none(), "one block at a time");
-        self.outgoing = Some(Outgoing {
+        self.outgoing = Some(OutgoingBlock {
             header: header.encode(),
             clear: header.clear,
             payload,
@@ -396,7 +397,7 @@ impl Channel {
     /// Reads at most `limit` bytes of payload into the current piece, and the next header into the
     /// input. Returns the number of payload bytes, and whether the read was complete.
     pub(crate) fn read_payload(&mut self, limit: usize) -> io::Result<Option<(usize, bool)>> {
-        let Some(Incoming {
+        let Some(IncomingBlock {
             header,
             remaining,
             piece: Some((buffer, filled)),

@@ -21,17 +21,17 @@ pub(crate) const WAKE: Token = Token(usize::MAX - 1);
 /// A command to a pipeline.
 #[derive(Debug)]
 pub enum Command {
-    /// Drops the rest of the answer to the call with this number (initiator only). A call that was
-    /// not sent yet is not made; one that was sent may still change something.
+    /// Drops the rest of the answer to the call with this number (initiator only). A call not sent
+    /// yet is withdrawn; one already sent may still have effects.
     Abandon(u64),
     /// Breaks a channel without warning, as a failing network would.
     BreakChannel,
-    /// Makes a path call (initiator only). When all slots of the session are in use, it waits.
+    /// Makes a call (initiator only). It waits while all slots of the session are in use.
     Call(CallSpec),
     /// Cancels a transfer; durable ranges stay.
     Cancel(FileId),
-    /// Ends the session when its transfers and calls have ended. Listings end at once, since their
-    /// users may never read on.
+    /// Ends the session after its transfers and calls. Listings are ended at once, since their
+    /// readers may have stopped reading.
     Close,
     /// Refuses new files, and ends the session when its transfers have ended or after this time.
     Drain(Duration),
@@ -39,7 +39,7 @@ pub enum Command {
     Join {
         /// The channel.
         stream: Box<dyn Stream>,
-        /// The index that it asks for.
+        /// The requested index.
         channel: ChannelIndex,
         /// Bytes received after its JOIN.
         input: Vec<u8>,

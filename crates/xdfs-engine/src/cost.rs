@@ -1,15 +1,14 @@
-//! What calls cost of the bytes a second that a user may have: those that the server reads, writes
-//! or moves because of them.
+//! Cost of calls against the user's rate limit: the bytes that the server reads, writes or moves
+//! for them.
 
 use xdfs_proto::Fault;
 use xdfs_proto::file::{FileAnswer, FileCall};
 use xdfs_proto::path::{Answer, Call};
 
-/// What a name costs that is removed together with a tree, in bytes: about what file systems write
-/// for it.
+/// Cost in bytes of each entry removed with a tree: about what file systems write for it.
 const REMOVED_BYTES: u64 = 4096;
 
-/// Whether a call costs something, so that it isn't begun while its user has to wait.
+/// Whether a call has a cost, so that it waits for the rate limit.
 pub(crate) fn is_costly(call: &Call) -> bool {
     match call {
         Call::Checksum { .. }
@@ -25,11 +24,11 @@ pub(crate) fn is_costly(call: &Call) -> bool {
     }
 }
 
-/// What a call has cost that ended so, in bytes. `passed` are those that it read, whatever came of
-/// it. How far others came that failed isn't known: they count as nothing, as do refusals.
+/// Cost of a completed call in bytes. `passed` is what it read, even if it failed. The progress of
+/// other failed calls is unknown: they cost nothing, as do refusals.
 pub(crate) fn cost(call: &Call, passed: u64, answer: &Result<Answer, Fault>) -> u64 {
     match (call, answer) {
-        // What is copied counts once, as in a transfer.
+        // Copied bytes count once, as in a transfer.
         (
             Call::Checksum { .. } | Call::Copy { .. } | Call::Signatures { .. } | Call::Seed(_),
             _,
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_is_paid_for_however_it_ended() {
+    fn failed_calls_are_charged_for_reads() {
         let path = b"f".to_vec();
         let calls = [
             Call::Checksum {
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_is_paid_for_if_it_was() {
+    fn removals_are_charged_on_success() {
         let call = Call::RemoveTree {
             path: b"d".to_vec(),
         };

@@ -101,14 +101,14 @@ pub(crate) fn run(task: &mut dyn Task) {
     }
 }
 
-/// Waits for the next message, and not at all if the time is zero.
+/// Waits for the next message; if the timeout is zero, only checks for one.
 pub(crate) fn receive<T>(
     messages: &mpsc::Receiver<T>,
     timeout: Option<Duration>,
 ) -> Result<T, RecvTimeoutError> {
     match timeout {
         None => messages.recv().map_err(Into::into),
-        // To the system even that would be a wait.
+        // Even a wait of zero would enter the system.
         Some(Duration::ZERO) => messages.try_recv().map_err(|error| match error {
             TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
             TryRecvError::Empty => RecvTimeoutError::Timeout,

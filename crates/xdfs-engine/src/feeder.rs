@@ -93,7 +93,7 @@ impl Feeder {
             Ok(Ok(block)) => Ok(FeederPoll::Block(block)),
             Ok(Err(fault)) => Err(fault),
             Err(TryRecvError::Empty) => Ok(FeederPoll::Wait),
-            // A regular end is an empty block.
+            // A regular end is sent as an empty block.
             Err(TryRecvError::Disconnected) => {
                 let cause = "the thread that reads it is gone";
                 Err(Fault::new(Code::Internal, READ, cause))
@@ -155,7 +155,7 @@ impl Task for FeederTask {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> bool {
-        // With a bound on the time the next turn tries again.
+        // With a timeout, the next turn tries again.
         if timeout.is_none()
             && let Some(block) = self.waiting.take()
         {
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    /// What was read of it must not pass for all that it has.
+    /// The bytes read so far must not pass for the whole content.
     #[test]
     fn a_source_that_panics_has_failed_and_not_ended() {
         let poller = Poller::new().unwrap();

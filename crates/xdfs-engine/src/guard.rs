@@ -1,17 +1,17 @@
-//! What a store does, guarded: a panic of it becomes a fault of what was asked, and takes neither
-//! the thread with it, nor others that wait for that thread.
+//! Isolates panics of a store: a panic becomes a fault of the operation, and ends neither the
+//! thread nor those that wait for it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use xdfs_proto::{Code, Fault};
 
-/// Does `work`, which is a store's.
+/// Calls `work`, code of a store.
 ///
-/// What a panic leaves behind is the store's to cope with: a sink or a source that panicked is not
-/// used again, and stores hold what they share behind locks that they take over when poisoned.
+/// The store copes with the state after a panic: a sink or source that panicked is not used again,
+/// and stores keep shared state behind locks that recover from poisoning.
 ///
 /// # Errors
-/// [`Code::Internal`] if it panics. The panic itself is told where the process tells panics.
+/// [`Code::Internal`] if `work` panics. The process's panic hook reports the panic itself.
 pub(crate) fn guarded<T>(operation: &str, work: impl FnOnce() -> T) -> Result<T, Fault> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
         let cause = "internal error, please report it";

@@ -1,8 +1,7 @@
 //! How a pipeline waits for its channels: the replaceable kernel of the dispatcher.
 //!
 //! [`Readiness`] works everywhere (epoll, kqueue, IOCP). A completion-based kernel such as io_uring
-//! takes its place by implementing [`Kernel`]; the pipeline asks for nothing but "tell me which
-//! channel can go on".
+//! can replace it by implementing [`Kernel`]; the pipeline only asks which channels are ready.
 
 use std::fmt;
 use std::io;
@@ -14,28 +13,28 @@ use xdfs_xio::Stream;
 
 use crate::environment::{Environment, System};
 
-/// Tells which channels can go on. Readiness is edge-triggered: it comes once, and again only
-/// after an operation answered `WouldBlock`.
+/// Reports channels that are ready. Readiness is edge-triggered: it is reported once, and again
+/// only after an operation has returned `WouldBlock`.
 pub trait Kernel: Send + fmt::Debug {
-    /// Watches a stream under `token`.
+    /// Registers a stream under `token`.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system.
     fn attach(&mut self, stream: &mut dyn Stream, token: Token) -> io::Result<()>;
 
-    /// Stops watching a stream.
+    /// Deregisters a stream.
     fn detach(&mut self, stream: &mut dyn Stream);
 
-    /// Waits until something is ready or `timeout` is over, and appends it to `events`.
+    /// Waits until a channel is ready or `timeout` has passed, and appends to `events`.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system.
     fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// A handle by which other threads wake the pipeline.
+    /// A handle with which other threads wake the pipeline.
     fn notifier(&self) -> Notifier;
 
-    /// Where time and threads come from.
+    /// The source of time and threads.
     fn environment(&self) -> &Arc<dyn Environment>;
 }
 
@@ -47,18 +46,18 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// A kernel that watches nothing yet.
+    /// A kernel without streams.
     ///
     /// # Errors
-    /// What the system says, for instance that no descriptors are left.
+    /// Any error of the system, for instance that no descriptors are left.
     pub fn new() -> io::Result<Self> {
         Self::within(System::shared())
     }
 
-    /// Likewise, in another environment than that of the system.
+    /// Like [`Self::new`], in another environment than the system's.
     ///
     /// # Errors
-    /// Likewise.
+    /// See [`Self::new`].
     pub fn within(environment: Arc<dyn Environment>) -> io::Result<Self> {
         let poller = Poller::new()?;
         Ok(Self {
@@ -74,7 +73,7 @@ impl Kernel for Readiness {
     }
 
     fn detach(&mut self, stream: &mut dyn Stream) {
-        // A stream that is about to be closed leaves the kernel's lists anyway.
+        // Closing the stream deregisters it anyway.
         let _ = stream.deregister(&mut self.poller);
     }
 

@@ -1,5 +1,5 @@
-//! The parallel I/O dispatcher (PIOD): one [`pipeline`] thread a session drives all its channels
-//! by event dispatch, with one file handle a file and no locks on the data path.
+//! The parallel I/O dispatcher (PIOD): one [`pipeline`] thread per session drives all its channels
+//! by event dispatch, with one handle per file and no locks on the data path.
 //!
 //! - [`pipeline`]: the session's thread. It passes events to the machines of `xdfs-proto` and
 //!   executes their outputs.
@@ -13,7 +13,7 @@
 //! - [`mailbox`]: the queue of events to the user of a transfer or a call.
 //! - [`security`]: the traits by which peers authenticate.
 //!
-//! The crate is used by `xdfs`, which gives it a friendlier face.
+//! The crate `xdfs` offers a more convenient interface to it.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

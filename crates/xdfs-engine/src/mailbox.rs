@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// The task that waits for the next message.
+/// The task waiting for the next message.
 #[derive(Debug, Default)]
 struct Waiting(Mutex<Option<Waker>>);
 
@@ -106,13 +106,13 @@ impl<T> Mailbox<T> {
     /// Waits up to `timeout` for the next message.
     ///
     /// # Errors
-    /// None came in time, or it is empty and all senders are gone.
+    /// The timeout expired, or it is empty and all senders are gone.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
         self.messages.recv_timeout(timeout)
     }
 
-    /// The next message; `None` when it is empty and all senders are gone. If there is none yet the
-    /// task is woken when one may have come.
+    /// The next message; `None` when it is empty and all senders are gone. If there is no message
+    /// yet, the task is woken by the next one or by the end.
     #[must_use = "nothing is woken for a message that was there"]
     pub fn poll_recv(&self, context: &mut Context<'_>) -> Poll<Option<T>> {
         // Before the check, so that a message after it wakes the task.
@@ -183,8 +183,8 @@ mod tests {
         assert_eq!(mailbox.poll_recv(&mut context), Poll::Ready(None));
     }
 
-    /// A message, or the end, that comes while the mailbox is polled is heard: if a wake-up were
-    /// lost the thread would be parked for good.
+    /// A message or end that arrives during a poll must wake the reader: a lost wake-up would park
+    /// the thread forever.
     #[test]
     fn no_wake_up_is_lost() {
         struct Unpark(thread::Thread);

@@ -1,9 +1,9 @@
-//! Buffers of one session: all of one size, made when first needed, never more than a bound.
+//! A session's pool of buffers of one size: allocated on first use, up to a bound.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// Alignment of buffers in bytes: that of pages, which direct I/O asks for.
+/// Alignment of buffers in bytes: a page, as direct I/O requires.
 const ALIGNMENT: usize = 4096;
 
 /// A buffer for payload, aligned so that a sink may write it past the page cache.
@@ -24,7 +24,7 @@ impl Buffer {
 }
 
 impl Buffer {
-    /// The first `len` bytes of `bytes`, which are of no pool and may lie anywhere.
+    /// A buffer outside of any pool and of any alignment: the first `len` bytes of `bytes`.
     pub(crate) fn of(mut bytes: Vec<u8>, len: usize) -> Self {
         if bytes.len() < len {
             bytes = vec![0; len];
@@ -36,7 +36,7 @@ impl Buffer {
         }
     }
 
-    /// The memory itself.
+    /// The memory of the buffer.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -83,7 +83,8 @@ impl BufferPool {
         }
     }
 
-    /// The buffer used last, whose memory is the likeliest to be cached; `None` at the bound.
+    /// The most recently used free buffer, whose memory is likeliest to be cached; `None` at the
+    /// bound.
     pub(crate) fn take(&mut self) -> Option<Buffer> {
         self.free.pop().or_else(|| {
             (self.made < self.max).then(|| {
@@ -93,18 +94,18 @@ impl BufferPool {
         })
     }
 
-    /// Takes a buffer back.
+    /// Returns a buffer.
     pub(crate) fn give(&mut self, buffer: Buffer) {
         debug_assert_eq!(buffer.len(), self.size, "a buffer of another pool");
         self.free.push(buffer);
     }
 
-    /// Number of buffers that can be had.
+    /// Number of buffers that can be taken.
     pub(crate) fn available(&self) -> usize {
         self.max - self.in_use()
     }
 
-    /// Number of buffers that are out.
+    /// Number of buffers taken and not returned.
     pub(crate) fn in_use(&self) -> usize {
         self.made - self.free.len()
     }

@@ -1,24 +1,24 @@
-//! The bounds on bytes a second that a session obeys: its own, and that of all sessions of its user
-//! together. Time comes in as an argument.
+//! A session's rate limits: its own, and that shared by all sessions of its user. Time is an
+//! argument.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use xdfs_store::rate::{BURST, Share, SharedRate};
 
-/// The bounds that a session obeys.
+/// The rate limits that apply to a session.
 #[derive(Debug, Default)]
 pub(crate) struct Bounds {
-    /// The one it was asked for.
+    /// The session's own limit.
     own: Option<Bucket>,
-    /// The one that it was asked for before: what it took has to be paid for all the same.
+    /// The previous own limit, whose debt is still to be paid.
     last: Option<Bucket>,
-    /// That of its user.
+    /// The share of the user's limit.
     share: Option<Share>,
 }
 
 impl Bounds {
-    /// Puts a session that began at `started` under a bound with others.
+    /// The limits of a session that began at `started`.
     pub(crate) fn new(shared: Option<Arc<SharedRate>>, started: Instant) -> Self {
         Self {
             own: None,
@@ -27,9 +27,8 @@ impl Bounds {
         }
     }
 
-    /// Puts the session under a bound of its own, of `rate` bytes a second. What was taken under
-    /// the one before is still to be paid for, and no pause is saved up by it: however many
-    /// transfers ask for a bound one after the other, it is one.
+    /// Sets the session's own limit, in bytes per second. The debt and credit of the previous limit
+    /// carry over, so a series of transfers with a limit each does not exceed it by bursts.
     pub(crate) fn bound(&mut self, rate: u64, now: Duration) {
         let before = self.own.take().or_else(|| self.last.take());
         self.own = Some(match before {
@@ -38,31 +37,31 @@ impl Bounds {
         });
     }
 
-    /// Nothing is left to which the session's own bound applies.
+    /// Removes the session's own limit: no transfer asks for it any more.
     pub(crate) fn unbound(&mut self) {
         self.last = self.own.take().or_else(|| self.last.take());
     }
 
-    /// Time for which the session's own bound held bytes back, since the session began.
+    /// Total time for which the session's own limit delayed payload.
     pub(crate) fn waited(&self) -> Duration {
         let own = self.own.as_ref().or(self.last.as_ref());
         own.map_or(Duration::ZERO, |bucket| bucket.waited)
     }
 
-    /// Whether bytes may pass now, `now` after the session began.
+    /// Whether bytes may pass at `now`, the time since the session began.
     pub(crate) fn are_open(&mut self, now: Duration) -> bool {
         let shared = self.share.as_ref().is_none_or(|share| share.is_open(now));
         shared && self.own.as_mut().is_none_or(|bucket| bucket.is_open(now))
     }
 
-    /// Bytes that may pass at once while they are open; at least 1.
+    /// Bytes that may pass at once while [open](Self::are_open); at least 1.
     pub(crate) fn allowance(&self) -> usize {
         let own = self.own.as_ref().map_or(usize::MAX, Bucket::allowance);
         let shared = self.share.as_ref().map_or(u64::MAX, Share::quantum);
         own.min(usize::try_from(shared).unwrap_or(usize::MAX))
     }
 
-    /// Takes what passed.
+    /// Counts bytes that have passed.
     pub(crate) fn take(&mut self, bytes: u64, now: Duration) {
         if let Some(bucket) = &mut self.own {
             bucket.take(bytes);
@@ -72,15 +71,15 @@ impl Bounds {
         }
     }
 
-    /// Waits for all that was taken of the bound with others so far, as if by this session: what
-    /// threads beside it have [charged](SharedRate::charge) is among that.
+    /// Makes the session wait for all bytes counted against the user's limit so far as if they were
+    /// its own, including those [charged](SharedRate::charge) by other threads.
     pub(crate) fn catch_up(&mut self) {
         if let Some(share) = &mut self.share {
             share.catch_up();
         }
     }
 
-    /// Time until they open.
+    /// Time until bytes may pass.
     pub(crate) fn delay(&self, now: Duration) -> Duration {
         let own = self.own.as_ref();
         let own = own.map_or(Duration::ZERO, |bucket| bucket.delay(now));
@@ -88,25 +87,25 @@ impl Bounds {
         own.max(shared.map_or(Duration::ZERO, |share| share.delay(now)))
     }
 
-    /// Whether a bound with others holds bytes back.
+    /// Whether the user's limit delays payload.
     pub(crate) fn waits_for_others(&self, now: Duration) -> bool {
         self.share.as_ref().is_some_and(|share| !share.is_open(now))
     }
 }
 
-/// A token bucket for the bound of one session.
+/// A token bucket for the limit of one session.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     rate_bytes_per_s: f64,
     burst_bytes: f64,
     tokens: f64,
     last: Duration,
-    /// Time during which bytes were held back.
+    /// Time for which bytes were delayed.
     waited: Duration,
 }
 
 impl Bucket {
-    /// A bucket that lets `rate` bytes a second through (at least 1), in bursts of 50 ms.
+    /// A bucket of `rate` bytes per second (at least 1), with bursts of 50 ms.
     pub(crate) fn new(rate: u64, now: Duration) -> Self {
         let rate_bytes_per_s = rate.max(1) as f64;
         let burst_bytes = (rate_bytes_per_s * BURST.as_secs_f64()).max(1.0);
@@ -119,9 +118,9 @@ impl Bucket {
         }
     }
 
-    /// The same at another rate: the bytes that are owed, and the time that was waited, stay.
+    /// The same bucket at another rate: its debt and the time waited carry over.
     fn at_rate(mut self, rate: u64, now: Duration) -> Self {
-        // Time in which nothing was asked of it fills it, and wasn't waited for.
+        // Time without demand fills the bucket and does not count as waiting.
         self.fill(now);
         let other = Self::new(rate, now);
         Self {
@@ -152,12 +151,12 @@ impl Bucket {
         self.tokens.max(1.0) as usize
     }
 
-    /// Takes what passed.
+    /// Counts bytes that have passed.
     pub(crate) fn take(&mut self, bytes: u64) {
         self.tokens -= bytes as f64;
     }
 
-    /// Time from `now` until the bucket opens, also if nothing was asked of it for a while.
+    /// Time from `now` until the bucket opens.
     pub(crate) fn delay(&self, now: Duration) -> Duration {
         let owed =
             Duration::from_secs_f64((-self.tokens / self.rate_bytes_per_s).clamp(0.0, 3600.0));
@@ -171,7 +170,7 @@ mod tests {
 
     #[test]
     fn what_was_owed_is_paid_by_time_alone() {
-        // Nothing is asked of a bucket while there is nothing to send: nobody waits for it then.
+        // Without demand nothing waits for the bucket.
         let mut bucket = Bucket::new(1000, Duration::ZERO);
         bucket.take(100);
         let delay = bucket.delay(Duration::ZERO);
@@ -195,9 +194,9 @@ mod tests {
         assert!(bucket.waited > Duration::from_secs(8));
     }
 
-    /// Ten seconds of transfers of these sizes, one after the other, each under a bound that it
-    /// asks for itself; what passed.
-    fn one_after_the_other(rates: &[u64], bytes: u64) -> u64 {
+    /// Bytes passed in ten seconds of consecutive transfers of `bytes` each, which set these limits
+    /// in turn.
+    fn consecutive_transfers(rates: &[u64], bytes: u64) -> u64 {
         let mut bounds = Bounds::default();
         let (mut now, mut sent) = (Duration::ZERO, 0);
         for rate in rates.iter().cycle() {
@@ -211,7 +210,7 @@ mod tests {
             bounds.take(bytes, now);
             sent += bytes;
             bounds.unbound();
-            // Nothing holds back what has no bound.
+            // Nothing is delayed without a limit.
             assert!(bounds.are_open(now) && bounds.delay(now).is_zero());
         }
         assert!(bounds.waited() > seconds(8));
@@ -219,14 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn transfers_one_after_the_other_have_one_bound() {
+    fn transfers_consecutive_transfers_have_one_bound() {
         for bytes in [10, 100, 5000] {
-            let sent = one_after_the_other(&[1000], bytes);
+            let sent = consecutive_transfers(&[1000], bytes);
             let most = 10_000 + 50 + bytes;
             assert!((9_800..=most).contains(&sent), "{sent} of {bytes}");
         }
         // Half of the bytes at each rate.
-        let sent = one_after_the_other(&[1000, 3000], 100);
+        let sent = consecutive_transfers(&[1000, 3000], 100);
         assert!((14_500..=15_500).contains(&sent), "{sent}");
     }
 
@@ -260,13 +259,14 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// A bound, and when it began.
+    /// A shared limit and its start.
     fn shared_rate(bytes_per_s: u64) -> (Arc<SharedRate>, Instant) {
         let epoch = Instant::now();
         (Arc::new(SharedRate::new(bytes_per_s, epoch)), epoch)
     }
 
-    /// Sessions that send pieces of these sizes whenever they may, for ten seconds; what each sent.
+    /// Bytes sent in ten seconds by each of several sessions, with these piece sizes, that send
+    /// whenever they may.
     fn compete(bytes_per_s: u64, pieces: &[u64]) -> Vec<u64> {
         let (rate, epoch) = shared_rate(bytes_per_s);
         let bounds = |_: &u64| Bounds::new(Some(Arc::clone(&rate)), epoch);
@@ -291,7 +291,7 @@ mod tests {
         for n in [1, 2, 7] {
             let sent = compete(1_000_000, &vec![10_000; n]);
             let all: u64 = sent.iter().sum();
-            // A burst at the beginning, and a piece of each at the end.
+            // A burst at the beginning, and one piece each at the end.
             let most = 10_000_000 + 50_000 + 10_000 * n as u64;
             assert!((9_800_000..=most).contains(&all), "{sent:?}");
             let (least, most) = (sent.iter().min().unwrap(), sent.iter().max().unwrap());
@@ -304,7 +304,7 @@ mod tests {
         let sent = compete(1_000_000, &[2 << 20, 50_000]);
         let all: u64 = sent.iter().sum();
         assert!(all <= 10_000_000 + 50_000 + (2 << 20) + 50_000, "{sent:?}");
-        // Who takes little at a time isn't shut out.
+        // Sessions with small pieces are not starved.
         assert!(sent[1] >= 200_000, "{sent:?}");
     }
 

@@ -50,7 +50,7 @@ pub(crate) enum ReaderEvent {
 /// The pipeline's side of the reader.
 #[derive(Debug)]
 pub(crate) struct SlowReader {
-    questions: mpsc::Sender<ReaderRequest>,
+    requests: mpsc::Sender<ReaderRequest>,
     answers: mpsc::Receiver<Result<ReaderResult, Fault>>,
     /// Extents that were read and wait for a channel.
     ready: VecDeque<(Extent, Vec<u8>)>,
@@ -75,22 +75,22 @@ impl SlowReader {
         ids: Option<Ids>,
     ) -> Result<Self, Fault> {
         let ahead = source.info().length.map_or(1, |_| AHEAD);
-        let (questions, asked) = mpsc::channel();
-        let (teller, answers) = mpsc::channel();
-        let (told, outside) = (notifier.clone(), Arc::clone(environment));
+        let (requests, request_receiver) = mpsc::channel();
+        let (answer_sender, answers) = mpsc::channel();
+        let (waker, task_environment) = (notifier.clone(), Arc::clone(environment));
         let make = move || ReaderTask {
-            environment: outside,
+            environment: task_environment,
             source,
-            questions: asked,
+            requests: request_receiver,
             next: None,
-            answers: teller,
+            answers: answer_sender,
             notifier,
             ids: assume_ids(ids.as_ref()),
         };
-        Worker::start(&**environment, "xdfs-reader", &told, make)
+        Worker::start(&**environment, "xdfs-reader", &waker, make)
             .map_err(|e| Fault::from_io("start a thread", "", &e))?;
         Ok(Self {
-            questions,
+            requests,
             answers,
             ready: VecDeque::new(),
             reading: 0,
@@ -105,22 +105,22 @@ impl SlowReader {
         self.reading + self.ready.len() < self.ahead
     }
 
-    /// Has an extent read that begins at `offset` of the source.
+    /// Requests an extent, which begins at `offset` of the source.
     pub(crate) fn read(&mut self, extent: Extent, offset: u64) {
         self.reading += 1;
         self.held_bytes += extent.range.len();
-        self.ask(ReaderRequest::Read(extent, offset));
+        self.send(ReaderRequest::Read(extent, offset));
     }
 
-    /// Has it looked whether the source is unchanged.
+    /// Requests the verification that the source is unchanged.
     pub(crate) fn verify(&mut self) {
         self.is_verifying = true;
-        self.ask(ReaderRequest::Verify);
+        self.send(ReaderRequest::Verify);
     }
 
-    fn ask(&self, question: ReaderRequest) {
-        // A thread that is gone shows when its answer is taken.
-        let _ = self.questions.send(question);
+    fn send(&self, request: ReaderRequest) {
+        // If the thread has ended, this shows when its result is polled.
+        let _ = self.requests.send(request);
     }
 
     /// What was answered since the last call.
@@ -152,7 +152,7 @@ impl SlowReader {
         self.held_bytes
     }
 
-    /// Whether nothing is asked and nothing waits to be taken.
+    /// Whether no request is pending and no block is waiting.
     pub(crate) fn is_idle(&self) -> bool {
         self.reading == 0 && self.ready.is_empty()
     }
@@ -165,23 +165,23 @@ impl SlowReader {
     }
 }
 
-/// The thread's end.
+/// The thread's side of the reader.
 struct ReaderTask {
     environment: Arc<dyn Environment>,
     source: Box<dyn Source>,
-    questions: mpsc::Receiver<ReaderRequest>,
-    /// Came while it waited.
+    requests: mpsc::Receiver<ReaderRequest>,
+    /// A request received while waiting.
     next: Option<ReaderRequest>,
     answers: mpsc::Sender<Result<ReaderResult, Fault>>,
     notifier: Notifier,
-    /// Whether it may touch the source.
+    /// Whether the thread may access the source.
     ids: Result<(), Fault>,
 }
 
 impl ReaderTask {
-    fn answer(&mut self, question: ReaderRequest) -> Result<ReaderResult, Fault> {
+    fn answer(&mut self, request: ReaderRequest) -> Result<ReaderResult, Fault> {
         self.ids.clone()?;
-        match question {
+        match request {
             ReaderRequest::Read(extent, offset) => {
                 let began = self.environment.now();
                 let length = usize::try_from(extent.range.len()).unwrap_or(usize::MAX);
@@ -204,18 +204,18 @@ impl ReaderTask {
 
 impl Task for ReaderTask {
     fn turn(&mut self) -> Turn {
-        let question = match self
+        let request = match self
             .next
             .take()
-            .map_or_else(|| self.questions.try_recv(), Ok)
+            .map_or_else(|| self.requests.try_recv(), Ok)
         {
-            Ok(question) => question,
+            Ok(request) => request,
             Err(TryRecvError::Empty) => return Turn::Wait(None),
             Err(TryRecvError::Disconnected) => return Turn::Ended,
         };
-        let answer = self.answer(question);
+        let answer = self.answer(request);
         if self.answers.send(answer).is_err() {
-            // Nobody wants it any more, nor what was asked after it.
+            // The reader was dropped, so its requests are no longer needed.
             return Turn::Ended;
         }
         wake(&self.notifier);
@@ -223,8 +223,8 @@ impl Task for ReaderTask {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> bool {
-        // An end shows at the next turn.
-        let come = receive(&self.questions, timeout);
+        // The end is detected in the next turn.
+        let come = receive(&self.requests, timeout);
         let has_come = !matches!(come, Err(RecvTimeoutError::Timeout));
         self.next = come.ok();
         has_come

@@ -69,12 +69,12 @@ pub(crate) fn assume_ids(ids: Option<&Ids>) -> Result<(), Fault> {
         let uid = ids.uid();
         tracing::error!(uid, %error, "a thread could not take on the ids of an account");
         Fault::from_io("take on the ids of the account", "", &error)
-            .hint("tell those who run the server: its log says more")
+            .hint("tell the server's administrator: its log has the details")
     })
 }
 
-/// An opaque value that is held while a peer is served. Dropping it releases the peer's share of
-/// the limits.
+/// An opaque value held while a peer is served. Dropping it releases the peer's share of the
+/// limits.
 pub struct PeerGuard(pub Box<dyn Any + Send>);
 
 impl fmt::Debug for PeerGuard {

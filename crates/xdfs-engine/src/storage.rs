@@ -1,9 +1,9 @@
 //! The storage side of a receiving session: writes, durability and publication, in a thread of
-//! their own, so that the pipeline goes on receiving while the disk is busy.
+//! their own, so that the pipeline keeps receiving while the disk is busy.
 //!
 //! This is the papers' asynchronous disk I/O: another thread and a queue of buffers. Only this
-//! module decides the order of data, sync and journal. Sinks in memory take no time: the same
-//! [`Writer`] does their jobs at once in the pipeline's thread.
+//! module decides the order of data, sync and journal. Sinks in memory take no time: the pipeline's
+//! thread runs the same [`Writer`] inline for them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
@@ -36,11 +36,11 @@ const WAKE_BUFFERS: usize = 4;
 const JOBS_BEFORE_VERIFYING: u32 = 32;
 const WRITE: &str = "write the file";
 
-/// Work for the storage side.
+/// Work on the sink of a file.
 #[derive(Debug)]
-pub(crate) enum StorageJob {
-    /// Take an open sink with `resumed` durable bytes. Jobs for it follow; if it is `unverified`,
-    /// only after [`Completion::Verified`].
+pub(crate) enum SinkJob {
+    /// Take over an open sink with `resumed` durable bytes. Jobs for it follow; if it is
+    /// `unverified`, only after [`SinkCompletion::Verified`].
     Attach {
         file: FileId,
         sink: Box<dyn Sink>,
@@ -52,9 +52,9 @@ pub(crate) enum StorageJob {
     Detach(FileId),
     /// Close the sink and delete its content.
     Discard(FileId),
-    /// All bytes of this fragment are written and verified. One that came in the clear may have
-    /// been changed on its way: the journal gets it when the digest of the file agrees, since an
-    /// attempt that resumed it would take its state for the sender's.
+    /// All bytes of this fragment are written and verified. An unencrypted (`clear`) fragment may
+    /// have been changed in transit, so the journal records it only once the digest of the file
+    /// agrees: a resumed attempt would trust its digest state.
     Held {
         file: FileId,
         fragment: Fragment,
@@ -73,18 +73,18 @@ pub(crate) enum StorageJob {
     },
 }
 
-/// A result of the storage side.
+/// The result of a [`SinkJob`].
 #[derive(Debug)]
-pub(crate) enum Completion {
+pub(crate) enum SinkCompletion {
     /// A buffer is free again.
     Buffer(Buffer),
     /// The file failed; its sink is closed, durable ranges are kept.
     Failed { file: FileId, fault: Fault },
-    /// The file has its name.
+    /// The file has its final name.
     Published { file: FileId, busy: Duration },
     /// This many bytes of the file are durable and recorded.
     Recorded { file: FileId, bytes: u64 },
-    /// The data of an earlier attempt was read again; these fragments are intact.
+    /// The data of an earlier attempt was reread; these fragments are intact.
     Verified {
         file: FileId,
         durable: Vec<Fragment>,
@@ -99,7 +99,7 @@ struct OpenSink {
     durable_sink: bool,
     /// Fragments written since the last checkpoint.
     fresh: FragmentMap,
-    /// Fragments that came in the clear, which no checkpoint records.
+    /// Unencrypted fragments, which no checkpoint records.
     clear: FragmentMap,
     fresh_bytes: u64,
     durable_bytes: u64,
@@ -140,7 +140,7 @@ impl OpenSink {
 /// Offset, buffer and number of bytes of a piece to be written.
 type Piece = (u64, Buffer, usize);
 
-/// Does the jobs, in the storage thread or in the pipeline's.
+/// Performs the jobs, in the storage thread or in the pipeline's.
 #[derive(Debug)]
 struct Writer {
     environment: Arc<dyn Environment>,
@@ -149,7 +149,7 @@ struct Writer {
     gathered: Vec<Piece>,
     gathered_file: Option<FileId>,
     gathered_bytes: usize,
-    done: VecDeque<Completion>,
+    done: VecDeque<SinkCompletion>,
 }
 
 impl Writer {
@@ -164,9 +164,9 @@ impl Writer {
         }
     }
 
-    fn handle(&mut self, job: StorageJob) {
+    fn handle(&mut self, job: SinkJob) {
         match job {
-            StorageJob::Attach {
+            SinkJob::Attach {
                 file,
                 sink,
                 kind,
@@ -187,12 +187,12 @@ impl Writer {
                 };
                 self.sinks.insert(file, open);
             }
-            StorageJob::Detach(file) => {
+            SinkJob::Detach(file) => {
                 self.flush();
                 self.checkpoint(file);
                 self.sinks.remove(&file);
             }
-            StorageJob::Discard(file) => {
+            SinkJob::Discard(file) => {
                 self.flush();
                 if let Some(mut open) = self.sinks.remove(&file) {
                     // The file has failed already; a leftover partial file does no further harm.
@@ -202,7 +202,7 @@ impl Writer {
                     }
                 }
             }
-            StorageJob::Held {
+            SinkJob::Held {
                 file,
                 fragment,
                 clear,
@@ -224,8 +224,8 @@ impl Writer {
                     self.checkpoint(file);
                 }
             }
-            StorageJob::Hole { file, range } => self.fill(file, range),
-            StorageJob::Publish { file, length } => {
+            SinkJob::Hole { file, range } => self.fill(file, range),
+            SinkJob::Publish { file, length } => {
                 self.flush();
                 let Some(mut open) = self.sinks.remove(&file) else {
                     return;
@@ -237,11 +237,11 @@ impl Writer {
                 let result = guarded("publish the file", publish).flatten();
                 let busy = open.busy + (self.environment.now() - start);
                 self.done.push_back(match result {
-                    Ok(()) => Completion::Published { file, busy },
-                    Err(fault) => Completion::Failed { file, fault },
+                    Ok(()) => SinkCompletion::Published { file, busy },
+                    Err(fault) => SinkCompletion::Failed { file, fault },
                 });
             }
-            StorageJob::Write {
+            SinkJob::Write {
                 file,
                 offset,
                 buffer,
@@ -318,7 +318,7 @@ impl Writer {
         }
         let buffers = pieces
             .drain(..)
-            .map(|(_, buffer, _)| Completion::Buffer(buffer));
+            .map(|(_, buffer, _)| SinkCompletion::Buffer(buffer));
         self.done.extend(buffers);
         self.gathered = pieces;
     }
@@ -343,7 +343,8 @@ impl Writer {
                 open.fresh_bytes = 0;
                 open.fresh = FragmentMap::new(open.fresh.kind());
                 let bytes = open.durable_bytes;
-                self.done.push_back(Completion::Recorded { file, bytes });
+                self.done
+                    .push_back(SinkCompletion::Recorded { file, bytes });
             }
             // Data written since the last success may be lost. The transfer fails, and the next
             // attempt resumes from the ranges in the journal.
@@ -367,22 +368,23 @@ impl Writer {
         }
     }
 
-    /// Reads again some data of an earlier attempt; `false` if there is none. It works in steps, so
-    /// that other files of the session go on meanwhile, and so that it ends with the session.
+    /// Rereads some data of an earlier attempt; `false` if none is unverified. It works in steps,
+    /// so that other files of the session make progress, and so that it ends with the session.
     fn verify(&mut self) -> bool {
         let unverified = self.sinks.iter_mut().find(|(_, open)| open.unverified);
         let Some((&file, open)) = unverified else {
             return false;
         };
         let start = self.environment.now();
-        let result = guarded("verify what was resumed", || open.sink.verify()).flatten();
+        let result = guarded("verify the resumed data", || open.sink.verify()).flatten();
         open.busy += self.environment.now() - start;
         match result {
             Ok(None) => {}
             Ok(Some(durable)) => {
                 open.unverified = false;
                 open.durable_bytes = durable.iter().map(|f| f.range.len()).sum();
-                self.done.push_back(Completion::Verified { file, durable });
+                self.done
+                    .push_back(SinkCompletion::Verified { file, durable });
             }
             Err(fault) => self.fail(file, fault),
         }
@@ -391,48 +393,48 @@ impl Writer {
 
     fn fail(&mut self, file: FileId, fault: Fault) {
         self.sinks.remove(&file);
-        self.done.push_back(Completion::Failed { file, fault });
+        self.done.push_back(SinkCompletion::Failed { file, fault });
     }
 }
 
-/// The thread's end of the queue.
+/// The storage thread.
 #[derive(Debug)]
-struct StorageTask {
+struct WriterTask {
     writer: Writer,
-    jobs: mpsc::Receiver<StorageJob>,
-    done: mpsc::Sender<Completion>,
+    jobs: mpsc::Receiver<SinkJob>,
+    done: mpsc::Sender<SinkCompletion>,
     notifier: Notifier,
-    /// The job that arrived while the thread waited.
-    next: Option<StorageJob>,
-    /// The thread could not take on its ids: every job fails.
+    /// The job received while waiting.
+    next: Option<SinkJob>,
+    /// The thread could not assume its ids: every job fails.
     refusal: Option<Fault>,
     /// Completions since the pipeline was woken.
     quiet: usize,
     unverified_jobs: u32,
 }
 
-impl StorageTask {
-    fn handle(&mut self, job: StorageJob) {
+impl WriterTask {
+    fn handle(&mut self, job: SinkJob) {
         let Some(fault) = &self.refusal else {
             self.writer.handle(job);
             return;
         };
         let completion = match job {
-            StorageJob::Attach { file, .. } | StorageJob::Publish { file, .. } => {
+            SinkJob::Attach { file, .. } | SinkJob::Publish { file, .. } => {
                 let fault = fault.clone();
-                Completion::Failed { file, fault }
+                SinkCompletion::Failed { file, fault }
             }
-            StorageJob::Write { buffer, .. } => Completion::Buffer(buffer),
-            StorageJob::Detach(_)
-            | StorageJob::Discard(_)
-            | StorageJob::Held { .. }
-            | StorageJob::Hole { .. } => return,
+            SinkJob::Write { buffer, .. } => SinkCompletion::Buffer(buffer),
+            SinkJob::Detach(_)
+            | SinkJob::Discard(_)
+            | SinkJob::Held { .. }
+            | SinkJob::Hole { .. } => return,
         };
         self.writer.done.push_back(completion);
     }
 }
 
-impl Task for StorageTask {
+impl Task for WriterTask {
     fn turn(&mut self) -> Turn {
         let job = match self.next.take().map_or_else(|| self.jobs.try_recv(), Ok) {
             Ok(job) => Some(job),
@@ -463,7 +465,7 @@ impl Task for StorageTask {
         let mut urgent = false;
         for completion in self.writer.done.drain(..) {
             self.quiet += 1;
-            urgent |= !matches!(completion, Completion::Buffer(_));
+            urgent |= !matches!(completion, SinkCompletion::Buffer(_));
             if self.done.send(completion).is_err() {
                 // The pipeline is gone; data is still made durable at the end.
                 break;
@@ -481,7 +483,7 @@ impl Task for StorageTask {
 
     fn wait(&mut self, timeout: Option<Duration>) -> bool {
         let timeout = timeout.unwrap_or(CHECKPOINT_INTERVAL);
-        // An end shows at the next turn.
+        // The end is detected in the next turn.
         let come = receive(&self.jobs, Some(timeout));
         let has_come = !matches!(come, Err(RecvTimeoutError::Timeout));
         self.next = come.ok();
@@ -491,11 +493,11 @@ impl Task for StorageTask {
 
 #[derive(Debug)]
 struct Thread {
-    jobs: mpsc::Sender<StorageJob>,
-    done: mpsc::Receiver<Completion>,
+    jobs: mpsc::Sender<SinkJob>,
+    done: mpsc::Receiver<SinkCompletion>,
 }
 
-/// The pipeline's end of the queue.
+/// The pipeline's side of the queue.
 #[derive(Debug)]
 pub(crate) struct Storage {
     environment: Arc<dyn Environment>,
@@ -504,7 +506,7 @@ pub(crate) struct Storage {
     thread: Option<Thread>,
     worker: Option<Worker>,
     notifier: Notifier,
-    /// The ids that the thread takes on, as the pipeline's does.
+    /// The ids that the thread assumes, the same as the pipeline's.
     ids: Option<Ids>,
 }
 
@@ -525,7 +527,7 @@ impl Storage {
         }
     }
 
-    /// Takes a sink, and chooses once which thread does its jobs.
+    /// Takes over a sink, and decides which thread performs its jobs.
     ///
     /// # Errors
     /// The thread can't be started.
@@ -537,7 +539,7 @@ impl Storage {
         resumed: u64,
         unverified: bool,
     ) -> Result<(), Fault> {
-        // Verification takes long in any store.
+        // Verification is slow in any store.
         if !sink.capabilities().slow_writes && !unverified {
             self.inline_files.push(file);
         } else if self.thread.is_none() {
@@ -545,7 +547,7 @@ impl Storage {
             let (done_sender, done) = mpsc::channel();
             let (notifier, ids) = (self.notifier.clone(), self.ids.clone());
             let environment = Arc::clone(&self.environment);
-            let make = move || StorageTask {
+            let make = move || WriterTask {
                 writer: Writer::new(environment),
                 jobs: job_receiver,
                 done: done_sender,
@@ -563,7 +565,7 @@ impl Storage {
         }
         self.submit(
             file,
-            StorageJob::Attach {
+            SinkJob::Attach {
                 file,
                 sink,
                 kind,
@@ -574,11 +576,11 @@ impl Storage {
         Ok(())
     }
 
-    pub(crate) fn submit(&mut self, file: FileId, job: StorageJob) {
+    pub(crate) fn submit(&mut self, file: FileId, job: SinkJob) {
         if self.inline_files.contains(&file) {
             let last = matches!(
                 job,
-                StorageJob::Detach(_) | StorageJob::Discard(_) | StorageJob::Publish { .. }
+                SinkJob::Detach(_) | SinkJob::Discard(_) | SinkJob::Publish { .. }
             );
             self.inline.handle(job);
             self.inline.flush();
@@ -586,31 +588,30 @@ impl Storage {
                 self.inline_files.retain(|f| *f != file);
             }
         } else if let Some(thread) = &self.thread
-            && let Err(mpsc::SendError(
-                StorageJob::Publish { file, .. } | StorageJob::Write { file, .. },
-            )) = thread.jobs.send(job)
+            && let Err(mpsc::SendError(lost)) = thread.jobs.send(job)
+            && let SinkJob::Publish { file, .. } | SinkJob::Write { file, .. } = lost
         {
             let fault = Fault::new(Code::Internal, WRITE, "the storage thread has ended");
             self.inline
                 .done
-                .push_back(Completion::Failed { file, fault });
+                .push_back(SinkCompletion::Failed { file, fault });
         }
     }
 
     /// The next result, if there is one.
-    pub(crate) fn completion(&mut self) -> Option<Completion> {
+    pub(crate) fn completion(&mut self) -> Option<SinkCompletion> {
         self.inline
             .done
             .pop_front()
             .or_else(|| self.thread.as_ref().and_then(|t| t.done.try_recv().ok()))
     }
 
-    /// Makes all data durable and records it; then the thread ends.
+    /// Makes all data durable, records it, and ends the thread.
     pub(crate) fn finish(&mut self) {
         self.thread = None;
     }
 
-    /// Whether the thread has ended, or there was none.
+    /// Whether the thread has ended or never started.
     pub(crate) fn has_ended(&self) -> bool {
         self.worker.as_ref().is_none_or(Worker::has_ended)
     }

@@ -1,9 +1,9 @@
-//! Workers that read and write packs of small files, and open sources and sinks of slow stores.
-//! They keep this work off the session thread.
+//! Workers that read and write packs of small files, and open sources and sinks of slow stores, to
+//! keep this work off the session thread.
 //!
-//! A pack is held in memory as a whole. The workers are started on demand and take on the ids of
-//! the session before they touch a store. How many packs there are at once
-//! is bounded by [`Limits::open_files_max`](xdfs_proto::Limits::open_files_max).
+//! A whole pack is held in memory. Workers are started on demand and assume the session's ids
+//! before they access a store. [`Limits::open_files_max`](xdfs_proto::Limits::open_files_max)
+//! bounds the number of concurrent packs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
@@ -21,21 +21,22 @@ use crate::guard::guarded;
 use crate::pool::Buffer;
 use crate::security::assume_ids;
 
-/// Threads of a session: directories of one file system rarely take more writers well.
+/// Workers per session: directories of one file system rarely scale to more writers.
 const THREADS_MAX: usize = 4;
-/// Likewise while packs wait until a disk has what is in them: then those that wait share that.
+/// Workers per session while packs wait for the disk: packs that wait together share one
+/// synchronisation.
 const WAITING_THREADS_MAX: usize = 16;
-/// Memory of packs that is kept for the next ones.
+/// Number of pack buffers kept for reuse.
 const SPARES_MAX: usize = 16;
-/// The least length of such memory in bytes: most packs have room in it.
+/// Minimum size of such a buffer in bytes: most packs fit.
 const SPARE_BYTES: usize = 1 << 20;
 
-/// Memory that packs were in, for further ones: fresh memory costs more than filling it.
+/// Reusable pack buffers: fresh memory costs more than filling it.
 #[derive(Clone, Debug, Default)]
 pub struct Spares(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Spares {
-    /// Memory of at least `length` bytes, with any content.
+    /// A buffer of at least `length` bytes, with arbitrary content.
     #[must_use]
     pub fn take(&self, length: usize) -> Vec<u8> {
         let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,7 +45,7 @@ impl Spares {
         spare.unwrap_or_else(|| vec![0; length.max(SPARE_BYTES)])
     }
 
-    /// Gives memory back.
+    /// Returns a buffer.
     pub fn give(&self, memory: Vec<u8>) {
         let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if spares.len() < SPARES_MAX && memory.capacity() > 0 {
@@ -53,7 +54,7 @@ impl Spares {
     }
 }
 
-/// A pack that was made, to be sent.
+/// A complete pack as a source.
 #[derive(Debug)]
 pub struct PackSource {
     memory: Arc<Vec<u8>>,
@@ -62,7 +63,7 @@ pub struct PackSource {
 }
 
 impl PackSource {
-    /// The first `length` bytes of `memory`, which goes to `spares` afterwards.
+    /// A source of the first `length` bytes of `memory`, which is returned to `spares` afterwards.
     #[must_use]
     pub fn new(memory: Vec<u8>, length: usize, spares: Spares) -> Self {
         let info = SourceInfo {
@@ -106,50 +107,50 @@ impl Source for PackSource {
 
 impl Drop for PackSource {
     fn drop(&mut self) {
-        // A channel that is sending it still keeps it.
+        // A channel that is still sending it keeps a reference.
         if let Some(memory) = Arc::get_mut(&mut self.memory) {
             self.spares.give(std::mem::take(memory));
         }
     }
 }
 
-/// A pack whose blocks are arriving, with its memory.
+/// An arriving pack and its memory.
 #[derive(Debug)]
 pub(crate) struct ArrivingPack {
     store: Arc<dyn Store>,
     root: Vec<u8>,
-    how: PackOptions,
-    /// `None` while a channel has it.
+    options: PackOptions,
+    /// `None` while lent to a channel.
     memory: Option<Buffer>,
-    /// A part of the memory is filled.
+    /// Some of the memory has been filled.
     is_begun: bool,
     length: usize,
 }
 
 impl ArrivingPack {
-    /// Gives the memory to a channel that reads a block into it, if the block is all of the pack,
-    /// and no other channel has it or brings the same in parts.
+    /// Lends the memory to a channel that is about to read a block into it, if the block is the
+    /// whole pack and no other channel has the memory or has brought parts of it.
     pub(crate) fn lend(&mut self, offset: u64, length: usize) -> Option<Buffer> {
         let is_whole = offset == 0 && length == self.length && !self.is_begun;
         self.memory.take_if(|_| is_whole)
     }
 
-    /// Takes the memory back, with all of the pack if it is `whole`. If another channel brings the
-    /// same block meanwhile, there is other memory, in which a part may be missing.
+    /// Takes the memory back, completely filled if it is `whole`. If another channel has brought
+    /// the same block meanwhile, a second buffer exists, which may be incomplete.
     pub(crate) fn take_back(&mut self, memory: Buffer, whole: bool) {
         if whole || self.memory.is_none() {
             self.memory = Some(memory);
         }
     }
 
-    /// Takes bytes; what lies past the end is left out, as the machine lets nothing through there.
+    /// Copies bytes into the pack. Bytes past its end are dropped; the machine lets none through.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
         if let Some(room) = self.room(offset, bytes.len()) {
             room.copy_from_slice(bytes);
         }
     }
 
-    /// Takes zeros.
+    /// Fills a range with zeros.
     pub(crate) fn zero(&mut self, offset: u64, length: u64) {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if let Some(room) = self.room(offset, length) {
@@ -161,7 +162,8 @@ impl ArrivingPack {
         let at = usize::try_from(offset).ok()?;
         let end = at.checked_add(length)?;
         self.is_begun = true;
-        // A block may come twice, and a channel that has the memory for the first may never end.
+        // A block may arrive twice, and the channel that borrowed the memory for the first copy may
+        // never finish.
         let memory = self
             .memory
             .get_or_insert_with(|| Buffer::of(Vec::new(), self.length));
@@ -195,7 +197,7 @@ enum StoreJob {
     },
 }
 
-/// An open sink or, in a dry run, the result of its check.
+/// An open sink or, in a dry run, the result of the check.
 #[derive(Debug)]
 pub(crate) enum SinkOutcome {
     /// In a dry run: the path that would be published.
@@ -215,7 +217,7 @@ pub(crate) fn open_or_check_sink(
     }
 }
 
-/// The result of a job.
+/// The result of a [`StoreJob`].
 #[derive(Debug)]
 pub(crate) enum StoreCompletion {
     PackRead {
@@ -237,25 +239,25 @@ pub(crate) enum StoreCompletion {
     },
 }
 
-/// The pipeline's end of the queue.
+/// The pipeline's side of the queue.
 #[derive(Debug)]
 pub(crate) struct StoreWorkers {
     environment: Arc<dyn Environment>,
     ids: Option<Ids>,
-    /// The threads of the session, these and others; `None` where those that ask for what was
-    /// written to be durable are no threads of it.
+    /// All threads of the session; `None` if durability is requested by other threads than the
+    /// session's.
     sync_group: Option<Arc<SyncGroup>>,
     notifier: Notifier,
     spares: Spares,
     /// `None` when the session is over.
     jobs: Option<mpsc::Sender<StoreJob>>,
     queue: Arc<Mutex<mpsc::Receiver<StoreJob>>>,
-    teller: mpsc::Sender<StoreCompletion>,
+    done_sender: mpsc::Sender<StoreCompletion>,
     done: mpsc::Receiver<StoreCompletion>,
     workers: Vec<Worker>,
-    /// The last pack waited for a disk.
+    /// The last pack waited for the disk.
     waits: Arc<AtomicBool>,
-    /// Jobs that run or wait for a thread.
+    /// Number of jobs running or queued.
     running: usize,
 }
 
@@ -267,7 +269,7 @@ impl StoreWorkers {
         notifier: Notifier,
     ) -> Self {
         let (jobs, queue) = mpsc::channel();
-        let (teller, done) = mpsc::channel();
+        let (done_sender, done) = mpsc::channel();
         Self {
             environment,
             ids,
@@ -276,7 +278,7 @@ impl StoreWorkers {
             spares: Spares::default(),
             jobs: Some(jobs),
             queue: Arc::new(Mutex::new(queue)),
-            teller,
+            done_sender,
             done,
             workers: Vec::new(),
             waits: Arc::default(),
@@ -284,19 +286,19 @@ impl StoreWorkers {
         }
     }
 
-    /// Memory for a pack of `length` bytes that is going to arrive.
+    /// Memory for an arriving pack of `length` bytes.
     pub(crate) fn arriving(
         &self,
         store: Arc<dyn Store>,
         root: Vec<u8>,
-        how: PackOptions,
+        options: PackOptions,
         length: usize,
     ) -> ArrivingPack {
         let length = length.min(PACK_BYTES_MAX);
         ArrivingPack {
             store,
             root,
-            how,
+            options,
             memory: Some(Buffer::of(self.spares.take(length), length)),
             is_begun: false,
             length,
@@ -392,7 +394,7 @@ impl StoreWorkers {
 
     fn start(&self) -> std::io::Result<Worker> {
         let environment = Arc::clone(&self.environment);
-        let (queue, done) = (Arc::clone(&self.queue), self.teller.clone());
+        let (queue, done) = (Arc::clone(&self.queue), self.done_sender.clone());
         let (notifier, spares) = (self.notifier.clone(), self.spares.clone());
         let (waits, sync_group) = (Arc::clone(&self.waits), self.sync_group.clone());
         let ids = self.ids.clone();
@@ -401,7 +403,7 @@ impl StoreWorkers {
             if let Some(sync_group) = sync_group {
                 sync_group.join();
             }
-            StoreTask {
+            StoreWorkerTask {
                 environment,
                 queue,
                 next: None,
@@ -415,17 +417,17 @@ impl StoreWorkers {
         Worker::start(&*self.environment, "xdfs-packs", &self.notifier, make)
     }
 
-    /// What was done since the last call.
+    /// The next result, if there is one.
     pub(crate) fn completion(&mut self) -> Option<StoreCompletion> {
         let done = self.done.try_recv().ok()?;
         self.running -= 1;
         Some(done)
     }
 
-    /// Lets the threads end when they have done what was begun, and returns them.
+    /// Lets the workers end after their current jobs, and returns them.
     pub(crate) fn finish(&mut self) -> Vec<Worker> {
         self.jobs = None;
-        // What nobody began isn't begun.
+        // Drops jobs not started.
         if let Ok(queue) = self.queue.try_lock() {
             while queue.try_recv().is_ok() {}
         }
@@ -433,25 +435,25 @@ impl StoreWorkers {
     }
 }
 
-/// One thread.
-struct StoreTask {
+/// A worker.
+struct StoreWorkerTask {
     environment: Arc<dyn Environment>,
     queue: Arc<Mutex<mpsc::Receiver<StoreJob>>>,
-    /// Came while it waited.
+    /// The job received while waiting.
     next: Option<StoreJob>,
     done: mpsc::Sender<StoreCompletion>,
     notifier: Notifier,
     spares: Spares,
     waits: Arc<AtomicBool>,
-    /// Whether it may touch a store.
+    /// Whether the worker may access a store.
     ids: Result<(), Fault>,
 }
 
-impl Task for StoreTask {
+impl Task for StoreWorkerTask {
     fn turn(&mut self) -> Turn {
         let job = match (self.next.take(), self.queue.try_lock()) {
             (Some(job), _) => job,
-            // Another thread waits for a job.
+            // Another worker is waiting for a job.
             (None, Err(TryLockError::WouldBlock)) => return Turn::Wait(None),
             (None, Err(TryLockError::Poisoned(_))) => return Turn::Ended,
             (None, Ok(queue)) => match queue.try_recv() {
@@ -461,7 +463,7 @@ impl Task for StoreTask {
             },
         };
         let done = self.work(job);
-        // If the session is over nobody listens.
+        // After the end of the session nobody receives it.
         let _ = self.done.send(done);
         wake(&self.notifier);
         Turn::Again
@@ -469,7 +471,7 @@ impl Task for StoreTask {
 
     fn wait(&mut self, timeout: Option<Duration>) -> bool {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        // An end shows at the next turn.
+        // The end is detected in the next turn.
         let come = receive(&queue, timeout);
         let has_come = !matches!(come, Err(RecvTimeoutError::Timeout));
         self.next = come.ok();
@@ -477,7 +479,7 @@ impl Task for StoreTask {
     }
 }
 
-impl StoreTask {
+impl StoreWorkerTask {
     fn work(&self, job: StoreJob) -> StoreCompletion {
         match job {
             StoreJob::ReadPack {
@@ -508,11 +510,11 @@ impl StoreTask {
                 let memory = pack.memory.unwrap_or_else(|| Buffer::of(Vec::new(), 0));
                 let failures = self.ids.clone().and_then(|()| {
                     let write = || {
-                        let waits = !pack.how.relaxed && pack.store.packs_wait(&pack.root);
+                        let waits = !pack.options.relaxed && pack.store.packs_wait(&pack.root);
                         self.waits.store(waits, Ordering::Relaxed);
-                        pack.store.write_pack(&pack.root, pack.how, &memory)
+                        pack.store.write_pack(&pack.root, pack.options, &memory)
                     };
-                    guarded("carry out a pack", write).flatten()
+                    guarded("write the pack", write).flatten()
                 });
                 self.spares.give(memory.into_bytes());
                 StoreCompletion::PackWritten {

@@ -1,6 +1,6 @@
-//! What a store knows of a name: its kind, and what is kept beside its content.
+//! Attributes of entries in a store.
 
-/// What stands under a name.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileKind {
     /// A regular file.
@@ -21,40 +21,40 @@ pub enum FileKind {
     Other,
 }
 
-/// What is known of what stands under a name. Fields that a store doesn't know are 0.
+/// Attributes of an entry. Fields unknown to a store are 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// What it is.
+    /// Its kind.
     pub kind: FileKind,
-    /// Bytes of content; for a symbolic link the bytes of its target.
+    /// Size of the content in bytes; for a symbolic link, of its target.
     pub size: u64,
-    /// Bytes that the content takes where it is stored.
+    /// Allocated storage in bytes.
     pub allocated: u64,
-    /// Permission bits, with set-user-id, set-group-id and sticky: at most 0o7777.
+    /// Permission bits, including set-user-id, set-group-id and sticky: at most 0o7777.
     pub mode: u32,
-    /// Number of the owner.
+    /// Id of the owner.
     pub uid: u32,
-    /// Number of the group.
+    /// Id of the group.
     pub gid: u32,
-    /// Names that it has.
+    /// Number of hard links.
     pub links: u64,
-    /// Number of the file system that holds it.
+    /// Number of its file system.
     pub device: u64,
-    /// Number in that file system.
+    /// Inode number.
     pub inode: u64,
-    /// Time of the last read.
+    /// Time of the last access.
     pub atime_ns: i64,
-    /// Time of the last change of the content.
+    /// Time of the last modification of the content.
     pub mtime_ns: i64,
-    /// Time of the last change of the content or of what is known of it.
+    /// Time of the last change of content or attributes.
     pub ctime_ns: i64,
 }
 
-/// A name in a directory.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The name, without a separator; never `.` or `..`.
     pub name: Vec<u8>,
-    /// What stands under it, links not followed.
+    /// Its attributes, without following a symbolic link.
     pub attributes: Attributes,
 }

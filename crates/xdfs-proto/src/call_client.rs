@@ -26,17 +26,17 @@ use crate::limits::Limits;
 use crate::path::{Answer, Call, PARTS_AHEAD_MAX};
 use crate::wire::DecodeError;
 
-/// An action for the machine's owner.
+/// An action for the owner of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Output {
-    /// Deliver a part of the answer to a call. The parts of a call come in order and each once. For
-    /// every part but the last, call [`CallClient::took`] once it is consumed: at most
+    /// Deliver a part of the answer to a call. The parts of a call come in order, each once. For
+    /// every part except the last, call [`CallClient::took`] once it is consumed: at most
     /// [`PARTS_AHEAD_MAX`] unconsumed parts are delivered.
     Part {
         /// The call.
         id: CallId,
-        /// The part, or why there is none. A fault is always the last.
+        /// The part, or the fault of the call. A fault is always the last part.
         answer: Result<Answer, Fault>,
         /// No further part follows: the call has ended.
         last: bool,
@@ -55,9 +55,9 @@ struct OpenCall {
     last: Option<u32>,
     /// Number of parts delivered.
     given: u32,
-    /// Entries that further parts may hold.
+    /// Number of entries that later parts may still contain.
     entries_left: u64,
-    /// The answer is not wanted.
+    /// The rest of the answer is not wanted.
     abandoned: bool,
 }
 
@@ -70,8 +70,8 @@ struct Slot {
     /// channel, even after the end of the call.
     taken: u32,
     stop: bool,
-    tell_call: bool,
-    tell_taken: bool,
+    call_due: bool,
+    taken_due: bool,
 }
 
 /// The calling machine of one session. See the module documentation.
@@ -83,7 +83,7 @@ pub struct CallClient {
     /// Free ones among them.
     free: BTreeSet<u16>,
     /// Slots with frames to send.
-    telling: BTreeSet<u16>,
+    sending: BTreeSet<u16>,
     parts: VecDeque<Output>,
     ended: Option<Fault>,
 }
@@ -96,7 +96,7 @@ impl CallClient {
             limits,
             slots: Vec::new(),
             free: BTreeSet::new(),
-            telling: BTreeSet::new(),
+            sending: BTreeSet::new(),
             parts: VecDeque::new(),
             ended: None,
         }
@@ -123,12 +123,12 @@ impl CallClient {
         self.slots.iter().any(awaited)
     }
 
-    /// Makes a call. Its answer comes as [`Output::Part`] with the name returned here.
+    /// Starts a call. Its answer is delivered as [`Output::Part`] with the returned id.
     ///
     /// # Errors
-    /// [`Code::InvalidArgument`] or [`Code::NameTooLong`] for what no frame may carry
-    /// ([`Call::check`]); [`Code::LimitExceeded`], to be tried again, without
-    /// [room](Self::has_room); after [`Self::end`] its fault. Nothing is sent then.
+    /// [`Code::InvalidArgument`] or [`Code::NameTooLong`] for a call that no frame may carry
+    /// ([`Call::check`]); [`Code::LimitExceeded`], to be retried, without [room](Self::has_room);
+    /// after [`Self::end`] its fault. Nothing is sent in these cases.
     pub fn call(&mut self, call: Call) -> Result<CallId, Fault> {
         if let Some(fault) = &self.ended {
             return Err(fault.clone());
@@ -161,10 +161,10 @@ impl CallClient {
                 entries_left,
                 abandoned: false,
             }),
-            tell_call: true,
+            call_due: true,
             ..Slot::default()
         };
-        self.telling.insert(slot);
+        self.sending.insert(slot);
         Ok(CallId { slot, sequence })
     }
 
@@ -179,23 +179,22 @@ impl CallClient {
         })
     }
 
-    /// The user is done with one part of a listing, other than the last: a further one may come.
-    /// Ignored for calls that ended, and for more parts than were given out.
+    /// Records that one part of a listing, other than the last, was consumed, so that another may
+    /// come. Ignored for calls that have ended, and beyond the parts delivered.
     pub fn took(&mut self, id: CallId) {
         if let Some(slot) = self.open_slot(id)
             && let Some(open) = &slot.open
             && slot.taken < open.given
         {
             slot.taken += 1;
-            slot.tell_taken = true;
-            self.telling.insert(id.slot);
+            slot.taken_due = true;
+            self.sending.insert(id.slot);
         }
     }
 
-    /// Nobody wants the (rest of the) answer: nothing more is given out for this call, except
-    /// parts that are among the outputs already. What it changes it may change all the same. Its
-    /// place is free when the peer has ended it, which a listing does soon. Ignored for calls that
-    /// ended.
+    /// Drops the rest of the answer: nothing more is delivered, except parts that are already among
+    /// the outputs. The call may still have effects. Its slot becomes free when the peer has ended
+    /// it, which happens soon for a listing. Ignored for calls that have ended.
     pub fn abandon(&mut self, id: CallId) {
         if let Some(slot) = self.open_slot(id)
             && let Some(open) = &mut slot.open
@@ -203,7 +202,7 @@ impl CallClient {
             open.abandoned = true;
             if matches!(open.call, Call::List { .. }) && open.given > 0 {
                 slot.discard_parts();
-                self.telling.insert(id.slot);
+                self.sending.insert(id.slot);
             }
         }
     }
@@ -214,20 +213,20 @@ impl CallClient {
             .filter(|s| s.sequence == id.sequence && s.open.is_some())
     }
 
-    /// A channel is gone. Calls without any part of their answer are sent again, and so is the
-    /// word of the parts that were taken: they may have been lost with it.
+    /// Handles the loss of a channel. Calls without any part of their answer are resent, and so are
+    /// TAKEN frames, since they may have been lost with it.
     pub fn channel_down(&mut self) {
         for (number, slot) in (0..).zip(&mut self.slots) {
             let unheard = |o: &OpenCall| o.given == 0 && o.early.is_empty();
-            slot.tell_call |= slot.open.as_ref().is_some_and(unheard);
-            slot.tell_taken |= slot.taken > 0;
-            if self.ended.is_none() && (slot.tell_call || slot.tell_taken) {
-                self.telling.insert(number);
+            slot.call_due |= slot.open.as_ref().is_some_and(unheard);
+            slot.taken_due |= slot.taken > 0;
+            if self.ended.is_none() && (slot.call_due || slot.taken_due) {
+                self.sending.insert(number);
             }
         }
     }
 
-    /// Takes a frame of the answering side. Frames that aren't for a caller are a violation.
+    /// Handles a frame of the answering side. Other frames are a violation.
     ///
     /// # Errors
     /// A fault that ends the session; call [`Self::end`] with it.
@@ -241,7 +240,7 @@ impl CallClient {
                 answer,
             }) => self.answered(id, part, last, answer),
             other => Err(violation(format!(
-                "{} came where a call_client is",
+                "{} is not for a call client",
                 other.name()
             ))),
         }
@@ -256,12 +255,12 @@ impl CallClient {
     ) -> Result<(), Fault> {
         let slot = self.slots.get_mut(usize::from(id.slot));
         let Some(slot) = slot.filter(|s| id.sequence <= s.sequence) else {
-            return Err(violation(format!("call {id} was answered and not made")));
+            return Err(violation(format!("call {id} was answered but never made")));
         };
         let taken = slot.taken;
         let open = match &mut slot.open {
             Some(open) if slot.sequence == id.sequence => open,
-            // It came before, on a channel that was lost for the other side.
+            // A duplicate: its earlier copy came on a channel that the peer considers lost.
             _ => return Ok(()),
         };
         if part < open.given || open.early.contains_key(&part) {
@@ -285,38 +284,37 @@ impl CallClient {
         }
         if open.abandoned && open.given > 0 {
             slot.discard_parts();
-            self.telling.insert(id.slot);
+            self.sending.insert(id.slot);
         }
         Ok(())
     }
 
-    /// The last part was given out: the slot is free.
+    /// Frees a slot whose last part was delivered.
     fn close(&mut self, number: u16) {
         let slot = &mut self.slots[usize::from(number)];
         let Some(open) = slot.open.take() else {
             return;
         };
-        slot.tell_call = false;
+        slot.call_due = false;
         if is_kept_until_taken(&open.call) {
             slot.taken = open.given;
-            slot.tell_taken = true;
-            self.telling.insert(number);
+            slot.taken_due = true;
+            self.sending.insert(number);
         }
-        // One whose numbers are used up stays closed for the rest of the session.
+        // A slot whose numbers are exhausted stays closed for the rest of the session.
         if slot.sequence < u32::MAX {
             self.free.insert(number);
         }
     }
 
-    /// The session is over, by `fault`. Every call that hasn't ended ends with it, and further
-    /// ones are refused with it. Of those that change something nobody knows whether they did;
-    /// the hint of their fault says so.
+    /// Ends the session with `fault`. All unfinished calls fail with it, and so do further ones.
+    /// Whether unfinished calls had effects is unknown; the hint of their fault says so.
     pub fn end(&mut self, fault: &Fault) {
         if self.ended.is_some() {
             return;
         }
         self.ended = Some(fault.clone());
-        self.telling.clear();
+        self.sending.clear();
         for (number, slot) in (0..).zip(&mut self.slots) {
             let Some(open) = slot.open.take().filter(|o| !o.abandoned) else {
                 continue;
@@ -340,54 +338,54 @@ impl CallClient {
         }
     }
 
-    /// What the driver has to do next; `None` if there is nothing at the moment.
+    /// The next action; `None` if there is none at present.
     #[must_use]
     pub fn poll_output(&mut self) -> Option<Output> {
         if let Some(part) = self.parts.pop_front() {
             return Some(part);
         }
-        while let Some(&number) = self.telling.first() {
+        while let Some(&number) = self.sending.first() {
             if let Some(frame) = self.slots[usize::from(number)].frame(number) {
                 return Some(Output::Transmit(frame));
             }
-            self.telling.pop_first();
+            self.sending.pop_first();
         }
         None
     }
 }
 
 impl Slot {
-    /// The next frame that it has to send.
+    /// The next frame of the slot.
     fn frame(&mut self, slot: u16) -> Option<Frame> {
         let id = CallId {
             slot,
             sequence: self.sequence,
         };
-        if std::mem::take(&mut self.tell_call)
+        if std::mem::take(&mut self.call_due)
             && let Some(open) = &self.open
         {
             let call = open.call.clone();
             return Some(Frame::Xpathm(CallRequest { id, call: Ok(call) }));
         }
-        (std::mem::take(&mut self.tell_taken) && self.taken > 0).then_some(Frame::Taken(Taken {
+        (std::mem::take(&mut self.taken_due) && self.taken > 0).then_some(Frame::Taken(Taken {
             id,
             parts: self.taken,
             stop: self.stop,
         }))
     }
 
-    /// The call is abandoned and has brought parts: they are taken, and no more are wanted.
+    /// Counts the parts of an abandoned call as taken, and requests no more.
     fn discard_parts(&mut self) {
         if let Some(open) = &self.open {
             self.taken = open.given;
             self.stop = true;
-            self.tell_taken = true;
+            self.taken_due = true;
         }
     }
 }
 
 impl OpenCall {
-    /// Whether a part that is new may come so.
+    /// Checks the position and kind of a new part.
     fn check_part(
         &mut self,
         id: CallId,
@@ -415,15 +413,14 @@ impl OpenCall {
         }
         if let Answer::Entries { entries, .. } = answer {
             let left = self.entries_left.checked_sub(entries.len() as u64);
-            self.entries_left = left.ok_or_else(|| {
-                violation(format!("call {id} got more entries than it asked for"))
-            })?;
+            self.entries_left = left
+                .ok_or_else(|| violation(format!("call {id} got more entries than requested")))?;
         }
         Ok(())
     }
 }
 
-/// Whether the peer has to keep much of the answer until it hears that it came.
+/// Whether the peer must keep a large answer until it knows that it arrived.
 fn is_kept_until_taken(call: &Call) -> bool {
     matches!(call, Call::List { .. }) || call.answer_data_bytes() > 0
 }

@@ -2,7 +2,7 @@
 //!
 //! It hands out each call once, however often it arrives, keeps answers until the peer is known to
 //! have them, and limits listings to the room of the peer. It does not use a store: its owner takes
-//! [`Work`], does it, and reports the result. Its peer is the
+//! [`Work`], performs it, and reports the result. Its peer is the
 //! [`CallClient`](crate::call_client::CallClient).
 //!
 //! ```text
@@ -16,10 +16,10 @@
 //! ```
 //!
 //! Drain order: after every method that changes the machine, call [`CallServer::next_work`] while
-//! more work can be done, and [`CallServer::poll_output`] while the channels can take more; both
-//! until they return `None`. The owner MUST NOT poll, nor take new work, while more than a bounded
-//! number of bytes wait for slow channels: the machine bounds the answers that it holds, and not
-//! those that were polled.
+//! more work can be done, and [`CallServer::poll_output`] while the channels have room; both until
+//! they return `None`. The owner MUST NOT poll, nor take new work, while more than a bounded number
+//! of bytes are queued on slow channels: the machine bounds the answers that it holds, not those
+//! already polled.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::{AddAssign, SubAssign};
@@ -30,7 +30,7 @@ use crate::id::{CALL_SLOTS, CallId};
 use crate::limits::Limits;
 use crate::path::{Answer, Call, PART_BYTES, PARTS_AHEAD_MAX};
 
-/// An action for the machine's owner.
+/// An action for the owner of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Output {
@@ -38,7 +38,7 @@ pub enum Output {
     Transmit(Frame),
 }
 
-/// A call to carry out, or a listing to continue. Each part is passed to [`CallServer::part`]; then
+/// A call to perform, or a listing to continue. Each part is passed to [`CallServer::part`]; then
 /// [`CallServer::finished`] or [`CallServer::paused`] is called once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
@@ -46,14 +46,14 @@ pub struct Work {
     pub id: CallId,
     /// The call. A listing that continues has the cursor of its latest part.
     pub call: Call,
-    /// Number of parts before the last that may be made now. After that many, stop the listing and
-    /// call [`CallServer::paused`]. Other calls have no such parts.
+    /// Number of parts before the last that may be produced now. After that many, stop the listing
+    /// and call [`CallServer::paused`]. Other calls have no such parts.
     pub parts_max: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum CallState {
-    /// Not handed out: it is new, or a paused listing.
+    /// Not handed out: a new call, or a paused listing.
     Waiting,
     Working,
     #[default]
@@ -103,13 +103,13 @@ struct Slot {
     taken: u32,
     /// The number of the next part to send.
     unsent: u32,
-    /// Parts that the running work may still make.
+    /// Number of parts that the running work may still produce.
     granted: u32,
     /// Bytes reserved for them and for the last part.
     reserved: KeptBytes,
-    /// The call client has cancelled the rest.
+    /// The client doesn't want the rest.
     stop: bool,
-    /// The fault of a store that broke the rules.
+    /// The fault of a store that violated its contract.
     broken: Option<Fault>,
 }
 
@@ -117,13 +117,13 @@ struct Slot {
 #[derive(Clone, Debug)]
 pub struct CallServer {
     limits: Limits,
-    /// Slots up to the highest that was used.
+    /// All slots used so far.
     slots: Vec<Slot>,
-    /// Slots in the state Waiting, in the order in which they are served.
+    /// Slots in the state Waiting, in the order of service.
     waiting: VecDeque<u16>,
     /// Slots with parts to send.
     sending: BTreeSet<u16>,
-    /// Bytes that are kept, and set aside for calls that run.
+    /// Bytes kept, or reserved for running calls.
     bytes: KeptBytes,
 }
 
@@ -148,7 +148,7 @@ impl CallServer {
         self.slots.iter().filter(unfinished).count()
     }
 
-    /// Takes a frame of the calling side. Frames that aren't for a call server are a violation.
+    /// Handles a frame of the calling side. Other frames are a violation.
     ///
     /// # Errors
     /// A fault that ends the session.
@@ -159,13 +159,13 @@ impl CallServer {
             }
             Frame::Taken(Taken { id, parts, stop }) => self.taken(id, parts, stop),
             other => Err(violation(format!(
-                "{} came where path calls are answered",
+                "{} is not for a call server",
                 other.name()
             ))),
         }
     }
 
-    /// A call came, or one that has to be answered by a fault.
+    /// Handles a call, or an unknown operation to be answered by a fault.
     fn called(&mut self, id: CallId, call: Result<Call, Fault>) -> Result<(), Fault> {
         if id.slot >= CALL_SLOTS {
             return Err(violation(format!(
@@ -178,7 +178,7 @@ impl CallServer {
         }
         let slot = &mut self.slots[number];
         if id.sequence <= slot.sequence {
-            // It came before; this one was sent again after a lost channel, or was overtaken.
+            // A duplicate: resent after the loss of a channel, or overtaken.
             return Ok(());
         }
         if id.sequence - slot.sequence > 1 || slot.state != CallState::Done {
@@ -214,7 +214,7 @@ impl CallServer {
         if id.sequence < slot.sequence {
             return Ok(());
         }
-        if parts > slot.made() {
+        if parts > slot.parts_made() {
             let cause = format!("TAKEN counts {parts} parts of call {id}, which has fewer");
             return Err(violation(cause));
         }
@@ -229,7 +229,7 @@ impl CallServer {
         Ok(())
     }
 
-    /// A channel is gone. What was sent and isn't known to have arrived is sent again.
+    /// Handles the loss of a channel: resends everything not known to have arrived.
     pub fn channel_down(&mut self) {
         for (number, slot) in (0..).zip(&mut self.slots) {
             slot.unsent = slot.taken;
@@ -239,14 +239,14 @@ impl CallServer {
         }
     }
 
-    /// The next call that can be worked on, each once. `None` if there is none at the moment:
-    /// listings, and calls that read files, wait until the peer has taken parts.
+    /// The next call to work on, each once. `None` if there is none at present: listings, and calls
+    /// that read files, wait until the peer has taken parts.
     #[must_use]
     pub fn next_work(&mut self) -> Option<Work> {
         self.next_work_if(|_| true)
     }
 
-    /// Like [`Self::next_work`], but calls that may not begin yet wait, and others overtake them.
+    /// [`Self::next_work`], but calls that may not begin yet are overtaken by others.
     #[must_use]
     pub fn next_work_if(&mut self, may_begin: impl Fn(&Call) -> bool) -> Option<Work> {
         for _ in 0..self.waiting.len() {
@@ -269,8 +269,8 @@ impl CallServer {
         None
     }
 
-    /// Begins to work on a slot, unless it is a listing without room for parts, or reads a file and
-    /// there is no room for the bytes.
+    /// Starts work on a slot, unless it is a listing without room for parts, or reads a file
+    /// without room for its bytes.
     fn start(&mut self, number: u16) -> Option<Work> {
         let bytes_left = self
             .limits
@@ -280,7 +280,7 @@ impl CallServer {
         let call = slot.call.clone()?;
         if matches!(call, Call::List { .. }) {
             let kept = u32::try_from(slot.kept.len()).unwrap_or(u32::MAX);
-            // One more for the end. A listing that has nothing on its way may always go on.
+            // One more is for the end. A listing without parts in flight may always proceed.
             let room = PARTS_AHEAD_MAX.saturating_sub(kept + 1);
             let by_bytes = u32::try_from(bytes_left / PART_BYTES).unwrap_or(u32::MAX);
             let least = u32::from(kept == 0);
@@ -294,7 +294,7 @@ impl CallServer {
         let data = call.answer_data_bytes();
         if data > 0 {
             let limit = self.limits.kept_data_bytes_max;
-            // One alone may always go on.
+            // A single call may always proceed.
             if self.bytes.data > 0 && self.bytes.data + data > limit {
                 return None;
             }
@@ -318,9 +318,9 @@ impl CallServer {
             .filter(|s| s.sequence == id.sequence && s.state == CallState::Working)
     }
 
-    /// A part of a listing before its end was made: at most [`PART_BYTES`] and one entry more,
-    /// with a cursor. Returns whether the listing may go on; if not, the driver stops it and calls
-    /// [`Self::paused`]. What isn't worked on is ignored.
+    /// Takes a part of a listing before its end: at most [`PART_BYTES`] and one entry more, with a
+    /// cursor. Returns whether the listing may continue; if not, the owner stops it and calls
+    /// [`Self::paused`]. Ignored for calls that aren't running.
     pub fn part(&mut self, id: CallId, answer: Answer) -> bool {
         let checked = answer.check(&self.limits);
         let Some(slot) = self.working(id) else {
@@ -330,11 +330,11 @@ impl CallServer {
             return false;
         }
         let fits = if slot.granted == 0 {
-            Err("it made more parts than it might".into())
+            Err("it produced more parts than allowed".into())
         } else {
             checked.map_err(|error| error.to_string())
         };
-        if let Err(cause) = fits.and_then(|()| slot.move_on(&answer)) {
+        if let Err(cause) = fits.and_then(|()| slot.advance(&answer)) {
             slot.broken = Some(broken(&cause));
             return false;
         }
@@ -346,7 +346,7 @@ impl CallServer {
         more
     }
 
-    /// The work has ended, with the last part or a fault. What isn't worked on is ignored.
+    /// Ends a call, with the last part or a fault. Ignored for calls that aren't running.
     pub fn finished(&mut self, id: CallId, answer: Result<Answer, Fault>) {
         let checked = answer.as_ref().map_or(Ok(()), |a| a.check(&self.limits));
         let Some(slot) = self.working(id) else {
@@ -356,7 +356,7 @@ impl CallServer {
         let answer = match (slot.broken.take(), answer) {
             (Some(fault), _) => Err(fault),
             (None, Err(fault)) => Err(fault),
-            (None, Ok(answer)) => match fits.and_then(|()| slot.answers(&answer)) {
+            (None, Ok(answer)) => match fits.and_then(|()| slot.check_answer(&answer)) {
                 Ok(()) => Ok(answer),
                 Err(cause) => Err(broken(&cause)),
             },
@@ -364,9 +364,8 @@ impl CallServer {
         self.end(id.slot, answer);
     }
 
-    /// The driver has stopped the listing, because it made as many parts as it might or because
-    /// [`Self::part`] said so. It goes on by [`Self::next_work`] when there is room. What isn't
-    /// worked on is ignored.
+    /// Pauses a listing, because it has used up its parts or [`Self::part`] returned `false`. It
+    /// resumes by [`Self::next_work`] when there is room. Ignored for calls that aren't running.
     pub fn paused(&mut self, id: CallId) {
         let Some(slot) = self.working(id) else {
             return;
@@ -374,7 +373,7 @@ impl CallServer {
         let end = match (&slot.call, slot.broken.take()) {
             (_, Some(fault)) => Err(fault),
             _ if slot.stop => Err(stopped()),
-            // As many entries as were asked for.
+            // All requested entries.
             (
                 Some(Call::List {
                     cursor,
@@ -424,7 +423,7 @@ impl CallServer {
         self.sending.insert(number);
     }
 
-    /// What the driver has to do next; `None` if there is nothing at the moment.
+    /// The next action; `None` if there is none at present.
     #[must_use]
     pub fn poll_output(&mut self) -> Option<Output> {
         while let Some(&number) = self.sending.first() {
@@ -438,13 +437,13 @@ impl CallServer {
 }
 
 impl Slot {
-    /// Parts that were made, the last one included.
-    fn made(&self) -> u32 {
+    /// Number of parts produced, including the last.
+    fn parts_made(&self) -> u32 {
         let kept = u32::try_from(self.kept.len()).unwrap_or(u32::MAX);
         self.taken.saturating_add(kept)
     }
 
-    /// The next frame that it has to send.
+    /// The next frame of the slot.
     fn frame(&mut self, slot: u16) -> Option<Frame> {
         let part = self.unsent;
         let kept = self.kept.get((part - self.taken) as usize)?;
@@ -460,9 +459,9 @@ impl Slot {
         }))
     }
 
-    /// Notes where the listing goes on after a part.
-    fn move_on(&mut self, answer: &Answer) -> Result<(), String> {
-        self.answers(answer)?;
+    /// Sets the cursor from which the listing continues after a part.
+    fn advance(&mut self, answer: &Answer) -> Result<(), String> {
+        self.check_answer(answer)?;
         match (&mut self.call, answer) {
             (
                 Some(Call::List {
@@ -483,34 +482,34 @@ impl Slot {
         }
     }
 
-    /// Whether the call may be answered so.
-    fn answers(&self, answer: &Answer) -> Result<(), String> {
+    /// Checks that the answer fits the call.
+    fn check_answer(&self, answer: &Answer) -> Result<(), String> {
         let Some(call) = self.call.as_ref().filter(|c| c.is_answered_by(answer)) else {
-            return Err("it gave the answer of another kind of call".into());
+            return Err("its answer is of another kind of call".into());
         };
         match (call, answer) {
             (Call::List { entries_max, .. }, Answer::Entries { entries, .. })
                 if entries.len() as u64 > u64::from(*entries_max) =>
             {
-                Err("it gave more entries than were asked for".into())
+                Err("it returned more entries than requested".into())
             }
             _ => Ok(()),
         }
     }
 }
 
-/// A call of a peer that is newer.
+/// The fault of an operation that only a newer peer knows.
 fn unsupported(operation: u8) -> Fault {
     let cause = format!("calls of the kind {operation:#04x} aren't known here");
     Fault::new(Code::Unsupported, "take a call", cause).hint("this side may be an older version")
 }
 
 fn stopped() -> Fault {
-    let cause = "nobody wants the rest";
+    let cause = "the rest is not wanted";
     Fault::new(Code::Cancelled, "list a directory", cause)
 }
 
-/// A store that doesn't keep to what it promises.
+/// The fault of a store that violates its contract.
 fn broken(cause: &str) -> Fault {
     Fault::new(Code::Internal, "answer a call", cause)
 }

@@ -1,5 +1,5 @@
-//! The channels of a session on one side: which stay, which leave, when one that leaves may be
-//! closed, and when the session has ended.
+//! The channels of a session on one side: which stay or leave, when a leaving one may be closed,
+//! and when the session has ended.
 //!
 //! ```text
 //!  up()           leave(), Leave came           Step::SayLeave        Leave came, nothing owed
@@ -8,33 +8,33 @@
 //!           +--------- down() -----------+-- silence: Step::GiveUp --------------------> (gone)
 //! ```
 //!
-//! The machine doesn't know what is on a channel: the caller says it with each
-//! [`ChannelSet::step`], which it asks for every channel from time to time. Rules S-21 to
-//! S-25 of the specification are kept here and nowhere else.
+//! The machine doesn't know the traffic of a channel: the caller describes it with each
+//! [`ChannelSet::step`], called for every channel from time to time. Only this module implements
+//! rules S-21 to S-25 of the specification.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::id::ChannelIndex;
 
-/// What the caller sees of a channel.
+/// The caller's view of a channel.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
-    /// A data frame that was begun isn't sent to its end.
+    /// A data frame is partly sent.
     pub in_block: bool,
-    /// Something waits to be written, or is being read.
+    /// Output is pending, or a frame is being read.
     pub busy: bool,
-    /// Data frames of either side aren't acknowledged.
+    /// Data frames of either side are unacknowledged.
     pub owes: bool,
-    /// When something came on it last.
+    /// Time of the last input.
     pub heard_at: Duration,
 }
 
-/// What is to be done with a channel.
+/// An action on a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Send LEAVE on it. No data frame and no control frame but ACK may follow there, as long as
-    /// another channel is open.
+    /// Send LEAVE on it. Afterwards no data frame, and no control frame except ACK, may follow
+    /// there as long as another channel is open.
     SayLeave,
     /// Close it in an orderly way.
     Close,
@@ -44,11 +44,11 @@ pub enum Step {
 
 #[derive(Clone, Debug, Default)]
 struct Channel {
-    /// Since when it leaves.
+    /// Since when it has been leaving.
     leaving: Option<Duration>,
     said: bool,
     heard: bool,
-    /// The caller was told to close it.
+    /// The caller has been asked to close it.
     closing: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct ChannelSet {
 }
 
 impl ChannelSet {
-    /// A session without channels. One that leaves is given up after `idle_timeout` of silence.
+    /// A session without channels. A leaving channel is given up after `idle_timeout` of silence.
     #[must_use]
     pub fn new(idle_timeout: Duration) -> Self {
         Self {
@@ -71,17 +71,17 @@ impl ChannelSet {
         }
     }
 
-    /// A channel is open from now on.
+    /// Adds a channel that has opened.
     pub fn up(&mut self, index: ChannelIndex) {
         self.channels.insert(index, Channel::default());
     }
 
-    /// A channel is gone, for whatever reason.
+    /// Removes a channel, for whatever reason.
     pub fn down(&mut self, index: ChannelIndex) {
         self.channels.remove(&index);
     }
 
-    /// Open channels, those that leave included.
+    /// Number of open channels, including leaving ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.channels.len()
@@ -93,34 +93,34 @@ impl ChannelSet {
         self.channels.is_empty()
     }
 
-    /// Open channels that don't leave.
+    /// Number of open channels that aren't leaving.
     #[must_use]
     pub fn staying(&self) -> usize {
         let stays = |c: &&Channel| c.leaving.is_none();
         self.channels.values().filter(stays).count()
     }
 
-    /// Whether another channel may join where `most` are allowed: those that leave don't count, but
-    /// a peer that lets channels leave and never go gets no more than twice as many.
+    /// Whether another channel may join a session of at most `most`. Leaving channels don't count,
+    /// but a peer whose channels never finish leaving gets no more than twice as many.
     #[must_use]
     pub fn may_join(&self, most: usize) -> bool {
         self.staying() < most && self.len() < most.saturating_mul(2)
     }
 
-    /// Whether a channel leaves, so that it takes no further data frame.
+    /// Whether a channel is leaving, so that it takes no further data frame.
     #[must_use]
     pub fn is_leaving(&self, index: ChannelIndex) -> bool {
         let channel = self.channels.get(&index);
         channel.is_some_and(|c| c.leaving.is_some())
     }
 
-    /// Whether LEAVE was said there: control frames take it only if there is no other.
+    /// Whether LEAVE was sent there: control frames use it only as a last resort.
     #[must_use]
     pub fn has_left(&self, index: ChannelIndex) -> bool {
         self.channels.get(&index).is_some_and(|c| c.said)
     }
 
-    /// Lets a channel leave; `false` if it leaves already, or isn't open.
+    /// Lets a channel leave; `false` if it is leaving already, or isn't open.
     pub fn leave(&mut self, index: ChannelIndex, now: Duration) -> bool {
         let channel = self.channels.get_mut(&index);
         let Some(channel) = channel.filter(|c| c.leaving.is_none()) else {
@@ -130,7 +130,7 @@ impl ChannelSet {
         true
     }
 
-    /// LEAVE came on a channel: this side leaves too.
+    /// Handles LEAVE on a channel: this side leaves too.
     pub fn handle_leave(&mut self, index: ChannelIndex, now: Duration) {
         self.leave(index, now);
         if let Some(channel) = self.channels.get_mut(&index) {
@@ -138,8 +138,8 @@ impl ChannelSet {
         }
     }
 
-    /// What is to be done with a channel now, if anything. The last one is never closed this way,
-    /// though all leave together.
+    /// The next action on a channel, if any. The last channel is never closed this way, even if all
+    /// are leaving.
     #[must_use]
     pub fn step(&mut self, index: ChannelIndex, view: View, now: Duration) -> Option<Step> {
         let open = self.channels.values().filter(|c| !c.closing).count();
@@ -161,15 +161,15 @@ impl ChannelSet {
     }
 
     /// Ends the session if nothing is left to do on this side (`idle`): EOFT is to be sent, once,
-    /// and all channels to be closed. Whether it ended now.
+    /// and all channels to be closed. Returns whether it has ended now.
     pub fn end(&mut self, idle: bool) -> bool {
         let ends = idle && !self.ended;
         self.ended |= ends;
         ends
     }
 
-    /// EOFT came: it is to be answered, and all channels are to be closed, unless that was done.
-    /// Whether it ended now.
+    /// Handles EOFT: it is to be answered, and all channels are to be closed, unless that has been
+    /// done. Returns whether the session has ended now.
     pub fn handle_eoft(&mut self) -> bool {
         !std::mem::replace(&mut self.ended, true)
     }
@@ -203,7 +203,7 @@ mod tests {
         set
     }
 
-    /// A has left on both sides.
+    /// A set in which A has left on both sides.
     fn left() -> ChannelSet {
         let mut set = two();
         assert!(set.leave(A, NOW) && !set.leave(A, NOW));
@@ -261,7 +261,7 @@ mod tests {
         set.handle_leave(B, NOW);
         assert_eq!(set.step(B, QUIET, NOW), Some(Step::SayLeave));
         assert_eq!(set.step(A, QUIET, IDLE), Some(Step::GiveUp));
-        // Before the caller has even closed the other.
+        // Before the caller has closed the other one.
         assert_eq!(set.step(B, QUIET, IDLE * 2), None);
         set.down(A);
         assert_eq!(set.step(B, QUIET, IDLE * 2), None);

@@ -1,14 +1,13 @@
-//! What a file has in common with another version of it: the sums of its blocks
-//! ([`Signatures`](crate::path::Call::Signatures)), and what of an old file a new one begins with
+//! Deltas between versions of a file: the signatures of its blocks
+//! ([`Signatures`](crate::path::Call::Signatures)), and transfers seeded from an old version
 //! ([`Seed`]).
 //!
-//! A side that has one version asks for the sums of the blocks of the other. It rolls a weak sum
-//! over every offset of its own, and where that is the sum of a block compares the strong one
-//! ([`find`]). What
-//! was found so is copied at the receiver from its old file into the partial file of a transfer,
-//! together with the digest states of the pieces: so the transfer begins like one that goes on, and
-//! only the rest travels. Nothing of this is trusted: a piece whose bytes have another digest than
-//! was given isn't taken.
+//! A side with one version requests the block signatures of the other. It rolls a weak sum over
+//! every offset of its own version, and compares the strong sum where the weak one matches
+//! ([`find`]). The matching pieces are copied at the receiver from its old file into the partial
+//! file of a transfer, together with their digest states: the transfer then begins like a resumed
+//! one, and only the rest is sent. Nothing of this is trusted: a piece whose digest differs isn't
+//! used.
 
 mod codec;
 pub mod find;
@@ -18,63 +17,64 @@ use crate::id::SourceTag;
 use crate::limits::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN};
 use crate::range::ByteRange;
 
-/// Most signatures that one call asks for.
+/// Maximum number of signatures per call.
 pub const SIGNATURES_MAX: u32 = 1024;
-/// Most bytes of a file that the signatures of one call are of.
+/// Maximum bytes of a file covered by the signatures of one call.
 pub const SIGNED_BYTES_MAX: u64 = 64 << 20;
-/// Most pieces that one call copies.
+/// Maximum number of pieces copied by one call.
 pub const PIECES_MAX: usize = 512;
-/// Most bytes that the pieces of one call have together.
+/// Maximum total size of the pieces of one call.
 pub const SEEDED_BYTES_MAX: u64 = 256 << 20;
-/// Longest piece in bytes: the largest block.
+/// Maximum size of a piece in bytes: the largest block.
 pub const PIECE_BYTES_MAX: u32 = BLOCK_SIZE_MAX;
-/// Bytes of a strong sum.
+/// Size of a strong sum.
 pub const STRONG_BYTES: usize = 16;
 
-/// The factor of the weak sum: the odd number next to 2^64 divided by the golden ratio.
+/// The factor of the weak sum: the odd number closest to 2^64 divided by the golden ratio.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The sums of one block.
+/// The signature of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// The weak sum: see [`weak`].
     pub weak: u32,
     /// The strong sum: see [`strong`].
     pub strong: [u8; STRONG_BYTES],
-    /// The digest state of the block where it stands; none if none was asked for.
+    /// The digest state of the block at its offset; `None` if none was requested.
     pub state: FragmentState,
 }
 
-/// The sums of some blocks of a file, one after the other.
+/// Signatures of consecutive blocks of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signatures {
-    /// The version that they are of.
+    /// The version of the file.
     pub tag: SourceTag,
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub length: u64,
     /// The number of the first block.
     pub first: u64,
     /// The kind of the states.
     pub digest: DigestKind,
-    /// The sums: fewer than asked for only at the end of the file, whose last block may be short.
+    /// The signatures: fewer than requested only at the end of the file, whose last block may be
+    /// short.
     pub blocks: Vec<Signature>,
 }
 
-/// A piece of an old file that is to be one of the new.
+/// A piece of an old file to be reused in the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeedPiece {
-    /// Where it goes.
+    /// Its offset in the new file.
     pub offset: u64,
-    /// Where it is in the old file.
+    /// Its offset in the old file.
     pub from_offset: u64,
     /// Number of bytes, at least 1 and at most [`PIECE_BYTES_MAX`].
     pub length: u32,
-    /// The digest state that it has to have in the new file.
+    /// The required digest state in the new file.
     pub state: FragmentState,
 }
 
 impl SeedPiece {
-    /// The digest of the bytes where they go; `None` past the largest offset.
+    /// The piece as a fragment of the new file; `None` past the largest offset.
     #[must_use]
     pub fn fragment(&self) -> Option<Fragment> {
         let range = ByteRange::at(self.offset, u64::from(self.length))?;
@@ -83,45 +83,45 @@ impl SeedPiece {
     }
 }
 
-/// What an unfinished transfer is to begin with.
+/// The seed of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seed {
     /// The old file.
     pub from: Vec<u8>,
     /// The target of the transfer.
     pub to: Vec<u8>,
-    /// The transfer may replace what stands there.
+    /// The transfer may replace an existing target.
     pub overwrite: bool,
-    /// Its source takes less storage than it has bytes, as the offer of the transfer says.
+    /// The source occupies less storage than its length, as in the offer of the transfer.
     pub sparse: bool,
-    /// The version of its source: not all zeros.
+    /// The version of the source: not all zeros.
     pub tag: SourceTag,
-    /// Bytes of its source, at least 1.
+    /// Length of the source in bytes, at least 1.
     pub length: u64,
-    /// Its digest, which isn't none.
+    /// The digest of the transfer, which isn't none.
     pub digest: DigestKind,
-    /// The grid of its blocks in bytes: a power of two, of 1 KiB to 16 MiB.
+    /// The grid of its blocks in bytes: a power of two, from 1 KiB to 16 MiB.
     pub block_bytes: u32,
-    /// The pieces, by offset: at least 1, at most [`PIECES_MAX`], and of at most
-    /// [`SEEDED_BYTES_MAX`] together. Each begins on the grid, and ends
-    /// there or at the end of the file. With BLAKE3 each is a subtree.
+    /// The pieces, by offset: at least 1, at most [`PIECES_MAX`], of at most [`SEEDED_BYTES_MAX`]
+    /// in total. Each begins on the grid, and ends there or at the end of the file. With BLAKE3
+    /// each is a subtree.
     pub pieces: Vec<SeedPiece>,
 }
 
-/// Whether a number can be that of the bytes of a block.
+/// Whether this is a valid block size.
 pub(crate) fn is_block(bytes: u32) -> bool {
     bytes.is_power_of_two() && (BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX).contains(&bytes)
 }
 
 impl Seed {
-    /// Bytes of all pieces.
+    /// Total size of all pieces.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let lengths = self.pieces.iter().map(|piece| u64::from(piece.length));
         lengths.fold(0, u64::saturating_add)
     }
 
-    /// The name of the rule that it breaks, if it breaks one that isn't about paths.
+    /// The name of a violated rule, if any, other than those for paths.
     pub(crate) fn broken_rule(&self) -> Option<&'static str> {
         let Self {
             tag,
@@ -191,7 +191,7 @@ pub fn strong(block: &[u8]) -> [u8; STRONG_BYTES] {
 }
 
 fn upper(sum: u64) -> u32 {
-    // What is left of 64 bits.
+    // The upper half.
     (sum >> 32) as u32
 }
 
@@ -199,7 +199,7 @@ fn polynomial(bytes: &[u8]) -> u64 {
     const SQUARE: u64 = FACTOR.wrapping_mul(FACTOR);
     const CUBE: u64 = SQUARE.wrapping_mul(FACTOR);
     const FOURTH: u64 = SQUARE.wrapping_mul(SQUARE);
-    // Four at once, since each multiplication of the sum waits for the one before.
+    // Four at once, since each multiplication depends on the previous one.
     let (fours, rest) = bytes.as_chunks::<4>();
     let sum = fours.iter().fold(0u64, |sum, [a, b, c, d]| {
         sum.wrapping_mul(FOURTH)
@@ -213,16 +213,16 @@ fn polynomial(bytes: &[u8]) -> u64 {
     })
 }
 
-/// A weak sum that moves over bytes, one after the other.
+/// A weak sum that is rolled over bytes, one at a time.
 #[derive(Clone, Debug)]
 pub struct RollingSum {
     sum: u64,
-    /// What a byte counts when it leaves.
+    /// The contribution of a byte when it leaves the window.
     leaving: Box<[u64; 256]>,
 }
 
 impl RollingSum {
-    /// A sum over blocks of so many bytes.
+    /// A rolling sum for blocks of this size.
     #[must_use]
     pub fn new(block_bytes: u32) -> Self {
         let power = (0..block_bytes).fold(1u64, |power, _| power.wrapping_mul(FACTOR));
@@ -233,12 +233,12 @@ impl RollingSum {
         Self { sum: 0, leaving }
     }
 
-    /// Begins at a block.
+    /// Starts at a block.
     pub fn begin(&mut self, block: &[u8]) {
         self.sum = polynomial(block);
     }
 
-    /// Moves on by a byte: `first` leaves the block, and `next` comes to its end.
+    /// Rolls on by a byte: `first` leaves the block, and `next` enters at its end.
     pub fn roll(&mut self, first: u8, next: u8) {
         self.sum = (self.sum)
             .wrapping_mul(FACTOR)
@@ -246,7 +246,7 @@ impl RollingSum {
             .wrapping_add(u64::from(next));
     }
 
-    /// The weak sum of the block that it stands at.
+    /// The weak sum of the current block.
     #[must_use]
     pub fn weak(&self) -> u32 {
         upper(self.sum)

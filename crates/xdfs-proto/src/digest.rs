@@ -1,15 +1,15 @@
 //! Check values of blocks and digests of whole files that combine in any order.
 //!
-//! A [`Fragment`] is the digest state of one range. Two fragments that touch combine into one:
+//! A [`Fragment`] is the digest state of one range. Two adjacent fragments combine into one:
 //! CRC-64/NVME always, BLAKE3 when they are sibling subtrees of the file's hash tree. When one
-//! state covers the file, the digest of the whole is known, whatever the order of arrival.
+//! state covers the file, the digest of the whole is known, regardless of the order of arrival.
 //!
-//! Both machines keep one [`FragmentMap`] a file. What reads or writes the payload feeds one
-//! [`BlockHasher`] a block, in one pass over bytes that are in the cache anyway.
+//! Both machines keep one [`FragmentMap`] per file. The code that reads or writes payload feeds one
+//! [`BlockHasher`] per block, in one pass over bytes that are in the cache anyway.
 //!
-//! BLAKE3 needs blocks that are subtrees: a block starts at a multiple of its (power of two) size,
-//! and only the last of a file may be shorter. What breaks this is refused by
-//! [`FragmentMap::insert`]; nothing here panics.
+//! BLAKE3 needs blocks that are subtrees: a block starts at a multiple of its size, a power of two,
+//! and only the last of a file may be shorter. [`FragmentMap::insert`] refuses other blocks;
+//! nothing here panics.
 
 mod crc64;
 
@@ -25,16 +25,16 @@ use crate::range::{ByteRange, RangeSet};
 
 /// The smallest subtree of BLAKE3, in bytes: one chunk. Every subtree starts at a multiple of it.
 pub const SUBTREE_BYTES_MIN: u64 = blake3::CHUNK_LEN as u64;
-/// Bytes that all digests of a block pass over before the next: few enough to stay in the cache.
+/// Bytes per pass of all digests of a block: few enough to stay in the cache.
 const PASS_BYTES: usize = 64 << 10;
 
-/// Which digest of the whole file is computed.
+/// The kind of a whole-file digest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DigestKind {
-    /// None: nothing is published and there is nothing to verify.
+    /// None: nothing to publish or verify.
     None,
-    /// CRC-64/NVME, as S3 uses for full objects.
+    /// CRC-64/NVME, as used by S3 for full objects.
     #[default]
     Crc64Nvme,
     /// BLAKE3, cryptographic.
@@ -42,7 +42,7 @@ pub enum DigestKind {
 }
 
 impl DigestKind {
-    /// The digest of no bytes at all.
+    /// The digest of the empty file.
     fn of_nothing(self) -> DigestValue {
         match self {
             Self::None => DigestValue::None,
@@ -55,7 +55,7 @@ impl DigestKind {
 /// The digest of a whole file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DigestValue {
-    /// No digest was asked for.
+    /// No digest was requested.
     None,
     /// CRC-64/NVME.
     Crc64Nvme(u64),
@@ -64,7 +64,7 @@ pub enum DigestValue {
 }
 
 impl DigestValue {
-    /// The digest that it is a value of.
+    /// Its kind.
     #[must_use]
     pub fn kind(&self) -> DigestKind {
         match self {
@@ -75,7 +75,7 @@ impl DigestValue {
     }
 }
 
-/// The digest state of a range, in a form that combines with its neighbours.
+/// The digest state of a range, which can be combined with its neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FragmentState {
     /// No digest.
@@ -84,16 +84,16 @@ pub enum FragmentState {
     Crc64Nvme(u64),
     /// A subtree of BLAKE3.
     Blake3 {
-        /// Chaining value of the subtree when it is part of a larger one.
+        /// Chaining value of the subtree as part of a larger one.
         node: [u8; 32],
-        /// Hash if the subtree is the whole file. Only ranges that start at 0 have one; all zero
-        /// in the others.
+        /// Hash if the subtree is the whole file. Only for ranges that start at 0; all zero
+        /// otherwise.
         root: [u8; 32],
     },
 }
 
 impl FragmentState {
-    /// The digest that it is a state of.
+    /// Its kind.
     #[must_use]
     pub fn kind(&self) -> DigestKind {
         match self {
@@ -107,15 +107,15 @@ impl FragmentState {
 /// A range and its digest state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// The bytes, counted from the start of the transfer.
+    /// The range, relative to the start of the transfer.
     pub range: ByteRange,
     /// The state.
     pub state: FragmentState,
 }
 
 impl Fragment {
-    /// Whether the range can be a subtree of BLAKE3: it starts on a chunk and doesn't reach over
-    /// the end of the largest subtree that starts there.
+    /// Whether the range can be a subtree of BLAKE3: it starts on a chunk and doesn't exceed the
+    /// largest subtree that starts there.
     fn is_subtree(&self) -> bool {
         let range = self.range;
         range.start.is_multiple_of(SUBTREE_BYTES_MIN)
@@ -136,8 +136,8 @@ impl Fragment {
             || self.range.end == length && self.is_subtree()
     }
 
-    /// The fragment of two ranges that touch, `self` being the left one; `None` if their states
-    /// don't combine.
+    /// The fragment of two adjacent ranges, `self` being the left one; `None` if their states don't
+    /// combine.
     fn merged(&self, right: &Self) -> Option<Self> {
         if self.range.end != right.range.start {
             return None;
@@ -152,8 +152,8 @@ impl Fragment {
                 FragmentState::Crc64Nvme(crc64::combine(a, b, right.range.len()))
             }
             (FragmentState::Blake3 { node: a, .. }, FragmentState::Blake3 { node: b, .. }) => {
-                // Siblings: of one size, and the left one starts where their parent does. A ragged
-                // right sibling has to wait until the end of the file is known.
+                // Siblings have the same size, and the left one starts where their parent does. A
+                // ragged right sibling must wait until the end of the file is known.
                 let siblings = self.is_full_subtree()
                     && self.range.len() == right.range.len()
                     && range.start.is_multiple_of(range.len());
@@ -193,16 +193,17 @@ pub struct BlockHasher {
 enum HasherState {
     None,
     Crc64Nvme(crc_fast::Digest),
-    // Two kilobytes: more than is worth moving, and hashing a block takes far longer than this.
+    // Two kilobytes: too large to move around, while the allocation is cheap compared with hashing
+    // a block.
     Blake3(Box<blake3::Hasher>),
-    // The block is no subtree, so that its state is of no use.
+    // The block is no subtree, so its state is useless.
     NoSubtree,
 }
 
 impl BlockHasher {
-    /// A hasher for a block at `offset`. With `check` false the check value stays 0.
-    /// For BLAKE3 `offset` must be a multiple of the block size, a power of two of at least 1024;
-    /// where it isn't, the fragment is one that [`FragmentMap::insert`] refuses.
+    /// A hasher for a block at `offset`. Without `check` the check value stays 0. For BLAKE3
+    /// `offset` must be a multiple of the block size, a power of two of at least 1024; otherwise
+    /// [`FragmentMap::insert`] refuses the fragment.
     #[must_use]
     pub fn new(kind: DigestKind, check: bool, offset: u64) -> Self {
         let state = match kind {
@@ -226,7 +227,7 @@ impl BlockHasher {
         }
     }
 
-    /// Takes the next bytes of the payload.
+    /// Hashes the next bytes of the payload.
     pub fn update(&mut self, bytes: &[u8]) {
         for bytes in bytes.chunks(PASS_BYTES) {
             if let Some(check) = &mut self.check {
@@ -237,7 +238,7 @@ impl BlockHasher {
                 HasherState::None | HasherState::NoSubtree => {}
                 HasherState::Crc64Nvme(crc) => crc.update(bytes),
                 HasherState::Blake3(hasher) => {
-                    // More than a subtree holds would be a panic of the hasher.
+                    // The hasher would panic beyond the size of the subtree.
                     if max_subtree_len(self.offset).is_none_or(|max| self.length <= max) {
                         hasher.update(bytes);
                     } else {
@@ -248,8 +249,8 @@ impl BlockHasher {
         }
     }
 
-    /// The hasher of a block with the same payload elsewhere in a file, without passing over the
-    /// bytes again. `None` for BLAKE3, whose state depends on the offset.
+    /// The hasher of a block with the same payload at another offset, without hashing the bytes
+    /// again. `None` for BLAKE3, whose state depends on the offset.
     #[must_use]
     pub fn moved_to(&self, offset: u64) -> Option<Self> {
         let state = match &self.state {
@@ -265,21 +266,21 @@ impl BlockHasher {
         })
     }
 
-    /// The check value of the block and its fragment. The check covers, after the payload, the
-    /// number of the file and the offset: a payload in the wrong place is as bad as a wrong one.
+    /// The check value of the block, and its fragment. The check covers, after the payload, the
+    /// file number and the offset: a misplaced payload is as bad as a damaged one.
     #[must_use]
     pub fn finish(self, file: FileId) -> (u32, Fragment) {
         let check = self.check.map_or(0, |mut check| {
             check.update(&file.0.to_be_bytes());
             check.update(&self.offset.to_be_bytes());
-            // The register of a 32-bit CRC has no higher bits.
+            // A 32-bit CRC has no higher bits.
             check.finalize() as u32
         });
         let end = self.offset.saturating_add(self.length);
         let state = match self.state {
             HasherState::None | HasherState::NoSubtree => FragmentState::None,
             HasherState::Crc64Nvme(crc) => FragmentState::Crc64Nvme(crc.finalize()),
-            // Without bytes there is no subtree.
+            // The empty range has no subtree.
             HasherState::Blake3(_) if self.length == 0 => FragmentState::None,
             HasherState::Blake3(hasher) => FragmentState::Blake3 {
                 node: hasher.finalize_non_root(),
@@ -302,12 +303,12 @@ impl BlockHasher {
     }
 }
 
-/// The fragments of one file, merged as far as they can be.
+/// The fragments of one file, merged as far as possible.
 #[derive(Clone, Debug)]
 pub struct FragmentMap {
     kind: DigestKind,
     ranges: RangeSet,
-    /// By the start of the range; no two overlap, and no two that touch could be merged.
+    /// By start of the range; none overlap, and no adjacent ones could be merged.
     fragments: BTreeMap<u64, Fragment>,
 }
 
@@ -328,9 +329,8 @@ impl FragmentMap {
         self.kind
     }
 
-    /// Adds a fragment. One that is empty, that overlaps what is held already, whose state is of
-    /// another kind, or that can't be a subtree where the kind is BLAKE3, is ignored and `false`
-    /// returned.
+    /// Adds a fragment. Returns `false`, and ignores it, if it is empty, overlaps a present one,
+    /// has a state of another kind, or, with BLAKE3, can't be a subtree.
     pub fn insert(&mut self, fragment: Fragment) -> bool {
         let usable = !fragment.range.is_empty()
             && fragment.state.kind() == self.kind
@@ -340,7 +340,7 @@ impl FragmentMap {
         }
         self.ranges.insert(fragment.range);
         let mut merged = fragment;
-        // Each merge of BLAKE3 can make a sibling for the next larger subtree.
+        // Each merge of BLAKE3 subtrees can complete a sibling for the next level.
         loop {
             let left = self
                 .fragments
@@ -364,9 +364,9 @@ impl FragmentMap {
         true
     }
 
-    /// Adds a range of zeros, as [`Self::insert`] does. No byte is touched where the kind allows
-    /// it; BLAKE3 hashes the zeros, in pieces of at most `block_size` (a power of two of at least
-    /// 1024), so the caller has to bound the range.
+    /// Adds a range of zeros, like [`Self::insert`]. Computed without touching bytes where the kind
+    /// allows it; BLAKE3 hashes the zeros, in pieces of at most `block_size` (a power of two of at
+    /// least 1024), so the caller must bound the range.
     pub fn insert_zeros(&mut self, range: ByteRange, block_size: u64) -> bool {
         if range.is_empty() || self.overlaps(range) {
             return false;
@@ -398,14 +398,14 @@ impl FragmentMap {
     }
 
     fn overlaps(&self, range: ByteRange) -> bool {
-        // Of the fragments that start before the end, the last is the only one that can reach in.
+        // Of the fragments that start before the end, only the last can overlap.
         self.fragments
             .range(..range.end)
             .next_back()
             .is_some_and(|(_, held)| held.range.end > range.start)
     }
 
-    /// The bytes that are covered.
+    /// The covered ranges.
     #[must_use]
     pub fn ranges(&self) -> &RangeSet {
         &self.ranges
@@ -416,8 +416,8 @@ impl FragmentMap {
         self.fragments.values()
     }
 
-    /// The digest of the whole, once bytes 0..`length` and no others are covered; `None` before.
-    /// It stays `None` where blocks that were no proper subtrees make the digest unknowable.
+    /// The digest of the whole, once exactly the bytes 0..`length` are covered; `None` before. It
+    /// stays `None` if blocks that were no proper subtrees make the digest unknowable.
     #[must_use]
     pub fn digest(&self, length: u64) -> Option<DigestValue> {
         if length == 0 {
@@ -444,8 +444,8 @@ impl FragmentMap {
     }
 
     /// The hash of the whole from subtrees that cover it without a gap. What is left after merging
-    /// siblings is one subtree for each bit of the length and a ragged one: the right edge of the
-    /// tree, which is folded from the right.
+    /// siblings is one subtree per bit of the length and a ragged one: the right edge of the tree,
+    /// folded from the right.
     fn blake3_root(&self) -> Option<[u8; 32]> {
         let mut right_edge = self.fragments.values().rev();
         let last = right_edge.next()?;
@@ -460,7 +460,7 @@ impl FragmentMap {
             let FragmentState::Blake3 { node, .. } = fragment.state else {
                 return None;
             };
-            // A right child is never larger than its sibling on the left.
+            // A right child is never larger than its left sibling.
             if !fragment.is_full_subtree() || fragment.range.len() < right_len {
                 return None;
             }
@@ -474,7 +474,7 @@ impl FragmentMap {
     }
 }
 
-/// The fragment of `len` zeros that start at `start`, which is a multiple of a chunk.
+/// The fragment of `len` zeros from `start` on, a multiple of a chunk.
 fn zero_subtree(start: u64, len: u64) -> Fragment {
     static ZEROS: [u8; PASS_BYTES] = [0; PASS_BYTES];
     let mut hasher = BlockHasher::new(DigestKind::Blake3, false, start);

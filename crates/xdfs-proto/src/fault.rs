@@ -1,4 +1,4 @@
-//! What went wrong: one type from the system call to the wire, the log, the JSON and the exit code.
+//! Faults: one type from the system call to the wire, the log, the JSON and the exit code.
 //!
 //! A fault names the side, the operation, the path, the cause and what the user can do. On the
 //! wire it is the body of the exception header.
@@ -20,7 +20,7 @@ macro_rules! codes {
             #[must_use]
             pub fn number(self) -> u16 { match self { $(Self::$name => $number,)* } }
 
-            /// The code of a number on the wire; numbers that aren't known read as `Internal`.
+            /// The code with this number on the wire; unknown numbers become `Internal`.
             #[must_use]
             pub fn from_number(number: u16) -> Self {
                 match number { $($number => Self::$name,)* _ => Self::Internal }
@@ -38,33 +38,33 @@ macro_rules! codes {
 }
 
 codes! {
-    /// A defect of the program itself.
+    /// A bug in the program itself.
     Internal = 1, "internal", 1;
-    /// An argument or a setting has no meaning.
+    /// An argument or setting is invalid.
     InvalidArgument = 2, "invalid-argument", 2;
     /// The peer can't be reached.
     ConnectionRefused = 3, "connection-refused", 3;
     /// The connection broke and could not be replaced.
     ConnectionLost = 4, "connection-lost", 3;
-    /// The first bytes of the peer aren't those of xDFS.
+    /// The peer's first bytes aren't those of xDFS.
     BadMagic = 5, "bad-magic", 10;
-    /// No protocol version is common to both sides.
+    /// The sides have no protocol version in common.
     VersionUnsupported = 6, "version-unsupported", 10;
-    /// A mandatory feature isn't known to the other side, or a service isn't offered.
+    /// The other side doesn't support a mandatory feature, or a service isn't offered.
     FeatureUnsupported = 7, "feature-unsupported", 10;
     /// A frame is longer than the limit.
     FrameTooLarge = 8, "frame-too-large", 10;
     /// A frame can't be decoded.
     MalformedFrame = 9, "malformed-frame", 10;
-    /// A frame that has no place in the state of the session.
+    /// A frame that isn't allowed in this state of the session.
     ProtocolViolation = 10, "protocol-violation", 10;
-    /// The session to join doesn't exist, or the secret is wrong (one answer for both).
+    /// The session to join doesn't exist, or the secret is wrong (a single answer for both).
     SessionUnknown = 11, "session-unknown", 10;
     /// More channels than announced or allowed.
     TooManyChannels = 12, "too-many-channels", 10;
     /// More sessions, files or bytes than the side allows.
     LimitExceeded = 13, "limit-exceeded", 10;
-    /// The peer was silent, or too slow, for longer than the deadline.
+    /// The peer was silent, or too slow, beyond the deadline.
     DeadlineExceeded = 14, "deadline-exceeded", 11;
     /// The path leaves the root of the server.
     PathEscape = 15, "path-escape", 5;
@@ -72,23 +72,23 @@ codes! {
     NotFound = 16, "not-found", 4;
     /// The operating system or the server's policy refuses access.
     PermissionDenied = 17, "permission-denied", 5;
-    /// The server doesn't take writes.
+    /// The server accepts no writes.
     ReadOnly = 18, "read-only", 5;
-    /// The target exists and overwriting wasn't asked for.
+    /// The target exists, and overwriting wasn't requested.
     AlreadyExists = 19, "already-exists", 6;
-    /// A directory stands where a file is needed.
+    /// A directory exists where a file is needed.
     IsDirectory = 20, "is-a-directory", 6;
-    /// A file stands where a directory is needed.
+    /// A file exists where a directory is needed.
     NotDirectory = 21, "not-a-directory", 6;
-    /// A device, socket or pipe stands where a regular file is needed.
+    /// A device, socket or pipe exists where a regular file is needed.
     NotRegularFile = 22, "not-a-regular-file", 6;
-    /// A name is longer than the file system or the limit takes.
+    /// A name is too long for the file system or the limit.
     NameTooLong = 23, "name-too-long", 6;
     /// The target's disk or quota is full.
     NoSpace = 24, "no-space", 7;
-    /// The content that arrived isn't the content that was sent.
+    /// The received content differs from what was sent.
     IntegrityMismatch = 25, "integrity-mismatch", 8;
-    /// The source was truncated, grew, was replaced or vanished while it was read.
+    /// The source was truncated, extended, replaced or removed while it was read.
     SourceChanged = 26, "source-changed", 9;
     /// The offset lies past the end of the source.
     OffsetPastEnd = 27, "offset-past-end", 2;
@@ -98,25 +98,25 @@ codes! {
     ShuttingDown = 29, "shutting-down", 13;
     /// The user cancelled.
     Cancelled = 30, "cancelled", 130;
-    /// The operation isn't offered here.
+    /// The operation isn't supported here.
     Unsupported = 31, "unsupported", 14;
     /// Reading or writing failed for another reason.
     Io = 32, "io", 15;
-    /// Who the initiator is could not be proved.
+    /// The identity of the initiator could not be proved.
     AuthenticationFailed = 33, "authentication-failed", 16;
-    /// The acceptor's key isn't the one that is trusted, or its certificate isn't valid.
+    /// The acceptor's key isn't the trusted one, or its certificate isn't valid.
     ServerUntrusted = 34, "server-untrusted", 17;
     /// The channel doesn't have the protection that a side requires.
     ProtectionRefused = 35, "protection-refused", 17;
-    /// The share of the user is used up.
+    /// The user's quota is used up.
     QuotaExceeded = 36, "quota-exceeded", 7;
     /// The directory isn't empty.
     NotEmpty = 37, "not-empty", 6;
-    /// Both paths would have to be in one file system, or in one export.
+    /// Both paths must be in one file system, or in one export.
     CrossDevice = 38, "cross-device", 14;
-    /// The file that was open isn't the one that stands there now, or isn't open any more.
+    /// The open file was replaced, or isn't open any more.
     Stale = 39, "stale", 9;
-    /// A lock that was held is held no more: its lease ran out, or the server was started anew.
+    /// A lock was lost: its lease ran out, or the server was restarted.
     LockLost = 40, "lock-lost", 12;
 }
 
@@ -126,7 +126,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// Which end of the session a fault arose at, seen from the reader.
+/// The end of the session at which a fault arose, seen from the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// This process.
@@ -144,12 +144,12 @@ impl fmt::Display for Side {
     }
 }
 
-/// Whether and when the same request may succeed.
+/// Whether and when the same request may succeed on retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
     /// Not without a change by somebody.
     Never,
-    /// At once.
+    /// Immediately.
     Now,
     /// After this many milliseconds.
     AfterMs(u32),
@@ -162,18 +162,18 @@ pub struct Fault {
     pub code: Code,
     /// The end at which it arose.
     pub side: Side,
-    /// What was being done, as a verb in the infinitive ("open", "write", "join the session").
+    /// The operation, as a verb in the infinitive ("open", "write", "join the session").
     pub operation: String,
-    /// The path it concerns, as bytes; empty if none.
+    /// The affected path, as bytes; empty if none.
     pub path: Vec<u8>,
-    /// Why it failed, in lower case, without a full stop.
+    /// The cause, in lower case, without a full stop.
     pub cause: String,
-    /// What the user can do about it; empty if nothing is known.
+    /// A remedy for the user; empty if none is known.
     pub hint: String,
-    /// Whether trying again makes sense.
+    /// Retry advice.
     pub retry: Retry,
-    /// The session in which it arose has ended, or takes nothing more: what comes next needs
-    /// another one. Known to this side and never sent.
+    /// The session has ended, or accepts nothing more: further requests need another one. Known
+    /// only locally and never sent.
     pub ends_session: bool,
 }
 
@@ -193,35 +193,35 @@ impl Fault {
         }
     }
 
-    /// The same, concerning a path.
+    /// Sets the path.
     #[must_use]
     pub fn path(mut self, path: impl AsRef<[u8]>) -> Self {
         self.path = path.as_ref().to_vec();
         self
     }
 
-    /// The same, with advice.
+    /// Sets the hint.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
         self
     }
 
-    /// The same, with advice on trying again.
+    /// Sets the retry advice.
     #[must_use]
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
-    /// The same, as the end of its session.
+    /// Marks the fault as ending its session.
     #[must_use]
     pub fn ending_session(mut self) -> Self {
         self.ends_session = true;
         self
     }
 
-    /// The same, arisen at the other end.
+    /// Marks the fault as arisen at the other end.
     #[must_use]
     pub fn remote(mut self) -> Self {
         self.side = Side::Remote;
@@ -242,17 +242,17 @@ impl Fault {
             K::AlreadyExists => (Code::AlreadyExists, "use --force to overwrite"),
             K::IsADirectory => (Code::IsDirectory, "name a file, or end the target with '/'"),
             K::NotADirectory => (Code::NotDirectory, ""),
-            K::DirectoryNotEmpty => (Code::NotEmpty, "remove what is in it first"),
+            K::DirectoryNotEmpty => (Code::NotEmpty, "remove its content first"),
             K::CrossesDevices => (Code::CrossDevice, "copy it, and remove it then"),
             K::InvalidFilename => (Code::NameTooLong, "use a shorter name"),
             K::StorageFull | K::QuotaExceeded | K::FileTooLarge => (
                 Code::NoSpace,
-                "free some space and run the same command again to go on",
+                "free some space and run the same command again to resume",
             ),
             K::ReadOnlyFilesystem => (Code::ReadOnly, ""),
             K::ConnectionRefused => (Code::ConnectionRefused, "is `xdfs serve` running there?"),
             K::ConnectionReset | K::ConnectionAborted | K::BrokenPipe | K::UnexpectedEof => {
-                (Code::ConnectionLost, "run the same command again to go on")
+                (Code::ConnectionLost, "run the same command again to resume")
             }
             K::HostUnreachable | K::NetworkUnreachable | K::AddrNotAvailable => {
                 (Code::ConnectionRefused, "check the address and the network")

@@ -1,10 +1,9 @@
-//! File calls (xDFSM): work on an open file of the other side, in place.
+//! File calls (xDFSM): access in place to open files of the other side.
 //!
-//! They are calls as those about paths are, in the same slots and answered by the same machines:
-//! see [`crate::path`]. An open file is named by a [handle](FileCall::Open) that lasts as long as
-//! the session. What outlasts the session is known to the side that asks: the path, the
-//! [identity](FileIdentity) of the file, and who it is ([`FileOwner`]). With these it opens the
-//! file again, and is told if that is another one by now.
+//! They use the same slots and machines as path calls: see [`crate::path`]. An open file has a
+//! [handle](FileCall::Open) that is valid for the session. The calling side knows what outlasts the
+//! session: the path, the [identity](FileIdentity) of the file, and its own identity
+//! ([`FileOwner`]). With these it reopens the file, and learns if it is another one by now.
 
 mod codec;
 
@@ -13,20 +12,20 @@ use std::sync::Arc;
 
 use crate::attributes::Attributes;
 
-/// Most bytes that one call reads or writes. A frame has room for them beside [`EXTENTS_MAX`]
+/// Maximum bytes read or written by one call. A frame has room for them beside [`EXTENTS_MAX`]
 /// extents.
 pub const DATA_BYTES_MAX: usize = 60 << 10;
-/// Most stretches of a file that one call reads or writes.
+/// Maximum number of extents per call.
 pub const EXTENTS_MAX: usize = 256;
-/// Longest lease of locks, in seconds.
+/// Maximum lease of locks, in seconds.
 pub const LEASE_SECONDS_MAX: u32 = 3600;
-/// Longest time that a call waits at the answering side, in milliseconds: for a lock, for bytes in
-/// a pipe or for room there, and for whom a pipe is opened for.
+/// Maximum time that a call waits at the answering side, in milliseconds: for a lock, for bytes or
+/// room in a pipe, or for the other end of a pipe.
 pub const WAIT_MS_MAX: u32 = 10_000;
 
-/// Who works on a file: 16 random bytes that the asking side draws for each file that it opens. It
-/// holds locks with its user, so that they outlast a session, and stands for the file when it is
-/// opened again.
+/// The owner of an open file: 16 random bytes drawn by the calling side for each file that it
+/// opens. Together with the user it holds locks, so that they survive sessions, and identifies the
+/// open file when it is reopened.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileOwner(pub [u8; 16]);
 
@@ -36,19 +35,18 @@ impl fmt::Debug for FileOwner {
     }
 }
 
-/// Which file it is, whatever its names are. Fields that a store doesn't know are 0.
+/// The identity of a file, independent of its names. Fields unknown to a store are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileIdentity {
     /// Number of the file system.
     pub device: u64,
-    /// Number in that file system.
+    /// Inode number.
     pub inode: u64,
-    /// When the file was made, in nanoseconds since 1970: tells it from one that had the same
-    /// numbers before.
+    /// Creation time in nanoseconds since 1970: distinguishes files that reuse an inode number.
     pub born_ns: i64,
 }
 
-/// A stretch of a file.
+/// An extent of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// First byte.
@@ -57,12 +55,12 @@ pub struct Extent {
     pub length: u32,
 }
 
-/// Bytes that locks are about.
+/// A range of bytes for locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockRange {
     /// First byte.
     pub offset: u64,
-    /// Number of bytes, at least 1; `None` for all that there are and ever will be.
+    /// Number of bytes, at least 1; `None` for everything up to the end of all possible files.
     pub length: Option<u64>,
 }
 
@@ -73,7 +71,7 @@ impl LockRange {
         length: None,
     };
 
-    /// The number of the last byte.
+    /// Offset of the last byte.
     #[must_use]
     pub fn last(&self) -> u64 {
         let last = |length: u64| self.offset.saturating_add(length.saturating_sub(1));
@@ -81,131 +79,133 @@ impl LockRange {
     }
 }
 
-/// How a file is opened.
+/// Flags for opening a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileFlags {
     /// For reading.
     pub read: bool,
     /// For writing.
     pub write: bool,
-    /// Everything that is written goes to the end, as one step with finding it. Needs `write`.
+    /// All writes atomically append. Needs `write`.
     pub append: bool,
-    /// Make it if it isn't there. Needs `write`.
+    /// Create the file if it doesn't exist. Needs `write`.
     pub create: bool,
-    /// Make it, and fail if anything has the name. Needs `create`.
+    /// Create the file, and fail if the name is taken. Needs `create`.
     pub exclusive: bool,
-    /// Remove its content. Needs `write`.
+    /// Remove the content. Needs `write`.
     pub truncate: bool,
 }
 
-/// What is asked about files.
+/// A file call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileCall {
-    /// Opens a regular file or a named pipe, links followed. Answered by [`FileAnswer::Opened`].
-    /// Whatever the same owner, as the same user, had open of this file is closed before.
+    /// Opens a regular file or a named pipe, following links. Answered by [`FileAnswer::Opened`].
+    /// What the same owner, as the same user, had open before is closed.
     Open {
         /// The path.
         path: Vec<u8>,
-        /// How.
+        /// The flags.
         flags: FileFlags,
-        /// Permission bits of a file that is made; `None` for the default of the store.
+        /// Permission bits of a created file; `None` for the store's default.
         mode: Option<u32>,
-        /// Who works on it.
+        /// The owner.
         owner: FileOwner,
-        /// The file that it has to be: it was open before. Then nothing is made or removed.
+        /// The required identity when reopening a file. In that case nothing is created or
+        /// truncated.
         identity: Option<FileIdentity>,
     },
-    /// Reads. Answered by [`FileAnswer::Data`]. Of a pipe it is one extent, whose offset means
-    /// nothing.
+    /// Reads. Answered by [`FileAnswer::Data`]. For a pipe it has one extent, whose offset is
+    /// ignored.
     Read {
         /// The file.
         handle: u32,
-        /// Only under a lock of the owner that covers all of it.
+        /// Only under a lock of the owner that covers everything read.
         locked: bool,
-        /// What: at most [`EXTENTS_MAX`], of at most [`DATA_BYTES_MAX`] together.
+        /// The extents: at most [`EXTENTS_MAX`], of at most [`DATA_BYTES_MAX`] in total.
         extents: Vec<Extent>,
     },
-    /// Writes at given places, one after the other. Answered by [`crate::path::Answer::Done`].
+    /// Writes at given offsets, in order. Answered by [`crate::path::Answer::Done`].
     Write {
         /// The file.
         handle: u32,
-        /// Only under an exclusive lock of the owner that covers all of it.
+        /// Only under an exclusive lock of the owner that covers everything written.
         locked: bool,
-        /// Where: at most [`EXTENTS_MAX`].
+        /// The extents: at most [`EXTENTS_MAX`].
         extents: Vec<Extent>,
         /// The bytes of all extents: at most [`DATA_BYTES_MAX`].
         bytes: Arc<Vec<u8>>,
     },
-    /// Writes at the end, or into a pipe. Answered by [`FileAnswer::Appended`].
+    /// Appends to a file, or writes into a pipe. Answered by [`FileAnswer::Appended`].
     Append {
-        /// The file, opened so.
+        /// The file, opened for appending.
         handle: u32,
-        /// Only under an exclusive lock of the owner that covers the end and all beyond.
+        /// Only under an exclusive lock of the owner from the end of the file on.
         locked: bool,
         /// The bytes: at least 1, at most [`DATA_BYTES_MAX`].
         bytes: Arc<Vec<u8>>,
     },
-    /// Makes durable what was written by calls that were answered before. Answered by
+    /// Makes durable what earlier answered calls have written. Answered by
     /// [`crate::path::Answer::Done`].
     Flush {
         /// The file.
         handle: u32,
-        /// Only the content, and of what is known of the file what reading it needs.
+        /// Only the content, and the attributes needed to read it.
         data_only: bool,
     },
     /// Sets the length. Answered by [`crate::path::Answer::Done`].
     SetLength {
         /// The file.
         handle: u32,
-        /// Only under an exclusive lock of the owner that covers what changes, and all beyond.
+        /// Only under an exclusive lock of the owner that covers the change and everything beyond.
         locked: bool,
         /// The length in bytes.
         length: u64,
     },
-    /// Locks bytes against other owners. Answered by [`FileAnswer::Held`].
+    /// Locks a range against other owners. Answered by [`FileAnswer::Held`].
     Lock {
-        /// The file: opened for reading, and for writing if it is exclusive.
+        /// The file, open for reading, and for writing if the lock is exclusive.
         handle: u32,
-        /// The bytes. Locks that the owner has on them are changed to this one.
+        /// The range. Locks of the owner in it are replaced.
         range: LockRange,
-        /// Nobody else may hold any lock there, rather than no exclusive one.
+        /// Exclude all locks of others, not only exclusive ones.
         exclusive: bool,
-        /// How long the locks of this owner on the file last without a word about it, in seconds:
-        /// 1 to [`LEASE_SECONDS_MAX`].
+        /// Lease of this owner's locks on the file, in seconds without renewal: 1 to
+        /// [`LEASE_SECONDS_MAX`].
         lease_s: u32,
-        /// How long to wait for others, at most [`WAIT_MS_MAX`].
+        /// Time to wait for the lock, at most [`WAIT_MS_MAX`].
         wait_ms: u32,
     },
-    /// Gives up locks, those of the owner on some bytes. Answered by [`crate::path::Answer::Done`].
+    /// Releases the owner's locks in a range. Answered by [`crate::path::Answer::Done`].
     Unlock {
         /// The file.
         handle: u32,
-        /// The bytes.
+        /// The range.
         range: LockRange,
     },
-    /// Asks who is in the way of a lock. Answered by [`FileAnswer::InTheWay`].
+    /// Queries the lock of another owner that is in the way of one. Answered by
+    /// [`FileAnswer::InTheWay`].
     TestLock {
         /// The file.
         handle: u32,
-        /// The bytes.
+        /// The range.
         range: LockRange,
-        /// An exclusive lock.
+        /// Whether the lock would be exclusive.
         exclusive: bool,
     },
     /// Renews the lease of the owner's locks. Answered by [`crate::path::Answer::Done`].
     Renew {
         /// The file.
         handle: u32,
-        /// What [`FileAnswer::Held`] said: other locks than those aren't meant.
+        /// The number from [`FileAnswer::Held`]: fails if those locks were lost.
         holding: u64,
     },
-    /// What is known of the file now. Answered by [`crate::path::Answer::Attributes`].
+    /// Queries the present attributes of the file. Answered by [`crate::path::Answer::Attributes`].
     Stat {
         /// The file.
         handle: u32,
     },
-    /// Closes the file and gives up the locks of its owner. Answered by
+    /// Closes the file and releases the locks of its owner. Answered by
     /// [`crate::path::Answer::Done`].
     Close {
         /// The file.
@@ -213,58 +213,58 @@ pub enum FileCall {
     },
 }
 
-/// What is answered about files.
+/// An answer to a file call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileAnswer {
     /// The file is open.
     Opened {
-        /// Its name in this session: at least 1, and none that was given before.
+        /// Its handle in this session: at least 1, and never reused.
         handle: u32,
-        /// Which file it is.
+        /// Its identity.
         identity: FileIdentity,
-        /// It was made by this call.
+        /// It was created by this call.
         created: bool,
-        /// A number that is another one if what was written and not made durable may have been lost
-        /// meanwhile, because the system of that side was started anew.
+        /// A number that changes when unsynchronised writes may have been lost, because the system
+        /// of that side was restarted.
         run: u64,
-        /// What is known of it.
+        /// Its attributes.
         attributes: Attributes,
     },
-    /// What was read.
+    /// The data read.
     Data {
-        /// Bytes of each extent: fewer than asked for only at the end of the file. Of a pipe as
-        /// many as there are, and none when nobody writes to it any more.
+        /// Bytes of each extent: fewer than requested only at the end of the file. For a pipe those
+        /// available, and none after the last writer has closed it.
         lengths: Vec<u32>,
-        /// All of them, one extent after the other.
+        /// The bytes of all extents, in order.
         bytes: Arc<Vec<u8>>,
     },
-    /// What was appended.
+    /// The result of an append.
     Appended {
-        /// Where the first byte went; 0 of a pipe.
+        /// Offset of the first byte; 0 for a pipe.
         offset: u64,
-        /// How many: all, and of a pipe as many as there was room for.
+        /// Number of bytes written: all, or for a pipe those that fitted.
         length: u32,
     },
     /// The owner holds locks on the file.
     Held {
-        /// A number that is another one if it had lost all its locks on the file before.
+        /// A number that changes if the owner has lost all its locks on the file in between.
         holding: u64,
     },
-    /// What is in the way of a lock, if anything is.
+    /// The lock in the way of the requested one, if any.
     InTheWay(Option<HeldLock>),
 }
 
-/// A lock of somebody else.
+/// A lock of another owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldLock {
-    /// The bytes.
+    /// Its range.
     pub range: LockRange,
-    /// It shuts out all others.
+    /// Whether it is exclusive.
     pub exclusive: bool,
 }
 
-/// Locks of one owner on one file: in order, apart from each other, and joined where they can be.
+/// The locks of one owner on one file: in order, without overlaps, and merged where possible.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockSet(Vec<Span>);
 
@@ -305,7 +305,7 @@ impl LockSet {
         self.0.is_empty()
     }
 
-    /// Gives up the locks on some bytes.
+    /// Releases the locks in a range.
     pub fn cut(&mut self, range: &LockRange) {
         let mut left = Vec::with_capacity(self.0.len() + 1);
         for span in &self.0 {
@@ -329,7 +329,7 @@ impl LockSet {
         self.0 = left;
     }
 
-    /// Locks some bytes; locks on them are changed to this one.
+    /// Locks a range, replacing the locks in it.
     pub fn put(&mut self, range: &LockRange, exclusive: bool) {
         self.cut(range);
         let at = self.0.partition_point(|span| span.first < range.offset);
@@ -349,7 +349,7 @@ impl LockSet {
         });
     }
 
-    /// Whether there are locks on all of these bytes, and exclusive ones if that is asked for.
+    /// Whether the whole range is locked, exclusively if requested.
     #[must_use]
     pub fn covers(&self, range: &LockRange, exclusive: bool) -> bool {
         let mut at = range.offset;
@@ -364,8 +364,8 @@ impl LockSet {
         false
     }
 
-    /// These bytes, cut where it changes whether there is a lock on them, and whether there is; an
-    /// exclusive one if that is asked for. Bytes past 2^64 aren't there.
+    /// The range, split where its lock state changes, with each part's state: locked or not,
+    /// exclusively if requested. Bytes past 2^64 are ignored.
     #[must_use]
     pub fn parts(&self, offset: u64, length: u64, exclusive: bool) -> Vec<(u64, u64, bool)> {
         let end = offset.saturating_add(length);
@@ -387,7 +387,7 @@ impl LockSet {
         parts
     }
 
-    /// The lock that keeps others from having one on these bytes.
+    /// The lock that prevents other owners from locking this range.
     #[must_use]
     pub fn in_the_way(&self, range: &LockRange, exclusive: bool) -> Option<HeldLock> {
         let mut spans = self.0.iter();
@@ -398,7 +398,7 @@ impl LockSet {
 }
 
 impl FileCall {
-    /// The file that it is about; `None` for one that is yet to be opened.
+    /// The handle of its file; `None` for one that is yet to be opened.
     #[must_use]
     pub fn handle(&self) -> Option<u32> {
         match self {
@@ -417,7 +417,7 @@ impl FileCall {
         }
     }
 
-    /// The path that it names; only that of a file to be opened isn't empty.
+    /// The path; empty except for opening a file.
     #[must_use]
     pub fn path(&self) -> &[u8] {
         match self {
@@ -426,7 +426,7 @@ impl FileCall {
         }
     }
 
-    /// What it does, for messages: "open a file".
+    /// The operation, for messages: "open a file".
     #[must_use]
     pub fn operation(&self) -> &'static str {
         match self {
@@ -445,7 +445,7 @@ impl FileCall {
         }
     }
 
-    /// Whether it changes nothing.
+    /// Whether it is read-only.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         match self {
@@ -455,7 +455,7 @@ impl FileCall {
         }
     }
 
-    /// Most bytes of data that its answer may have.
+    /// Maximum bytes of data in its answer.
     #[must_use]
     pub fn answer_data_bytes(&self) -> usize {
         match self {

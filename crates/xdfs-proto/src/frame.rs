@@ -9,9 +9,9 @@
 //!
 //! A BLOCK has a body of 16 bytes of header (file, check value, offset) and then the payload.
 //!
-//! Here are the table of all kinds and the two headers. Each body is a type with its flags and its
-//! layout, in the file of its family: `session`, `transfers`, `calls`. Who reads from a channel
-//! decodes a [`FrameHeader`], which bounds the length of what follows, and then the rest with
+//! This module has the table of all kinds and the two headers. Each body is a type with its flags
+//! and layout, in the file of its family: `session`, `transfers`, `calls`. To read from a channel,
+//! decode a [`FrameHeader`], which bounds the length of what follows, and then the rest with
 //! [`BlockHeader::decode`] or [`Frame::decode`].
 
 mod body;
@@ -34,12 +34,12 @@ use crate::limits::Limits;
 use crate::range::ByteRange;
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// Bytes of the header of every frame.
+/// Size of the header of every frame.
 pub const FRAME_HEADER_BYTES: usize = 8;
-/// Bytes of a BLOCK before its payload: the frame header, file, check value and offset.
+/// Size of a BLOCK before its payload: the frame header, file, check value and offset.
 pub const BLOCK_HEADER_BYTES: usize = 24;
 
-/// Makes [`Frame`] and [`kind`] from a table with the number, constant, name and variant of each
+/// Defines [`Frame`] and [`kind`] from a table with the number, constant, name and variant of each
 /// kind. A variant without a type has no body.
 macro_rules! frames {
     ($(
@@ -98,7 +98,7 @@ macro_rules! frames {
             }
         }
 
-        /// The flag bits that a kind defines; `None` if there is no such kind.
+        /// The defined flag bits of a kind; `None` for an unknown kind.
         fn flags_defined(kind: u8) -> Option<u8> {
             match kind {
                 $(kind::$kind => Some(0 $(| <$type>::FLAGS_DEFINED)?),)*
@@ -118,52 +118,52 @@ frames! {
     0x03 JOIN "JOIN" Join(body: JoinRequest),
     /// Answers JOIN.
     0x04 JOIN_OK "JOIN-OK" JoinOk,
-    /// This channel will carry no further data frame from its sender; the session goes on without
-    /// it.
+    /// The sender of this frame will send no further data frame on this channel; the session
+    /// continues without it.
     0x05 LEAVE "LEAVE" Leave,
-    /// Says who the initiator is and begins the proof.
+    /// Names the initiator and begins the proof of its identity.
     0x06 AUTH "AUTH" Auth(body: AuthRequest),
-    /// Asks for the next step of the proof.
+    /// Requests the next step of the proof.
     0x07 CHALLENGE "CHALLENGE" Challenge(body: Challenge),
     /// Answers CHALLENGE.
     0x08 PROOF "PROOF" Proof(body: Proof),
-    /// Answers AUTH or PROOF: it is proved who the initiator is.
+    /// Answers AUTH or PROOF: the identity of the initiator is proved.
     0x09 AUTH_OK "AUTH-OK" AuthOk(body: AuthOk),
-    /// From here on, blocks of the sender of this frame travel so on this channel.
+    /// Sets the protection of the sender's blocks on this channel from here on.
     0x0a PROTECT "PROTECT" Protect(body: Level),
     /// End of the session: no more files; both sides close all channels.
     0x10 EOFT "EOFT" Eoft,
-    /// End of a file: all its blocks were handed to channels.
+    /// End of a file: all its blocks have been handed to channels.
     0x11 EOFR "EOFR" Eofr(body: Eofr),
     /// Upload: the initiator offers a file.
     0x12 XFTSMU "XFTSMU" Xftsmu(body: Offer),
-    /// Download: the initiator asks for a file.
+    /// Download: the initiator requests a file.
     0x13 XFTSM "XFTSM" Xftsm(body: Request),
-    /// The initiator asks something of the acceptor's store (xPathM).
+    /// A call of the initiator to the acceptor's store (xPathM).
     0x14 XPATHM "XPATHM" Xpathm(body: CallRequest),
     /// Changes to remote file I/O.
     0x15 XDFSM "XDFSM" XdfsM,
     /// Keeps the channel alive.
     0x16 NOOP "NOOP" Noop,
-    /// Goes on in the latest mode of the channel.
+    /// Continues in the latest mode of the channel.
     0x17 CONM "CONM" Conm,
     /// Negotiates the zero-copy form on this channel.
     0x18 ZXDFS "ZXDFS" Zxdfs,
-    /// Download: the acceptor offers the file asked for.
+    /// Download: the acceptor offers the requested file.
     0x19 OFFER "OFFER" Offer(body: Offer),
-    /// The receiver takes the offer.
+    /// The receiver accepts the offer.
     0x1a ACCEPT "ACCEPT" Accept(body: Accept),
     /// The receiver counts the data frames that it has read on this channel.
     0x1b ACK "ACK" Ack(body: Ack),
-    /// The receiver asks for bytes again.
+    /// The receiver requests bytes again.
     0x1c REPEAT "REPEAT" Repeat(body: Repeat),
     /// The receiver counts the durable bytes of a file.
     0x1d DURABLE "DURABLE" Durable(body: Durable),
-    /// The file stands under its name.
+    /// The file has its final name.
     0x1e PUBLISHED "PUBLISHED" Published(body: Published),
     /// Ends one file.
     0x1f CANCEL "CANCEL" Cancel(body: Cancel),
-    /// Zeros that aren't sent.
+    /// A region of zeros that isn't sent as payload.
     0x21 HOLE "HOLE" Hole(body: Hole),
     /// Answers XPATHM, or a part of the answer.
     0x30 ANSWER "ANSWER" Answer(body: AnswerPart),
@@ -178,8 +178,8 @@ impl Frame {
     ///
     /// Texts and paths of faults, and the path of an ACCEPT, are cut at 1024 bytes. The paths of
     /// XFTSMU, OFFER and XFTSM must be checked against the limits before: one of more than 65,535
-    /// bytes becomes one that every peer refuses. Durable ranges whose digest is of another kind
-    /// than that of the first are left out.
+    /// bytes is replaced by one that every peer refuses. Durable ranges with a digest of another
+    /// kind than the first are omitted.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (kind, flags) = self.kind_and_flags();
         let start = out.len();
@@ -208,24 +208,24 @@ impl Frame {
     }
 }
 
-/// The fixed header of a frame, decoded.
+/// A decoded frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
     /// The kind; see the table in the specification.
     pub kind: u8,
     /// Bits defined by the kind.
     pub flags: u8,
-    /// Of a BLOCK, what its header is checked by; else 0.
+    /// For a BLOCK the check of its header, else 0.
     pub check: u16,
-    /// Bytes that follow.
+    /// Number of bytes that follow.
     pub length: u32,
 }
 
 impl FrameHeader {
-    /// Decodes a header and bounds its length by the limits of its kind.
+    /// Decodes a header and checks its length against the limits of its kind.
     ///
     /// # Errors
-    /// An unknown kind, reserved bits that are set, or a length over the limit.
+    /// An unknown kind, reserved bits that are set, or a length above the limit.
     pub fn decode(bytes: [u8; FRAME_HEADER_BYTES], limits: &Limits) -> Result<Self, DecodeError> {
         let [kind, flags, r0, r1, l0, l1, l2, l3] = bytes;
         let defined = flags_defined(kind).ok_or(DecodeError::UnknownKind(kind))?;
@@ -273,13 +273,13 @@ impl FrameHeader {
     }
 }
 
-/// BLOCK: the payload travels beside the protection.
+/// BLOCK: the payload is unprotected.
 const BLOCK_CLEAR: u8 = 1 << 0;
-/// Bytes of the body of a BLOCK before its payload.
+/// Size of the body of a BLOCK before its payload.
 const BLOCK_BODY_HEADER: u32 = (BLOCK_HEADER_BYTES - FRAME_HEADER_BYTES) as u32;
 
-/// What the header of a BLOCK is checked by: the low half of the CRC-32C of all of it but the place
-/// of the check itself. It finds every error of one or two bits.
+/// The check of a BLOCK header: the low half of the CRC-32C of all of it except the check itself.
+/// It detects every error of one or two bits.
 #[must_use]
 pub fn block_header_check(bytes: &[u8; BLOCK_HEADER_BYTES]) -> u16 {
     let mut covered = [0; BLOCK_HEADER_BYTES - 2];
@@ -294,25 +294,25 @@ pub fn block_header_check(bytes: &[u8; BLOCK_HEADER_BYTES]) -> u16 {
 pub struct BlockHeader {
     /// The file.
     pub file: FileId,
-    /// CRC-32C of the payload and its place; 0 where the channel checks integrity itself.
+    /// CRC-32C of the payload and its position; 0 where the channel checks integrity itself.
     pub check: u32,
-    /// The payload travels beside the protection of the channel.
+    /// The payload bypasses the protection of the channel.
     pub clear: bool,
-    /// Where the payload belongs, counted from the start of the transferred range.
+    /// The offset of the payload, from the start of the transferred range.
     pub offset: u64,
-    /// Bytes of payload; at least 1.
+    /// Length of the payload; at least 1.
     pub length: u32,
 }
 
 impl BlockHeader {
-    /// Whether the bytes before a payload are as their sender wrote them. To be asked before
-    /// anything in them is believed: a damaged length, file or offset leads anywhere.
+    /// Whether the bytes before a payload are undamaged. To be checked before they are used: a
+    /// damaged length, file or offset could mean anything.
     #[must_use]
     pub fn is_sound(bytes: &[u8; BLOCK_HEADER_BYTES]) -> bool {
         bytes[2..4] == block_header_check(bytes).to_be_bytes()
     }
 
-    /// The bytes before the payload.
+    /// Encodes the bytes before the payload.
     #[must_use]
     pub fn encode(&self) -> [u8; BLOCK_HEADER_BYTES] {
         let mut bytes = [0; BLOCK_HEADER_BYTES];
@@ -331,7 +331,7 @@ impl BlockHeader {
     /// Decodes what follows the frame header of a BLOCK.
     ///
     /// # Errors
-    /// An empty payload, an end past `u64::MAX`, or bytes that were changed on the way.
+    /// An empty payload, an end past `u64::MAX`, or a damaged header.
     pub fn decode(
         header: FrameHeader,
         bytes: [u8; BLOCK_HEADER_BYTES - FRAME_HEADER_BYTES],
@@ -360,7 +360,7 @@ impl BlockHeader {
         Ok(block)
     }
 
-    /// The bytes that the payload covers.
+    /// The range of the payload.
     #[must_use]
     pub fn range(&self) -> ByteRange {
         let end = self.offset.saturating_add(u64::from(self.length));

@@ -1,4 +1,4 @@
-//! What happens on a channel before it belongs to a session, for both ends.
+//! The exchange on a channel before it belongs to a session, for both ends.
 //!
 //! ```text
 //! initiator                              acceptor
@@ -7,7 +7,7 @@
 //!                 <---------------------  SESSION-OK or JOIN-OK, or an exception
 //! ```
 //!
-//! On a protected channel the initiator proves who it is before SESSION:
+//! On a protected channel the initiator proves its identity before SESSION:
 //!
 //! ```text
 //!   AUTH          --------------------->
@@ -16,9 +16,8 @@
 //!                 <---------------------  AUTH-OK, or an exception
 //! ```
 //!
-//! A method of one step costs no round trip: SESSION follows AUTH at once. The machines carry the
-//! proofs and know nothing of them. Both are fed with the bytes received so far and say how many
-//! they used.
+//! A one-step method costs no round trip: SESSION follows AUTH at once. The machines carry proofs
+//! without interpreting them. Both take the bytes received so far and return how many they used.
 
 use crate::fault::{Code, Fault};
 use crate::frame::{
@@ -29,7 +28,7 @@ use crate::limits::{Limits, PROOF_BYTES_MAX, USER_BYTES_MAX};
 use crate::opening::{Answer, Feature, Hello};
 use crate::wire::{DecodeError, FAULT_BYTES_MAX};
 
-/// Reads one frame that isn't a BLOCK from the front of `bytes`; `Ok(None)` while it isn't there.
+/// Decodes one frame other than BLOCK from the front of `bytes`; `Ok(None)` while it is incomplete.
 ///
 /// # Errors
 /// The frame can't be decoded, or is a BLOCK.
@@ -53,26 +52,26 @@ pub fn take_frame(bytes: &[u8], limits: &Limits) -> Result<Option<(Frame, usize)
     Ok(Some((frame, end)))
 }
 
-/// Bytes of a length before a text or a proof.
+/// Size of the length of a text or proof.
 const LENGTH: u32 = 2;
-/// Longest body of SESSION: its numbers, and the name of a user.
+/// Maximum body of SESSION: its numbers, and the user's name.
 const SESSION_BYTES_MAX: u32 = 16 + 3 * 4 + LENGTH + USER_BYTES_MAX as u32;
-/// Length of the body of SESSION-OK.
+/// Size of the body of SESSION-OK.
 const SESSION_OK_BYTES: u32 = 16 + 3 * 4;
-/// Length of the body of JOIN.
+/// Size of the body of JOIN.
 const JOIN_BYTES: u32 = 16 + 16 + 4;
-/// Longest body of CHALLENGE and of PROOF.
+/// Maximum body of CHALLENGE and of PROOF.
 const PROOF_FRAME_BYTES_MAX: u32 = LENGTH + PROOF_BYTES_MAX as u32;
-/// Longest body of AUTH-OK.
+/// Maximum body of AUTH-OK.
 const AUTH_OK_BYTES_MAX: u32 = LENGTH + USER_BYTES_MAX as u32;
-/// Longest body of AUTH.
+/// Maximum body of AUTH.
 const AUTH_BYTES_MAX: u32 = 1 + AUTH_OK_BYTES_MAX + PROOF_FRAME_BYTES_MAX;
-/// Longest body of an exception: its scope, and a fault.
+/// Maximum body of an exception: its scope, and a fault.
 const EXCEPTION_BYTES_MAX: u32 = 1 + 4 + FAULT_BYTES_MAX;
 
-/// Reads one frame on a channel that doesn't belong to a session yet. `body_max` says how long the
-/// body of a kind may be, and `None` for those that mustn't come: so a stranger costs no more than
-/// what may come, and is refused by the first eight bytes of anything else.
+/// Decodes one frame on a channel that doesn't belong to a session yet. `body_max` returns the
+/// maximum body of a kind, and `None` for kinds that aren't allowed: so an unknown peer costs no
+/// more than the expected frames, and is refused by the first eight bytes of others.
 fn take_opening_frame(
     bytes: &[u8],
     limits: &Limits,
@@ -100,7 +99,7 @@ fn take_opening_frame(
     take_frame(bytes, limits)
 }
 
-/// The frames by which an acceptor answers.
+/// The frames with which an acceptor may answer.
 fn answer_bytes_max(kind: u8) -> Option<u32> {
     match kind {
         kind::NOOP | kind::CONM | kind::JOIN_OK => Some(0),
@@ -112,7 +111,7 @@ fn answer_bytes_max(kind: u8) -> Option<u32> {
     }
 }
 
-/// What an initiator wants of a new channel.
+/// The purpose of a new channel.
 #[derive(Clone, Debug)]
 pub enum Purpose {
     /// Register a session.
@@ -121,9 +120,9 @@ pub enum Purpose {
     Join(JoinRequest),
 }
 
-/// The feature by which an acceptor names the methods of proof that it takes: one byte a method.
+/// The feature with which an acceptor lists its authentication methods: one byte per method.
 const AUTHENTICATION: u16 = 1;
-/// The feature by which both sides say that payload may travel in the clear.
+/// The feature with which both sides declare that payload may be unprotected.
 const CLEAR_PAYLOAD: u16 = 2;
 
 fn authentication(methods: &[u8]) -> Feature {
@@ -142,7 +141,7 @@ fn clear_payload() -> Feature {
     }
 }
 
-/// The initiator's end.
+/// The initiator's end of the handshake.
 #[derive(Debug)]
 pub struct Initiator {
     purpose: Purpose,
@@ -153,27 +152,27 @@ pub struct Initiator {
     user: Option<String>,
 }
 
-/// How far the proof of who the initiator is has come.
+/// The state of the proof of the initiator's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProofState {
-    /// None is to be given, or it was accepted.
+    /// None is needed, or it was accepted.
     Done,
-    /// It is to be begun.
+    /// It must be started.
     Due,
-    /// A step was sent (or, at the acceptor, asked for).
+    /// A step was sent (at the acceptor: requested).
     Open,
 }
 
-/// Where the initiator's end stands.
+/// A step of the initiator's end.
 #[derive(Debug)]
 pub enum InitiatorStep {
     /// More bytes are needed.
     Wait,
-    /// The channel is open. For the first channel with what the acceptor accepted.
+    /// The channel is open; for the first channel, with the accepted parameters.
     Open(Option<SessionAccept>),
-    /// The acceptor takes these methods: go on with [`Initiator::prove`].
+    /// The acceptor supports these methods: continue with [`Initiator::prove`].
     Prove(Vec<u8>),
-    /// The acceptor asks for the next step: go on with [`Initiator::answer`].
+    /// The acceptor requests the next step: continue with [`Initiator::answer`].
     Challenge(Vec<u8>),
 }
 
@@ -184,7 +183,8 @@ impl Initiator {
         Self::begin(purpose, Hello::default(), ProofState::Done, out)
     }
 
-    /// Starts on a protected channel, where a session begins with a proof of who the initiator is.
+    /// Starts on a protected channel, where a session begins with a proof of the initiator's
+    /// identity.
     #[must_use]
     pub fn protected(purpose: Purpose, out: &mut Vec<u8>) -> Self {
         let hello = Hello {
@@ -208,8 +208,8 @@ impl Initiator {
             proof,
             user: None,
         };
-        // What needs no proof follows at once: nothing in it depends on the answer to HELLO, and
-        // it saves a round trip.
+        // A request without a proof follows at once: it doesn't depend on the answer to HELLO, and
+        // this saves a round trip.
         match &initiator.purpose {
             Purpose::Join(join) => Frame::Join(join.clone()).encode(out),
             Purpose::Session(_) if proof == ProofState::Done => initiator.request(out),
@@ -218,19 +218,19 @@ impl Initiator {
         initiator
     }
 
-    /// The name that this side has at the acceptor, once that was proved.
+    /// The user's name at the acceptor, once it is proved.
     #[must_use]
     pub fn user(&self) -> Option<&str> {
         self.user.as_deref()
     }
 
-    /// Whether the acceptor takes payload in the clear, once it has answered HELLO.
+    /// Whether the acceptor accepts unprotected payload, once it has answered HELLO.
     #[must_use]
     pub fn takes_clear(&self) -> bool {
         self.takes_clear
     }
 
-    /// Sends the first step of the proof, and where it is the `only` one the request too.
+    /// Sends the first step of the proof and, if it is the `only` one, the request too.
     pub fn prove(&mut self, request: AuthRequest, only: bool, out: &mut Vec<u8>) {
         Frame::Auth(request).encode(out);
         self.proof = if only {
@@ -257,11 +257,11 @@ impl Initiator {
         }
     }
 
-    /// Takes the bytes received and not yet used; returns the step and how many were used. What
-    /// has to be sent is appended to `out`.
+    /// Processes received bytes; returns the step and the number of bytes used. Output is appended
+    /// to `out`.
     ///
     /// # Errors
-    /// The acceptor refused, or broke the protocol.
+    /// The acceptor refused, or violated the protocol.
     pub fn receive(
         &mut self,
         bytes: &[u8],
@@ -287,7 +287,7 @@ impl Initiator {
                             .into_iter()
                             .find(|f| f.id == AUTHENTICATION);
                         let Some(offered) = offered else {
-                            return Err(violation("the acceptor takes no proof of who asks"));
+                            return Err(violation("the acceptor supports no authentication"));
                         };
                         return Ok((InitiatorStep::Prove(offered.value), used));
                     }
@@ -300,8 +300,8 @@ impl Initiator {
                 return Ok((InitiatorStep::Wait, used));
             };
             used += n;
-            // A busy acceptor may ask for patience. After a proof of one step its AUTH-OK comes
-            // together with the answer.
+            // A busy acceptor may refuse for now. After a one-step proof, AUTH-OK comes together
+            // with the answer.
             let proved = self.proof == ProofState::Done && self.proves();
             match frame {
                 Frame::Noop | Frame::Conm => {}
@@ -345,7 +345,7 @@ impl Initiator {
     }
 }
 
-/// The acceptor's end.
+/// The acceptor's end of the handshake.
 #[derive(Debug)]
 pub struct Acceptor {
     greeted: bool,
@@ -353,24 +353,24 @@ pub struct Acceptor {
     features: Vec<Feature>,
 }
 
-/// Where the acceptor's end stands.
+/// A step of the acceptor's end.
 #[derive(Debug)]
 pub enum AcceptorStep {
     /// More bytes are needed.
     Wait,
-    /// The peer registers a session; answer with SESSION-OK or an exception.
+    /// The peer registers a session: answer with SESSION-OK or an exception.
     Session(SessionRequest),
-    /// The peer joins one; answer with JOIN-OK or an exception.
+    /// The peer joins a session: answer with JOIN-OK or an exception.
     Join(JoinRequest),
-    /// The peer says who it is: go on with [`Acceptor::challenge`] or [`Acceptor::proved`], or
+    /// The peer begins its proof: continue with [`Acceptor::challenge`] or [`Acceptor::proved`], or
     /// answer with an exception.
     Auth(AuthRequest),
-    /// The next step of the proof; likewise.
+    /// The next step of the proof: continue as for `Auth`.
     Proof(Vec<u8>),
 }
 
 impl Acceptor {
-    /// A fresh channel without protection.
+    /// A new channel without protection.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -380,8 +380,8 @@ impl Acceptor {
         }
     }
 
-    /// A fresh channel that is protected: a session needs a proof by one of `methods`, and payload
-    /// may travel in the clear if `clear`.
+    /// A new protected channel: a session needs a proof by one of `methods`, and payload may be
+    /// unprotected if `clear`.
     #[must_use]
     pub fn protected(methods: &[u8], clear: bool) -> Self {
         let mut features = vec![authentication(methods)];
@@ -395,19 +395,19 @@ impl Acceptor {
         }
     }
 
-    /// Asks for the next step of the proof.
+    /// Requests the next step of the proof.
     pub fn challenge(&mut self, body: Vec<u8>, out: &mut Vec<u8>) {
         self.proof = ProofState::Open;
         Frame::Challenge(Challenge(body)).encode(out);
     }
 
-    /// The proof is accepted.
+    /// Accepts the proof.
     pub fn proved(&mut self, user: String, out: &mut Vec<u8>) {
         self.proof = ProofState::Done;
         Frame::AuthOk(AuthOk { user }).encode(out);
     }
 
-    /// The frames that may come now.
+    /// The maximum body of each kind allowed now.
     fn request_bytes_max(&self, kind: u8) -> Option<u32> {
         match kind {
             kind::SESSION => Some(SESSION_BYTES_MAX),
@@ -418,12 +418,11 @@ impl Acceptor {
         }
     }
 
-    /// Takes the bytes received and not yet used; returns the step and how many were used. What
-    /// has to be sent is appended to `out`, also when the result is an error: then send it and
-    /// close.
+    /// Processes received bytes; returns the step and the number of bytes used. Output is appended
+    /// to `out`, even when the result is an error: in that case send it and close.
     ///
     /// # Errors
-    /// The initiator can't be served, or broke the protocol.
+    /// The initiator can't be served, or violated the protocol.
     pub fn receive(
         &mut self,
         bytes: &[u8],
@@ -472,7 +471,7 @@ impl Acceptor {
                 Ok((AcceptorStep::Proof(body), used))
             }
             Frame::Session(_) if self.proof != ProofState::Done => {
-                let cause = "SESSION came before a proof of who asks";
+                let cause = "SESSION came before authentication";
                 let fault = Fault::new(Code::AuthenticationFailed, "open the channel", cause);
                 Err(refuse(fault, out))
             }
@@ -493,13 +492,13 @@ impl Default for Acceptor {
     }
 }
 
-/// The first byte of a TLS record with an alert: the answer to a HELLO that isn't in TLS.
+/// The first byte of a TLS alert record: the answer of a TLS server to a plain HELLO.
 const TLS_ALERT: u8 = 0x15;
 
-/// Why the first bytes of an acceptor make no sense.
+/// The fault of an acceptor whose first bytes aren't those of the protocol.
 fn foreign(bytes: &[u8], error: &DecodeError) -> Fault {
     if bytes.first() == Some(&TLS_ALERT) {
-        let cause = "the acceptor takes protected channels only";
+        let cause = "the acceptor accepts protected channels only";
         return Fault::new(Code::ProtectionRefused, "open the channel", cause)
             .hint("leave out --insecure");
     }

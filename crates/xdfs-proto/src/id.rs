@@ -1,4 +1,4 @@
-//! Names of sessions, channels, files, calls and versions of a source on the wire.
+//! Identifiers of sessions, channels, files, calls and source versions on the wire.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub [u8; 16]);
 
-/// The secret that a further channel has to present to join a session: 16 random bytes chosen by
-/// the acceptor. It never appears in logs: its `Debug` form hides the bytes.
+/// The secret that a further channel must present to join a session: 16 random bytes chosen by the
+/// acceptor. It never appears in logs: its `Debug` form hides the bytes.
 #[derive(Clone, Copy)]
 pub struct SessionSecret(pub [u8; 16]);
 
 impl SessionSecret {
-    /// Compares in a time that doesn't depend on where the values differ.
+    /// Compares in constant time.
     #[must_use]
     pub fn matches(&self, other: &Self) -> bool {
         self.0
@@ -22,8 +22,8 @@ impl SessionSecret {
             == 0
     }
 
-    /// What JOIN carries on a protected channel instead of the secret itself: it holds for the
-    /// channel of that `binding` and index alone, so that it is worth nothing to who sees it.
+    /// The value presented in JOIN on a protected channel instead of the secret itself: valid only
+    /// for the channel with this `binding` and index, so it is useless to eavesdroppers.
     #[must_use]
     pub fn bound_to(&self, binding: &[u8; 32], channel: ChannelIndex) -> Self {
         let key = blake3::derive_key("xdfs 1 proof that a channel belongs to a session", &self.0);
@@ -62,8 +62,8 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// The number of a channel within its session, from 0. Channel 0 registers the session. A number
-/// is used once: a channel that replaces a broken one gets a number of its own.
+/// The index of a channel within its session, from 0. Channel 0 registers the session. Indices are
+/// not reused: a channel that replaces a broken one gets a new index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelIndex(pub u32);
 
@@ -71,31 +71,31 @@ pub struct ChannelIndex(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u32);
 
-/// Places for calls that a session has: as many calls may be unanswered at once.
+/// Number of call slots in a session: the maximum number of unanswered calls.
 pub const CALL_SLOTS: u16 = 128;
 
-/// The name of a path call within its session.
+/// The id of a call within its session.
 ///
-/// A session has [`CALL_SLOTS`] slots with one call in each at a time. Calls in a slot count up
-/// from 1, and the next one goes there only when the last is answered in full: so it also tells
-/// that the answer arrived and need not be kept.
+/// A session has [`CALL_SLOTS`] slots, each with at most one call at a time. Calls in a slot are
+/// numbered from 1, and the next one starts only after the previous one is completely answered: so
+/// it also acknowledges that answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId {
     /// The slot, below [`CALL_SLOTS`].
     pub slot: u16,
-    /// Which call in the slot, from 1.
+    /// Number of the call in the slot, from 1.
     pub sequence: u32,
 }
 
-/// What identifies one version of a source: a value that changes when the content may have. All
-/// zero if the source can't be read twice, so that nothing can be resumed.
+/// Identifies a version of a source: changes whenever the content may have changed. All zero if the
+/// source can't be read twice, so that nothing can be resumed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceTag(pub [u8; 16]);
 
 impl SourceTag {
-    /// The tag of `length` bytes from `offset` on, up to the end if `None`, of a source whose own
-    /// tag this is. A part is another source than the whole and than every other part: what a
-    /// receiver keeps of them must not mix.
+    /// The tag of `length` bytes from `offset` on (up to the end if `None`), for a source with this
+    /// tag. Each part counts as a source of its own: the data that a receiver keeps of different
+    /// parts must not be mixed.
     #[must_use]
     pub fn of_part(self, offset: u64, length: Option<u64>) -> Self {
         if self == Self::default() {

@@ -1,4 +1,4 @@
-//! Which file numbers a session has used, in bounded memory.
+//! Tracks the file numbers used by a session, in bounded memory.
 //!
 //! Control frames of different channels overtake each other: the offer of file 8 may arrive before
 //! that of file 7, and a repeated frame may arrive long after its file has ended. So a machine must
@@ -12,10 +12,10 @@ use crate::fault::{Code, Fault, Retry};
 use crate::frame::{Cancel, Exception, Frame, Scope};
 use crate::id::FileId;
 
-/// The numbers that were used.
+/// The used file numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct FileNumbers {
-    /// How far behind the highest number a new one may be.
+    /// Maximum distance of a new number below the highest.
     window: u32,
     highest: u32,
     /// The used numbers within the window.
@@ -41,7 +41,7 @@ impl FileNumbers {
         }
     }
 
-    /// Whether a number was used, or is too far behind to be new.
+    /// Whether a number was used, or is too far below the highest to be new.
     pub(crate) fn contains(&self, id: FileId) -> bool {
         id.0 <= self.highest.saturating_sub(self.window) && id.0 > 0 || self.used.contains(&id.0)
     }
@@ -51,10 +51,10 @@ impl FileNumbers {
 pub(crate) fn forgotten(file: FileId) -> Frame {
     let fault = Fault::new(
         Code::LimitExceeded,
-        "go on with the file",
-        "it ended, and what became of it isn't kept any more",
+        "resume the file",
+        "it has ended, and its outcome is no longer known",
     )
-    .hint("run the same command again: what is complete is recognised")
+    .hint("run the same command again: complete files are recognised")
     .retry(Retry::Now);
     Frame::Exception(Exception {
         scope: Scope::File(file),

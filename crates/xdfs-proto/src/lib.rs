@@ -1,10 +1,10 @@
-//! The xDFS protocol without any input or output: identifiers, limits, faults, the wire codec,
-//! digests that combine in any order, the two machines of a transfer, [`sender`] and
-//! [`receiver`], and those of calls about paths and files, [`call_client`] and [`call_server`].
+//! The xDFS protocol without I/O: identifiers, limits, faults, the wire codec, digests that combine
+//! in any order, the two machines of a transfer, [`sender`] and [`receiver`], and those of calls
+//! about paths and files, [`call_client`] and [`call_server`].
 //!
 //! Nothing here opens a socket, reads a clock, draws a random number or touches a file. Time,
-//! identifiers and payload come in as arguments; what has to be done comes out as values. The same
-//! machines therefore run in the engine, in the simulation tests and in the fuzzers.
+//! identifiers and payload are arguments; actions are results. So the same machines run in the
+//! engine, in the simulation tests and in the fuzzers.
 //!
 //! The wire format is specified in `docs/protocol/`; test vectors are in `vectors/`.
 

@@ -1,5 +1,5 @@
-//! Every bound that a peer meets: those of the wire as constants, and what a side may choose in
-//! one value that is given at construction.
+//! All limits on a peer: those of the wire format as constants, and those chosen by a side in one
+//! value passed at construction.
 
 use std::time::Duration;
 
@@ -7,62 +7,63 @@ use std::time::Duration;
 pub const BLOCK_SIZE_MIN: u32 = 1 << 10;
 /// Largest block size of a file, in bytes.
 pub const BLOCK_SIZE_MAX: u32 = 16 << 20;
-/// Where a block has to begin at least to go in the clear, in bytes: so nothing of a file that
-/// isn't longer ever does, whether its length is known beforehand or not.
+/// Minimum offset of a block that may be sent unprotected, in bytes: so files that aren't longer
+/// are always protected, whether their length is known beforehand or not.
 pub const CLEAR_OFFSET_MIN: u64 = 512 << 10;
-/// Longest region of zeros that one HOLE may name, in bytes: BLAKE3 has to hash it.
+/// Maximum region of zeros in one HOLE, in bytes: BLAKE3 has to hash it.
 pub const HOLE_BYTES_MAX: u64 = 64 << 20;
-/// Longest name of a user, in bytes.
+/// Maximum length of a user's name, in bytes.
 pub(crate) const USER_BYTES_MAX: usize = 255;
-/// Longest step of a proof, in bytes: a certificate chain isn't part of it, a token is.
+/// Maximum size of a proof step, in bytes: it may contain a token, but no certificate chain.
 pub(crate) const PROOF_BYTES_MAX: usize = 16 << 10;
-/// Largest permission bits.
+/// Maximum permission bits.
 pub(crate) const MODE_MAX: u32 = 0o7777;
 
-/// What one side allows. A breach is a fault that names the limit.
+/// The limits of one side. A violation is a fault that names the limit.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Largest body of a frame that is neither a BLOCK nor an ACCEPT, in bytes.
+    /// Maximum body of a frame other than BLOCK or ACCEPT, in bytes.
     pub control_frame_bytes_max: u32,
-    /// Largest body of an ACCEPT, in bytes: it bounds the durable ranges that one tells.
+    /// Maximum body of an ACCEPT, in bytes: it bounds the durable ranges listed.
     pub accept_bytes_max: u32,
-    /// Largest payload of a BLOCK, in bytes.
+    /// Maximum payload of a BLOCK, in bytes.
     pub block_bytes_max: u32,
-    /// Most channels that a session may have at once.
+    /// Maximum number of channels per session at once.
     pub channels_max: u32,
-    /// Most files of a session that may be open at once.
+    /// Maximum number of open files per session.
     pub open_files_max: usize,
-    /// Longest path or name, in bytes.
+    /// Maximum length of a path or name, in bytes.
     pub path_bytes_max: usize,
-    /// Most durable ranges that an ACCEPT may list.
+    /// Maximum number of durable ranges in an ACCEPT.
     pub resume_ranges_max: usize,
-    /// Files that ended last of which a machine keeps the final answer, for a peer that asks again.
+    /// Number of recently ended files whose final answers a machine keeps, for a peer that asks
+    /// again.
     pub ended_files_kept: usize,
-    /// How far behind the highest file number of a session a number may be that wasn't used yet.
+    /// Maximum distance of an unused file number below the highest of the session.
     pub file_numbers_kept: u32,
-    /// Most separate ranges that a receiver keeps of one file before it refuses further blocks.
+    /// Maximum number of separate ranges per file at a receiver, before it refuses further blocks.
     pub fragments_max: usize,
-    /// Most bytes of payload in flight (sent and not acknowledged) of a session on a short path.
+    /// Maximum payload in flight (sent and not acknowledged) of a session on a short path, in
+    /// bytes.
     pub in_flight_bytes_max: u64,
-    /// Bytes of parts of listings, of all path calls of a session, that an answering side keeps
-    /// until they are taken. Beside it each listing may have two parts.
+    /// Maximum bytes of listing parts, over all calls of a session, that an answering side keeps
+    /// until they are taken. In addition each listing may have two parts.
     pub kept_part_bytes_max: usize,
-    /// Bytes read from files, or sums of their blocks, that an answering side keeps of all calls of
-    /// a session until they are taken. One call may always be answered.
+    /// Maximum bytes read from files, or of block signatures, over all calls of a session, that an
+    /// answering side keeps until they are taken. A single call may always be answered.
     pub kept_data_bytes_max: usize,
-    /// Bytes of names and attributes, as they are kept in memory, that a call client takes of one
-    /// directory, in all parts and calls of its listing. A peer could list made-up names for ever,
-    /// and who has to sort or to compare names keeps them all: 4 GiB are room for ten million of
-    /// the longest names that file systems have, and for thirty million usual ones.
+    /// Maximum bytes of names and attributes, as kept in memory, that a call client accepts for one
+    /// directory, over all parts and calls of its listing. A peer could list made-up names forever,
+    /// and sorting or comparing names requires keeping them all: 4 GiB suffice for ten million
+    /// names of maximum length, and for thirty million typical ones.
     pub listed_bytes_max: u64,
-    /// Time from the connection to a finished opening exchange, a handshake of TLS and a proof
-    /// included.
+    /// Maximum time from the connection to the end of the opening exchange, including a TLS
+    /// handshake and a proof.
     pub opening_timeout: Duration,
-    /// Longest silence of a peer from whom something is awaited.
+    /// Maximum silence of a peer while an answer is awaited.
     pub idle_timeout: Duration,
-    /// Longest time that a channel with unacknowledged blocks may go without an acknowledgement, or
-    /// one with a frame that is incomplete without a byte, while other channels of the session go
-    /// on.
+    /// Maximum time for which a channel with unacknowledged blocks may get no acknowledgement, or
+    /// one with an incomplete frame no byte, while other channels of the session make progress.
     pub stall_timeout: Duration,
 }
 

@@ -11,9 +11,9 @@
 //! +--------+--------+--------+--------+--------+--------+--------+--------+
 //! ```
 //!
-//! The first byte is no start of any text and the line end does not survive a text mode, so what
-//! isn't xDFS, or a transport that changes bytes, is found before anything is believed. The role
-//! keeps an echo of a HELLO from being taken for a WELCOME.
+//! The first byte can't begin any text, and the line end does not survive a text mode, so other
+//! protocols, and transports that change bytes, are detected before anything is trusted. The role
+//! prevents an echoed HELLO from being taken for a WELCOME.
 
 use crate::fault::{Code, Fault};
 use crate::wire::{DecodeError, FAULT_BYTES_MAX, Reader, Writer};
@@ -26,14 +26,14 @@ pub const SERVICE_FILE: u8 = 0;
 pub const SERVICE_PROCESS: u8 = 1;
 /// The service byte of threads, which is not offered.
 pub const SERVICE_THREAD: u8 = 2;
-/// Bytes of the fixed part of HELLO and of WELCOME.
+/// Size of the fixed part of HELLO and of WELCOME.
 pub const OPENING_HEADER_BYTES: usize = 16;
-/// Largest feature list, in bytes.
+/// Maximum size of a feature list, in bytes.
 pub const FEATURES_BYTES_MAX: u32 = 4096;
-/// Longest name of a feature, in bytes.
+/// Maximum length of a feature's name, in bytes.
 pub const FEATURE_NAME_BYTES_MAX: usize = 64;
 
-/// The first bytes of both directions, before the byte that says which one it is.
+/// The first bytes in both directions, before the role.
 const MAGIC: [u8; 7] = [0xf8, b'x', b'D', b'F', b'S', b'\r', b'\n'];
 /// The eighth byte of a HELLO.
 const ROLE_HELLO: u8 = 0;
@@ -44,8 +44,8 @@ const STATUS_WELCOME: u8 = 0;
 /// The status of a refusal.
 const STATUS_REFUSED: u8 = 1;
 
-/// A feature that one side has. Identifiers below 0x8000 may be ignored by who doesn't know them;
-/// those from 0x8000 are mandatory: who doesn't know one refuses by name.
+/// A feature supported by one side. Identifiers below 0x8000 may be ignored if unknown; those from
+/// 0x8000 on are mandatory: a side that doesn't know one refuses and names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
     /// The number of the feature.
@@ -67,31 +67,31 @@ impl Feature {
 /// HELLO: the first bytes of the initiator on every channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The service wanted.
+    /// The requested service.
     pub service: u8,
-    /// Lowest protocol version spoken.
+    /// Lowest supported protocol version.
     pub version_min: u8,
-    /// Highest protocol version spoken.
+    /// Highest supported protocol version.
     pub version_max: u8,
-    /// What the initiator can do.
+    /// The features of the initiator.
     pub features: Vec<Feature>,
 }
 
 /// WELCOME: the answer of the acceptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// The version chosen.
+    /// The chosen version.
     pub version: u8,
     /// The features common to both sides.
     pub features: Vec<Feature>,
 }
 
-/// The answer to HELLO: a welcome, or the reason why not.
+/// The answer to HELLO: a welcome or a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Go on.
+    /// The exchange continues.
     Welcome(Welcome),
-    /// The connection is closed after this.
+    /// The connection is closed afterwards.
     Refused(Fault),
 }
 
@@ -107,9 +107,9 @@ impl Default for Hello {
 }
 
 impl Hello {
-    /// Appends the message to `out`. Features are put in the order of their numbers; those that a
-    /// list can't hold (a number twice, a name that is empty, too long or not printable ASCII, no
-    /// room left) are left out.
+    /// Appends the message to `out`. Features are sorted by number; those that a list can't contain
+    /// (a duplicate number, a name that is empty, too long or not printable ASCII, no room left)
+    /// are omitted.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut w = Writer::new(out);
         w.raw(&MAGIC);
@@ -123,8 +123,8 @@ impl Hello {
         encode_features(&mut w, &self.features);
     }
 
-    /// Decodes a message from the front of `bytes`; `Ok(None)` while it isn't complete, else the
-    /// message and the number of bytes it took. A wrong magic is found at the first wrong byte.
+    /// Decodes a message from the front of `bytes`; `Ok(None)` while it is incomplete, otherwise
+    /// the message and its size. A wrong magic is detected at the first wrong byte.
     ///
     /// # Errors
     /// See [`DecodeError`].
@@ -154,8 +154,8 @@ impl Hello {
         )))
     }
 
-    /// What this side answers: picks the highest common version and the common features, with the
-    /// parameters that `known` has for them.
+    /// This side's answer: picks the highest common version and the common features, with the
+    /// parameters in `known`.
     #[must_use]
     pub fn answer(&self, known: &[Feature]) -> Answer {
         const OPERATION: &str = "open a channel";
@@ -199,10 +199,10 @@ impl Hello {
         })
     }
 
-    /// Checks that a welcome keeps to what this message asked for.
+    /// Checks that a welcome conforms to this message.
     ///
     /// # Errors
-    /// [`Code::ProtocolViolation`] for a version out of the range, or a feature not offered.
+    /// [`Code::ProtocolViolation`] for a version out of range, or a feature not offered.
     pub fn check(&self, welcome: &Welcome) -> Result<(), Fault> {
         let cause = if !(self.version_min..=self.version_max).contains(&welcome.version) {
             let (version, min, max) = (welcome.version, self.version_min, self.version_max);
@@ -224,8 +224,8 @@ impl Hello {
 }
 
 impl Answer {
-    /// Appends the message to `out`. For the features see [`Hello::encode`]; texts of a fault are
-    /// cut at 1024 bytes.
+    /// Appends the message to `out`. Features are treated as in [`Hello::encode`]; texts of a fault
+    /// are cut at 1024 bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut w = Writer::new(out);
         w.raw(&MAGIC);
@@ -283,7 +283,8 @@ impl Answer {
     }
 }
 
-/// The four bytes after the magic and the length of what follows; `None` while bytes are missing.
+/// Decodes the header: the four bytes after the magic, and the length of the body; `None` while it
+/// is incomplete.
 fn decode_header(bytes: &[u8], role: u8) -> Result<Option<([u8; 4], u32)>, DecodeError> {
     let expected = MAGIC.iter().chain([&role]);
     if bytes
@@ -300,7 +301,7 @@ fn decode_header(bytes: &[u8], role: u8) -> Result<Option<([u8; 4], u32)>, Decod
     Ok(Some(([a, b, c, d], u32::from_be_bytes(length))))
 }
 
-/// The body of a message and the length of the whole; `None` while bytes are missing.
+/// The body of a message and the total length; `None` while it is incomplete.
 fn decode_body(
     bytes: &[u8],
     length: u32,
@@ -314,19 +315,19 @@ fn decode_body(
             limit,
         });
     }
-    // Bounded by a few thousand.
+    // At most a few thousand.
     let total = OPENING_HEADER_BYTES + length as usize;
     Ok(bytes
         .get(OPENING_HEADER_BYTES..total)
         .map(|body| (body, total)))
 }
 
-/// Whether a name can stand in a list.
+/// Whether a name is allowed in a list.
 fn is_name(name: &[u8]) -> bool {
     (1..=FEATURE_NAME_BYTES_MAX).contains(&name.len()) && name.iter().all(u8::is_ascii_graphic)
 }
 
-/// The length of a feature list and the list.
+/// Encodes a feature list, with its length.
 fn encode_features(w: &mut Writer<'_>, features: &[Feature]) {
     let length = w.position();
     w.u32(0);

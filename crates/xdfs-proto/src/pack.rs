@@ -1,36 +1,36 @@
-//! Packs: many small files and names of a tree as the bytes of one transfer, so that none of them
-//! costs a round trip or an offer of its own.
+//! Packs: many small files and other entries of a tree as the bytes of one transfer, so that none
+//! of them costs a round trip or an offer of its own.
 //!
 //! ```text
 //!  entry: kind u8, flags u8, path (u16, bytes), fields that the flags name, content of the kind
 //! ```
 //!
-//! A pack is a sequence of entries without a header; paths are relative to the directory that the
-//! transfer names. It is small enough to be held in memory, arrives as a whole, is checked as a
-//! whole, and only then are its entries carried out, in order. How it is offered and answered is
-//! in [`Offer::pack`](crate::frame::Offer::pack), [`PackRequest`] and [`Failures`].
+//! A pack is a sequence of entries without a header; paths are relative to the directory of the
+//! transfer. It is small enough to be held in memory, arrives as a whole, is verified as a whole,
+//! and only then are its entries written, in order. For its offer and answer see
+//! [`Offer::pack`](crate::frame::Offer::pack), [`PackRequest`] and [`Failures`].
 
 use crate::fault::{Code, Fault};
 use crate::limits::Limits;
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// Largest pack in bytes.
+/// Maximum size of a pack in bytes.
 pub const PACK_BYTES_MAX: usize = 4 << 20;
-/// Longest list of names of a [`PackRequest`] in bytes, with two bytes for each name.
+/// Maximum size of the list of names in a [`PackRequest`] in bytes, including two bytes per name.
 pub const PACK_REQUEST_BYTES_MAX: usize = 48 << 10;
-/// Most runs of failures that an answer lists; what failed beyond them is part of the last.
+/// Maximum number of failure runs in an answer; further failures become part of the last.
 pub const FAILURES_MAX: usize = 12;
-/// Longest name of a user or group in bytes.
+/// Maximum length of a user's or group's name in bytes.
 pub const OWNER_NAME_BYTES_MAX: usize = 255;
-/// Most extended attributes of an entry, longest name and longest value of one in bytes: the
-/// bounds of Linux for all but the number.
+/// Maximum number of extended attributes of an entry, and maximum length of a name and of a value
+/// in bytes: the limits of Linux, except for the number.
 pub const XATTRS_MAX: usize = 256;
 const XATTR_NAME_BYTES_MAX: usize = 255;
 const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
-/// Largest permission bits.
+/// Maximum permission bits.
 const MODE_MAX: u16 = 0o7777;
 
-/// Numbers of the kinds of content.
+/// Content kinds.
 mod kind {
     pub(super) const FILE: u8 = 0;
     pub(super) const DIRECTORY: u8 = 1;
@@ -51,117 +51,117 @@ const XATTRS: u8 = 1 << 5;
 const SPARSE: u8 = 1 << 6;
 const FLAGS: u8 = MODE | MTIME | ATIME | OWNER | OWNER_NAMES | XATTRS | SPARSE;
 
-/// Owner and group of an entry.
+/// The owner and group of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner<'a> {
-    /// Number of the owner.
+    /// Id of the owner.
     pub uid: u32,
-    /// Number of the group.
+    /// Id of the group.
     pub gid: u32,
-    /// Names of both, each empty if it has none. A receiver takes the number that it knows the
-    /// name by; `None` if the numbers are meant.
+    /// The names of both, empty where unknown. A receiver prefers its own ids for these names;
+    /// `None` if the ids are meant.
     pub names: Option<(&'a [u8], &'a [u8])>,
 }
 
 /// An extended attribute: its name and its value.
 pub type Xattr<'a> = (&'a [u8], &'a [u8]);
 
-/// What is kept of an entry beside its content. What isn't given is left to the receiver.
+/// Metadata of an entry. What is absent is left to the receiver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata<'a> {
     /// Permission bits, at most 0o7777.
     pub mode: Option<u16>,
-    /// Time of the last change of the content, in nanoseconds since 1970-01-01 UTC.
+    /// Modification time of the content, in nanoseconds since 1970-01-01 UTC.
     pub mtime_ns: Option<i64>,
-    /// Time of the last read, likewise.
+    /// Time of the last access, likewise.
     pub atime_ns: Option<i64>,
     /// Owner and group.
     pub owner: Option<Owner<'a>>,
-    /// Extended attributes, access control lists of the system among them; at most [`XATTRS_MAX`].
+    /// Extended attributes, including access control lists; at most [`XATTRS_MAX`].
     pub xattrs: Vec<Xattr<'a>>,
-    /// The file takes less storage than it has bytes: what is zero of it needs none in a copy
-    /// either. Of files alone; not written of anything else.
+    /// The file occupies less storage than its length: its zeros need none in a copy either. For
+    /// files only; not encoded for other entries.
     pub sparse: bool,
 }
 
-/// What an entry is.
+/// The kind and content of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Content<'a> {
-    /// A regular file with all its bytes.
+    /// A regular file with its content.
     File(&'a [u8]),
-    /// A directory, made if it isn't there.
+    /// A directory, created if it doesn't exist.
     Directory,
-    /// A symbolic link and what it says.
+    /// A symbolic link with its target.
     Symlink(&'a [u8]),
-    /// A further name of a file of the tree, whose path follows.
+    /// A hard link to a file of the tree at this path.
     HardLink(&'a [u8]),
     /// A named pipe.
     Fifo,
-    /// Nothing is made: the metadata of what is there are set.
+    /// No content: only the metadata of an existing entry is set.
     Attributes,
-    /// In answer to a request: a file of this many bytes, too large for a pack.
+    /// In answer to a request: a file of this size, too large for a pack.
     Large(u64),
-    /// In answer to a request: why it can't be had.
+    /// In answer to a request: the name can't be read.
     Failed(Fault),
 }
 
 /// One entry of a pack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Its path beneath the directory of the transfer: components that are neither empty nor `.`
-    /// or `..`, with `/` between them. Empty for that directory itself, where nothing is made.
+    /// Its path beneath the directory of the transfer: components that are neither empty nor `.` or
+    /// `..`, separated by `/`. Empty for that directory itself, which isn't created.
     pub path: &'a [u8],
-    /// What is kept beside the content.
+    /// Its metadata.
     pub metadata: Metadata<'a>,
-    /// What it is.
+    /// Its kind and content.
     pub content: Content<'a>,
 }
 
-/// What a receiver asks a sender to put into a pack.
+/// A receiver's request for a pack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackRequest {
-    /// What is kept beside mode and time of the last change.
+    /// The metadata to preserve beside mode and modification time.
     pub keep: Preserve,
-    /// Largest file that is put into the pack, in bytes; larger ones are named
+    /// Maximum size of a file included in the pack, in bytes; larger ones are only named
     /// ([`Content::Large`]).
     pub file_bytes_max: u32,
-    /// Paths beneath the directory of the request, as in [`Entry::path`]. Together at most
-    /// [`PACK_REQUEST_BYTES_MAX`], at least one.
+    /// Paths beneath the directory of the request, as in [`Entry::path`]: at least one, and at most
+    /// [`PACK_REQUEST_BYTES_MAX`] in total.
     pub names: Vec<Vec<u8>>,
 }
 
-/// The metadata to preserve beside content, kind, mode and time of the last change.
+/// The metadata to preserve beside content, kind, mode and modification time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preserve {
-    /// Owner and group, by name and number.
+    /// Owner and group, by name and id.
     pub owner: bool,
     /// Extended attributes and access control lists.
     pub xattrs: bool,
-    /// The time of the last read.
+    /// The time of the last access.
     pub read_times: bool,
 }
 
-/// Entries in a row that failed for the same reason.
+/// Consecutive entries that failed for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// Number of the first in its pack, from 0.
+pub struct FailureRun {
+    /// Index of the first in its pack, from 0.
     pub first: u32,
-    /// How many, at least 1.
+    /// Number of entries, at least 1.
     pub count: u32,
-    /// Why; its path is that of the first.
+    /// The reason, with the path of the first entry.
     pub fault: Fault,
 }
 
-/// What was done with entries in a row that failed for the same reason while different things were
-/// done: a run for each would not leave room for others.
+/// The operation of a run of entries that failed for the same reason in different operations:
+/// separate runs would leave no room for others.
 const ANY_OPERATION: &str = "carry out an entry";
 
-/// Entries of a pack that weren't carried out, in order.
+/// The failed entries of a pack, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Failures(Vec<Run>);
+pub struct Failures(Vec<FailureRun>);
 
-/// Whether a path may stand in a pack: relative, and made of names alone.
+/// Whether a path is allowed in a pack: relative, and without `.` or `..`.
 #[must_use]
 pub fn is_path(path: &[u8], limits: &Limits) -> bool {
     path.is_empty()
@@ -194,7 +194,7 @@ impl Preserve {
 }
 
 impl PackRequest {
-    /// Bytes that a name takes of [`PACK_REQUEST_BYTES_MAX`].
+    /// Size of a name within [`PACK_REQUEST_BYTES_MAX`].
     #[must_use]
     pub fn name_bytes(name: &[u8]) -> usize {
         2 + name.len()
@@ -217,7 +217,7 @@ impl PackRequest {
         if count == 0 {
             return Err(DecodeError::Invalid("count of names"));
         }
-        // The count is the peer's: reserve no more than the bytes that are there can hold.
+        // The peer chooses the count: reserve no more than the available bytes can hold.
         let mut names = Vec::with_capacity(count.min(r.remaining() / 2));
         for _ in 0..count {
             let name = r.path(limits.path_bytes_max, "path in a pack")?;
@@ -235,7 +235,7 @@ impl PackRequest {
 }
 
 impl Failures {
-    /// Adds an entry, whose number is above those before.
+    /// Adds a failed entry, whose index must be above the previous ones.
     pub fn push(&mut self, number: u32, fault: Fault) {
         let full = self.0.len() >= FAILURES_MAX;
         if let Some(run) = self.0.last_mut() {
@@ -250,31 +250,31 @@ impl Failures {
                 return;
             }
             if full {
-                // Entries between that went well are said to have failed: they are done again.
+                // Successful entries in between count as failed, and are repeated.
                 run.count = number - run.first + 1;
                 return;
             }
         }
-        self.0.push(Run {
+        self.0.push(FailureRun {
             first: number,
             count: 1,
             fault,
         });
     }
 
-    /// What failed, in order.
+    /// The runs of failures, in order.
     #[must_use]
-    pub fn runs(&self) -> &[Run] {
+    pub fn runs(&self) -> &[FailureRun] {
         &self.0
     }
 
-    /// Whether all went well.
+    /// Whether nothing failed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The same with other words: what `change` makes of each fault.
+    /// The same failures with their faults changed by `change`.
     #[must_use]
     pub fn map(mut self, mut change: impl FnMut(Fault) -> Fault) -> Self {
         for run in &mut self.0 {
@@ -284,7 +284,7 @@ impl Failures {
         self
     }
 
-    /// Why the entry of this number failed, if it did.
+    /// The fault of the entry with this index, if it failed.
     #[must_use]
     pub fn of(&self, number: u32) -> Option<&Fault> {
         let at = self.0.partition_point(|run| run.first <= number);
@@ -306,7 +306,7 @@ impl Failures {
         if count == 0 || count > FAILURES_MAX {
             return Err(DecodeError::Invalid("count of failures"));
         }
-        let mut runs: Vec<Run> = Vec::with_capacity(count);
+        let mut runs: Vec<FailureRun> = Vec::with_capacity(count);
         let mut end = 0;
         for _ in 0..count {
             let (first, count) = (r.u32("failed entry")?, r.u32("failed entries")?);
@@ -316,7 +316,7 @@ impl Failures {
             }
             end = next.unwrap_or(u32::MAX);
             let fault = r.fault()?;
-            runs.push(Run {
+            runs.push(FailureRun {
                 first,
                 count,
                 fault,
@@ -326,10 +326,10 @@ impl Failures {
     }
 }
 
-/// Writes entries into a buffer that is used again and again.
+/// Writes entries into a reusable buffer.
 #[derive(Debug)]
 pub struct PackWriter {
-    /// All of it initialised, so that files can be read into it. Grows as it is needed.
+    /// Fully initialised, so that files can be read into it. Grows on demand.
     buffer: Vec<u8>,
     bytes_max: usize,
     len: usize,
@@ -338,7 +338,7 @@ pub struct PackWriter {
 }
 
 impl PackWriter {
-    /// A writer into `buffer`, whatever that holds, of at most `bytes_max` bytes.
+    /// A writer of at most `bytes_max` bytes into `buffer`, whose content is ignored.
     #[must_use]
     pub fn new(buffer: Vec<u8>, bytes_max: usize) -> Self {
         Self {
@@ -356,7 +356,7 @@ impl PackWriter {
         self.len
     }
 
-    /// Whether there is no entry.
+    /// Whether there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries == 0
@@ -368,7 +368,7 @@ impl PackWriter {
         self.entries
     }
 
-    /// Appends an entry; `false` if there is no room for it.
+    /// Appends an entry; `false` if it doesn't fit.
     #[must_use]
     pub fn entry(&mut self, entry: &Entry<'_>) -> bool {
         let mut head = std::mem::take(&mut self.scratch);
@@ -392,11 +392,11 @@ impl PackWriter {
         fits
     }
 
-    /// Appends a file whose content `read` puts into the buffer it is given, of `bytes_max` bytes,
-    /// and tells how much that was. `Ok(false)` if there is no room for that much.
+    /// Appends a file whose content `read` puts into the given buffer of `bytes_max` bytes; `read`
+    /// returns its length. `Ok(false)` if `bytes_max` doesn't fit.
     ///
     /// # Errors
-    /// That of `read`; nothing is appended then.
+    /// The error of `read`; nothing is appended then.
     pub fn file<E>(
         &mut self,
         path: &[u8],
@@ -429,13 +429,13 @@ impl PackWriter {
         result.map(|_| true)
     }
 
-    /// The buffer, and how many bytes of it are the pack.
+    /// The buffer, and the size of the pack in it.
     #[must_use]
     pub fn finish(self) -> (Vec<u8>, usize) {
         (self.buffer, self.len)
     }
 
-    /// Makes room for so many bytes more; `false` if the pack can't have them.
+    /// Makes room for `bytes` more; `false` if the pack would exceed its limit.
     fn reserve(&mut self, bytes: usize) -> bool {
         let Some(end) = self
             .len
@@ -513,7 +513,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// All but the bytes of a file and their number.
+    /// Encodes everything except a file's content and its length.
     fn encode_head(&self, out: &mut Vec<u8>) {
         encode_head(out, self.kind(), self.path, &self.metadata);
         let mut w = Writer::new(out);
@@ -622,7 +622,7 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// Takes entries off a pack. After an error there is nothing more.
+/// Decodes the entries of a pack. After an error there are none left.
 #[derive(Debug)]
 pub struct PackReader<'a> {
     rest: Reader<'a>,

@@ -70,7 +70,7 @@ fn pack_of(entries: &[Entry<'_>]) -> Vec<u8> {
 }
 
 fn decode(pack: &[u8]) -> Result<Vec<Entry<'_>>, DecodeError> {
-    // The limits outlive the entries in tests alone.
+    // Only in tests do the limits outlive the entries.
     let limits: &'static Limits = Box::leak(Box::new(limits()));
     PackReader::new(pack, limits).collect()
 }
@@ -118,7 +118,7 @@ fn nothing_comes_after_an_error() {
     assert!(reader.next().is_none());
 }
 
-/// An entry by its bytes: kind, flags, path, and what follows.
+/// An entry from its bytes: kind, flags, path, and the rest.
 fn raw(kind: u8, flags: u8, path: &[u8], rest: &[&[u8]]) -> Vec<u8> {
     let length = u16::try_from(path.len()).unwrap().to_be_bytes();
     [&[kind, flags], &length[..], path, &rest.concat()].concat()
@@ -214,7 +214,7 @@ fn a_file_is_read_into_its_place() {
         mode: Some(0o600),
         ..Metadata::default()
     };
-    // Room for one byte more than there is.
+    // One byte more than fits.
     let added = writer.file(b"a", &metadata, 5, |room| {
         assert_eq!(room.len(), 5);
         room[..4].copy_from_slice(b"data");
@@ -238,7 +238,7 @@ fn a_file_is_read_into_its_place() {
     assert_eq!(decoded, [expected]);
 }
 
-/// What isn't a file has no holes, whatever its entry says, so that no pack is refused for it.
+/// Other entries than files have no holes, whatever they declare, so no pack is refused for it.
 #[test]
 fn files_alone_are_sparse() {
     for entry in every_entry() {
@@ -293,7 +293,7 @@ fn a_run_says_of_no_entry_what_was_done_with_another() {
     assert_eq!(runs, [(3, ANY_OPERATION), (2, "a")]);
 }
 
-/// More runs than there is room for: all that failed is told, and some that went well too.
+/// More runs than fit: all failures are reported, together with some successes.
 #[test]
 fn failures_are_bounded_and_none_is_lost() {
     let mut failures = Failures::default();
@@ -325,7 +325,7 @@ fn failures_come_back_and_bad_ones_are_refused() {
     for cut in 0..bytes.len() {
         assert!(decode(&bytes[..cut]).is_err(), "cut at {cut}");
     }
-    let run = |first: u32, count: u32| Run {
+    let run = |first: u32, count: u32| FailureRun {
         first,
         count,
         fault: remote(Code::Io, "x"),
@@ -380,7 +380,7 @@ fn wishes_come_back_and_bad_ones_are_refused() {
         bytes[0] = keep;
         assert_eq!(decode(&bytes).is_ok(), keep < 8, "{keep}");
     }
-    // A count that the bytes can't hold costs nothing.
+    // A count that exceeds the available bytes costs nothing.
     assert!(decode(&[0, 0, 0, 0, 0, 0xff, 0xff]).is_err());
     assert_eq!(PackRequest::name_bytes(b"abc"), 5);
 }

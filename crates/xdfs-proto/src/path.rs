@@ -1,9 +1,9 @@
-//! Path calls (xPathM): what can be asked of a store about its names, and what it answers. Calls
-//! about open files (xDFSM) are among them: see [`crate::file`].
+//! Path calls (xPathM): calls on the names of a store, and their answers. Calls on open files
+//! (xDFSM) are among them: see [`crate::file`].
 //!
-//! These are values; how they look on the wire is in `codec`. A call is answered by any number of
-//! parts and one end, each an [`Answer`], or ends with a [`Fault`](crate::Fault). Paths are byte
-//! strings in the form of the side that owns them, times are nanoseconds since 1970-01-01 UTC.
+//! These types are values; `codec` defines their encoding. A call is answered by any number of
+//! parts and a last one, each an [`Answer`], or fails with a [`Fault`](crate::Fault). Paths are
+//! byte strings in the form of the side that owns them, times are nanoseconds since 1970-01-01 UTC.
 
 mod codec;
 
@@ -12,43 +12,42 @@ use crate::delta::{Seed, Signatures};
 use crate::digest::{DigestKind, DigestValue};
 use crate::file::{Extent, FileAnswer, FileCall};
 
-/// Parts of a listing that may be made and not yet taken by the side that asked.
+/// Maximum number of listing parts that may be produced and not yet taken by the client.
 pub const PARTS_AHEAD_MAX: u32 = 8;
-/// Bytes that a store makes the parts of a listing of, about: a frame has room for them even with
-/// one more entry of the longest name and a cursor.
+/// Approximate size of the listing parts made by a store: a frame has room for this, one more entry
+/// with the longest name, and a cursor.
 pub const PART_BYTES: usize = 32 << 10;
 
-/// What is asked.
+/// A call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Call {
-    /// What stands under a path. Answered by [`Answer::Attributes`].
+    /// Queries attributes. Answered by [`Answer::Attributes`].
     Stat {
         /// The path.
         path: Vec<u8>,
         /// Follow a symbolic link.
         follow: bool,
     },
-    /// The names in a directory, in the order of the store. Answered by [`Answer::Entries`], in
-    /// parts.
+    /// Lists a directory, in the order of the store. Answered by [`Answer::Entries`], in parts.
     List {
         /// The directory.
         path: Vec<u8>,
-        /// Where an earlier listing stopped; empty from the start.
+        /// The cursor of an earlier listing; empty for the start.
         cursor: Vec<u8>,
-        /// Most entries of this call, at least 1.
+        /// Maximum number of entries in this call, at least 1.
         entries_max: u32,
     },
-    /// Makes a directory. Answered by [`Answer::Done`].
+    /// Creates a directory. Answered by [`Answer::Done`].
     MakeDirectory {
         /// Its path.
         path: Vec<u8>,
-        /// Permission bits; `None` for the default of the store.
+        /// Permission bits; `None` for the store's default.
         mode: Option<u32>,
-        /// Make the directories above it that are missing, and take one that is there already.
+        /// Create missing parents, and accept an existing directory.
         parents: bool,
     },
-    /// Removes a name that isn't a directory. Answered by [`Answer::Done`].
+    /// Removes an entry other than a directory. Answered by [`Answer::Done`].
     RemoveFile {
         /// The path.
         path: Vec<u8>,
@@ -58,50 +57,50 @@ pub enum Call {
         /// The path.
         path: Vec<u8>,
     },
-    /// Removes a directory with everything in it, links not followed. Answered by
+    /// Removes a directory with its content, without following links. Answered by
     /// [`Answer::Removed`].
     RemoveTree {
         /// The path.
         path: Vec<u8>,
     },
-    /// Gives another name. Answered by [`Answer::Done`].
+    /// Renames an entry. Answered by [`Answer::Done`].
     Rename {
-        /// The path of today.
+        /// The present path.
         from: Vec<u8>,
         /// The new path.
         to: Vec<u8>,
-        /// Replace what stands there, as one step.
+        /// Atomically replace an existing entry.
         overwrite: bool,
     },
     /// Copies a file within the store. Answered by [`Answer::Copied`].
     Copy {
         /// The source, a regular file.
         from: Vec<u8>,
-        /// The target, which appears when it is complete.
+        /// The target, which appears once it is complete.
         to: Vec<u8>,
-        /// Replace what stands there.
+        /// Replace an existing entry.
         overwrite: bool,
     },
-    /// Gives a file a further name. Answered by [`Answer::Done`].
+    /// Creates a hard link. Answered by [`Answer::Done`].
     Link {
         /// The file.
         existing: Vec<u8>,
-        /// The further name.
+        /// The new name.
         path: Vec<u8>,
     },
-    /// Makes a symbolic link. Answered by [`Answer::Done`].
+    /// Creates a symbolic link. Answered by [`Answer::Done`].
     Symlink {
-        /// What the link says; not looked at.
+        /// The target of the link; not checked.
         target: Vec<u8>,
         /// The link.
         path: Vec<u8>,
     },
-    /// What a symbolic link says. Answered by [`Answer::Target`].
+    /// Reads the target of a symbolic link. Answered by [`Answer::Target`].
     ReadLink {
         /// The link.
         path: Vec<u8>,
     },
-    /// Sets permission bits; a symbolic link is followed. Answered by [`Answer::Done`].
+    /// Sets permission bits, following a symbolic link. Answered by [`Answer::Done`].
     SetMode {
         /// The path.
         path: Vec<u8>,
@@ -112,20 +111,20 @@ pub enum Call {
     SetTimes {
         /// The path.
         path: Vec<u8>,
-        /// Time of the last read; `None` leaves it.
+        /// Time of the last access; `None` keeps it.
         atime_ns: Option<i64>,
-        /// Time of the last change of the content; `None` leaves it.
+        /// Modification time of the content; `None` keeps it.
         mtime_ns: Option<i64>,
         /// Follow a symbolic link.
         follow: bool,
     },
-    /// Sets owner and group. Answered by [`Answer::Done`].
+    /// Sets the owner and group. Answered by [`Answer::Done`].
     SetOwner {
         /// The path.
         path: Vec<u8>,
-        /// Number of the owner; `None` leaves it.
+        /// Id of the owner; `None` keeps it.
         uid: Option<u32>,
-        /// Number of the group; `None` leaves it.
+        /// Id of the group; `None` keeps it.
         gid: Option<u32>,
         /// Follow a symbolic link.
         follow: bool,
@@ -137,106 +136,106 @@ pub enum Call {
         /// The new length in bytes.
         length: u64,
     },
-    /// The space of the file system that holds a path. Answered by [`Answer::Space`].
+    /// Queries the space of a path's file system. Answered by [`Answer::Space`].
     Space {
         /// The path.
         path: Vec<u8>,
     },
-    /// Makes durable what was changed in the file system that holds a path, by whomever. Answered
-    /// by [`Answer::Done`].
+    /// Makes all changes in a path's file system durable, by any process. Answered by
+    /// [`Answer::Done`].
     Sync {
         /// The path.
         path: Vec<u8>,
     },
-    /// The digest of a file, or of a part of it. Answered by [`Answer::Digest`].
+    /// Computes the digest of a file or a part of it. Answered by [`Answer::Digest`].
     Checksum {
         /// The file.
         path: Vec<u8>,
         /// First byte.
         offset: u64,
-        /// Number of bytes; `None` up to the end. Fewer are an error.
+        /// Number of bytes; `None` for all up to the end. Fewer are an error.
         length: Option<u64>,
         /// The kind of digest, which isn't none.
         kind: DigestKind,
     },
-    /// The sums of some blocks of a file, for whoever has another version of it. Answered by
-    /// [`Answer::Signatures`].
+    /// Computes the signatures of some blocks of a file, for a side with another version of it.
+    /// Answered by [`Answer::Signatures`].
     Signatures {
         /// The file.
         path: Vec<u8>,
-        /// The kind of the digest states that are wanted too; none if they aren't.
+        /// The kind of digest states to include; none for no states.
         digest: DigestKind,
-        /// Bytes of a block: a power of two, of 1 KiB to 16 MiB.
+        /// Size of a block: a power of two, from 1 KiB to 16 MiB.
         block_bytes: u32,
         /// The number of the first block.
         first: u64,
-        /// How many: at least 1, at most [`crate::delta::SIGNATURES_MAX`], and of no more than
-        /// [`crate::delta::SIGNED_BYTES_MAX`] together.
+        /// Number of blocks: at least 1, at most [`crate::delta::SIGNATURES_MAX`], and of at most
+        /// [`crate::delta::SIGNED_BYTES_MAX`] in total.
         count: u32,
     },
-    /// Has an unfinished transfer begin with pieces of a file of the store: they needn't be sent
-    /// when the transfer is begun, and goes on. Pieces that aren't in the old file as said are left
-    /// out. Answered by [`Answer::Copied`].
+    /// Seeds a transfer with pieces of a file in the store, which need not be sent when the
+    /// transfer starts and resumes from them. Pieces that don't match the old file are skipped.
+    /// Answered by [`Answer::Copied`].
     Seed(Box<Seed>),
-    /// Works on an open file, or opens one.
+    /// A file call.
     File(FileCall),
 }
 
-/// What is answered.
+/// An answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer {
-    /// It is done.
+    /// Success.
     Done,
-    /// What stands under the path.
+    /// The attributes of the entry.
     Attributes(Attributes),
-    /// Names in a directory.
+    /// Entries of a directory.
     Entries {
-        /// Some of them.
+        /// The entries of this part.
         entries: Vec<Entry>,
-        /// Where to go on after them; `None` at the end of the directory.
+        /// Where to continue after them; `None` at the end of the directory.
         cursor: Option<Vec<u8>>,
     },
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     Target(Vec<u8>),
     /// The space of a file system.
     Space {
-        /// Bytes in all.
+        /// Total bytes.
         total: u64,
-        /// Bytes that are free.
+        /// Free bytes.
         free: u64,
-        /// Bytes that this user may still take.
+        /// Bytes available to this user.
         available: u64,
-        /// Files in all, if the file system has such a bound, else 0.
+        /// Maximum number of files, or 0 if there is no such limit.
         files: u64,
-        /// Files that may still be made.
+        /// Number of files that can still be created.
         files_free: u64,
     },
     /// A digest.
     Digest {
         /// The value.
         value: DigestValue,
-        /// Bytes that it covers.
+        /// Number of bytes covered.
         length: u64,
     },
     /// A tree was removed.
     Removed {
-        /// Names that were removed.
+        /// Number of entries removed.
         entries: u64,
     },
     /// A file was copied, or pieces of one.
     Copied {
-        /// Bytes that were copied.
+        /// Number of bytes copied.
         bytes: u64,
     },
-    /// Sums of blocks.
+    /// Signatures of blocks.
     Signatures(Signatures),
-    /// What came of work on an open file.
+    /// The answer to a file call.
     File(FileAnswer),
 }
 
 impl Answer {
-    /// Bytes of data that it has; see [`Call::answer_data_bytes`].
+    /// Bytes of data in it; see [`Call::answer_data_bytes`].
     #[must_use]
     pub fn data_bytes(&self) -> usize {
         match self {
@@ -251,7 +250,7 @@ impl Answer {
 }
 
 impl Call {
-    /// The path that a fault of this call names: the one that it is mostly about.
+    /// The path named in faults of this call: the one that it is mostly about.
     #[must_use]
     pub fn path(&self) -> &[u8] {
         match self {
@@ -278,7 +277,7 @@ impl Call {
         }
     }
 
-    /// What it does, for messages: "list a directory".
+    /// The operation, for messages: "list a directory".
     #[must_use]
     pub fn operation(&self) -> &'static str {
         match self {
@@ -306,7 +305,7 @@ impl Call {
         }
     }
 
-    /// Whether it changes nothing.
+    /// Whether it is read-only.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         if let Self::File(call) = self {
@@ -324,8 +323,7 @@ impl Call {
         )
     }
 
-    /// Most bytes of data that its answer may have: what the answering side keeps until it is
-    /// taken.
+    /// Maximum bytes of data in its answer, which the answering side keeps until it is taken.
     #[must_use]
     pub fn answer_data_bytes(&self) -> usize {
         match self {
@@ -335,7 +333,7 @@ impl Call {
         }
     }
 
-    /// Whether an answer is of the kind that answers this call.
+    /// Whether an answer has the right kind for this call.
     #[must_use]
     pub fn is_answered_by(&self, answer: &Answer) -> bool {
         if let Self::File(call) = self {
@@ -387,7 +385,7 @@ impl Call {
 }
 
 impl FileCall {
-    /// Whether an answer is of the kind that answers this call, and no more than was asked for.
+    /// Whether an answer has the right kind for this call, and not more than was requested.
     fn is_answered_by(&self, answer: &Answer) -> bool {
         match (self, answer) {
             (Self::Open { .. }, Answer::File(FileAnswer::Opened { .. }))

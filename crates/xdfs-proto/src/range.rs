@@ -1,8 +1,8 @@
-//! Ranges of bytes and sets of them.
+//! Byte ranges and sets of them.
 
 use std::fmt;
 
-/// The bytes from `start` up to, and not including, `end`.
+/// The bytes from `start` to `end`, exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteRange {
     /// Offset of the first byte.
@@ -27,13 +27,13 @@ impl ByteRange {
         self.end - self.start
     }
 
-    /// Whether it holds no byte.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.start >= self.end
     }
 
-    /// Whether every byte of `other` lies within.
+    /// Whether it contains all bytes of `other`.
     #[must_use]
     pub fn contains(&self, other: &Self) -> bool {
         self.start <= other.start && other.end <= self.end
@@ -46,7 +46,7 @@ impl fmt::Display for ByteRange {
     }
 }
 
-/// A set of bytes, kept as the shortest list of ranges in order.
+/// A set of bytes, as a minimal ordered list of ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeSet {
     ranges: Vec<ByteRange>,
@@ -59,7 +59,7 @@ impl RangeSet {
         Self::default()
     }
 
-    /// The ranges in order; no two of them touch.
+    /// The ranges in order; none are adjacent.
     #[must_use]
     pub fn as_slice(&self) -> &[ByteRange] {
         &self.ranges
@@ -86,7 +86,7 @@ impl RangeSet {
         self.ranges.splice(first..last, [merged]);
     }
 
-    /// Takes all bytes of `range` out.
+    /// Removes all bytes of `range`.
     pub fn remove(&mut self, range: ByteRange) {
         if range.is_empty() {
             return;
@@ -110,7 +110,7 @@ impl RangeSet {
         );
     }
 
-    /// Whether every byte of `range` is in the set.
+    /// Whether all bytes of `range` are in the set.
     #[must_use]
     pub fn contains(&self, range: ByteRange) -> bool {
         if range.is_empty() {
@@ -130,7 +130,7 @@ impl RangeSet {
         self.ranges.get(i).is_some_and(|r| r.start < range.end)
     }
 
-    /// The bytes of `whole` that aren't in the set.
+    /// The bytes of `whole` that are not in the set.
     #[must_use]
     pub fn gaps(&self, whole: ByteRange) -> Self {
         let mut gaps = Self {
@@ -143,8 +143,8 @@ impl RangeSet {
         gaps
     }
 
-    /// Takes up to `len_max` bytes from the front, not crossing a multiple of `grid` counted from
-    /// `origin`. `None` when the set is empty.
+    /// Removes up to `len_max` bytes from the front, without crossing a multiple of `grid` counted
+    /// from `origin`. `None` when the set is empty.
     pub fn take_front(&mut self, len_max: u64, grid: u64, origin: u64) -> Option<ByteRange> {
         let first = *self.ranges.first()?;
         let boundary = first

@@ -43,10 +43,9 @@ const MISMATCHES_MAX: u32 = 8;
 /// What to do with the payload of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// Read it and drop it: the bytes are held, or arriving on another channel, or the file has
-    /// ended.
+    /// Discard it: the bytes are held, or arriving on another channel, or the file has ended.
     Discard,
-    /// Read it, hash it with the digest of the file, and write it.
+    /// Hash it with the digest of the file, and write it.
     Take(DigestKind),
 }
 
@@ -54,7 +53,7 @@ pub enum Disposition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Output {
-    /// Close the sink of the file and delete its content, which can't be used.
+    /// Close the sink of the file and delete its content, which is unusable.
     Discard {
         /// The file.
         file: FileId,
@@ -63,10 +62,10 @@ pub enum Output {
     Failed {
         /// The file.
         file: FileId,
-        /// Why.
+        /// The reason.
         fault: Fault,
     },
-    /// The file is published. The answer to the sender is among the outputs too.
+    /// The file is published. The answer to the sender is another output.
     Finished {
         /// The file.
         file: FileId,
@@ -79,8 +78,8 @@ pub enum Output {
         /// For a pack: the entries that failed.
         failures: Failures,
     },
-    /// A region of zeros, for which no payload comes. The file must read as zeros there, even where
-    /// a damaged or lost block, or an earlier attempt, has left other bytes.
+    /// A region of zeros without payload. The file must read as zeros there, even if a damaged or
+    /// lost block, or an earlier attempt, has left other bytes.
     Hole {
         /// The file.
         file: FileId,
@@ -89,7 +88,7 @@ pub enum Output {
     },
     /// Open a sink for the file and call [`Receiver::opened`] or [`Receiver::fail`].
     Open(Offer),
-    /// Everything is there and verified: publish it and call [`Receiver::published`].
+    /// Everything is present and verified: publish it and call [`Receiver::published`].
     Publish {
         /// The file.
         file: FileId,
@@ -105,13 +104,13 @@ pub enum Output {
 /// The state of a file at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileState {
-    /// It was requested, and the sender hasn't offered it yet.
+    /// Requested, and not offered by the sender yet.
     Requested,
-    /// The store opens its sink.
+    /// The store is opening its sink.
     Opening,
     /// Its blocks are arriving.
     Receiving,
-    /// All bytes are held and verified; the store gives it its name.
+    /// All bytes are held and verified; the store is publishing it.
     Publishing,
 }
 
@@ -130,7 +129,7 @@ struct File {
     dropped: RangeSet,
     /// A data frame or EOFR has shown that the sender has ACCEPT.
     accept_confirmed: bool,
-    /// Where a file of unknown length ends, as a block shows that ends off the grid.
+    /// The end of a file of unknown length, as shown by a block that ends off the grid.
     tail: Option<u64>,
     block_size: u64,
     resumed: u64,
@@ -144,9 +143,9 @@ struct File {
 #[derive(Clone, Debug)]
 struct EndedFile {
     file: FileId,
-    /// Its offer, to tell a repeated offer from another one.
+    /// Its offer, to distinguish a repeated offer from another one.
     offer: Option<Offer>,
-    /// The final answer for it; `None` if the sender gave that.
+    /// The final answer; `None` if the sender gave it.
     answer: Option<Frame>,
 }
 
@@ -156,7 +155,7 @@ pub struct Receiver {
     limits: Limits,
     files: BTreeMap<FileId, File>,
     ended_files: VecDeque<EndedFile>,
-    /// All numbers that were offered or requested.
+    /// All numbers offered or requested.
     numbers: FileNumbers,
     acks: Acks,
     outputs: VecDeque<Output>,
@@ -176,13 +175,13 @@ impl Receiver {
         }
     }
 
-    /// A channel may bring blocks from now on.
+    /// Adds a channel for blocks.
     pub fn channel_up(&mut self, channel: ChannelIndex) {
         self.acks.channel_up(channel);
     }
 
-    /// A channel is gone. Control frames without an effect so far are sent again, and so are the
-    /// final answers for files that ended: they may have been lost with it.
+    /// Handles the loss of a channel. Unanswered control frames and the final answers for ended
+    /// files are resent, since they may have been lost with it.
     pub fn channel_down(&mut self, channel: ChannelIndex) {
         self.acks.channel_down(channel);
         for (&id, file) in &mut self.files {
@@ -206,8 +205,8 @@ impl Receiver {
         self.outputs.extend(words.map(Output::Transmit));
     }
 
-    /// Sends unanswered requests again: they or their answers may be lost. To be called when
-    /// nothing was answered for the stall timeout; a lost channel does it by itself.
+    /// Resends unanswered requests: they or their answers may be lost. To be called after a stall
+    /// timeout without an answer; the loss of a channel has the same effect.
     pub fn resend_unanswered(&mut self) {
         let asked = |file: &&File| file.state == FileState::Requested;
         let requests = self.files.values().filter(asked);
@@ -228,7 +227,7 @@ impl Receiver {
         );
     }
 
-    /// Takes a frame of the sender. Frames that aren't for a receiver are a violation.
+    /// Handles a frame of the sender. Other frames are a violation.
     ///
     /// # Errors
     /// A fault that ends the session.
@@ -247,10 +246,7 @@ impl Receiver {
                 self.withdraw(file, cancelled_by_peer("receive the file"));
                 Ok(())
             }
-            other => Err(violation(format!(
-                "{} came where a receiver is",
-                other.name()
-            ))),
+            other => Err(violation(format!("{} is not for a receiver", other.name()))),
         }
     }
 
@@ -316,8 +312,8 @@ impl Receiver {
                 offer.file
             )));
         }
-        // PUBLISHED answers EOFR: a sender that still waits for ACCEPT wouldn't understand it.
-        // Of a pack EOFR may have been sent ahead of ACCEPT.
+        // PUBLISHED answers EOFR: a sender that still waits for ACCEPT wouldn't understand it. For
+        // a pack EOFR may have been sent ahead of ACCEPT.
         match &ended.answer {
             None => {}
             Some(Frame::Published(_)) if !offer.pack => {}
@@ -327,8 +323,8 @@ impl Receiver {
     }
 
     fn handle_offer(&mut self, offer: Offer) -> Result<(), Fault> {
-        // In a download this side's user decides about the target, so the sender's options for it
-        // are ignored.
+        // In a download the user of this side decides about the target, so the sender's options for
+        // it are ignored.
         let offer = Offer {
             overwrite: false,
             resume: Resume::Never,
@@ -340,7 +336,7 @@ impl Receiver {
             return if self.numbers.contains(offer.file) {
                 self.handle_repeated_offer(&offer)
             } else {
-                Err(violation(format!("file {} was not asked for", offer.file)))
+                Err(violation(format!("file {} was not requested", offer.file)))
             };
         };
         if file.state != FileState::Requested {
@@ -355,7 +351,7 @@ impl Receiver {
         }
         let differs = |r: &Request| r.digest != offer.digest || r.pack.is_some() != offer.pack;
         if file.request.as_ref().is_some_and(differs) {
-            let cause = "OFFER names another digest or kind than was asked for";
+            let cause = "OFFER names another digest or kind than requested";
             return Err(violation(cause.into()));
         }
         file.state = FileState::Opening;
@@ -365,10 +361,11 @@ impl Receiver {
         Ok(())
     }
 
-    /// The sink is open: blocks may come. `durable` is what its journal holds.
+    /// Records that the sink is open, so that blocks may come. `durable` is the content of its
+    /// journal.
     ///
     /// # Errors
-    /// The journal's ranges overlap, lie past the end of the file, or aren't on the grid.
+    /// The journal's ranges overlap, exceed the file, or aren't on the grid.
     pub fn opened(
         &mut self,
         id: FileId,
@@ -403,7 +400,7 @@ impl Receiver {
         file.resumed = file.held.ranges().total();
         file.block_size = u64::from(block_size);
         // A journal may have more ranges than a frame can list: the others are sent again and
-        // dropped.
+        // discarded.
         let told_max = Accept::durable_max(file.held.kind(), &self.limits);
         if durable.len() > told_max {
             durable = file.held.fragments().copied().collect();
@@ -431,7 +428,7 @@ impl Receiver {
     ///
     /// # Errors
     /// A violation that ends the session: an unknown file, a range past the end or off the grid, a
-    /// partial overlap with what is held, payload in the clear that has to be private, or a limit.
+    /// partial overlap with held bytes, unprotected payload that must be protected, or a limit.
     pub fn begin_block(
         &mut self,
         channel: ChannelIndex,
@@ -452,7 +449,7 @@ impl Receiver {
                 cause,
             ));
         }
-        let disposition = self.check_range(header.file, range, Data::Block)?;
+        let disposition = self.check_range(header.file, range, DataFrameKind::Block)?;
         if let (Disposition::Take(_), Some(file)) = (disposition, self.files.get_mut(&header.file))
         {
             file.arriving.insert(range.start, (range.end, channel));
@@ -464,7 +461,7 @@ impl Receiver {
         &mut self,
         id: FileId,
         range: ByteRange,
-        data: Data,
+        data: DataFrameKind,
     ) -> Result<Disposition, Fault> {
         let Some(file) = self.files.get_mut(&id) else {
             return if self.numbers.contains(id) {
@@ -487,14 +484,14 @@ impl Receiver {
             return Ok(Disposition::Discard);
         }
         // Parts of a hole may be held: they may have been repeated as blocks on another channel.
-        if held.overlaps(range) && data == Data::Block {
+        if held.overlaps(range) && data == DataFrameKind::Block {
             return Err(violation(format!(
                 "a block at {range} overlaps bytes that are held"
             )));
         }
         if file.is_arriving(range) {
-            // The same bytes are arriving on another channel. If they turn out damaged, or that
-            // channel breaks, they are requested again.
+            // The same bytes are arriving on another channel. If they are damaged, or that channel
+            // breaks, they are requested again.
             file.dropped.insert(range);
             return Ok(Disposition::Discard);
         }
@@ -596,7 +593,7 @@ impl Receiver {
                 range.len()
             )));
         }
-        let disposition = self.check_range(id, range, Data::Hole)?;
+        let disposition = self.check_range(id, range, DataFrameKind::Hole)?;
         self.count(channel, 0);
         if disposition == Disposition::Discard {
             return Ok(());
@@ -722,7 +719,7 @@ impl Receiver {
         self.fail(id, fault);
     }
 
-    /// The file has its name, or the pack is written except for `failures`.
+    /// Records that the file has its name, or that the pack is written except for `failures`.
     pub fn published(&mut self, id: FileId, store_wait_permille: u16, failures: Failures) {
         let publishing = |f: &File| f.state == FileState::Publishing;
         let Some((length, digest, sender_wait)) = self
@@ -751,7 +748,7 @@ impl Receiver {
         });
     }
 
-    /// Tells the sender how much is durable.
+    /// Reports to the sender how much is durable.
     pub fn recorded(&mut self, id: FileId, bytes: u64) {
         if self.files.contains_key(&id) {
             self.outputs
@@ -864,11 +861,11 @@ impl Receiver {
 
 /// The kind of a data frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Data {
+enum DataFrameKind {
     Block,
     Hole,
 }
 
 fn violation(cause: String) -> Fault {
-    Fault::new(Code::ProtocolViolation, "go on with the transfer", cause)
+    Fault::new(Code::ProtocolViolation, "continue the transfer", cause)
 }

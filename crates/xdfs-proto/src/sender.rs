@@ -13,12 +13,12 @@
 //! ```
 //!
 //! From Waiting, Offered, Sending and Ended a Cancel or an Exception of the receiver ends the file;
-//! so does `fail()` until its end was sent. One that fails here after that may be published
-//! already: it stays, *cancelling*, until the receiver has said which it is.
+//! so does `fail()` until its end was sent. A file that fails here after that may already be
+//! published: it stays, *cancelling*, until the receiver has reported the outcome.
 //!
 //! A pack waits for a channel that can take its bytes, and not for Accept: its bytes and its end
 //! follow the offer on the same channel ([`Sender::next_pack`]). If that channel is lost before
-//! Accept has come, the pack is offered again and waits.
+//! Accept arrives, the pack is offered again and waits.
 //!
 //! Drain order: after every call that changes the machine, call [`Sender::poll_output`] until it
 //! returns `None`, then [`Sender::next_extent`] for channels that can take a block, and
@@ -38,7 +38,7 @@ use crate::limits::{BLOCK_SIZE_MIN, CLEAR_OFFSET_MIN, HOLE_BYTES_MAX, Limits};
 use crate::pack::Failures;
 use crate::range::{ByteRange, RangeSet};
 
-/// Bytes of a file that are to be moved over a channel.
+/// Bytes of a file to be sent on a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// The file.
@@ -53,22 +53,22 @@ pub struct Extent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Output {
-    /// Close this channel: it stalled while others went on.
+    /// Close this channel: it stalled while others made progress.
     CloseChannel(ChannelIndex),
-    /// The receiver took the offer; blocks may follow.
+    /// The receiver accepted the offer; blocks may follow.
     Accepted {
         /// The file.
         file: FileId,
-        /// Its target, as the receiver names it.
+        /// Its target, as reported by the receiver.
         path: Vec<u8>,
-        /// Bytes that are durable there already.
+        /// Bytes that are already durable there.
         resumed_bytes: u64,
     },
     /// The file ended in a failure. It is gone from the machine.
     Failed {
         /// The file.
         file: FileId,
-        /// Why.
+        /// The reason.
         fault: Fault,
     },
     /// The file is complete at the receiver. It is gone from the machine.
@@ -101,11 +101,11 @@ pub enum FileState {
     Waiting,
     /// The receiver hasn't answered the offer.
     Offered,
-    /// Its bytes are on their way.
+    /// Its blocks are being sent.
     Sending,
     /// Every byte was assigned to a channel, and its end was sent.
     Ended,
-    /// It failed here after its end was sent: what the receiver says of it counts.
+    /// It failed here after its end was sent: the receiver's answer decides the outcome.
     Cancelling,
 }
 
@@ -123,7 +123,7 @@ struct File {
     unsent: RangeSet,
     /// Bytes that were read and have to be sent again.
     to_resend: RangeSet,
-    /// Where a source of unknown length goes on.
+    /// The next offset of a source of unknown length.
     cursor: u64,
     digest: FragmentMap,
     /// The channel that carries the offer of a pack, and its bytes ahead of ACCEPT.
@@ -139,10 +139,10 @@ struct File {
     /// Durable ranges of an earlier attempt; never sent.
     resumed: RangeSet,
     acknowledged: u64,
-    /// Bytes named by REPEAT: they are acknowledged twice.
+    /// Bytes named in REPEAT: they are acknowledged twice.
     repeated: u64,
     retransmitted: u64,
-    /// Its source has no data at the moment.
+    /// Its source has no data at present.
     is_paused: bool,
 }
 
@@ -152,7 +152,7 @@ struct Channel {
     sent_frames: u64,
     acknowledged_frames: u64,
     last_progress: Duration,
-    /// Bytes that the session had acknowledged at the last progress of this channel.
+    /// Bytes acknowledged on the session when this channel last made progress.
     acknowledged_before: u64,
 }
 
@@ -199,12 +199,12 @@ impl Sender {
         self.block_size_max = bytes;
     }
 
-    /// Changes the bound of outstanding bytes, once the path is known.
+    /// Sets the bound of outstanding bytes, once the path is measured.
     pub fn set_in_flight_max(&mut self, bytes: u64) {
         self.in_flight_max = bytes;
     }
 
-    /// A channel may carry blocks from now on.
+    /// Adds a channel for blocks.
     pub fn channel_up(&mut self, channel: ChannelIndex, now: Duration) {
         self.channel_down(channel);
         self.channels.insert(
@@ -216,8 +216,8 @@ impl Sender {
         );
     }
 
-    /// A channel is gone. Its unacknowledged extents go to other channels, and unanswered control
-    /// frames are sent again, since they may have been lost with it.
+    /// Handles the loss of a channel. Its unacknowledged extents go to other channels, and
+    /// unanswered control frames are resent, since they may have been lost with it.
     pub fn channel_down(&mut self, channel: ChannelIndex) {
         let Some(lost) = self.channels.remove(&channel) else {
             return;
@@ -238,8 +238,8 @@ impl Sender {
         self.outputs.extend(words.map(Output::Transmit));
     }
 
-    /// Sends unanswered control frames again: they or their answers may be lost. To be called when
-    /// nothing was answered for the stall timeout; a lost channel does it by itself.
+    /// Resends unanswered control frames: they or their answers may be lost. To be called after a
+    /// stall timeout without an answer; the loss of a channel has the same effect.
     pub fn resend_unanswered(&mut self) {
         let frames = self
             .files
@@ -322,7 +322,7 @@ impl Sender {
         self.files.values().any(|f| f.ahead.is_some() && waits(f))
     }
 
-    /// Takes a frame of the receiver. Frames that aren't for a sender are a violation.
+    /// Handles a frame of the receiver. Other frames are a violation.
     ///
     /// # Errors
     /// A fault that ends the session.
@@ -349,10 +349,7 @@ impl Sender {
                 store_wait_permille,
                 failures,
             }) => self.handle_published(file, length, digest, store_wait_permille, failures),
-            other => Err(violation(format!(
-                "{} came where a sender is",
-                other.name()
-            ))),
+            other => Err(violation(format!("{} is not for a sender", other.name()))),
         }
     }
 
@@ -486,7 +483,7 @@ impl Sender {
             )));
         }
         let grid = file.block_size;
-        // The last block may be short, of a source too that doesn't know yet that it has ended.
+        // The last block may be short, even of a source that doesn't know yet that it has ended.
         let read_end = file.digest.ranges().as_slice().last().map(|r| r.end);
         let ends = range.end.is_multiple_of(grid) || Some(range.end) == read_end;
         if !range.start.is_multiple_of(grid) || !ends {
@@ -494,7 +491,7 @@ impl Sender {
                 "REPEAT asks for {range}, which is not on the grid of {grid} bytes"
             )));
         }
-        // What waits to go again already goes once.
+        // Bytes already waiting to be resent are not counted twice.
         let before = file.to_resend.total();
         file.to_resend.insert(range);
         file.repeated += file.to_resend.total() - before;
@@ -549,7 +546,7 @@ impl Sender {
 
     /// The next bytes that this channel may take. They count as outstanding only once they were
     /// assigned to it by [`Sender::assign`] (or given back by [`Sender::put_back`]). `None` while
-    /// it has nothing to send, a pack that waits comes first ([`Sender::next_pack`]), or the bound
+    /// there is nothing to send, a waiting pack comes first ([`Sender::next_pack`]), or the bound
     /// of outstanding bytes is reached.
     ///
     /// Files are served in the order of their numbers, so that the first is finished first.
@@ -620,7 +617,7 @@ impl Sender {
             return extent.range;
         };
         let end = end.min(extent.range.start.saturating_add(HOLE_BYTES_MAX));
-        // What is left has to start on the grid.
+        // The rest must start on the grid.
         let end = match file.length {
             Some(length) if end >= length => length,
             _ => end - end % file.block_size.max(1),
@@ -643,8 +640,8 @@ impl Sender {
         wide
     }
 
-    /// Takes the digest state of an extent that was read for the first time. If the length is
-    /// unknown the fragment may be shorter than the extent: then the source has ended.
+    /// Takes the digest state of an extent read for the first time. If the length is unknown the
+    /// fragment may be shorter than the extent: then the source has ended.
     pub fn extent_read(&mut self, file: FileId, fragment: Fragment) {
         if let Some(file) = self.files.get_mut(&file) {
             let _ = file.digest.insert(fragment);
@@ -681,8 +678,8 @@ impl Sender {
         }
     }
 
-    /// An extent was handed to a channel as one data frame. Call after `extent_read`. If the
-    /// channel is gone, the extent goes again on another.
+    /// Records that an extent was handed to a channel as one data frame. To be called after
+    /// `extent_read`. If the channel is gone, the extent is sent on another.
     pub fn assign(&mut self, channel: ChannelIndex, extent: Extent, now: Duration) {
         let len = extent.range.len();
         let file = self.files.get_mut(&extent.file);
@@ -723,9 +720,9 @@ impl Sender {
         }
     }
 
-    /// Ends a file because this side failed, or (with a remote fault) because the receiver did.
-    /// The receiver is told of a local fault. If it may have published the file by then, what it
-    /// answers decides how the file ended.
+    /// Ends a file because this side failed, or (with a remote fault) because the receiver did. A
+    /// local fault is sent to the receiver. If it may have published the file by then, its answer
+    /// decides the outcome.
     pub fn fail(&mut self, id: FileId, fault: Fault) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
@@ -865,17 +862,17 @@ impl Sender {
             if channel.unacknowledged.is_empty() || channel.last_progress + timeout > now {
                 continue;
             }
-            // In the time in which all that was outstanding was acknowledged twice over, a
-            // channel that works would have had its turn, however slow the receiver is.
+            // While all outstanding bytes were acknowledged twice over, a working channel would
+            // have made progress, however slow the receiver is.
             let others = self.acknowledged_bytes - channel.acknowledged_before;
             let own: u64 = channel.unacknowledged.iter().map(|e| e.range.len()).sum();
-            // Or the others are done, and nothing was heard since.
+            // Or the others have finished, and nothing was heard since.
             let alone = own == self.in_flight && self.last_progress + timeout <= now;
             if others > 2 * self.in_flight || (others > 0 && alone) {
                 self.outputs.push_back(Output::CloseChannel(index));
                 channel.acknowledged_before = self.acknowledged_bytes;
             }
-            // Asked again after another timeout.
+            // Checked again after another timeout.
             channel.last_progress = now;
         }
     }
@@ -888,5 +885,5 @@ impl Sender {
 }
 
 fn violation(cause: String) -> Fault {
-    Fault::new(Code::ProtocolViolation, "go on with the transfer", cause)
+    Fault::new(Code::ProtocolViolation, "continue the transfer", cause)
 }

@@ -1,21 +1,21 @@
-//! Reading and writing numbers and byte strings in network order, with every length bounded.
+//! Codec of numbers and byte strings in network order, with all lengths bounded.
 //!
-//! `Reader` and `Writer` are what the codecs of the opening exchange and of the frames are made
-//! of; what several of them carry, such as faults, digests and attributes, is in `fields`. A reader
-//! never allocates more than the bytes that are there, and never panics; a writer can't fail: what
-//! a field can't hold is cut or replaced as the method says.
+//! The codecs of the opening exchange and of the frames are built from `Reader` and `Writer`;
+//! `fields` has the types common to several of them, such as faults, digests and attributes. A
+//! reader never allocates more than the available bytes, and never panics; a writer can't fail:
+//! values that a field can't hold are cut or replaced as documented.
 
 mod fields;
 
 use crate::fault::{Code, Fault};
 pub(crate) use fields::{check_mode, check_path, flag, present};
 
-/// Longest text of a fault on the wire, and longest path in one, in bytes. Longer ones are cut.
+/// Maximum length of a fault's text, and of its path, on the wire, in bytes. Longer ones are cut.
 pub const FAULT_TEXT_BYTES_MAX: usize = 1024;
-/// Longest body of a fault on the wire: code, retry, and four texts with their lengths.
+/// Maximum body of a fault on the wire: code, retry, and four texts with their lengths.
 pub const FAULT_BYTES_MAX: u32 = 2 + 1 + 4 + 4 * (2 + FAULT_TEXT_BYTES_MAX as u32);
 
-/// Why bytes could not be decoded. Each variant says which field broke which rule.
+/// Why bytes could not be decoded. Each variant has the field and the violated rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -28,29 +28,29 @@ pub enum DecodeError {
     /// Bytes are left after the last field.
     #[error("{0} bytes follow the last field")]
     Trailing(usize),
-    /// A field has a value that it can't have.
+    /// A field has an invalid value.
     #[error("{0} has no valid value")]
     Invalid(&'static str),
-    /// A length is over its limit.
+    /// A length is above its limit.
     #[error("{field} of {actual} is over the limit of {limit}")]
     TooLarge {
         /// The field.
         field: &'static str,
-        /// What it says.
+        /// The value.
         actual: u64,
-        /// What is allowed.
+        /// The limit.
         limit: u64,
     },
-    /// The header of a BLOCK isn't what its sender wrote.
+    /// The header of a BLOCK is damaged.
     #[error("the check of a block's header is wrong: its bytes were changed on the way")]
     Damaged,
-    /// The kind of the frame isn't known.
+    /// The kind of the frame is unknown.
     #[error("frame kind {0:#04x} is unknown")]
     UnknownKind(u8),
 }
 
 impl DecodeError {
-    /// The fault to report to the peer that sent it.
+    /// The fault to report to the sending peer.
     #[must_use]
     pub fn fault(&self) -> Fault {
         let code = match self {
@@ -63,7 +63,7 @@ impl DecodeError {
     }
 }
 
-/// Bounds a length or a count.
+/// Checks a length or count against a limit.
 pub(crate) fn check_most(
     field: &'static str,
     actual: usize,
@@ -79,7 +79,7 @@ pub(crate) fn check_most(
     Ok(())
 }
 
-/// Takes fields off the front of a byte slice.
+/// Takes fields off the front of a slice.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// Number of bytes that are left.
+    /// Number of bytes left.
     pub(crate) fn remaining(&self) -> usize {
         self.rest.len()
     }
@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
         Ok(i64::from_be_bytes(self.array(field)?))
     }
 
-    /// A length of two bytes, at most `max`, and as many bytes.
+    /// A length of two bytes, at most `max`, and that many bytes.
     pub(crate) fn bytes(
         &mut self,
         max: usize,
@@ -169,8 +169,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A text: like [`Self::bytes`], in UTF-8 and without control characters, so that it can be
-    /// shown on a terminal.
+    /// A text: like [`Self::bytes`], in UTF-8 and without control characters, so that it is safe to
+    /// display on a terminal.
     pub(crate) fn text(&mut self, max: usize, field: &'static str) -> Result<String, DecodeError> {
         match std::str::from_utf8(self.bytes(max, field)?) {
             Ok(text) if !text.contains(char::is_control) => Ok(text.to_owned()),
@@ -178,7 +178,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Makes sure that nothing is left.
+    /// Checks that nothing is left.
     pub(crate) fn finish(self) -> Result<(), DecodeError> {
         match self.rest.len() {
             0 => Ok(()),
@@ -199,7 +199,7 @@ impl<'a> Writer<'a> {
         Self { out }
     }
 
-    /// Bytes as they are.
+    /// Raw bytes.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
@@ -236,7 +236,7 @@ impl<'a> Writer<'a> {
         self.raw(&bytes[..usize::from(len)]);
     }
 
-    /// A path or a name. A path means another file when it is cut, so one that the length field
+    /// A path or a name. A truncated path would denote another file, so one that the length field
     /// can't hold is replaced by a zero byte, which every decoder refuses.
     pub(crate) fn path(&mut self, path: &[u8]) {
         let path = if path.len() > usize::from(u16::MAX) {

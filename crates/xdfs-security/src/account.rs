@@ -1,9 +1,8 @@
-//! The local accounts that sessions run with.
+//! Local accounts for sessions.
 //!
-//! The settings name an account for users, or for everybody else; the threads of a session then
-//! have the ids of that account, and the kernel judges what they do. Who has no account isn't
-//! served. This module decides which account it is. Taking on its ids is for whoever has the
-//! threads.
+//! The settings map users, or all other users, to accounts; the threads of a session then have the
+//! ids of the account, and the kernel enforces its permissions. Users without an account are
+//! refused. This module selects the account; the owner of the threads assumes its ids.
 
 use std::collections::BTreeMap;
 
@@ -12,42 +11,42 @@ use xdfs_sys::ids::{Ids, check_may_change};
 
 use crate::{Method, Principal};
 
-/// In place of a user in the settings: every user who proved who it is and has no line of its own.
+/// In place of a user in the settings: every authenticated user without a line of its own.
 const EVERYBODY: &str = "*";
-/// In place of an account: the one with the name of the user.
+/// In place of an account: the one named like the user.
 const USER: &str = "{user}";
-/// In place of a user: those who prove nothing.
+/// In place of a user: anonymous users.
 const ANONYMOUS: &str = "anonymous";
 
 const READ: &str = "read the accounts";
 const FIND: &str = "find the account of the user";
 
-/// Which users have which accounts.
+/// Maps users to accounts.
 #[derive(Clone, Debug)]
 pub struct Accounts {
     by_user: BTreeMap<String, Target>,
-    /// For everybody else who proved who it is.
+    /// For all other authenticated users.
     rest: Option<Target>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Target {
-    /// It was written down.
+    /// Named in the settings.
     Named(String),
-    /// Its name is the user's.
+    /// Named like the user.
     Same,
 }
 
 impl Accounts {
-    /// Takes the table of the settings, from users to accounts: `*` stands for everybody else,
-    /// `anonymous` for those who prove nothing, and `{user}` for the account with the name of the
-    /// user.
+    /// Creates the map from a table of the settings, from users to accounts: `*` stands for all
+    /// other users, `anonymous` for unauthenticated ones, and `{user}` for the account named like
+    /// the user.
     ///
     /// # Errors
     /// - [`Code::Unsupported`]: this system isn't Linux.
     /// - [`Code::PermissionDenied`]: the calling thread isn't root's.
-    /// - [`Code::InvalidArgument`]: the table is empty, an account that it names isn't there, or
-    ///   everybody would be root.
+    /// - [`Code::InvalidArgument`]: the table is empty, a named account doesn't exist, or everybody
+    ///   would be root.
     pub fn new(table: BTreeMap<String, String>) -> Result<Self, Fault> {
         check_may_change().map_err(|error| {
             let fault = Fault::from_io("give sessions the ids of accounts", "", &error);
@@ -59,7 +58,7 @@ impl Accounts {
                 let Some(ids) = look_up(READ, account)? else {
                     return Err(invalid(user, "no such account on this machine"));
                 };
-                // Whoever can name a user would be root.
+                // Every authenticated user would be root.
                 if ids.is_root() && user == EVERYBODY {
                     return Err(invalid(user, "not everybody can be root"));
                 }
@@ -70,7 +69,7 @@ impl Accounts {
 
     fn parse(table: BTreeMap<String, String>) -> Result<Self, Fault> {
         if table.is_empty() {
-            let cause = "the table is empty, so that nobody could be served";
+            let cause = "the table is empty, so nobody could be served";
             return Err(Fault::new(Code::InvalidArgument, READ, cause));
         }
         let mut accounts = Self {
@@ -112,7 +111,7 @@ impl Accounts {
             .chain(rest)
     }
 
-    /// The line for a principal, and whether it is for this user alone.
+    /// The line for a principal, and whether it names this user.
     fn target(&self, principal: &Principal) -> Option<(&Target, bool)> {
         if principal.method == Method::Anonymous {
             return self.by_user.get(ANONYMOUS).map(|target| (target, true));
@@ -122,16 +121,16 @@ impl Accounts {
             .or_else(|| self.rest.as_ref().map(|target| (target, false)))
     }
 
-    /// The ids that the sessions of a principal run with. They are looked up each time, so that a
-    /// change of the account counts from the next session on.
+    /// The ids for the sessions of a principal. They are looked up each time, so changes of the
+    /// account apply from the next session on.
     ///
     /// # Errors
-    /// [`Code::PermissionDenied`]: the user has no account, or would be root without that being
-    /// written down. Else what the databases of the system say.
+    /// [`Code::PermissionDenied`]: the user has no account, or would be root without being
+    /// explicitly mapped to it. Other errors come from the system's databases.
     pub fn ids_for(&self, principal: &Principal) -> Result<Ids, Fault> {
         let refused = |cause| {
             Fault::new(Code::PermissionDenied, FIND, cause)
-                .hint("those who run the server can give the user one in [accounts]")
+                .hint("the server's administrator can add one in [accounts]")
         };
         let none = "this user has no account on this machine";
         let (target, is_own) = self.target(principal).ok_or_else(|| refused(none))?;
@@ -142,7 +141,7 @@ impl Accounts {
         let ids = look_up(FIND, name)?.ok_or_else(|| refused(none))?;
         let is_written = is_own && matches!(target, Target::Named(_));
         if ids.is_root() && !is_written {
-            return Err(refused("nobody gets the rights of root by a name alone"));
+            return Err(refused("a name alone grants nobody the rights of root"));
         }
         Ok(ids)
     }
@@ -152,7 +151,7 @@ fn look_up(operation: &str, account: &str) -> Result<Option<Ids>, Fault> {
     Ids::of_account(account).map_err(|error| {
         let account = account.escape_default();
         tracing::warn!(%account, %error, "an account can't be looked up");
-        Fault::from_io(operation, "", &error).hint("tell those who run the server")
+        Fault::from_io(operation, "", &error).hint("tell the server's administrator")
     })
 }
 
@@ -187,7 +186,7 @@ mod tests {
         assert_eq!(target("alice"), (&named("games"), true));
         assert_eq!(target("bob"), (&Target::Same, true));
         assert_eq!(target("carol"), (&named("nobody"), false));
-        // A user can't be called everybody.
+        // `*` can't be a user's name.
         assert_eq!(target("*"), (&named("nobody"), false));
     }
 

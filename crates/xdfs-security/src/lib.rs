@@ -1,15 +1,14 @@
-//! xSec: who is who, how it is proved, and what they may do.
+//! xSec: identity, authentication and rights.
 //!
 //! - [`identity`]: the server's key and certificate.
-//! - [`trust`]: which servers a client believes.
-//! - [`key`], [`password`], [`ticket`], [`token`], [`grid`]: how a client proves who it is, a
-//!   folder
-//!   for each method, both ends in it.
-//! - [`export`]: what a user may see and change. [`account`]: whose files these are then.
-//! - [`guard`]: what a peer that isn't known yet may cost. [`audit`]: what happened.
+//! - [`trust`]: a client's trust in servers.
+//! - [`key`], [`password`], [`ticket`], [`token`], [`grid`]: authentication methods, with both ends
+//!   of a method in one folder.
+//! - [`export`]: the rights of users. [`account`]: the local accounts of sessions.
+//! - [`guard`]: limits on unauthenticated peers. [`audit`]: the audit log.
 //!
 //! Nothing here opens a connection. Proofs cover the [`Binding`] of the channel that carries them,
-//! so that they are worth nothing elsewhere. Time comes in as an argument.
+//! so they are useless elsewhere. Time is an argument.
 
 #![forbid(unsafe_code)]
 
@@ -25,25 +24,25 @@ pub mod ticket;
 pub mod token;
 pub mod trust;
 
-/// Bytes that both ends of a channel have and nobody else, and that no other channel has: the TLS
-/// exporter (RFC 8446, section 7.5).
+/// Bytes known only to both ends of a channel, and different for each channel: the TLS exporter
+/// (RFC 8446, section 7.5).
 pub type Binding = [u8; 32];
 
-/// How a client proves who it is, as a number on the wire.
+/// An authentication method, as a number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Method {
-    /// Not at all.
+    /// No authentication.
     Anonymous = 1,
     /// A signature by an OpenSSH key.
     Key = 2,
-    /// A password, by a challenge.
+    /// A password, by challenge and response.
     Password = 3,
-    /// A secret that is good once.
+    /// A secret that can be used once.
     Ticket = 4,
     /// A bearer token.
     Token = 5,
-    /// The certificate of the client's end of TLS.
+    /// A TLS client certificate.
     Certificate = 6,
 }
 
@@ -64,13 +63,13 @@ impl Method {
         self as u8
     }
 
-    /// The method of a number on the wire.
+    /// The method with this number on the wire.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|m| m.number() == number)
     }
 
-    /// The word in settings, logs and messages.
+    /// The name used in settings, logs and messages.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -84,22 +83,22 @@ impl Method {
     }
 }
 
-/// Who a client is, once that is proved.
+/// An authenticated client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// The name of the user here; `anonymous` for one who proved nothing.
+    /// The user's name on this server; `anonymous` without authentication.
     pub user: String,
-    /// How it was proved.
+    /// The authentication method.
     pub method: Method,
-    /// What the proof itself is limited to; empty for no limit beyond the user's rights.
+    /// Limits of the proof itself; empty for no limit beyond the user's rights.
     pub scopes: Vec<Scope>,
 }
 
-/// A limit that comes with a token or a ticket: some rights beneath one path.
+/// A limit that comes with a token or ticket: some rights beneath one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// The path, from the root of what is served, without a leading slash; empty for all.
+    /// The path, from the root of the exports, without a leading slash; empty for everything.
     pub path: Vec<u8>,
-    /// The rights there.
+    /// The rights beneath it.
     pub rights: export::Rights,
 }

@@ -1,4 +1,4 @@
-//! Versions of a file: the sums of its blocks, and a transfer that begins with an old one.
+//! Versions of a file: block signatures, and transfers seeded from an old version.
 
 use std::io::IoSlice;
 
@@ -9,11 +9,11 @@ use xdfs_proto::{Code, Fault, FileId, RangeSet, SourceTag};
 
 use crate::{SinkRequest, Source, Store, work};
 
-/// The sums of `count` blocks from number `first` on, fewer only at the end. The caller has bounded
-/// the bytes of all of them.
+/// The signatures of `count` blocks from number `first` on, fewer only at the end. The caller has
+/// bounded their total size.
 ///
 /// # Errors
-/// A fault of the source; [`Code::Unsupported`] for one that can't be recognised later.
+/// A fault of the source; [`Code::Unsupported`] if its version can't be recognised later.
 pub(crate) fn signatures(
     source: &mut dyn Source,
     digest: DigestKind,
@@ -35,7 +35,7 @@ pub(crate) fn signatures(
     while at < end.min(length) {
         let wanted = usize::try_from(length - at).map_or(buf.len(), |left| left.min(buf.len()));
         let bytes = &mut buf[..wanted];
-        // Less than asked for is a fault already.
+        // A short read is a fault already.
         source.read_at(at, bytes)?;
         let mut hasher = BlockHasher::new(digest, false, at);
         hasher.update(bytes);
@@ -57,14 +57,14 @@ pub(crate) fn signatures(
     })
 }
 
-/// Has a transfer to a target of `store` begin with pieces of an old file, as
-/// [`Call::Seed`](xdfs_proto::path::Call::Seed) says: copies into the partial file of the transfer
-/// those that are as they have to be, makes them durable, and puts them into its journal. What the
-/// journal holds already stays. Returns how many bytes were copied.
+/// Seeds a transfer to a target of `store` with pieces of an old file, as described by
+/// [`Call::Seed`](xdfs_proto::path::Call::Seed): copies matching pieces into the partial file of
+/// the transfer, makes them durable, and records them in its journal. Ranges already in the journal
+/// stay. Returns the number of bytes copied.
 ///
 /// # Errors
-/// The faults of opening the old file for reading and the target for a transfer, and of working on
-/// them; [`Code::Unsupported`] for a target that keeps no journal.
+/// The faults of opening the old file for reading and the target for a transfer, and of copying;
+/// [`Code::Unsupported`] for a target without a journal.
 pub fn seed(store: &dyn Store, seed: &Seed) -> Result<u64, Fault> {
     let mut source = store.open_source(&seed.from)?;
     let there = source.info().length.unwrap_or(0);
@@ -85,7 +85,7 @@ pub fn seed(store: &dyn Store, seed: &Seed) -> Result<u64, Fault> {
     let mut sink = opened.sink;
     let can = sink.capabilities();
     if !can.durable || !can.random_writes {
-        let cause = "transfers to it can't go on";
+        let cause = "transfers to it can't be resumed";
         return Err(Fault::new(Code::Unsupported, "", cause).path(&seed.to));
     }
     let mut durable = opened.durable;
@@ -94,7 +94,7 @@ pub fn seed(store: &dyn Store, seed: &Seed) -> Result<u64, Fault> {
             if let Some(durable) = sink.verify()? {
                 break durable;
             }
-            // Nothing is copied meanwhile: asks whether anybody still waits for it.
+            // Nothing is copied for a while: checks for cancellation.
             work::passed(0)?;
         };
     }
@@ -117,7 +117,7 @@ pub fn seed(store: &dyn Store, seed: &Seed) -> Result<u64, Fault> {
         work::passed(u64::from(piece.length))?;
         let mut hasher = BlockHasher::new(seed.digest, false, piece.offset);
         hasher.update(&buf);
-        // Before it is written: where it goes may be a hole of the new file.
+        // Checked before it is written: the destination may be a hole of the new file.
         if hasher.finish(FileId(0)).1 == wanted {
             sink.write_at(piece.offset, &[IoSlice::new(&buf)])?;
             held.insert(wanted.range);

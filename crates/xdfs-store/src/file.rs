@@ -1,7 +1,7 @@
-//! Files that are worked on in place: [`File`], and how one is opened.
+//! Files accessed in place: [`File`] and the request to open one.
 //!
-//! Unlike a sink, what is written to such a file is seen by others at once. All methods take
-//! `&self` and may be called by several threads at the same time.
+//! Unlike with a sink, others see what is written at once. All methods take `&self` and may be
+//! called by several threads at the same time.
 
 use std::fmt;
 
@@ -9,29 +9,29 @@ use xdfs_proto::file::{FileFlags, FileIdentity};
 use xdfs_proto::path::Attributes;
 use xdfs_proto::{Code, Fault};
 
-/// How a file is opened.
+/// A request to open a file.
 #[derive(Clone, Debug)]
 pub struct FileRequest {
     /// The path, as bytes. Links are followed.
     pub path: Vec<u8>,
-    /// What for, and what to do if it isn't there.
+    /// The access mode, and whether to create the file.
     pub flags: FileFlags,
-    /// Permission bits of a file that is made; `None` for the store's default.
+    /// Permission bits of a created file; `None` for the store's default.
     pub mode: Option<u32>,
-    /// Which file it has to be.
+    /// The required identity, if any.
     pub identity: Option<FileIdentity>,
 }
 
-/// A file that was opened.
+/// The result of opening a file.
 #[derive(Debug)]
 pub struct OpenedFile {
     /// The file.
     pub file: Box<dyn File>,
-    /// Which one it is.
+    /// Its identity.
     pub identity: FileIdentity,
-    /// What is known of it.
+    /// Its attributes.
     pub attributes: Attributes,
-    /// It was made just now.
+    /// It was created by this call.
     pub created: bool,
 }
 
@@ -39,36 +39,35 @@ pub struct OpenedFile {
 ///
 /// Faults name the path, and may leave the operation empty.
 pub trait File: Send + Sync + fmt::Debug {
-    /// Whether it is a pipe: then only [`Self::read_pipe`], [`Self::write_pipe`] and
-    /// [`Self::attributes`] have a meaning.
+    /// Whether it is a pipe, which supports only [`Self::read_pipe`], [`Self::write_pipe`] and
+    /// [`Self::attributes`].
     fn is_pipe(&self) -> bool;
 
-    /// What is known of it now.
+    /// Its present attributes.
     ///
     /// # Errors
     /// A fault that names the path.
     fn attributes(&self) -> Result<Attributes, Fault>;
 
-    /// Fills `buf` from `offset` on as far as the file goes.
+    /// Reads at `offset` until `buf` is full or the file ends.
     ///
     /// # Errors
     /// A fault that names the path.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault>;
 
-    /// Writes all bytes at `offset`; part of them may be written when it fails.
+    /// Writes all bytes at `offset`. After a fault some of them may have been written.
     ///
     /// # Errors
     /// A fault that names the path.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Fault>;
 
-    /// Writes all bytes at the end, in one step with finding it; returns where they went. To be
-    /// asked of a file that was opened so.
+    /// Atomically appends all bytes, and returns their offset. The file must be open for appending.
     ///
     /// # Errors
-    /// A fault that names the path, also if only part of them could be written.
+    /// A fault that names the path, also if only some of the bytes could be written.
     fn append(&self, bytes: &[u8]) -> Result<u64, Fault>;
 
-    /// Makes durable what was written before, and the name of a file that was made.
+    /// Makes earlier writes durable, and the name of a created file.
     ///
     /// # Errors
     /// A fault that names the path.
@@ -80,21 +79,21 @@ pub trait File: Send + Sync + fmt::Debug {
     /// A fault that names the path.
     fn set_length(&self, length: u64) -> Result<(), Fault>;
 
-    /// Reads what there is in a pipe: `Some(0)` when nobody will write any more, and `None` when
-    /// there is nothing now.
+    /// Reads what is available in a pipe: `Some(0)` after the last writer has closed it, `None` if
+    /// nothing is available now.
     ///
     /// # Errors
     /// A fault that names the path.
     fn read_pipe(&self, buf: &mut [u8]) -> Result<Option<usize>, Fault>;
 
-    /// Writes as much as there is room for in a pipe; `None` when there is none now.
+    /// Writes what fits into a pipe now; `None` if it is full.
     ///
     /// # Errors
-    /// A fault that names the path, also when nobody reads any more.
+    /// A fault that names the path, also when there is no reader left.
     fn write_pipe(&self, bytes: &[u8]) -> Result<Option<usize>, Fault>;
 }
 
-/// The fault of a store whose content isn't worked on in place.
+/// The fault of a store without access in place.
 pub(crate) fn unsupported(path: &[u8]) -> Fault {
     let cause = "files aren't worked on in place here";
     Fault::new(Code::Unsupported, "open a file", cause).path(path)

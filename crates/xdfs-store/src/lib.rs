@@ -62,7 +62,7 @@ pub struct SourceInfo {
     pub mtime_ns: Option<i64>,
     /// Reads may be at any offset; false for a stream, which is read once from front to back.
     pub random_reads: bool,
-    /// It occupies less storage than it has bytes, by holes or otherwise.
+    /// It occupies less storage than its length, because of holes or otherwise.
     pub sparse: bool,
 }
 
@@ -78,8 +78,8 @@ pub trait Source: Send + fmt::Debug {
     /// be shorter than its `length`.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault>;
 
-    /// The first range at or after `offset` that holds data, up to `end`; `None` if only a hole
-    /// is left. A store that knows no holes returns `offset..end`.
+    /// The first range at or after `offset` that holds data, up to `end`; `None` if only a hole is
+    /// left. A store without holes returns `offset..end`.
     ///
     /// # Errors
     /// A fault that names the path.
@@ -87,7 +87,7 @@ pub trait Source: Send + fmt::Debug {
         Ok((offset < end).then_some(ByteRange { start: offset, end }))
     }
 
-    /// Tells the store that `range` will be read soon. Only a hint.
+    /// Announces that `range` will be read soon. A hint.
     fn will_read(&mut self, range: ByteRange) {
         let _ = range;
     }
@@ -138,7 +138,7 @@ pub struct SinkRequest {
     pub digest: DigestKind,
     /// Grid of the blocks in bytes; kept in the journal.
     pub block_size: u32,
-    /// Replace a target that exists.
+    /// Replace an existing target.
     pub overwrite: bool,
     /// Whether to resume from a journal.
     pub resume: Resume,
@@ -158,11 +158,11 @@ pub struct OpenedSink {
     pub durable: Vec<Fragment>,
     /// They must be verified by [`Sink::verify`] before anything is claimed or written.
     pub unverified: bool,
-    /// The block grid to use: the journal's if there is one, else the one asked for.
+    /// The block grid to use: the journal's if there is one, else the requested one.
     pub block_size: u32,
 }
 
-/// A target that is written, and gets its name only by [`Sink::publish`].
+/// A target being written; it gets its name only by [`Sink::publish`].
 ///
 /// The save order (principles 1 to 3): `write_at`, then `sync`, then `record`, then the ranges may
 /// be claimed durable. All calls come from one thread at a time.
@@ -177,7 +177,7 @@ pub trait Sink: Send + fmt::Debug {
     fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault>;
 
     /// Declares `range` to be zeros that will not be written: its storage may be released. Sinks
-    /// that take writes in order get the zeros by `write_at` instead.
+    /// that accept only writes in order get the zeros by `write_at` instead.
     fn hole(&mut self, range: ByteRange) {
         let _ = range;
     }
@@ -187,17 +187,17 @@ pub trait Sink: Send + fmt::Debug {
         let _ = range;
     }
 
-    /// Makes all data written so far durable. After an error nothing written since the last
-    /// success may be claimed: the bytes have to be written again (principle 2).
+    /// Makes all data written so far durable. After an error nothing written since the last success
+    /// may be claimed: the bytes must be written again (principle 2).
     ///
     /// # Errors
     /// A fault that names the path.
     fn sync(&mut self) -> Result<(), Fault>;
 
     /// Verifies the data of an earlier attempt step by step, some MiB per call. Returns `None`
-    /// while more is left, and then the intact fragments. The others are removed from the journal
-    /// and must be written again. To be called until it is done if [`OpenedSink::unverified`] is
-    /// set.
+    /// while more is left, and at the end the intact fragments. The others are removed from the
+    /// journal and must be written again. If [`OpenedSink::unverified`] is set, it must be called
+    /// until then.
     ///
     /// # Errors
     /// A fault that names the path.
@@ -259,7 +259,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// writing anything.
     ///
     /// # Errors
-    /// The faults that `open_sink` would give, as far as they can be foreseen.
+    /// The faults that `open_sink` would return, as far as they can be foreseen.
     fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
         Err(only_read(&request.path))
     }
@@ -290,13 +290,18 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// A fault that names `root`, also for a pack that can't be decoded.
     /// [`xdfs_proto::Code::Unsupported`] in a store without names.
-    fn write_pack(&self, root: &[u8], how: PackOptions, pack: &[u8]) -> Result<Failures, Fault> {
-        let _ = (how, pack);
+    fn write_pack(
+        &self,
+        root: &[u8],
+        options: PackOptions,
+        pack: &[u8],
+    ) -> Result<Failures, Fault> {
+        let _ = (options, pack);
         Err(no_names("write a pack", root))
     }
 
-    /// Whether a pack that is not relaxed mostly waits for a disk, so that writing more packs at
-    /// once is faster. Only a hint.
+    /// Whether packs that are not relaxed mostly wait for a disk, so that writing more packs at
+    /// once is faster. A hint.
     fn packs_wait(&self, root: &[u8]) -> bool {
         let _ = root;
         false

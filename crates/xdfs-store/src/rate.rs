@@ -1,32 +1,31 @@
-//! A bound on the bytes a second that several sessions move together, whatever door they came by.
-//! Time comes in as an argument.
+//! A rate limit shared by sessions, whatever door they came through. Time is an argument.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What may pass at once after a pause, as time.
+/// Burst allowed after a pause, as time.
 pub const BURST: Duration = Duration::from_millis(50);
 
-/// Blocks aren't made smaller than this for the sake of a bound, in bytes.
+/// Blocks aren't made smaller than this to share a limit, in bytes.
 const BLOCK_BYTES_MIN: u32 = 64 << 10;
 
-/// A bound on the bytes a second of several sessions together, in both directions.
+/// A rate limit in bytes per second for several sessions together, in both directions.
 ///
-/// It is one number: the time at which all that was taken so far will have been paid for. Whoever
-/// takes bytes moves it on by what they cost, and waits until the time that comes out. So sessions
-/// queue up behind one another, each with one piece, without a lock, and each gets about the same
-/// share; what a session takes that ends before it has waited is paid for by the others.
+/// It is one number: the time at which all bytes taken so far are paid for. Taking bytes advances
+/// it by their cost, and the taker waits until the resulting time. So sessions queue up one behind
+/// another, each with one piece, without a lock, and get about equal shares. What a session takes
+/// and doesn't wait for, because it ends, is paid for by the others.
 #[derive(Debug)]
 pub struct SharedRate {
     bytes_per_s: u64,
-    /// Times in nanoseconds count from here.
+    /// Origin of times in nanoseconds.
     epoch: Instant,
     paid_at_ns: AtomicU64,
 }
 
 impl SharedRate {
-    /// A bound of so many bytes a second, at least 1. Nothing was taken yet at `now`.
+    /// A limit of `bytes_per_s`, at least 1, with nothing taken at `now`.
     #[must_use]
     pub fn new(bytes_per_s: u64, now: Instant) -> Self {
         Self {
@@ -36,19 +35,19 @@ impl SharedRate {
         }
     }
 
-    /// Whether all that was taken is paid for at `now`: nobody would notice another bound in place
-    /// of this one.
+    /// Whether everything taken is paid for at `now`, so that replacing the limit makes no
+    /// difference.
     #[must_use]
     pub fn is_settled(&self, now: Instant) -> bool {
         self.paid_at_ns.load(Ordering::Relaxed) <= self.time(now)
     }
 
-    /// Takes what was done already, and isn't of a session's payload.
+    /// Charges work already done that is not payload of a session.
     pub fn charge(&self, bytes: u64, now: Instant) {
         self.take(bytes, self.time(now));
     }
 
-    /// Bytes that may pass between two looks at the time.
+    /// Bytes that may pass between two checks of the time.
     fn quantum(&self) -> u64 {
         (u128::from(self.bytes_per_s) * BURST.as_nanos() / 1_000_000_000)
             .try_into()
@@ -56,8 +55,7 @@ impl SharedRate {
             .max(1)
     }
 
-    /// The largest block that sessions under this bound should have, in bytes: they share it block
-    /// by block.
+    /// The largest block for sessions under this limit, in bytes: they share it block by block.
     #[must_use]
     pub fn block_bytes_max(&self) -> u32 {
         u32::try_from(self.quantum())
@@ -69,17 +67,17 @@ impl SharedRate {
         nanoseconds(now.saturating_duration_since(self.epoch))
     }
 
-    /// Takes bytes and returns when they will have been paid for.
+    /// Takes bytes and returns the time at which they are paid for.
     fn take(&self, bytes: u64, now_ns: u64) -> u64 {
         let cost = (u128::from(bytes) * 1_000_000_000).div_ceil(self.bytes_per_s.into());
         let cost = u64::try_from(cost).unwrap_or(u64::MAX);
-        // Time in which nothing passed is worth a burst and no more.
+        // A pause is worth a burst and no more.
         let least = now_ns.saturating_sub(nanoseconds(BURST));
         let paid = |at: u64| at.max(least).saturating_add(cost);
         let before = self
             .paid_at_ns
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| Some(paid(at)));
-        // The update is never refused; both ways lead to the value before it.
+        // The update always succeeds; both variants hold the previous value.
         paid(before.unwrap_or_else(|at| at))
     }
 }
@@ -88,25 +86,25 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The part of one session in a [`SharedRate`].
+/// The share of one session in a [`SharedRate`].
 ///
-/// Its times count from the session's beginning.
+/// Its times are relative to the start of the session.
 #[derive(Debug)]
 pub struct Share {
     rate: Arc<SharedRate>,
-    /// The time of the bound at which the session began, in nanoseconds.
+    /// Time of the shared limit at the start of the session, in nanoseconds.
     offset_ns: u64,
-    /// When what this session took will have been paid for.
+    /// Time at which everything taken by this session is paid for.
     paid_at_ns: u64,
 }
 
 impl Share {
-    /// The part of a session that began at `started`.
+    /// The share of a session that began at `started`.
     #[must_use]
     pub fn new(rate: Arc<SharedRate>, started: Instant) -> Self {
         Self {
             offset_ns: rate.time(started),
-            // Behind all the others: beginning anew is no way around the wait.
+            // Behind all others: a new session must not evade the wait.
             paid_at_ns: rate.paid_at_ns.load(Ordering::Relaxed),
             rate,
         }
@@ -122,19 +120,19 @@ impl Share {
         self.paid_at_ns <= self.time(now)
     }
 
-    /// Bytes that may pass between two looks at the time; at least 1.
+    /// Bytes that may pass between two checks of the time; at least 1.
     #[must_use]
     pub fn quantum(&self) -> u64 {
         self.rate.quantum()
     }
 
-    /// Takes what passed.
+    /// Counts bytes that have passed.
     pub fn take(&mut self, bytes: u64, now: Duration) {
         self.paid_at_ns = self.rate.take(bytes, self.time(now));
     }
 
-    /// Waits for all that all sessions took so far, as if it were of this one: what was
-    /// [charged](SharedRate::charge) is among that.
+    /// Makes this session wait for everything taken by all sessions so far, including
+    /// [charged](SharedRate::charge) bytes.
     pub fn catch_up(&mut self) {
         self.paid_at_ns = self.rate.paid_at_ns.load(Ordering::Relaxed);
     }

@@ -11,35 +11,35 @@ use std::rc::Rc;
 use xdfs_proto::Fault;
 
 /// Returns a fault to cancel the call.
-type Look = dyn Fn() -> Result<(), Fault>;
+type CancelCheck = dyn Fn() -> Result<(), Fault>;
 
 thread_local! {
-    static LOOK: RefCell<Option<Rc<Look>>> = const { RefCell::new(None) };
+    static CANCEL_CHECK: RefCell<Option<Rc<CancelCheck>>> = const { RefCell::new(None) };
     static BYTES: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Restores the previous state, even after a panic.
-struct Outer {
-    look: Option<Rc<Look>>,
+struct PreviousState {
+    check: Option<Rc<CancelCheck>>,
     bytes: u64,
 }
 
-impl Drop for Outer {
+impl Drop for PreviousState {
     fn drop(&mut self) {
-        LOOK.replace(self.look.take());
+        CANCEL_CHECK.replace(self.check.take());
         BYTES.set(self.bytes);
     }
 }
 
-/// Runs `act` in this thread. A call in it that reads or copies files calls `look` after each piece
-/// of at most some MiB, and ends with the fault that `look` returns. Returns the result, and the
-/// number of bytes read, also those that were then written, and those of a failed call.
+/// Runs `act` in this thread. A call in it that reads or copies files calls `check` after each
+/// piece of at most some MiB, and ends with the fault that `check` returns. Returns the result and
+/// the number of bytes read, including those then written, also for a failed call.
 pub fn watched<T>(
-    look: impl Fn() -> Result<(), Fault> + 'static,
+    check: impl Fn() -> Result<(), Fault> + 'static,
     act: impl FnOnce() -> T,
 ) -> (T, u64) {
-    let outer = Outer {
-        look: LOOK.replace(Some(Rc::new(look))),
+    let outer = PreviousState {
+        check: CANCEL_CHECK.replace(Some(Rc::new(check))),
         bytes: BYTES.replace(0),
     };
     let result = act();
@@ -48,15 +48,15 @@ pub fn watched<T>(
     (result, bytes)
 }
 
-/// Counts bytes that were read, and perhaps written.
+/// Counts bytes that were read, and possibly written.
 ///
 /// # Errors
 /// The call is cancelled.
 pub(crate) fn passed(bytes: u64) -> Result<(), Fault> {
     BYTES.set(BYTES.get().saturating_add(bytes));
-    // Not borrowed while it is asked, which may run a call of its own.
-    let look = LOOK.with_borrow(Clone::clone);
-    look.map_or(Ok(()), |look| look())
+    // Not borrowed during the call, which may itself run a watched call.
+    let check = CANCEL_CHECK.with_borrow(Clone::clone);
+    check.map_or(Ok(()), |check| check())
 }
 
 #[cfg(test)]

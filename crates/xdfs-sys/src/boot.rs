@@ -1,8 +1,8 @@
-//! Which run of the machine this is: [`boot_id`].
+//! The current boot of the system: [`boot_id`].
 
 use std::sync::OnceLock;
 
-/// Identifies the run of the machine since it was started. `None` where the system doesn't tell.
+/// Identifies the current boot of the system. `None` where the system provides no such id.
 #[must_use]
 pub fn boot_id() -> Option<[u8; 16]> {
     static BOOT: OnceLock<Option<[u8; 16]>> = OnceLock::new();
@@ -19,7 +19,7 @@ fn read() -> Option<[u8; 16]> {
     None
 }
 
-/// Reads a UUID: 32 hexadecimal digits with hyphens between them. One of zeros alone is none.
+/// Parses a UUID: 32 hexadecimal digits, possibly with hyphens. The nil UUID is rejected.
 #[cfg(any(target_os = "linux", test))]
 fn parse(text: &[u8]) -> Option<[u8; 16]> {
     let mut id = [0; 16];

@@ -1,6 +1,6 @@
-//! System calls that xdfs needs beyond the standard library.
+//! System calls needed by xdfs and missing in the standard library.
 //!
-//! Every `unsafe` line of the project is in this crate.
+//! All `unsafe` code of the project is in this crate.
 
 pub mod boot;
 pub mod fs;

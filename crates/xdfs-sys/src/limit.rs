@@ -1,7 +1,7 @@
-//! Limits of the process, and what tells a run of the system from others.
+//! Limits of the process, and the boot number of the system.
 
-/// Raises the number of descriptors that the process may have to the most it is allowed, since a
-/// session may have thousands of channels. Returns the number now in force, where it is known.
+/// Raises the descriptor limit of the process to the permitted maximum, since a session may have
+/// thousands of channels. Returns the resulting limit, if known.
 pub fn raise_descriptor_limit() -> Option<u64> {
     #[cfg(unix)]
     {
@@ -20,7 +20,7 @@ pub fn raise_descriptor_limit() -> Option<u64> {
     None
 }
 
-/// The number of descriptors that the process may have, where it is known.
+/// The descriptor limit of the process, if known.
 #[must_use]
 pub fn descriptor_limit() -> Option<u64> {
     #[cfg(unix)]
@@ -32,7 +32,7 @@ pub fn descriptor_limit() -> Option<u64> {
     None
 }
 
-/// A number that is another one after the system was started anew; `None` where it doesn't tell.
+/// A number that differs between boots of the system; `None` where the system provides none.
 #[must_use]
 pub fn boot_number() -> Option<u64> {
     if !cfg!(target_os = "linux") {
@@ -40,6 +40,6 @@ pub fn boot_number() -> Option<u64> {
     }
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = id.chars().filter(char::is_ascii_hexdigit).collect();
-    // All of it is random; half is enough to tell runs apart.
+    // All of it is random; half suffices to distinguish boots.
     u64::from_str_radix(digits.get(..16)?, 16).ok()
 }

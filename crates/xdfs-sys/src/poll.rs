@@ -1,24 +1,25 @@
-//! Readiness: one [`Poller`] a thread over epoll, kqueue or IOCP, with events that other threads
-//! and in-process transports can inject.
+//! Readiness: one [`Poller`] per thread over epoll, kqueue or IOCP, with events injected by other
+//! threads and in-process transports.
 
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Names what became ready.
+/// Identifies a registered source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub usize);
 
-/// One readiness, edge-triggered: it comes once, after which the owner has to go on until
-/// `WouldBlock` before it can expect another.
+/// A readiness event, edge-triggered: reported once; the owner must continue until `WouldBlock`
+/// before it can expect another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What was registered.
+    /// The token of the source.
     pub token: Token,
-    /// Reading, or accepting, may succeed. Also set when the peer closed or the transport failed.
+    /// Reading, or accepting, may succeed. Also set after the peer has closed or the transport has
+    /// failed.
     pub readable: bool,
-    /// Writing may succeed. Also set when the transport failed.
+    /// Writing may succeed. Also set after the transport has failed.
     pub writable: bool,
 }
 
@@ -36,7 +37,7 @@ struct Injected {
     queue: Mutex<Vec<Event>>,
 }
 
-/// Injects events into a [`Poller`] from anywhere.
+/// Injects events into a [`Poller`] from any thread.
 #[derive(Clone)]
 pub struct Notifier(Arc<Injected>);
 
@@ -44,7 +45,7 @@ impl Poller {
     /// A new poller.
     ///
     /// # Errors
-    /// What the system says, for instance that no descriptors are left.
+    /// Any error of the system call, for instance that no descriptors are left.
     pub fn new() -> io::Result<Self> {
         let poll = mio::Poll::new()?;
         let waker = mio::Waker::new(poll.registry(), WAKE)?;
@@ -58,23 +59,23 @@ impl Poller {
         })
     }
 
-    /// Where sources of the system are registered.
+    /// Registers sources of the system.
     #[must_use]
     pub fn registry(&self) -> &mio::Registry {
         self.poll.registry()
     }
 
-    /// A handle that injects events.
+    /// A handle for injecting events.
     #[must_use]
     pub fn notifier(&self) -> Notifier {
         Notifier(Arc::clone(&self.injected))
     }
 
-    /// Waits until something is ready or `timeout` is over, and appends what is ready to `out`.
-    /// An interruption by a signal is no error and may return early.
+    /// Waits until something is ready or `timeout` has passed, and appends events to `out`. A
+    /// signal is no error and may end the wait early.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn wait(&mut self, out: &mut Vec<Event>, timeout: Option<Duration>) -> io::Result<()> {
         match self.poll.poll(&mut self.events, timeout) {
             Ok(()) => {}
@@ -110,7 +111,7 @@ impl Notifier {
         queue.push(event);
         drop(queue);
         if first {
-            // A poller that is gone needs no waking.
+            // Fails only if the poller is gone.
             let _ = self.0.waker.wake();
         }
     }

@@ -1,31 +1,31 @@
-//! Attributes of drivers: fields of a type of options, and their form as text.
+//! Attributes of drivers: fields of an options type with a text form.
 //!
-//! A driver lists its attributes in one table. The parser of stacks, the messages that list what
-//! there is, and the text of options that were set in a program are all made from it.
+//! A driver lists its attributes in one table. From it come the parser of stacks, the messages that
+//! list attributes, and the text form of options set in a program.
 
-/// One attribute of a driver with options of the type `T`.
+/// An attribute of a driver with options of type `T`.
 pub struct Attribute<T: 'static> {
-    /// Its name in the text of a stack: lower case letters, digits and `_`.
+    /// Its name in the text of a stack: lower-case letters, digits and `_`.
     pub name: &'static str,
-    /// The values it takes, for messages: `true or false`.
+    /// The accepted values, for messages: `true or false`.
     pub takes: &'static str,
-    /// Sets it from text; `None` if the text isn't such a value.
+    /// Parses and sets a value; `None` if the text isn't valid.
     pub set: fn(&mut T, &str) -> Option<()>,
-    /// Its text; `None` if it has its default value.
+    /// The value as text; `None` for the default.
     pub text: fn(&T) -> Option<String>,
 }
 
-/// What is known of an attribute whatever its type.
+/// The description of an attribute, independent of the options type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttributeHelp {
     /// Its name.
     pub name: &'static str,
-    /// The values it takes.
+    /// The accepted values, for messages.
     pub takes: &'static str,
 }
 
 impl<T> Attribute<T> {
-    /// What is known of it whatever its type.
+    /// The description of the attribute.
     #[must_use]
     pub fn help(&self) -> AttributeHelp {
         AttributeHelp {
@@ -41,8 +41,8 @@ impl<T> std::fmt::Debug for Attribute<T> {
     }
 }
 
-/// The options that are given as text, and those that aren't by their defaults; or the place of the
-/// first that can't be set, and what is known of it if there is such an attribute.
+/// Parses options, with defaults for those not given. On failure, the index of the first attribute
+/// that can't be set, and its description if it exists.
 pub(crate) fn parse<T: Default>(
     table: &[Attribute<T>],
     given: &[(String, String)],
@@ -56,7 +56,7 @@ pub(crate) fn parse<T: Default>(
     Ok(options)
 }
 
-/// The options that don't have their default values, as text.
+/// The options that differ from their defaults, as text.
 pub(crate) fn print<T>(table: &[Attribute<T>], options: &T) -> Vec<(String, String)> {
     let text = |attribute: &Attribute<T>| {
         (attribute.text)(options).map(|value| (attribute.name.to_owned(), value))

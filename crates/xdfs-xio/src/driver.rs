@@ -1,5 +1,5 @@
-//! What a driver is to those that put stacks together: a name, attributes, what it gives and needs,
-//! and how it is made.
+//! Drivers as seen by the builder of stacks: name, attributes, properties given and needed, and
+//! constructor.
 
 use std::fmt;
 use std::io;
@@ -11,59 +11,58 @@ use crate::spec::{DriverSpec, SpecError};
 use crate::stream::{Listener, Stream};
 use crate::transform::{End, Transform, Transformed};
 
-/// A transport with its attributes set: the bottom of a stack.
+/// A configured transport: the bottom of a stack.
 pub trait Transport: Send + Sync + fmt::Debug {
-    /// Begins an active open and returns at once. The stream is connected when
-    /// [`Stream::finish_open`] says so; ask it once after [`Stream::register`], and then at each
-    /// readiness.
+    /// Starts an active open and returns at once. [`Stream::finish_open`] reports when the stream
+    /// is connected; call it once after [`Stream::register`], and then at each readiness event.
     ///
     /// # Errors
-    /// What is known at once: no such listener, no descriptors left, a full queue of the listener
-    /// ([`io::ErrorKind::ResourceBusy`]), a location in another form than the driver takes
-    /// ([`io::ErrorKind::InvalidInput`]), a transport that this system lacks
+    /// Immediate failures: no such listener, no descriptors left, a full queue of the listener
+    /// ([`io::ErrorKind::ResourceBusy`]), a location in a form that the driver doesn't accept
+    /// ([`io::ErrorKind::InvalidInput`]), a transport not available on this system
     /// ([`io::ErrorKind::Unsupported`]).
     fn open(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Stream>>;
 
-    /// Listens. Port 0 asks the system for a free port; [`Listener::local_endpoint`] names it.
+    /// Listens. Port 0 requests a free port; [`Listener::local_endpoint`] returns it.
     ///
     /// # Errors
-    /// The address is taken or not ours, no descriptors are left, or what [`Transport::open`] may
-    /// say at once.
+    /// The address is in use or not local, no descriptors are left, or the immediate failures of
+    /// [`Transport::open`].
     fn listen(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Listener>>;
 }
 
-/// A transform with its attributes set: it makes one of its ends above each stream.
+/// A configured transform: puts one of its ends on each stream.
 pub trait Layer: Send + Sync + fmt::Debug {
-    /// Puts `end` above the stream `below`.
+    /// Puts `end` on the stream `below`.
     ///
     /// # Errors
-    /// What the transform needs beside its attributes isn't there.
+    /// A requirement of the transform other than its attributes is missing.
     fn push(&self, below: Box<dyn Stream>, end: End) -> io::Result<Box<dyn Stream>>;
 }
 
-/// Where in a stack a driver stands.
+/// The place of a driver in a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// At the bottom: it moves bytes.
+    /// At the bottom: moves bytes.
     Transport,
-    /// Above a transport: it turns bytes into other bytes.
+    /// Above a transport: transforms bytes.
     Transform,
 }
 
-/// Something that a driver gives to what stands above it, and that a driver may need from below.
+/// A property that a driver gives to the drivers above it, and may need from below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Property {
-    /// All bytes arrive, once, in their order.
+    /// Bytes arrive once and in order.
     Order,
-    /// No byte is changed on the way unnoticed: [`Capabilities::integrity`](crate::Capabilities).
+    /// No byte is changed in transit unnoticed: [`Capabilities::integrity`](crate::Capabilities).
     Integrity,
-    /// Nobody else reads the bytes, and proofs of identity can be bound to the channel:
+    /// Nobody else can read the bytes, and proofs of identity can be bound to the channel:
     /// [`Stream::protection`].
     Protection,
 }
 
-/// A driver, as a [`Registry`](crate::Registry) knows it.
+/// A driver in a [`Registry`](crate::Registry).
 pub struct Driver {
     name: &'static str,
     attributes: Vec<AttributeHelp>,
@@ -72,7 +71,7 @@ pub struct Driver {
     make: Make,
 }
 
-/// Parses attributes and makes what they describe.
+/// Parses attributes and configures the driver.
 enum Make {
     Transport(Form, Box<Maker<Arc<dyn Transport>>>),
     Transform(Box<Maker<Arc<dyn Layer>>>),
@@ -80,9 +79,9 @@ enum Make {
 
 type Maker<T> = dyn Fn(&DriverSpec) -> Result<T, SpecError> + Send + Sync;
 
-/// A driver with its attributes set.
+/// A configured driver.
 #[derive(Clone, Debug)]
-pub(crate) enum Made {
+pub(crate) enum ConfiguredDriver {
     Transport(Arc<dyn Transport>, Form),
     Transform(Arc<dyn Layer>),
 }
@@ -105,8 +104,7 @@ impl Driver {
         Self::new(name, attributes, Make::Transport(form, Box::new(make)))
     }
 
-    /// A transform that does no input or output: `make` gives, for a set of attributes, what makes
-    /// one end of it.
+    /// A transform without I/O: `make` turns options into a constructor of its ends.
     pub fn transform<T, F, D>(
         name: &'static str,
         attributes: &'static [Attribute<T>],
@@ -120,7 +118,7 @@ impl Driver {
         Self::layer(name, attributes, move |options| Pure(make(options)))
     }
 
-    /// A transform with streams of its own: it offers more than bytes
+    /// A transform with its own stream type, which offers more than bytes
     /// ([`Extension`](crate::Extension)).
     pub fn layer<T, D>(
         name: &'static str,
@@ -147,14 +145,14 @@ impl Driver {
         }
     }
 
-    /// The same driver, with what it gives. A transform also passes on what is below it.
+    /// Declares the properties that it gives. A transform also passes on those from below.
     #[must_use]
     pub fn gives(mut self, properties: &'static [Property]) -> Self {
         self.gives = properties;
         self
     }
 
-    /// The same driver, with what it needs from below.
+    /// Declares the properties that it needs from below.
     #[must_use]
     pub fn needs(mut self, properties: &'static [Property]) -> Self {
         self.needs = properties;
@@ -167,7 +165,7 @@ impl Driver {
         self.name
     }
 
-    /// Where in a stack it stands.
+    /// Its place in a stack.
     #[must_use]
     pub fn role(&self) -> Role {
         match self.make {
@@ -191,23 +189,23 @@ impl Driver {
         &self.attributes
     }
 
-    /// What it gives to those above it.
+    /// The properties that it gives to drivers above it.
     #[must_use]
     pub fn given(&self) -> &'static [Property] {
         self.gives
     }
 
-    /// What it needs from below.
+    /// The properties that it needs from below.
     #[must_use]
     pub fn needed(&self) -> &'static [Property] {
         self.needs
     }
 
-    /// Sets the attributes.
-    pub(crate) fn make(&self, spec: &DriverSpec) -> Result<Made, SpecError> {
+    /// Configures the driver.
+    pub(crate) fn make(&self, spec: &DriverSpec) -> Result<ConfiguredDriver, SpecError> {
         Ok(match &self.make {
-            Make::Transport(form, make) => Made::Transport(make(spec)?, *form),
-            Make::Transform(make) => Made::Transform(make(spec)?),
+            Make::Transport(form, make) => ConfiguredDriver::Transport(make(spec)?, *form),
+            Make::Transform(make) => ConfiguredDriver::Transform(make(spec)?),
         })
     }
 }
@@ -234,7 +232,7 @@ impl Property {
     }
 }
 
-/// The options of a driver, by the attributes that are set.
+/// Parses the options of a driver.
 fn options<T: Default>(table: &[Attribute<T>], spec: &DriverSpec) -> Result<T, SpecError> {
     attribute::parse(table, spec.attributes()).map_err(|(index, help)| {
         let (attribute, value) = spec.attributes()[index].clone();
@@ -254,7 +252,7 @@ fn options<T: Default>(table: &[Attribute<T>], spec: &DriverSpec) -> Result<T, S
     })
 }
 
-/// A transform that bytes alone go through.
+/// A transform that uses the generic [`Transformed`] stream.
 struct Pure<F>(F);
 
 impl<F, D> Layer for Pure<F>

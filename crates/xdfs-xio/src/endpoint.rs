@@ -1,26 +1,26 @@
-//! Where a transport listens or connects.
+//! Addresses at which transports listen and to which they connect.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// The address of a listener: the name of a transport, and a location in the form it takes.
+/// The address of a listener: the name of a transport, and a location in its form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     transport: Cow<'static, str>,
     location: Location,
 }
 
-/// A location in one of the forms that transports take.
+/// A location in one of the forms used by transports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Location {
     /// A name within this process.
     Name(String),
-    /// A file of this machine.
+    /// A file on this machine.
     Path(PathBuf),
-    /// An address and port of IPv4 or IPv6, resolved.
+    /// A resolved IPv4 or IPv6 address with a port.
     Socket(SocketAddr),
 }
 
@@ -51,7 +51,7 @@ impl Endpoint {
         Self::new("memory", Location::Name(name.into()))
     }
 
-    /// An address of TCP, for the driver `tcp`.
+    /// A TCP address, for the driver `tcp`.
     #[must_use]
     pub fn tcp(address: SocketAddr) -> Self {
         Self::new("tcp", Location::Socket(address))
@@ -62,13 +62,13 @@ impl Endpoint {
         Self::new("unix", Location::Path(path.into()))
     }
 
-    /// The name of the transport that listens there.
+    /// The name of its transport.
     #[must_use]
     pub fn transport(&self) -> &str {
         &self.transport
     }
 
-    /// Where that is.
+    /// Its location.
     #[must_use]
     pub fn location(&self) -> &Location {
         &self.location
@@ -83,7 +83,7 @@ impl Endpoint {
         }
     }
 
-    /// The path, if it is one.
+    /// The path, if it has one.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match &self.location {
@@ -92,7 +92,7 @@ impl Endpoint {
         }
     }
 
-    /// The address and port, if it is such.
+    /// The address and port, if it has them.
     #[must_use]
     pub fn socket(&self) -> Option<SocketAddr> {
         match self.location {
@@ -115,7 +115,7 @@ impl Location {
 }
 
 impl fmt::Display for Endpoint {
-    /// An address of TCP stands alone, others behind the name of their transport.
+    /// A TCP address is printed alone, others with the name of their transport.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.transport != "tcp" {
             write!(f, "{}:", self.transport)?;

@@ -1,17 +1,17 @@
 //! Driver stacks: open, close, read and write over a transport and the transforms above it.
 //!
-//! A [`Stream`] is an open stack of one channel; a [`Listener`] is a passive open. All calls are
-//! non-blocking: they answer [`std::io::ErrorKind::WouldBlock`] where they would wait, and the
-//! readiness they wait for comes from a [`xdfs_sys::poll::Poller`].
+//! A [`Stream`] is an open stack of one channel; a [`Listener`] is a passive open. No call blocks:
+//! instead of waiting it returns [`std::io::ErrorKind::WouldBlock`], and a
+//! [`xdfs_sys::poll::Poller`] reports the readiness.
 //!
-//! A [`Stack`] opens and listens. A [`Registry`] makes it from a [`StackSpec`], which is the text
-//! `tcp:nodelay=false,tls` in parts: the transport, and the transforms that are pushed on it. The
-//! engine and the library use stacks and never a driver. Only transports move bytes; a
-//! [`Transform`] turns bytes into bytes.
+//! A [`Stack`] opens and listens. A [`Registry`] builds it from a [`StackSpec`], the parsed form of
+//! a text such as `tcp:nodelay=false,tls`: the transport, and the transforms pushed on it. The
+//! engine and the library use stacks, never drivers. Only transports move bytes; a [`Transform`]
+//! turns bytes into bytes.
 //!
-//! Each driver is a folder with the same files: `mod.rs` says what it gives, `driver.rs` what the
-//! registry knows, `stream.rs` holds its [`Stream`], `listener.rs` its [`Listener`]. One suite,
-//! `tests/behaviour.rs`, runs over all that is registered.
+//! Each driver is a folder with the same files: `mod.rs` documents its guarantees, `driver.rs`
+//! registers it, `stream.rs` contains its [`Stream`], `listener.rs` its [`Listener`]. One suite,
+//! `tests/behaviour.rs`, tests all registered drivers.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! Drivers by name, and the way from the text of a stack to one that opens and listens.
+//! Drivers by name, and the construction of stacks from specifications.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::driver::{Driver, Made, Role};
+use crate::driver::{ConfiguredDriver, Driver, Role};
 use crate::spec::{SpecError, StackSpec};
 use crate::stack::Stack;
 use crate::{memory, tcp, tls, unix};
@@ -15,7 +15,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The drivers of this crate. `tls` has no configuration; one that has is registered in its
+    /// The drivers of this crate. `tls` has no configuration; a configured one is registered in its
     /// place ([`tls::driver`]).
     #[must_use]
     pub fn standard() -> Self {
@@ -27,14 +27,14 @@ impl Registry {
             .with(tls::driver(tls::Configs::default()))
     }
 
-    /// The same registry with one more driver. It takes the place of one with the same name.
+    /// Adds a driver, replacing any of the same name.
     #[must_use]
     pub fn with(mut self, driver: Driver) -> Self {
         self.drivers.insert(driver.name(), Arc::new(driver));
         self
     }
 
-    /// The drivers, in the order of their names.
+    /// The drivers, in order of name.
     pub fn drivers(&self) -> impl Iterator<Item = &Driver> {
         self.drivers.values().map(|driver| &**driver)
     }
@@ -42,7 +42,7 @@ impl Registry {
     /// The driver called `name`.
     ///
     /// # Errors
-    /// [`SpecError::UnknownDriver`], with the names that there are.
+    /// [`SpecError::UnknownDriver`], with the registered names.
     pub fn driver(&self, name: &str) -> Result<&Driver, SpecError> {
         let unknown = || SpecError::UnknownDriver {
             name: name.to_owned(),
@@ -52,14 +52,14 @@ impl Registry {
         driver.map(|driver| &**driver).ok_or_else(unknown)
     }
 
-    /// Checks a stack and makes it.
+    /// Validates a specification and builds its stack.
     ///
     /// # Errors
-    /// A driver or attribute isn't known, a value is wrong, the stack has its transport elsewhere
-    /// than at its bottom, or a driver needs what nothing below it gives.
+    /// An unknown driver or attribute, an invalid value, a transport anywhere but at the bottom, or
+    /// a driver whose needs nothing below it meets.
     pub fn build(&self, spec: &StackSpec) -> Result<Stack, SpecError> {
         let bottom = self.driver(spec.transport().name())?;
-        let Made::Transport(transport, form) = bottom.make(spec.transport())? else {
+        let ConfiguredDriver::Transport(transport, form) = bottom.make(spec.transport())? else {
             let transports = self.drivers().filter(|d| d.role() == Role::Transport);
             return Err(SpecError::NoTransport {
                 name: bottom.name().to_owned(),
@@ -71,7 +71,7 @@ impl Registry {
         for driver_spec in spec.transforms() {
             let driver = self.driver(driver_spec.name())?;
             let name = driver.name().to_owned();
-            let Made::Transform(layer) = driver.make(driver_spec)? else {
+            let ConfiguredDriver::Transform(layer) = driver.make(driver_spec)? else {
                 return Err(SpecError::TransportAbove { name });
             };
             if let Some(unmet) = driver.needed().iter().find(|p| !given.contains(p)) {

@@ -1,14 +1,14 @@
-//! What the drivers over sockets share.
+//! Code shared by the socket drivers.
 
 use std::io;
 
 use socket2::SockRef;
 
-/// Channels that may wait for [`crate::Listener::accept`]. A session opens all its channels at
-/// once, and a thousand of them is normal; the system may lower it (`net.core.somaxconn` on Linux).
+/// Length of the queue for [`crate::Listener::accept`]. A session opens all its channels at once,
+/// often a thousand; the system may reduce it (`net.core.somaxconn` on Linux).
 pub(crate) const BACKLOG: i32 = 4096;
 
-/// Repeats `call` while a signal interrupts it, so that callers know only `WouldBlock`.
+/// Repeats `call` after interruptions by signals, so that callers only handle `WouldBlock`.
 pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
@@ -18,8 +18,8 @@ pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::R
     }
 }
 
-/// Ends the writing side of a socket. A connection that is gone has nothing left to end, and its
-/// reader learns why.
+/// Ends the writing side of a socket. A lost connection has nothing left to end, and its reader
+/// gets the reason.
 pub(crate) fn shut_writing(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(e) if e.kind() == io::ErrorKind::NotConnected => Ok(()),
@@ -27,8 +27,8 @@ pub(crate) fn shut_writing(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Whether a connection under way is made, from the pending error of its socket and the answer to
-/// the question who the peer is.
+/// Whether a pending connection is established, from the pending error of its socket and the result
+/// of querying the peer's address.
 pub(crate) fn connected<A>(
     pending: Option<io::Error>,
     peer: io::Result<A>,

@@ -1,4 +1,5 @@
-//! Stacks as text: `tcp:nodelay=false,tls`, the transport first and then what is pushed on it.
+//! Stacks as text: `tcp:nodelay=false,tls`, the transport first and then the transforms pushed on
+//! it.
 //!
 //! ```text
 //! stack     = driver *("," driver)
@@ -7,38 +8,38 @@
 //! value     = any text; "," ":" "%" and what isn't visible ASCII as "%" and two hex digits a byte
 //! ```
 //!
-//! A specification is syntax alone: which drivers there are, and what their attributes take, is
-//! known to a [`Registry`](crate::Registry).
+//! A specification is only syntax: a [`Registry`](crate::Registry) knows the drivers and the values
+//! of their attributes.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::attribute::AttributeHelp;
 
-/// The drivers of a stack by name, the transport first.
+/// The drivers of a stack, by name, the transport first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackSpec {
     transport: DriverSpec,
     transforms: Vec<DriverSpec>,
 }
 
-/// A driver by name, with the attributes that are set.
+/// A driver's name and the attributes set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverSpec {
     name: String,
     attributes: Vec<(String, String)>,
 }
 
-/// Why a stack can't be had.
+/// Why a stack can't be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// The text isn't a stack.
+    /// The text does not have the syntax of a stack.
     #[error("expected {expected}, not '{text}'")]
     Syntax {
-        /// The part that is wrong.
+        /// The invalid part.
         text: String,
-        /// What should stand there.
+        /// What was expected instead.
         expected: &'static str,
     },
     /// An attribute is set twice.
@@ -54,7 +55,7 @@ pub enum SpecError {
     UnknownDriver {
         /// The name.
         name: String,
-        /// The names that there are.
+        /// The registered names.
         known: Vec<&'static str>,
     },
     /// The driver has no such attribute.
@@ -64,15 +65,15 @@ pub enum SpecError {
         driver: String,
         /// The name.
         attribute: String,
-        /// The attributes that it has.
+        /// The driver's attributes.
         known: Vec<AttributeHelp>,
     },
-    /// The attribute doesn't take the value.
+    /// The value of an attribute is invalid.
     #[error("invalid value in '{driver}:{}={value}'; expected {}", .help.name, .help.takes)]
     WrongValue {
         /// The driver.
         driver: String,
-        /// Its attribute.
+        /// The attribute.
         help: AttributeHelp,
         /// The value.
         value: String,
@@ -85,27 +86,27 @@ pub enum SpecError {
     NoTransport {
         /// The first driver.
         name: String,
-        /// The transports that there are.
+        /// The registered transports.
         transports: Vec<&'static str>,
     },
-    /// Another driver than the first is a transport.
+    /// A transport that is not the first driver.
     #[error("'{name}' is a transport, and only the first driver of a stack can be one")]
     TransportAbove {
         /// The driver.
         name: String,
     },
-    /// A driver needs what nothing below it gives.
+    /// Nothing below a driver gives what it needs.
     #[error("the driver '{name}' needs {needs}, which no driver below it gives")]
     Unmet {
         /// The driver.
         name: String,
-        /// What it needs.
+        /// The property.
         needs: &'static str,
     },
 }
 
 impl StackSpec {
-    /// A stack of a transport alone.
+    /// A stack of only a transport.
     #[must_use]
     pub fn new(transport: DriverSpec) -> Self {
         let transforms = Vec::new();
@@ -115,7 +116,7 @@ impl StackSpec {
         }
     }
 
-    /// The same stack with one more driver on it.
+    /// Pushes a driver on the stack.
     #[must_use]
     pub fn with(mut self, driver: DriverSpec) -> Self {
         self.transforms.push(driver);
@@ -128,7 +129,7 @@ impl StackSpec {
         &self.transport
     }
 
-    /// The drivers above it, from below.
+    /// The drivers above it, bottom first.
     #[must_use]
     pub fn transforms(&self) -> &[DriverSpec] {
         &self.transforms
@@ -136,10 +137,10 @@ impl StackSpec {
 }
 
 impl DriverSpec {
-    /// The driver called `name`, with the default values of its attributes.
+    /// The driver called `name`, with default attributes.
     ///
     /// # Errors
-    /// [`SpecError::Syntax`] if that can't be a name.
+    /// [`SpecError::Syntax`] if that is not a valid name.
     pub fn new(name: &str) -> Result<Self, SpecError> {
         Ok(Self {
             name: checked_name(name, "the name of a driver")?,
@@ -147,7 +148,7 @@ impl DriverSpec {
         })
     }
 
-    /// The driver that an `Endpoint` or a driver itself names.
+    /// A driver named by an `Endpoint` or by the driver itself.
     pub(crate) fn named(name: &str, attributes: Vec<(String, String)>) -> Self {
         Self {
             name: name.to_owned(),
@@ -155,11 +156,10 @@ impl DriverSpec {
         }
     }
 
-    /// The same driver with one more attribute set.
+    /// Sets an attribute.
     ///
     /// # Errors
-    /// [`SpecError::Syntax`] if that can't be the name of an attribute, or
-    /// [`SpecError::AttributeTwice`].
+    /// [`SpecError::Syntax`] if the name is not valid, or [`SpecError::AttributeTwice`].
     pub fn set(mut self, attribute: &str, value: &str) -> Result<Self, SpecError> {
         let attribute = checked_name(attribute, "the name of an attribute")?;
         if self.attributes.iter().any(|(name, _)| *name == attribute) {
@@ -178,7 +178,7 @@ impl DriverSpec {
         &self.name
     }
 
-    /// Names and values of the attributes that are set.
+    /// Names and values of the attributes set.
     #[must_use]
     pub fn attributes(&self) -> &[(String, String)] {
         &self.attributes
@@ -249,7 +249,7 @@ fn checked_name(name: &str, expected: &'static str) -> Result<String, SpecError>
     }
 }
 
-/// A value, as it stands in the text of a stack.
+/// A value, encoded for the text of a stack.
 struct Encoded<'a>(&'a str);
 
 impl fmt::Display for Encoded<'_> {
@@ -265,7 +265,7 @@ impl fmt::Display for Encoded<'_> {
     }
 }
 
-/// The value that stands as `text` in a stack; `None` if it isn't UTF-8 or a `%` lacks digits.
+/// Decodes a value; `None` if it isn't UTF-8 or a `%` lacks digits.
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -283,7 +283,7 @@ fn decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Names with commas between.
+/// Prints names separated by commas.
 struct List<'a>(&'a [&'static str]);
 
 impl fmt::Display for List<'_> {
@@ -368,8 +368,8 @@ mod tests {
         );
     }
 
-    /// Texts that look random, of the characters that mean something and some that don't: none
-    /// panics, and the text of what was read reads as the same.
+    /// Random-looking texts, with and without special characters: none panics, and printing a
+    /// parsed stack gives a text that parses to the same.
     #[test]
     fn any_text_is_a_stack_or_an_error() {
         const PARTS: [&str; 18] = [

@@ -1,4 +1,4 @@
-//! A stack of drivers with their attributes set, which opens and listens.
+//! A configured stack of drivers, which opens and listens.
 
 use std::io;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::spec::StackSpec;
 use crate::stream::{Listener, Stream};
 use crate::transform::End;
 
-/// A stack of drivers, made by a [`Registry`](crate::Registry). A copy of it is the same stack.
+/// A stack of drivers, built by a [`Registry`](crate::Registry). Clones are cheap and equivalent.
 ///
-/// Without transforms, what it opens are the streams of the transport themselves.
+/// Without transforms, it returns the transport's own streams.
 #[derive(Clone, Debug)]
 pub struct Stack {
     spec: StackSpec,
@@ -40,7 +40,7 @@ impl Stack {
         }
     }
 
-    /// What it was made from.
+    /// Its specification.
     #[must_use]
     pub fn spec(&self) -> &StackSpec {
         &self.spec
@@ -52,21 +52,21 @@ impl Stack {
         self.given.contains(&property)
     }
 
-    /// Begins an active open and returns at once, as [`Transport::open`] does.
+    /// Starts an active open and returns at once; see [`Transport::open`].
     ///
     /// # Errors
-    /// As [`Transport::open`] and [`Layer::push`]; [`io::ErrorKind::InvalidInput`] if the endpoint
-    /// belongs to another transport.
+    /// Those of [`Transport::open`] and [`Layer::push`]; [`io::ErrorKind::InvalidInput`] if the
+    /// endpoint belongs to another transport.
     pub fn open(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Stream>> {
         self.check(endpoint)?;
         push(&self.layers, self.transport.open(endpoint)?, End::Initiator)
     }
 
-    /// Listens. Port 0 asks the system for a free port; [`Listener::local_endpoint`] names it.
+    /// Listens. Port 0 requests a free port; [`Listener::local_endpoint`] returns it.
     ///
     /// # Errors
-    /// As [`Transport::listen`]; [`io::ErrorKind::InvalidInput`] if the endpoint belongs to another
-    /// transport.
+    /// Those of [`Transport::listen`]; [`io::ErrorKind::InvalidInput`] if the endpoint belongs to
+    /// another transport.
     pub fn listen(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Listener>> {
         self.check(endpoint)?;
         let below = self.transport.listen(endpoint)?;
@@ -99,7 +99,7 @@ fn push(
     layers.try_fold(bottom, |below, layer| layer.push(below, end))
 }
 
-/// Listens by a transport, and puts the transforms on what it accepts.
+/// A listener of the transport that puts the transforms on accepted streams.
 #[derive(Debug)]
 struct LayeredListener {
     below: Box<dyn Listener>,

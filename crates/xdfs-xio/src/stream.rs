@@ -1,7 +1,7 @@
-//! What the engine sees of an open stack ([`Stream`]) and of a passive open ([`Listener`]).
+//! The engine's view of an open stack ([`Stream`]) and of a passive open ([`Listener`]).
 //!
-//! What only some drivers offer stands in an [`Extension`], which a stream hands out when it is
-//! asked: nothing of it is part of the common calls.
+//! Features of single drivers are in an [`Extension`], which a stream returns on request, so that
+//! they are no part of the common calls.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -11,54 +11,55 @@ use xdfs_sys::poll::{Poller, Token};
 
 use crate::endpoint::Endpoint;
 
-/// What a stack offers, asked once a session.
+/// Properties of a stack, queried once per session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The bytes are protected against change on the way (an authenticated transform, or the memory
-    /// of one process): no check value a block is needed.
+    /// Bytes are protected against changes in transit (by an authenticated transform, or because
+    /// they stay in one process), so blocks need no check values.
     pub integrity: bool,
-    /// Both ends are on one machine, so that the round-trip time says nothing and large socket
-    /// buffers only spoil the caches.
+    /// Both ends are on one machine, so the round-trip time is meaningless and large socket buffers
+    /// only pollute the caches.
     pub local: bool,
 }
 
-/// What a transform that protects a channel knows of it.
+/// The protection of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Protection {
-    /// Bytes that both ends of this channel have and nobody else, and that no other channel has:
-    /// the TLS exporter (RFC 8446, section 7.5). A proof that covers them can't be used elsewhere.
+    /// Bytes known only to both ends of this channel, and different for each channel: the TLS
+    /// exporter (RFC 8446, section 7.5). A proof that covers them is useless elsewhere.
     pub binding: [u8; 32],
-    /// The certificates that the peer proved to own, its own first, each as DER; empty without.
+    /// The certificates that the peer has proved to own, its own first, in DER; empty if it has
+    /// none.
     pub peer_certificates: Vec<Vec<u8>>,
 }
 
-/// The directions of a channel whose protection the kernel does.
+/// The directions of a channel that the kernel protects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// What is written.
+    /// Sending.
     pub sending: bool,
-    /// What is read.
+    /// Receiving.
     pub receiving: bool,
 }
 
 /// An open stack. Dropping it closes it at once.
 pub trait Stream: Send + fmt::Debug {
-    /// Reads into `bufs` in order. `Ok(0)` is the orderly end of the peer.
+    /// Reads into `bufs` in order. `Ok(0)` is the orderly end of the peer's stream.
     ///
     /// # Errors
-    /// `WouldBlock`, or what the transport says.
+    /// `WouldBlock`, or any error of the transport.
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
-    /// Writes from `bufs` in order, and says how much it took.
+    /// Writes from `bufs` in order, and returns the number of bytes accepted.
     ///
     /// # Errors
-    /// `WouldBlock`, or what the transport says.
+    /// `WouldBlock`, or any error of the transport.
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Writes what a transform still holds of what was written before.
+    /// Writes the output that a transform still holds.
     ///
     /// # Errors
-    /// `WouldBlock` if the transport doesn't take all of it, or what the transport says.
+    /// `WouldBlock` if the transport doesn't accept all of it, or any error of the transport.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -68,50 +69,50 @@ pub trait Stream: Send + fmt::Debug {
         false
     }
 
-    /// Bytes in memory that the peer has sent and that can't be read yet, because a transform waits
-    /// for the rest of what they belong to. What every stream of this kind takes isn't counted.
+    /// Bytes received and held until they can be read, because a transform waits for the rest of a
+    /// unit. The fixed memory of a stream isn't counted.
     fn held_bytes(&self) -> usize {
         0
     }
 
-    /// Finishes an active open that is under way: `Ok(true)` when connected, `Ok(false)` to be
-    /// asked again at the next readiness.
+    /// Continues an active open: `Ok(true)` when connected, `Ok(false)` to be called again at the
+    /// next readiness event.
     ///
     /// # Errors
     /// The reason why the connection failed.
     fn finish_open(&mut self) -> io::Result<bool>;
 
-    /// Ends the writing side in an orderly way; what was written still arrives.
+    /// Ends the writing side in an orderly way; bytes already written still arrive.
     ///
     /// # Errors
-    /// What the transport says.
+    /// Any error of the transport.
     fn close(&mut self) -> io::Result<()>;
 
-    /// Asks for edge-triggered readiness under `token`.
+    /// Registers for edge-triggered readiness under `token`.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()>;
 
     /// Withdraws the registration.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     fn deregister(&mut self, poller: &mut Poller) -> io::Result<()>;
 
     /// Sets both socket buffers, in bytes, where the transport has them.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     fn set_window(&mut self, bytes: u32) -> io::Result<()> {
         let _ = bytes;
         Ok(())
     }
 
-    /// What the stack offers.
+    /// The properties of the stack.
     fn capabilities(&self) -> Capabilities;
 
-    /// What protects the channel, once it is open; `None` for a transport without protection.
+    /// The channel's protection, once it is open; `None` for a transport without protection.
     fn protection(&self) -> Option<Protection> {
         None
     }
@@ -119,14 +120,14 @@ pub trait Stream: Send + fmt::Debug {
     /// The peer's address, for messages and logs.
     fn peer(&self) -> String;
 
-    /// What the uppermost driver offers beside these calls.
+    /// The extension of the topmost driver.
     fn extension(&mut self) -> Extension<'_> {
         Extension::None
     }
 }
 
 impl dyn Stream + '_ {
-    /// What a protected channel offers; `None` if the uppermost driver protects nothing.
+    /// The extension of a protected channel; `None` if the topmost driver provides no protection.
     pub fn protected(&mut self) -> Option<&mut dyn Protected> {
         match self.extension() {
             Extension::Protected(protected) => Some(protected),
@@ -134,7 +135,7 @@ impl dyn Stream + '_ {
         }
     }
 
-    /// The socket, if this is TCP and nothing else.
+    /// The socket, if this is plain TCP.
     pub(crate) fn tcp_socket(&mut self) -> Option<SockRef<'_>> {
         match self.extension() {
             Extension::TcpSocket(socket) => Some(socket),
@@ -143,50 +144,50 @@ impl dyn Stream + '_ {
     }
 }
 
-/// What a driver offers beside the common calls.
+/// The features of a driver beside the common calls.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Extension<'a> {
-    /// Nothing.
+    /// None.
     None,
-    /// Payload beside the protection, protection by the kernel, and the age of the keys.
+    /// Protection, with clear payload, protection by the kernel, and the age of the keys.
     Protected(&'a mut dyn Protected),
-    /// The socket of a TCP connection, for a transform that has the kernel do its work. Its bytes
-    /// are read and written by the stream alone.
+    /// The socket of a TCP connection, for a transform that offloads its work to the kernel. Its
+    /// bytes are read and written only through the stream.
     TcpSocket(SockRef<'a>),
 }
 
-/// What a protected channel offers beside [`Stream`].
+/// The features of a protected channel beside [`Stream`].
 pub trait Protected: fmt::Debug {
-    /// Reads bytes of a cleartext run into `bufs` in order: what the peer wrote beside the
-    /// protection by [`Protected::write_cleartext`]. Never gives bytes from beyond the run.
+    /// Reads bytes of a cleartext run into `bufs` in order: those that the peer wrote unprotected
+    /// with [`Protected::write_cleartext`]. Never reads beyond the run.
     ///
     /// # Errors
-    /// `WouldBlock`; [`io::ErrorKind::InvalidData`] if a protected byte comes next, an end within
-    /// the run.
+    /// `WouldBlock`; [`io::ErrorKind::InvalidData`] if a protected byte comes next or the stream
+    /// ends within the run.
     fn read_cleartext(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
-    /// Writes `protected`, from 1 byte to 16 KiB that are taken together or not at all, and after
-    /// it `cleartext` beside the protection, as one run. What is left of `cleartext` has to be
-    /// written next, by the same call with nothing protected. Returns how much it took of both
-    /// together, at least 1.
+    /// Writes `protected`, 1 byte to 16 KiB accepted as a whole or not at all, followed by
+    /// `cleartext` without protection, as one run. The rest of `cleartext` must be written next, by
+    /// the same call with an empty `protected`. Returns the number of bytes of both that were
+    /// accepted, at least 1.
     ///
     /// # Errors
-    /// `WouldBlock`, what the transport says, [`io::ErrorKind::InvalidInput`] for anything but the
-    /// rest of a run that was begun, [`io::ErrorKind::Unsupported`] once the kernel protects what
-    /// is written.
+    /// `WouldBlock`, any error of the transport, [`io::ErrorKind::InvalidInput`] for anything but
+    /// the rest of an unfinished run, [`io::ErrorKind::Unsupported`] once the kernel protects the
+    /// sending direction.
     fn write_cleartext(&mut self, protected: &[IoSlice<'_>], cleartext: &[u8])
     -> io::Result<usize>;
 
-    /// Lets the kernel do the protection from here on, where it can: for a channel that is open and
-    /// on which nothing will be read or written in cleartext. What is read and written stays the
-    /// same, whatever comes of it. It may take until later calls; see [`Protected::offloaded`].
+    /// Requests protection by the kernel, where available: for an open channel on which nothing
+    /// will be read or written in cleartext. Whether it succeeds makes no difference to the bytes.
+    /// It may take effect during later calls; see [`Protected::offloaded`].
     fn offload(&mut self);
 
-    /// The directions that the kernel protects by now.
+    /// The directions protected by the kernel at present.
     fn offloaded(&self) -> Offload;
 
-    /// Whether the keys have protected so much that the channel should be replaced by another one.
+    /// Whether the keys have protected so much data that the channel should be replaced.
     fn is_worn(&self) -> bool;
 }
 
@@ -195,15 +196,15 @@ pub trait Listener: Send + fmt::Debug {
     /// The next channel, or `WouldBlock`.
     ///
     /// # Errors
-    /// What the transport says.
+    /// Any error of the transport.
     fn accept(&mut self) -> io::Result<Box<dyn Stream>>;
 
-    /// Asks for readiness under `token`.
+    /// Registers for readiness under `token`.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()>;
 
-    /// The address it listens on, with the real port.
+    /// The listening address, with the actual port.
     fn local_endpoint(&self) -> Endpoint;
 }

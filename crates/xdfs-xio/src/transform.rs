@@ -1,11 +1,11 @@
-//! Transforms: bytes to bytes, without input or output of their own.
+//! Transforms: bytes to bytes, without I/O.
 //!
-//! A [`Transform`] encodes what is written and decodes what is read. It never sees a descriptor, so
-//! that it runs the same over any transport, in a simulator, and alone in a test. [`Transformed`]
-//! is a stream with a transform on it, and the one place that moves its bytes.
+//! A [`Transform`] encodes what is written and decodes what is read. It has no descriptor, so it
+//! works the same over any transport, in a simulator, and alone in a test. [`Transformed`] is a
+//! stream with a transform on it, and the only code that moves its bytes.
 //!
-//! No copy is added on the way: a transform encodes from the caller's slices into a pooled buffer
-//! that is written as it is, and decodes from a pooled buffer into the caller's slices.
+//! This adds no copies: a transform encodes from the caller's slices into a pooled buffer that is
+//! written as it is, and decodes from a pooled buffer into the caller's slices.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,47 +15,47 @@ use xdfs_sys::poll::{Poller, Token};
 
 use crate::stream::{Capabilities, Protection, Stream};
 
-/// Bytes of a pooled buffer: a batch of 32 TLS records, and what may be left before them.
+/// Size of a pooled buffer: a batch of 32 TLS records, after the possible rest of another one.
 pub(crate) const BUFFER_BYTES: usize = 33 * ((16 << 10) + 256);
 /// Buffers that a thread keeps for reuse.
 const SPARE_MAX: usize = 4;
 
 thread_local! {
-    /// Buffers for encoded bytes. A stream has one only while bytes are in it, so that a thousand
-    /// idle channels hold none.
+    /// Buffers for encoded bytes. A stream has one only while it contains bytes, so that idle
+    /// channels hold none.
     static SPARE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The ends of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// That opens it.
+    /// The one that opens it.
     Initiator,
-    /// That accepts it.
+    /// The one that accepts it.
     Acceptor,
 }
 
 /// One end of a transform on one channel.
 pub trait Transform: Send + fmt::Debug {
-    /// Whether content can go through: an opening exchange, if there is one, is over.
+    /// Whether content can pass, after the opening exchange if there is one.
     fn is_open(&self) -> bool {
         true
     }
 
-    /// Encodes content from the front of `content` into `out`, and returns how many bytes of it
-    /// that were. `out` is empty, and what isn't taken is offered again. Before
-    /// [`Transform::is_open`] there is no content, and `out` gets what this end has to say.
+    /// Encodes content from the front of `content` into `out`, and returns the number of bytes
+    /// used. `out` is empty; what isn't used is offered again. Before [`Transform::is_open`],
+    /// `content` is empty and `out` gets this end's messages of the opening exchange.
     ///
     /// # Errors
-    /// The channel can't go on.
+    /// The channel has failed.
     fn encode(&mut self, content: &[IoSlice<'_>], out: &mut Output) -> io::Result<usize>;
 
-    /// Decodes from the front of `encoded` into `content` as far as there is room, and returns how
-    /// many bytes of `encoded` it took. What isn't taken comes again, with more behind it. What is
-    /// to be answered to the peer goes to `out`, also with an error.
+    /// Decodes from the front of `encoded` into `content` as far as there is room, and returns the
+    /// number of bytes of `encoded` used. The rest is offered again, with more after it. Responses
+    /// to the peer go to `out`, even with an error.
     ///
     /// # Errors
-    /// The peer sent something wrong.
+    /// The peer has sent invalid bytes.
     fn decode(
         &mut self,
         encoded: &[u8],
@@ -63,23 +63,22 @@ pub trait Transform: Send + fmt::Debug {
         out: &mut Output,
     ) -> io::Result<usize>;
 
-    /// How many bytes to ask of the stream below, when `held` wasn't enough and a reader has
-    /// room for `room`. At most so many are read at once as fit in a buffer, which is more than
-    /// half a MiB.
+    /// The number of bytes to read from below when `held` was not sufficient and the reader has
+    /// room for `room`. One read is limited by the size of a buffer, more than half a MiB.
     fn wants(&self, held: &[u8], room: usize) -> usize {
         let _ = held;
         room.max(4 << 10)
     }
 
-    /// Whether the peer has said within the encoded bytes that its content is over.
+    /// Whether the encoded bytes contained the peer's end of content.
     fn is_ended(&self) -> bool {
         false
     }
 
-    /// The stream below has ended, with `held` not taken: whether that is an orderly end.
+    /// The stream below has ended, with `held` unused. `Ok` if that is an orderly end.
     ///
     /// # Errors
-    /// It isn't.
+    /// The end is premature.
     fn end(&mut self, held: &[u8]) -> io::Result<()> {
         if held.is_empty() {
             Ok(())
@@ -88,28 +87,28 @@ pub trait Transform: Send + fmt::Debug {
         }
     }
 
-    /// Says to the peer that no content follows. `out` is empty.
+    /// Sends the end of content to the peer. `out` is empty.
     fn close(&mut self, out: &mut Output) {
         let _ = out;
     }
 
-    /// Bytes of memory that the peer's bytes take up within.
+    /// Memory occupied by received bytes.
     fn held_bytes(&self) -> usize {
         0
     }
 
-    /// What a stack offers with this transform above one that offers `below`.
+    /// The properties of a stack with this transform on one with the properties `below`.
     fn capabilities(&self, below: Capabilities) -> Capabilities {
         below
     }
 
-    /// What protects the channel, if this transform does and it is open.
+    /// The channel's protection, if this transform provides it and is open.
     fn protection(&self) -> Option<Protection> {
         None
     }
 }
 
-/// Encoded bytes on their way out.
+/// Encoded output.
 #[derive(Default)]
 pub struct Output {
     bytes: Box<[u8]>,
@@ -118,20 +117,21 @@ pub struct Output {
 }
 
 impl Output {
-    /// Whether nothing waits.
+    /// Whether no output is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// Bytes that wait.
+    /// The pending output.
     #[must_use]
     pub fn waiting(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// The room behind what waits, to be filled from its front and then [`Output::advance`]d. It is
-    /// more than half a MiB if nothing waits, and may be none otherwise.
+    /// The room after the pending output, to be filled from its front and then
+    /// [`Output::advance`]d. It is more than half a MiB if nothing is pending, and may be empty
+    /// otherwise.
     pub fn room(&mut self) -> &mut [u8] {
         if self.bytes.is_empty() {
             self.bytes = pooled();
@@ -144,7 +144,7 @@ impl Output {
         self.end = self.bytes.len().min(self.end + bytes);
     }
 
-    /// Appends a copy of `bytes`, which are few: it takes no more memory than it needs.
+    /// Appends a copy of a few bytes, without allocating a whole buffer.
     pub fn extend(&mut self, bytes: &[u8]) {
         if self.bytes.len() - self.end < bytes.len() {
             let all = [self.waiting(), bytes].concat();
@@ -157,13 +157,13 @@ impl Output {
         self.end += bytes.len();
     }
 
-    /// Takes written bytes off the front, and gives the buffer back with the last of them.
+    /// Removes written bytes from the front, and releases the buffer with the last of them.
     pub(crate) fn consume(&mut self, bytes: usize) {
         self.start += bytes;
         self.release();
     }
 
-    /// Gives the buffer back if nothing is in it.
+    /// Releases the buffer if it is empty.
     fn release(&mut self) {
         if self.is_empty() {
             self.drop_buffer();
@@ -175,7 +175,7 @@ impl Output {
         give_back(std::mem::take(&mut self.bytes));
     }
 
-    /// Writes all of it. `WouldBlock` if the stream doesn't take that.
+    /// Writes all pending output. `WouldBlock` if the stream doesn't accept all.
     pub(crate) fn write(&mut self, to: &mut dyn Stream) -> io::Result<()> {
         while !self.is_empty() {
             let n = write_once(to, &[IoSlice::new(self.waiting())])?;
@@ -193,7 +193,7 @@ impl fmt::Debug for Output {
     }
 }
 
-/// The caller's buffers, from the first byte that isn't filled.
+/// The unfilled part of the caller's buffers.
 #[derive(Debug)]
 pub struct Room<'a, 'b> {
     bufs: &'a mut [IoSliceMut<'b>],
@@ -214,20 +214,20 @@ impl<'a, 'b> Room<'a, 'b> {
         }
     }
 
-    /// Bytes that still go in.
+    /// Number of bytes that fit.
     #[must_use]
     pub fn left(&self) -> usize {
         let all: usize = self.bufs[self.index..].iter().map(|b| b.len()).sum();
         all - self.offset
     }
 
-    /// Bytes that are in.
+    /// Number of bytes filled.
     #[must_use]
     pub fn filled(&self) -> usize {
         self.filled
     }
 
-    /// The rest of the buffer that is being filled; empty if all are full.
+    /// The unfilled part of the current buffer; empty if all are full.
     pub fn slice(&mut self) -> &mut [u8] {
         while let Some(buf) = self.bufs.get(self.index)
             && self.offset == buf.len()
@@ -248,7 +248,7 @@ impl<'a, 'b> Room<'a, 'b> {
         self.filled += bytes;
     }
 
-    /// Copies as much of `bytes` as there is room for, and returns how much that was.
+    /// Copies as much of `bytes` as fits, and returns the number of bytes.
     pub fn put(&mut self, bytes: &[u8]) -> usize {
         let mut taken = 0;
         while taken < bytes.len() {
@@ -267,12 +267,12 @@ impl<'a, 'b> Room<'a, 'b> {
 
 /// A stream with a transform on it.
 ///
-/// An opening exchange runs inside [`Stream::finish_open`], and at the acceptor also inside reads
-/// and writes, so that a peer that never ends it costs what a silent peer costs.
+/// The opening exchange takes place in [`Stream::finish_open`], and at the acceptor also in reads
+/// and writes, so that a peer that never completes it costs no more than a silent one.
 pub struct Transformed<T> {
     pub(crate) below: Box<dyn Stream>,
     pub(crate) transform: T,
-    /// Bytes read from below that the transform hasn't taken.
+    /// Bytes read from below and not used by the transform yet.
     pub(crate) held: Vec<u8>,
     pub(crate) out: Output,
     /// The stream below is connected.
@@ -303,10 +303,10 @@ impl<T: Transform> Transformed<T> {
         self.closed
     }
 
-    /// Goes on with the opening exchange. `WouldBlock` while it isn't over.
+    /// Continues the opening exchange. `WouldBlock` until it is complete.
     pub(crate) fn shake_hands(&mut self) -> io::Result<()> {
         while !self.transform.is_open() {
-            // A transform finds nothing before what it encodes.
+            // A transform requires empty output.
             self.out.write(&mut *self.below)?;
             self.transform.encode(&[], &mut self.out)?;
             self.out.write(&mut *self.below)?;
@@ -322,7 +322,7 @@ impl<T: Transform> Transformed<T> {
         self.write_on()
     }
 
-    /// Whether something can be written: this end isn't closed, and the channel is open.
+    /// Checks that this end isn't closed and the channel is open.
     pub(crate) fn begin_write(&mut self) -> io::Result<()> {
         if self.closed {
             return Err(ErrorKind::BrokenPipe.into());
@@ -333,7 +333,7 @@ impl<T: Transform> Transformed<T> {
         self.out.write(&mut *self.below)
     }
 
-    /// Writes what waits, as far as the stream below takes it now.
+    /// Writes pending output, as far as the stream below accepts it.
     fn write_on(&mut self) -> io::Result<()> {
         match self.out.write(&mut *self.below) {
             Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(()),
@@ -341,7 +341,7 @@ impl<T: Transform> Transformed<T> {
         }
     }
 
-    /// Decodes what is held, and unless that gave something, reads once and decodes that.
+    /// Decodes held bytes and, if there was no content, reads once and decodes that.
     fn read_in(&mut self, room: &mut Room<'_, '_>) -> io::Result<()> {
         let held = std::mem::take(&mut self.held);
         let was_open = self.transform.is_open();
@@ -367,7 +367,7 @@ impl<T: Transform> Transformed<T> {
         result
     }
 
-    /// Reads once behind `held` into `input`, and decodes both.
+    /// Reads once into `input` after `held`, and decodes both.
     fn read_below(
         &mut self,
         held: &[u8],
@@ -379,7 +379,7 @@ impl<T: Transform> Transformed<T> {
             .len()
             .min(before + self.transform.wants(held, room.left()).max(1));
         if before >= end {
-            // Whoever reads on gets the same error, and nothing from the middle of the unit.
+            // A further read fails likewise, instead of starting in the middle of a unit.
             self.held = held.to_vec();
             let why = "a unit of a transform is longer than the buffer it has to fit in";
             return Err(io::Error::new(ErrorKind::InvalidData, why));
@@ -403,18 +403,18 @@ impl<T: Transform> Transformed<T> {
         }
     }
 
-    /// Decodes, and sends what is to be answered as far as the stream below takes it.
+    /// Decodes, and writes responses as far as the stream below accepts them.
     fn decode(&mut self, encoded: &[u8], room: &mut Room<'_, '_>) -> io::Result<usize> {
         let before = self.out.waiting().len();
         let result = self.transform.decode(encoded, room, &mut self.out);
-        // What waited before waits for a writer.
+        // Earlier pending output is left to the next write.
         let written = if self.out.waiting().len() > before {
             self.write_on()
         } else {
             self.out.release();
             Ok(())
         };
-        // What is wrong with the bytes says more than that the answer couldn't be sent.
+        // An error in the bytes is more informative than a failure to send the response.
         let used = result?.min(encoded.len());
         written.map(|()| used)
     }
@@ -484,8 +484,7 @@ impl<T: Transform> Stream for Transformed<T> {
 
     fn close(&mut self) -> io::Result<()> {
         self.closed = true;
-        // A peer that takes nothing any more is cut off, which it tells from an end where the
-        // transform has one.
+        // Without the end of content, the peer sees a truncated stream, if the transform can tell.
         if self.out.write(&mut *self.below).is_ok() {
             self.transform.close(&mut self.out);
             let _ = self.out.write(&mut *self.below);
@@ -520,7 +519,7 @@ impl<T: Transform> Stream for Transformed<T> {
     }
 }
 
-/// A buffer of [`BUFFER_BYTES`] bytes, with whatever was in it before.
+/// A buffer of [`BUFFER_BYTES`] with arbitrary content.
 fn pooled() -> Box<[u8]> {
     let spare = SPARE.with_borrow_mut(Vec::pop);
     spare.unwrap_or_else(|| vec![0; BUFFER_BYTES].into())
@@ -536,8 +535,9 @@ fn give_back(buffer: Box<[u8]>) {
     }
 }
 
-/// Writes what the stream takes at once. An interruption isn't passed on: what was encoded can't be
-/// given back, and the caller would write it again. A stream that takes nothing has ended.
+/// Writes what the stream accepts at once. Interruptions are retried: encoded bytes can't be taken
+/// back, so the caller would write the content twice. Accepting nothing means the end of the
+/// stream.
 pub(crate) fn write_once(to: &mut dyn Stream, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     loop {
         match to.write_vectored(bufs) {
@@ -548,7 +548,7 @@ pub(crate) fn write_once(to: &mut dyn Stream, bufs: &[IoSlice<'_>]) -> io::Resul
     }
 }
 
-/// Reads what the stream gives at once, whatever interrupts it.
+/// Reads available bytes, retrying after interruptions.
 pub(crate) fn read_once(from: &mut dyn Stream, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
     loop {
         match from.read_vectored(bufs) {

@@ -1,6 +1,6 @@
 //! Awaits transfers and calls: `cargo run --example asynchronous -- xdfs://HOST/DIRECTORY FILE...`.
 //!
-//! The futures of the library need no particular runtime; this program has one of twenty lines.
+//! The futures of the library work with any runtime; this program has its own, of twenty lines.
 
 use std::error::Error;
 use std::path::Path;
@@ -25,12 +25,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Uploads files into the directory of `server`, and asks what is there then: the sizes, in the
-/// order of the files.
+/// Uploads files into the directory of `server`, and returns their sizes there, in the order of the
+/// files.
 pub(crate) async fn upload_all(server: &RemotePlace, files: &[&Path]) -> Result<Vec<u64>, Fault> {
     let client = Arc::new(Client::connect(server, ClientOptions::default())?);
     let shared = Arc::clone(&client);
-    // The queue runs several at once, and tries again what is worth it.
+    // The queue runs several transfers at once, and retries transient failures.
     let queue = Queue::new(
         QueueOptions::default(),
         move |_: &RemotePlace| Ok(Arc::clone(&shared)),

@@ -1,5 +1,5 @@
-//! Downloads a file and shows how far it is:
-//! `cargo run --example download_with_progress -- xdfs://HOST/PATH FILE`.
+//! Downloads a file and shows its progress: `cargo run --example download_with_progress --
+//! xdfs://HOST/PATH FILE`.
 
 use std::error::Error;
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints what it hears.
+/// Prints progress events.
 struct Printed;
 
 impl Observer for Printed {

@@ -1,8 +1,8 @@
-//! Puts a driver of the program's own into the channels of both ends:
-//! `cargo run --example own_driver -- FILE DIRECTORY`.
+//! Adds a custom driver to the channels of both ends: `cargo run --example own_driver -- FILE
+//! DIRECTORY`.
 //!
-//! The driver turns each byte by a number, which is no protection at all. It does no input or
-//! output, and runs over every transport.
+//! The driver shifts each byte by a number, which is no protection at all. It does no I/O, and
+//! works over every transport.
 
 use std::error::Error;
 use std::io::{self, IoSlice};
@@ -57,7 +57,7 @@ pub(crate) fn upload(
     Ok(transfer.wait()?.bytes)
 }
 
-/// The built-in drivers and `turn`; of them those of `transforms` are used, separated by commas.
+/// The built-in drivers and `turn`. Channels use those in `transforms`, a comma-separated list.
 fn drivers(transforms: &str) -> Result<Drivers, Box<dyn Error>> {
     let transforms = transforms.split(',').filter(|text| !text.is_empty());
     let turn = Driver::transform("turn", ATTRIBUTES, |by: Turned| move |_| Ok(by.clone()));
@@ -67,7 +67,7 @@ fn drivers(transforms: &str) -> Result<Drivers, Box<dyn Error>> {
     })
 }
 
-/// One end of the driver, and its options: it keeps nothing else.
+/// One end of the driver; its options are its only state.
 #[derive(Clone, Debug, Default)]
 struct Turned {
     by: u8,

@@ -1,7 +1,7 @@
-//! Copies between a server and a store of the program's own, without a file in between:
-//! `cargo run --example own_store -- xdfs://HOST/PATH`.
+//! Copies between a server and a custom store, without an intermediate file: `cargo run --example
+//! own_store -- xdfs://HOST/PATH`.
 //!
-//! The store here makes its content when it is read, and keeps what arrives in memory.
+//! This store generates its content on reading, and keeps received files in memory.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -23,12 +23,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Uploads the first squares to the path of `place`, downloads them again, and returns that.
+/// Uploads the first squares to the path of `place`, downloads them again, and returns the result.
 pub(crate) fn there_and_back(place: &RemotePlace, count: u64) -> Result<Vec<u8>, Fault> {
     let client = Client::connect(place, ClientOptions::default())?;
     let store = Arc::new(Squares::default());
     let options = TransferOptions {
-        // Nothing that this store has survives it.
+        // This store isn't durable.
         resume: false,
         overwrite: true,
         ..TransferOptions::default()
@@ -49,7 +49,7 @@ pub(crate) fn there_and_back(place: &RemotePlace, count: u64) -> Result<Vec<u8>,
     back.ok_or_else(|| Fault::new(Code::NotFound, "look at what came back", "nothing did"))
 }
 
-/// Under the name of each number, so many squares of 8 bytes each; and whatever was stored.
+/// The source `n` has the first n squares of 8 bytes each; received files are kept in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Squares {
     kept: Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>,
@@ -72,7 +72,7 @@ impl Store for Squares {
         tag[..8].copy_from_slice(&count.to_le_bytes());
         Ok(Box::new(SquaresSource(SourceInfo {
             length: Some(count * 8),
-            // The same name has the same content for ever.
+            // A name always has the same content.
             tag: SourceTag(tag),
             mode: None,
             mtime_ns: None,
@@ -128,7 +128,7 @@ impl Source for SquaresSource {
     }
 }
 
-/// Content that arrives, and gets its name when it is complete and verified.
+/// A file being received; it gets its name once it is complete and verified.
 #[derive(Debug)]
 struct KeptSink {
     path: Vec<u8>,

@@ -1,7 +1,7 @@
-//! Works on a file of a server in place, as with one here:
-//! `cargo run --example remote_file -- xdfs://HOST/PATH`.
+//! Accesses a file on a server in place, like a local file: `cargo run --example remote_file --
+//! xdfs://HOST/PATH`.
 //!
-//! The file is a log of records of 16 bytes, after a header that says how many there are.
+//! The file is a log: a header with the number of records, and records of 16 bytes.
 
 use std::error::Error;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Adds a record, and returns how many there are now. When this returns it is durable.
+/// Adds a record, makes it durable, and returns the number of records.
 pub(crate) fn add_record(place: &RemotePlace, content: &[u8]) -> Result<u64, Box<dyn Error>> {
     let client = Client::connect(place, ClientOptions::default())?;
     let options = OpenOptions {
@@ -34,15 +34,15 @@ pub(crate) fn add_record(place: &RemotePlace, content: &[u8]) -> Result<u64, Box
     };
     let file = client.open_file(&place.path, &options)?;
     let mut header = [0; 8];
-    // A file that was made just now has no header yet.
+    // A new file has no header yet.
     let count = match file.read_at(0, &mut header)? {
         8 => u64::from_le_bytes(header),
         _ => 0,
     };
     let mut record = content.to_vec();
     record.resize(RECORD_BYTES as usize, b' ');
-    // Writes go out together, and aren't waited for one by one. The record is made durable before
-    // the header says that it is there.
+    // Writes are buffered, and not awaited one by one. The record is made durable before the header
+    // counts it.
     file.write_at((count + 1) * RECORD_BYTES, &record)?;
     file.sync_data()?;
     file.write_at(0, &(count + 1).to_le_bytes())?;
@@ -51,7 +51,7 @@ pub(crate) fn add_record(place: &RemotePlace, content: &[u8]) -> Result<u64, Box
     Ok(count + 1)
 }
 
-/// Reads a record by the traits of the standard library.
+/// Reads a record with the traits of the standard library.
 pub(crate) fn read_record(place: &RemotePlace, number: u64) -> Result<Vec<u8>, Box<dyn Error>> {
     let client = Client::connect(place, ClientOptions::default())?;
     let mut file = client.open_file(&place.path, &OpenOptions::reading())?;

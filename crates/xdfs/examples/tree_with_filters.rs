@@ -1,5 +1,5 @@
-//! Uploads a directory without what nobody needs there:
-//! `cargo run --example tree_with_filters -- DIRECTORY xdfs://HOST/PATH PATTERN...`.
+//! Uploads a directory without unneeded files: `cargo run --example tree_with_filters -- DIRECTORY
+//! xdfs://HOST/PATH PATTERN...`.
 
 use std::error::Error;
 use std::ops::ControlFlow;
@@ -20,8 +20,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Uploads `directory` to the path of `target` without what the patterns match, which are lines
-/// of a gitignore file.
+/// Uploads `directory` to the path of `target`, without entries that match the patterns, which are
+/// lines of a gitignore file.
 pub(crate) fn upload_tree(
     directory: &Path,
     target: &RemotePlace,
@@ -33,7 +33,7 @@ pub(crate) fn upload_tree(
         ..TreeOptions::default()
     };
     let client = Client::connect(target, ClientOptions::default())?;
-    // What fails of a tree is told, and the rest goes on.
+    // Failed entries are reported, and the rest continues.
     let mut observer = |event: TreeEvent<'_>| {
         if let TreeEvent::Failed { path, fault } = event {
             eprintln!("{}: {fault}", path.escape_ascii());

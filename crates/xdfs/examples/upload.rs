@@ -1,7 +1,7 @@
 //! Uploads a file: `cargo run --example upload -- FILE xdfs://HOST/PATH`.
 //!
-//! Channels are opened without protection, which only servers without it take
-//! (`xdfs serve --insecure`); for others see `ClientOptions::security`.
+//! Channels are unprotected, which only servers without protection accept (`xdfs serve
+//! --insecure`); for others see `ClientOptions::security`.
 
 use std::error::Error;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Uploads `file` to the path of `target`. An upload that was broken off goes on where it was.
+/// Uploads `file` to the path of `target`. An interrupted upload resumes.
 pub(crate) fn upload(file: &Path, target: &RemotePlace) -> Result<TransferResult, Fault> {
     let client = Client::connect(target, ClientOptions::default())?;
     let options = TransferOptions {

@@ -11,9 +11,10 @@ use xdfs_proto::frame::Resume;
 use xdfs_proto::{Code, DigestKind, Fault, FileId};
 use xdfs_store::{LocalStore, Source, Store, StreamSource};
 
-use crate::files::{OpenOptions, ReconnectingSession, RemoteFile};
+use crate::files::{OpenOptions, RemoteFile};
 use crate::paths::{Answer, Call, Listing, PendingCall};
 use crate::recognition::ComparedPaths;
+use crate::reconnecting_session::ReconnectingSession;
 use crate::remote::RemotePlace;
 use crate::security::{Fingerprint, FirstUse, Level};
 pub use crate::session::ClientOptions;
@@ -24,12 +25,13 @@ use crate::transfer::{LocalPlace, Transfer, TransferOptions, TransferRoute};
 /// A session with a server. It runs any number of transfers, back to back on the same channels, and
 /// calls at the same time. A session without transfers opens one channel, unless
 /// [`ClientOptions::channels`] asks for more.
+///
+/// A transfer or call fails if the session breaks. Open files and trees open another session then,
+/// which all later transfers and calls of the client use.
 #[derive(Debug)]
 pub struct Client {
-    session: Session,
+    sessions: Arc<ReconnectingSession>,
     next_file: AtomicU32,
-    /// The session of open files, which reconnects.
-    of_files: Arc<ReconnectingSession>,
     path_bytes_max: usize,
     /// Payload is sent unencrypted.
     is_clear: AtomicBool,
@@ -45,13 +47,9 @@ impl Client {
     pub fn connect(place: &RemotePlace, options: ClientOptions) -> Result<Self, Fault> {
         let level = options.security.as_ref().map(|security| security.level);
         let path_bytes_max = options.limits.path_bytes_max;
-        let session = Session::connect(place, options.clone())?;
-        let caller = session.caller.clone();
-        let of_files = ReconnectingSession::new(place.clone(), options, caller);
         Ok(Self {
-            session,
+            sessions: Arc::new(ReconnectingSession::connect(place, options)?),
             next_file: AtomicU32::new(1),
-            of_files: Arc::new(of_files),
             path_bytes_max,
             is_clear: AtomicBool::new(level == Some(Level::Clear)),
         })
@@ -195,7 +193,7 @@ impl Client {
     /// Starts a transfer by its route, as [`Self::upload`] and [`Self::download`] do.
     ///
     /// # Errors
-    /// Likewise.
+    /// As [`Self::upload`] and [`Self::download`].
     pub fn transfer(
         &self,
         route: &TransferRoute,
@@ -215,7 +213,7 @@ impl Client {
         options: &TransferOptions,
     ) -> ComparedPaths {
         ComparedPaths {
-            caller: self.session.caller.clone(),
+            caller: self.sessions.caller().1,
             is_upload,
             source: source.to_vec(),
             target: target.to_vec(),
@@ -269,7 +267,8 @@ impl Client {
             kind,
             events,
         };
-        let Session { commands, end, .. } = &self.session;
+        let session = self.session()?;
+        let Session { commands, end, .. } = &*session;
         let started = commands.send(Command::Start(Box::new(spec)));
         started.map_err(|_| end.fault())?;
         let commands = commands.clone();
@@ -278,6 +277,22 @@ impl Client {
             let _ = commands.send(Command::Cancel(file));
         };
         Ok(Transfer::new(cancel, mailbox, end.clone()))
+    }
+
+    fn session(&self) -> Result<Arc<Session>, Fault> {
+        self.sessions.session().map(|(_, session)| session)
+    }
+
+    fn command(&self, command: Command) {
+        if let Ok(session) = self.session() {
+            // A session that has ended has nothing left to do.
+            let _ = session.commands.send(command);
+        }
+    }
+
+    /// The sessions of this client.
+    pub(crate) fn sessions(&self) -> &ReconnectingSession {
+        &self.sessions
     }
 
     /// Makes a call and waits for its end. The parts of a listing are joined; for large directories
@@ -295,7 +310,7 @@ impl Client {
     /// # Errors
     /// The session has ended. [`PendingCall::wait`] returns later faults.
     pub fn start_call(&self, call: Call) -> Result<PendingCall, Fault> {
-        self.session.caller.start_pending(call)
+        self.sessions.caller().1.start_pending(call)
     }
 
     /// Lists a directory on the server in bounded memory. Errors come as items. An unfinished
@@ -303,7 +318,7 @@ impl Client {
     /// made when the first name is read, or by [`Listing::begin`].
     #[must_use]
     pub fn list(&self, path: &[u8]) -> Listing {
-        Listing::new(self.session.caller.clone(), path)
+        Listing::new(self.sessions.caller().1, path)
     }
 
     /// Opens a file on the server for access in place: a regular file or a named pipe. Symbolic
@@ -316,30 +331,30 @@ impl Client {
     /// The fault of the server or of the session. With `create_new` the hint of a session's fault
     /// says that the file may have been created.
     pub fn open_file(&self, path: &[u8], options: &OpenOptions) -> Result<RemoteFile, Fault> {
-        RemoteFile::open_in(&self.of_files, path, options)
+        RemoteFile::open_in(&self.sessions, path, options)
     }
 
-    /// The server, as it was named.
+    /// The server, as the user named it.
     pub(crate) fn place(&self) -> &RemotePlace {
-        self.of_files.place()
+        self.sessions.place()
     }
 
     /// Whether the server is on this machine.
     pub(crate) fn is_local(&self) -> bool {
-        self.session.is_local
+        self.session().is_ok_and(|session| session.is_local)
     }
 
     /// The user's name at the server; `None` before the session is open, and on channels without
     /// protection.
     #[must_use]
     pub fn user(&self) -> Option<String> {
-        self.session.identity.as_ref().and_then(|own| own.user())
+        self.session().ok()?.identity.as_ref()?.user()
     }
 
-    /// The fingerprint of the server's key; `None` likewise.
+    /// The fingerprint of the server's key; `None` in the same cases as [`Self::user`].
     #[must_use]
     pub fn server_fingerprint(&self) -> Option<Fingerprint> {
-        self.session.identity.as_ref().and_then(|own| own.server())
+        self.session().ok()?.identity.as_ref()?.server()
     }
 
     /// The server, if this session was the first to trust it. `None` if the server is known, pinned
@@ -347,15 +362,12 @@ impl Client {
     /// its user.
     #[must_use]
     pub fn first_use(&self) -> Option<FirstUse> {
-        self.session
-            .identity
-            .as_ref()
-            .and_then(|own| own.first_use())
+        self.session().ok()?.identity.as_ref()?.first_use()
     }
 
     /// Breaks one of the channels, as a failing network would. For demonstrations and tests.
     pub fn break_channel(&self) {
-        let _ = self.session.commands.send(Command::BreakChannel);
+        self.command(Command::BreakChannel);
     }
 
     /// Changes the protection of payload from now on, in both directions and for running transfers
@@ -365,7 +377,8 @@ impl Client {
     pub fn protect(&self, level: Level) {
         self.is_clear
             .store(level == Level::Clear, Ordering::Relaxed);
-        let _ = self.session.commands.send(Command::Protect(level));
+        self.sessions.set_level(level);
+        self.command(Command::Protect(level));
     }
 
     /// The default digest of whole files: CRC-64/NVME, which is cheap and detects accidents. For
@@ -385,26 +398,26 @@ impl Client {
 
     /// Opens the channels that packs will need.
     pub(crate) fn prepare_packs(&self) {
-        let _ = self.session.commands.send(Command::PreparePacks);
+        self.command(Command::PreparePacks);
     }
 
     /// Takes one channel out of the session in an orderly way; another takes its place.
     pub fn leave_channel(&self) {
-        let _ = self.session.commands.send(Command::Leave);
+        self.command(Command::Leave);
     }
 
     /// The reason of the session's end; `None` while it runs. After the end, connect another
     /// client.
     #[must_use]
     pub fn ended(&self) -> Option<Fault> {
-        self.session.end.known()
+        self.session()
+            .map_or_else(Some, |session| session.end.known())
     }
 
     /// Ends the session at once. Its transfers, calls and files fail soon after, even if other
     /// threads wait for them. Durable data stays for a resume.
     pub fn stop(&self) {
-        self.of_files.stop();
-        self.session.stop();
+        self.sessions.stop();
     }
 
     /// Ends the session once its transfers and calls have ended; listings end at once. Dropping the
@@ -414,8 +427,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.of_files.close();
-        // The session is closed next.
+        self.sessions.close();
     }
 }
 

@@ -1,19 +1,19 @@
-//! Drivers of a program's own in the channels of its sessions.
+//! Custom drivers in the channels of a session.
 //!
-//! A [`Driver`] is a [`Transform`], which turns bytes into bytes. It has a name and attributes, and
-//! a [`Registry`] makes it from its text. Both ends of a session need the same ones.
+//! A [`Driver`] builds a [`Transform`], which turns bytes into bytes. It has a name and attributes,
+//! and a [`Registry`] builds it from its text form. Both ends of a session need the same drivers.
 
 pub use xdfs_xio::{
     Attribute, AttributeHelp, Driver, DriverSpec, End, Output, Registry, Room, SpecError, Transform,
 };
 
-/// The drivers that there are, and those of them that channels have.
+/// The available drivers, and those that channels use.
 #[derive(Clone, Debug)]
 pub struct Drivers {
-    /// All that can be named: the built-in ones, unless others are added.
+    /// The available drivers: the built-in ones, unless others are added.
     pub registry: Registry,
-    /// Transforms that are pushed on the transport, in this order, beneath TLS: of a protected
-    /// session they see nothing but protected bytes. None by default.
+    /// Transforms pushed onto the transport in this order, beneath TLS: in a protected session they
+    /// see only protected bytes. None by default.
     pub transforms: Vec<DriverSpec>,
 }
 

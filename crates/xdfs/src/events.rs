@@ -1,4 +1,4 @@
-//! What transfers, trees and queues tell while they go on and at their end, and who hears it.
+//! Events and results of transfers, trees and queues, and their observer.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -7,36 +7,36 @@ use xdfs_engine::Outcome;
 pub use xdfs_engine::{LimitedBy, Progress};
 use xdfs_proto::{DigestValue, Fault};
 
-/// Hears what happens. Every method does nothing and lets go on, unless it is implemented;
-/// [`ControlFlow::Break`] ends what is told of in an orderly way, so that it can be resumed.
+/// Receives events. The default methods ignore them and continue. [`ControlFlow::Break`] stops the
+/// operation in an orderly way, so that it can be resumed.
 ///
-/// Trees and [`Transfer::wait_with`](crate::Transfer::wait_with) call it in the thread that called
-/// them, a [`Queue`](crate::Queue) in its own, one call at a time. Nothing else of them goes on
-/// until it returns (bytes that are under way do), so that it must not block: what takes longer
-/// belongs to another thread, by a channel. It must not wait for the work that it is told of.
+/// Trees and [`Transfer::wait_with`](crate::Transfer::wait_with) call it in the caller's thread, a
+/// [`Queue`](crate::Queue) in its own, one call at a time. Until it returns, only transfers in
+/// flight progress, so it must not block: hand longer work to another thread, for example over a
+/// channel. It must never wait for the operation that it observes.
 ///
-/// A closure that takes a [`TreeEvent`] is an observer of trees. [`Silent`] hears nothing.
+/// A closure that takes a [`TreeEvent`] observes trees. [`Silent`] ignores all events.
 pub trait Observer {
-    /// A single transfer came further; at most ten times a second.
+    /// Progress of a single transfer, at most ten times a second.
     fn on_transfer(&mut self, progress: &Progress) -> ControlFlow<()> {
         let _ = progress;
         ControlFlow::Continue(())
     }
 
-    /// Something happened in a tree. `Break` ends the tree.
+    /// An event of a tree. `Break` stops the tree.
     fn on_tree(&mut self, event: TreeEvent<'_>) -> ControlFlow<()> {
         let _ = event;
         ControlFlow::Continue(())
     }
 
-    /// Something happened to the job of this number in a queue. `Break` stops the whole queue.
+    /// An event of the job with this number in a queue. `Break` stops the whole queue.
     fn on_job(&mut self, number: u64, event: QueueEvent<'_>) -> ControlFlow<()> {
         let _ = (number, event);
         ControlFlow::Continue(())
     }
 }
 
-/// The observer that hears nothing.
+/// An observer that ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
@@ -51,53 +51,53 @@ where
     }
 }
 
-/// What happens to a job of a queue.
+/// An event of a job in a queue.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum QueueEvent<'a> {
-    /// It has arrived. The last event of a job.
+    /// The job has succeeded. Its last event.
     Done(&'a TransferResult),
-    /// It has failed for good, or was cancelled. The last event of a job.
+    /// The job has failed for good, or was cancelled. Its last event.
     Failed(&'a Fault),
-    /// It came further; at most ten times a second.
+    /// Progress, at most ten times a second.
     Progress(&'a Progress),
-    /// A try failed, and another one is made after a pause.
+    /// An attempt failed, and the job is retried after a pause.
     Retry {
-        /// Why it failed.
+        /// The reason of the failure.
         fault: &'a Fault,
-        /// The number of the try that is made: 1 for the first one after a try that brought bytes.
+        /// Number of the coming retry, counted from 1 after each attempt that transferred bytes.
         retry: u32,
-        /// Time until then.
+        /// Time until the retry.
         pause: Duration,
     },
-    /// It was handed to a session. It is also told where the job had been started in a session that
-    /// broke by the fault of another one.
+    /// The job was passed to a session. This event repeats if the job is restarted because its
+    /// session broke with the fault of another job.
     Started,
 }
 
-/// What came of a transfer.
+/// The result of a transfer.
 #[derive(Clone, Debug)]
 pub struct TransferResult {
-    /// Bytes of the transfer, those of an earlier attempt included.
+    /// Bytes of the transfer, including those of earlier attempts.
     pub bytes: u64,
     /// Seconds from the start of the transfer to its publication.
     pub seconds: f64,
-    /// Most channels that were alive at once, without those that were leaving.
+    /// Largest number of channels open at the same time, without those that were leaving.
     pub channels: u32,
-    /// Bytes that an earlier attempt had made durable and that were not sent again.
+    /// Bytes that earlier attempts had made durable, and that were not sent again.
     pub resumed_bytes: u64,
     /// Bytes that were sent more than once.
     pub retransmitted_bytes: u64,
-    /// The verified digest of the whole.
+    /// The verified digest of the whole transfer.
     pub digest: DigestValue,
     /// Path of the target, as published (or as it would be, in a dry run).
     pub target: Vec<u8>,
-    /// What held it back.
+    /// The bottleneck.
     pub limited_by: LimitedBy,
 }
 
 impl TransferResult {
-    /// Bytes that were moved in this attempt, a second.
+    /// Bytes per second moved in this attempt.
     #[must_use]
     pub fn bytes_per_second(&self) -> f64 {
         if self.seconds > 0.0 {
@@ -123,76 +123,76 @@ impl From<Outcome> for TransferResult {
     }
 }
 
-/// What a tree tells while it is moved.
+/// An event of a tree copy or synchronisation.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TreeEvent<'a> {
-    /// How far it is; at most ten times a second.
+    /// Progress, at most ten times a second.
     Progress(&'a TreeResult),
-    /// An entry that wasn't moved, or not with all that was to be kept. The path is relative.
+    /// An entry that could not be moved, or not with all requested metadata. The path is relative.
     Failed {
         /// The entry.
         path: &'a [u8],
         /// Why.
         fault: &'a Fault,
     },
-    /// Something that the tree goes on without, such as its journal.
+    /// A problem that doesn't stop the tree, such as an unusable journal.
     Warning(&'a Fault),
-    /// A step of a synchronisation. In a dry run all of them are told, else those that rename and
-    /// delete, when they are done. Paths are relative.
+    /// A step of a synchronisation. In a dry run every step is reported, otherwise only completed
+    /// renames and removals. Paths are relative.
     Step {
-        /// What is done.
+        /// The kind of step.
         step: SyncStep,
         /// The entry.
         path: &'a [u8],
-        /// The name that it had, if it is renamed.
+        /// Its old path, if it is renamed.
         from: Option<&'a [u8]>,
     },
 }
 
-/// What a synchronisation does with an entry of the target.
+/// The action of a synchronisation on an entry of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncStep {
-    /// It is missing, and is made.
+    /// A missing entry is created.
     Copy,
-    /// It is removed.
+    /// An entry is removed.
     Delete,
-    /// It gets another name.
+    /// An entry is renamed.
     Rename,
-    /// Its content or its kind is replaced.
+    /// The content or kind of an entry is replaced.
     Replace,
-    /// Its mode, time or owner is set.
+    /// The mode, time or owner of an entry is set.
     Set,
 }
 
-/// What came of a tree.
+/// The result of a tree copy or synchronisation.
 #[derive(Clone, Debug, Default)]
 pub struct TreeResult {
-    /// Files that were moved.
+    /// Moved files.
     pub files: u64,
-    /// Directories that were made, or were there.
+    /// Directories, created or existing.
     pub directories: u64,
-    /// Links and named pipes that were made.
+    /// Created links and named pipes.
     pub others: u64,
-    /// Bytes of content that were moved.
+    /// Moved bytes of content.
     pub bytes: u64,
-    /// Bytes of them that were not sent, since the target had them already: from an attempt that
-    /// was broken off, or in its old file ([`SyncOptions::delta`](crate::SyncOptions::delta)).
+    /// The part of `bytes` that was not sent, since the target already had it from an interrupted
+    /// attempt or in the old file ([`SyncOptions::delta`](crate::SyncOptions::delta)).
     pub matched_bytes: u64,
-    /// Entries that failed; each was told.
+    /// Failed entries, each reported by an event.
     pub failed: u64,
-    /// Files that go without their set-user-id and set-group-id, since owners aren't kept.
+    /// Files moved without their set-user-id and set-group-id bits, since owners aren't preserved.
     pub unkept: u64,
-    /// What an earlier run had finished, and wasn't moved again; not part of the other counts.
+    /// Entries that were at the target already and not moved. Not included in the other counts.
     pub resumed: TreeCounts,
-    /// Time from the order to the end.
+    /// Elapsed time of the whole operation.
     pub elapsed: Duration,
-    /// The path of the tree at its target.
+    /// Path of the tree at the target.
     pub target: Vec<u8>,
 }
 
-/// What a part of a tree has.
+/// Counts of entries of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeCounts {
     /// Files.

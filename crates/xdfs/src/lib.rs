@@ -1,35 +1,35 @@
 //! xdfs: move files between machines over n parallel channels, resumable and verified.
 //!
 //! ```text
-//!   Queue          jobs for any servers: sessions, limits on what runs, retries
+//!   Queue          jobs for any servers: sessions, limits, retries
 //!     |  starts
 //!   Client         one session with a server; everything below happens in it, at the same time
-//!     |-- Transfer       a file on its way        upload, download, upload_from, download_to
-//!     |-- TreeResult     a directory, as a whole  upload_tree, download_tree, sync_to, sync_from
-//!     |-- PendingCall    a question or a change   call, start_call; list gives a Listing
-//!     '-- RemoteFile     a file worked on there   open_file
-//!   Observer       hears how transfers, trees and queues go on
+//!     |-- Transfer       one file                 upload, download, upload_from, download_to
+//!     |-- TreeResult     a directory tree         upload_tree, download_tree, sync_to, sync_from
+//!     |-- PendingCall    a call about a path      call, start_call; list returns a Listing
+//!     '-- RemoteFile     an open file             open_file
+//!   Observer       receives events of transfers, trees and queues
 //!   Server         serves a directory to clients
 //! ```
 //!
 //! - A [`Server`] serves a directory. A [`RemotePlace`] names a path on one.
-//! - A [`Client`] opens a session and has a thread for it. Nothing is asked in advance: a server
-//!   that can't be reached shows in the first thing that is wanted of it.
-//! - A [`Transfer`] is a handle: wait for it, ask it for progress, cancel it, or await it. Files
-//!   get their names when they are complete, verified and durable; what was broken off goes on.
-//! - A [`Queue`] is for more than one file, or for as long as it takes: it keeps sessions, starts
-//!   so many transfers at once, and tries again what may pass.
-//! - Trees ([`Client::upload_tree`], [`Client::sync_to`], ...) move many files as one, small ones
-//!   in packs, and keep a journal if they are given a folder for it.
-//! - [`Client::call`] and [`Client::list`] look at paths of the server and change them; a
-//!   [`RemoteFile`] has the traits of the standard library.
-//! - An [`Observer`] hears what happens. Every error is a [`Fault`]: which side, which operation,
-//!   which path, why, what can be done, and whether trying again makes sense.
-//! - Programs bring stores of their own by [`store`] and drivers by [`drivers`], and say who may
-//!   come in by [`security`].
+//! - A [`Client`] opens a session and has a thread for it. It doesn't wait for the server: an
+//!   unreachable server shows in the first transfer or call.
+//! - A [`Transfer`] is a handle: wait for it, poll its progress, cancel it, or await it. Files are
+//!   published when they are complete, verified and durable; interrupted transfers resume.
+//! - A [`Queue`] copies several files, or one with retries: it keeps sessions, limits concurrent
+//!   transfers, and retries transient failures.
+//! - Trees ([`Client::upload_tree`], [`Client::sync_to`], ...) move many files in one call, small
+//!   ones in packs. Copies keep a journal if they are given a folder for it.
+//! - [`Client::call`] and [`Client::list`] inspect and change paths on the server; a [`RemoteFile`]
+//!   implements the I/O traits of the standard library.
+//! - An [`Observer`] receives events. Every error is a [`Fault`]: side, operation, path, cause,
+//!   remedy, and whether a retry makes sense.
+//! - Programs can add their own stores ([`store`]) and drivers ([`drivers`]). Authentication and
+//!   access control are in [`security`].
 //!
-//! Everything that waits can be waited for in a thread. Transfers and calls are also futures, which
-//! need no particular runtime; the engine has its own threads in both cases.
+//! All waiting can be done by blocking a thread. Transfers and calls are also futures, for any
+//! runtime; the engine has its own threads in both cases.
 //!
 //! ```
 //! use std::path::Path;
@@ -76,7 +76,9 @@ mod mtime;
 mod paths;
 mod queue;
 mod recognition;
+mod reconnecting_session;
 mod remote;
+mod retry;
 pub mod security;
 mod seeding;
 mod server;
@@ -97,6 +99,7 @@ pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
 pub use paths::{Answer, Attributes, Call, Entry, FileKind, Listing, PendingCall};
 pub use queue::{Job, Queue, QueueOptions};
 pub use remote::{Address, DEFAULT_PORT, Invitation, RemotePlace};
+pub use retry::{ReconnectEvent, ReconnectObserver, RetryPolicy};
 pub use server::{Server, ServerBuilder, ServerHandle};
 pub use transfer::{LocalPlace, Transfer, TransferOptions, TransferRoute};
 pub use tree::{Compare, Durability, Filter, FilterRule, SyncOptions, SyncResult, TreeOptions};

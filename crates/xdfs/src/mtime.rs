@@ -1,23 +1,23 @@
-//! Times of changes, as file systems keep them.
+//! Modification times in the resolution of file systems.
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// Whether a time has no part of a second: some file systems keep none.
+/// Whether a time is in whole seconds, the resolution of some file systems.
 pub(crate) fn is_coarse(time_ns: i64) -> bool {
     time_ns % SECOND_NS == 0
 }
 
-/// Whether a time that was found is the one that was given. Some file systems cut it to 100 ns, to
-/// a microsecond, to a second, or to two.
+/// Whether the time `found` may be the stored time `given`. Some file systems truncate times to
+/// 100 ns, a microsecond, a second, or two seconds.
 pub(crate) fn is_same_time(found: i64, given: i64) -> bool {
     let cut = |to: i64| given.checked_sub(given.rem_euclid(to));
     let cuts = [1, 100, 1000, SECOND_NS, 2 * SECOND_NS];
     cuts.map(cut).contains(&Some(found))
 }
 
-/// Whether a target may have been given the time of a source, as comparisons see it: a target that
-/// keeps less than nanoseconds cuts the rest off. Two seconds are not taken for one here, so that a
-/// file that changed a moment later is not left out.
+/// Whether a target's time equals the source's, as far as its resolution allows: the target may
+/// have truncated it. Truncation to two seconds isn't considered, so that a file that changed a
+/// moment later is not missed.
 pub(crate) fn is_equal_or_cut(source: i64, target: i64) -> bool {
     let cut =
         |unit: i64| target.rem_euclid(unit) == 0 && source - source.rem_euclid(unit) == target;
@@ -43,7 +43,7 @@ mod tests {
         ] {
             assert!(!is_same_time(found, given), "{found}");
         }
-        // Whole seconds that are wanted are found as such.
+        // A time in whole seconds isn't truncated.
         assert!(!is_same_time(8 * SECOND_NS, 9 * SECOND_NS + SECOND_NS));
         assert!(is_same_time(-2 * SECOND_NS, -SECOND_NS - 1));
         assert!(!is_same_time(0, -1) && !is_same_time(0, i64::MIN));

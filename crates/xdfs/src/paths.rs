@@ -92,7 +92,7 @@ impl RunningCall {
     /// The same without waiting.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<(Answer, bool), Fault>> {
         if self.ended {
-            let cause = "its end was told already";
+            let cause = "its result was returned already";
             return Poll::Ready(Err(Fault::new(Code::Internal, "wait for a call", cause)));
         }
         let part = match ready!(self.parts.poll_recv(context)) {
@@ -128,10 +128,10 @@ impl Drop for RunningCall {
     }
 }
 
-/// A pending call. Dropping it drops the answer; the server may still carry out the call.
+/// A pending call. Dropping it drops the answer; the server may still execute the call.
 ///
-/// Pending calls are carried out in any order, and some of them concurrently. Start a call that
-/// must follow another one after the end of that one.
+/// Pending calls are executed in any order, some of them concurrently. If one call must follow
+/// another, start it after the end of the first.
 ///
 /// It is also a future with the result of [`PendingCall::wait`], for any asynchronous runtime;
 /// polling never blocks. Polled again after its end it fails with [`Code::Internal`].
@@ -151,7 +151,7 @@ impl PendingCall {
     ///
     /// # Errors
     /// The fault of the call or of the session. After a fault of the session a call that changes
-    /// something may have been carried out; the hint says so. A listing also fails as [`Listing`]
+    /// something may have been executed; the hint says so. A listing also fails as [`Listing`]
     /// describes.
     pub fn wait(mut self) -> Result<Answer, Fault> {
         loop {
@@ -205,8 +205,8 @@ impl fmt::Debug for PendingCall {
 /// [`Client::list`](crate::Client::list). It holds at most the parts that the protocol allows to be
 /// unread, about 300 KiB for any size of the directory.
 ///
-/// It is not a snapshot: names that are made, removed or renamed meanwhile may be in it or not. An
-/// error is the last item. Dropping the listing ends it; so does closing the client, with
+/// It is not a snapshot: names created, removed or renamed in the meantime may be in it or not. An
+/// error is the last item. Dropping the listing ends it; closing the client ends it with
 /// [`Code::Cancelled`].
 ///
 /// It always ends: repeated cursors are a [`Code::ProtocolViolation`], and more than
@@ -238,7 +238,7 @@ impl Listing {
         }
     }
 
-    /// Makes the call now, and not when the first name is read.
+    /// Makes the call now instead of when the first entry is read.
     #[must_use]
     pub fn begin(mut self) -> Self {
         if matches!(self.progress, ListingProgress::From(..)) {
@@ -259,7 +259,7 @@ impl Listing {
                 };
                 let mut call = self.caller.start(call)?;
                 if let Some(mut guard) = guard.take() {
-                    guard.go_on();
+                    guard.next_call();
                     call.guard = guard;
                 }
                 self.progress = ListingProgress::RunningCall(call, false);

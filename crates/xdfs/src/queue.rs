@@ -31,9 +31,9 @@ use crate::transfer::{Transfer, TransferOptions, TransferRoute};
 ///
 /// Transient failures are retried after a pause: a broken connection (which resumes from durable
 /// data), a server that has answered before and can't be reached now, and every fault that advises
-/// a retry ([`Fault::retry`]). Cancelled jobs, and jobs that have begun to use a standard stream,
+/// a retry ([`Fault::retry`]). Cancelled jobs, and jobs that have started to use a standard stream,
 /// are not retried. If a server can't be reached at all, all jobs that wait for it fail with the
-/// same fault; jobs added later connect anew.
+/// same fault; jobs added later connect again.
 ///
 /// ```no_run
 /// use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Whether a target that exists is what the transfer would have made of it.
+//! Recognises an existing target that already equals the source.
 //!
 //! A receiver may be stopped after it has published a file and before PUBLISHED arrives. Nothing
 //! but the file is left then, and a repeated transfer is refused because its target exists. So the
@@ -26,11 +26,11 @@ use crate::paths::{Caller, join};
 const PIECE_BYTES: u64 = 256 << 20;
 /// Bytes read and hashed at once: one subtree of BLAKE3.
 const BLOCK_BYTES: u64 = 1 << 20;
-/// Bytes between two reports of progress, which also detect that the user is gone.
-const TOLD_BYTES: u64 = 16 << 20;
+/// Bytes between progress events, which also detect that the receiver of the events is gone.
+const PROGRESS_BYTES: u64 = 16 << 20;
 /// The digest of the comparison, whatever digest the transfer has: it must not be possible to forge
 /// a target that only looks equal.
-const COMPARED: DigestKind = DigestKind::Blake3;
+const COMPARISON_DIGEST: DigestKind = DigestKind::Blake3;
 
 /// Source and target of a transfer, and the range of the source.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl ComparedPaths {
             });
     }
 
-    /// What a transfer would tell that had nothing to move; `None` if there is something.
+    /// The outcome of a transfer with nothing left to move; `None` if the files differ.
     fn outcome(&self, events: &Sender<TransferEvent>) -> Result<Option<Outcome>, Fault> {
         let start = Instant::now();
         let source = End {
@@ -122,7 +122,7 @@ impl ComparedPaths {
         if self.stat(&target, true)?.kind == FileKind::Directory {
             target.path = join(&target.path, &self.name);
         }
-        // A link is never what was published.
+        // A link was never published by a transfer.
         let look = || Ok::<_, Fault>((self.stat(&source, true)?, self.stat(&target, false)?));
         let (from, there) = look()?;
         let Some(rest) = from.size.checked_sub(self.offset) else {
@@ -155,15 +155,14 @@ impl ComparedPaths {
         }))
     }
 
-    /// Has the target made durable: somebody else may have made it, and left it to the system to
-    /// write it.
+    /// Makes the target durable: another program may have created it without synchronising it.
     fn make_durable(&self, mut outcome: Outcome) -> Result<Outcome, Fault> {
         if self.dry_run {
             return Ok(outcome);
         }
         let (start, path) = (Instant::now(), outcome.target.clone());
         match self.ask(!self.is_upload, Call::Sync { path }) {
-            // What was published is durable, also where the system has no call for the rest.
+            // A published file is durable even if the system can't synchronise on request.
             Err(fault) if fault.code == Code::Unsupported => {}
             synced => drop(synced?),
         }
@@ -171,8 +170,8 @@ impl ComparedPaths {
         Ok(outcome)
     }
 
-    /// Reads both ends, each where it is. The digest of the whole, in the kind that is told; `None`
-    /// if they differ.
+    /// Reads both files, each on its own side. Returns the digest of the content, of the kind in
+    /// the result; `None` if they differ.
     fn digest_of_both(
         &self,
         source: &End,
@@ -194,9 +193,9 @@ impl ComparedPaths {
                 path: there.path.clone(),
                 offset: first_of(there) + at,
                 length: Some(bytes),
-                kind: COMPARED,
+                kind: COMPARISON_DIGEST,
             })?;
-            let mut piece = Digester::new(COMPARED);
+            let mut piece = Digester::new(COMPARISON_DIGEST);
             let mut done = 0;
             while done < bytes {
                 let mut block = vec![0; BLOCK_BYTES.min(bytes - done) as usize];
@@ -206,7 +205,7 @@ impl ComparedPaths {
                 piece.update(&block);
                 whole.update(&block);
                 done += block.len() as u64;
-                if !(at + done).is_multiple_of(TOLD_BYTES) {
+                if !(at + done).is_multiple_of(PROGRESS_BYTES) {
                     continue;
                 }
                 let progress = Progress {
@@ -216,7 +215,7 @@ impl ComparedPaths {
                     channels: 1,
                 };
                 if events.send(TransferEvent::Progress(progress)).is_err() {
-                    let cause = "nobody waits for it any more";
+                    let cause = "its result is no longer wanted";
                     return Err(Fault::new(Code::Cancelled, "compare the target", cause));
                 }
             }
@@ -250,8 +249,8 @@ impl ComparedPaths {
     }
 }
 
-/// Whether a target has all but the content from such a source, as far as can be told: a system
-/// without permission bits tells none.
+/// Whether kind, time and permissions of a target match the source. Permissions are ignored if one
+/// side has none.
 fn is_alike(source: &Attributes, target: &Attributes) -> bool {
     let has_mode = source.mode != 0 && target.mode != 0;
     source.kind == FileKind::File
@@ -260,13 +259,13 @@ fn is_alike(source: &Attributes, target: &Attributes) -> bool {
         && (!has_mode || target.mode == source.mode & 0o777)
 }
 
-/// Whether a file is still the one that it was, in one version.
+/// Whether a file is still the same version.
 fn is_unchanged(before: &Attributes, now: &Attributes) -> bool {
     let version = |of: &Attributes| (of.device, of.inode, of.size, of.mtime_ns, of.ctime_ns);
     version(before) == version(now)
 }
 
-/// The digest of bytes that come one block after the other.
+/// The digest of consecutive blocks.
 struct Digester {
     states: FragmentMap,
     at: u64,
@@ -283,7 +282,7 @@ impl Digester {
     fn update(&mut self, block: &[u8]) {
         let mut hasher = BlockHasher::new(self.states.kind(), false, self.at);
         hasher.update(block);
-        // Blocks that follow one another never overlap.
+        // Consecutive blocks never overlap.
         self.states.insert(hasher.finish(FileId(0)).1);
         self.at += block.len() as u64;
     }

@@ -1,4 +1,4 @@
-//! Names of things on other machines: addresses and `xdfs://` places.
+//! Addresses of servers, and `xdfs://` URLs.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use std::str::FromStr;
 use xdfs_proto::{Code, Fault};
 use xdfs_security::identity::Fingerprint;
 
-/// The port that xdfs listens on unless told otherwise.
+/// The default port of xdfs servers.
 pub const DEFAULT_PORT: u16 = 2799;
 
-/// Where a server listens, or where a client connects.
+/// An address to listen on or to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Address {
@@ -23,7 +23,7 @@ pub enum Address {
     },
     /// A Unix socket.
     Unix(PathBuf),
-    /// A listener in this process, by name. Made by programs only: no text is read as one.
+    /// A listener in this process, by name. Only programs can create one; no text form is parsed.
     Memory(String),
 }
 
@@ -37,19 +37,19 @@ pub struct RemotePlace {
     pub user: Option<String>,
     /// The server.
     pub address: Address,
-    /// The path on the server, percent-decoded, with its leading slash; a store of the server's
-    /// own such as `mem:null` without one. Empty if the URL names the server only.
+    /// The path on the server, percent-decoded, with its leading slash; a built-in store of the
+    /// server such as `mem:null` has none. Empty if the URL names only the server.
     pub path: Vec<u8>,
-    /// What a URL may carry at its end: `?ticket=SECRET&pin=FINGERPRINT`.
+    /// Optional end of a URL: `?ticket=SECRET&pin=FINGERPRINT`.
     pub invitation: Invitation,
 }
 
-/// What lets somebody in who got a URL from the owner of a server.
+/// An invitation from the owner of a server, as a part of a URL.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Invitation {
-    /// A secret that is good once.
+    /// A secret that is valid once.
     pub ticket: Option<String>,
-    /// The only key of a server that is believed.
+    /// Fingerprint of the only trusted server key.
     pub pin: Option<Fingerprint>,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Debug for Invitation {
 }
 
 impl Invitation {
-    /// Reads what follows the question mark; `None` if that isn't an invitation.
+    /// Parses the text after the question mark; `None` if it isn't an invitation.
     fn parse(text: &str) -> Option<Self> {
         let mut invitation = Self::default();
         for item in text.split('&') {
@@ -80,8 +80,8 @@ impl Invitation {
 impl FromStr for Invitation {
     type Err = Fault;
 
-    /// Reads `ticket=SECRET&pin=FINGERPRINT` or one of both, the URL with that at its end, or a
-    /// secret alone.
+    /// Parses `ticket=SECRET&pin=FINGERPRINT` or `ticket=SECRET`, a URL that ends in either, or a
+    /// bare secret.
     fn from_str(text: &str) -> Result<Self, Fault> {
         let query = text
             .rsplit_once('?')
@@ -107,7 +107,7 @@ impl FromStr for Invitation {
 impl FromStr for Address {
     type Err = Fault;
 
-    /// Reads `HOST`, `HOST:PORT`, `[V6]:PORT`, a bare IPv6 address, or `unix:PATH`.
+    /// Parses `HOST`, `HOST:PORT`, `[IPV6]:PORT`, a bare IPv6 address, or `unix:PATH`.
     fn from_str(text: &str) -> Result<Self, Fault> {
         let bad = |cause: String| {
             Fault::new(Code::InvalidArgument, "read the address", cause)
@@ -146,7 +146,15 @@ impl FromStr for Address {
         if host.is_empty() {
             return Err(bad(format!("'{text}' names no host")));
         }
-        // What can't be in a name, and would make an address that reads as another one.
+        if host.bytes().all(|b| b.is_ascii_digit()) {
+            // Systems take it for an IPv4 address in one number.
+            return Err(
+                bad(format!("'{host}' is a number, and not a host")).hint(format!(
+                    "write a host before the port, such as localhost:{host}"
+                )),
+            );
+        }
+        // Characters that no host name has, and that could make the address parse as another one.
         let odd = |c: char| c.is_whitespace() || c.is_control() || "/@%?#\\".contains(c);
         if host.contains(odd) {
             let host = host.escape_default();
@@ -191,7 +199,7 @@ fn percent_decode(text: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Writes bytes so that a URL can hold them; those of `reserved` too have to be encoded.
+/// Percent-encodes bytes for a URL, including those in `reserved`.
 fn percent_encode(bytes: &[u8], reserved: &[u8]) -> String {
     use fmt::Write as _;
     let mut out = String::with_capacity(bytes.len());
@@ -219,7 +227,7 @@ impl FromStr for RemotePlace {
 
     fn from_str(text: &str) -> Result<Self, Fault> {
         let bad = |cause: &str| {
-            // Without what may be a secret.
+            // Without a possible secret.
             let shown = text.split_once("?ticket=").map_or(text, |(shown, _)| shown);
             Fault::new(Code::InvalidArgument, "read the URL", cause)
                 .path(shown)

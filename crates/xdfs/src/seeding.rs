@@ -1,11 +1,11 @@
-//! Seeding the transfer of a large file that changed in part: what the target has of the new
-//! version is taken from its old one, and only the rest is sent.
+//! Seeding the transfer of a partly changed large file: parts of the new version that the old one
+//! at the target contains are copied from there, and only the rest is sent.
 //!
-//! The side that sends nothing of the file tells the sums of its blocks; this side finds out which
-//! stretches both versions have, and has them copied into the partial file of a transfer that isn't
-//! begun yet ([`Call::Seed`], or the same here). That transfer goes on from there as from one that
-//! was broken off: it checks, publishes and counts as ever. Whatever is wrong with the sums, or
-//! changes meanwhile, only makes it send more.
+//! The server provides signatures of the blocks of its version; this side finds the stretches that
+//! both versions share, and has them copied into the partial file of a transfer that has not
+//! started yet ([`Call::Seed`], or locally). That transfer resumes from there like an interrupted
+//! one, with the usual verification and counts. Wrong signatures and concurrent changes only make
+//! it send more.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,34 +21,34 @@ use xdfs_store::{LocalStore, Source, Store};
 use crate::client::Client;
 use crate::paths::{Answer, Attributes, Call};
 
-/// Smallest file for which it pays, in bytes: below, sending it costs less than asking.
+/// Smallest file to seed, in bytes: below, sending costs less than comparing.
 const FILE_BYTES_MIN: u64 = 1 << 20;
-/// It pays if this part of the new file at least is found in the old one.
+/// Seeding pays if at least this fraction (one in n) of the new file is found in the old one.
 const SHARE_MIN: u64 = 4;
-/// Calls for sums that are under way.
+/// Signature calls in flight.
 const CALLS_MAX: usize = 4;
 
-/// Whether it may pay, by what is known before anything is read.
+/// Whether seeding may pay, judged by the sizes alone.
 pub(crate) fn may_pay(new: u64, old: u64) -> bool {
     new >= FILE_BYTES_MIN && old >= FILE_BYTES_MIN && old >= new / SHARE_MIN
 }
 
-/// What is needed to seed transfers of a session.
+/// Seeds transfers of a session.
 pub(crate) struct Seeding<'a> {
     pub(crate) client: &'a Client,
     /// The digest of the transfers.
     pub(crate) digest: DigestKind,
-    /// Nothing more is wanted.
+    /// Stops the search.
     pub(crate) stop: &'a AtomicBool,
 }
 
 impl Seeding<'_> {
-    /// Has the server copy what its `old` bytes at `target` have of the file `source` here. Returns
-    /// how many bytes that are.
+    /// Seeds an upload: the server copies those parts of the local file `source` that its file
+    /// `target`, of `old` bytes, contains. Returns the number of bytes copied.
     ///
     /// # Errors
-    /// Why nothing came of it; the file is sent as a whole then.
-    pub(crate) fn at_server(&self, source: &[u8], target: &[u8], old: u64) -> Result<u64, Fault> {
+    /// The reason why the file has to be sent as a whole.
+    pub(crate) fn seed_upload(&self, source: &[u8], target: &[u8], old: u64) -> Result<u64, Fault> {
         let mut file = LocalStore::unrooted().open_source(source)?;
         let (tag, length) = version(&*file)?;
         let Some(block) = block_bytes(length.max(old)).filter(|_| may_pay(length, old)) else {
@@ -58,7 +58,7 @@ impl Seeding<'_> {
         let index = Index::new(block, old, signatures);
         let mut stretches = Vec::new();
         let (mut at, mut data) = (0, 0);
-        // Holes of the new file cost nothing when they are sent.
+        // Holes of the new file cost nothing to send.
         while let Some(range) = file.next_data(at, length)? {
             let mut read = |at, buf: &mut [u8]| file.read_at(at, buf);
             index.find_in_new(range, &mut read, self.stop, &mut stretches)?;
@@ -89,12 +89,13 @@ impl Seeding<'_> {
         )
     }
 
-    /// Copies what the file `target` of a store here has of the file `source` on the server, of
-    /// which this is known. Returns how many bytes that are.
+    /// Seeds a download: copies those parts of the file `source` on the server, with these
+    /// attributes, that the file `target` of a local store contains. Returns the number of bytes
+    /// copied.
     ///
     /// # Errors
-    /// As [`Self::at_server`].
-    pub(crate) fn here(
+    /// As [`Self::seed_upload`].
+    pub(crate) fn seed_download(
         &self,
         source: &[u8],
         attributes: &Attributes,
@@ -129,7 +130,7 @@ impl Seeding<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// What begins the partial file of a target with pieces of its old one.
+    /// The seed of a target's partial file, without pieces.
     fn seed_of(
         &self,
         target: &[u8],
@@ -150,7 +151,7 @@ impl Seeding<'_> {
         }
     }
 
-    /// The sums of all blocks of a file on the server, which has `length` bytes, and its version.
+    /// The version of a file of `length` bytes on the server, and the signatures of its blocks.
     fn signatures(
         &self,
         path: &[u8],
@@ -165,7 +166,7 @@ impl Seeding<'_> {
         let (mut under_way, mut next) = (VecDeque::new(), 0);
         while (signatures.len() as u64) < count {
             if self.is_stopped() {
-                return Err(Fault::new(Code::Cancelled, FIND, "it was stopped"));
+                return Err(Fault::new(Code::Cancelled, OPERATION, "it was stopped"));
             }
             while under_way.len() < CALLS_MAX && next < count {
                 let wanted = each.min(count - next);
@@ -187,15 +188,15 @@ impl Seeding<'_> {
             };
             let is_same = *version.get_or_insert(answer.tag) == answer.tag;
             if !is_same || answer.length != length || answer.blocks.len() as u64 != wanted {
-                return Err(odd("it is another version by now"));
+                return Err(odd("it has changed"));
             }
             signatures.extend(answer.blocks);
         }
         Ok((version.unwrap_or_default(), signatures))
     }
 
-    /// Has the pieces of some stretches copied, by as few calls as may be, one after the other: the
-    /// partial file is one's who works on it. Returns how many bytes were.
+    /// Copies the pieces of stretches with as few calls as possible, one after the other, since a
+    /// partial file has one user at a time. Returns the number of bytes copied.
     fn seed(
         &self,
         stretches: &[Stretch],
@@ -229,21 +230,22 @@ impl Seeding<'_> {
     }
 }
 
-const FIND: &str = "look for what is new";
+const OPERATION: &str = "find changed parts";
 
 fn odd(cause: &str) -> Fault {
-    Fault::new(Code::SourceChanged, FIND, cause)
+    Fault::new(Code::SourceChanged, OPERATION, cause)
 }
 
-/// The version of a file, and its bytes.
+/// The version of a file, and its length in bytes.
 fn version(file: &dyn Source) -> Result<(SourceTag, u64), Fault> {
     let info = file.info();
     let length = info.length.filter(|_| info.tag != SourceTag::default());
-    let length = length.ok_or_else(|| Fault::new(Code::Unsupported, FIND, "it has no versions"));
+    let unversioned = || Fault::new(Code::Unsupported, OPERATION, "its store has no versions");
+    let length = length.ok_or_else(unversioned);
     length.map(|length| (info.tag, length))
 }
 
-/// Whether enough of `data` bytes was found.
+/// Whether enough of the `data` bytes was found.
 fn pays(stretches: &[Stretch], data: u64) -> bool {
     let found: u64 = stretches.iter().map(|stretch| stretch.length).sum();
     found > 0 && found >= data / SHARE_MIN

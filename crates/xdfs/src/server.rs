@@ -1,4 +1,4 @@
-//! The server: listeners, the acceptor, and a pipeline a session.
+//! The server: listeners, the acceptor, and one pipeline per session.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,29 +21,29 @@ use crate::stack::{address_of, resolve, stack_for};
 pub struct ServerBuilder {
     /// Where to listen; 127.0.0.1:2799 if empty.
     pub listen: Vec<Address>,
-    /// The directory served; paths of clients are resolved beneath it by the kernel.
+    /// The served directory; the kernel resolves paths of clients beneath it.
     pub root: PathBuf,
     /// Refuse uploads.
     pub read_only: bool,
-    /// Listen on addresses other than loopback although nothing is authenticated.
+    /// Listen on addresses other than loopback even without authentication.
     pub insecure: bool,
-    /// Most sessions at once.
+    /// Largest number of concurrent sessions.
     pub sessions_max: usize,
-    /// Time that running sessions get to end after a shutdown was asked for.
+    /// Grace period of running sessions after a shutdown request.
     pub grace: Duration,
-    /// What a peer may cost.
+    /// Limits for the resources that a peer may use.
     pub limits: Limits,
-    /// Paths that must not lie beneath what is served, besides those that the server itself rests
-    /// on: keys and settings of who runs it.
+    /// Paths that must not lie beneath a served directory, in addition to the server's own files:
+    /// for example keys and settings of the user who runs it.
     pub private: Vec<PathBuf>,
-    /// Who may come in and what they see, over TLS 1.3 alone; `None` for a server without
+    /// Authentication and access control, over TLS 1.3 only; `None` for a server without
     /// protection.
     pub security: Option<ServerSecurity>,
     /// The drivers of channels; clients need the same ones.
     pub drivers: Drivers,
 }
 
-/// A server that listens.
+/// A listening server.
 #[derive(Debug)]
 pub struct Server {
     acceptor: Acceptor,
@@ -52,7 +52,7 @@ pub struct Server {
     guard: Option<(Fingerprint, Tickets)>,
 }
 
-/// Ends a server from another thread.
+/// Shuts a server down from another thread.
 #[derive(Clone, Debug)]
 pub struct ServerHandle {
     control: AcceptorControl,
@@ -81,8 +81,8 @@ impl ServerBuilder {
     /// Opens the root and all listeners.
     ///
     /// # Errors
-    /// The root can't be opened, an address can't be bound, or it isn't a loopback address and
-    /// `insecure` isn't set. [`Code::InvalidArgument`] if what the server rests on would be served.
+    /// The root can't be opened, or an address can't be bound, or isn't a loopback address although
+    /// `insecure` isn't set. [`Code::InvalidArgument`] if the server's own files would be served.
     pub fn bind(mut self) -> Result<Server, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
         match &mut self.security {
@@ -94,7 +94,7 @@ impl ServerBuilder {
         }
         let gate = match self.security {
             Some(security) => {
-                // It is opened when it is first used; that it is there is seen now.
+                // It is opened on first use; this only checks that it exists.
                 LocalStore::rooted(&self.root, self.read_only)?;
                 let root = std::path::absolute(&self.root)
                     .map_err(|e| Fault::from_io("open the root", path_bytes(&self.root), &e))?;
@@ -173,31 +173,31 @@ fn check_loopback(endpoint: &Endpoint, anywhere: bool) -> Result<(), Fault> {
 }
 
 impl Server {
-    /// The addresses it listens on, with their real ports.
+    /// The listening addresses, with their actual ports.
     #[must_use]
     pub fn addresses(&self) -> Vec<Address> {
         self.addresses.clone()
     }
 
-    /// What clients see of its key; `None` for a server without protection.
+    /// The fingerprint of the server's key; `None` without protection.
     #[must_use]
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.guard.as_ref().map(|(fingerprint, _)| *fingerprint)
     }
 
-    /// Lets tickets be issued; `None` for a server without protection.
+    /// Issues tickets; `None` without protection.
     #[must_use]
     pub fn tickets(&self) -> Option<Tickets> {
         self.guard.as_ref().map(|(_, tickets)| tickets.clone())
     }
 
-    /// A handle that ends it.
+    /// A handle to shut the server down.
     #[must_use]
     pub fn handle(&self) -> ServerHandle {
         self.handle.clone()
     }
 
-    /// Serves until [`ServerHandle::shutdown`], then drains: no new session is taken, and running
+    /// Serves until [`ServerHandle::shutdown`], then drains: new sessions are refused, and running
     /// ones get the grace period, after which they are ended in a resumable state.
     ///
     /// # Errors
@@ -208,8 +208,7 @@ impl Server {
 }
 
 impl ServerHandle {
-    /// Begins to drain. Asked a second time it ends running sessions at once (their durable
-    /// ranges stay).
+    /// Starts to drain. A second call ends running sessions at once; their durable ranges stay.
     pub fn shutdown(&self) {
         let again = self.asked.swap(true, Ordering::Relaxed);
         self.control

@@ -16,7 +16,7 @@ use crate::security::{ClientSecurity, SecureIdentity};
 use crate::session_end::SessionEnd;
 use crate::stack::{resolve, stack_for};
 
-/// How a client opens its session.
+/// Options of a client's session.
 #[derive(Clone, Debug, Default)]
 pub struct ClientOptions {
     /// Number of channels; `None` chooses it by the size of the file and the network path.
@@ -43,7 +43,7 @@ pub(crate) struct Session {
     pub(crate) caller: Caller,
     pub(crate) end: SessionEnd,
     pub(crate) identity: Option<Arc<SecureIdentity>>,
-    /// The server is on this machine.
+    /// Whether the server is on this machine.
     pub(crate) is_local: bool,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -96,7 +96,7 @@ impl Session {
                 if let Err(fault) = &result {
                     tracing::debug!(%fault, "the session ended");
                 }
-                end_reporter.tell(result);
+                end_reporter.report(result);
             })
             .map_err(|e| Fault::from_io("start the session's thread", "", &e))?;
         Ok(Self {
@@ -109,7 +109,7 @@ impl Session {
         })
     }
 
-    /// Ends it at once.
+    /// Ends the session at once.
     pub(crate) fn stop(&self) {
         // A session that has ended needs no command.
         let _ = self.commands.send(Command::Drain(Duration::ZERO));
@@ -120,7 +120,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         let _ = self.commands.send(Command::Close);
         if let Some(thread) = self.thread.take() {
-            // A panic of the session was reported by its transfers' silence.
+            // After a panic the transfers report that the session has ended.
             let _ = thread.join();
         }
     }

@@ -67,7 +67,7 @@ impl SessionEnd {
 
 impl EndReporter {
     /// Reports the result of the session.
-    pub(crate) fn tell(self, result: Result<(), Fault>) {
+    pub(crate) fn report(self, result: Result<(), Fault>) {
         if let Err(fault) = result {
             self.0.set(fault);
         }
@@ -82,13 +82,9 @@ impl Drop for EndReporter {
 }
 
 fn session_gone() -> Fault {
-    Fault::new(
-        Code::ConnectionLost,
-        "go on with the session",
-        "it has ended",
-    )
-    .retry(Retry::AfterMs(200))
-    .ending_session()
+    Fault::new(Code::ConnectionLost, "continue the session", "it has ended")
+        .retry(Retry::AfterMs(200))
+        .ending_session()
 }
 
 #[cfg(test)]
@@ -112,13 +108,13 @@ mod tests {
         let end = SessionEnd::default();
         let end_reporter = end.end_reporter();
         let woken = [(); 3].map(|()| Arc::new(Woken::default()));
-        // Twice, as a task that is polled for another reason.
+        // Twice, like a task polled for another reason.
         for one in woken.iter().chain(&woken) {
             let waker = Waker::from(Arc::clone(one));
             assert!(end.poll_fault(&waker).is_pending());
         }
         assert_eq!(end.lock().len(), 3);
-        end_reporter.tell(Err(Fault::new(Code::Io, "read", "broken")));
+        end_reporter.report(Err(Fault::new(Code::Io, "read", "broken")));
         for one in woken {
             assert_eq!(one.0.load(Ordering::SeqCst), 1);
             let waker = Waker::from(one);

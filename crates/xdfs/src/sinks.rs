@@ -1,4 +1,4 @@
-//! Targets of downloads that have no name: standard output, and nothing at all.
+//! Targets of downloads without a name: standard output, and `mem:null`.
 
 use xdfs_proto::Fault;
 use xdfs_store::{NullSink, OpenedSink, Sink, SinkRequest, Store, StreamSink};

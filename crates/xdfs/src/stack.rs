@@ -1,4 +1,4 @@
-//! The driver stacks of sessions, and where they lead.
+//! The driver stacks of sessions, and their endpoints.
 
 use std::net::ToSocketAddrs;
 
@@ -9,8 +9,7 @@ use xdfs_xio::{DriverSpec, Endpoint, SpecError, Stack, StackSpec};
 use crate::drivers::Drivers;
 use crate::remote::Address;
 
-/// The stack that leads to `address`: its transport, the transforms of `drivers`, and TLS where
-/// there are configurations of it.
+/// The stack for `address`: its transport, the transforms of `drivers`, and TLS if configured.
 pub(crate) fn stack_for(
     address: &Address,
     drivers: &Drivers,
@@ -34,7 +33,7 @@ pub(crate) fn stack_for(
         registry.build(&spec)
     };
     build().map_err(|error: SpecError| {
-        let operation = "put the drivers of a channel together";
+        let operation = "build the driver stack of a channel";
         Fault::new(Code::InvalidArgument, operation, error.to_string())
     })
 }

@@ -454,7 +454,7 @@ class Session:
     def say_again(self, number, word):
         """The final answer on a file, or that it isn't kept (M-8, M-9)."""
         if not word:
-            fault = Fault("limit-exceeded", "go on with the file", "it is over, and its end is forgotten", retry="now")
+            fault = Fault("limit-exceeded", "resume the file", "it is over, and its end is forgotten", retry="now")
             word = encode("EXCEPTION", scope="file", file=number, fault=fault)
         self.send(word)
 

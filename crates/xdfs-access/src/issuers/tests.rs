@@ -1,4 +1,4 @@
-//! Fetches from real web servers, by a clock of the test's own.
+//! Fetches from real web servers, with a clock controlled by the test.
 
 use std::fs;
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ use super::*;
 use crate::SystemClock;
 
 const NOW: i64 = 1_800_000_000;
-/// Long enough for every answer that comes.
+/// Long enough for every response that is sent.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Key(EcdsaKeyPair);
@@ -56,7 +56,7 @@ fn set(keys: &[Value]) -> Vec<u8> {
     json!({ "keys": keys }).to_string().into_bytes()
 }
 
-/// A verifier of one issuer, and what fetches its keys.
+/// A verifier of one issuer, and its key fetch.
 fn verifier(
     issuer: &str,
     url: Option<String>,
@@ -87,7 +87,7 @@ fn secs(fetch: &KeyFetch, now: i64) -> u64 {
     step(fetch, now, PATIENCE).as_secs()
 }
 
-/// A server whose answer a test changes, and that counts.
+/// A server whose response a test can change, with a count of its requests.
 fn changing(first: Answer) -> (Web, Arc<Mutex<Answer>>, Arc<AtomicUsize>) {
     let (answer, count) = (Arc::new(Mutex::new(first)), Arc::new(AtomicUsize::new(0)));
     let (current, counted) = (Arc::clone(&answer), Arc::clone(&count));
@@ -126,7 +126,7 @@ fn a_new_key_is_fetched_when_a_token_names_it_but_not_for_each() {
     assert_eq!(secs(&fetch, NOW + 30), 3600);
     assert_eq!(count.load(Ordering::SeqCst), 2);
     assert_eq!(user(new.token("new", "x"), NOW + 30), Ok("alice".into()));
-    // A key that is withdrawn.
+    // A withdrawn key.
     *answer.lock().unwrap() = Answer::ok(&set(&[new.jwk("new")]));
     assert_eq!(secs(&fetch, NOW + 3630), 3600);
     assert_eq!(user(old.token("old", "x"), NOW + 3630), later);
@@ -178,7 +178,7 @@ fn sizes_are_bounded() {
     *answer.lock().unwrap() = text(1024 * 1024 + 1);
     let code = || get(&url, None, PATIENCE).err().map(|fault| fault.code);
     assert_eq!(code(), Some(Code::LimitExceeded));
-    // One that doesn't say how long it is, and never ends.
+    // A response without a length, and without an end.
     let endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
     let chunk = [b"10000\r\n".to_vec(), vec![b' '; 0x10000], b"\r\n".to_vec()].concat();
     *answer.lock().unwrap() = Answer::Raw([endless, chunk.repeat(17)].concat());

@@ -56,7 +56,7 @@ fn connector(context: &Context, flags: &CpFlags) -> Connector {
     }
 }
 
-/// Likewise for sources that may be directories.
+/// Like [`run`], for sources that may be directories.
 fn run_trees(context: &Context, flags: &CpFlags) -> u8 {
     let connector = connector(context, flags);
     let mut files = flags.clone();

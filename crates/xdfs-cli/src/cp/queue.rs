@@ -1,4 +1,4 @@
-//! Copies the files of a command with the library's queue, and reports them in their order.
+//! Copies the files of a command with the library's queue, and reports them in order.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -13,7 +13,7 @@ use super::plan::PlannedCopy;
 use crate::client::SharedClient;
 use crate::interrupt::Interrupt;
 use crate::report::{Label, Reporter};
-use crate::session::{Connector, follow, tell_first_use};
+use crate::session::{Connector, follow, report_first_use};
 
 /// The sessions of a command.
 #[derive(Clone)]
@@ -40,49 +40,49 @@ impl Sessions {
         let ended: Vec<SharedClient> = ended.collect();
         open.push(client.clone());
         drop(open);
-        // Waits for their threads.
+        // Without the lock, since this waits for their threads.
         drop(ended);
         Ok(client)
     }
 
-    fn tell_first_use(&self, reporter: &mut Reporter) {
+    fn report_first_use(&self, reporter: &mut Reporter) {
         for client in &*self.open() {
-            tell_first_use(client, reporter);
+            report_first_use(client, reporter);
         }
     }
 }
 
-/// Forwards events of the queue's jobs by number: that a job was started, or why it waits.
+/// Forwards job events by number: a start, or the reason of a retry.
 struct Relay {
-    told: mpsc::Sender<(u64, Option<String>)>,
+    events: mpsc::Sender<(u64, Option<String>)>,
     retries_max: u32,
 }
 
 impl Observer for Relay {
     fn on_job(&mut self, number: u64, event: QueueEvent<'_>) -> ControlFlow<()> {
-        let told = match event {
+        let retry = match event {
             QueueEvent::Started => None,
             QueueEvent::Retry {
                 fault,
                 retry,
                 pause,
             } => Some(format!(
-                "{fault}; try {retry} of {} in {:.1} s",
+                "{fault}; retry {retry} of {} in {:.1} s",
                 self.retries_max,
                 pause.as_secs_f64(),
             )),
             _ => return ControlFlow::Continue(()),
         };
-        // The receiver is gone once the run was stopped.
-        let _ = self.told.send((number, told));
+        // The receiver is gone after the run was stopped.
+        let _ = self.events.send((number, retry));
         ControlFlow::Continue(())
     }
 }
 
-/// Copies files and reports each, in their order.
+/// Copies files, and reports each in order.
 ///
 /// # Errors
-/// The run could not begin.
+/// The run could not start.
 pub(super) fn run(
     connector: &Connector,
     options: &TransferOptions,
@@ -103,14 +103,17 @@ pub(super) fn run(
         return Ok(());
     }
     for job in jobs.iter().filter(|job| job.refused.is_none()) {
-        // If that fails the session fails to open, and its files report the reason.
+        // If this fails, opening the session fails too, and its files report the reason.
         let _ = connector.ask_ahead(&job.server);
     }
-    let limits = QueueOptions::default();
-    let (sender, told) = mpsc::channel();
+    let limits = QueueOptions {
+        retry: connector.flags.retry.policy(),
+        ..QueueOptions::default()
+    };
+    let (sender, events) = mpsc::channel();
     let relay = Relay {
-        told: sender,
-        retries_max: limits.retries_max,
+        events: sender,
+        retries_max: limits.retry.retries_max,
     };
     let opened = sessions.clone();
     let connect = move |server: &RemotePlace| -> Result<Arc<Client>, Fault> {
@@ -134,7 +137,7 @@ pub(super) fn run(
     let run = Following {
         sessions,
         queue,
-        told,
+        events,
         labels,
         waiting: HashSet::new(),
         interrupt,
@@ -144,7 +147,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Copies a stream, which can be read or written only once.
+/// Copies a standard stream, which can be read or written only once.
 fn copy_stream(
     sessions: &Sessions,
     options: &TransferOptions,
@@ -153,7 +156,7 @@ fn copy_stream(
 ) {
     let copied = sessions.connect(&job.server).and_then(|client| {
         let copying = client.copy(&job.route, options)?;
-        let on_tick = |reporter: &mut Reporter| tell_first_use(&client, reporter);
+        let on_tick = |reporter: &mut Reporter| report_first_use(&client, reporter);
         let interrupt = &sessions.interrupt;
         follow(copying, &job.label, reporter, interrupt, on_tick, || ())
     });
@@ -167,7 +170,7 @@ fn copy_stream(
 struct Following<'a> {
     sessions: Sessions,
     queue: Queue,
-    told: mpsc::Receiver<(u64, Option<String>)>,
+    events: mpsc::Receiver<(u64, Option<String>)>,
     /// The labels of the jobs, by number.
     labels: Vec<Label>,
     /// Jobs that wait for a retry.
@@ -190,7 +193,7 @@ impl Following<'_> {
                 transfer.and_then(|(number, transfer)| self.follow(number, &label, transfer));
             match copied {
                 Ok(result) => self.reporter.file_done(&label, result),
-                // It was stopped while it waited for a retry.
+                // Stopped while waiting for a retry.
                 Err(_)
                     if self.interrupt.requested()
                         && number.is_some_and(|number| self.waiting.contains(&number)) =>
@@ -205,9 +208,9 @@ impl Following<'_> {
         }
         if self.interrupt.requested() {
             self.queue.stop();
-            // One message for all files that had not begun.
+            // One message for all files that had not started.
             if let Some(label) = rest.or_else(|| files.next().map(|(label, _)| label)) {
-                let fault = Interrupt::fault("copy").hint("run the same command again to go on");
+                let fault = Interrupt::fault("copy").hint("run the same command again to resume");
                 self.reporter.failure(Some(&label), &fault);
             }
         }
@@ -220,9 +223,9 @@ impl Following<'_> {
         label: &Label,
         transfer: Transfer,
     ) -> Result<TransferResult, Fault> {
-        let mut hear = |reporter: &mut Reporter| {
-            self.sessions.tell_first_use(reporter);
-            for (of, retry) in self.told.try_iter() {
+        let mut take_events = |reporter: &mut Reporter| {
+            self.sessions.report_first_use(reporter);
+            for (of, retry) in self.events.try_iter() {
                 let Some(text) = retry else {
                     self.waiting.remove(&of);
                     continue;
@@ -230,7 +233,7 @@ impl Following<'_> {
                 self.waiting.insert(of);
                 let of_whom = usize::try_from(of).ok().and_then(|of| self.labels.get(of));
                 if let Some(Label { source, .. }) = of_whom {
-                    reporter.console().detail(&format!("{source}: {text}"));
+                    reporter.console().say(&format!("{source}: {text}"));
                 }
                 if of == number {
                     reporter.begin(label);
@@ -243,10 +246,10 @@ impl Following<'_> {
             label,
             self.reporter,
             self.interrupt,
-            &mut hear,
+            &mut take_events,
             stop,
         );
-        hear(self.reporter);
+        take_events(self.reporter);
         followed
     }
 }
@@ -266,5 +269,5 @@ fn explained(fault: Fault, is_stream: bool) -> Fault {
     if !fault.hint.is_empty() {
         return fault;
     }
-    fault.hint("run the same command again to go on")
+    fault.hint("run the same command again to resume")
 }

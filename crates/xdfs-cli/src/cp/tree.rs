@@ -1,5 +1,5 @@
-//! `xdfs cp --recursive`: trees, one after the other; what is no directory is left to the queue of
-//! files.
+//! `xdfs cp --recursive`: copies trees one after the other. Sources other than directories are left
+//! to the queue.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
 use crate::place::Place;
 use crate::report::{Label, Reporter};
-use crate::session::{Connector, tell_first_use};
+use crate::session::{self, Connector, report_first_use};
 use crate::state;
 
 /// A tree to copy.
@@ -23,7 +23,7 @@ pub(crate) struct Tree {
     label: Label,
     server: RemotePlace,
     route: TreeDirection,
-    /// The session in which was looked what it is.
+    /// The session in which the source was looked up.
     client: Option<SharedClient>,
 }
 
@@ -33,10 +33,10 @@ enum TreeDirection {
     Download(PathBuf),
 }
 
-/// Takes the directories out of the sources: what they are, and the words that are left.
+/// Moves the directories from the sources of `flags` to the result.
 ///
 /// # Errors
-/// A word that makes no sense, or a server that can't be asked.
+/// An invalid operand, or a failed lookup on a server.
 pub(crate) fn sort_out(connector: &Connector, flags: &mut CpFlags) -> Result<Vec<Tree>, Fault> {
     let target = Place::parse(&flags.places.target)?;
     let mut trees: Vec<Tree> = Vec::new();
@@ -54,7 +54,7 @@ pub(crate) fn sort_out(connector: &Connector, flags: &mut CpFlags) -> Result<Vec
                 client: None,
             }),
             (Place::Remote(server), Place::Local(path)) => {
-                // Opening a session takes its round trips.
+                // Reuse the session, since opening one takes round trips.
                 let open = trees
                     .last()
                     .filter(|last| is_one_server(&last.server, &server));
@@ -81,7 +81,7 @@ pub(crate) fn sort_out(connector: &Connector, flags: &mut CpFlags) -> Result<Vec
     Ok(trees)
 }
 
-/// Copies the trees. What fails is reported.
+/// Copies the trees, and reports failures.
 pub(crate) fn copy(
     connector: &Connector,
     flags: &CpFlags,
@@ -115,9 +115,9 @@ fn copy_one(
         Some(client) => client,
         None => connector.connect(&tree.server)?,
     };
-    let options = options(flags)?;
+    let options = options(flags, interrupt)?;
     let mut observer = |event: TreeEvent<'_>| {
-        tell_first_use(&client, reporter);
+        report_first_use(&client, reporter);
         match event {
             TreeEvent::Progress(result) => reporter.tree_progress(&tree.label, result),
             TreeEvent::Failed { path, fault } => reporter.tree_failure(&tree.label, path, fault),
@@ -138,7 +138,7 @@ fn copy_one(
             client.download_tree(&tree.server.path, target, &options, &mut observer)
         }
     };
-    tell_first_use(&client, reporter);
+    report_first_use(&client, reporter);
     result
 }
 
@@ -150,7 +150,7 @@ fn is_one_server(one: &RemotePlace, other: &RemotePlace) -> bool {
     place(one) == place(other)
 }
 
-fn options(flags: &CpFlags) -> Result<TreeOptions, Fault> {
+fn options(flags: &CpFlags, interrupt: &Interrupt) -> Result<TreeOptions, Fault> {
     let all = flags.archive;
     Ok(TreeOptions {
         overwrite: flags.force,
@@ -166,6 +166,12 @@ fn options(flags: &CpFlags) -> Result<TreeOptions, Fault> {
         journal: state::trees(),
         begin_anew: flags.no_resume,
         verify_resumed: flags.verify_resumed,
+        retry: flags.session.retry.policy(),
+        reconnect_observer: session::reconnect_observer(
+            flags.output,
+            flags.session.retry.policy().retries_max,
+            interrupt,
+        ),
     })
 }
 

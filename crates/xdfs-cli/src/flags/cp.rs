@@ -88,8 +88,9 @@ pub(crate) struct CpFlags {
     ///
     /// As with 'cp -r', a directory is copied into the target if that is a directory; with a slash
     /// at the end of the source, only its contents are. Symbolic links stay links. Modes and
-    /// modification times are preserved. What can't be copied is reported and counted, and the rest
-    /// goes on; failures that may be temporary are retried at the end.
+    /// modification times are preserved. Files that are at the target with the same size and time
+    /// are skipped and counted, unless --force is given. What can't be copied is reported and
+    /// counted, and the rest goes on; failures that may be temporary are retried at the end.
     ///
     /// To resume after an interruption of any kind, run the same command again: what was finished
     /// is neither rescanned nor resent. A file that changes later in a directory that was finished

@@ -1,4 +1,4 @@
-//! The flags that leave parts of trees out. Their order counts, also of different ones.
+//! The flags that leave out parts of trees. The order of all of them matters.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! The one definition of commands and flags: help, man pages and completions come from it.
 //!
-//! Nothing here acts. Each command has a file here with its flags and one beside `main.rs` that
-//! carries it out. Values are checked as far as that needs neither files nor the network.
+//! Each command has a file here with its flags, and one beside `main.rs` that runs it. Values are
+//! checked as far as possible without files or the network.
 
 mod change;
 mod cp;
@@ -75,52 +75,29 @@ pub(crate) struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve a directory.
     Serve(ServeFlags),
-    /// Copy files to or from a server.
     #[command(visible_aliases = ["put", "get"])]
     Cp(CpFlags),
-    /// Make a directory on one side equal to one on the other.
     Sync(SyncFlags),
-    /// Run commands on a server interactively, in one session.
     Shell(ShellFlags),
-    /// List directories on a server.
     Ls(LsFlags),
-    /// Show the attributes of paths on a server.
     Stat(StatFlags),
-    /// Print files on a server to standard output.
     Cat(CatFlags),
-    /// Search directory trees on a server.
     Find(FindFlags),
-    /// Compute digests of files on the server.
     Sum(SumFlags),
-    /// Show the free space of file systems on a server.
     Df(DfFlags),
-    /// Show the disk usage of files and directories on a server.
     Du(DuFlags),
-    /// Create directories on a server.
     Mkdir(MkdirFlags),
-    /// Remove files on a server, or trees with -r.
     Rm(RmFlags),
-    /// Rename or move paths on a server.
     Mv(MvFlags),
-    /// Create a hard or symbolic link on a server.
     Ln(LnFlags),
-    /// Set file times on a server, creating missing files.
     Touch(TouchFlags),
-    /// Change permissions on a server.
     Chmod(ChmodFlags),
-    /// Change owner and group on a server.
     Chown(ChownFlags),
-    /// Truncate or extend files on a server.
     Truncate(TruncateFlags),
-    /// Measure the throughput to or from a server, memory to memory.
     Perf(PerfFlags),
-    /// Run a self-contained demonstration on this machine.
     Demo(DemoFlags),
-    /// Show how a server identifies you.
     Whoami(WhoamiFlags),
-    /// Create a key to authenticate with.
     Keygen(KeygenFlags),
     /// List, add and remove trusted servers.
     Trust {
@@ -133,6 +110,9 @@ pub(crate) enum Command {
         /// The action.
         #[command(subcommand)]
         command: UserCommand,
+        /// The configuration file of the server, if it names a folder of its own.
+        #[arg(short, long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        config: Option<PathBuf>,
     },
     /// Print a completion script for a shell.
     #[command(after_help = "\
@@ -173,7 +153,7 @@ pub(crate) struct OutputFlags {
 
     /// Print more to standard error; repeat for more.
     ///
-    /// Once: retries, digests, what limited the rate, and the engine's log at level info. Twice:
+    /// Once: digests, what limited the rate, and the engine's log at level info. Twice:
     /// level debug. Three times: level trace.
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
@@ -217,7 +197,34 @@ pub(crate) struct SessionFlags {
     pub(crate) window: Option<u32>,
 
     #[command(flatten)]
+    pub(crate) retry: RetryFlags,
+
+    #[command(flatten)]
     pub(crate) security: SecurityFlags,
+}
+
+/// Retries of the commands that transfer data.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct RetryFlags {
+    /// Retries in a row without progress after transient failures. Default: 30; 0 for none.
+    ///
+    /// If the connection breaks or the server restarts, another session is opened, and the transfer
+    /// goes on where it was. The pauses before the retries grow from 0.2 to 10 seconds: 30 retries
+    /// take about four minutes while the server can't be reached. A server that never answered is
+    /// not tried again.
+    #[arg(long, value_name = "N")]
+    pub(crate) retries: Option<u32>,
+}
+
+impl RetryFlags {
+    /// The same for the library.
+    pub(crate) fn policy(&self) -> xdfs::RetryPolicy {
+        let default = xdfs::RetryPolicy::default();
+        xdfs::RetryPolicy {
+            retries_max: self.retries.unwrap_or(default.retries_max),
+            ..default
+        }
+    }
 }
 
 impl SessionFlags {
@@ -295,8 +302,9 @@ pub(crate) struct SecurityFlags {
     ///
     /// With `clear`, the content of large files is sent unencrypted; authentication and everything
     /// else stay protected. An eavesdropper can read that content. It is checked with BLAKE3 unless
-    /// --digest selects another digest, which an attacker on the path can forge. Only servers
-    /// started with `--protect clear` accept it.
+    /// --digest selects another digest, which an attacker on the path can forge. What an
+    /// interrupted copy sent in the clear is sent again by the next one. Only servers started with
+    /// `--protect clear` accept it.
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub(crate) protect: Option<LevelFlag>,
 

@@ -8,7 +8,7 @@ use super::walk::{Walk, WalkEntry, WalkStep};
 use crate::context::Context;
 use crate::flags::{ChmodFlags, ChownFlags};
 
-/// Carries out `xdfs chmod` and returns the exit code.
+/// Runs `xdfs chmod` and returns the exit code.
 pub(crate) fn chmod(context: &Context, flags: &ChmodFlags) -> u8 {
     let mut work = PathCommand::new(context, "chmod", &flags.common);
     let set = |path: &[u8], a: &Attributes| Call::SetMode {
@@ -20,7 +20,7 @@ pub(crate) fn chmod(context: &Context, flags: &ChmodFlags) -> u8 {
         let attributes = stat(&client, &operand.path, true)?;
         client.call(set(&operand.path, &attributes))?;
         if flags.recursive {
-            // The permissions of a link are of no use, and what it points to isn't in the tree.
+            // The permissions of a link have no effect, and its target isn't in the tree.
             let below = |found: &WalkEntry| {
                 let is_link = found.attributes.kind == FileKind::Symlink;
                 (!is_link).then(|| set(&found.path, &found.attributes))
@@ -33,7 +33,7 @@ pub(crate) fn chmod(context: &Context, flags: &ChmodFlags) -> u8 {
     work.finish()
 }
 
-/// Carries out `xdfs chown` and returns the exit code.
+/// Runs `xdfs chown` and returns the exit code.
 pub(crate) fn chown(context: &Context, flags: &ChownFlags) -> u8 {
     let mut work = PathCommand::new(context, "chown", &flags.common);
     let set = |path: &[u8], follow: bool| Call::SetOwner {
@@ -57,7 +57,7 @@ pub(crate) fn chown(context: &Context, flags: &ChownFlags) -> u8 {
     work.finish()
 }
 
-/// Makes a call for everything below an operand. Faults are reported here.
+/// Makes a call for every entry beneath an operand, and reports faults.
 fn change_below(
     work: &mut PathCommand,
     client: &Client,
@@ -71,13 +71,14 @@ fn change_below(
         attributes,
         depth: 0,
     };
-    let tell = |work: &mut PathCommand, outcome: Option<((), Result<Answer, Fault>)>| {
+    let report = |work: &mut PathCommand, outcome: Option<((), Result<Answer, Fault>)>| {
         if let Some(((), Err(fault))) = outcome {
             work.fault(Some(&operand.text), &fault);
         }
     };
     let mut calls = InFlight::new(client);
-    // No listing ahead: a directory is changed before it is looked into, as that may allow it.
+    // No listing ahead: a directory is changed before it is listed, since the change may allow
+    // that.
     for step in Walk::new(client, start, u32::MAX, 0) {
         match step {
             WalkStep::Entry(found) if found.depth > 0 => {
@@ -85,10 +86,10 @@ fn change_below(
                     continue;
                 };
                 if found.is_directory() {
-                    tell(work, Some(((), client.call(call))));
+                    report(work, Some(((), client.call(call))));
                 } else {
                     let earliest = calls.push((), call);
-                    tell(work, earliest);
+                    report(work, earliest);
                 }
             }
             WalkStep::Entry(_) | WalkStep::Left(_) => {}
@@ -96,6 +97,6 @@ fn change_below(
         }
     }
     while let Some(outcome) = calls.pop() {
-        tell(work, Some(outcome));
+        report(work, Some(outcome));
     }
 }

@@ -10,15 +10,15 @@ use super::time;
 use crate::context::Context;
 use crate::flags::{LnFlags, MkdirFlags, MvFlags, RmFlags, TouchFlags, TruncateFlags};
 
-/// Permissions of a new directory before those who may not are taken out.
+/// Permissions of a new directory before the umask.
 const DIRECTORY_MODE: u32 = 0o777;
 
-/// Makes a call that answers with nothing but its end.
+/// Makes a call without a result.
 fn change(client: &Client, call: Call) -> Result<(), Fault> {
     client.call(call).map(|_| ())
 }
 
-/// Carries out `xdfs mkdir` and returns the exit code.
+/// Runs `xdfs mkdir` and returns the exit code.
 pub(crate) fn mkdir(context: &Context, flags: &MkdirFlags) -> u8 {
     let mut work = PathCommand::new(context, "mkdir", &flags.common);
     let mode = flags
@@ -43,7 +43,7 @@ pub(crate) fn mkdir(context: &Context, flags: &MkdirFlags) -> u8 {
     work.finish()
 }
 
-/// Carries out `xdfs rm` and returns the exit code.
+/// Runs `xdfs rm` and returns the exit code.
 pub(crate) fn rm(context: &Context, flags: &RmFlags) -> u8 {
     let mut work = PathCommand::new(context, "rm", &flags.common);
     work.each(&flags.urls, |work, operand| {
@@ -67,7 +67,7 @@ pub(crate) fn rm(context: &Context, flags: &RmFlags) -> u8 {
 
 fn remove(client: &Client, operand: &Operand, flags: &RmFlags) -> Result<(), Fault> {
     let path = operand.path.clone();
-    // A link with a slash at its end would be what it points to: that is not removed.
+    // A link with a trailing slash would refer to its target, which must not be removed.
     let is_directory = stat(client, &path, false)?.kind == FileKind::Directory;
     if !is_directory {
         if operand.is_written_as_directory() {
@@ -87,7 +87,7 @@ fn remove(client: &Client, operand: &Operand, flags: &RmFlags) -> Result<(), Fau
         .hint("use -r to remove it with its contents, or -d if it is empty"))
 }
 
-/// Where something goes that is put under, or into, a target.
+/// The path of an entry placed at or into a target.
 fn landing(client: &Client, target: &Operand, name: &[u8], many: bool) -> Result<Vec<u8>, Fault> {
     let into = many || target.is_written_as_directory();
     let found = match stat(client, &target.path, true) {
@@ -111,10 +111,10 @@ fn two_servers(operation: &str) -> Fault {
         .hint("copy with xdfs cp to this machine and from there")
 }
 
-/// Carries out `xdfs mv` and returns the exit code.
+/// Runs `xdfs mv` and returns the exit code.
 pub(crate) fn mv(context: &Context, flags: &MvFlags) -> u8 {
     let mut work = PathCommand::new(context, "mv", &flags.common);
-    // At least two, as the definition of the flags says.
+    // At least two, by the definition of the flags.
     let Some((last, sources)) = flags.urls.split_last() else {
         return work.finish();
     };
@@ -156,7 +156,7 @@ pub(crate) fn mv(context: &Context, flags: &MvFlags) -> u8 {
     work.finish()
 }
 
-/// Carries out `xdfs ln` and returns the exit code.
+/// Runs `xdfs ln` and returns the exit code.
 pub(crate) fn ln(context: &Context, flags: &LnFlags) -> u8 {
     let mut work = PathCommand::new(context, "ln", &flags.common);
     work.one(&text_of(&flags.link), |work| make_link(work, flags));
@@ -208,7 +208,7 @@ fn make_link(work: &mut PathCommand, flags: &LnFlags) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Makes an empty file.
+/// Creates an empty file.
 fn make_file(client: &Client, path: &[u8]) -> Result<(), Fault> {
     let options = TransferOptions {
         length: Some(0),
@@ -218,16 +218,16 @@ fn make_file(client: &Client, path: &[u8]) -> Result<(), Fault> {
     };
     let made = client.upload(&LocalPlace::Memory, path, &options)?.wait();
     match made {
-        // Somebody else was faster: it is there.
+        // Created by another process.
         Err(fault) if fault.code == Code::AlreadyExists => Ok(()),
         made => made.map(|_| ()),
     }
 }
 
-/// Times of the last read and the last change, in nanoseconds since 1970.
+/// Access and modification time, in nanoseconds since 1970.
 type Times = (i64, i64);
 
-/// Carries out `xdfs touch` and returns the exit code.
+/// Runs `xdfs touch` and returns the exit code.
 pub(crate) fn touch(context: &Context, flags: &TouchFlags) -> u8 {
     let mut work = PathCommand::new(context, "touch", &flags.common).with_transfers();
     let times = match wanted_times(&mut work, flags) {
@@ -266,10 +266,10 @@ pub(crate) fn touch(context: &Context, flags: &TouchFlags) -> u8 {
     work.finish()
 }
 
-/// The times that the flags ask for.
+/// The times set by the flags.
 ///
 /// # Errors
-/// The reference can't be looked at.
+/// The reference file can't be looked up.
 fn wanted_times(work: &mut PathCommand, flags: &TouchFlags) -> Result<Times, Fault> {
     let Some(reference) = &flags.reference else {
         let time = flags.date.or(flags.stamp).unwrap_or_else(time::now);
@@ -291,7 +291,7 @@ fn wanted_times(work: &mut PathCommand, flags: &TouchFlags) -> Result<Times, Fau
     ))
 }
 
-/// Carries out `xdfs truncate` and returns the exit code.
+/// Runs `xdfs truncate` and returns the exit code.
 pub(crate) fn truncate(context: &Context, flags: &TruncateFlags) -> u8 {
     let mut work = PathCommand::new(context, "truncate", &flags.common).with_transfers();
     work.each(&flags.urls, |work, operand| {

@@ -57,7 +57,7 @@ pub(crate) fn unexpected(operation: &str, path: &[u8]) -> Fault {
 }
 
 impl PathCommand {
-    /// Begins a command.
+    /// Starts a command.
     pub(crate) fn new(context: &Context, command: &'static str, flags: &PathFlags) -> Self {
         start_log(flags.output().log_level());
         let mut work = Self {
@@ -76,7 +76,7 @@ impl PathCommand {
             exit: 0,
             interrupt: Interrupt::default(),
         };
-        // There is nothing to save: a signal ends the program, or the command, at once.
+        // There is nothing to save: a signal ends the program or command immediately.
         match context.interrupt() {
             Ok(interrupt) => work.interrupt = interrupt,
             Err(fault) => work.fault(None, &fault),
@@ -115,7 +115,7 @@ impl PathCommand {
         copying.wait().map(|_| ())
     }
 
-    /// How names are written on standard output.
+    /// The quoting of names on standard output.
     pub(crate) fn quoting(&self, raw: bool) -> Quoting {
         match raw {
             true => Quoting::Raw,
@@ -127,7 +127,7 @@ impl PathCommand {
     /// The session with the server of an operand.
     ///
     /// # Errors
-    /// It can't be opened.
+    /// The session can't be opened.
     pub(crate) fn client(&mut self, operand: &Operand) -> Result<SharedClient, Fault> {
         let place = &operand.place;
         if let Some((_, client)) = self.clients.iter().find(|(at, _)| same_session(at, place)) {
@@ -165,10 +165,10 @@ impl PathCommand {
         }
         // Several failures in a tree count once.
         self.failed = self.failed.min(failed + 1);
-        self.tell_first_use();
+        self.report_first_use();
     }
 
-    fn tell_first_use(&mut self) {
+    fn report_first_use(&mut self) {
         for (_, client) in &self.clients {
             if let Some(server) = client.first_use() {
                 self.console.first_use(&server, !self.json);
@@ -176,9 +176,9 @@ impl PathCommand {
         }
     }
 
-    /// Reports a failure; the command goes on.
+    /// Reports a failure. The command continues.
     pub(crate) fn fault(&mut self, operand: Option<&str>, fault: &Fault) {
-        self.tell_first_use();
+        self.report_first_use();
         self.failed += 1;
         if self.interrupt.requested() {
             // Failures after an interrupt are its consequence, which is reported once, at the end.
@@ -200,14 +200,14 @@ impl PathCommand {
         self.look_at(written);
     }
 
-    /// Writes what was printed.
+    /// Flushes standard output.
     pub(crate) fn flush(&mut self) {
         let written = self.out.flush();
         self.look_at(written);
     }
 
     fn look_at(&mut self, written: std::io::Result<()>) {
-        // A reader that went away is nothing to fail for, and a reason to stop.
+        // A closed pipe isn't a failure, but a reason to stop.
         if let Err(error) = written {
             if !self.unread {
                 self.unwritten = unwritten(&error);
@@ -221,7 +221,7 @@ impl PathCommand {
         self.print(record.line().as_bytes());
     }
 
-    /// Something was done for an operand: tells programs, while people need no word.
+    /// Reports success for an operand, in JSON only.
     pub(crate) fn done(&mut self, operand: &Operand) {
         if self.json {
             self.say(PathRecord::done(&operand.text, &operand.path));
@@ -239,9 +239,9 @@ impl PathCommand {
             self.console.error(&fault);
             self.exit = fault.code.exit_code();
         }
-        // What the summary tells has to include it.
+        // Its outcome belongs into the summary.
         self.flush();
-        self.tell_unwritten();
+        self.report_unwritten();
         if self.json {
             self.say(PathRecord::Summary(SummaryBody {
                 command: self.command,
@@ -251,11 +251,11 @@ impl PathCommand {
             }));
         }
         self.flush();
-        self.tell_unwritten();
+        self.report_unwritten();
         self.exit
     }
 
-    fn tell_unwritten(&mut self) {
+    fn report_unwritten(&mut self) {
         if let Some(fault) = self.unwritten.take() {
             if self.exit == 0 {
                 self.exit = fault.code.exit_code();
@@ -265,7 +265,7 @@ impl PathCommand {
     }
 }
 
-/// What stands under a path.
+/// Attributes of a path.
 ///
 /// # Errors
 /// As the call.
@@ -280,7 +280,7 @@ pub(crate) fn stat(client: &Client, path: &[u8], follow: bool) -> Result<Attribu
     }
 }
 
-/// Makes calls, many at once, and gives their outcomes in the order in which they were made.
+/// Pipelines calls, and returns their outcomes in order.
 pub(crate) struct InFlight<'a, T> {
     client: &'a Client,
     waiting: VecDeque<(T, Result<PendingCall, Fault>)>,
@@ -295,7 +295,7 @@ impl<'a, T> InFlight<'a, T> {
         }
     }
 
-    /// Makes a call; gives the outcome of the earliest if there are enough.
+    /// Makes a call, and returns the earliest outcome if enough are pending.
     pub(crate) fn push(&mut self, about: T, call: Call) -> Option<(T, Result<Answer, Fault>)> {
         let full = self.waiting.len() >= CALLS_AHEAD;
         let earliest = full.then(|| self.pop()).flatten();
@@ -304,7 +304,7 @@ impl<'a, T> InFlight<'a, T> {
         earliest
     }
 
-    /// Waits for the earliest; `None` if there is none.
+    /// Waits for the earliest call; `None` if there is none.
     pub(crate) fn pop(&mut self) -> Option<(T, Result<Answer, Fault>)> {
         let (about, pending) = self.waiting.pop_front()?;
         Some((about, pending.and_then(PendingCall::wait)))

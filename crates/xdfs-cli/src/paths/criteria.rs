@@ -1,4 +1,4 @@
-//! Values of the flags about paths: what `find` looks for, owners, new lengths.
+//! Values of the flags of path commands: tests of `find`, owners, new lengths.
 
 use clap::ValueEnum;
 use xdfs::FileKind;
@@ -8,7 +8,7 @@ use crate::size;
 /// Nanoseconds of a day.
 const DAY_NS: i64 = 86_400 * 1_000_000_000;
 
-/// A number that is to be met, passed, or not reached.
+/// How a number is compared: equal, greater, or less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bound {
     Exactly,
@@ -17,7 +17,7 @@ enum Bound {
 }
 
 impl Bound {
-    /// Takes the sign off a word.
+    /// Splits the sign off a word.
     fn split(text: &str) -> (Self, &str) {
         match text.as_bytes().first() {
             Some(b'+') => (Self::More, &text[1..]),
@@ -35,7 +35,7 @@ impl Bound {
     }
 }
 
-/// What `find -size` says.
+/// The test of `find -size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SizeTest {
     bound: Bound,
@@ -44,16 +44,16 @@ pub(crate) struct SizeTest {
 }
 
 impl SizeTest {
-    /// Whether a file of so many bytes is meant.
+    /// Whether a file of this size matches.
     pub(crate) fn holds(&self, bytes: u64) -> bool {
         self.bound.holds(bytes.div_ceil(self.unit), self.units)
     }
 }
 
-/// Reads a test of sizes.
+/// Parses a test of sizes.
 ///
 /// # Errors
-/// A text for the user that says what is wrong.
+/// A message for the user.
 pub(crate) fn parse_size_test(text: &str) -> Result<SizeTest, String> {
     let (bound, rest) = Bound::split(text);
     let (number, unit) = match rest.as_bytes().last() {
@@ -70,7 +70,7 @@ pub(crate) fn parse_size_test(text: &str) -> Result<SizeTest, String> {
     }
 }
 
-/// What `find -mtime` says.
+/// The test of `find -mtime`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Days {
     bound: Bound,
@@ -78,17 +78,17 @@ pub(crate) struct Days {
 }
 
 impl Days {
-    /// Whether the time is meant.
+    /// Whether the time matches.
     pub(crate) fn holds(&self, time_ns: i64, now_ns: i64) -> bool {
         let days = now_ns.saturating_sub(time_ns).div_euclid(DAY_NS);
         self.bound.holds(days, self.days)
     }
 }
 
-/// Reads a number of days.
+/// Parses a test of days.
 ///
 /// # Errors
-/// A text for the user that says what is wrong.
+/// A message for the user.
 pub(crate) fn parse_days(text: &str) -> Result<Days, String> {
     let (bound, rest) = Bound::split(text);
     match whole(rest).and_then(|days| i64::try_from(days).ok()) {
@@ -97,13 +97,13 @@ pub(crate) fn parse_days(text: &str) -> Result<Days, String> {
     }
 }
 
-/// A number of nothing but digits.
+/// Parses a number of digits only.
 fn whole(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
 }
 
-/// What `find -type` says.
+/// The test of `find -type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FindKind {
     /// A regular file.
@@ -123,7 +123,7 @@ pub(crate) enum FindKind {
 }
 
 impl FindKind {
-    /// Whether the kind is meant.
+    /// Whether the kind matches.
     pub(crate) fn holds(self, kind: FileKind) -> bool {
         kind == match self {
             Self::F => FileKind::File,
@@ -137,25 +137,25 @@ impl FindKind {
     }
 }
 
-/// What `chown` sets.
+/// The owner and group set by `chown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
-    /// The number of the owner.
+    /// User id.
     pub(crate) uid: Option<u32>,
-    /// The number of the group.
+    /// Group id.
     pub(crate) gid: Option<u32>,
 }
 
-/// Reads an owner: `UID`, `UID:GID` or `:GID`.
+/// Parses an owner: `UID`, `UID:GID` or `:GID`.
 ///
 /// # Errors
-/// A text for the user that says what is wrong.
+/// A message for the user.
 pub(crate) fn parse_owner(text: &str) -> Result<Owner, String> {
     let (uid, gid) = match text.split_once(':') {
         Some((uid, gid)) => (uid, Some(gid)),
         None => (text, None),
     };
-    // The largest number stands for "leave it" in the system, and is no owner.
+    // The largest number means "unchanged" to the system, and is not an id.
     let number = |text: &str| {
         whole(text)
             .and_then(|number| u32::try_from(number).ok())
@@ -173,19 +173,19 @@ pub(crate) fn parse_owner(text: &str) -> Result<Owner, String> {
     Ok(owner)
 }
 
-/// What `truncate -s` says.
+/// The new length of `truncate -s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewLength {
-    /// So many bytes.
+    /// This number of bytes.
     Exactly(u64),
-    /// So many more.
+    /// This many bytes more.
     More(u64),
-    /// So many fewer, down to none.
+    /// This many bytes less, down to zero.
     Less(u64),
 }
 
 impl NewLength {
-    /// The length of a file that has so many bytes; `None` if there is no such number.
+    /// The new length of a file of `bytes`; `None` on overflow.
     pub(crate) fn of(self, bytes: u64) -> Option<u64> {
         match self {
             Self::Exactly(length) => Some(length),
@@ -195,10 +195,10 @@ impl NewLength {
     }
 }
 
-/// Reads a new length.
+/// Parses a new length.
 ///
 /// # Errors
-/// A text for the user that says what is wrong.
+/// A message for the user.
 pub(crate) fn parse_new_length(text: &str) -> Result<NewLength, String> {
     let (bound, rest) = Bound::split(text);
     let bytes = size::parse_size(rest)?;

@@ -9,7 +9,7 @@ use super::walk::{LISTINGS_AHEAD, Walk, WalkEntry, WalkStep};
 use crate::context::Context;
 use crate::flags::FindFlags;
 
-/// What is looked for.
+/// The tests of `find`.
 struct Tests<'a> {
     flags: &'a FindFlags,
     name: Option<Glob>,
@@ -32,7 +32,7 @@ impl Tests<'_> {
     }
 }
 
-/// Carries out the command and returns the exit code.
+/// Runs the command and returns the exit code.
 pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
     let mut work = PathCommand::new(context, "find", &flags.common);
     let quoting = work.quoting(flags.print0);

@@ -1,28 +1,28 @@
-//! Patterns of names: `*`, `?`, `[a-z]`, `[!a]` and `\` before a character that stands for itself.
+//! Patterns of names: `*`, `?`, `[a-z]`, `[!a]`, and `\` before a literal character.
 //!
-//! Names are bytes, of which those that are UTF-8 are taken as characters. What matches is that of
-//! fnmatch(3) without flags, except that there are no classes such as `[:alpha:]`.
+//! Names are bytes; valid UTF-8 in them is matched by characters. The semantics are those of
+//! fnmatch(3) without flags, but without classes such as `[:alpha:]`.
 
 /// One position of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Item {
-    /// Any text, also none.
+    /// Any text, even empty.
     Any,
-    /// One character, whichever.
+    /// Any character.
     One,
     /// This character.
     Is(Unit),
-    /// One of these (or, if `not`, none of these), each from the first to the last.
+    /// A character within (or, if `not`, outside) these inclusive ranges.
     In {
         not: bool,
         ranges: Vec<(Unit, Unit)>,
     },
 }
 
-/// A character, or a byte that isn't part of one: those are above all characters.
+/// A character, or a stray byte, numbered above all characters.
 type Unit = u32;
 
-/// What is added to a byte that isn't part of a character.
+/// Offset of stray bytes.
 const STRAY: u32 = 0x0011_0000;
 
 fn units(name: &[u8]) -> Vec<Unit> {
@@ -39,7 +39,7 @@ fn units(name: &[u8]) -> Vec<Unit> {
 pub(crate) struct Glob(Vec<Item>);
 
 impl Glob {
-    /// Reads a pattern. A bracket that isn't closed stands for itself.
+    /// Parses a pattern. An unclosed bracket is literal.
     pub(crate) fn new(pattern: &[u8]) -> Self {
         let pattern = units(pattern);
         let is = |unit: Unit, c: char| unit == u32::from(c);
@@ -66,12 +66,12 @@ impl Glob {
         Self(items)
     }
 
-    /// Whether the whole name matches. Takes at most as many steps as the name has characters
-    /// times the pattern.
+    /// Whether the whole name matches. The number of steps is at most the product of the lengths of
+    /// name and pattern.
     pub(crate) fn matches(&self, name: &[u8]) -> bool {
         let (items, name) = (&self.0, units(name));
         let (mut item, mut at) = (0, 0);
-        // Where to go on if what follows the last `*` doesn't match: only that one can help.
+        // Where to backtrack if the rest doesn't match: only the last `*` can help.
         let mut again = None;
         loop {
             match items.get(item) {
@@ -116,14 +116,14 @@ impl Item {
     }
 }
 
-/// Reads what follows an opening bracket, and what follows the closing one.
+/// Parses the text after an opening bracket, and returns the text after the closing one.
 fn bracket(text: &[Unit]) -> Option<(Item, &[Unit])> {
     let is = |at: usize, c: char| text.get(at) == Some(&u32::from(c));
     let not = is(0, '!') || is(0, '^');
     let start = usize::from(not);
     let mut at = start;
     let mut ranges = Vec::new();
-    // A closing bracket that comes first stands for itself.
+    // A closing bracket in first place is literal.
     while at == start || !is(at, ']') {
         if is(at, '\\') {
             at += 1;

@@ -5,7 +5,7 @@ use xdfs::{Attributes, Fault, FileKind};
 
 use crate::json::{self, Digest, Record};
 
-/// A line about paths, apart from failures.
+/// A line about paths, except failures.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(crate) enum PathRecord<'a> {
@@ -24,7 +24,7 @@ pub(crate) struct PathBody {
 }
 
 impl PathBody {
-    /// A path as text, and as bytes if the text doesn't say it all.
+    /// A path as text, and as bytes if it isn't UTF-8.
     pub(crate) fn new(path: &[u8]) -> Self {
         Self {
             path: String::from_utf8_lossy(path).into_owned(),
@@ -76,7 +76,7 @@ pub(crate) fn kind_word(kind: FileKind) -> &'static str {
 }
 
 impl<'a> PathRecord<'a> {
-    /// Something that was found. `target` is what a symbolic link says, if that was asked for.
+    /// A found entry. `target` is that of a symbolic link, if requested.
     pub(crate) fn entry(
         operand: &'a str,
         path: &[u8],
@@ -103,7 +103,7 @@ impl<'a> PathRecord<'a> {
         })
     }
 
-    /// Something was done for an operand.
+    /// Success for an operand.
     pub(crate) fn done(operand: &'a str, path: &[u8]) -> Self {
         Self::Done(DoneBody {
             operand,
@@ -111,7 +111,7 @@ impl<'a> PathRecord<'a> {
         })
     }
 
-    /// The line, with its end.
+    /// The record as a line, with its line end.
     pub(crate) fn line(self) -> String {
         json::line(&self)
     }

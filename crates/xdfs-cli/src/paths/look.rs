@@ -16,7 +16,7 @@ use super::walk::{LISTINGS_AHEAD, List as _};
 use crate::context::Context;
 use crate::flags::{LsFlags, StatFlags};
 
-/// Bytes of a block in the output of `stat`, as usual there.
+/// Bytes of a block in the output of `stat`, by convention.
 const BLOCK_BYTES: u64 = 512;
 
 /// A line of a listing.
@@ -25,28 +25,28 @@ struct Item {
     name: Vec<u8>,
     path: Vec<u8>,
     attributes: Attributes,
-    /// What a symbolic link says, if that was asked for.
+    /// Target of a symbolic link, if requested.
     target: Option<Vec<u8>>,
 }
 
-/// How a listing looks.
+/// The format of a listing.
 struct Look<'a> {
     flags: &'a LsFlags,
     quoting: Quoting,
     zone: TimeZone,
     now_ns: i64,
-    /// A directory with its name before it, or something else, was listed already.
+    /// Something was printed already.
     begun: bool,
     headed: bool,
 }
 
-/// A directory that is to be listed.
+/// A directory to list.
 struct Directory {
     operand: Operand,
     path: Vec<u8>,
 }
 
-/// Carries out `xdfs ls` and returns the exit code.
+/// Runs `xdfs ls` and returns the exit code.
 pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
     let mut work = PathCommand::new(context, "ls", &flags.common);
     let mut look = Look {
@@ -57,14 +57,14 @@ pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
         begun: false,
         headed: flags.urls.len() > 1 || flags.recursive,
     };
-    // What is no directory comes first, all together.
+    // Other entries come before directories, together.
     let mut directories = Vec::new();
     let mut items: Vec<(String, Item)> = Vec::new();
     work.each(&flags.urls, |work, operand| {
         let client = work.client(operand)?;
         let follow = !flags.long && !flags.directory;
         let attributes = match look_at(&client, &operand.path, follow) {
-            // A link that leads nowhere is something, too.
+            // A dangling link exists too.
             Err(fault) if follow && fault.code == Code::NotFound => {
                 look_at(&client, &operand.path, false)?
             }
@@ -131,13 +131,13 @@ fn link_target(answer: Result<Answer, Fault>, path: &[u8]) -> Result<Vec<u8>, Fa
     }
 }
 
-/// Lists a directory, and those in it if that is wanted. Faults are reported here.
+/// Lists a directory, and those in it if requested. Reports faults.
 fn list(work: &mut PathCommand, look: &mut Look<'_>, operand: &Operand, path: Vec<u8>) {
     let client = match work.client(operand) {
         Ok(client) => client,
         Err(fault) => return work.fault(Some(&operand.text), &fault),
     };
-    // Directories whose turn comes, the next one at the end, and listings that were asked for.
+    // Pending directories, the next one last, with their listings once requested.
     let mut later: Vec<(Vec<u8>, Option<_>)> = vec![(path, None)];
     loop {
         let ahead = later.len().saturating_sub(LISTINGS_AHEAD);
@@ -188,7 +188,7 @@ fn is_directory(item: &Item) -> bool {
     item.attributes.kind == FileKind::Directory
 }
 
-/// Asks what the symbolic links say. Those that are gone meanwhile say nothing.
+/// Reads the targets of symbolic links, without those that are gone.
 fn read_links(client: &Client, items: &mut [Item]) {
     let mut calls = InFlight::new(client);
     let mut found = Vec::new();
@@ -223,7 +223,7 @@ impl Look<'_> {
         }
     }
 
-    /// What stands before the names in a directory.
+    /// Prints the heading of a directory.
     fn heading(&mut self, work: &mut PathCommand, path: &[u8]) {
         if self.headed {
             let gap = if self.begun { "\n" } else { "" };
@@ -265,7 +265,7 @@ impl Look<'_> {
         text
     }
 
-    /// What stands before the name in a long listing.
+    /// The columns before the name in a long listing.
     fn row(&self, item: &Item) -> Vec<String> {
         let a = &item.attributes;
         vec![
@@ -283,7 +283,7 @@ impl Look<'_> {
     }
 }
 
-/// Carries out `xdfs stat` and returns the exit code.
+/// Runs `xdfs stat` and returns the exit code.
 pub(crate) fn stat(context: &Context, flags: &StatFlags) -> u8 {
     let mut work = PathCommand::new(context, "stat", &flags.common);
     let quoting = work.quoting(false);
@@ -319,7 +319,7 @@ pub(crate) fn stat(context: &Context, flags: &StatFlags) -> u8 {
     work.finish()
 }
 
-/// What is known of a path, in the lines of stat(1).
+/// The attributes of a path, in the format of stat(1).
 fn description(name: &str, a: &Attributes, zone: &TimeZone) -> String {
     let kind = match a.kind {
         FileKind::File if a.size == 0 => "regular empty file",

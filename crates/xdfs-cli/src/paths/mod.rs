@@ -1,9 +1,8 @@
 //! The commands about paths on servers.
 //!
-//! What is common to them is in [`command`]: sessions, output, failures. [`walk`] goes through
-//! trees. The rest is one file for what is looked at or changed together, and small pure parts:
-//! names as text ([`quote`]), permissions ([`mode`]), times ([`time`]), patterns ([`glob`]), values
-//! of flags ([`criteria`]).
+//! [`command`] has the common parts: sessions, output, failures. [`walk`] walks trees. Related
+//! commands share a file. Small pure parts: quoting ([`quote`]), permissions ([`mode`]), times
+//! ([`time`]), patterns ([`glob`]), values of flags ([`criteria`]).
 
 mod access;
 mod change;

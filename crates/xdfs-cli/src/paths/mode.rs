@@ -1,14 +1,15 @@
-//! Permissions as people write and read them: `750`, `u+x,go-w`, `drwxr-x---`.
+//! Parses and formats permissions: `750`, `u+x,go-w`, `drwxr-x---`.
 
 use xdfs::FileKind;
 
 /// Set-user-id and set-group-id.
 const SET_IDS: u32 = 0o6000;
 
-/// What changes in permissions.
+/// A change of permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ModeChange {
-    /// These bits. With `keeps_ids` a directory keeps its set-id bits, as usual for short numbers.
+    /// These bits. With `keeps_ids` a directory keeps its set-id bits, the convention for short
+    /// numbers.
     Octal { bits: u32, keeps_ids: bool },
     /// One after the other.
     Clauses(Vec<Clause>),
@@ -17,7 +18,7 @@ pub(crate) enum ModeChange {
 /// A part such as `go-w`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Clause {
-    /// All bits of those whom it is about.
+    /// All bits of the classes (user, group, others) that it affects.
     who: u32,
     action: Action,
     rights: Rights,
@@ -32,16 +33,17 @@ enum Action {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rights {
-    /// These bits; `search` is what `X` says: execution where it is a directory or somebody's.
+    /// These bits; `search` is `X`: execution for directories and files that are executable by
+    /// anybody.
     Bits { bits: u32, search: bool },
-    /// Those that the owner (6), the group (3) or others (0) have: how far their bits are shifted.
+    /// The bits of the owner (6), the group (3) or others (0), by their shift.
     Of(u32),
 }
 
-/// Reads permissions: octal, or what changes.
+/// Parses permissions: octal, or changes.
 ///
 /// # Errors
-/// A text for the user that says what is wrong.
+/// A message for the user.
 pub(crate) fn parse_mode(text: &str) -> Result<ModeChange, String> {
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         let bits = u32::from_str_radix(text, 8)
@@ -61,7 +63,7 @@ pub(crate) fn parse_mode(text: &str) -> Result<ModeChange, String> {
     Ok(ModeChange::Clauses(clauses))
 }
 
-/// Reads what stands between two commas: whom it is about, and one or more actions.
+/// Parses the text between two commas: classes, and one or more actions.
 fn read_part(part: &str, clauses: &mut Vec<Clause>) -> Option<()> {
     let start = part.find(['+', '-', '='])?;
     let mut who = 0;

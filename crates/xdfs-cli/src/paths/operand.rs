@@ -1,4 +1,4 @@
-//! Paths on servers as the command line names them, and what is made of them.
+//! Paths on servers as operands of the command line.
 
 use std::ffi::{OsStr, OsString};
 
@@ -11,19 +11,19 @@ use crate::place::Place;
 pub(crate) struct Operand {
     /// The word, for messages.
     pub(crate) text: String,
-    /// The server, and the path as it was written.
+    /// The server, and the path as written.
     pub(crate) place: RemotePlace,
-    /// The path, without slashes at its end; `/` if the URL names the server only.
+    /// The path, without trailing slashes; `/` if the URL names only the server.
     pub(crate) path: Vec<u8>,
 }
 
-/// The words for an operand in messages.
+/// The text of an operand in messages.
 pub(crate) fn text_of(word: &OsStr) -> String {
     word.to_string_lossy().into_owned()
 }
 
 impl Operand {
-    /// Reads a word of the command line.
+    /// Parses a word of the command line.
     ///
     /// # Errors
     /// It isn't the URL of a path on a server.
@@ -43,23 +43,23 @@ impl Operand {
         })
     }
 
-    /// Whether it is written as a directory.
+    /// Whether the path is written as a directory.
     pub(crate) fn is_written_as_directory(&self) -> bool {
         self.place.path.is_empty() || self.place.path.ends_with(b"/")
     }
 
-    /// Whether both are on the same server and for the same user.
+    /// Whether one session serves both operands.
     pub(crate) fn shares_session(&self, other: &Self) -> bool {
         same_session(&self.place, &other.place)
     }
 }
 
-/// Whether one session serves both.
+/// Whether one session serves both places.
 pub(crate) fn same_session(a: &RemotePlace, b: &RemotePlace) -> bool {
     a.address == b.address && a.user == b.user && a.invitation == b.invitation
 }
 
-/// A path without the slashes at its end.
+/// A path without trailing slashes.
 fn trimmed(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
     &path[..end]
@@ -79,7 +79,7 @@ pub(crate) fn last_part(path: &[u8]) -> &[u8] {
     path.rsplit(|&b| b == b'/').next().unwrap_or(path)
 }
 
-/// Whether the path is the root of the server, however it is written.
+/// Whether the path is the root of the server, in any spelling.
 pub(crate) fn is_root(path: &[u8]) -> bool {
     let mut depth = 0_usize;
     for part in path.split(|&b| b == b'/') {

@@ -1,35 +1,35 @@
-//! Names from servers as text that can't move a cursor: the form that a shell takes back.
+//! Quotes names from servers, so that they can't move a cursor and can be pasted into a shell.
 //!
-//! `it's` and `a b` are quoted on a terminal only, as people know it of ls(1). Control characters
-//! and bytes that aren't UTF-8 are always written as `$'\n'` or `$'\377'`, so that a line of
-//! output is a line and can be pasted into a shell.
+//! `it's` and `a b` are quoted only on a terminal, as by ls(1). Control characters and bytes that
+//! aren't UTF-8 are always written as `$'\n'` or `$'\377'`, so that each name stays on one line.
 
 use std::fmt::Write as _;
 
-/// How names are written.
+/// The quoting of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quoting {
-    /// As they are, byte by byte: for other programs, with zero bytes between them.
+    /// Unquoted bytes, for other programs that read zero-terminated names.
     Raw,
-    /// Quoted only if they hold what can't be shown.
+    /// Quoted only if a character can't be shown.
     Plain,
-    /// Quoted if a shell would take them apart, too.
+    /// Also quoted if a shell would interpret a character.
     Shell,
 }
 
-/// Whether a shell reads the character as itself, anywhere in a word.
+/// Whether the character is literal to a shell anywhere in a word.
 fn is_ordinary(c: char) -> bool {
     c.is_alphanumeric() || "%+,-./:@_".contains(c) || (!c.is_ascii() && is_shown(c))
 }
 
-/// Whether the character can be shown: it isn't a control, and doesn't turn the text around.
+/// Whether the character can be shown: it isn't a control, and doesn't change the direction of
+/// text.
 fn is_shown(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 impl Quoting {
-    /// The name as it is written.
+    /// The quoted name.
     pub(crate) fn write(self, name: &[u8]) -> Vec<u8> {
         let text = std::str::from_utf8(name).ok();
         let as_it_is = match self {
@@ -45,15 +45,15 @@ impl Quoting {
         quoted(name).into_bytes()
     }
 
-    /// The name as it is written, as text; not for [`Self::Raw`].
+    /// The quoted name as text; not for [`Self::Raw`].
     pub(crate) fn text(self, name: &[u8]) -> String {
         String::from_utf8_lossy(&self.write(name)).into_owned()
     }
 }
 
-/// The name between quotes, with what can't be shown in `$''`.
+/// The name in quotes, with unprintable characters in `$''`.
 fn quoted(name: &[u8]) -> String {
-    // Between double quotes a single one needs nothing else, if the rest is harmless there.
+    // A single quote is fine within double quotes, if the other characters are harmless there.
     if let Ok(text) = std::str::from_utf8(name)
         && text.contains('\'')
         && text.chars().all(|c| is_shown(c) && !"\"$`\\!".contains(c))

@@ -1,4 +1,4 @@
-//! `xdfs cat`, `sum`, `df` and `du`: the content of paths, and the space that it takes.
+//! `xdfs cat`, `sum`, `df` and `du`: the content of paths, and their space.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use crate::flags::{CatFlags, DfFlags, DuFlags, PathFlags, SumFlags};
 use crate::json::Digest;
 use crate::progress;
 
-/// Carries out `xdfs cat` and returns the exit code.
+/// Runs `xdfs cat` and returns the exit code.
 pub(crate) fn cat(context: &Context, flags: &CatFlags) -> u8 {
     let common = PathFlags {
         json: false,
@@ -28,7 +28,7 @@ pub(crate) fn cat(context: &Context, flags: &CatFlags) -> u8 {
         ..TransferOptions::default()
     };
     let mut work = PathCommand::new(context, "cat", &common).with_transfers();
-    // One after the other: they share standard output.
+    // One after the other, since they share standard output.
     work.each(&flags.urls, |work, operand| {
         let client = work.client(operand)?;
         let route = TransferRoute::Download {
@@ -40,7 +40,7 @@ pub(crate) fn cat(context: &Context, flags: &CatFlags) -> u8 {
     work.finish()
 }
 
-/// Carries out `xdfs sum` and returns the exit code.
+/// Runs `xdfs sum` and returns the exit code.
 pub(crate) fn sum(context: &Context, flags: &SumFlags) -> u8 {
     let mut work = PathCommand::new(context, "sum", &flags.common);
     let quoting = work.quoting(false);
@@ -74,7 +74,7 @@ pub(crate) fn sum(context: &Context, flags: &SumFlags) -> u8 {
     work.finish()
 }
 
-/// Carries out `xdfs df` and returns the exit code.
+/// Runs `xdfs df` and returns the exit code.
 pub(crate) fn df(context: &Context, flags: &DfFlags) -> u8 {
     let mut work = PathCommand::new(context, "df", &flags.common);
     let quoting = work.quoting(false);
@@ -129,7 +129,7 @@ pub(crate) fn df(context: &Context, flags: &DfFlags) -> u8 {
     work.finish()
 }
 
-/// The share of what this user could use that is used, rounded up as df(1) does.
+/// The used share of the space available to this user, rounded up as by df(1).
 fn percent(used: u64, available: u64) -> String {
     let all = u128::from(used) + u128::from(available);
     match all {
@@ -138,11 +138,11 @@ fn percent(used: u64, available: u64) -> String {
     }
 }
 
-/// Carries out `xdfs du` and returns the exit code.
+/// Runs `xdfs du` and returns the exit code.
 pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
     let mut work = PathCommand::new(context, "du", &flags.common);
     let quoting = work.quoting(false);
-    // Files with several names that were counted, by file system and number.
+    // Hard-linked files counted already, by device and inode.
     let mut counted: HashSet<(u64, u64)> = HashSet::new();
     work.each(&flags.urls, |work, operand| {
         let client = work.client(operand)?;
@@ -153,7 +153,7 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
             path,
             depth: 0,
         };
-        let tell = |work: &mut PathCommand, found: &WalkEntry, bytes: u64| {
+        let report = |work: &mut PathCommand, found: &WalkEntry, bytes: u64| {
             if flags.summarize && found.depth > 0 {
                 return;
             }
@@ -168,7 +168,7 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
                 work.print(format!("{size}\t{}\n", quoting.text(&found.path)).as_bytes());
             }
         };
-        // Sums of the directories that the walk is in, the innermost last.
+        // Sums of the directories above the current entry, the innermost last.
         let mut sums: Vec<u64> = Vec::new();
         for step in Walk::new(&*client, start, u32::MAX, LISTINGS_AHEAD) {
             match step {
@@ -179,7 +179,7 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
                     } else if let Some(sum) = sums.last_mut() {
                         *sum = sum.saturating_add(bytes);
                     } else {
-                        tell(work, &found, bytes);
+                        report(work, &found, bytes);
                     }
                 }
                 WalkStep::Left(found) => {
@@ -187,7 +187,7 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
                     if let Some(above) = sums.last_mut() {
                         *above = above.saturating_add(bytes);
                     }
-                    tell(work, &found, bytes);
+                    report(work, &found, bytes);
                 }
                 WalkStep::Failed(fault) => work.fault(Some(&operand.text), &fault),
             }
@@ -200,7 +200,7 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
     work.finish()
 }
 
-/// What something takes by itself; nothing if it was counted under another name.
+/// The space of an entry itself; 0 if it was counted under another name.
 fn own_bytes(found: &WalkEntry, apparent: bool, counted: &mut HashSet<(u64, u64)>) -> u64 {
     let a = &found.attributes;
     let again = a.links > 1
@@ -209,7 +209,7 @@ fn own_bytes(found: &WalkEntry, apparent: bool, counted: &mut HashSet<(u64, u64)
         && !counted.insert((a.device, a.inode));
     match (again, apparent) {
         (true, _) => 0,
-        // What a directory takes for its names is no content.
+        // The names in a directory aren't content.
         (false, true) if found.is_directory() => 0,
         (false, true) => a.size,
         (false, false) => a.allocated,

@@ -1,6 +1,6 @@
-//! Tables and sizes as the programs of a shell print them.
+//! Tables and sizes in the format of Unix commands.
 
-/// Bytes in powers of 1024 as `ls -h` shows them: `0`, `999`, `1.5K`, `23M`; never less than it is.
+/// Bytes in powers of 1024 as in `ls -h`: `0`, `999`, `1.5K`, `23M`; rounded up.
 pub(crate) fn human(bytes: u64) -> String {
     if bytes < 1024 {
         return bytes.to_string();
@@ -21,7 +21,7 @@ pub(crate) fn human(bytes: u64) -> String {
     String::new()
 }
 
-/// Bytes in units of 1024, rounded up, or in the form of [`human`].
+/// Bytes in units of 1024, rounded up, or formatted by [`human`].
 pub(crate) fn space(bytes: u64, is_human: bool) -> String {
     if is_human {
         human(bytes)
@@ -30,8 +30,8 @@ pub(crate) fn space(bytes: u64, is_human: bool) -> String {
     }
 }
 
-/// Lines with columns as wide as their widest cell. Cells of `left` columns stand on the left, the
-/// others on the right; the last column is as wide as it is.
+/// Formats rows as lines with aligned columns: to the left for the columns in `left`, to the right
+/// for others. The last column isn't padded.
 pub(crate) fn align(rows: &[Vec<String>], left: &[usize]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {

@@ -1,4 +1,4 @@
-//! Times: as ls(1) and stat(1) show them, and as the command line takes them. In the time zone of
+//! Formats times as in ls(1) and stat(1), and parses those of the command line, in the time zone of
 //! this machine (`TZ`).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -7,15 +7,15 @@ use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-/// Half a mean year: what is older, or in the future, is shown with its year instead of the hour.
+/// Half a mean year: older and future times are shown with the year instead of the hour.
 const RECENT_NS: i64 = 31_556_952 / 2 * 1_000_000_000;
 
-/// Nanoseconds since 1970-01-01 UTC, now.
+/// The current time, in nanoseconds since 1970-01-01 UTC.
 pub(crate) fn now() -> i64 {
     nanoseconds_of(SystemTime::now())
 }
 
-/// Nanoseconds since 1970-01-01 UTC of a time of the system.
+/// A system time, in nanoseconds since 1970-01-01 UTC.
 pub(crate) fn nanoseconds_of(time: SystemTime) -> i64 {
     let whole = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
     match time.duration_since(UNIX_EPOCH) {
@@ -29,7 +29,7 @@ fn local(time_ns: i64, zone: &TimeZone) -> Option<Zoned> {
     Some(time.to_zoned(zone.clone()))
 }
 
-/// A time in a long listing: `Jan 31 12:00`, or `Jan 31  2025` if it isn't of the last months.
+/// A time in a long listing: `Jan 31 12:00`, or `Jan 31  2025` if it isn't recent.
 pub(crate) fn short(time_ns: i64, now_ns: i64, zone: &TimeZone) -> String {
     let recent = time_ns <= now_ns && now_ns.saturating_sub(time_ns) < RECENT_NS;
     let form = if recent { "%b %e %H:%M" } else { "%b %e  %Y" };
@@ -42,10 +42,10 @@ pub(crate) fn full(time_ns: i64, zone: &TimeZone) -> String {
     local(time_ns, zone).map_or_else(|| "?".into(), |time| time.strftime(form).to_string())
 }
 
-/// Reads a time: `now`, `@SECONDS`, a date, a date with a time, or that with a zone.
+/// Parses a time: `now`, `@SECONDS`, or a date, optionally with a time and a zone.
 ///
 /// # Errors
-/// A text for the user that says what is wrong.
+/// A message for the user.
 pub(crate) fn parse(text: &str) -> Result<i64, String> {
     parse_in(text.trim(), &TimeZone::system())
 }
@@ -75,10 +75,10 @@ fn parse_in(text: &str, zone: &TimeZone) -> Result<i64, String> {
     }
 }
 
-/// Reads a time in the digits of touch(1): `[[CC]YY]MMDDhhmm[.ss]`.
+/// Parses a time in the format of touch(1): `[[CC]YY]MMDDhhmm[.ss]`.
 ///
 /// # Errors
-/// A text for the user that says what is wrong.
+/// A message for the user.
 pub(crate) fn parse_stamp(text: &str) -> Result<i64, String> {
     stamp_in(text, &TimeZone::system())
 }
@@ -93,7 +93,7 @@ fn stamp_in(text: &str, zone: &TimeZone) -> Result<i64, String> {
     let number = |at: std::ops::Range<usize>| digits.get(at).and_then(|part| part.parse().ok());
     let (year, start) = match digits.len() {
         8 => (Timestamp::now().to_zoned(zone.clone()).year(), 0),
-        // As POSIX says: 69 to 99 are of the last century.
+        // By POSIX, 69 to 99 are in the last century.
         10 => match number(0..2).ok_or_else(bad)? {
             year @ 69.. => (1900 + year, 2),
             year => (2000 + year, 2),
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(full(-1, &zone), "1969-12-31 23:59:59.999999999 +0000");
         let east = TimeZone::posix("CET-1").unwrap();
         assert_eq!(full(0, &east), "1970-01-01 01:00:00.000000000 +0100");
-        // Nothing that a server may say is out of bounds.
+        // Any time from a server can be formatted.
         for extreme in [i64::MIN, i64::MAX] {
             assert!(!short(extreme, now, &zone).is_empty());
         }

@@ -1,5 +1,5 @@
-//! Walks through a tree on a server, one directory after the other, while the listings of the
-//! next ones are on their way.
+//! Walks a tree on a server, one directory after the other, with the listings of the next ones in
+//! flight.
 
 use std::collections::VecDeque;
 
@@ -7,21 +7,21 @@ use xdfs::{Attributes, Client, Entry, Fault, FileKind, Listing};
 
 use super::operand::join;
 
-/// Listings that are asked for before their turn.
+/// Listings requested ahead.
 pub(crate) const LISTINGS_AHEAD: usize = 8;
 
 /// Lists directories.
 pub(crate) trait List {
-    /// A listing that is under way.
+    /// A listing in progress.
     type Pending;
 
-    /// Begins to list a directory.
+    /// Starts to list a directory.
     fn start(&self, path: &[u8]) -> Self::Pending;
 
-    /// Waits for the names in it, and gives each to `take`.
+    /// Waits for its entries, and passes each to `take`.
     ///
     /// # Errors
-    /// It can't be listed, or not to its end.
+    /// The directory can't be listed completely.
     fn finish(&self, pending: Self::Pending, take: &mut dyn FnMut(Entry)) -> Result<(), Fault>;
 }
 
@@ -42,11 +42,11 @@ impl List for Client {
 pub(crate) struct WalkEntry {
     /// The path on the server.
     pub(crate) path: Vec<u8>,
-    /// Its last part.
+    /// Its last component.
     pub(crate) name: Vec<u8>,
-    /// What stands there.
+    /// Its attributes.
     pub(crate) attributes: Attributes,
-    /// How far below the start.
+    /// Levels below the start.
     pub(crate) depth: u32,
 }
 
@@ -60,11 +60,11 @@ impl WalkEntry {
 /// A step of a walk.
 #[derive(Debug)]
 pub(crate) enum WalkStep {
-    /// Something was found; what is in it comes after it.
+    /// An entry; its contents follow.
     Entry(WalkEntry),
-    /// All that is in a directory has come.
+    /// The end of a directory's contents.
     Left(WalkEntry),
-    /// A directory could not be listed, or not to its end.
+    /// A directory could not be listed completely.
     Failed(Fault),
 }
 
@@ -74,21 +74,21 @@ struct PendingEntry<L> {
     listing: Option<L>,
 }
 
-/// A directory whose content is on its turn.
+/// A directory whose contents are being returned.
 struct Level<L> {
     directory: WalkEntry,
     waiting: VecDeque<PendingEntry<L>>,
-    /// How many of `waiting` were looked at for listings to ask for.
+    /// Number of entries of `waiting` checked for listings to request.
     looked_at: usize,
 }
 
-/// A walk through a tree: the start, and before each directory is left all that is in it.
+/// A walk of a tree: the start, and after each directory its contents.
 pub(crate) struct Walk<'a, C: List> {
     client: &'a C,
     depth_max: u32,
     ahead_max: usize,
     ahead: usize,
-    /// What is to be gone into at the next step.
+    /// The directory to enter in the next step.
     next: Option<PendingEntry<C::Pending>>,
     start: Option<WalkEntry>,
     levels: Vec<Level<C::Pending>>,
@@ -96,8 +96,8 @@ pub(crate) struct Walk<'a, C: List> {
 }
 
 impl<'a, C: List> Walk<'a, C> {
-    /// A walk from `start` down to `depth_max` levels below it. At most `ahead_max` listings are
-    /// asked for before their turn; with 0 a directory isn't looked into before the step after it.
+    /// A walk from `start` to `depth_max` levels below it. At most `ahead_max` listings are
+    /// requested ahead; with 0, a directory is listed only in the step after its own.
     pub(crate) fn new(client: &'a C, start: WalkEntry, depth_max: u32, ahead_max: usize) -> Self {
         Self {
             client,
@@ -115,7 +115,7 @@ impl<'a, C: List> Walk<'a, C> {
         found.is_directory() && found.depth < self.depth_max
     }
 
-    /// Reads the listing of a directory, which is on its turn now.
+    /// Enters a directory, and reads its listing.
     fn enter(&mut self, waiting: PendingEntry<C::Pending>) {
         let PendingEntry { found, listing } = waiting;
         self.ahead -= usize::from(listing.is_some());
@@ -141,7 +141,7 @@ impl<'a, C: List> Walk<'a, C> {
         });
     }
 
-    /// Asks for the listings of the directories that come next.
+    /// Requests the listings of the next directories.
     fn look_ahead(&mut self) {
         let depth_max = self.depth_max;
         for level in self.levels.iter_mut().rev() {
@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// A tree in memory: directories with the names in them, those of directories end in `/`.
+    /// A tree in memory: directories with their names; those of directories end in `/`.
     struct Tree {
         directories: BTreeMap<&'static str, Vec<&'static str>>,
         asked: RefCell<Vec<String>>,

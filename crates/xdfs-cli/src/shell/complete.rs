@@ -1,8 +1,8 @@
-//! Completion: commands, flags, values of flags, and paths on the server and here.
+//! Completion: commands, flags, values of flags, and remote and local paths.
 //!
-//! Nobody wants to wait at a prompt. A directory is listed in a thread of its own, for a bounded
-//! time and up to a bounded number of names; if that wasn't all of them nothing is inserted, since
-//! it could be wrong. What was listed is good for some seconds, or up to the next command.
+//! A completion must not block the prompt for long. A directory is listed in a separate thread,
+//! with bounds on time and number of names; nothing is inserted from an incomplete listing, since
+//! it could be wrong. Listings are cached for some seconds, at most until the next command.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,20 +25,20 @@ use super::{COMMANDS, OWN, local_path, trimmed};
 use crate::context::ShellSession;
 use crate::paths::quote::Quoting;
 
-/// Longest time that a completion may take.
+/// Longest duration of a completion.
 const PATIENCE: Duration = Duration::from_millis(1500);
-/// How long what was listed is good.
+/// Lifetime of a cached listing.
 const FRESH: Duration = Duration::from_secs(10);
-/// Most names of a directory that are looked at.
+/// Most names read from a directory.
 const NAMES_MAX: usize = 100_000;
-/// Most names of a directory that are kept.
+/// Most cached names of a directory.
 const NAMES_KEPT_MAX: usize = 10_000;
-/// Most directories that are kept.
+/// Most cached directories.
 const KEPT_MAX: usize = 16;
-/// Most names that are shown.
+/// Most names shown.
 const SHOWN_MAX: usize = 500;
 
-/// What the line editor asks.
+/// The helper of the line editor.
 pub(super) struct Helper(pub(super) std::rc::Rc<Completer>);
 
 impl rustyline::Helper for Helper {}
@@ -63,20 +63,20 @@ impl rustyline::completion::Completer for Helper {
     }
 }
 
-/// Knows where the shell is, and what it has listed.
+/// Completes lines in the shell's directory, with cached listings.
 pub(super) struct Completer {
     session: Arc<ShellSession>,
     definition: Command,
     directory: RefCell<Vec<u8>>,
     listed: RefCell<Directories>,
-    /// A thread works for this.
+    /// A thread is running for this.
     is_busy: Arc<AtomicBool>,
 }
 
-/// Directories that were listed, by their paths, and when.
+/// Cached listings by path, with their times.
 type Directories = HashMap<Vec<u8>, (Instant, Arc<Listed>)>;
 
-/// A name that a word could be completed to.
+/// A possible completion of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Name {
     bytes: Vec<u8>,
@@ -101,17 +101,17 @@ impl Completer {
         }
     }
 
-    /// The working directory on the server is another one.
+    /// Changes the working directory on the server.
     pub(super) fn enter(&self, directory: &[u8]) {
         *self.directory.borrow_mut() = directory.to_vec();
     }
 
-    /// What was listed may have changed.
+    /// Clears the cache.
     pub(super) fn forget(&self) {
         self.listed.borrow_mut().clear();
     }
 
-    /// Where what is to be replaced begins, and by what.
+    /// The start of the text to replace, and its possible replacements.
     fn complete(&self, line: &str) -> Option<(usize, Vec<Pair>)> {
         let last = lines(line).pop()?;
         let before = line.len() - last.len();
@@ -187,19 +187,19 @@ impl Completer {
         ))
     }
 
-    /// Does something in a thread of its own, and waits for it as long as one may.
+    /// Runs `act` in a separate thread, and waits for it up to the limit.
     fn ask<T: Send + 'static>(&self, act: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         if self.is_busy.swap(true, Ordering::AcqRel) {
-            // An earlier one still waits for the server.
+            // An earlier thread still waits for the server.
             return None;
         }
-        let (teller, end) = mpsc::channel();
+        let (sender, end) = mpsc::channel();
         let is_busy = Arc::clone(&self.is_busy);
         let work = move || {
             let answer = act();
             is_busy.store(false, Ordering::Release);
-            // Nobody may wait any more.
-            let _ = teller.send(answer);
+            // The receiver may have timed out.
+            let _ = sender.send(answer);
         };
         if thread::Builder::new()
             .name("xdfs-complete".into())
@@ -209,7 +209,7 @@ impl Completer {
             self.is_busy.store(false, Ordering::Release);
             return None;
         }
-        // What comes just in time still counts.
+        // Accept a result that is slightly late.
         end.recv_timeout(PATIENCE + PATIENCE / 4).ok()
     }
 
@@ -263,7 +263,7 @@ impl Completer {
             let call = Call::Stat { path, follow: true };
             match client.call(call) {
                 Ok(Answer::Attributes(found)) => found.kind,
-                // A link that leads nowhere.
+                // A dangling link.
                 _ => FileKind::Symlink,
             }
         })
@@ -297,7 +297,7 @@ fn list_here(directory: &[u8]) -> Option<Arc<Listed>> {
     Some(Arc::new(listed))
 }
 
-/// The names that begin so; hidden ones only for who asks for them.
+/// The names with this prefix; hidden ones only if the prefix starts with a dot.
 fn matching(listed: &Listed, begin: &[u8]) -> Vec<Name> {
     let fits = |name: &&Name| {
         name.bytes.starts_with(begin) && (begin.starts_with(b".") || !name.bytes.starts_with(b"."))
@@ -307,11 +307,11 @@ fn matching(listed: &Listed, begin: &[u8]) -> Vec<Name> {
     names
 }
 
-/// What stands for `names`, of which all begin with `begin`, in a directory.
+/// The completions for `names`, which all start with `begin`, in a directory.
 fn pairs(names: &[Name], is_whole: bool, directory: &[u8], begin: &[u8]) -> Vec<Pair> {
     let word = |name: &[u8]| {
         let path = [directory, name].concat();
-        // No name is to be taken for a flag.
+        // A name must not look like a flag.
         let before = if path.starts_with(b"-") { "./" } else { "" };
         format!("{before}{}", escaped(&path))
     };
@@ -352,7 +352,7 @@ fn pairs(names: &[Name], is_whole: bool, directory: &[u8], begin: &[u8]) -> Vec<
             display: "...".into(),
             replacement,
         });
-        // One alone would be taken for the only one.
+        // A single pair would be inserted as the only match.
         if let [only] = pairs.as_slice() {
             pairs.push(only.clone());
         }
@@ -360,7 +360,7 @@ fn pairs(names: &[Name], is_whole: bool, directory: &[u8], begin: &[u8]) -> Vec<
     pairs
 }
 
-/// What all of them begin with, up to a whole character.
+/// The common prefix, in whole characters.
 fn common_start(names: &[Name]) -> &[u8] {
     let Some((first, others)) = names.split_first() else {
         return &[];
@@ -374,7 +374,7 @@ fn common_start(names: &[Name]) -> &[u8] {
             .take_while(|(a, b)| a == b);
         length = length.min(same.count());
     }
-    // A character isn't cut into two.
+    // Characters aren't split.
     while length > 0
         && first
             .bytes
@@ -386,7 +386,7 @@ fn common_start(names: &[Name]) -> &[u8] {
     &first.bytes[..length]
 }
 
-/// Those of `all` that begin with what was typed.
+/// The members of `all` that start with the typed text.
 fn among(mut all: Vec<String>, typed: &[u8]) -> Vec<Pair> {
     all.sort();
     all.retain(|text| text.as_bytes().starts_with(typed));

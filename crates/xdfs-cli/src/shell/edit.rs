@@ -1,4 +1,4 @@
-//! Lines that are typed at a terminal, and those of earlier times.
+//! Interactive lines, and their history.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -16,16 +16,16 @@ use super::{LineOutcome, Shell};
 use crate::exit_codes::SUCCESS;
 use crate::{identity, state};
 
-/// Most lines that are remembered.
+/// Most lines in the history.
 const LINES_MAX: usize = 1000;
-/// Most bytes of a line that is remembered.
+/// Longest line in the history, in bytes.
 const LINE_BYTES_MAX: usize = 16 << 10;
-/// Most bytes of the file with them that are read.
+/// Largest history file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 24;
 
 type LineEditor = Editor<Helper, FileHistory>;
 
-/// Carries out what is typed, and returns the exit code.
+/// Runs typed lines, and returns the exit code.
 pub(super) fn run(shell: &mut Shell) -> u8 {
     let mut editor = match editor(&shell.completer) {
         Ok(editor) => editor,
@@ -39,13 +39,13 @@ pub(super) fn run(shell: &mut Shell) -> u8 {
             Err(ReadlineError::Eof) => return SUCCESS,
             Err(error) => return failed(shell, &error),
         };
-        // What is pasted may be many lines.
+        // Pasted text may have several lines.
         for line in lines(&line) {
             remember(&mut editor, line, file.as_deref());
             let history: Vec<String> = editor.history().iter().cloned().collect();
             match shell.line(line.as_bytes(), &history) {
                 LineOutcome::Continue(code) if code == Code::Cancelled.exit_code() => break,
-                // It was told, and the shell goes on.
+                // Reported already, and the shell continues.
                 LineOutcome::Continue(_) => {}
                 LineOutcome::Exit(code) => return code,
             }
@@ -73,7 +73,7 @@ fn failed(shell: &mut Shell, error: &ReadlineError) -> u8 {
     fault.code.exit_code()
 }
 
-/// Reads the lines of earlier times; returns the file, unless nothing can be remembered.
+/// Reads the history, and returns its file, unless it can't be written.
 fn remembered(shell: &mut Shell, editor: &mut LineEditor) -> Option<PathBuf> {
     let folder = state::folder()?;
     let path = folder.join("shell_history");
@@ -94,7 +94,7 @@ fn remembered(shell: &mut Shell, editor: &mut LineEditor) -> Option<PathBuf> {
     }
 }
 
-/// Makes the file if it is missing, readable for this user alone.
+/// Creates the file if it is missing, readable only by this user.
 fn prepare(path: &Path) -> Result<(), Fault> {
     let name = path.as_os_str().as_encoded_bytes();
     let fault = |error: std::io::Error| Fault::from_io("open the history", name, &error);
@@ -114,12 +114,12 @@ fn prepare(path: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Remembers a line, unless it begins with a blank, is very long or has a secret in it.
+/// Adds a line to the history, unless it starts with a blank, is very long or contains a secret.
 fn remember(editor: &mut LineEditor, line: &str, file: Option<&Path>) {
     if line.len() > LINE_BYTES_MAX || line.contains("?ticket=") || line.contains("&ticket=") {
         return;
     }
-    // What can't be remembered is nothing to fail for.
+    // A line that can't be saved is no failure.
     if editor.add_history_entry(line).unwrap_or(false)
         && let Some(file) = file
     {

@@ -1,9 +1,8 @@
-//! `xdfs shell`: the commands of the program, one after the other, in one session.
+//! `xdfs shell`: runs commands of the program in one session.
 //!
-//! A line becomes [`words`], of which [`operands`] tells the paths on the server from those here;
-//! [`paths`] makes what is relative absolute and finds what patterns stand for. What comes out is
-//! a command line of the program, and is parsed and carried out as one. Lines come from a terminal
-//! ([`edit`], with [`complete`]) or as a script.
+//! A line is split into [`words`]; [`operands`] distinguishes remote from local paths; [`paths`]
+//! makes relative paths absolute and expands patterns. The result is parsed and run as a command
+//! line of the program. Lines come from a terminal ([`edit`], with [`complete`]) or a script.
 
 mod complete;
 mod edit;
@@ -38,19 +37,19 @@ use complete::Completer;
 use operands::{Role, Side};
 use words::Word;
 
-/// The commands of the program that a shell has.
+/// Commands of the program that are available in a shell.
 const COMMANDS: [&str; 20] = [
     "cat", "chmod", "chown", "cp", "df", "du", "find", "get", "ln", "ls", "mkdir", "mv", "put",
     "rm", "stat", "sum", "sync", "touch", "truncate", "help",
 ];
-/// The commands of its own.
+/// Commands of the shell itself.
 const OWN: [&str; 7] = ["cd", "exit", "history", "lcd", "lpwd", "pwd", "quit"];
-/// Most bytes of a line of a script.
+/// Longest line of a script, in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// After so long without a command it is asked whether the server is still there.
+/// Idle time after which the session is checked before a command.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// What is said about the commands of the shell's own.
+/// Help on the commands of the shell itself.
 const HELP: &str = "\
 Commands of the shell:
   cd [DIRECTORY]   change the working directory on the server; '-' for the one before
@@ -70,7 +69,7 @@ Commands of the program, with its flags:
 See 'xdfs shell --help' for how lines are read.
 ";
 
-/// Carries out `xdfs shell` and returns the exit code.
+/// Runs `xdfs shell` and returns the exit code.
 pub(crate) fn run(flags: &ShellFlags) -> u8 {
     start_log(flags.output().log_level());
     let mut console = Console::new(flags.output());
@@ -83,19 +82,19 @@ pub(crate) fn run(flags: &ShellFlags) -> u8 {
     }
 }
 
-/// A shell that runs.
+/// A running shell.
 struct Shell {
     session: Arc<ShellSession>,
     console: Console,
-    /// The definition of the commands.
+    /// The definition of the command line.
     definition: clap::Command,
     completer: Rc<Completer>,
-    /// The working directory on the server, the one before, and the first one.
+    /// The working directory on the server, the previous one, and the initial one.
     directory: Vec<u8>,
     directory_before: Option<Vec<u8>>,
     home: Vec<u8>,
     is_interactive: bool,
-    /// When the latest command ended.
+    /// The end of the latest command.
     idle_since: Instant,
 }
 
@@ -108,7 +107,7 @@ enum LineOutcome {
 }
 
 impl Shell {
-    /// Opens the session and looks at the directory to begin in.
+    /// Opens the session, and checks the initial directory.
     fn begin(flags: &ShellFlags, console: &mut Console) -> Result<Self, Fault> {
         let operand = Operand::parse(&flags.url)?;
         let place = operand.place;
@@ -139,7 +138,7 @@ impl Shell {
         };
         let home = shell.home.clone();
         let entered = shell.enter(home);
-        // Also if it lets nobody in: it is known now.
+        // Even after a refusal the server is trusted now.
         if let Some(server) = shell.session.first_use() {
             console.first_use(&server, true);
         }
@@ -156,12 +155,12 @@ impl Shell {
         }
     }
 
-    /// Carries out the lines of standard input.
+    /// Runs the lines of standard input.
     fn run_script(&mut self, keep_going: bool) -> u8 {
         let mut exit = SUCCESS;
         loop {
             let mut line = Vec::new();
-            // Not held while a command runs.
+            // The lock isn't held while a command runs.
             let input = std::io::stdin().lock();
             let read = input.take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut line);
             let code = match read {
@@ -178,7 +177,7 @@ impl Shell {
                 }
                 Ok(_) => match self.line(line.strip_suffix(b"\n").unwrap_or(&line), &[]) {
                     LineOutcome::Continue(code) => code,
-                    // As that of a command; the first failure still counts.
+                    // Like the code of a command: the first failure takes precedence.
                     LineOutcome::Exit(code) => return if exit == SUCCESS { code } else { exit },
                 },
                 Err(error) => {
@@ -201,7 +200,7 @@ impl Shell {
         }
     }
 
-    /// What stands before a line that is typed.
+    /// The prompt.
     fn prompt(&self) -> String {
         let path = Quoting::Plain.text(&self.directory);
         format!(
@@ -210,7 +209,7 @@ impl Shell {
         )
     }
 
-    /// Carries out a line; `history` has those before it.
+    /// Runs a line; `history` has the earlier ones.
     fn line(&mut self, line: &[u8], history: &[String]) -> LineOutcome {
         let interrupt = self.session.begin();
         let next = self.run_line(line, history, &interrupt);
@@ -290,12 +289,11 @@ impl Shell {
         }
     }
 
-    /// Finds out whether the session still works, if nothing was heard for long; if not the next
-    /// one to ask gets another one.
+    /// Checks an idle session. If it is broken, the next user gets another one.
     fn revive(&self) -> Result<(), Fault> {
         let client = self.session.session()?;
         if self.idle_since.elapsed() >= QUIET {
-            // What comes of it the session knows.
+            // The session records its own end.
             let _ = client.call(Call::Stat {
                 path: b"/".to_vec(),
                 follow: true,
@@ -305,7 +303,7 @@ impl Shell {
         Ok(())
     }
 
-    /// A command of the program.
+    /// Runs a command of the program.
     fn command(&self, words: Vec<Word>, interrupt: &Interrupt) -> Result<u8, Fault> {
         let words = self.with_defaults(words);
         let words = self.with_names(words, interrupt)?;
@@ -333,7 +331,7 @@ impl Shell {
         operands::roles(definition, words)
     }
 
-    /// The words with the paths that are left out.
+    /// Adds default paths.
     fn with_defaults(&self, mut words: Vec<Word>) -> Vec<Word> {
         let roles = self.roles(&words);
         let is_operand = |role: &&Role| matches!(role, Role::Operand(_));
@@ -348,8 +346,8 @@ impl Shell {
         words
     }
 
-    /// The words, with names instead of patterns, and what each of them is. That is told before
-    /// anything is known of the names: it isn't for who made them to say on which side they are.
+    /// Expands patterns, and returns each word with its role. Roles are determined before the
+    /// expansion, so that file names can't choose their side.
     fn with_names(
         &self,
         words: Vec<Word>,
@@ -391,7 +389,7 @@ impl Shell {
                 );
             }
             for path in found {
-                // No name is to be taken for a flag, or for a path on the other side.
+                // A name must not look like a flag, or like a path on the other side.
                 let is_odd = matches!(path.first(), Some(b'-' | b':')) || is_url(&path);
                 let before = if mark.is_empty() && is_odd {
                     b"./"
@@ -554,7 +552,7 @@ impl paths::Names for LocalNames {
     }
 }
 
-/// A path without slashes at its end, but the root.
+/// A path without trailing slashes, except for the root.
 fn trimmed(mut path: Vec<u8>) -> Vec<u8> {
     while path.len() > 1 && path.ends_with(b"/") {
         path.pop();
@@ -578,7 +576,7 @@ fn local_path(bytes: &[u8]) -> Result<PathBuf, Fault> {
     })
 }
 
-/// Whether a command says how its sessions are to be, other than the shell's.
+/// Whether a command has session flags of its own.
 fn names_session(matches: &clap::ArgMatches) -> bool {
     let Some((_, matches)) = matches.subcommand() else {
         return false;
@@ -591,7 +589,7 @@ fn names_session(matches: &clap::ArgMatches) -> bool {
     })
 }
 
-/// Shows what the parser of flags has to say, and returns the exit code.
+/// Prints a message of the command line parser, and returns the exit code.
 fn show(error: &clap::Error) -> Result<u8, Fault> {
     let shown = error.print().and_then(|()| std::io::stdout().flush());
     if let Err(failed) = shown

@@ -1,40 +1,40 @@
-//! Which words of a line are flags, values and paths, and on which side a path is.
+//! The roles of the words of a line: flags, values and paths, and the side of each path.
 //!
-//! The definition of the flags says it; only the sides are known here. What a command takes in the
-//! end its own parser decides.
+//! Roles follow from the definition of the flags; only the sides are defined here. The command's
+//! parser has the final say.
 
 use clap::{Arg, Command, Id};
 
 use super::words::Word;
 use crate::flags::is_find_test;
 
-/// On which side an operand is.
+/// The side of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// On the server if it begins with a colon, else here.
+    /// Remote if it starts with a colon, otherwise local.
     Either,
     /// On this machine.
     Local,
-    /// No path.
+    /// Not a path.
     Text,
     /// On the server.
     Remote,
 }
 
-/// What a word is.
+/// The role of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// The first one.
+    /// The name of the command.
     Command,
     /// A flag, with its value if that is in the same word.
     Flag,
-    /// What a command is about.
+    /// An operand.
     Operand(Side),
     /// The value of the flag before it.
     Value(Id),
 }
 
-/// The words with the tests of `find` in the form of long flags.
+/// Rewrites the tests of `find` as long flags.
 pub(crate) fn with_long_tests(mut words: Vec<Word>) -> Vec<Word> {
     if words.first().is_some_and(|word| word.bytes == b"find") {
         for word in &mut words[1..] {
@@ -46,7 +46,7 @@ pub(crate) fn with_long_tests(mut words: Vec<Word>) -> Vec<Word> {
     words
 }
 
-/// What each of the words is; `definition` is that of the command, if it has one.
+/// The roles of the words; `definition` is that of the command, if it has one.
 pub(crate) fn roles(definition: Option<&Command>, words: &[Word]) -> Vec<Role> {
     let mut roles = Vec::with_capacity(words.len());
     let mut value_of: Option<Id> = None;
@@ -59,7 +59,7 @@ pub(crate) fn roles(definition: Option<&Command>, words: &[Word]) -> Vec<Role> {
         } else if let Some(id) = value_of.take() {
             Role::Value(id)
         } else if flags_end || !bytes.starts_with(b"-") || bytes == b"-" {
-            // The side follows when all are counted.
+            // The side is set once all operands are counted.
             Role::Operand(Side::Text)
         } else {
             let definition = definition.into_iter();
@@ -103,7 +103,7 @@ fn long_flag<'a>(args: &[&'a Arg], name: &[u8]) -> Option<&'a Arg> {
     args.iter().find(has).copied()
 }
 
-/// Goes through short flags in one word; returns the one whose value is the next word.
+/// Parses short flags in one word; returns the flag whose value is the next word.
 fn short_flags(args: &[&Arg], letters: &[u8], symbolic: &mut bool) -> Option<Id> {
     for (at, &letter) in letters.iter().enumerate() {
         *symbolic |= letter == b's';
@@ -120,19 +120,19 @@ fn short_flags(args: &[&Arg], letters: &[u8], symbolic: &mut bool) -> Option<Id>
     None
 }
 
-/// Which word is the target: the last operand of a command that has one.
+/// Index of the target: the last operand of a command that has a target.
 pub(crate) fn target(command: &[u8], roles: &[Role]) -> Option<usize> {
     let last = roles.iter().rposition(is_operand)?;
     let count = roles.iter().filter(|role| is_operand(role)).count();
     match command {
         b"cp" | b"ln" | b"mv" | b"sync" => Some(last),
-        // The other one may be left out.
+        // The target may be omitted.
         b"get" | b"put" if count > 1 => Some(last),
         _ => None,
     }
 }
 
-/// The side of the operand at an index, of so many.
+/// The side of the operand at `index`, of `count` operands.
 fn side(command: &[u8], index: usize, count: usize, symbolic: bool) -> Side {
     let is_target = count > 1 && index + 1 == count;
     match command {

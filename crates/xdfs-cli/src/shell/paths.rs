@@ -1,14 +1,14 @@
-//! Paths in a shell: what a relative one means, and the names that a pattern stands for.
+//! Paths in a shell: relative paths and patterns.
 
 use xdfs::{Code, Fault};
 
 use crate::paths::glob::Glob;
 
-/// Most names that a pattern may stand for.
+/// Most matches of a pattern.
 const NAMES_MAX: usize = 100_000;
 
-/// A path from the root of the server, without `.` and `..`, which are taken as they are written.
-/// What is written as a directory ends in a slash.
+/// An absolute path on the server. `.` and `..` are resolved lexically. A path written as a
+/// directory ends in a slash.
 ///
 /// # Errors
 /// It is empty.
@@ -48,7 +48,7 @@ pub(crate) fn absolute(directory: &[u8], path: &[u8]) -> Result<Vec<u8>, Fault> 
     Ok(out)
 }
 
-/// What is in directories, on one of the sides. Paths are as they were written.
+/// Directory lookups on one side. Paths are as written.
 pub(crate) trait Names {
     /// The names in a directory.
     ///
@@ -56,15 +56,15 @@ pub(crate) trait Names {
     /// It can't be listed.
     fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault>;
 
-    /// Whether there is something.
+    /// Whether the path exists.
     fn exists(&mut self, path: &[u8]) -> bool;
 }
 
-/// The paths that a pattern stands for, in their order, at least one. Names that begin with a dot
-/// match only what does so too.
+/// Expands a pattern to at least one path, in sorted order. Names that start with a dot match only
+/// patterns that do so too.
 ///
 /// # Errors
-/// Nothing matches, or too much; a directory that is named can't be listed.
+/// There is no match, or too many, or a named directory can't be listed.
 pub(crate) fn expand(pattern: &[u8], side: &mut impl Names) -> Result<Vec<Vec<u8>>, Fault> {
     let fault = |code, cause: &str| Fault::new(code, "find what matches", cause).path(pattern);
     let mut found: Vec<Vec<u8>> = vec![Vec::new()];
@@ -87,7 +87,7 @@ pub(crate) fn expand(pattern: &[u8], side: &mut impl Names) -> Result<Vec<Vec<u8
             let directory = if path.is_empty() { b"." } else { &path[..] };
             let names = match side.names(directory) {
                 Ok(names) => names,
-                // What matched before may be anything.
+                // An earlier match may be anything.
                 Err(_) if matched => continue,
                 Err(fault) => return Err(fault),
             };

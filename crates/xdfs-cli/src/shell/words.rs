@@ -1,29 +1,29 @@
-//! A line as words, with the quoting of a POSIX shell and `$'...'`.
+//! Splits a line into words, with the quoting of a POSIX shell and `$'...'`.
 //!
-//! What a shell would expand or carry out besides (variables, substitutions, pipelines,
-//! redirections) is refused rather than taken for text: who types it means something else.
+//! Other syntax of a shell (variables, substitutions, pipelines, redirections) is refused rather
+//! than taken literally, since the user means something else.
 
 use xdfs::{Code, Fault};
 
-/// Characters that have a meaning in a pattern.
+/// Characters with a meaning in patterns.
 const PATTERN: &[u8] = b"*?[]\\!^-";
-/// Characters that a shell gives a meaning that isn't offered, unless they are quoted.
+/// Unquoted characters with an unsupported meaning in a shell.
 const REFUSED: &[u8] = b"|&;<>()`$";
 
 /// A word of a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Word {
-    /// What it says, without its quotes.
+    /// Its text, without quotes.
     pub(crate) bytes: Vec<u8>,
-    /// The same as a pattern of names, where what was quoted stands for itself; only if something
-    /// in it isn't quoted that makes it one.
+    /// The word as a pattern, with quoted characters escaped; `None` without unquoted pattern
+    /// characters.
     pub(crate) pattern: Option<Vec<u8>>,
-    /// Where it begins in the line.
+    /// Its offset in the line.
     pub(crate) start: usize,
 }
 
 impl Word {
-    /// A word that was never quoted, and is no pattern.
+    /// A word without quotes or patterns.
     pub(crate) fn plain(bytes: impl Into<Vec<u8>>) -> Self {
         Self {
             bytes: bytes.into(),
@@ -36,7 +36,7 @@ impl Word {
 /// The words of a line.
 ///
 /// # Errors
-/// A quote isn't closed, or there is something unquoted that is refused.
+/// A quote isn't closed, or a refused character isn't quoted.
 pub(crate) fn split(line: &[u8]) -> Result<Vec<Word>, Fault> {
     let mut splitter = Splitter::new(line);
     splitter.run().map_err(|cause| {
@@ -52,12 +52,12 @@ pub(crate) fn split(line: &[u8]) -> Result<Vec<Word>, Fault> {
     }
 }
 
-/// What was typed at once as lines: they end at each newline that isn't quoted. A backslash before
-/// a newline goes on with the line.
+/// Splits typed text into lines at unquoted newlines. A backslash before a newline continues the
+/// line.
 pub(crate) fn lines(text: &str) -> Vec<&str> {
     let mut lines = Vec::new();
     let mut start = 0;
-    // The quote that is open, and whether a backslash means something in it.
+    // The open quote, and whether a backslash escapes within it.
     let mut open: Option<(u8, bool)> = None;
     let (mut in_word, mut in_comment, mut is_dollar) = (false, false, false);
     let bytes = text.as_bytes();
@@ -96,8 +96,8 @@ pub(crate) fn lines(text: &str) -> Vec<&str> {
     lines
 }
 
-/// The words of a line that is still typed, the last of which is the one to complete: empty after a
-/// blank. `None` where nothing can be completed.
+/// The words of an unfinished line. The last one is to be completed; after a blank it is empty.
+/// `None` if nothing can be completed.
 pub(crate) fn split_unfinished(line: &[u8]) -> Option<Vec<Word>> {
     let mut splitter = Splitter::new(line);
     splitter.run().ok()?;
@@ -113,8 +113,8 @@ pub(crate) fn split_unfinished(line: &[u8]) -> Option<Vec<Word>> {
     Some(splitter.words)
 }
 
-/// A name in the form that [`split`] reads as one word again, without a quote that is left open,
-/// so that it can be typed on.
+/// A name escaped so that [`split`] reads it as one word. No quote stays open, so the user can
+/// continue typing.
 pub(crate) fn escaped(name: &[u8]) -> String {
     let mut out = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
@@ -141,12 +141,12 @@ pub(crate) fn escaped(name: &[u8]) -> String {
     out
 }
 
-/// Whether the character turns the text after it around.
+/// Whether the character changes the direction or lines of text.
 fn is_turning(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// What was begun and not ended.
+/// An unclosed construct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Open {
     Double,
@@ -170,7 +170,7 @@ struct Splitter<'a> {
     rest: &'a [u8],
     length: usize,
     words: Vec<Word>,
-    /// The word that is read now, and it as a pattern.
+    /// The current word, also as a pattern.
     word: Word,
     pattern: Vec<u8>,
     is_pattern: bool,
@@ -221,7 +221,7 @@ impl<'a> Splitter<'a> {
         }
     }
 
-    /// Reads to the end of the line, and leaves in `open` what isn't closed there.
+    /// Reads to the end of the line, and leaves an unclosed construct in `open`.
     fn run(&mut self) -> Result<(), String> {
         while let Some(byte) = self.next() {
             if matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
@@ -266,7 +266,7 @@ impl<'a> Splitter<'a> {
         Ok(())
     }
 
-    /// The last word, which nothing but the end of the line ends.
+    /// Ends the last word, which only the end of the line ends.
     fn end_last(&mut self) {
         let in_word = self.in_word;
         self.end_word();
@@ -314,7 +314,7 @@ impl<'a> Splitter<'a> {
         }
     }
 
-    /// What follows `$'`: escapes as in C.
+    /// Reads text after `$'`, with escapes as in C.
     fn ansi(&mut self) -> Result<(), String> {
         loop {
             let byte = match self.next() {
@@ -352,7 +352,7 @@ impl<'a> Splitter<'a> {
                 }
                 b'x' => {
                     let value = self.digits(0, 16, 2);
-                    // Two digits are never more than a byte; none are zero, which is refused.
+                    // Two digits fit a byte. Without digits the value is zero, which is refused.
                     self.quoted(u8::try_from(value).unwrap_or(0))?;
                 }
                 b'u' | b'U' => {
@@ -367,7 +367,7 @@ impl<'a> Splitter<'a> {
         }
     }
 
-    /// Up to `most` digits, after a value that begins the number.
+    /// Reads up to `most` digits, which continue the value `begin`.
     fn digits(&mut self, begin: u32, radix: u32, most: usize) -> u32 {
         let mut value = begin;
         for _ in 0..most {

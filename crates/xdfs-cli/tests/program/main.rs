@@ -28,6 +28,7 @@ mod perf;
 mod pipes;
 #[cfg(target_os = "linux")]
 mod power;
+mod reconnect;
 mod resume;
 mod serve;
 #[cfg(unix)]

@@ -85,7 +85,7 @@ fn a_client_outlives_a_server_that_is_killed_and_comes_back() {
     let address = server.addresses[0].clone();
     let _again = Server::start_with(&place.root(), &["--listen", &address]);
     let run = client.wait().ok();
-    assert!(run.stderr.contains("try 1 of 5"), "{}", run.stderr);
+    assert!(run.stderr.contains("retry 1 of 30"), "{}", run.stderr);
     assert_eq!(run.result()["failed"], 0);
     assert_content(place.remote("file"), &expected);
 }
@@ -196,7 +196,7 @@ fn ctrl_c_stops_in_an_orderly_way() {
     client.signal("INT");
     let run = client
         .wait()
-        .fails(130, &["run the same command again to go on"]);
+        .fails(130, &["run the same command again to resume"]);
     assert_eq!(run.result()["exit_code"], 130);
     assert_unpublished(place.root(), "file");
     let run = xdfs(["cp", "--json", &source, &url]).ok();
@@ -212,7 +212,20 @@ fn a_server_that_drains_leaves_a_resumable_state() {
     let mut server = Server::start_with(&place.root(), &flags);
     let expected = content(18, SIZE);
     let source = place.make_here("file", &expected);
-    let mut client = slow_copy(&source, &server.url("/file"));
+    let url = server.url("/file");
+    let words = [
+        "cp",
+        "--json",
+        "-n",
+        "3",
+        "--retries",
+        "0",
+        "--limit-rate",
+        SLOW,
+        &source,
+        &url,
+    ];
+    let mut client = Running::start(program().args(words));
     client.wait_for_bytes(8 << 20);
     server.running.signal("TERM");
     server.running.wait().ok();

@@ -1,6 +1,7 @@
 //! What a server listens on, and what it refuses.
 
 use std::net::TcpListener;
+use std::process::Stdio;
 
 use crate::support::{Place, Running, Server, assert_content, content, names, program, xdfs};
 
@@ -243,4 +244,37 @@ fn a_home_with_the_servers_own_files_is_not_served() {
     serve(&["--config", &config], Some(&own))
         .wait()
         .fails(2, &["{user}", "me/.config"]);
+}
+
+#[test]
+fn an_address_needs_a_host() {
+    xdfs(["serve", "--listen", "28100"]).fails(2, &["localhost:28100"]);
+}
+
+#[test]
+fn a_server_without_authentication_warns() {
+    let place = Place::new();
+    let mut server = Server::start_with(&place.root(), &["--insecure", "--listen", "0.0.0.0:0"]);
+    server.running.wait_for_message("anyone who can reach");
+    server.running.kill();
+    let mut server = Server::start_with(&place.root(), &["--insecure", "--listen", "127.0.0.1:0"]);
+    server.running.signal("TERM");
+    let run = server.running.wait().ok();
+    assert!(!run.stderr.contains("anyone"), "{}", run.stderr);
+}
+
+#[test]
+fn a_server_with_exports_says_what_they_are() {
+    let place = Place::new();
+    let text = format!(
+        "listen = [\"127.0.0.1:0\"]\n[[export]]\nname = \"data\"\npath = \"{}\"\n\
+         [[export.grant]]\nuser = \"*\"\nrights = [\"read\", \"list\"]\n",
+        place.root().display()
+    );
+    let config = place.make_here("xdfs.toml", text.as_bytes());
+    let mut serve = program();
+    serve.args(["serve", "--config", &config]);
+    let mut running = Running::start(serve.stdin(Stdio::null()));
+    running.wait_for_output("serving /data from ");
+    running.kill();
 }

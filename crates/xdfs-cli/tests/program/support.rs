@@ -146,6 +146,11 @@ impl Running {
         }
     }
 
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Ends it as the kernel would: SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();

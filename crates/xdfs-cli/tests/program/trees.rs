@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::{Place, Server, content, xdfs};
+use crate::support::{Place, Server, assert_content, content, xdfs};
 
 /// A tree with files of several sizes, an empty directory and a link.
 fn make_tree(root: &Path) {
@@ -86,12 +86,15 @@ fn files_and_trees_in_one_command() {
 }
 
 #[test]
-fn what_is_there_is_reported_file_by_file() {
+fn what_differs_is_reported_file_by_file() {
     let place = Place::new();
     let server = Server::start(&place.root());
     let here = place.here("tree");
     make_tree(Path::new(&here));
     xdfs(["cp", "-r", &here, &server.url("/")]).ok();
+    // With other times it is another version.
+    fs::remove_dir_all(&here).unwrap();
+    make_tree(Path::new(&here));
     let again = ["cp", "-r", "--json", "--no-resume", &here, &server.url("/")];
     let run = xdfs(again).fails(6, &["taken", "--force"]);
     assert!(run.result()["failed"].as_u64().unwrap() >= 101);
@@ -131,4 +134,59 @@ fn a_dry_run_of_a_tree_says_what_would_go() {
     let run = xdfs(["cp", "-r", "--dry-run", "--json", &here, &server.url("/")]).ok();
     assert_eq!(run.result()["files"], 101);
     assert!(!Path::new(&place.remote("tree")).exists());
+}
+
+/// Nothing is sent of a tree that is there already, and nothing fails.
+#[test]
+fn a_copy_of_what_is_there_is_free() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    fs::create_dir_all(place.here("tree/sub")).unwrap();
+    for n in 0..30 {
+        let directory = if n % 2 == 0 { "tree" } else { "tree/sub" };
+        place.make_here(&format!("{directory}/f{n}"), &content(n, 5000));
+    }
+    place.make_here("tree/large", &content(99, 3 << 20));
+    std::os::unix::fs::symlink("f0", place.here("tree/link")).unwrap();
+    let (here, there) = (place.here("tree"), server.url("/"));
+    let back = place.here("back");
+    fs::create_dir(&back).unwrap();
+    for words in [
+        ["cp", "-r", "--no-resume", "--json", &here, &there],
+        [
+            "cp",
+            "-r",
+            "--no-resume",
+            "--json",
+            &server.url("/tree"),
+            &back,
+        ],
+    ] {
+        xdfs(words).ok();
+        let again = xdfs(words).ok();
+        let objects = again.json();
+        let tree = objects
+            .iter()
+            .find(|object| object["type"] == "tree")
+            .unwrap();
+        assert_eq!(
+            (&tree["files"], &tree["bytes"]),
+            (&0.into(), &0.into()),
+            "{tree}"
+        );
+        assert_eq!(tree["resumed_files"], 31, "{tree}");
+    }
+    let again = xdfs(["cp", "-r", "--no-resume", &here, &there]).ok();
+    assert_eq!(again.stderr.lines().count(), 1, "{}", again.stderr);
+    let words = "31 files, 1 link or pipe (3.14 MiB) were there already";
+    assert!(again.stderr.contains(words), "{}", again.stderr);
+
+    // One that differs isn't replaced, and the others don't suffer.
+    place.make_here("tree/sub/f3", &content(1000, 5000));
+    place.make_here("tree/new", b"new");
+    let run = xdfs(["cp", "-r", "--no-resume", &here, &there]).fails(6, &["sub/f3", "--force"]);
+    assert!(!run.stderr.contains("f4"), "{}", run.stderr);
+    assert_content(place.remote("tree/new"), b"new");
+    xdfs(["cp", "-r", "--no-resume", "--force", &here, &there]).ok();
+    assert_same(here.as_ref(), &place.remote("tree"));
 }

@@ -1,6 +1,6 @@
 //! What needs no server: help, version, and refusals of the command line.
 
-use crate::support::{Place, xdfs};
+use crate::support::{Place, Server, xdfs};
 
 #[test]
 fn help_and_version_go_to_standard_output() {
@@ -108,4 +108,31 @@ fn a_mistake_in_the_configuration_is_named_with_its_line() {
     let file = place.make_here("xdfs.toml", b"root = \".\"\nlissten = []\n");
     xdfs(["serve", "--config", &file]).fails(2, &["line 2", "lissten", "xdfs.toml"]);
     xdfs(["serve", "--config", &place.here("none.toml")]).fails(4, &["none.toml"]);
+}
+
+/// The long texts of commands reach the user.
+#[test]
+fn help_says_what_commands_do() {
+    for (command, words) in [
+        ("cp", "xdfs+unix://"),
+        ("sync", "a slash at the end of either changes nothing"),
+        ("serve", "~/.ssh"),
+        ("rm", "can't be undone"),
+    ] {
+        let help = xdfs([command, "--help"]).ok().text();
+        let flat = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(words), "{command}: {help}");
+    }
+}
+
+#[test]
+fn places_that_look_like_those_of_scp_are_explained() {
+    let place = Place::new();
+    let file = place.make_here("f", b"x");
+    xdfs(["cp", &file, "localhost:/b"]).fails(2, &["did you mean xdfs://localhost/b"]);
+    // A directory may be called like that.
+    std::fs::create_dir(place.here("odd:")).unwrap();
+    let server = Server::start(&place.root());
+    std::fs::write(place.remote("f"), b"x").unwrap();
+    xdfs(["cp", &server.url("/f"), &place.here("odd:/f")]).ok();
 }

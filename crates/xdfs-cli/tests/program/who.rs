@@ -27,6 +27,18 @@ fn a_key_of_ones_own_is_made_once() {
     let key = |text: &str| text.split(' ').nth(1).map(str::to_owned);
     assert_eq!(key(&beside), key(&line));
     xdfs(["keygen", "--file", &file]).fails(6, &["key"]);
+    // The user's own key may have been made by a connection: it is printed then.
+    let own = || {
+        let mut command = program();
+        command
+            .env("XDFS_CONFIG_DIR", place.here("config"))
+            .arg("keygen");
+        crate::support::run_with_input(&mut command, b"").ok()
+    };
+    let (first, second) = (own(), own());
+    assert!(first.text().starts_with("ssh-ed25519 "), "{first:?}");
+    assert_eq!(first.text(), second.text());
+    assert!(second.stderr.contains("exists"), "{second:?}");
     // Nobody let it in.
     let server = Server::start(&place.root());
     xdfs(["whoami", "--key", &file, &server.url("")]).fails(16, &["error: remote"]);
@@ -44,6 +56,7 @@ fn a_password_is_given_by_a_file_and_never_shown() {
     alone(&["user", "add", "alice"], b"correct horse\n").ok();
     assert_eq!(alone(&["user", "list"], b"").ok().text(), "alice\n");
     alone(&["user", "add", "alice"], b"x\n").fails(6, &["alice"]);
+    alone(&["user", "add", "bob"], b"short\n").fails(2, &["less than 8"]);
     let users = std::path::Path::new(&folder).join("server/users");
     assert!(!std::fs::read_to_string(users).unwrap().contains("horse"));
     let config = place.make_here(
@@ -153,7 +166,7 @@ fn a_server_with_another_key_is_refused_until_it_is_forgotten() {
     stranger(&["whoami", "--pin", &wrong, &server.url("")]).fails(17, &[&shown]);
     // The server is believed now, and the key still isn't one it knows.
     stranger(&["whoami", "--pin", &shown, &server.url("")]).fails(16, &["error: remote"]);
-    xdfs_with_input(["user", "add", "no/name"], b"x\n").fails(2, &["name"]);
+    xdfs_with_input(["user", "add", "no/name"], b"long enough\n").fails(2, &["name"]);
 }
 
 /// A server with a folder of its own, and a user with a key whom it lets in and who has seen no
@@ -226,7 +239,7 @@ fn a_server_that_is_busy_is_tried_again() {
     let file = place.make_here("file", b"content");
     proxy.block_new(true);
     let mut patient = crate::support::Running::start(program().args(["cp", "-v", &file, &url]));
-    patient.wait_for_message("try 2 of 5");
+    patient.wait_for_message("retry 2 of 30");
     proxy.block_new(false);
     let run = patient.wait().ok();
     assert!(
@@ -376,4 +389,27 @@ fn what_is_public_is_for_everybody() {
     stranger(&["cat", "--key", &key, &url]).fails(16, &["xdfs://anonymous@"]);
     let source = place.make_here("mine", b"x");
     stranger(&["cp", &source, &format!("{named}/")]).fails(5, &[]);
+}
+
+/// A configuration may name another folder than the usual one, also relative to itself.
+#[test]
+fn users_are_added_where_the_configuration_says() {
+    let place = Place::new();
+    let config = place.make_here(
+        "xdfs.toml",
+        b"listen = [\"127.0.0.1:0\"]\nfolder = \"mine\"\n",
+    );
+    xdfs_with_input(
+        ["user", "add", "alice", "--config", &config],
+        b"correct horse\n",
+    )
+    .ok();
+    assert!(std::path::Path::new(&place.here("mine/users")).exists());
+    let server = Server::start_with(&place.root(), &["--config", &config]);
+    let password = place.make_here("password", b"correct horse\n");
+    let url = server.url("").replace("xdfs://", "xdfs://alice@");
+    let said = xdfs(["whoami", "--password-file", &password, &url])
+        .ok()
+        .text();
+    assert!(said.starts_with("alice\n"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! Threads that a store holds up.
+//! Workers blocked by a store.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use xdfs_sys::poll::Poller;
 use super::*;
 use crate::environment::{System, join};
 
-/// Answers a call when it is let go, and tells that it began.
+/// Reports the start of a call, and answers once it is released.
 #[derive(Debug)]
 struct Slow {
     began: Mutex<mpsc::Sender<()>>,
@@ -101,7 +101,7 @@ fn slow() -> Call {
     Call::RemoveTree { path: Vec::new() }
 }
 
-/// What comes next, within a bounded time.
+/// The next event, within a bounded time.
 fn next(threads: &mut CallWorkers) -> CallProgress {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -127,7 +127,7 @@ fn a_call_that_hangs_holds_up_neither_others_nor_the_end() {
     }
     join(&scene.threads.finish());
     drop(scene.threads);
-    // The thread that is left behind keeps the place, until it is let go.
+    // The abandoned worker keeps the permit until it is released.
     assert_eq!(Arc::strong_count(&scene.guard), 2);
     scene.go.send(()).unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -169,7 +169,7 @@ fn the_queue_is_bounded_and_a_panic_is_an_answer() {
     ));
 }
 
-/// What a session has written it is told of, whichever thread of it asks.
+/// Losses of a session's writes are reported to the session, whichever of its threads asks.
 #[test]
 fn calls_are_made_by_the_party_of_the_session() {
     let mut scene = scene();
@@ -203,7 +203,7 @@ fn a_listing_pauses_after_the_parts_it_may_make() {
     assert!(scene.threads.completion().is_none());
 }
 
-/// A store with a file that nobody reads to its end.
+/// A store with a file too large to be read to its end.
 #[cfg(unix)]
 fn endless() -> (tempfile::TempDir, Arc<dyn Store>) {
     let folder = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ fn a_digest_ends_with_its_session_and_is_paid_for() {
     let (_folder, store) = endless();
     let poller = Poller::new().unwrap();
     let guard = Arc::new(Mutex::new(PeerGuard(Box::new(()))));
-    // A byte would take a second.
+    // A byte takes a second.
     let rate = Arc::new(SharedRate::new(1, Instant::now()));
     let mut threads = CallWorkers::new(
         System::shared(),
@@ -238,7 +238,7 @@ fn a_digest_ends_with_its_session_and_is_paid_for() {
         kind: xdfs_proto::DigestKind::Crc64Nvme,
     };
     threads.submit(work(1, sum)).unwrap();
-    // It has begun when the queue is empty, and won't come to its end today.
+    // It has begun when the queue is empty, and does not end by itself.
     let deadline = Instant::now() + Duration::from_secs(30);
     while !threads.shared.queue().ready.is_empty() {
         assert!(Instant::now() < deadline, "it never began");

@@ -1,9 +1,9 @@
-//! Locks of byte ranges, held by owners for as long as their lease goes on.
+//! Byte-range locks, held by owners under leases.
 //!
-//! Locks are kept by the identity of the file and not by any handle or session, so that they
-//! outlast a session that breaks. All locks of an owner on a file have one lease, which every use
-//! of the file by the owner renews. They are gone together when it runs out, except while a call is
-//! carried out under them. Nothing here waits: who has to wait asks again.
+//! Locks belong to a file's identity, not to a handle or session, so they survive a broken session.
+//! All locks of an owner on a file share one lease, which each use of the file by the owner renews.
+//! They expire together with it, though never during a call that relies on them. Nothing here
+//! blocks: a caller retries.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,30 +13,30 @@ use xdfs_proto::file::{FileIdentity, FileOwner, HeldLock, LockRange, LockSet};
 
 use crate::environment::Environment;
 
-/// Ranges that an owner may have locked of one file.
+/// Maximum number of locked ranges per owner and file.
 const RANGES_MAX: usize = 1024;
-/// Ranges that may be locked in all.
+/// Maximum number of locked ranges in total.
 const TOTAL_MAX: usize = 1 << 16;
-/// Of a table that is half full, what one user may have of it.
+/// Maximum number of ranges per user once the table is half full.
 const SHARE_MAX: usize = TOTAL_MAX / 16;
 
-/// Who holds locks: an owner, as a user.
+/// A holder of locks: an owner of a user.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
+pub(crate) struct OwnerKey {
     pub(crate) user: Arc<str>,
     pub(crate) owner: FileOwner,
 }
 
-/// Why a lock isn't given.
+/// Why a lock is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Somebody else has this one.
+    /// Another owner holds this conflicting lock.
     Held(HeldLock),
-    /// There are too many.
+    /// A limit on the number of locks is reached.
     TooMany,
 }
 
-/// The locks of a server.
+/// All locks of a server.
 #[derive(Debug)]
 pub(super) struct Locks {
     environment: Arc<dyn Environment>,
@@ -46,19 +46,19 @@ pub(super) struct Locks {
 #[derive(Debug)]
 struct Table {
     files: HashMap<FileIdentity, Vec<Holder>>,
-    /// Ranges in all.
+    /// Total number of locked ranges.
     total: usize,
-    holding: u64,
+    next_holding: u64,
 }
 
 #[derive(Debug)]
 struct Holder {
-    key: Key,
-    /// No other holder of this server has or had it.
+    key: OwnerKey,
+    /// Number of the holder, unique on this server.
     holding: u64,
     lease: Duration,
     until: Instant,
-    /// Calls that are being carried out under its locks.
+    /// Running calls that rely on the locks.
     uses: u32,
     ranges: LockSet,
 }
@@ -74,7 +74,7 @@ impl Holder {
 }
 
 impl Table {
-    /// The holders of a file, without those whose lease ran out.
+    /// The holders of a file whose leases have not expired.
     fn holders(&mut self, file: &FileIdentity, now: Instant) -> &mut Vec<Holder> {
         let holders = self.files.entry(*file).or_default();
         let total = &mut self.total;
@@ -88,7 +88,7 @@ impl Table {
         holders
     }
 
-    fn holder(&mut self, file: &FileIdentity, key: &Key, now: Instant) -> Option<&mut Holder> {
+    fn holder(&mut self, file: &FileIdentity, key: &OwnerKey, now: Instant) -> Option<&mut Holder> {
         if !self.files.contains_key(file) {
             return None;
         }
@@ -102,7 +102,7 @@ impl Table {
         }
     }
 
-    /// Whether there is room for another range of this user.
+    /// Whether this user may lock another range.
     fn has_room(&mut self, user: &Arc<str>, now: Instant) -> bool {
         if self.total < TOTAL_MAX / 2 {
             return true;
@@ -121,7 +121,7 @@ impl Table {
 
 fn in_the_way(
     holders: &[Holder],
-    key: &Key,
+    key: &OwnerKey,
     range: &LockRange,
     exclusive: bool,
 ) -> Option<HeldLock> {
@@ -130,15 +130,15 @@ fn in_the_way(
 }
 
 impl Locks {
-    /// No locks. Holders are numbered from `first` on, which should be drawn at random, so that one
-    /// of an earlier run of the server isn't taken for one of this.
+    /// An empty table. Holders are numbered from `first` on, which should be random so that the
+    /// numbers differ from those of earlier runs of the server.
     pub(super) fn new(first: u64, environment: Arc<dyn Environment>) -> Self {
         Self {
             environment,
             table: Mutex::new(Table {
                 files: HashMap::new(),
                 total: 0,
-                holding: first,
+                next_holding: first,
             }),
         }
     }
@@ -147,11 +147,11 @@ impl Locks {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks bytes, and returns the number of the holder.
+    /// Locks a range, and returns the number of the holder.
     pub(super) fn lock(
         &self,
         file: &FileIdentity,
-        key: &Key,
+        key: &OwnerKey,
         range: &LockRange,
         exclusive: bool,
         lease: Duration,
@@ -161,7 +161,7 @@ impl Locks {
         if !table.has_room(&key.user, now) {
             return Err(Refusal::TooMany);
         }
-        let new_number = table.holding;
+        let new_number = table.next_holding;
         let holders = table.holders(file, now);
         if let Some(held) = in_the_way(holders, key, range, exclusive) {
             return Err(Refusal::Held(held));
@@ -189,13 +189,19 @@ impl Locks {
         let (holding, after) = (holder.holding, holder.ranges.len());
         table.total = table.total + after - before;
         if found.is_none() {
-            table.holding = table.holding.wrapping_add(1);
+            table.next_holding = table.next_holding.wrapping_add(1);
         }
         Ok(holding)
     }
 
-    /// Gives up the locks of an owner on some bytes.
-    pub(super) fn unlock(&self, file: &FileIdentity, key: &Key, range: &LockRange, now: Instant) {
+    /// Releases an owner's locks on a range.
+    pub(super) fn unlock(
+        &self,
+        file: &FileIdentity,
+        key: &OwnerKey,
+        range: &LockRange,
+        now: Instant,
+    ) {
         let mut table = self.lock_table();
         let Some(holder) = table.holder(file, key, now) else {
             return;
@@ -210,16 +216,16 @@ impl Locks {
         table.forget_empty(file);
     }
 
-    /// Gives up all locks of an owner on a file.
-    pub(super) fn release(&self, file: &FileIdentity, key: &Key, now: Instant) {
+    /// Releases all locks of an owner on a file.
+    pub(super) fn release(&self, file: &FileIdentity, key: &OwnerKey, now: Instant) {
         self.unlock(file, key, &LockRange::ALL, now);
     }
 
-    /// What keeps a lock from being given.
+    /// Another owner's lock that conflicts with the requested one.
     pub(super) fn in_the_way(
         &self,
         file: &FileIdentity,
-        key: &Key,
+        key: &OwnerKey,
         range: &LockRange,
         exclusive: bool,
         now: Instant,
@@ -230,24 +236,24 @@ impl Locks {
         found
     }
 
-    /// Renews the lease, if the owner has one; returns the number of the holder.
-    pub(super) fn renew(&self, file: &FileIdentity, key: &Key, now: Instant) -> Option<u64> {
+    /// Renews the owner's lease, if there is one, and returns the number of the holder.
+    pub(super) fn renew(&self, file: &FileIdentity, key: &OwnerKey, now: Instant) -> Option<u64> {
         let mut table = self.lock_table();
         let holder = table.holder(file, key, now)?;
         holder.renew(now);
         Some(holder.holding)
     }
 
-    /// Something is done under locks of the owner that cover all of `ranges`, which last until what
-    /// is returned is dropped; `None` if it has no such locks.
+    /// Begins a call that relies on the owner's locks on all of `ranges`. The locks do not expire
+    /// until the returned guard is dropped. `None` if the owner does not hold them.
     pub(super) fn begin(
         &self,
         file: &FileIdentity,
-        key: &Key,
+        key: &OwnerKey,
         ranges: &[LockRange],
         exclusive: bool,
         now: Instant,
-    ) -> Option<Under<'_>> {
+    ) -> Option<LocksInUse<'_>> {
         let mut table = self.lock_table();
         let holder = table.holder(file, key, now)?;
         let covers = |range| holder.ranges.covers(range, exclusive);
@@ -256,7 +262,7 @@ impl Locks {
         }
         holder.uses += 1;
         holder.renew(now);
-        Some(Under {
+        Some(LocksInUse {
             locks: self,
             file: *file,
             holding: holder.holding,
@@ -264,15 +270,15 @@ impl Locks {
     }
 }
 
-/// Locks under which something is done.
+/// Guard of a call that relies on locks.
 #[derive(Debug)]
-pub(super) struct Under<'a> {
+pub(super) struct LocksInUse<'a> {
     locks: &'a Locks,
     file: FileIdentity,
     holding: u64,
 }
 
-impl Drop for Under<'_> {
+impl Drop for LocksInUse<'_> {
     fn drop(&mut self) {
         let now = self.locks.environment.now();
         let mut table = self.locks.lock_table();

@@ -1,14 +1,13 @@
-//! The open files of a server: what a session has open, who holds which locks, and how each file
-//! call is carried out.
+//! The open files of a server: handles per session, locks per owner, and the execution of file
+//! calls.
 //!
-//! A handle belongs to its session and ends with it. Locks belong to an owner and to nothing that
-//! can break. An owner has one file open at a time, on the whole server: when it opens one, what it
-//! had open before is closed, and nothing is begun any more by calls that still come for that. So a
-//! session that replaces a broken one can send its writes again, and none of the old one lands
-//! after them.
+//! A handle belongs to its session and ends with it. Locks belong to an owner and survive broken
+//! sessions. An owner has at most one open file on the whole server: opening another one closes the
+//! previous one, and later calls on that fail. So a session that replaces a broken one can resend
+//! its writes, and none of the old session's writes follows them.
 //!
-//! Nothing here waits for others. A call that would have to is to be tried [later](Step::Later), so
-//! that none occupies a thread: see [`crate::paths`].
+//! Nothing here blocks on other owners. Such a call returns [`CallStep::Later`] and is retried, so
+//! it occupies no thread: see [`crate::call_workers`].
 
 mod locks;
 
@@ -27,26 +26,26 @@ use xdfs_store::{File, FileRequest, Store};
 
 use crate::environment::Environment;
 
-use locks::{Key, Locks, Refusal};
+use locks::{Locks, OwnerKey, Refusal};
 
-/// Files that a session may have open.
+/// Maximum number of open files per session.
 const OPEN_MAX: usize = 1024;
-/// Files that may be open in all where the system doesn't tell how many descriptors there are.
+/// Assumed descriptor limit if the system reports none.
 const DESCRIPTORS: u64 = 4096;
-/// How long a call waits for whom a pipe is opened for, for bytes in it or room there, or for calls
-/// of an earlier session of its owner.
+/// Maximum wait for a peer of a pipe, for bytes or room in it, or for running calls of the owner's
+/// earlier session.
 const WAIT: Duration = Duration::from_millis(WAIT_MS_MAX as u64);
 
-/// What the sessions of a server have in common about open files.
+/// State of open files shared by the sessions of a server.
 pub struct Files {
     environment: Arc<dyn Environment>,
     locks: Locks,
-    /// What each owner has open.
-    owners: Mutex<HashMap<Key, Weak<OpenFile>>>,
-    /// Files that are open.
+    /// The open file of each owner.
+    owners: Mutex<HashMap<OwnerKey, Weak<OpenFile>>>,
+    /// Number of open files.
     open: Arc<AtomicUsize>,
     open_max: usize,
-    /// Tells this run of the system from others.
+    /// Identifies this boot of the system.
     run: u64,
 }
 
@@ -59,10 +58,10 @@ impl fmt::Debug for Files {
 }
 
 impl Files {
-    /// No open files and no locks. Half of the descriptors that the process may have are for files.
+    /// Without open files and locks. Files may use half of the process's descriptors.
     ///
     /// # Errors
-    /// The system gives no random numbers.
+    /// No random numbers are available.
     pub fn new(environment: Arc<dyn Environment>) -> Result<Self, Fault> {
         let random = || {
             let mut bytes = [0; 8];
@@ -73,7 +72,8 @@ impl Files {
         };
         let run = match xdfs_sys::limit::boot_number() {
             Some(number) => number,
-            // What this process wrote may be all that the system still has to write.
+            // Without a boot number a restart of the process counts as a new boot, since
+            // unsynchronised writes may have been lost.
             None => random()?,
         };
         let descriptors = xdfs_sys::limit::raise_descriptor_limit().unwrap_or(DESCRIPTORS);
@@ -87,8 +87,8 @@ impl Files {
         })
     }
 
-    /// Closes what an owner has open; `false` if calls for it are being carried out.
-    fn close_earlier(&self, key: &Key) -> bool {
+    /// Closes an owner's previous file; `false` if calls on it are still running.
+    fn close_earlier(&self, key: &OwnerKey) -> bool {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(file) = owners.get(key).and_then(Weak::upgrade) else {
             owners.remove(key);
@@ -100,11 +100,11 @@ impl Files {
     }
 }
 
-/// Counts an open file.
+/// Counts an open file for as long as it lives.
 #[derive(Debug)]
-struct Counted(Arc<AtomicUsize>);
+struct OpenFileCount(Arc<AtomicUsize>);
 
-impl Drop for Counted {
+impl Drop for OpenFileCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -112,19 +112,19 @@ impl Drop for Counted {
 
 #[derive(Debug)]
 struct OpenFile {
-    /// `None` when it is closed. Held for reading by each call that is carried out.
+    /// `None` once closed. Each call holds the read lock.
     file: RwLock<Option<Box<dyn File>>>,
-    /// No further call begins.
+    /// New calls are refused.
     is_closed: AtomicBool,
-    key: Key,
+    key: OwnerKey,
     identity: FileIdentity,
     flags: FileFlags,
     path: Vec<u8>,
-    _counted: Counted,
+    _counted: OpenFileCount,
 }
 
 impl OpenFile {
-    /// Closes it unless calls are being carried out.
+    /// Closes the file unless calls are running on it.
     fn try_close(&self) -> bool {
         let mut file = match self.file.try_write() {
             Ok(file) => file,
@@ -135,7 +135,7 @@ impl OpenFile {
         true
     }
 
-    /// Closes it when the calls that are being carried out have ended.
+    /// Waits for running calls, then closes the file.
     fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.file
@@ -145,12 +145,12 @@ impl OpenFile {
     }
 }
 
-/// What came of a try to carry out a call.
+/// Result of one attempt at a call.
 #[derive(Debug)]
 pub(crate) enum CallStep {
-    /// It is done, or failed.
+    /// Completed or failed.
     Done(Result<Answer, Fault>),
-    /// It has to wait for somebody else.
+    /// It must wait for another client.
     Later,
 }
 
@@ -164,10 +164,10 @@ pub(crate) struct SessionFiles {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// The latest handle.
+    /// The last assigned handle.
     latest: u32,
     open: BTreeMap<u32, Arc<OpenFile>>,
-    /// Opens that are being carried out.
+    /// Opens in progress.
     opening: usize,
     is_over: bool,
 }
@@ -185,7 +185,7 @@ impl SessionFiles {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes everything. Files that a call is held up with are closed when it ends.
+    /// Closes all files. Those with a running call are closed when it ends.
     pub(crate) fn end(&self) {
         let mut table = self.table();
         table.is_over = true;
@@ -197,7 +197,7 @@ impl SessionFiles {
         }
     }
 
-    /// How long a call may wait for others.
+    /// Maximum time for which a call may wait for others.
     pub(crate) fn patience(call: &FileCall) -> Duration {
         match call {
             FileCall::Lock { wait_ms, .. } => Duration::from_millis(u64::from(*wait_ms)).min(WAIT),
@@ -205,7 +205,7 @@ impl SessionFiles {
         }
     }
 
-    /// Tries to carry out a call; `may_wait` if it may be tried again later.
+    /// Attempts a call; `may_wait` if it may be retried later.
     pub(crate) fn step(&self, store: &dyn Store, call: &FileCall, may_wait: bool) -> CallStep {
         let result = match call {
             FileCall::Open {
@@ -242,16 +242,16 @@ impl SessionFiles {
         request: FileRequest,
         owner: FileOwner,
     ) -> Result<Answer, CallFailure> {
-        let key = Key {
+        let key = OwnerKey {
             user: Arc::clone(&self.user),
             owner,
         };
         if !self.shared.close_earlier(&key) {
-            let cause = "calls of an earlier session are being carried out";
+            let cause = "calls of an earlier session are still running";
             let fault = Fault::new(Code::Busy, "", cause).path(&request.path);
             return Err(CallFailure::Wait(fault.retry(Retry::Now)));
         }
-        let opening = Opening::begin(self).map_err(|fault| fault.path(&request.path))?;
+        let opening = OpenReservation::begin(self).map_err(|fault| fault.path(&request.path))?;
         let opened = store.open_file(&request).map_err(|fault| {
             let waits = fault.code == Code::Busy && matches!(fault.retry, Retry::AfterMs(_));
             if waits {
@@ -276,7 +276,7 @@ impl SessionFiles {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(other) = owners.insert(key.clone(), Arc::downgrade(&file)) {
-            // Opened at the same moment by another session of this owner.
+            // Opened concurrently by another session of this owner.
             if let Some(other) = other.upgrade() {
                 other.is_closed.store(true, Ordering::SeqCst);
             }
@@ -322,7 +322,7 @@ impl SessionFiles {
             return Ok(Answer::Done);
         }
         let result = self.use_open(&open, call);
-        result.map_err(|trouble| trouble.at(&open.path))
+        result.map_err(|failure| failure.with_path(&open.path))
     }
 
     fn use_open(&self, open: &OpenFile, call: &FileCall) -> Result<Answer, CallFailure> {
@@ -340,10 +340,10 @@ impl SessionFiles {
         }
         let locks = &self.shared.locks;
         let now = self.shared.environment.now();
-        let under = match locked_ranges(&**file, call)? {
+        let in_use = match locked_ranges(&**file, call)? {
             Some((ranges, exclusive)) => {
-                let under = locks.begin(&open.identity, &open.key, &ranges, exclusive, now);
-                Some(under.ok_or_else(lock_lost)?)
+                let in_use = locks.begin(&open.identity, &open.key, &ranges, exclusive, now);
+                Some(in_use.ok_or_else(lock_lost)?)
             }
             None => {
                 locks.renew(&open.identity, &open.key, now);
@@ -379,7 +379,7 @@ impl SessionFiles {
             FileCall::Stat { .. } => Answer::Attributes(file.attributes()?),
             call => self.use_locks(open, call)?,
         };
-        drop(under);
+        drop(in_use);
         Ok(answer)
     }
 
@@ -434,17 +434,17 @@ impl SessionFiles {
     }
 }
 
-/// Why a call isn't done.
+/// Why a call was not completed.
 #[derive(Debug)]
 enum CallFailure {
-    /// It may be later; if it can't wait any more, this is why.
+    /// It may succeed later. The fault applies if it can't wait any longer.
     Wait(Fault),
     Fault(Fault),
 }
 
 impl CallFailure {
-    /// The same, with the path of the file unless one is named.
-    fn at(self, path: &[u8]) -> Self {
+    /// Adds the file's path if the fault has none.
+    fn with_path(self, path: &[u8]) -> Self {
         let named = |fault: Fault| {
             if fault.path.is_empty() {
                 fault.path(path)
@@ -465,19 +465,19 @@ impl From<Fault> for CallFailure {
     }
 }
 
-/// A place for a file that is being opened.
-struct Opening<'a> {
+/// A reserved slot for a file that is being opened.
+struct OpenReservation<'a> {
     files: &'a SessionFiles,
-    counted: Option<Counted>,
+    counted: Option<OpenFileCount>,
 }
 
-impl<'a> Opening<'a> {
+impl<'a> OpenReservation<'a> {
     fn begin(files: &'a SessionFiles) -> Result<Self, Fault> {
         let limit = |cause: String| {
             Fault::new(Code::LimitExceeded, "", cause).hint("close files that aren't needed")
         };
         let shared = &files.shared;
-        let counted = Counted(Arc::clone(&shared.open));
+        let counted = OpenFileCount(Arc::clone(&shared.open));
         if shared.open.fetch_add(1, Ordering::Relaxed) >= shared.open_max {
             return Err(limit("the server has too many files open".into()));
         }
@@ -493,19 +493,19 @@ impl<'a> Opening<'a> {
         })
     }
 
-    fn counted(mut self) -> Counted {
+    fn counted(mut self) -> OpenFileCount {
         let counted = self.counted.take();
-        counted.unwrap_or_else(|| Counted(Arc::new(AtomicUsize::new(1))))
+        counted.unwrap_or_else(|| OpenFileCount(Arc::new(AtomicUsize::new(1))))
     }
 }
 
-impl Drop for Opening<'_> {
+impl Drop for OpenReservation<'_> {
     fn drop(&mut self) {
         self.files.table().opening -= 1;
     }
 }
 
-/// Refuses what the file wasn't opened for.
+/// Refuses calls that the file's flags do not allow.
 fn check_flags(flags: &FileFlags, call: &FileCall) -> Result<(), Fault> {
     let wrong = match call {
         FileCall::Read { .. } if !flags.read => "the file isn't open for reading",
@@ -520,13 +520,13 @@ fn check_flags(flags: &FileFlags, call: &FileCall) -> Result<(), Fault> {
         FileCall::Lock {
             exclusive: false, ..
         } if !flags.read => "a shared lock needs a file that is open for reading",
-        FileCall::Write { .. } if flags.append => "the file is open for appending alone",
+        FileCall::Write { .. } if flags.append => "the file is open for appending only",
         _ => return Ok(()),
     };
     Err(Fault::new(Code::InvalidArgument, "", wrong))
 }
 
-/// The bytes that a call has to have locks on, and whether exclusive ones; `None` if it needs none.
+/// Ranges on which the call requires locks, and whether exclusive ones; `None` if it requires none.
 fn locked_ranges(
     file: &dyn File,
     call: &FileCall,
@@ -617,12 +617,13 @@ fn use_pipe(file: &dyn File, call: &FileCall) -> Result<Answer, CallFailure> {
 }
 
 fn lock_lost() -> Fault {
-    let cause = "the lock that this was to be done under isn't held any more";
-    Fault::new(Code::LockLost, "", cause).hint("lock it again, and look what others changed")
+    let cause = "the lock required for this call is no longer held";
+    Fault::new(Code::LockLost, "", cause)
+        .hint("lock it again, and check for changes made by others")
 }
 
 fn unsupported() -> Fault {
-    Fault::new(Code::Unsupported, "", "this call isn't known here")
+    Fault::new(Code::Unsupported, "", "this call isn't supported")
 }
 
 #[cfg(test)]

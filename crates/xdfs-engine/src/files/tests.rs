@@ -112,7 +112,7 @@ fn what_an_owner_had_open_is_closed_before_it_opens_again() {
         done(session.step(&scene.store, &call, false))
     };
     read(&old, was).unwrap();
-    // A call for it is being carried out: the open waits, and no other call begins.
+    // A call on it is running: the open waits, and no other call begins.
     let open = old.table().open[&was].clone();
     let busy = open.file.read().unwrap();
     let again = opening(OWNER);
@@ -161,7 +161,7 @@ fn a_lock_waits_only_if_it_may() {
         done(b.step(&scene.store, &test, false)).unwrap(),
         Answer::File(FileAnswer::InTheWay(Some(held)))
     );
-    // The end of the session leaves it, and closing doesn't.
+    // The end of the session keeps it, and closing doesn't.
     a.end();
     assert!(done(b.step(&scene.store, &lock(theirs), false)).is_err());
     let c = scene.session("u");
@@ -209,7 +209,7 @@ fn under_a_lock_means_all_of_it() {
     step(&shorten).unwrap();
 }
 
-/// The bytes between the old end and the new one become zeros, so that they change, too.
+/// The bytes between the old and the new end become zeros, so they change too.
 #[test]
 fn growing_needs_a_lock_from_the_old_end_on() {
     let scene = Scene::new();

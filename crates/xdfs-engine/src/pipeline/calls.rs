@@ -1,8 +1,8 @@
 //! Calls about paths and files: connects the call machines with the workers (acceptor) or with the
 //! library that makes the calls (initiator).
 //!
-//! The machines bound the frames that they hold. So frames stay in them while the channels take no
-//! more, and the queues of the channels stay short.
+//! The machines bound the frames that they hold. So frames stay in them while the channels are
+//! full, and the queues of the channels stay short.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use crate::environment::Worker;
 use crate::kernel::Kernel;
 use crate::mailbox;
 
-/// Bytes of frames that may wait on a channel that gets another one of a call.
+/// Bytes that may be queued on a channel that gets another frame of a call.
 const BACKLOG_MAX: usize = 64 << 10;
 
 /// The calls of a session.
@@ -95,13 +95,13 @@ impl Calls {
         }
     }
 
-    /// Polls the machine in this turn: something has changed that it may wait for.
-    pub(super) fn look(&mut self) {
+    /// Polls the machine in this turn, after an event that it may wait for.
+    pub(super) fn mark_due(&mut self) {
         self.due = true;
     }
 
     /// Polls the machine in this turn if it waits for a channel.
-    pub(super) fn look_again(&mut self) {
+    pub(super) fn mark_due_if_waiting(&mut self) {
         self.due |= self.waits;
     }
 
@@ -122,7 +122,7 @@ impl Calls {
         }
     }
 
-    /// Whether no call is under way.
+    /// Whether no call is in progress.
     pub(super) fn are_idle(&self) -> bool {
         match &self.side {
             Side::Initiator(initiator) => {
@@ -182,7 +182,7 @@ impl Calls {
         }
         for pending in initiator.pending.values().filter(|m| m.listing) {
             let fault = Fault::new(Code::Cancelled, "list a directory", "the session is closed");
-            tell(&pending.parts, Err(fault), true);
+            deliver(&pending.parts, Err(fault), true);
             ended.push(pending.number);
         }
         for number in ended {
@@ -290,14 +290,14 @@ impl InitiatorCalls {
                 };
                 self.pending.insert(id, pending);
             }
-            Err(fault) => tell(&parts, Err(fault), true),
+            Err(fault) => deliver(&parts, Err(fault), true),
         }
     }
 
     fn deliver(&mut self, id: CallId, answer: Result<Answer, Fault>, last: bool) {
         // An abandoned call is no longer here.
         if let Some(pending) = self.pending.get(&id) {
-            tell(&pending.parts, answer, last);
+            deliver(&pending.parts, answer, last);
             if last {
                 self.ids.remove(&pending.number);
                 self.pending.remove(&id);
@@ -339,7 +339,7 @@ impl AcceptorCalls {
 }
 
 /// Delivers a part of an answer. The receiver may be gone.
-fn tell(parts: &mailbox::Sender<CallPart>, answer: Result<Answer, Fault>, last: bool) {
+fn deliver(parts: &mailbox::Sender<CallPart>, answer: Result<Answer, Fault>, last: bool) {
     let answer = answer.map_err(mark_session_end);
     let _ = parts.send(CallPart { answer, last });
 }
@@ -350,7 +350,7 @@ pub(super) fn refuse(spec: &CallSpec, fault: &Fault) {
     if fault.path.is_empty() {
         fault = fault.path(spec.call.path());
     }
-    tell(&spec.parts, Err(fault), true);
+    deliver(&spec.parts, Err(fault), true);
 }
 
 fn closed(call: &Call) -> Fault {

@@ -1,4 +1,5 @@
-//! The channels of a session: each has a slot, and stands in the queue of what it can do next.
+//! The channels of a session, in slots, with queues of those that are ready to read, write or send
+//! blocks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,17 +16,17 @@ pub(super) struct Channels {
     by_index: BTreeMap<ChannelIndex, usize>,
     used: BTreeSet<ChannelIndex>,
     readable: VecDeque<usize>,
-    /// Something waits to be written on them.
+    /// Channels with pending output.
     writing: VecDeque<usize>,
-    /// They can take a block.
+    /// Channels that can take a block.
     idle: VecDeque<usize>,
-    /// They wait for a buffer, those that have waited longest first.
+    /// Channels that wait for a buffer, longest waiting first.
     starved: VecDeque<usize>,
-    /// They wait for the bound on the rate.
+    /// Channels delayed by the rate limit.
     throttled: Vec<usize>,
-    /// Frames for whichever channel is open first.
+    /// Frames for the next channel that opens.
     unrouted_frames: VecDeque<Frame>,
-    /// How many were given up because a header came damaged.
+    /// Number of channels closed because of a damaged header.
     damaged: u32,
 }
 
@@ -38,13 +39,13 @@ impl Channels {
         self.slots.get_mut(slot)?.as_mut()
     }
 
-    /// All of them with their slots.
+    /// All channels with their slots.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Channel)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(slot, channel)| Some((slot, channel.as_ref()?)))
     }
 
-    /// Those that are open, with their slots.
+    /// The open channels with their slots.
     pub(super) fn open(&self) -> impl Iterator<Item = (usize, &Channel)> {
         self.iter().filter(|(_, channel)| channel.is_open())
     }
@@ -54,12 +55,12 @@ impl Channels {
         self.slots.len()
     }
 
-    /// The slot that the next channel gets.
+    /// The slot of the next channel.
     pub(super) fn vacant(&self) -> usize {
         self.free.last().copied().unwrap_or(self.slots.len())
     }
 
-    /// Takes a channel into the [vacant](Self::vacant) slot.
+    /// Inserts a channel at the [vacant](Self::vacant) slot.
     pub(super) fn insert(&mut self, channel: Channel) -> usize {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -77,18 +78,18 @@ impl Channels {
         Some(channel)
     }
 
-    /// A channel is open: from now on it is found by its index, which no other may have.
+    /// Registers the index of a channel that is open. Indices are never reused.
     pub(super) fn opened(&mut self, index: ChannelIndex, slot: usize) {
         self.used.insert(index);
         self.by_index.insert(index, slot);
     }
 
-    /// Whether a channel had this index, open or not any more.
+    /// Whether a channel with this index has ever been open.
     pub(super) fn was_used(&self, index: ChannelIndex) -> bool {
         self.used.contains(&index)
     }
 
-    /// Counts one that is given up because a header came damaged, and returns how many were.
+    /// Counts a channel closed because of a damaged header, and returns the count.
     pub(super) fn count_damaged(&mut self) -> u32 {
         self.damaged += 1;
         self.damaged
@@ -99,7 +100,7 @@ impl Channels {
         self.by_index.get(&index).copied()
     }
 
-    /// Puts a channel where it belongs after something about it changed.
+    /// Queues a channel according to its state, after a change.
     pub(super) fn queue(&mut self, slot: usize) {
         let Some(Some(channel)) = self.slots.get_mut(slot) else {
             return;
@@ -125,17 +126,17 @@ impl Channels {
         }
     }
 
-    /// Whether one can be read or written now.
+    /// Whether any channel is ready to be read or written.
     pub(super) fn are_busy(&self) -> bool {
         !self.readable.is_empty() || !self.writing.is_empty()
     }
 
-    /// How many can be read, those that are gone included.
+    /// Length of the queue of readable channels, including stale entries.
     pub(super) fn readable_count(&self) -> usize {
         self.readable.len()
     }
 
-    /// The next that can be read.
+    /// The next readable channel.
     pub(super) fn next_readable(&mut self) -> Option<(usize, &mut Channel)> {
         while let Some(slot) = self.readable.pop_front() {
             if let Some(Some(channel)) = self.slots.get_mut(slot) {
@@ -146,12 +147,12 @@ impl Channels {
         None
     }
 
-    /// How many have something to write, those that are gone included.
+    /// Length of the queue of channels with pending output, including stale entries.
     pub(super) fn writing_count(&self) -> usize {
         self.writing.len()
     }
 
-    /// The next that has something to write.
+    /// The next channel with pending output.
     pub(super) fn next_writing(&mut self) -> Option<(usize, &mut Channel)> {
         while let Some(slot) = self.writing.pop_front() {
             if let Some(Some(channel)) = self.slots.get_mut(slot) {
@@ -162,12 +163,12 @@ impl Channels {
         None
     }
 
-    /// How many wait for a block, those that are gone included.
+    /// Length of the queue of idle channels, including stale entries.
     pub(super) fn idle_count(&self) -> usize {
         self.idle.len()
     }
 
-    /// The one that has waited longest for a block, among those that can take one.
+    /// The channel that has waited longest for a block and can take one.
     pub(super) fn next_idle(&mut self) -> Option<(usize, ChannelIndex)> {
         while let Some(slot) = self.idle.pop_front() {
             let Some(Some(channel)) = self.slots.get_mut(slot) else {
@@ -181,7 +182,7 @@ impl Channels {
         None
     }
 
-    /// Gives a channel its place at the front back: there was no block for it.
+    /// Returns a channel to the front of the queue: there was no block for it.
     pub(super) fn put_back_idle(&mut self, slot: usize) {
         if let Some(Some(channel)) = self.slots.get_mut(slot)
             && !channel.idle_queued
@@ -191,7 +192,7 @@ impl Channels {
         }
     }
 
-    /// A channel waits for a buffer.
+    /// Marks a channel as waiting for a buffer.
     pub(super) fn starve(&mut self, slot: usize) {
         if let Some(Some(channel)) = self.slots.get_mut(slot) {
             channel.starved = true;
@@ -199,7 +200,7 @@ impl Channels {
         }
     }
 
-    /// Lets as many go on as there are buffers.
+    /// Wakes up to `buffers` of the channels that wait for a buffer.
     pub(super) fn feed_starved(&mut self, buffers: usize) {
         for _ in 0..buffers {
             let Some(slot) = self.starved.pop_front() else {
@@ -212,7 +213,7 @@ impl Channels {
         }
     }
 
-    /// A channel waits for the bound on the rate.
+    /// Marks a channel as delayed by the rate limit.
     pub(super) fn throttle(&mut self, slot: usize) {
         if let Some(Some(channel)) = self.slots.get_mut(slot) {
             channel.throttled = true;
@@ -220,12 +221,12 @@ impl Channels {
         }
     }
 
-    /// Whether channels wait for the bound on the rate.
+    /// Whether any channel is delayed by the rate limit.
     pub(super) fn are_throttled(&self) -> bool {
         !self.throttled.is_empty()
     }
 
-    /// The bound lets bytes through again.
+    /// Wakes the channels delayed by the rate limit.
     pub(super) fn unthrottle(&mut self) {
         for slot in std::mem::take(&mut self.throttled) {
             if let Some(channel) = self.get_mut(slot) {
@@ -240,7 +241,7 @@ impl Channels {
         self.unrouted_frames.push_back(frame);
     }
 
-    /// The next frame that waits for a channel.
+    /// Takes the next frame kept for a channel.
     pub(super) fn take_frame(&mut self) -> Option<Frame> {
         self.unrouted_frames.pop_front()
     }

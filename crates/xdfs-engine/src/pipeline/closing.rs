@@ -1,4 +1,4 @@
-//! The end of a session: the reason, the last frames, and what stays for a later resume.
+//! The end of a session: its reason, the last frames, and the resumable state.
 
 use std::time::Duration;
 
@@ -13,30 +13,30 @@ use crate::command::{Command, TransferEvent};
 use crate::environment::{Turn, Worker};
 use crate::kernel::Kernel;
 
-/// Time that the last frames get to leave when a session ends.
+/// Time for writing the last frames of a session.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// How long the end of a session waits for what its threads are at.
+/// Time for the session's workers to end.
 const JOINING: Duration = Duration::from_secs(2);
 
-/// Whether a session is to end, and how it did.
+/// Whether and how a session ends.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
-    /// No further file is taken; the session ends when it is idle.
+    /// New files are refused; the session ends once it is idle.
     is_draining: bool,
-    /// It ends at this time then, idle or not.
+    /// Deadline of the drain.
     until: Option<Duration>,
     result: Option<Result<(), Fault>>,
-    /// Threads that end with the session.
+    /// Workers that are still ending.
     workers: Vec<Worker>,
 }
 
 impl Ending {
-    /// The session ends when it is idle.
+    /// Ends the session once it is idle.
     pub(super) fn close(&mut self) {
         self.is_draining = true;
     }
 
-    /// The session ends when it is idle, or at the time.
+    /// Ends the session once it is idle, or at `until`.
     pub(super) fn drain(&mut self, until: Duration) {
         self.is_draining = true;
         self.until = Some(until);
@@ -46,7 +46,7 @@ impl Ending {
         self.is_draining
     }
 
-    /// Whether the time is over that it had to become idle.
+    /// Whether the deadline of the drain has passed.
     pub(super) fn is_overdue(&self, now: Duration) -> bool {
         self.until.is_some_and(|until| until <= now)
     }
@@ -57,7 +57,7 @@ impl Ending {
 }
 
 impl<K: Kernel> Pipeline<K> {
-    /// Whether neither a file nor a call is under way.
+    /// Whether no file and no call is in progress.
     pub(super) fn is_idle(&self) -> bool {
         self.sender.is_idle()
             && self.receiver.is_idle()
@@ -65,29 +65,25 @@ impl<K: Kernel> Pipeline<K> {
             && self.calls.are_idle()
     }
 
-    /// Ends the session at the end of this turn. The first reason stands.
+    /// Ends the session after this turn. The first result is kept.
     pub(super) fn end(&mut self, result: Result<(), Fault>) {
         let result = result.map_err(Fault::ending_session);
         self.ending.result.get_or_insert(result);
     }
 
-    /// How the session ended; in an orderly way, as long as it has not.
+    /// The result of the session; `Ok` while it runs.
     pub fn result(&self) -> Result<(), Fault> {
         self.ending.result.clone().unwrap_or(Ok(()))
     }
 
-    /// What transfers and calls are told that the end of the session ends.
+    /// The fault of transfers and calls ended with the session.
     fn closing_fault(&self) -> Fault {
-        let orderly = Fault::new(
-            Code::ConnectionLost,
-            "go on with the session",
-            "it has ended",
-        );
+        let orderly = Fault::new(Code::ConnectionLost, "continue the session", "it has ended");
         let orderly = orderly.retry(Retry::AfterMs(200)).ending_session();
         self.result().err().unwrap_or(orderly)
     }
 
-    /// Tells the peer.
+    /// Sends the peer the reason or EOFT.
     pub(super) fn begin_shutdown(&mut self) -> Turn {
         let farewell = match self.result() {
             Err(fault) if fault.side == Side::Local => Frame::Exception(Exception {
@@ -101,7 +97,7 @@ impl<K: Kernel> Pipeline<K> {
         Turn::Again
     }
 
-    /// Lets the last frames leave, within bounds, and closes the channels in an orderly way.
+    /// Writes the last frames until the deadline, and closes the channels in an orderly way.
     pub(super) fn flush_channels(&mut self, until: Duration) -> Turn {
         let slots: Vec<usize> = self.channels.open().map(|(slot, _)| slot).collect();
         let mut waits = false;
@@ -109,7 +105,7 @@ impl<K: Kernel> Pipeline<K> {
             let Some(channel) = self.channels.get_mut(slot) else {
                 continue;
             };
-            // What is encrypted and not written counts, too.
+            // Includes encrypted output that is not written yet.
             if !channel.has_pending() || channel.outgoing.is_some() {
                 continue;
             }
@@ -130,13 +126,13 @@ impl<K: Kernel> Pipeline<K> {
             self.remove_channel(slot);
         }
         debug_assert!(self.buffers.are_back(), "a buffer was lost");
-        // Sessions that end by a fault leave what they have in a resumable state.
+        // A session that ended with a fault keeps its data in a resumable state.
         self.storage.finish();
         self.stage = Stage::Storing;
         Turn::Again
     }
 
-    /// Waits until what there is is durable, and tells the transfers and calls.
+    /// Waits until all data is durable, then ends transfers and calls.
     pub(super) fn await_storage(&mut self) -> Turn {
         if !self.storage.has_ended() {
             return Turn::Wait(Some(TICK));
@@ -152,8 +148,7 @@ impl<K: Kernel> Pipeline<K> {
         Turn::Again
     }
 
-    /// Waits for threads that are still at work. Those that take long are left behind, and end with
-    /// what they do.
+    /// Waits for workers. Those still blocked at the deadline are abandoned and end by themselves.
     pub(super) fn join_workers(&self, until: Duration) -> Turn {
         let left = until.saturating_sub(self.now);
         if !self.ending.workers.iter().all(Worker::has_ended) {
@@ -166,7 +161,7 @@ impl<K: Kernel> Pipeline<K> {
         Turn::Ended
     }
 
-    /// Ends what was asked for while the session ended.
+    /// Refuses commands that arrived while the session ended.
     fn refuse_commands(&self, fault: &Fault) {
         while let Ok(command) = self.commands.try_recv() {
             match command {
@@ -174,7 +169,7 @@ impl<K: Kernel> Pipeline<K> {
                     let _ = spec.events.send(TransferEvent::Ended(Err(fault.clone())));
                 }
                 Command::Call(spec) => refuse(&spec, fault),
-                // It was handed over while the session ended.
+                // Handed over while the session ended.
                 Command::Join {
                     stream,
                     channel,

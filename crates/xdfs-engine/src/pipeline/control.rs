@@ -16,9 +16,9 @@ use super::{Pipeline, Role};
 use crate::channel::{Channel, Phase};
 use crate::command::Command;
 use crate::kernel::Kernel;
-use crate::storage::{Completion, StorageJob};
+use crate::storage::{SinkCompletion, SinkJob};
 
-/// Limit for the control frames that wait on one channel, in bytes: far more than ever waits for a
+/// Bound in bytes on the control frames queued on one channel: far more than is ever queued for a
 /// peer that reads.
 const CONTROL_BACKLOG_MAX: usize = 8 << 20;
 
@@ -31,7 +31,8 @@ impl<K: Kernel> Pipeline<K> {
                 Command::BreakChannel => {
                     let last = self.channels.open().last();
                     if let Some((slot, _)) = last {
-                        let fault = Fault::new(Code::ConnectionLost, "", "it was broken on order");
+                        let fault =
+                            Fault::new(Code::ConnectionLost, "", "it was broken on request");
                         self.channel_gone(slot, Some(&fault));
                     }
                 }
@@ -39,7 +40,7 @@ impl<K: Kernel> Pipeline<K> {
                 Command::Cancel(file) => {
                     let fault =
                         Fault::new(Code::Cancelled, "transfer the file", "it was cancelled")
-                            .hint("run the same command again to go on where it stopped");
+                            .hint("run the same command again to resume");
                     self.fail_file(file, fault);
                 }
                 Command::Close => {
@@ -76,7 +77,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Ends a session that takes nothing more, when it has become idle or its time is over.
+    /// Ends a draining session once it is idle or overdue.
     pub(super) fn end_if_drained(&mut self) {
         if !self.ending.is_draining() || self.ending.has_ended() {
             return;
@@ -85,7 +86,7 @@ impl<K: Kernel> Pipeline<K> {
         if self.channel_set.end(idle) {
             self.end(Ok(()));
         } else if self.ending.is_overdue(self.now) {
-            self.end(Err(shutting_down("go on with the session")));
+            self.end(Err(shutting_down("continue the session")));
         }
     }
 
@@ -145,7 +146,7 @@ impl<K: Kernel> Pipeline<K> {
                 self.receiver.handle_frame(channel, frame)?;
                 if self.receiver.has_file(file) {
                     let held = self.receiver.progress(file).0;
-                    self.transfers.end_told(file, self.now, held);
+                    self.transfers.eofr_received(file, self.now, held);
                 }
                 Ok(())
             }
@@ -227,7 +228,7 @@ impl<K: Kernel> Pipeline<K> {
                     self.limits.open_files_max
                 ),
             )
-            // The frames that end other files may be on their way, or lost with a channel.
+            // The final frames of other files may be in flight, or lost with a channel.
             .retry(Retry::AfterMs(100)))
         } else if let Some(pack_request) = request.pack.take() {
             match self.read_pack(request.clone(), pack_request) {
@@ -402,12 +403,12 @@ impl<K: Kernel> Pipeline<K> {
         match output {
             receiver::Output::Discard { file } => {
                 self.transfers.take_pack(file);
-                self.storage.submit(file, StorageJob::Discard(file));
+                self.storage.submit(file, SinkJob::Discard(file));
             }
             receiver::Output::Failed { file, fault } => {
                 self.transfers.take_pack(file);
                 self.transfers.close_sink(file);
-                self.storage.submit(file, StorageJob::Detach(file));
+                self.storage.submit(file, SinkJob::Detach(file));
                 self.transfer_ended(file, Err(fault));
             }
             receiver::Output::Finished {
@@ -430,7 +431,7 @@ impl<K: Kernel> Pipeline<K> {
             receiver::Output::Hole { file, range } => {
                 let in_pack = self.transfers.zero_pack(file, range);
                 if !in_pack {
-                    self.storage.submit(file, StorageJob::Hole { file, range });
+                    self.storage.submit(file, SinkJob::Hole { file, range });
                 }
             }
             receiver::Output::Open(offer) => self.handle_offer(offer),
@@ -439,8 +440,7 @@ impl<K: Kernel> Pipeline<K> {
                     transfer.count_again(self.receiver.repeated_bytes(file));
                 }
                 if !self.write_pack(file) {
-                    self.storage
-                        .submit(file, StorageJob::Publish { file, length });
+                    self.storage.submit(file, SinkJob::Publish { file, length });
                     self.process_completions();
                 }
             }
@@ -462,15 +462,15 @@ impl<K: Kernel> Pipeline<K> {
         self.process_pack_completions();
         while let Some(completion) = self.storage.completion() {
             match completion {
-                Completion::Buffer(buffer) => {
+                SinkCompletion::Buffer(buffer) => {
                     self.buffers.give_stored(buffer);
                 }
-                Completion::Failed { file, fault } => self.receiver.fail(file, fault),
-                Completion::Published { file, busy } => {
+                SinkCompletion::Failed { file, fault } => self.receiver.fail(file, fault),
+                SinkCompletion::Published { file, busy } => {
                     self.published(file, busy, Failures::default());
                 }
-                Completion::Recorded { file, bytes } => self.receiver.recorded(file, bytes),
-                Completion::Verified { file, durable } => self.sink_verified(file, durable),
+                SinkCompletion::Recorded { file, bytes } => self.receiver.recorded(file, bytes),
+                SinkCompletion::Verified { file, durable } => self.sink_verified(file, durable),
             }
         }
     }
@@ -526,7 +526,7 @@ impl<K: Kernel> Pipeline<K> {
 fn unexpected(frame: &Frame) -> Fault {
     Fault::new(
         Code::ProtocolViolation,
-        "go on with the session",
+        "continue the session",
         format!(
             "{} came from the wrong side, or at the wrong time",
             frame.name()

@@ -1,4 +1,4 @@
-//! What depends on time alone: silence, stalls, frames that don't end, progress that is due.
+//! Deadlines: silence, stalls, incomplete frames, and periodic progress reports.
 
 use xdfs_proto::channel_set::{Step, View};
 use xdfs_proto::frame::Frame;
@@ -8,26 +8,29 @@ use super::transfers::PROGRESS_INTERVAL;
 use super::{Pipeline, Role, TICK};
 use crate::channel::Channel;
 use crate::kernel::Kernel;
-use crate::storage::StorageJob;
+use crate::storage::SinkJob;
 
 impl<K: Kernel> Pipeline<K> {
-    /// Looks at everything that depends on time.
+    /// Checks all deadlines.
     pub(super) fn tick(&mut self) {
         self.timers.set_tick(self.now + TICK.min(PROGRESS_INTERVAL));
         self.check_openings();
         if self.sender.poll_timeout().is_some_and(|t| t <= self.now) {
             self.sender.handle_timeout(self.now);
         }
-        if self.timers.ask(self.limits.stall_timeout, self.now) {
+        if self
+            .timers
+            .take_resend_due(self.limits.stall_timeout, self.now)
+        {
             self.sender.resend_unanswered();
             self.receiver.resend_unanswered();
         }
         let limit = self.limits.idle_timeout;
-        if !self.channel_set.is_empty() && self.timers.say(limit / 4, self.now) {
+        if !self.channel_set.is_empty() && self.timers.take_keepalive_due(limit / 4, self.now) {
             self.transmit(Frame::Noop);
         }
         if self.channels.are_throttled() && self.bounds.waits_for_others(self.now) {
-            // It is not the peer that is silent: this side doesn't listen.
+            // The peer is not silent: the rate limit keeps this side from reading.
             self.timers.heard(self.now);
         }
         if !self.channel_set.is_empty() && self.timers.is_silent(limit, self.now) {
@@ -36,7 +39,7 @@ impl<K: Kernel> Pipeline<K> {
                 "wait for the peer",
                 format!("it was silent for {} s", limit.as_secs_f32()),
             )
-            .hint("run the same command again to go on where it stopped")
+            .hint("run the same command again to resume")
             .retry(Retry::AfterMs(1000));
             self.end(Err(fault));
             return;
@@ -64,9 +67,9 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Fails files of which everything was sent, of which bytes are missing, and of which nothing
-    /// comes any more: a block must have got lost in a way that no check value shows, such as one
-    /// with another offset than it was sent with. What is held may then be wrong too.
+    /// Fails files with EOFR whose missing bytes do not arrive: a block must have been lost in a
+    /// way that check values don't detect, for instance by a damaged offset. The data held may then
+    /// be wrong too.
     fn check_incomplete(&mut self) {
         let mut open = self.channels.open();
         let arriving = open.any(|(_, channel)| channel.incoming.is_some() || channel.starved);
@@ -91,23 +94,23 @@ impl<K: Kernel> Pipeline<K> {
             let fault = Fault::new(
                 Code::IntegrityMismatch,
                 "receive the file",
-                "all of it was sent and a part never came",
+                "all of it was sent, but a part never arrived",
             )
             .hint("nothing was published; the next attempt starts over")
             .retry(Retry::Now);
-            self.storage.submit(file, StorageJob::Discard(file));
+            self.storage.submit(file, SinkJob::Discard(file));
             self.receiver.fail(file, fault);
         }
     }
 
-    /// Closes channels whose frame takes too long, or stands still while others go on, and those
-    /// that leave and owe nothing.
+    /// Closes channels whose frame is overdue or stalled while others make progress, and leaving
+    /// channels without anything outstanding.
     fn check_channels(&mut self) {
         let limit = self.limits.idle_timeout;
         let initiator = matches!(self.role, Role::Initiator(_));
         let (mut gone, mut staying, mut leave) = (Vec::new(), Vec::new(), Vec::new());
         for (slot, channel) in self.channels.open() {
-            if let Some(fault) = self.late(channel) {
+            if let Some(fault) = self.stall_fault(channel) {
                 gone.push((slot, Some(fault)));
                 continue;
             }
@@ -159,15 +162,15 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Why a channel is given up whose frame doesn't go on, if that is so.
-    fn late(&self, channel: &Channel) -> Option<Fault> {
+    /// The fault of a channel whose frame is overdue or stalled.
+    fn stall_fault(&self, channel: &Channel) -> Option<Fault> {
         let (limit, stall) = (self.limits.idle_timeout, self.limits.stall_timeout);
         let waits = !channel.starved && !channel.throttled && !channel.readable;
         let since = channel.frame_since.filter(|_| waits)?;
-        let others_go_on = channel.heard_at < self.timers.last_heard();
+        let others_progress = channel.heard_at < self.timers.last_heard();
         let cause = if since + limit <= self.now {
             format!("it did not come within {} s", limit.as_secs_f32())
-        } else if channel.heard_at + stall <= self.now && others_go_on {
+        } else if channel.heard_at + stall <= self.now && others_progress {
             "the channel stalled while others went on".into()
         } else {
             return None;
@@ -176,8 +179,8 @@ impl<K: Kernel> Pipeline<K> {
         Some(Fault::new(Code::DeadlineExceeded, operation, cause))
     }
 
-    /// Whether on this channel everything that was sent is acknowledged, and that it was read is
-    /// acknowledged to the peer.
+    /// Whether everything sent on this channel is acknowledged, and everything received on it has
+    /// been acknowledged to the peer.
     fn owes_nothing(&self, index: ChannelIndex) -> bool {
         self.sender.outstanding(index) == 0 && !self.receiver.owes_ack(index)
     }

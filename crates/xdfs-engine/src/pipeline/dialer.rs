@@ -1,5 +1,5 @@
-//! The initiator's side of opening channels: which are missing, where they lead, and what comes of
-//! one that fails.
+//! The initiator's side of opening channels: which are missing, their endpoints, and the handling
+//! of failures.
 
 use std::io;
 use std::sync::Arc;
@@ -15,33 +15,33 @@ use crate::channel::{Channel, Phase};
 use crate::environment::Environment;
 use crate::security::Identity;
 
-/// Payload of a block in bytes where many channels share the buffers.
+/// Smallest default payload of a block, used when many channels share the buffers.
 const BLOCK_BYTES_MIN: u32 = 256 << 10;
-/// Channels that are announced when their number is picked for each file.
+/// Number of channels requested when it is chosen per file.
 const CHANNELS_AUTOMATIC_MAX: u32 = 64;
-/// Channels in a row that may fail before no more are opened.
+/// Number of consecutive failures after which no more channels are opened.
 const FAILURES_MAX: u32 = 8;
 
-/// How an initiator opens its session.
+/// Parameters of an initiator's session.
 #[derive(Clone, Debug)]
 pub struct Dial {
-    /// Where the acceptor listens: one after the other is tried until one answers.
+    /// Addresses of the acceptor, tried in order until one answers.
     pub endpoints: Vec<Endpoint>,
-    /// Opens the channels: one that gives protection if there is an identity to prove.
+    /// The driver stack of the channels; it must provide protection if there is an `identity`.
     pub stack: Stack,
-    /// Number of channels; `None` picks it for each file.
+    /// Number of channels; `None` chooses it per file.
     pub channels: Option<u32>,
     /// Payload of a block in bytes, a power of two; `None` for the default.
     pub block_size: Option<u32>,
-    /// Socket buffer of a channel in bytes; `None` leaves it to the system.
+    /// Socket buffer of a channel in bytes; `None` for the system's default.
     pub window: Option<u32>,
-    /// Wait for all channels before the first block.
+    /// Whether the first block waits for all channels.
     pub start: Start,
     /// Name of the user; may be empty.
     pub user: String,
-    /// Proves who this side is on protected channels; `None` for plain ones.
+    /// Credentials of this side on protected channels; `None` for unprotected ones.
     pub identity: Option<Arc<dyn Identity>>,
-    /// How payload travels on protected channels.
+    /// Whether payload on protected channels is encrypted.
     pub level: Level,
 }
 
@@ -64,36 +64,36 @@ pub(super) struct Dialer {
     endpoint_index: usize,
     request: SessionRequest,
     secret: Option<SessionSecret>,
-    /// The acceptor takes payload in the clear.
+    /// The acceptor accepts unencrypted payload.
     takes_clear: bool,
-    /// How many channels there shall be.
+    /// Target number of channels.
     wanted: u32,
     next_index: u32,
     opening: u32,
     failures: u32,
     not_before: Duration,
-    asked_at: Duration,
-    /// A channel was to leave before one was open: the first one does.
+    request_sent_at: Duration,
+    /// A channel is to be replaced, and none was open yet: replace the first one.
     leave_due: bool,
 }
 
-/// What comes of a channel that could not be opened.
+/// What to do after a channel could not be opened.
 #[derive(Debug)]
 pub(super) enum AfterFailure {
-    /// The session goes on with those it has, and those that are being opened.
-    GoOn,
-    /// The next address of the host is to be tried.
-    Dial,
-    /// The session ends by it.
+    /// Keep using the other channels.
+    Continue,
+    /// Try the next address of the host.
+    NextEndpoint,
+    /// End the session with this fault.
     End(Fault),
 }
 
-/// The open channels of a session, in numbers.
+/// Numbers of open channels in a session.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Count {
-    /// All of them.
+pub(super) struct ChannelCounts {
+    /// All open channels.
     pub(super) live: u32,
-    /// Those that don't leave.
+    /// Those that are not leaving.
     pub(super) staying: u32,
 }
 
@@ -111,22 +111,22 @@ impl Dialer {
             opening: 0,
             failures: 0,
             not_before: Duration::ZERO,
-            asked_at: Duration::ZERO,
+            request_sent_at: Duration::ZERO,
             leave_due: false,
         }
     }
 
-    /// Whether the user said how many channels there shall be.
+    /// Whether the user specified the number of channels.
     pub(super) fn is_explicit(&self) -> bool {
         self.dial.channels.is_some()
     }
 
-    /// Who this side proves to be; `None` without a proof.
+    /// The credentials of this side, if any.
     pub(super) fn identity(&self) -> Option<&Arc<dyn Identity>> {
         self.dial.identity.as_ref()
     }
 
-    /// How payload is to travel.
+    /// The requested level of protection.
     pub(super) fn level(&self) -> Level {
         self.dial.level
     }
@@ -135,7 +135,7 @@ impl Dialer {
         self.dial.level = level;
     }
 
-    /// Whether the acceptor takes payload in the clear, as far as it is known.
+    /// Whether the acceptor accepts unencrypted payload, as far as is known.
     pub(super) fn takes_clear(&self) -> bool {
         self.takes_clear
     }
@@ -144,17 +144,17 @@ impl Dialer {
         self.takes_clear = takes_clear;
     }
 
-    /// Raises the number of channels that there shall be, up to `max`.
+    /// Raises the target number of channels to `wanted`, at most `max`.
     pub(super) fn want(&mut self, wanted: u32, max: u32) {
         self.wanted = self.wanted.max(wanted.min(max));
     }
 
-    /// Lets a channel leave as soon as one is open.
+    /// Replaces a channel as soon as one is open.
     pub(super) fn leave_later(&mut self) {
         self.leave_due = true;
     }
 
-    /// Whether the channel that is open now is the one to leave.
+    /// Whether the channel that has just opened is to be replaced; `true` once.
     pub(super) fn take_leave_due(&mut self) -> bool {
         std::mem::take(&mut self.leave_due)
     }
@@ -164,11 +164,11 @@ impl Dialer {
         self.opening > 0
     }
 
-    /// Begins to open a channel if one is missing: that channel, or why it failed. One that leaves
-    /// is missing already, so that the session goes on without a gap.
+    /// Starts to open a channel if one is missing. Leaving channels count as missing, so that the
+    /// replacement is open in time.
     pub(super) fn open_missing(
         &mut self,
-        count: Count,
+        count: ChannelCounts,
         window: Option<u32>,
         now: Duration,
     ) -> Option<Result<Channel, Fault>> {
@@ -218,7 +218,7 @@ impl Dialer {
         self.dial.endpoints.get(self.endpoint_index)
     }
 
-    /// Why a channel could not be opened.
+    /// The fault of a connection attempt.
     pub(super) fn connect_fault(&self, error: &io::Error) -> Fault {
         let identity = self.identity();
         if let Some(fault) = identity.and_then(|identity| identity.explain(error)) {
@@ -234,33 +234,33 @@ impl Dialer {
         fault
     }
 
-    /// The first bytes go out on a channel.
-    pub(super) fn asked(&mut self, now: Duration) {
-        self.asked_at = now;
+    /// Records that the first bytes are sent on a channel.
+    pub(super) fn request_sent(&mut self, now: Duration) {
+        self.request_sent_at = now;
     }
 
-    /// When the first bytes went out on the last channel that was reached.
-    pub(super) fn asked_at(&self) -> Duration {
-        self.asked_at
+    /// When the first bytes were sent on the last channel to connect.
+    pub(super) fn request_sent_at(&self) -> Duration {
+        self.request_sent_at
     }
 
-    /// The acceptor takes the session.
+    /// Takes over the acceptor's answer to SESSION.
     pub(super) fn accepted(&mut self, accepted: &SessionAccept) {
         self.secret = Some(accepted.secret);
         self.wanted = self.wanted.min(accepted.channels);
     }
 
-    /// A channel is open.
+    /// Counts a channel as open.
     pub(super) fn opened(&mut self) {
         self.opening = self.opening.saturating_sub(1);
         self.failures = 0;
     }
 
-    /// A channel could not be opened.
+    /// Counts a failed attempt and decides how to proceed.
     pub(super) fn failed(
         &mut self,
         fault: Option<Fault>,
-        count: Count,
+        count: ChannelCounts,
         now: Duration,
     ) -> AfterFailure {
         self.opening = self.opening.saturating_sub(1);
@@ -268,7 +268,7 @@ impl Dialer {
         self.not_before = now + Duration::from_millis(50 << self.failures.min(6));
         if let Some(fault) = &fault {
             tracing::debug!(%fault, "a channel could not be opened");
-            // Unless the one that leaves is what was too many.
+            // Unless a leaving channel still counted at the peer.
             if fault.code == Code::TooManyChannels && count.live == count.staying {
                 self.wanted = count.staying.max(1);
             }
@@ -285,12 +285,12 @@ impl Dialer {
             self.next_index = 0;
             self.failures = 0;
             self.not_before = Duration::ZERO;
-            return AfterFailure::Dial;
+            return AfterFailure::NextEndpoint;
         }
-        // On channels that leave nothing goes on.
+        // Leaving channels can't carry further transfers.
         let stuck = count.live == 0 || (count.staying == 0 && self.failures >= FAILURES_MAX);
         if has_begun && !(stuck && self.opening == 0) {
-            return AfterFailure::GoOn;
+            return AfterFailure::Continue;
         }
         let mut fault = fault.unwrap_or_else(|| {
             Fault::new(
@@ -300,16 +300,16 @@ impl Dialer {
             )
         });
         if has_begun {
-            // For its user the session is lost, whatever the last new channel met.
+            // To the user the session is lost, whatever the cause of the last failure.
             fault.code = Code::ConnectionLost;
             fault.retry = Retry::AfterMs(500);
-            fault.hint = "run the same command again to go on where it stopped".into();
+            fault.hint = "run the same command again to resume".into();
         }
         AfterFailure::End(fault)
     }
 }
 
-/// The SESSION frame that a dial asks for.
+/// The SESSION request for a dial.
 pub(super) fn session_request(
     environment: &dyn Environment,
     dial: &Dial,
@@ -342,7 +342,7 @@ pub(super) fn session_request(
         channels,
         block_size,
         window: dial.window.unwrap_or(0),
-        // Channels whose number is picked as files come can't be waited for.
+        // A number of channels chosen per file can't be waited for.
         start: match dial.channels {
             Some(_) => dial.start,
             None => Start::Elastic,
@@ -351,9 +351,9 @@ pub(super) fn session_request(
     })
 }
 
-/// The block size for a path and a number of channels. Within one machine a large block costs
-/// least, and few are in flight. On other paths every channel may be in the middle of a block, for
-/// which there must be buffers.
+/// The block size for a path and a number of channels. Within one machine large blocks cost least,
+/// and few are in flight. On other paths each channel may be in the middle of a block, and needs a
+/// buffer.
 fn automatic_block_size(dial: &Dial, channels: u32) -> u32 {
     let channels = if dial.is_local() {
         1
@@ -369,7 +369,7 @@ mod tests {
     use super::*;
     use crate::environment::System;
 
-    /// 64 channels are announced then, and as many opened as the files need.
+    /// 64 channels are requested in that case, and only as many opened as the files need.
     #[test]
     fn channels_without_a_number_are_not_waited_for() {
         let spec = "memory".parse().unwrap();

@@ -1,5 +1,5 @@
-//! How the payload of protected channels travels, and who decides that: the initiator asks, the
-//! acceptor follows where its policy lets it, and neither takes what it didn't agree to.
+//! Whether the payload of protected channels is encrypted. The initiator requests it, the acceptor
+//! follows as far as its policy allows, and neither accepts a level that was not agreed on.
 
 use xdfs_proto::frame::Level;
 use xdfs_proto::{Code, Fault};
@@ -10,7 +10,7 @@ use crate::kernel::Kernel;
 const OPERATION: &str = "send payload in the clear";
 
 impl<K: Kernel> Pipeline<K> {
-    /// Learns from the first channel whether the acceptor takes payload in the clear.
+    /// Learns from the first channel whether the acceptor accepts unencrypted payload.
     pub(super) fn learn_level(&mut self, takes_clear: bool) -> Result<(), Fault> {
         let Role::Initiator(dialer) = &mut self.role else {
             return Ok(());
@@ -19,27 +19,29 @@ impl<K: Kernel> Pipeline<K> {
         self.check_level(takes_clear)
     }
 
-    /// Whether a channel can be taken that its acceptor has answered so (initiator). What the user
-    /// wants may have changed since the session began, and what the acceptor takes too.
+    /// Checks the acceptor's answer on a channel against the requested level (initiator). Both may
+    /// have changed since the session began.
     pub(super) fn check_level(&self, takes_clear: bool) -> Result<(), Fault> {
         match &self.role {
             Role::Initiator(dialer) if dialer.level() == Level::Clear && !takes_clear => {
-                Err(clear_refused("the server takes private payload alone"))
+                Err(clear_refused("the server accepts private payload only"))
             }
             _ => Ok(()),
         }
     }
 
-    /// Changes the level of all channels, those to come included (initiator). Nothing goes on in
-    /// another way than was asked for: the session ends where that can't be.
+    /// Changes the level of all present and future channels (initiator). The session ends if the
+    /// acceptor does not allow it: payload is never sent at another level than requested.
     pub(super) fn want_level(&mut self, level: Level) {
         let Role::Initiator(dialer) = &mut self.role else {
             return;
         };
         dialer.set_level(level);
-        // Before the answer to HELLO it isn't known, and looked at when it comes.
+        // Before the answer to HELLO this is unknown; it is checked when that arrives.
         if level == Level::Clear && !self.channel_set.is_empty() && !dialer.takes_clear() {
-            self.end(Err(clear_refused("the server takes private payload alone")));
+            self.end(Err(clear_refused(
+                "the server accepts private payload only",
+            )));
             return;
         }
         let open: Vec<usize> = self.channels.open().map(|(slot, _)| slot).collect();
@@ -51,8 +53,9 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Lets the kernel protect a channel on which nothing can become clear. It knows no clear runs,
-    /// and a level may change at any time where both sides take clear payload.
+    /// Offloads a channel's protection to the kernel if its payload is always encrypted. The kernel
+    /// can't handle runs of clear bytes, and where both sides accept them the level may change at
+    /// any time.
     pub(super) fn offload_private(&mut self, slot: usize) {
         let Some(channel) = self.channels.get_mut(slot) else {
             return;
@@ -66,7 +69,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// The peer says how its blocks travel from here on. The acceptor follows.
+    /// Handles the peer's announcement of the level of its next blocks. The acceptor follows it.
     pub(super) fn take_level(&mut self, slot: usize, level: Level) -> Result<(), Fault> {
         let follows = matches!(self.role, Role::Acceptor { .. });
         let policy = matches!(self.role, Role::Acceptor { takes_clear, .. } if takes_clear);
@@ -85,20 +88,20 @@ impl<K: Kernel> Pipeline<K> {
         Ok(())
     }
 
-    /// A block comes in the clear: whether that was announced, and nothing stands between its
+    /// Checks that an unencrypted block was announced, and that no encrypted bytes lie between its
     /// header and its payload.
     pub(super) fn check_clear(&self, slot: usize) -> Result<(), Fault> {
         let Some(channel) = self.channels.get(slot) else {
             return Ok(());
         };
         if !channel.clear_in {
-            return Err(clear_refused("a block came so that should be private"));
+            return Err(clear_refused("a clear block arrived unannounced"));
         }
         if channel.input.len() > xdfs_proto::frame::BLOCK_HEADER_BYTES {
             return Err(Fault::new(
                 Code::ProtocolViolation,
                 "receive a block",
-                "protected bytes came between a header and its clear payload",
+                "protected bytes arrived between a header and its clear payload",
             ));
         }
         Ok(())
@@ -107,5 +110,5 @@ impl<K: Kernel> Pipeline<K> {
 
 fn clear_refused(cause: &str) -> Fault {
     Fault::new(Code::ProtectionRefused, OPERATION, cause)
-        .hint("leave out --protect clear, or have the server take it by --protect clear")
+        .hint("leave out --protect clear, or start the server with --protect clear")
 }

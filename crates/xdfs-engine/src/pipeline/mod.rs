@@ -105,7 +105,7 @@ enum Role {
     },
 }
 
-/// The stages of a session.
+/// The stages of a session's life.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     /// Before the first turn.
@@ -309,7 +309,7 @@ impl<K: Kernel> Pipeline<K> {
         self.receive_all();
         self.pump_machines();
         self.send_all();
-        self.calls.look_again();
+        self.calls.mark_due_if_waiting();
         self.pump_machines();
         if self.timers.is_tick_due(self.now) {
             self.tick();

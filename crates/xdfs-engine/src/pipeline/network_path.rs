@@ -1,21 +1,21 @@
-//! The path to the peer: how long a round trip takes, and how many channels are worth their while.
+//! The path to the peer: its round-trip time, and the number of channels chosen for it.
 
 use std::time::Duration;
 
 use xdfs_proto::FileId;
 
-/// Round-trip time under which a path is short: its bandwidth-delay product is small.
+/// Round-trip time below which a path is short: its bandwidth-delay product is small.
 const SHORT: Duration = Duration::from_millis(2);
-/// Bytes of a file for which one channel is enough, since opening more takes longer.
+/// File size up to which one channel suffices, since opening more takes longer.
 const ONE_CHANNEL_BYTES: u64 = 16 << 20;
-/// Channels picked for a large file on a short path, and the most on a long one.
+/// Channels for a large file on a short path, and the maximum on a long one.
 const CHANNELS_SHORT: u32 = 4;
 const CHANNELS_LONG: u32 = 16;
-/// Channels picked for packs on a long path. Many that begin at once with little each would
-/// overrun the queue of the path when all of them have doubled what they send often enough.
+/// Channels for packs on a long path. More would overrun the path's queue when all leave slow start
+/// together.
 const CHANNELS_PACKS: u32 = 4;
 
-/// What channels are picked for.
+/// The workload for which channels are chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Workload {
     /// A file of this length in bytes.
@@ -25,27 +25,27 @@ pub(super) enum Workload {
 }
 
 impl Workload {
-    /// One whose length nobody knows may be of any.
+    /// A file of unknown length counts as long.
     pub(super) fn file(length: Option<u64>) -> Self {
         Self::File(length.unwrap_or(u64::MAX))
     }
 }
 
-/// What is known of the path.
+/// What is known about the path.
 #[derive(Debug, Default)]
 pub(super) struct NetworkPath {
-    /// Both ends are on one machine.
+    /// Both ends are on the same machine.
     is_local: bool,
-    /// Once it is measured.
+    /// `None` until it is measured.
     round_trip: Option<Duration>,
-    /// The file whose answer measures it, and when it was offered.
+    /// The offer whose answer measures the round trip, and when it was sent.
     offered_at: Option<(FileId, Duration)>,
-    /// What was started before the path was known.
+    /// Workloads that started before the path was measured.
     unpicked: Vec<Workload>,
 }
 
 impl NetworkPath {
-    /// A channel leads to this machine, or to another.
+    /// Records whether a channel leads to this machine.
     pub(super) fn see_channel(&mut self, is_local: bool) {
         self.is_local |= is_local;
     }
@@ -58,38 +58,39 @@ impl NetworkPath {
         self.round_trip.is_some()
     }
 
-    /// Whether little in flight is enough. Within one machine it always is: a round trip that took
-    /// long there was measured while a process waited for its turn.
+    /// Whether few bytes in flight suffice. On one machine they always do: a long round trip there
+    /// only means that a process waited to be scheduled.
     pub(super) fn is_short(&self) -> bool {
         self.is_local || self.round_trip.is_some_and(|time| time < SHORT)
     }
 
-    /// A file is offered: its answer measures the path, unless that of another one does.
+    /// Records an offer, to measure the round trip by its answer unless another one is pending.
     pub(super) fn offered(&mut self, file: FileId, now: Duration) {
         self.offered_at.get_or_insert((file, now));
     }
 
-    /// An offer was answered. Returns the round-trip time if this is what first measures it.
+    /// Records the answer to an offer. Returns the round-trip time if this is the first
+    /// measurement.
     pub(super) fn answered(&mut self, file: FileId, now: Duration) -> Option<Duration> {
         let (_, at) = self.offered_at.take_if(|(offered, _)| *offered == file)?;
         (!self.is_measured()).then(|| now.saturating_sub(at))
     }
 
-    /// A file has ended: its answer measures nothing any more.
+    /// Drops the pending measurement if it is of this file.
     pub(super) fn ended(&mut self, file: FileId) {
         self.offered_at.take_if(|(offered, _)| *offered == file);
     }
 
-    /// The number of channels for what is moved; `None` before the path is known, which is when it
-    /// is among what is picked late.
-    pub(super) fn pick_channels(&mut self, what: Workload) -> Option<u32> {
+    /// The number of channels for a workload. `None` if the path is not measured yet; the workload
+    /// is then recorded for later.
+    pub(super) fn pick_channels(&mut self, workload: Workload) -> Option<u32> {
         if !self.is_local && !self.is_measured() {
-            self.unpicked.push(what);
+            self.unpicked.push(workload);
             return None;
         }
         let is_short = self.is_short();
-        Some(match what {
-            // Within one machine further channels are no faster.
+        Some(match workload {
+            // On one machine further channels gain nothing.
             Workload::Packs if is_short => 1,
             Workload::Packs => CHANNELS_PACKS,
             Workload::File(length) if length <= ONE_CHANNEL_BYTES => 1,
@@ -101,7 +102,7 @@ impl NetworkPath {
         })
     }
 
-    /// What was started before the path was known.
+    /// Takes the workloads that started before the path was measured.
     pub(super) fn take_unpicked(&mut self) -> Vec<Workload> {
         std::mem::take(&mut self.unpicked)
     }

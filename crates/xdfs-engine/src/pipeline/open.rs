@@ -1,35 +1,35 @@
-//! Channels on their way into the session, and out of it.
+//! Channels that join and leave the session.
 
 use xdfs_proto::frame::{Exception, Frame, Level, Scope, SessionAccept};
 use xdfs_proto::handshake::InitiatorStep;
 use xdfs_proto::{Code, Fault, Retry};
 use xdfs_sys::poll::Token;
 
-use super::dialer::{AfterFailure, Count};
+use super::dialer::{AfterFailure, ChannelCounts};
 use super::{Pipeline, Role};
 use crate::channel::{Channel, Phase};
 use crate::kernel::Kernel;
 
-/// Says to a channel that it can't join, and closes it.
+/// Sends the reason to a channel that can't join, and closes it.
 pub(super) fn refuse_join(mut channel: Channel, fault: Fault) {
     channel.push(&Frame::Exception(Exception {
         scope: Scope::Channel,
         fault,
     }));
-    // A fresh connection takes these few bytes at once, or the peer learns it by the end.
+    // A fresh connection accepts these few bytes at once; otherwise the peer only sees the end.
     let _ = channel.write();
     let _ = channel.stream.close();
 }
 
-/// The one answer to a JOIN that names no session, another secret or a used index: nobody learns
-/// from it which of them it was ([S-8]).
+/// The single answer to a JOIN with an unknown session, a wrong secret or a used index, so that the
+/// peer can't tell these apart ([S-8]).
 pub(crate) fn no_such_session() -> Fault {
     Fault::new(Code::SessionUnknown, "join the session", "no such session")
         .hint("it may have ended, or the secret is wrong")
 }
 
 impl<K: Kernel> Pipeline<K> {
-    /// Takes a channel that is open into the session.
+    /// Adds an open channel to the session.
     pub(super) fn admit(&mut self, mut channel: Channel) {
         self.network_path
             .see_channel(channel.stream.capabilities().local);
@@ -43,20 +43,20 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Gives a channel a slot and watches it.
+    /// Assigns a slot to a channel and registers it.
     fn place(&mut self, mut channel: Channel) -> Option<usize> {
         let token = Token(self.channels.vacant());
         if let Err(error) = self.kernel.attach(channel.stream.as_mut(), token) {
             tracing::warn!(%error, "a channel could not be watched");
             return None;
         }
-        // Edge-triggered: what was there before the watch began must be looked for once.
+        // Edge-triggered: events before the registration would be missed.
         channel.readable = true;
         channel.writable = true;
         Some(self.channels.insert(channel))
     }
 
-    /// A channel carries frames from now on.
+    /// Handles a channel that has completed its opening.
     fn opened(&mut self, slot: usize) {
         let Some(channel) = self.channels.get_mut(slot) else {
             return;
@@ -77,12 +77,12 @@ impl<K: Kernel> Pipeline<K> {
         self.offload_private(slot);
         self.sender.channel_up(index, self.now);
         self.receiver.channel_up(index);
-        self.calls.look();
+        self.calls.mark_due();
         self.channels.queue(slot);
         self.transmit_unrouted();
     }
 
-    /// A peer's channel wants to join (acceptor).
+    /// Handles a peer's request to join (acceptor).
     pub(super) fn join(&mut self, mut channel: Channel) {
         let index = channel.index;
         let fault = if !self
@@ -110,7 +110,7 @@ impl<K: Kernel> Pipeline<K> {
         self.admit(channel);
     }
 
-    /// Sets how many channels there shall be (initiator).
+    /// Raises the target number of channels (initiator).
     pub(super) fn want_channels(&mut self, wanted: u32) {
         let max = self.parameters.channels_max();
         if let Role::Initiator(dialer) = &mut self.role {
@@ -119,7 +119,7 @@ impl<K: Kernel> Pipeline<K> {
         self.dial_missing();
     }
 
-    /// Lets a channel leave, and another take its place (initiator).
+    /// Starts to replace a channel (initiator).
     pub(super) fn replace_channel(&mut self, slot: usize) {
         if let Some(index) = self.channels.get(slot).map(|channel| channel.index)
             && self.channel_set.leave(index, self.now)
@@ -128,15 +128,15 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// The channels that are open, in numbers.
-    pub(super) fn count(&self) -> Count {
-        Count {
+    /// The numbers of open channels.
+    pub(super) fn count(&self) -> ChannelCounts {
+        ChannelCounts {
             live: u32::try_from(self.channel_set.len()).unwrap_or(u32::MAX),
             staying: u32::try_from(self.channel_set.staying()).unwrap_or(u32::MAX),
         }
     }
 
-    /// Opens the channels that are missing (initiator).
+    /// Opens missing channels (initiator).
     pub(super) fn dial_missing(&mut self) {
         while !self.ending.has_ended() {
             let (count, window) = (self.count(), self.parameters.window());
@@ -155,21 +155,21 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// A channel could not be opened (initiator). The session goes on with those it has.
+    /// Handles a channel that could not be opened (initiator).
     fn dial_failed(&mut self, fault: Option<Fault>) {
         let count = self.count();
         let Role::Initiator(dialer) = &mut self.role else {
             return;
         };
         match dialer.failed(fault, count, self.now) {
-            AfterFailure::GoOn => {}
-            AfterFailure::Dial => self.dial_missing(),
+            AfterFailure::Continue => {}
+            AfterFailure::NextEndpoint => self.dial_missing(),
             AfterFailure::End(fault) => self.end(Err(fault)),
         }
     }
 
-    /// Goes on with a channel that isn't open yet. Called when it can be read or written.
-    pub(super) fn go_on_opening(&mut self, slot: usize) {
+    /// Continues the opening of a channel that has become readable or writable.
+    pub(super) fn continue_opening(&mut self, slot: usize) {
         let Some(channel) = self.channels.get_mut(slot) else {
             return;
         };
@@ -189,13 +189,13 @@ impl<K: Kernel> Pipeline<K> {
                         .see_channel(channel.stream.capabilities().local);
                     let is_unprotected = channel.stream.protection().is_none();
                     if dialer.identity().is_some() && is_unprotected {
-                        let cause = "the channel has no protection, though it is asked for";
+                        let cause = "the channel has no protection, though it was requested";
                         let fault = Fault::new(Code::ProtectionRefused, "open a channel", cause);
                         self.opening_failed(slot, fault);
                         return;
                     }
                     channel.greet();
-                    dialer.asked(self.now);
+                    dialer.request_sent(self.now);
                 }
                 Err(error) => {
                     let fault = dialer.connect_fault(&error);
@@ -301,7 +301,7 @@ impl<K: Kernel> Pipeline<K> {
         self.channels.queue(slot);
     }
 
-    /// Takes a step of the proof who this side is.
+    /// Performs one step of this side's proof of identity.
     fn prove(&mut self, slot: usize, step: InitiatorStep) -> Result<(), Fault> {
         let identity = match &self.role {
             Role::Initiator(dialer) => dialer.identity().cloned(),
@@ -311,12 +311,8 @@ impl<K: Kernel> Pipeline<K> {
             return Ok(());
         };
         let (Some(identity), Some(protection)) = (identity, &channel.protection) else {
-            let cause = "a proof was asked for on a channel without protection";
-            return Err(Fault::new(
-                Code::ProtectionRefused,
-                "prove who you are",
-                cause,
-            ));
+            let cause = "a proof was requested on a channel without protection";
+            return Err(Fault::new(Code::ProtectionRefused, "authenticate", cause));
         };
         let mut out = Vec::new();
         if let Phase::Opening(initiator) = &mut channel.phase {
@@ -336,13 +332,13 @@ impl<K: Kernel> Pipeline<K> {
         Ok(())
     }
 
-    /// The time from the first bytes to their answer is a round trip of this path.
+    /// Measures the round trip as the time from the first bytes sent to their answer.
     fn measure_round_trip(&mut self) {
         if let Role::Initiator(dialer) = &self.role
             && !self.network_path.is_measured()
         {
             self.now = self.elapsed();
-            self.set_round_trip(Some(self.now.saturating_sub(dialer.asked_at())));
+            self.set_round_trip(Some(self.now.saturating_sub(dialer.request_sent_at())));
         }
     }
 
@@ -381,7 +377,7 @@ impl<K: Kernel> Pipeline<K> {
         self.dial_failed(Some(fault));
     }
 
-    /// A channel that was open broke, or was closed in an orderly way.
+    /// Handles the loss or orderly close of a channel.
     pub(super) fn channel_gone(&mut self, slot: usize, why: Option<&Fault>) {
         let Some(channel) = self.channels.get(slot) else {
             return;
@@ -419,10 +415,10 @@ impl<K: Kernel> Pipeline<K> {
             let cause = why.map_or_else(|| "the peer closed it".to_owned(), |f| f.cause.clone());
             let fault = Fault::new(
                 Code::ConnectionLost,
-                format!("go on with the session with {peer}"),
+                format!("continue the session with {peer}"),
                 format!("all channels are lost ({cause})"),
             )
-            .hint("run the same command again to go on where it stopped")
+            .hint("run the same command again to resume")
             .retry(Retry::AfterMs(200));
             self.end(Err(fault));
             return;
@@ -430,7 +426,7 @@ impl<K: Kernel> Pipeline<K> {
         self.dial_missing();
     }
 
-    /// Takes a channel out of its slot, and its buffers back into their pools.
+    /// Removes a channel and returns its buffers to their pools.
     pub(super) fn remove_channel(&mut self, slot: usize) {
         let Some(mut channel) = self.channels.remove(slot) else {
             return;
@@ -451,7 +447,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Looks for channels that take too long to open.
+    /// Closes channels that take too long to open.
     pub(super) fn check_openings(&mut self) {
         let limit = self.limits.opening_timeout;
         let is_late =

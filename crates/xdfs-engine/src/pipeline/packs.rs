@@ -1,4 +1,4 @@
-//! Packs of a session: those that a peer requested, and those that arrive.
+//! Packs of a session: those requested by the peer, and those arriving.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl<K: Kernel> Pipeline<K> {
         self.transfers.is_preparing() || self.packs.writing > 0
     }
 
-    /// Starts to read the pack that a downloading peer asks for (acceptor).
+    /// Starts to read a pack requested by a downloading peer (acceptor).
     pub(super) fn read_pack(
         &mut self,
         request: Request,
@@ -65,7 +65,7 @@ impl<K: Kernel> Pipeline<K> {
         Ok(())
     }
 
-    /// Starts to open the source that a downloading peer asks for (acceptor).
+    /// Starts to open a source requested by a downloading peer (acceptor).
     pub(super) fn open_source_in_worker(
         &mut self,
         request: Request,
@@ -100,7 +100,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Accepts an offered pack.
     pub(super) fn open_pack(&mut self, offer: &Offer) {
-        let (store, root, how) = match (&self.role, self.transfers.local(offer.file)) {
+        let (store, root, options) = match (&self.role, self.transfers.local(offer.file)) {
             (Role::Acceptor { store, .. }, _) => (
                 Arc::clone(store),
                 offer.path.clone(),
@@ -114,19 +114,19 @@ impl<K: Kernel> Pipeline<K> {
                     return;
                 };
                 let store = Arc::clone(&target.store);
-                let how = PackOptions {
+                let options = PackOptions {
                     overwrite: transfer.overwrites(),
-                    // Who takes it here knows whether it is.
+                    // The store of a download decides this itself.
                     relaxed: false,
                 };
-                (store, target.path.clone(), how)
+                (store, target.path.clone(), options)
             }
             (Role::Initiator(_), None) => return,
         };
-        // Files that the peer cancelled don't count in the machine, and yet take memory here.
+        // Packs cancelled by the peer no longer count in the machine, but still take memory here.
         if self.transfers.arriving() + self.packs.writing >= self.limits.open_files_max {
-            let cause = "too many packs wait to be carried out";
-            let fault = Fault::new(Code::LimitExceeded, "take a pack", cause)
+            let cause = "too many packs are waiting to be written";
+            let fault = Fault::new(Code::LimitExceeded, "receive a pack", cause)
                 .path(&root)
                 .retry(Retry::AfterMs(100));
             self.receiver.fail(offer.file, fault);
@@ -134,7 +134,7 @@ impl<K: Kernel> Pipeline<K> {
         }
         let length = usize::try_from(offer.length.unwrap_or(0)).unwrap_or(usize::MAX);
         let threads = &self.packs.threads;
-        let pack = threads.arriving(store, root.clone(), how, length);
+        let pack = threads.arriving(store, root.clone(), options, length);
         self.transfers.receive_pack(offer.file, pack);
         let opened =
             self.receiver
@@ -168,10 +168,11 @@ impl<K: Kernel> Pipeline<K> {
                 StoreCompletion::PackRead { file, pack } => {
                     if let Some(preparing) = self.transfers.end_preparing(file) {
                         let digest = preparing.request.digest;
-                        let result = wanted(&preparing, "make a pack", pack).and_then(|pack| {
-                            let offer = offer_of_pack(file, Vec::new(), digest);
-                            self.open_offer(Box::new(pack), offer, 0, None, false)
-                        });
+                        let result =
+                            unless_cancelled(&preparing, "make a pack", pack).and_then(|pack| {
+                                let offer = offer_of_pack(file, Vec::new(), digest);
+                                self.open_offer(Box::new(pack), offer, 0, None, false)
+                            });
                         if let Err(fault) = result {
                             self.sender.refuse(file, &fault);
                         }
@@ -179,7 +180,7 @@ impl<K: Kernel> Pipeline<K> {
                 }
                 StoreCompletion::SourceOpened { file, source } => {
                     if let Some(preparing) = self.transfers.end_preparing(file) {
-                        let source = wanted(&preparing, "open the source", source);
+                        let source = unless_cancelled(&preparing, "open the source", source);
                         self.answer_request(&preparing.request, source);
                     }
                 }
@@ -206,12 +207,16 @@ impl<K: Kernel> Pipeline<K> {
 }
 
 /// The result of a worker, or a fault if the peer has cancelled the request.
-fn wanted<T>(preparing: &Preparation, operation: &str, made: Result<T, Fault>) -> Result<T, Fault> {
+fn unless_cancelled<T>(
+    preparing: &Preparation,
+    operation: &str,
+    result: Result<T, Fault>,
+) -> Result<T, Fault> {
     if preparing.is_unwanted {
         let cause = "the peer doesn't want it any more";
         return Err(Fault::new(Code::Cancelled, operation, cause));
     }
-    made
+    result
 }
 
 /// The offer of a pack, without its length.

@@ -1,4 +1,4 @@
-//! What the peers of a session agree on in the opening exchange.
+//! The parameters that the peers agree on in the opening exchange.
 
 use xdfs_proto::frame::{SessionAccept, SessionRequest, Start};
 
@@ -12,7 +12,7 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    /// What the initiator asks for.
+    /// The initiator's request.
     pub(super) fn requested(request: &SessionRequest) -> Self {
         Self {
             channels_max: request.channels,
@@ -22,7 +22,7 @@ impl Parameters {
         }
     }
 
-    /// What the acceptor answers.
+    /// The acceptor's answer.
     pub(super) fn accepted(request: &SessionRequest, accepted: &SessionAccept) -> Self {
         Self {
             window: accepted.window,
@@ -30,7 +30,7 @@ impl Parameters {
         }
     }
 
-    /// What the initiator goes by after the answer: the window is its own.
+    /// The initiator's parameters after the answer, with its own window.
     pub(super) fn agreed(self, accepted: &SessionAccept) -> Self {
         Self {
             channels_max: accepted.channels,
@@ -39,17 +39,17 @@ impl Parameters {
         }
     }
 
-    /// The most channels that may stay.
+    /// Maximum number of channels, without those that are leaving.
     pub(super) fn channels_max(&self) -> u32 {
         self.channels_max
     }
 
-    /// The most payload of a block in bytes.
+    /// Maximum payload of a block in bytes.
     pub(super) fn block_size(&self) -> u32 {
         self.block_size
     }
 
-    /// Socket buffer of a channel in bytes; `None` leaves it to the system.
+    /// Socket buffer of a channel in bytes; `None` for the system's default.
     pub(super) fn window(&self) -> Option<u32> {
         (self.window > 0).then_some(self.window)
     }
@@ -59,7 +59,7 @@ impl Parameters {
         self.start == Start::Strict
     }
 
-    /// Whether so many open channels are enough to start.
+    /// Whether this number of open channels suffices to start.
     pub(super) fn may_start(&self, open: u32) -> bool {
         !self.is_strict() || open >= self.channels_max
     }

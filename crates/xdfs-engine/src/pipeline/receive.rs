@@ -8,9 +8,9 @@ use xdfs_proto::receiver::Disposition;
 use xdfs_proto::{ChannelIndex, Code, DigestKind, Fault, FileId, Retry, handshake};
 
 use super::Pipeline;
-use crate::channel::Incoming;
+use crate::channel::IncomingBlock;
 use crate::kernel::Kernel;
-use crate::storage::StorageJob;
+use crate::storage::SinkJob;
 
 /// Bytes a channel may read before the others get their turn.
 const TURN_BYTES: usize = 1 << 20;
@@ -53,13 +53,16 @@ impl<K: Kernel> Pipeline<K> {
             if channel.is_open() {
                 self.receive_turn(slot);
             } else {
-                self.go_on_opening(slot);
+                self.continue_opening(slot);
             }
             if self.ending.has_ended() {
                 return;
             }
         }
-        if self.timers.acknowledge(self.receiver.has_acks(), self.now) {
+        if self
+            .timers
+            .take_acks_due(self.receiver.has_acks(), self.now)
+        {
             self.receiver.flush_acks();
         }
     }
@@ -77,7 +80,8 @@ impl<K: Kernel> Pipeline<K> {
         self.bounds.are_open(self.now)
     }
 
-    /// Until more comes, what a channel has of a frame isn't looked at again.
+    /// Marks whether the channel holds an incomplete frame, which is not parsed again before more
+    /// bytes arrive.
     fn set_awaits_rest(&mut self, slot: usize, awaits_rest: bool) {
         if let Some(channel) = self.channels.get_mut(slot) {
             channel.awaits_rest = awaits_rest;
@@ -199,7 +203,7 @@ impl<K: Kernel> Pipeline<K> {
                 None => return Ok(None),
             }
         } else if head[2..4] != [0, 0] && !channel.guards_headers() {
-            // No sender writes that: this is a BLOCK whose kind was damaged in transit.
+            // No sender produces this: it is a BLOCK whose kind was damaged in transit.
             return Err(ReadFailure::Damaged);
         }
         let head = FrameHeader::decode(*head, &self.limits)
@@ -250,7 +254,7 @@ impl<K: Kernel> Pipeline<K> {
             Disposition::Discard => None,
             Disposition::Take(kind) => Some(kind),
         };
-        channel.incoming = Some(Incoming {
+        channel.incoming = Some(IncomingBlock {
             hasher: kind.map(|k: DigestKind| {
                 BlockHasher::new(k, channel.is_checked(&header), header.offset)
             }),
@@ -434,7 +438,7 @@ impl<K: Kernel> Pipeline<K> {
             self.buffers.lend_to_storage();
             self.storage.submit(
                 file,
-                StorageJob::Write {
+                SinkJob::Write {
                     file,
                     offset,
                     buffer,
@@ -460,13 +464,13 @@ impl<K: Kernel> Pipeline<K> {
         let file = header.file;
         if wrong {
             tracing::warn!(channel = %index, %file, offset = header.offset,
-                "the check value of a block is wrong; it is asked for again");
+                "the check value of a block is wrong; it is requested again");
         } else if fragment.is_none() {
             self.count_again(file, header.length.into());
         }
         let new = self.receiver.end_block(index, header, fragment, wrong);
         if let (true, Some(fragment)) = (new, fragment) {
-            let held = StorageJob::Held {
+            let held = SinkJob::Held {
                 file,
                 fragment,
                 clear: header.clear,

@@ -18,21 +18,21 @@ use crate::reader::ReaderEvent;
 const READ_AHEAD_BYTES: u64 = 16 << 20;
 /// How much is announced at once, in bytes.
 const READ_AHEAD_STEP: u64 = 4 << 20;
-/// Blocks a channel may send before the others get their turn.
+/// Blocks that a channel may send before the others get their turn.
 const TURN_BLOCKS: usize = 4;
 
 /// The result of sending an extent.
 enum SendOutcome {
     /// A block or a hole was sent.
     Block,
-    /// The source has no data yet: another file may go on.
+    /// The source has no data yet; another file may proceed.
     Later,
     /// Nothing was sent.
     Nothing,
 }
 
-/// The result of reading an extent.
-enum PreparedBlock {
+/// The result of reading an extent for sending.
+enum ExtentRead {
     /// A block to send.
     Block {
         extent: Extent,
@@ -41,7 +41,7 @@ enum PreparedBlock {
     },
     /// A hole to send.
     Hole(Extent),
-    /// The source has no data yet: another file may go on.
+    /// The source has no data yet; another file may proceed.
     Later,
     /// The source has ended.
     Nothing,
@@ -60,7 +60,7 @@ impl<K: Kernel> Pipeline<K> {
                 break;
             };
             if matches!(channel.phase, crate::channel::Phase::Connecting(_)) {
-                self.go_on_opening(slot);
+                self.continue_opening(slot);
                 continue;
             }
             self.flush(slot);
@@ -141,22 +141,22 @@ impl<K: Kernel> Pipeline<K> {
         };
         let clear = channel.is_clear(self.sender.may_be_clear(extent));
         let (index, check) = (channel.index, channel.checks(clear));
-        let ready = match self.prepare(extent, check) {
-            Ok(ready) => ready,
+        let read = match self.read_extent(extent, check) {
+            Ok(read) => read,
             Err(fault) => {
                 self.transfers.close_source(extent.file);
                 self.sender.fail(extent.file, fault);
                 return SendOutcome::Nothing;
             }
         };
-        match ready {
-            PreparedBlock::Later => return SendOutcome::Later,
-            PreparedBlock::Nothing => return SendOutcome::Nothing,
-            PreparedBlock::Starved => {
+        match read {
+            ExtentRead::Later => return SendOutcome::Later,
+            ExtentRead::Nothing => return SendOutcome::Nothing,
+            ExtentRead::Starved => {
                 self.sender.put_back(extent);
                 return SendOutcome::Nothing;
             }
-            PreparedBlock::Hole(extent) => {
+            ExtentRead::Hole(extent) => {
                 self.sender.assign(index, extent, self.now);
                 if let Some(channel) = self.channels.get_mut(slot) {
                     channel.push(&Frame::Hole(Hole {
@@ -165,7 +165,7 @@ impl<K: Kernel> Pipeline<K> {
                     }));
                 }
             }
-            PreparedBlock::Block {
+            ExtentRead::Block {
                 extent,
                 check,
                 payload,
@@ -321,7 +321,7 @@ impl<K: Kernel> Pipeline<K> {
             let Some(channel) = self.channels.get_mut(slot) else {
                 return;
             };
-            self.timers.said(self.now);
+            self.timers.sent(self.now);
             match channel.write() {
                 Ok(Written::All(payload)) => {
                     if let Some(payload) = payload {
@@ -356,26 +356,28 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Reads an extent and computes its check value and digest state.
-    fn prepare(&mut self, mut extent: Extent, check: bool) -> Result<PreparedBlock, Fault> {
+    /// Reads an extent for sending, with its check value and digest state. The data comes from a
+    /// stream, a worker, the source's own memory, a shared uniform block, or a read into a pooled
+    /// buffer.
+    fn read_extent(&mut self, mut extent: Extent, check: bool) -> Result<ExtentRead, Fault> {
         let file = extent.file;
         let has_room = self.slow_sources.is_empty() || self.has_room_for_reads();
         let Some(open) = self.transfers.source_mut(file) else {
             return Err(Fault::new(Code::Internal, "read the source", "not open"));
         };
         let source = match &mut open.reader {
-            Reader::Stream(..) => return self.prepare_streamed(extent, check),
+            Reader::Stream(..) => return self.read_streamed_extent(extent, check),
             Reader::Slow(_) if !has_room => {
                 self.sender.put_back(extent);
                 self.sender.pause(file, true);
                 self.slow_sources.wait_for(file);
-                return Ok(PreparedBlock::Later);
+                return Ok(ExtentRead::Later);
             }
             Reader::Slow(reader) => {
                 reader.read(extent, open.offset + extent.range.start);
                 self.sender.pause(file, !reader.has_room());
                 self.slow_sources.wait_for(file);
-                return Ok(PreparedBlock::Later);
+                return Ok(ExtentRead::Later);
             }
             Reader::Random(source) => source,
         };
@@ -388,7 +390,7 @@ impl<K: Kernel> Pipeline<K> {
                 self.sender.extent_read(file, fragment);
             }
             let payload = Payload::Shared(bytes);
-            return Ok(PreparedBlock::Block {
+            return Ok(ExtentRead::Block {
                 extent,
                 check,
                 payload,
@@ -406,7 +408,7 @@ impl<K: Kernel> Pipeline<K> {
                 self.sender.extent_read(file, fragment);
             }
             let payload = Payload::Source(memory, start);
-            return Ok(PreparedBlock::Block {
+            return Ok(ExtentRead::Block {
                 extent,
                 check,
                 payload,
@@ -429,12 +431,12 @@ impl<K: Kernel> Pipeline<K> {
                 // The rest is searched again: a hole may be longer than one frame allows.
                 open.data_until = extent.range.end;
                 self.sender.hole_read(file, extent.range);
-                return Ok(PreparedBlock::Hole(extent));
+                return Ok(ExtentRead::Hole(extent));
             }
             open.data_until = if start >= end { end } else { until };
         }
         let Some(mut buffer) = self.buffers.take_to_send() else {
-            return Ok(PreparedBlock::Starved);
+            return Ok(ExtentRead::Starved);
         };
         if extent.range.end + READ_AHEAD_BYTES > open.announced && length.is_some() {
             let from = open.announced.max(extent.range.end);
@@ -480,7 +482,7 @@ impl<K: Kernel> Pipeline<K> {
             if n == 0 {
                 self.buffers.give_sent(buffer);
                 self.sender.source_ended(file, extent.range.start);
-                return Ok(PreparedBlock::Nothing);
+                return Ok(ExtentRead::Nothing);
             }
             extent.range.end = extent.range.start + n as u64;
         }
@@ -491,19 +493,19 @@ impl<K: Kernel> Pipeline<K> {
         if n < len {
             self.sender.source_ended(file, extent.range.end);
         }
-        Ok(PreparedBlock::Block {
+        Ok(ExtentRead::Block {
             extent,
             check: value,
             payload: Payload::Pooled(buffer),
         })
     }
 
-    /// Likewise for a source that can only be read in order.
-    fn prepare_streamed(
+    /// [`Self::read_extent`] for a source that can only be read in order.
+    fn read_streamed_extent(
         &mut self,
         mut extent: Extent,
         check: bool,
-    ) -> Result<PreparedBlock, Fault> {
+    ) -> Result<ExtentRead, Fault> {
         let file = extent.file;
         if extent.is_resend {
             return Err(Fault::new(
@@ -519,10 +521,10 @@ impl<K: Kernel> Pipeline<K> {
             .shape(file)
             .map_or_else(|| self.parameters.block_size().into(), |(grid, _)| grid);
         let Some(open) = self.transfers.source_mut(file) else {
-            return Ok(PreparedBlock::Nothing);
+            return Ok(ExtentRead::Nothing);
         };
         let Reader::Stream(source, feeder) = &mut open.reader else {
-            return Ok(PreparedBlock::Nothing);
+            return Ok(ExtentRead::Nothing);
         };
         if let Some(source) = source.take() {
             *feeder = Some(Feeder::start(
@@ -539,11 +541,11 @@ impl<K: Kernel> Pipeline<K> {
                 self.sender.put_back(extent);
                 self.sender.pause(file, true);
                 self.slow_sources.wait_for(file);
-                Ok(PreparedBlock::Later)
+                Ok(ExtentRead::Later)
             }
             FeederPoll::End => {
                 self.sender.source_ended(file, extent.range.start);
-                Ok(PreparedBlock::Nothing)
+                Ok(ExtentRead::Nothing)
             }
             FeederPoll::Block(block) => {
                 extent.range.end = extent.range.start + block.len() as u64;
@@ -554,7 +556,7 @@ impl<K: Kernel> Pipeline<K> {
                 if block.len() < grid as usize {
                     self.sender.source_ended(file, extent.range.end);
                 }
-                Ok(PreparedBlock::Block {
+                Ok(ExtentRead::Block {
                     extent,
                     check: value,
                     payload: Payload::Owned(block),
@@ -563,13 +565,14 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Checks before `end`, the EOFR of a file, is sent that the source is still what was offered.
-    /// `false` if a worker checks it: the frame is sent when the worker is done.
+    /// Verifies that the source is still what was offered, before `end`, the EOFR of a file, is
+    /// sent. `false` if a worker verifies it: the frame is sent when the worker has finished.
     pub(super) fn verify_source(&mut self, file: FileId, end: &Frame) -> Result<bool, Fault> {
         let Some(open) = self.transfers.source_mut(file) else {
             return Ok(true);
         };
-        // EOFR comes again after a lost channel, when the receiver may have published already.
+        // EOFR is repeated after the loss of a channel, when the receiver may already have
+        // published the file.
         match (&mut open.reader, &open.verification) {
             (Reader::Stream(..), _) | (_, Verification::Unchanged) => return Ok(true),
             (_, Verification::Asked(_)) => return Ok(false),

@@ -1,4 +1,4 @@
-//! The sources of the files that are sent, and the list of those that others read.
+//! The sources of the files that are sent, and the files whose sources are polled.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ pub(super) struct OpenSource {
     pub(super) data_until: u64,
     pub(super) busy: Duration,
     pub(super) opened_at: Duration,
-    /// The share of waiting that EOFR has told. A repeated EOFR must be identical.
+    /// Share of waiting reported in EOFR. A repeated EOFR must be identical.
     pub(super) eofr_wait_permille: Option<u16>,
     /// Whether it is unchanged, checked after its last byte was read.
     pub(super) verification: Verification,
 }
 
-/// The check that a source is unchanged.
+/// Verification that a source is unchanged.
 #[derive(Debug)]
 pub(super) enum Verification {
     NotAsked,

@@ -18,7 +18,7 @@ use super::{Pipeline, Role};
 use crate::command::{DownloadSpec, Outcome, TransferKind, TransferSpec, UploadSpec};
 use crate::kernel::Kernel;
 use crate::reader::SlowReader;
-use crate::storage::StorageJob;
+use crate::storage::SinkJob;
 use crate::store_workers::{SinkOutcome, open_or_check_sink};
 
 impl<K: Kernel> Pipeline<K> {
@@ -141,19 +141,19 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Chooses the number of channels, unless the user did, as soon as the network path is measured
     /// (initiator).
-    pub(super) fn pick_channels(&mut self, what: Workload) {
+    pub(super) fn pick_channels(&mut self, workload: Workload) {
         if !matches!(self.role, Role::Initiator(_)) || self.explicit_channels() {
             return;
         }
-        if let Some(wanted) = self.network_path.pick_channels(what) {
+        if let Some(wanted) = self.network_path.pick_channels(workload) {
             self.want_channels(wanted);
         }
     }
 
     /// Chooses the number of channels for transfers that started before the path was measured.
     pub(super) fn pick_channels_late(&mut self) {
-        for what in self.network_path.take_unpicked() {
-            self.pick_channels(what);
+        for workload in self.network_path.take_unpicked() {
+            self.pick_channels(workload);
         }
     }
 
@@ -215,7 +215,7 @@ impl<K: Kernel> Pipeline<K> {
                 .attach(file, opened.sink, kind, 0, false)
                 .is_ok()
             {
-                self.storage.submit(file, StorageJob::Detach(file));
+                self.storage.submit(file, SinkJob::Detach(file));
             }
         }
     }
@@ -246,7 +246,8 @@ impl<K: Kernel> Pipeline<K> {
         let resumed = opened.durable.iter().map(|f| f.range.len()).sum();
         let mut block_size = opened.block_size;
         if !opened.sink.capabilities().random_writes {
-            // A block of one piece is checked before it is written, which can't be undone here.
+            // A block of one piece is verified before it is written; written data can't be undone
+            // here.
             self.transfers.set_ordered(file);
             block_size = block_size.min(PIECE_BYTES as u32);
         }
@@ -296,7 +297,7 @@ impl<K: Kernel> Pipeline<K> {
         }
         let bytes = if uploads { sent } else { held };
         if !transfer.time_is_over(self.now) {
-            transfer.tell_progress(bytes, channels, self.now);
+            transfer.report_progress(bytes, channels, self.now);
         } else if uploads {
             let end = self.sender.cursor(file);
             self.sender.source_ended(file, end);
@@ -349,7 +350,7 @@ impl<K: Kernel> Pipeline<K> {
     pub(super) fn transfer_ended(&mut self, file: FileId, result: Result<Outcome, Fault>) {
         if let Some(transfer) = self.transfers.end(file) {
             let result = result.map_err(mark_session_end);
-            transfer.tell_end(result);
+            transfer.report_end(result);
             self.transfers.set_last_end(self.elapsed());
         }
         if !self.transfers.has_local() {

@@ -72,7 +72,7 @@ impl Transfers {
         self.files.entry(file).or_default()
     }
 
-    /// Takes a piece out of an entry, and the entry away if it was the last one.
+    /// Removes a part of an entry, and the entry itself if it was the last part.
     fn take<T>(
         &mut self,
         file: FileId,
@@ -265,8 +265,8 @@ impl Transfers {
         self.take(file, |entry| entry.sink.unverified.take())
     }
 
-    /// EOFR has come for a file of which `held` bytes are held.
-    pub(super) fn end_told(&mut self, file: FileId, now: Duration, held: u64) {
+    /// EOFR has arrived; `held` bytes of the file have been received so far.
+    pub(super) fn eofr_received(&mut self, file: FileId, now: Duration, held: u64) {
         self.entry(file).sink.incomplete = Some((now, held));
     }
 
@@ -432,13 +432,13 @@ impl LocalTransfer {
         self.bytes_total = self.bytes_total.or(length);
     }
 
-    /// Whether its time is over; `true` once.
+    /// Whether the duration of the transfer is over; `true` once.
     pub(super) fn time_is_over(&mut self, now: Duration) -> bool {
         self.until.take_if(|until| *until <= now).is_some()
     }
 
     /// Reports progress, if the last report is old enough.
-    pub(super) fn tell_progress(&mut self, bytes: u64, channels: u32, now: Duration) {
+    pub(super) fn report_progress(&mut self, bytes: u64, channels: u32, now: Duration) {
         if self.last_progress + PROGRESS_INTERVAL <= now {
             self.last_progress = now;
             let progress = Progress {
@@ -447,7 +447,7 @@ impl LocalTransfer {
                 resumed_bytes: self.resumed_bytes,
                 channels,
             };
-            // Nobody may be listening any more.
+            // The user may no longer be listening.
             let _ = self.events.send(TransferEvent::Progress(progress));
         }
     }
@@ -512,7 +512,7 @@ impl LocalTransfer {
     }
 
     /// Reports the end.
-    pub(super) fn tell_end(self, result: Result<Outcome, Fault>) {
+    pub(super) fn report_end(self, result: Result<Outcome, Fault>) {
         let _ = self.events.send(TransferEvent::Ended(result));
     }
 }

@@ -1,5 +1,5 @@
-//! The block of a source whose bytes are all zero: it is made once, and hashed once where the
-//! digest allows it.
+//! The block of a source whose bytes are all zero: created once, and hashed once where the digest
+//! allows it.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use xdfs_proto::{ByteRange, DigestKind, FileId};
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct UniformBlock {
-    made: Option<Made>,
+    made: Option<CachedBlock>,
 }
 
-/// The block that was made last.
+/// The last block created.
 #[derive(Debug)]
-struct Made {
+struct CachedBlock {
     kind: DigestKind,
     check: bool,
     bytes: Arc<[u8]>,
@@ -46,7 +46,7 @@ impl UniformBlock {
         hasher.update(&bytes);
         if let Some(hasher) = hasher.moved_to(0) {
             let bytes = Arc::clone(&bytes);
-            self.made = Some(Made {
+            self.made = Some(CachedBlock {
                 kind,
                 check,
                 bytes,

@@ -1,4 +1,4 @@
-//! Sinks that panic, and the order in which one is written.
+//! Panicking sinks, and the order of writes.
 
 use std::sync::Mutex;
 use std::thread;
@@ -32,7 +32,7 @@ enum Broken {
 struct BrokenSink {
     broken: Broken,
     slow_writes: bool,
-    /// Steps until what was left is read again.
+    /// Remaining steps of the verification.
     steps: usize,
 }
 
@@ -82,11 +82,11 @@ impl Sink for BrokenSink {
     }
 }
 
-fn next(storage: &mut Storage) -> Completion {
+fn next(storage: &mut Storage) -> SinkCompletion {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         match storage.completion() {
-            Some(Completion::Buffer(_) | Completion::Recorded { .. }) => {}
+            Some(SinkCompletion::Buffer(_) | SinkCompletion::Recorded { .. }) => {}
             Some(completion) => return completion,
             None => thread::sleep(Duration::from_millis(1)),
         }
@@ -94,7 +94,7 @@ fn next(storage: &mut Storage) -> Completion {
     }
 }
 
-/// In the thread of the pipeline and in one of its own: the file fails, and another one goes on.
+/// In the pipeline's thread and in its own: the file fails, and another one continues.
 #[test]
 fn a_panic_is_a_fault_of_its_file() {
     let poller = Poller::new().unwrap();
@@ -119,9 +119,9 @@ fn a_panic_is_a_fault_of_its_file() {
                 storage.attach(file, sink, kind, 0, false).unwrap();
             }
             let job = match broken {
-                Broken::Sync => StorageJob::Detach(bad),
-                Broken::Discard => StorageJob::Discard(bad),
-                _ => StorageJob::Publish {
+                Broken::Sync => SinkJob::Detach(bad),
+                Broken::Discard => SinkJob::Discard(bad),
+                _ => SinkJob::Publish {
                     file: bad,
                     length: 1,
                 },
@@ -130,7 +130,7 @@ fn a_panic_is_a_fault_of_its_file() {
                 let mut hasher = BlockHasher::new(DigestKind::None, false, 0);
                 hasher.update(b"x");
                 let fragment = hasher.finish(bad).1;
-                let held = StorageJob::Held {
+                let held = SinkJob::Held {
                     file: bad,
                     fragment,
                     clear: false,
@@ -138,7 +138,7 @@ fn a_panic_is_a_fault_of_its_file() {
                 storage.submit(bad, held);
             }
             if broken == Broken::Write {
-                let write = StorageJob::Write {
+                let write = SinkJob::Write {
                     file: bad,
                     offset: 0,
                     buffer: pool.take().unwrap(),
@@ -149,19 +149,19 @@ fn a_panic_is_a_fault_of_its_file() {
             storage.submit(bad, job);
             if broken != Broken::Discard {
                 match next(&mut storage) {
-                    Completion::Failed { file, fault } => {
+                    SinkCompletion::Failed { file, fault } => {
                         assert_eq!((file, fault.code), (bad, Code::Internal), "{broken:?}");
                     }
                     other => panic!("{broken:?}: {other:?}"),
                 }
             }
-            let publish = StorageJob::Publish {
+            let publish = SinkJob::Publish {
                 file: good,
                 length: 1,
             };
             storage.submit(good, publish);
             match next(&mut storage) {
-                Completion::Published { file, .. } => assert_eq!(file, good, "{broken:?}"),
+                SinkCompletion::Published { file, .. } => assert_eq!(file, good, "{broken:?}"),
                 other => panic!("{broken:?}: {other:?}"),
             }
         }
@@ -217,16 +217,16 @@ impl Sink for MemorySink {
     }
 }
 
-/// What a damaged block left is replaced by what comes again, wherever the damaged one began. Both
-/// wait to be written together, as where the disk is slower than the network.
+/// Data of a damaged block is replaced by the resent block, wherever the damaged one began. Both
+/// are gathered, as with a disk slower than the network.
 #[test]
-fn what_comes_later_wins() {
+fn later_data_wins() {
     for is_hole in [false, true] {
         let mut pool = BufferPool::new(8, 10);
         let mut worker = Writer::new(System::shared());
         let bytes = Arc::new(Mutex::new(vec![b'-'; 12]));
         let file = FileId(1);
-        worker.handle(StorageJob::Attach {
+        worker.handle(SinkJob::Attach {
             file,
             sink: Box::new(MemorySink(Arc::clone(&bytes))),
             kind: DigestKind::None,
@@ -236,7 +236,7 @@ fn what_comes_later_wins() {
         let mut write = |offset, text: &[u8]| {
             let mut buffer = pool.take().unwrap();
             buffer[..text.len()].copy_from_slice(text);
-            StorageJob::Write {
+            SinkJob::Write {
                 file,
                 offset,
                 buffer,
@@ -246,7 +246,7 @@ fn what_comes_later_wins() {
         worker.handle(write(4, b"damaged."));
         assert_eq!(**bytes.lock().unwrap(), [b'-'; 12], "it was to wait");
         let again = if is_hole {
-            StorageJob::Hole {
+            SinkJob::Hole {
                 file,
                 range: ByteRange { start: 2, end: 10 },
             }
@@ -254,9 +254,9 @@ fn what_comes_later_wins() {
             write(2, b"correct.")
         };
         worker.handle(again);
-        worker.handle(StorageJob::Publish { file, length: 12 });
+        worker.handle(SinkJob::Publish { file, length: 12 });
         let last = worker.done.pop_back();
-        assert!(matches!(last, Some(Completion::Published { .. })));
+        assert!(matches!(last, Some(SinkCompletion::Published { .. })));
         let expected: &[u8; 12] = match is_hole {
             true => b"--\0\0\0\0\0\0\0\0d.",
             false => b"--correct.d.",
@@ -268,15 +268,15 @@ fn what_comes_later_wins() {
 fn unverified(broken: Broken, steps: usize) -> Box<dyn Sink> {
     Box::new(BrokenSink {
         broken,
-        // However fast its writes are.
+        // Regardless of the speed of its writes.
         slow_writes: false,
         steps,
     })
 }
 
-/// What is read again is told when it is done, and fails its file alone.
+/// Verification is reported when it is complete, and a failure affects only its file.
 #[test]
-fn what_was_left_is_read_again_in_steps() {
+fn verification_proceeds_in_steps() {
     let poller = Poller::new().unwrap();
     let mut storage = Storage::new(System::shared(), poller.notifier(), None);
     for (file, broken) in [(1, Broken::Nowhere), (2, Broken::Verify)] {
@@ -286,7 +286,7 @@ fn what_was_left_is_read_again_in_steps() {
         match (broken, next(&mut storage)) {
             (
                 Broken::Nowhere,
-                Completion::Verified {
+                SinkCompletion::Verified {
                     file: done,
                     durable,
                 },
@@ -295,7 +295,7 @@ fn what_was_left_is_read_again_in_steps() {
             }
             (
                 _,
-                Completion::Failed {
+                SinkCompletion::Failed {
                     file: failed,
                     fault,
                 },
@@ -308,10 +308,10 @@ fn what_was_left_is_read_again_in_steps() {
     finish(&mut storage);
 }
 
-/// Other files of the session go on meanwhile, their buffers come back, and it ends with the
-/// session or with its file.
+/// Other files of the session make progress meanwhile, their buffers are returned, and verification
+/// ends with the session or its file.
 #[test]
-fn what_is_read_again_holds_nobody_up() {
+fn verification_delays_no_other_file() {
     let poller = Poller::new().unwrap();
     let mut storage = Storage::new(System::shared(), poller.notifier(), None);
     let mut pool = BufferPool::new(1, 10);
@@ -322,7 +322,7 @@ fn what_is_read_again_holds_nobody_up() {
             .attach(FileId(file), endless, kind, 1, true)
             .unwrap();
     }
-    storage.submit(FileId(1), StorageJob::Detach(FileId(1)));
+    storage.submit(FileId(1), SinkJob::Detach(FileId(1)));
     let file = FileId(3);
     let sink = Box::new(BrokenSink {
         broken: Broken::Nowhere,
@@ -333,28 +333,28 @@ fn what_is_read_again_holds_nobody_up() {
     let mut events = Vec::new();
     let mut poller = poller;
     for offset in 0..3 {
-        let write = StorageJob::Write {
+        let write = SinkJob::Write {
             file,
             offset,
             buffer: pool.take().unwrap(),
             len: 1,
         };
         storage.submit(file, write);
-        // The pipeline is told, or it would wait for the buffer for good.
+        // Without a wake-up the pipeline would wait for the buffer forever.
         loop {
             let deadline = Some(Duration::from_secs(30));
             events.clear();
             poller.wait(&mut events, deadline).unwrap();
             assert!(!events.is_empty(), "nobody was told");
-            if let Some(Completion::Buffer(buffer)) = storage.completion() {
+            if let Some(SinkCompletion::Buffer(buffer)) = storage.completion() {
                 pool.give(buffer);
                 break;
             }
         }
     }
-    storage.submit(file, StorageJob::Publish { file, length: 3 });
+    storage.submit(file, SinkJob::Publish { file, length: 3 });
     match next(&mut storage) {
-        Completion::Published { file: done, .. } => assert_eq!(done, file),
+        SinkCompletion::Published { file: done, .. } => assert_eq!(done, file),
         other => panic!("{other:?}"),
     }
     finish(&mut storage);

@@ -1,4 +1,4 @@
-//! Stores that panic, and memory of packs that arrive.
+//! Panicking stores, and the memory of arriving packs.
 
 use std::thread;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use xdfs_sys::poll::Poller;
 use super::*;
 use crate::environment::{System, join};
 
-/// Panics beneath the root `bad`, and in threads of another party.
+/// Panics beneath the root `bad`, and in threads of another group.
 #[derive(Debug)]
 struct Broken(Arc<SyncGroup>);
 
@@ -36,7 +36,7 @@ fn next(threads: &mut StoreWorkers) -> StoreCompletion {
     }
 }
 
-/// A pack that waits behind one of which the store panics is carried out, though no other comes.
+/// A pack queued behind one whose store panics is written, even if no other pack follows.
 #[test]
 fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
     let poller = Poller::new().unwrap();
@@ -77,7 +77,7 @@ fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
         }
         other => panic!("{other:?}"),
     }
-    // The threads are those of the beginning.
+    // The same threads as at the start.
     assert!(threads.workers.iter().all(|worker| !worker.has_ended()));
     join(&threads.finish());
 }
@@ -87,7 +87,7 @@ fn arriving(length: usize) -> ArrivingPack {
     ArrivingPack {
         store,
         root: Vec::new(),
-        how: PackOptions::default(),
+        options: PackOptions::default(),
         memory: Some(Buffer::of(vec![0xff; length + 1], length)),
         is_begun: false,
         length,
@@ -114,20 +114,20 @@ fn memory_is_lent_to_one_channel_and_for_all_of_the_pack() {
 
 #[test]
 fn a_block_that_another_channel_brings_too_is_kept_whole() {
-    // The other channel has brought a part of it when the first is through.
+    // The other channel has brought a part when the first one finishes.
     let mut pack = arriving(8);
     let first = filled(&mut pack, 1);
     pack.write(0, &[1; 4]);
     pack.take_back(first, true);
     assert_eq!(*pack.memory.unwrap(), [1; 8]);
-    // The first breaks, and the other one is through.
+    // The first channel breaks, and the other one finishes.
     let mut pack = arriving(8);
     let mut first = pack.lend(0, 8).unwrap();
     first[..2].fill(1);
     pack.write(0, &[1; 8]);
     pack.take_back(first, false);
     assert_eq!(*pack.memory.unwrap(), [1; 8]);
-    // The first breaks while the other one has brought a part: a third reads beside them.
+    // The first channel breaks while the other one has brought a part: a third reads concurrently.
     let mut pack = arriving(8);
     let first = pack.lend(0, 8).unwrap();
     pack.write(0, &[1; 4]);
@@ -135,7 +135,7 @@ fn a_block_that_another_channel_brings_too_is_kept_whole() {
     assert!(pack.lend(0, 8).is_none());
     pack.write(4, &[1; 4]);
     assert_eq!(*pack.memory.unwrap(), [1; 8]);
-    // The first breaks, and the other one comes after that.
+    // The first channel breaks, and the other one starts afterwards.
     let mut pack = arriving(8);
     let first = pack.lend(0, 8).unwrap();
     pack.take_back(first, false);

@@ -1,4 +1,4 @@
-//! The fields of calls about the versions of a file, and of their answers.
+//! The codec of calls about versions of a file, and of their answers.
 
 use super::{
     PIECES_MAX, SIGNATURES_MAX, SIGNED_BYTES_MAX, STRONG_BYTES, Seed, SeedPiece, Signature,
@@ -9,12 +9,12 @@ use crate::id::SourceTag;
 use crate::limits::Limits;
 use crate::wire::{DecodeError, Reader, Writer, check_most, check_path};
 
-/// Bytes of a piece beside its state.
+/// Size of a piece without its state.
 const PIECE_BYTES: usize = 8 + 8 + 4;
-/// Bytes of the sums of a block.
+/// Size of a block's sums.
 const SUMS_BYTES: usize = 4 + STRONG_BYTES;
 
-/// Bytes of a state of a range that doesn't start at 0.
+/// Size of the state of a range that doesn't start at 0.
 fn state_bytes(kind: DigestKind) -> usize {
     match kind {
         DigestKind::None => 0,
@@ -24,14 +24,14 @@ fn state_bytes(kind: DigestKind) -> usize {
 }
 
 impl Seed {
-    /// Whether a call may carry it, its paths apart.
+    /// Checks the rules of a call, except for those of paths.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         check_most("number of pieces", self.pieces.len(), PIECES_MAX)?;
         self.broken_rule()
             .map_or(Ok(()), |rule| Err(DecodeError::Invalid(rule)))
     }
 
-    /// Appends all but the options.
+    /// Appends all fields except the options.
     pub(crate) fn encode(&self, w: &mut Writer<'_>) {
         w.raw(&self.tag.0);
         w.u64(self.length);
@@ -48,7 +48,7 @@ impl Seed {
         }
     }
 
-    /// Reads what [`Self::encode`] wrote. The caller sets the options, and checks it.
+    /// Decodes what [`Self::encode`] wrote. The caller sets the options, and checks it.
     pub(crate) fn decode(r: &mut Reader<'_>, limits: &Limits) -> Result<Self, DecodeError> {
         let tag = SourceTag(r.array("tag of the source")?);
         let length = r.u64("length")?;
@@ -59,7 +59,7 @@ impl Seed {
         check_path(&to, limits.path_bytes_max, "path")?;
         let count = usize::from(r.u16("number of pieces")?);
         check_most("number of pieces", count, PIECES_MAX)?;
-        // The count is the peer's: reserve no more than the bytes that are there can hold.
+        // The peer chooses the count: reserve no more than the available bytes can hold.
         let mut pieces = Vec::with_capacity(count.min(r.remaining() / PIECE_BYTES));
         for _ in 0..count {
             let offset = r.u64("piece")?;
@@ -85,14 +85,14 @@ impl Seed {
 }
 
 impl Signatures {
-    /// Bytes that so many take in an answer.
+    /// Size of this number of signatures in an answer.
     #[must_use]
     pub(crate) fn data_bytes(digest: DigestKind, count: u32) -> usize {
         let root = if digest == DigestKind::Blake3 { 32 } else { 0 };
         (count as usize).saturating_mul(SUMS_BYTES + state_bytes(digest)) + root
     }
 
-    /// Whether signatures of so many blocks may be asked for by one call.
+    /// Checks the parameters of a call for signatures.
     pub(crate) fn check_call(block_bytes: u32, first: u64, count: u32) -> Result<(), DecodeError> {
         if !is_block(block_bytes) {
             return Err(DecodeError::Invalid("block size"));
@@ -113,7 +113,7 @@ impl Signatures {
         end.map_or(Err(DecodeError::Invalid("number of a block")), |_| Ok(()))
     }
 
-    /// Whether an answer may carry them.
+    /// Checks the rules of an answer.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let blocks = &self.blocks;
         check_most("number of blocks", blocks.len(), SIGNATURES_MAX as usize)?;
@@ -136,7 +136,7 @@ impl Signatures {
         }
     }
 
-    /// Reads what [`Self::encode`] wrote. The caller checks it.
+    /// Decodes what [`Self::encode`] wrote. The caller checks it.
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let tag = SourceTag(r.array("tag of the source")?);
         let length = r.u64("length")?;

@@ -1,9 +1,9 @@
-//! Finding blocks of one version of a file in another, wherever they are there.
+//! Finds blocks of one version of a file in another, at any offset.
 //!
-//! An [`Index`] of the sums of one version finds its blocks in the bytes of the other. What both
-//! have are stretches ([`Stretch`]), which [`cut`] turns into the pieces of a
-//! [`Seed`](super::Seed). Memory is bounded by the number of blocks, and time by the bytes,
-//! whatever the sums say.
+//! An [`Index`] of the signatures of one version finds its blocks in the bytes of the other. Common
+//! ranges are [`Stretch`]es, which [`cut`] turns into the pieces of a [`Seed`](super::Seed). Memory
+//! is bounded by the number of blocks, and time by the number of bytes, whatever the signatures
+//! are.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,26 +12,26 @@ use crate::digest::{DigestKind, Fragment, FragmentMap, FragmentState};
 use crate::fault::{Code, Fault};
 use crate::range::ByteRange;
 
-/// Shortest block in bytes: with shorter ones the sums would be a large part of what is sent.
+/// Minimum block size in bytes: below that the signatures would be a large part of what is sent.
 const BLOCK_BYTES_MIN: u64 = 8 << 10;
-/// Longest block in bytes: the largest one of a transfer.
+/// Maximum block size in bytes: that of a transfer.
 const BLOCK_BYTES_MAX: u64 = 16 << 20;
-/// Most blocks of a file. Each takes about 120 bytes of memory.
+/// Maximum number of blocks in a file. Each takes about 120 bytes of memory.
 const BLOCKS_MAX: u64 = 1 << 18;
-/// Bytes that are read at once.
+/// Bytes read at once.
 const STEP_BYTES: usize = 1 << 20;
-/// Bytes of a piece, unless a block has more: what is wrong with one costs no more than this.
+/// Size of a piece, unless a block is larger: a mismatch costs no more than this.
 const PIECE_BYTES: u64 = 4 << 20;
-/// Blocks with the same weak sum that are told from each other; others aren't looked for.
+/// Maximum number of blocks with the same weak sum that are compared; further ones aren't searched.
 const CHAIN_MAX: usize = 32;
-/// Bytes that may be hashed for nothing beside twice those of the file: sums that are made to meet
-/// would cost a hash of a block for each byte.
+/// Bytes that may be hashed in vain, beyond twice those of the file: colliding sums, made on
+/// purpose, would cost a hash of a block per byte.
 const WASTE_BYTES: u64 = 64 << 20;
 
 const NONE: u32 = u32::MAX;
 
-/// The bytes of a block for the versions of a file, the longer of which has so many bytes: about
-/// the square root. `None` if it is too long for so few blocks.
+/// The block size for two versions of a file, the longer of which has `length` bytes: about the
+/// square root. `None` if the number of blocks would exceed the limit.
 #[must_use]
 pub fn block_bytes(length: u64) -> Option<u32> {
     let least = length.div_ceil(BLOCKS_MAX).max(length.isqrt());
@@ -41,29 +41,29 @@ pub fn block_bytes(length: u64) -> Option<u32> {
         .flatten()
 }
 
-/// A block that was found.
+/// A block found in another file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FoundBlock {
-    /// Where in the file that was looked through.
+    /// Its offset in the searched file.
     at: u64,
-    /// The number of the block in the other one.
+    /// Its number in the indexed file.
     block: u32,
-    /// Bytes of the block.
+    /// Its size in bytes.
     length: u32,
 }
 
-/// A stretch that both versions have.
+/// A range common to both versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// Where it is in the new file.
+    /// Its offset in the new file.
     pub new: u64,
-    /// Where it is in the old file.
+    /// Its offset in the old file.
     pub old: u64,
-    /// Bytes of it.
+    /// Its length in bytes.
     pub length: u64,
 }
 
-/// Adds what was found to the stretch before, if it goes on with it.
+/// Appends a stretch, merging it with the previous one if they are adjacent in both files.
 fn add(stretches: &mut Vec<Stretch>, stretch: Stretch) {
     match stretches.last_mut() {
         Some(last)
@@ -75,37 +75,37 @@ fn add(stretches: &mut Vec<Stretch>, stretch: Stretch) {
     }
 }
 
-/// Reads at an offset; less than asked for only at the end.
+/// Reads at an offset; fewer bytes than requested only at the end.
 pub type Read<'r> = dyn FnMut(u64, &mut [u8]) -> Result<usize, Fault> + 'r;
 
-/// The blocks of one version, to be found in another.
+/// An index of the blocks of one version.
 #[derive(Debug)]
 pub struct Index {
     block: u32,
-    /// Bytes of the version.
+    /// Length of the version in bytes.
     length: u64,
     signatures: Vec<Signature>,
-    /// Bytes of the last block if it is a short one, else 0.
+    /// Size of the last block if it is short, else 0.
     tail: u32,
-    /// A bit for each weak sum that there may be, by its upper bits.
+    /// A bit for each possible weak sum, by its upper bits.
     filter: Vec<u64>,
     filter_shift: u32,
-    /// The first block of each group of weak sums, and the next one after each.
+    /// The first block of each group of weak sums, and the next block after each.
     heads: Vec<u32>,
     heads_shift: u32,
     next: Vec<u32>,
-    /// Another block with the same content.
+    /// The next block with the same content.
     twin: Vec<u32>,
 }
 
 impl Index {
-    /// The signatures are those of all blocks of a file of `length` bytes.
+    /// An index of the signatures of all blocks of a file of `length` bytes.
     #[must_use]
     pub fn new(block: u32, length: u64, signatures: Vec<Signature>) -> Self {
         let count = signatures.len();
         let tail = u32::try_from(length % u64::from(block)).unwrap_or(0);
         let bits = (count.max(64)).next_power_of_two().trailing_zeros();
-        // Sixteen for each block, of which there are few enough.
+        // Sixteen bits per block, within the limit of a sum's size.
         let (filter_bits, heads_bits) = ((bits + 4).min(32), (bits + 1).min(32));
         let mut index = Self {
             block,
@@ -155,8 +155,8 @@ impl Index {
         self.filter[(bit >> 6) as usize] & (1 << (bit & 63)) != 0
     }
 
-    /// The block with these bytes, and whether they were hashed to find out.
-    fn look(&self, weak: u32, bytes: &[u8]) -> (Option<u32>, bool) {
+    /// The block with these bytes, and whether they were hashed for the comparison.
+    fn find_block(&self, weak: u32, bytes: &[u8]) -> (Option<u32>, bool) {
         if !self.may_have(weak) {
             return (None, false);
         }
@@ -179,24 +179,24 @@ impl Index {
             && (self.signatures.get(number as usize)).is_some_and(|s| s.strong == strong(bytes))
     }
 
-    /// The other blocks with the content of this one.
+    /// The other blocks with the same content.
     fn twins(&self, block: u32) -> impl Iterator<Item = u32> {
         let next = |at: &u32| self.twin.get(*at as usize).copied();
         std::iter::successors(next(&block), next).take_while(|at| *at != NONE)
     }
 
-    /// The digest state of a block, as its signature has it.
+    /// The digest state of a block, from its signature.
     #[must_use]
     pub fn state(&self, block: u64) -> Option<FragmentState> {
         let number = usize::try_from(block).ok()?;
         self.signatures.get(number).map(|s| s.state)
     }
 
-    /// Adds what a range of the new version has of the old one, whose blocks these are. Ends early
-    /// if `stop` is set, or the sums turn out to be of no use.
+    /// Adds the stretches that a range of the new version has in common with the old one, which is
+    /// indexed. Ends early if `stop` is set, or the signatures turn out to be useless.
     ///
     /// # Errors
-    /// What `read` says, or that there are fewer bytes than the range has.
+    /// The fault of `read`, or that there are fewer bytes than the range has.
     pub fn find_in_new(
         &self,
         range: ByteRange,
@@ -211,8 +211,8 @@ impl Index {
         })
     }
 
-    /// What the old version, which has `old_bytes`, has of the new one, whose blocks these are; in
-    /// the order of the new one. Ends early likewise.
+    /// The stretches that the old version, of `old_bytes`, has in common with the new one, which is
+    /// indexed, in the order of the new one. Ends early like [`Self::find_in_new`].
     ///
     /// # Errors
     /// As [`Self::find_in_new`].
@@ -222,7 +222,7 @@ impl Index {
         read: &mut Read<'_>,
         stop: &AtomicBool,
     ) -> Result<Vec<Stretch>, Fault> {
-        // Where each block is in the old version.
+        // The offset of each block in the old version.
         let mut places = vec![None; self.signatures.len()];
         let all = ByteRange {
             start: 0,
@@ -234,7 +234,7 @@ impl Index {
                 place.is_some_and(|place| place.replace(found.at).is_none())
             };
             if place(found.block, &mut places) {
-                // Whoever was found before one has put those after it in their places.
+                // Twins found earlier were recorded for all of them.
                 let mut twins = self.twins(found.block);
                 while twins.next().is_some_and(|twin| place(twin, &mut places)) {}
             }
@@ -250,8 +250,7 @@ impl Index {
         Ok(stretches)
     }
 
-    /// Looks for the blocks in a range of another file, from front to back. What was found once is
-    /// passed over.
+    /// Searches the blocks in a range of another file, in order. Matches don't overlap.
     fn scan(
         &self,
         range: ByteRange,
@@ -262,7 +261,7 @@ impl Index {
         let block = self.block as usize;
         let mut rolling = RollingSum::new(self.block);
         let mut waste_left = range.len().saturating_mul(2).saturating_add(WASTE_BYTES);
-        // What was read, the offset of its first byte, and where the block looked at begins in it.
+        // The bytes read, the offset of the first, and the index of the current window.
         let (mut bytes, mut base, mut at) = (Vec::new(), range.start, 0);
         let mut is_rolled = false;
         let mut expected = None;
@@ -283,7 +282,7 @@ impl Index {
             };
             let mut number = None;
             if !is_rolled {
-                // After a block mostly comes the next one, and no sum need roll.
+                // After a match the next block usually follows, without any rolling.
                 number = expected.take().filter(|n| self.is_block(*n, window));
                 if number.is_none() {
                     rolling.begin(window);
@@ -291,7 +290,7 @@ impl Index {
                 }
             }
             if number.is_none() {
-                let (same, was_hashed) = self.look(rolling.weak(), window);
+                let (same, was_hashed) = self.find_block(rolling.weak(), window);
                 number = same;
                 if was_hashed && same.is_none() {
                     waste_left = waste_left.saturating_sub(block as u64);
@@ -329,7 +328,7 @@ impl Index {
         Ok(())
     }
 
-    /// The short block at the end is looked for at the end alone.
+    /// Searches the short last block, at the end only.
     fn find_tail(&self, rest: &[u8], end: u64, found: &mut dyn FnMut(FoundBlock)) {
         let tail = self.tail as usize;
         let Some(last) = self.signatures.last().filter(|_| tail > 0) else {
@@ -348,34 +347,30 @@ impl Index {
     }
 }
 
-/// Reads on from `from`.
+/// Reads more bytes from `from` on.
 fn fill(bytes: &mut Vec<u8>, from: u64, end: u64, read: &mut Read<'_>) -> Result<(), Fault> {
     let before = bytes.len();
     let left = usize::try_from(end - from).unwrap_or(usize::MAX);
-    // At least a block more than there is, so that the rest is moved seldom.
+    // At least doubles the buffer, so that the rest is rarely moved.
     let wanted = left.min(STEP_BYTES.max(before));
     bytes.resize(before + wanted, 0);
     if read(from, &mut bytes[before..])? < wanted {
         let cause = "it became shorter while it was read";
-        return Err(Fault::new(
-            Code::SourceChanged,
-            "look for what is new",
-            cause,
-        ));
+        return Err(Fault::new(Code::SourceChanged, "search for changes", cause));
     }
     Ok(())
 }
 
-/// The digest state of a range of the new file.
+/// Computes the digest state of a range of the new file.
 pub type StateOf<'s> = dyn FnMut(ByteRange) -> Result<Option<FragmentState>, Fault> + 's;
-/// Takes a piece; `false` if no more are wanted.
+/// Takes a piece; returns `false` if no more are wanted.
 pub type Take<'t> = dyn FnMut(SeedPiece) -> Result<bool, Fault> + 't;
 
 /// Cuts stretches into pieces of whole blocks of the new file, which has `length` bytes, in order.
-/// The stretches are in the order of the new file and don't overlap there.
+/// The stretches must be in the order of the new file and not overlap there.
 ///
 /// # Errors
-/// What the two functions say.
+/// Those of the two functions.
 pub fn cut(
     stretches: &[Stretch],
     (block, length, kind): (u32, u64, DigestKind),
@@ -389,7 +384,7 @@ pub fn cut(
         let mut at = stretch.new.next_multiple_of(block);
         while at < stretch_end {
             let mut map = FragmentMap::new(kind);
-            // Pieces don't reach over the end of a segment.
+            // Pieces don't cross a segment boundary.
             let segment_end = (at + 1).next_multiple_of(segment).min(length);
             while at < segment_end {
                 let end = (at + block).min(length);

@@ -1,10 +1,10 @@
-//! Combining values of CRC-64/NVME without the bytes they were computed from.
+//! Combines values of CRC-64/NVME without the bytes that they were computed from.
 //!
-//! A CRC is a remainder of polynomials over GF(2), so the value of two pieces one after the other
-//! is the value of the first times x^(8n), n being the bytes of the second, plus the value of the
-//! second. Numbers are held as the algorithm has them: the lowest power of x in the highest bit.
-//! A product takes 64 steps and x^(8n) one product for each bit set in n, which makes this cheap
-//! enough to do for every block.
+//! A CRC is a remainder of polynomials over GF(2), so the value of two consecutive pieces is the
+//! value of the first times x^(8n), for n bytes in the second, plus the value of the second.
+//! Numbers have the representation of the algorithm: the lowest power of x in the highest bit. A
+//! product takes 64 steps and x^(8n) one product per bit set in n, which is cheap enough for every
+//! block.
 
 /// The polynomial of CRC-64/NVME, lowest power in the highest bit.
 const POLYNOMIAL: u64 = 0x9a6c_9329_ac4b_c9b5;
@@ -15,7 +15,7 @@ static POWERS: [u64; 64] = powers();
 
 const fn powers() -> [u64; 64] {
     let mut table = [0; 64];
-    // x^8, and from there on squares.
+    // x^8, and then its repeated squares.
     let mut power = ONE >> 8;
     let mut k = 0;
     while k < 64 {
@@ -30,7 +30,7 @@ const fn powers() -> [u64; 64] {
 const fn multiply(a: u64, mut b: u64) -> u64 {
     let mut product = 0;
     let mut bit = 64;
-    // Without branches, because the bits of a CRC can't be predicted.
+    // Without branches, since the bits of a CRC are unpredictable.
     while bit > 0 {
         bit -= 1;
         product ^= b & 0u64.wrapping_sub((a >> bit) & 1);
@@ -51,7 +51,7 @@ fn shift(bytes: u64) -> u64 {
     power.unwrap_or(ONE)
 }
 
-/// The CRC of two pieces one after the other, from their values and the length of the second.
+/// The CRC of two consecutive pieces, from their values and the length of the second.
 pub(super) fn combine(first: u64, second: u64, second_bytes: u64) -> u64 {
     multiply(first, shift(second_bytes)) ^ second
 }

@@ -1,5 +1,5 @@
-//! The fields of file calls and of their answers: operations and contents from 0x20 on in the
-//! bodies of `calls`.
+//! The codec of file calls and their answers: operations and contents from 0x20 on in the bodies of
+//! `calls`.
 
 use std::sync::Arc;
 
@@ -46,14 +46,14 @@ const MODE: u8 = 1 << 6;
 const IDENTITY: u8 = 1 << 7;
 /// Read, Write, Append, SetLength: only under a lock.
 const LOCKED: u8 = 1 << 0;
-/// Flush: only the data.
+/// Flush: data only.
 const DATA_ONLY: u8 = 1 << 0;
-/// Lock, TestLock: the lock shuts out all others.
+/// Lock, TestLock: the lock is exclusive.
 const SOLE: u8 = 1 << 0;
 /// Lock, Unlock, TestLock: the length is given.
 const LENGTH: u8 = 1 << 1;
 
-/// Bytes of an extent of a call, and of the length of one in an answer.
+/// Size of an extent in a call, and of its length in an answer.
 const EXTENT_BYTES: usize = 8 + 4;
 const LENGTH_BYTES: usize = 4;
 
@@ -100,7 +100,7 @@ fn check_flags(flags: &FileFlags, reopens: bool) -> Result<(), DecodeError> {
 }
 
 impl FileCall {
-    /// The option bits that an operation defines; `None` if there is no such operation.
+    /// The defined option bits of an operation; `None` for an unknown operation.
     pub(crate) fn options_defined(number: u8) -> Option<u8> {
         match number {
             operation::OPEN => Some(u8::MAX),
@@ -115,7 +115,7 @@ impl FileCall {
         }
     }
 
-    /// Whether a frame may carry it; see [`crate::path::Call::check`].
+    /// Checks the rules of a call; see [`crate::path::Call::check`].
     pub(crate) fn check(&self, limits: &Limits) -> Result<(), DecodeError> {
         if self.handle() == Some(0) {
             return Err(DecodeError::Invalid("handle"));
@@ -279,7 +279,7 @@ impl FileCall {
         }
     }
 
-    /// Reads the fields of an operation with options that are defined. The caller checks it.
+    /// Decodes the fields of an operation with defined options. The caller checks it.
     pub(crate) fn decode(
         number: u8,
         options: u8,
@@ -374,7 +374,7 @@ impl FileCall {
 }
 
 impl FileAnswer {
-    /// Whether a frame may carry it; see [`Answer::check`].
+    /// Checks the rules of an answer; see [`Answer::check`].
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         match self {
             Self::Opened {
@@ -401,7 +401,7 @@ impl FileAnswer {
         }
     }
 
-    /// Bytes of the body of an ANSWER that carries it, about.
+    /// Approximate size of the body of its ANSWER.
     pub(crate) fn body_bytes(&self) -> usize {
         match self {
             Self::Data { lengths, bytes } => 256 + lengths.len() * LENGTH_BYTES + bytes.len(),
@@ -461,7 +461,7 @@ impl FileAnswer {
         }
     }
 
-    /// Reads the fields of a content; `None` if there is no such content.
+    /// Decodes the fields of a content; `None` for an unknown content.
     pub(crate) fn decode(number: u8, r: &mut Reader<'_>) -> Result<Option<Self>, DecodeError> {
         Ok(Some(match number {
             content::OPENED => Self::Opened {
@@ -519,7 +519,7 @@ impl FileAnswer {
     }
 }
 
-/// What is in the way: there is a lock, it shuts out all others, its length is given.
+/// In the way: there is a lock, it is exclusive, its length is given.
 const HELD: u8 = 1 << 0;
 const HELD_SOLE: u8 = 1 << 1;
 const HELD_LENGTH: u8 = 1 << 2;
@@ -539,7 +539,7 @@ fn encode_extents(w: &mut Writer<'_>, extents: &[Extent]) {
 fn decode_extents(r: &mut Reader<'_>) -> Result<Vec<Extent>, DecodeError> {
     let count = usize::from(r.u16("number of extents")?);
     check_most("number of extents", count, EXTENTS_MAX)?;
-    // The count is the peer's: reserve no more than the bytes that are there can hold.
+    // The peer chooses the count: reserve no more than the available bytes can hold.
     let mut extents = Vec::with_capacity(count.min(r.remaining() / EXTENT_BYTES));
     for _ in 0..count {
         extents.push(Extent {

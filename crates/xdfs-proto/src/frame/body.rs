@@ -1,17 +1,17 @@
-//! What every frame with a body has in common.
+//! The common interface of frames with a body.
 
 use crate::limits::Limits;
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// The body of a frame, and those of its flags that follow from it.
+/// The body of a frame, including the flags derived from it.
 ///
-/// Every body has exactly one encoding: fields that a flag declares absent are zero, and `decode`
-/// refuses what `encode` would not write. Nothing is optional by position.
+/// Every body has exactly one encoding: fields declared absent by a flag are zero, and `decode`
+/// refuses anything that `encode` would not write. No field is optional by position.
 pub(super) trait Body: Sized {
     /// The flag bits that are defined.
     const FLAGS_DEFINED: u8 = 0;
 
-    /// The flags that a frame with this body has.
+    /// The flags of a frame with this body.
     fn flags(&self) -> u8 {
         0
     }
@@ -19,6 +19,6 @@ pub(super) trait Body: Sized {
     /// Appends the body.
     fn encode(&self, w: &mut Writer<'_>);
 
-    /// Reads a body; `flags` has defined bits only.
+    /// Decodes a body; `flags` has only defined bits.
     fn decode(flags: u8, r: &mut Reader<'_>, limits: &Limits) -> Result<Self, DecodeError>;
 }

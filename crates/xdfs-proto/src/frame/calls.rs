@@ -1,5 +1,5 @@
-//! Frames of calls about paths and files. How calls and answers themselves are laid out stands
-//! beside their types, in [`crate::path`] and [`crate::file`].
+//! Frames of calls about paths and files. The layout of the calls and answers themselves is defined
+//! with their types, in [`crate::path`] and [`crate::file`].
 
 use super::body::Body;
 use crate::fault::Fault;
@@ -8,22 +8,22 @@ use crate::limits::Limits;
 use crate::path::{Answer, Call};
 use crate::wire::{DecodeError, Reader, Writer, flag};
 
-/// XPATHM: asks something of the acceptor's store.
+/// XPATHM: a call to the acceptor's store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallRequest {
-    /// Names the call.
+    /// The id of the call.
     pub id: CallId,
-    /// What is asked. An operation that isn't known here is one of a peer that is newer: it is
-    /// answered by [`Code::Unsupported`](crate::Code::Unsupported), and the session goes on.
+    /// The call. An unknown operation comes from a newer peer: it is answered by
+    /// [`Code::Unsupported`](crate::Code::Unsupported), and the session continues.
     pub call: Result<Call, UnknownOperation>,
 }
 
-/// A call of an operation that isn't known here.
+/// A call with an unknown operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownOperation {
     /// Its number.
     pub number: u8,
-    /// Its options and its fields, of which nothing is known.
+    /// Its options and fields, undecoded.
     pub rest: Vec<u8>,
 }
 
@@ -43,7 +43,7 @@ impl Body for CallRequest {
         const FIELD: &str = "operation";
         let id = r.call_id()?;
         let call = match r.u8(FIELD)? {
-            // No operation will ever have it.
+            // Never a valid operation.
             0 => return Err(DecodeError::Invalid(FIELD)),
             number => match Call::options_defined(number) {
                 Some(defined) => Ok(Call::decode(number, defined, r, limits)?),
@@ -66,15 +66,15 @@ pub struct AnswerPart {
     pub part: u32,
     /// No part follows. A fault is always the last part.
     pub last: bool,
-    /// The part. Of one that isn't the last it holds at least one entry and a cursor.
+    /// The part. One that isn't the last contains at least one entry and a cursor.
     pub answer: Result<Answer, Fault>,
 }
 
 impl AnswerPart {
     const LAST: u8 = 1 << 0;
 
-    /// Whether the part may stand where it does: only listings have more than one part and only
-    /// those that aren't the last say where to go on, with at least one entry.
+    /// Whether the part is valid at its position: only listings have more than one part, and all
+    /// except the last have a cursor and at least one entry.
     fn is_in_place(&self) -> bool {
         match &self.answer {
             Ok(Answer::Entries { entries, cursor }) => {
@@ -114,14 +114,14 @@ impl Body for AnswerPart {
     }
 }
 
-/// TAKEN: the initiator has taken parts of a listing, so that more may come.
+/// TAKEN: the initiator has consumed parts of a listing, so that more may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// The call.
     pub id: CallId,
-    /// Parts that were taken, in order, from the first; at least 1.
+    /// Number of consumed parts, in order, from the first; at least 1.
     pub parts: u32,
-    /// No more parts are wanted but the last, whatever that is.
+    /// No more parts are wanted except the last, whatever it contains.
     pub stop: bool,
 }
 

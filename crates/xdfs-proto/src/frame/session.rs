@@ -5,10 +5,10 @@ use crate::id::{ChannelIndex, SessionId, SessionSecret};
 use crate::limits::{BLOCK_SIZE_MIN, Limits, PROOF_BYTES_MAX, USER_BYTES_MAX};
 use crate::wire::{DecodeError, Reader, Writer, flag};
 
-/// How a session starts.
+/// The start mode of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// At once; channels come and go.
+    /// Immediately; channels join and leave.
     Elastic,
     /// When all announced channels have joined, or not at all.
     Strict,
@@ -19,15 +19,15 @@ pub enum Start {
 pub struct SessionRequest {
     /// Chosen by the initiator at random.
     pub id: SessionId,
-    /// Number of channels the initiator means to open, this one included; at least 1.
+    /// Number of channels that the initiator intends to open, this one included; at least 1.
     pub channels: u32,
     /// Largest payload of a block, in bytes; 0 leaves the choice to the acceptor.
     pub block_size: u32,
-    /// Socket buffer of a channel in bytes, in each direction; 0 leaves it to the system.
+    /// Socket buffer of a channel in bytes, in each direction; 0 for the system's default.
     pub window: u32,
     /// Elastic or strict.
     pub start: Start,
-    /// Name of the user, as the URL gave it; may be empty.
+    /// The user's name, as in the URL; may be empty.
     pub user: String,
 }
 
@@ -69,17 +69,17 @@ impl Body for SessionRequest {
     }
 }
 
-/// SESSION-OK: what the acceptor made of it.
+/// SESSION-OK: the parameters accepted by the acceptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionAccept {
-    /// Must be shown by every channel that joins; on a protected one by
+    /// Every further channel must present this to join; on a protected channel, the value of
     /// [`SessionSecret::bound_to`].
     pub secret: SessionSecret,
-    /// Number of channels allowed; at most what was asked for.
+    /// Number of channels allowed; at most the requested number.
     pub channels: u32,
-    /// Largest payload of a block, in bytes; at most what was asked for.
+    /// Largest payload of a block, in bytes; at most the requested size.
     pub block_size: u32,
-    /// Socket buffer in bytes that the acceptor uses; 0 leaves it to the system.
+    /// Socket buffer in bytes used by the acceptor; 0 for the system's default.
     pub window: u32,
 }
 
@@ -114,9 +114,9 @@ fn channels(r: &mut Reader<'_>) -> Result<u32, DecodeError> {
 pub struct JoinRequest {
     /// The session.
     pub id: SessionId,
-    /// Its secret; on a protected channel what [`SessionSecret::bound_to`] makes of it.
+    /// Its secret; on a protected channel, the value of [`SessionSecret::bound_to`].
     pub secret: SessionSecret,
-    /// The number of this channel; not used before in this session.
+    /// The index of this channel; not used before in this session.
     pub channel: ChannelIndex,
 }
 
@@ -136,12 +136,12 @@ impl Body for JoinRequest {
     }
 }
 
-/// AUTH: says who the initiator is, before SESSION, and begins the proof.
+/// AUTH: names the initiator, before SESSION, and begins the proof of its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthRequest {
     /// The number of the method; those of this version are in the specification.
     pub method: u8,
-    /// Name of the user; may be empty where the method says who it is.
+    /// The user's name; may be empty where the method determines the user.
     pub user: String,
     /// The first step of the proof, defined by the method.
     pub body: Vec<u8>,
@@ -163,7 +163,7 @@ impl Body for AuthRequest {
     }
 }
 
-/// CHALLENGE: asks for the next step of the proof, by bytes that the method defines.
+/// CHALLENGE: requests the next step of the proof, with bytes defined by the method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge(pub Vec<u8>);
 
@@ -191,10 +191,10 @@ impl Body for Proof {
     }
 }
 
-/// AUTH-OK: it is proved who the initiator is.
+/// AUTH-OK: the identity of the initiator is proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthOk {
-    /// The name of the user at the acceptor.
+    /// The user's name at the acceptor.
     pub user: String,
 }
 
@@ -210,15 +210,15 @@ impl Body for AuthOk {
     }
 }
 
-/// PROTECT: how the payload of a protected channel travels from here on; everything else is always
+/// PROTECT: how the payload of a protected channel is sent from here on; everything else is always
 /// protected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
-    /// Protected like everything else.
+    /// Protected, like everything else.
     #[default]
     Private,
-    /// In the clear beside the protection, with check values: who listens can read it, and who
-    /// stands in the middle can change it so that the check value fits.
+    /// Unprotected, with check values: eavesdroppers can read it, and a man in the middle can
+    /// change it together with the check value.
     Clear,
 }
 

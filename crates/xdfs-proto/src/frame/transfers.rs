@@ -1,4 +1,4 @@
-//! Frames of files: offers, requests, what is told of their progress, and their end.
+//! Frames of files: offers, requests, progress, and the end.
 
 use super::body::Body;
 use crate::digest::{DigestKind, DigestValue, Fragment, SUBTREE_BYTES_MIN};
@@ -9,21 +9,21 @@ use crate::pack::{Failures, PACK_BYTES_MAX, PackRequest};
 use crate::range::ByteRange;
 use crate::wire::{DecodeError, FAULT_TEXT_BYTES_MAX, Reader, Writer, check_most, flag, present};
 
-/// Longest path in an ACCEPT, which is only shown, in bytes.
+/// Maximum length of the path in an ACCEPT, which is only displayed, in bytes.
 const ACCEPT_PATH_BYTES_MAX: usize = 1024;
-/// Largest share in thousandths.
+/// Maximum share, in thousandths.
 const PERMILLE_MAX: u16 = 1000;
 
-/// What a transfer makes of what an earlier attempt has left at the receiver.
+/// Whether a transfer resumes from what an earlier attempt left at the receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resume {
-    /// Nothing: it starts over.
+    /// Start over.
     Never,
-    /// It goes on from the journal. What that claims is read again where the receiver can't rely on
-    /// its storage having kept it, as after its machine was started anew.
+    /// Resume from the journal. Its claims are verified where the receiver can't rely on its
+    /// storage having kept them, for instance after a restart of its system.
     #[default]
     Trust,
-    /// It goes on from the journal, once all that it claims was read again and compared.
+    /// Resume from the journal, after rereading and verifying all its claims.
     Verify,
 }
 
@@ -46,16 +46,16 @@ impl Resume {
     }
 }
 
-/// A file that the sender offers. In an upload it is the body of XFTSMU, in a download of OFFER.
+/// A file offered by the sender: the body of XFTSMU in an upload, and of OFFER in a download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Names the file from here on.
+    /// The number of the file from here on.
     pub file: FileId,
     /// In an upload the target path, in a download empty.
     pub path: Vec<u8>,
     /// The last component of the source's name, used if the target is a directory; may be empty.
     pub name: Vec<u8>,
-    /// Number of bytes to be sent; `None` if not known before the end.
+    /// Number of bytes to be sent; `None` if unknown before the end.
     pub length: Option<u64>,
     /// The version of the source.
     pub tag: SourceTag,
@@ -63,27 +63,27 @@ pub struct Offer {
     pub mode: Option<u32>,
     /// Modification time in nanoseconds since 1970; `None` if it has none.
     pub mtime_ns: Option<i64>,
-    /// The whole-file digest to compute.
+    /// The whole-file digest.
     pub digest: DigestKind,
-    /// Replace a target that exists. Only meaningful in an upload.
+    /// Replace an existing target. Only meaningful in an upload.
     pub overwrite: bool,
-    /// What becomes of what an earlier attempt has left at the receiver.
+    /// Whether to resume from what an earlier attempt left at the receiver.
     pub resume: Resume,
     /// Check the request and answer, but write nothing.
     pub dry_run: bool,
-    /// The content is a [pack](crate::pack), which is carried out beneath `path`: of 1 to
-    /// [`PACK_BYTES_MAX`](crate::pack::PACK_BYTES_MAX) bytes, and with neither name, tag, mode,
-    /// time, journal nor dry run. `overwrite` is meant of each of its entries.
+    /// The content is a [pack](crate::pack) of entries to be written beneath `path`: of 1 to
+    /// [`PACK_BYTES_MAX`](crate::pack::PACK_BYTES_MAX) bytes, and without name, tag, mode, time,
+    /// journal or dry run. `overwrite` applies to each of its entries.
     pub pack: bool,
-    /// The source takes less storage than it has bytes: what is zero of it needs none at the
-    /// target either. Not of a pack, whose entries have marks of their own.
+    /// The source occupies less storage than its length: its zeros need none at the target either.
+    /// Not for packs, whose entries have their own flags.
     pub sparse: bool,
-    /// Of a pack in an upload: its files may get their names before they are durable.
+    /// For a pack in an upload: its files may get their names before they are durable.
     pub relaxed: bool,
 }
 
 impl Offer {
-    /// Replace a target that exists.
+    /// Replace an existing target.
     const OVERWRITE: u8 = 1 << 0;
     /// Write nothing.
     const DRY_RUN: u8 = 1 << 2;
@@ -97,7 +97,7 @@ impl Offer {
     const PACK: u8 = 1 << 6;
     /// The source is sparse.
     const SPARSE: u8 = 1 << 7;
-    /// Of a pack: its files may get their names before they are durable.
+    /// For a pack: its files may get their names before they are durable.
     const RELAXED: u8 = 1 << 7;
 }
 
@@ -165,28 +165,28 @@ impl Body for Offer {
     }
 }
 
-/// XFTSM: asks for a file (download).
+/// XFTSM: requests a file (download).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Names the file from here on.
+    /// The number of the file from here on.
     pub file: FileId,
     /// Path of the source.
     pub path: Vec<u8>,
-    /// First byte wanted.
+    /// First byte requested.
     pub offset: u64,
-    /// Number of bytes wanted; `None` for all up to the end.
+    /// Number of bytes requested; `None` for all up to the end.
     pub length: Option<u64>,
-    /// The whole-file digest to compute.
+    /// The whole-file digest.
     pub digest: DigestKind,
-    /// Asks for a [pack](crate::pack) of names beneath `path` instead of the file there; without
-    /// offset and length then.
+    /// Requests a [pack](crate::pack) of names beneath `path` instead of the file there; without
+    /// offset and length.
     pub pack: Option<PackRequest>,
 }
 
 impl Request {
     /// The length is given.
     const LENGTH: u8 = 1 << 0;
-    /// A pack is asked for.
+    /// A pack is requested.
     const PACK: u8 = 1 << 1;
 }
 
@@ -232,24 +232,25 @@ impl Body for Request {
 pub struct Accept {
     /// The file.
     pub file: FileId,
-    /// Where it goes, for messages; may be empty.
+    /// The path of the target, for messages; may be empty.
     pub path: Vec<u8>,
-    /// The grid on which blocks are cut, in bytes: a power of two, at most the session's.
+    /// The grid on which blocks are cut, in bytes: a power of two, at most the session's block
+    /// size.
     pub block_size: u32,
-    /// What is durable already and must not be sent, with the digest state of each range.
+    /// Ranges already durable, which must not be sent, with their digest states.
     pub durable: Vec<Fragment>,
 }
 
 impl Accept {
-    /// Bytes of the body beside the durable ranges, at most: file, block size, path, digest kind
-    /// and count.
+    /// Maximum size of the body without the durable ranges: file, block size, path, digest kind and
+    /// count.
     const FIXED_BYTES_MAX: usize = 4 + 4 + 2 + ACCEPT_PATH_BYTES_MAX + 1 + 4;
 
-    /// How many durable ranges of this digest an ACCEPT can list: bounded by
-    /// [`Limits::resume_ranges_max`] and by what fits into [`Limits::accept_bytes_max`].
+    /// Maximum number of durable ranges with this digest in an ACCEPT: bounded by
+    /// [`Limits::resume_ranges_max`], and by the size limit [`Limits::accept_bytes_max`].
     #[must_use]
     pub fn durable_max(kind: DigestKind, limits: &Limits) -> usize {
-        // A fragment of BLAKE3 that starts at 0 has 32 bytes more; there is only one of them.
+        // A BLAKE3 fragment at offset 0 has 32 bytes more; there is at most one.
         let (each, once) = match kind {
             DigestKind::None => (16, 0),
             DigestKind::Crc64Nvme => (24, 0),
@@ -290,7 +291,7 @@ impl Body for Accept {
         if count == 0 && kind != DigestKind::None {
             return Err(DecodeError::Invalid("digest kind"));
         }
-        // The count is the peer's: reserve no more than the bytes that are there can hold.
+        // The peer chooses the count: reserve no more than the available bytes can hold.
         let mut durable = Vec::with_capacity(count.min(r.remaining() / 16));
         let mut end = 0;
         for _ in 0..count {
@@ -337,7 +338,7 @@ impl Body for Hole {
     }
 }
 
-/// ACK: the receiver has read this many data frames on this channel in all.
+/// ACK: total number of data frames that the receiver has read on this channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
     /// BLOCK and HOLE frames since the channel opened.
@@ -356,13 +357,13 @@ impl Body for Ack {
     }
 }
 
-/// REPEAT: the receiver asks for bytes again: their check failed, or they could not be made
+/// REPEAT: the receiver requests bytes again: their check failed, or they could not be made
 /// durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repeat {
     /// The file.
     pub file: FileId,
-    /// The bytes.
+    /// The range.
     pub range: ByteRange,
 }
 
@@ -380,12 +381,12 @@ impl Body for Repeat {
     }
 }
 
-/// DURABLE: the receiver tells how many bytes of a file are durable.
+/// DURABLE: the number of bytes of a file that are durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Durable {
     /// The file.
     pub file: FileId,
-    /// Bytes, those of earlier sessions included.
+    /// Number of bytes, including those of earlier sessions.
     pub bytes: u64,
 }
 
@@ -403,12 +404,12 @@ impl Body for Durable {
     }
 }
 
-/// EOFR: all blocks of a file were handed to channels; the channels stay for the next file.
+/// EOFR: all blocks of a file have been handed to channels; the channels stay for the next file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eofr {
     /// The file.
     pub file: FileId,
-    /// Its length in bytes, now final.
+    /// Its final length in bytes.
     pub length: u64,
     /// The sender's digest of the whole.
     pub digest: DigestValue,
@@ -437,8 +438,8 @@ impl Body for Eofr {
     }
 }
 
-/// PUBLISHED: the file is complete, verified, durable and stands under its name. Entries of a pack
-/// that aren't among the failures stand under their names and are durable after a later Sync.
+/// PUBLISHED: the file is complete, verified, durable and has its final name. Entries of a pack
+/// that aren't among the failures have their names, and are durable after a later Sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
     /// The file.
@@ -454,7 +455,7 @@ pub struct Published {
 }
 
 impl Published {
-    /// Entries of the pack failed.
+    /// Some entries of the pack failed.
     const FAILURES: u8 = 1 << 0;
 }
 
@@ -479,7 +480,7 @@ impl Body for Published {
     }
 
     fn decode(flags: u8, r: &mut Reader<'_>, limits: &Limits) -> Result<Self, DecodeError> {
-        // It begins as EOFR does.
+        // It begins like EOFR.
         let end = Eofr::decode(flags, r, limits)?;
         let failures = if flags & Self::FAILURES != 0 {
             Failures::decode(r)?
@@ -496,7 +497,7 @@ impl Body for Published {
     }
 }
 
-/// CANCEL: ends one file; what is durable stays for a later resume.
+/// CANCEL: ends one file; durable ranges stay for a later resume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cancel {
     /// The file.
@@ -513,7 +514,7 @@ impl Body for Cancel {
     }
 }
 
-/// How much of a session an exception ends.
+/// The scope of an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The channel that carries it.
@@ -527,9 +528,9 @@ pub enum Scope {
 /// The exception header: something failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exception {
-    /// How much it ends.
+    /// Its scope.
     pub scope: Scope,
-    /// What failed. The side is not on the wire: the decoder says [`crate::Side::Remote`].
+    /// The fault. The side is not on the wire: the decoder sets [`crate::Side::Remote`].
     pub fault: Fault,
 }
 
@@ -559,6 +560,6 @@ impl Body for Exception {
     }
 }
 
-// The texts of an exception fit into the smallest control frame that a side may allow.
+// The texts of an exception fit into the smallest control frame limit allowed.
 const _: () = assert!(5 + crate::wire::FAULT_BYTES_MAX <= 8 << 10);
 const _: () = assert!(ACCEPT_PATH_BYTES_MAX <= FAULT_TEXT_BYTES_MAX);

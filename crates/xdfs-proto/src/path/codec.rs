@@ -5,8 +5,8 @@
 //!  ANSWER:  slot u16, sequence u32, part u32, content u8, fields of the content
 //! ```
 //!
-//! What a call or an answer must keep to beside its layout is said once, in [`Call::check`] and
-//! [`Answer::check`]: decoders ask them of what came, machines of what is to be sent.
+//! [`Call::check`] and [`Answer::check`] contain the rules of calls and answers beyond their
+//! layout: decoders apply them to input, and machines to output.
 
 use super::{Answer, Call, Entry};
 use crate::delta::{Seed, Signatures};
@@ -16,11 +16,11 @@ use crate::file::{FileAnswer, FileCall};
 use crate::limits::Limits;
 use crate::wire::{DecodeError, Reader, Writer, check_mode, check_most, check_path, flag, present};
 
-/// Bytes of an entry beside its name.
+/// Size of an entry without its name.
 const ENTRY_BYTES: usize = ATTRIBUTES_BYTES + 2;
-/// Bytes of attributes.
+/// Size of attributes.
 const ATTRIBUTES_BYTES: usize = 1 + 2 * 8 + 2 + 2 * 4 + 6 * 8;
-/// Bytes of an ANSWER with entries, beside the cursor and the entries: slot, sequence, part,
+/// Size of an ANSWER with entries, without the cursor and the entries: slot, sequence, part,
 /// content, length of the cursor, count.
 const ENTRIES_FIXED_BYTES: usize = 2 + 4 + 4 + 1 + 2 + 4;
 
@@ -64,14 +64,14 @@ mod content {
 
 /// Stat, SetTimes, SetOwner: follow a symbolic link.
 const FOLLOW: u8 = 1 << 0;
-/// Rename, Copy, Seed: replace what stands there.
+/// Rename, Copy, Seed: replace an existing entry.
 const OVERWRITE: u8 = 1 << 0;
 /// Seed: the source is sparse.
 const SPARSE: u8 = 1 << 1;
-/// MakeDirectory: make what is missing above it.
+/// MakeDirectory: create missing parents.
 const PARENTS: u8 = 1 << 0;
-/// MakeDirectory: there are permission bits. Checksum: the length is given. SetTimes, SetOwner:
-/// the first of the two values is given.
+/// MakeDirectory: permission bits are given. Checksum: the length is given. SetTimes, SetOwner: the
+/// first of the two values is given.
 const FIRST: u8 = 1 << 1;
 /// SetTimes, SetOwner: the second of the two values is given.
 const SECOND: u8 = 1 << 2;
@@ -86,7 +86,7 @@ fn check_name(name: &[u8], limits: &Limits) -> Result<(), DecodeError> {
 }
 
 impl Call {
-    /// The option bits that an operation defines; `None` if there is no such operation.
+    /// The defined option bits of an operation; `None` for an unknown operation.
     pub(crate) fn options_defined(number: u8) -> Option<u8> {
         match number {
             operation::STAT | operation::RENAME | operation::COPY => Some(FOLLOW),
@@ -99,12 +99,12 @@ impl Call {
         }
     }
 
-    /// Whether a frame may carry it: paths within [`Limits::path_bytes_max`] and without a zero
-    /// byte, permission bits of at most 0o7777, at least one entry asked for, a digest that is
-    /// one, a range that ends before 2^64, and what the types of [`crate::delta`] say.
+    /// Checks the rules of a call: paths within [`Limits::path_bytes_max`] and without a zero byte,
+    /// permission bits of at most 0o7777, at least one entry requested, a digest other than none, a
+    /// range that ends before 2^64, and the rules of the types in [`crate::delta`].
     ///
     /// # Errors
-    /// The rule that it breaks, as a decoder would tell it.
+    /// The violated rule, as a decoder would report it.
     pub fn check(&self, limits: &Limits) -> Result<(), DecodeError> {
         check_path(self.path(), limits.path_bytes_max, "path")?;
         match self {
@@ -251,7 +251,7 @@ impl Call {
 
     fn operation_and_options(&self) -> (u8, u8) {
         match self {
-            // It says so itself.
+            // It encodes itself.
             Self::File(_) => (0, 0),
             Self::Stat { follow, .. } => (operation::STAT, flag(*follow, FOLLOW)),
             Self::List { .. } => (operation::LIST, 0),
@@ -297,7 +297,7 @@ impl Call {
         }
     }
 
-    /// Reads what follows the number of an operation, of whose options some are `defined`.
+    /// Decodes what follows the number of an operation with the `defined` options.
     pub(crate) fn decode(
         number: u8,
         defined: u8,
@@ -406,12 +406,12 @@ impl Call {
 }
 
 impl Answer {
-    /// Whether a frame may carry it: names that are one component, paths within
-    /// [`Limits::path_bytes_max`], permission bits of at most 0o7777, a digest that is one, and
-    /// entries that fit together into [`Limits::control_frame_bytes_max`].
+    /// Checks the rules of an answer: names of a single component, paths within
+    /// [`Limits::path_bytes_max`], permission bits of at most 0o7777, a digest other than none, and
+    /// entries that fit into [`Limits::control_frame_bytes_max`] together.
     ///
     /// # Errors
-    /// The rule that it breaks, as a decoder would tell it.
+    /// The violated rule, as a decoder would report it.
     pub fn check(&self, limits: &Limits) -> Result<(), DecodeError> {
         match self {
             Self::Attributes(attributes) => check_mode(attributes.mode),
@@ -446,7 +446,7 @@ impl Answer {
         }
     }
 
-    /// Bytes of the body of an ANSWER that carries it; rounded up to 256 where they are few.
+    /// Size of the body of its ANSWER; small ones are rounded up to 256.
     #[must_use]
     pub fn body_bytes(&self) -> usize {
         match self {
@@ -520,7 +520,7 @@ impl Answer {
         }
     }
 
-    /// Reads the content of an answer.
+    /// Decodes the content of an answer.
     pub(crate) fn decode(
         r: &mut Reader<'_>,
         limits: &Limits,
@@ -532,7 +532,7 @@ impl Answer {
             content::ENTRIES => {
                 let cursor = r.bytes(limits.path_bytes_max, "cursor")?.to_vec();
                 let count = r.u32("count of entries")? as usize;
-                // The count is the peer's: reserve no more than the bytes that are there can hold.
+                // The peer chooses the count: reserve no more than the available bytes can hold.
                 let mut entries = Vec::with_capacity(count.min(r.remaining() / ENTRY_BYTES));
                 for _ in 0..count {
                     let attributes = r.attributes()?;

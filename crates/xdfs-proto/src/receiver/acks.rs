@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::id::ChannelIndex;
 
-/// Payload bytes after which acknowledgements are sent at once.
+/// Payload bytes after which acknowledgements are sent immediately.
 const ACK_BYTES: u64 = 1 << 20;
-/// Data frames after which they are sent at once.
+/// Data frames after which they are sent immediately.
 const ACK_FRAMES: u32 = 64;
 
 #[derive(Clone, Debug, Default)]
@@ -30,7 +30,7 @@ impl Acks {
         self.channels.insert(channel, Channel::default());
     }
 
-    /// Nothing is owed on a channel that is gone.
+    /// Drops the count of a lost channel.
     pub(super) fn channel_down(&mut self, channel: ChannelIndex) {
         self.channels.remove(&channel);
         self.owing.retain(|c| *c != channel);
@@ -61,7 +61,7 @@ impl Acks {
     }
 
     /// Calls `each` with every channel that has unacknowledged data frames and its count of data
-    /// frames since it opened. All are acknowledged then.
+    /// frames since it opened, and marks them as acknowledged.
     pub(super) fn drain(&mut self, mut each: impl FnMut(ChannelIndex, u64)) {
         self.bytes = 0;
         self.frames = 0;

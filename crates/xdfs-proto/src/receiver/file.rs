@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Data, File, FileState, violation};
+use super::{DataFrameKind, File, FileState, violation};
 use crate::digest::{DigestKind, FragmentMap};
 use crate::fault::Fault;
 use crate::frame::Request;
@@ -55,7 +55,11 @@ impl File {
     }
 
     /// Checks that a data frame lies within the file and on its grid.
-    pub(super) fn check_shape(&mut self, range: ByteRange, data: Data) -> Result<(), Fault> {
+    pub(super) fn check_shape(
+        &mut self,
+        range: ByteRange,
+        data: DataFrameKind,
+    ) -> Result<(), Fault> {
         let known = self.length.or(self.tail);
         if known.is_some_and(|n| range.end > n) {
             return Err(violation(format!(
@@ -66,7 +70,7 @@ impl File {
         let grid = self.block_size;
         let off_grid = !range.end.is_multiple_of(grid);
         let is_last = known.is_none_or(|n| n == range.end);
-        let too_long = data == Data::Block && range.len() > grid;
+        let too_long = data == DataFrameKind::Block && range.len() > grid;
         if !range.start.is_multiple_of(grid) || (off_grid && !is_last) || too_long {
             return Err(violation(format!(
                 "a block at {range} is not on the file's grid of {grid} bytes"

@@ -27,8 +27,8 @@ impl File {
         ByteRange::at(start, self.block_size)
     }
 
-    /// The channel on which it went ahead of ACCEPT is gone: it is offered again, and all bytes
-    /// read so far may have to be sent again.
+    /// Handles the loss of the channel on which it was sent ahead of ACCEPT: it is offered again,
+    /// and all bytes read so far may have to be sent again.
     pub(super) fn reoffer(&mut self) {
         self.ahead = None;
         self.state = FileState::Offered;
@@ -57,7 +57,7 @@ impl File {
             file: self.id,
             length,
             digest: self.digest.digest(length)?,
-            // Set by the caller of the machine.
+            // Set by the machine's owner.
             store_wait_permille: 0,
         }))
     }

@@ -1,4 +1,4 @@
-//! Fields that frames of several families share, written and read in one place.
+//! Fields common to frames of several families.
 
 use super::{DecodeError, FAULT_TEXT_BYTES_MAX, Reader, Writer, check_most};
 use crate::attributes::{Attributes, FileKind};
@@ -8,12 +8,12 @@ use crate::id::{CALL_SLOTS, CallId, FileId};
 use crate::limits::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, MODE_MAX};
 use crate::range::ByteRange;
 
-/// `flag` where `set`, else nothing.
+/// `flag` if `set`, else 0.
 pub(crate) fn flag(set: bool, flag: u8) -> u8 {
     if set { flag } else { 0 }
 }
 
-/// The value of a field that `flags` may declare absent; it is zero then.
+/// The value of a field that `flags` may declare absent, in which case it must be zero.
 pub(crate) fn present<T: Default + PartialEq>(
     flags: u8,
     flag: u8,
@@ -89,7 +89,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The state of a digest of a range that starts at `start`; its kind isn't in it.
+    /// The state of a digest, for a range that starts at `start`; the kind isn't included.
     pub(crate) fn digest_state(&mut self, start: u64, state: &FragmentState) {
         match state {
             FragmentState::None => {}
@@ -103,7 +103,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Permission bits in two bytes; what they can't hold becomes what every decoder refuses.
+    /// Permission bits in two bytes; a value out of range becomes one that every decoder refuses.
     pub(crate) fn mode(&mut self, mode: u32) {
         self.u16(u16::try_from(mode).unwrap_or(u16::MAX));
     }
@@ -163,7 +163,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A range that isn't empty.
+    /// A non-empty range.
     pub(crate) fn range(&mut self) -> Result<ByteRange, DecodeError> {
         let range = ByteRange {
             start: self.u64("start of a range")?,
@@ -176,7 +176,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A block size that a grid may have.
+    /// A valid block size of a grid.
     pub(crate) fn block_size(&mut self) -> Result<u32, DecodeError> {
         match self.u32("block size")? {
             size @ BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX if size.is_power_of_two() => Ok(size),
@@ -201,7 +201,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The state of a digest of this kind, of a range that starts at `start`.
+    /// The state of a digest of this kind, for a range that starts at `start`.
     pub(crate) fn digest_state(
         &mut self,
         kind: DigestKind,
@@ -222,7 +222,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Permission bits; the caller checks them.
+    /// Permission bits, not validated.
     pub(crate) fn mode(&mut self) -> Result<u32, DecodeError> {
         Ok(u32::from(self.u16("mode")?))
     }

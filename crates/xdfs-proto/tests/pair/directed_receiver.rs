@@ -853,7 +853,7 @@ fn refuse_all(receiver: &mut Receiver, n: u32) {
 
 fn is_forgotten(said: &[Output]) -> bool {
     matches!(said, [Output::Transmit(Frame::Exception(Exception { fault, .. }))]
-        if fault.code == Code::LimitExceeded && fault.cause.contains("kept"))
+        if fault.code == Code::LimitExceeded && fault.cause.contains("no longer known"))
 }
 
 #[test]

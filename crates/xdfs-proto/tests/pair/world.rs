@@ -1062,7 +1062,7 @@ impl Session {
 
 /// The other side keeps nothing of the file any more.
 fn is_forgotten(fault: &Fault) -> bool {
-    fault.code == Code::LimitExceeded && fault.cause.contains("kept any more")
+    fault.code == Code::LimitExceeded && fault.cause.contains("no longer known")
 }
 
 /// What a request for a pack names doesn't matter here.

@@ -1,4 +1,4 @@
-//! An event as a line of JSON.
+//! Events as lines of JSON.
 
 use std::fmt::Write;
 
@@ -6,15 +6,15 @@ use serde::Serialize;
 
 use super::{Event, time};
 
-/// The longest line, with its end, in bytes. A path that would make it longer is cut.
+/// Maximum length of a line in bytes, including its end. Longer paths are truncated.
 pub const LINE_BYTES_MAX: usize = 16_384;
 
-/// The longest user and address that are shown, in bytes of their escaped form.
+/// Maximum length of a user and of an address, in bytes of their escaped form.
 const NAME_BYTES_MAX: usize = 256;
-/// The longest path that is shown. JSON doubles backslashes and quotes, and no more: other
-/// characters that it would escape are escaped before.
+/// Maximum length of a path. JSON only doubles backslashes and quotes: other characters that it
+/// would escape are escaped before.
 const PATH_BYTES_MAX: usize = 3200;
-/// Everything but the paths: names of fields, the time, the door, and numbers.
+/// Everything except the paths: field names, time, door, and numbers.
 const OTHER_BYTES_MAX: usize = 512 + 2 * 2 * NAME_BYTES_MAX;
 const _: () = assert!(OTHER_BYTES_MAX + 2 * 2 * PATH_BYTES_MAX < LINE_BYTES_MAX);
 
@@ -36,7 +36,7 @@ struct AuditRecord<'a> {
     path: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     to: &'a str,
-    /// A path, the user or the address was longer than is shown.
+    /// A path, the user or the address was truncated.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     cut: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ struct AuditRecord<'a> {
     repeats: Option<u64>,
 }
 
-/// The line of an event, with its end.
+/// Encodes an event as a line, including its end.
 pub(super) fn encode(event: &Event<'_>) -> Vec<u8> {
     let mut cut = false;
     let user = shown(event.user.as_bytes(), NAME_BYTES_MAX, &mut cut);
@@ -81,17 +81,17 @@ pub(super) fn encode(event: &Event<'_>) -> Vec<u8> {
         session: session.as_deref(),
         repeats: event.repeats,
     };
-    // Text and numbers can always be written.
+    // Text and numbers can always be serialised.
     let mut line = serde_json::to_vec(&line).unwrap_or_default();
     line.push(b'\n');
     line
 }
 
-/// The bytes as text of at most `most` bytes: what isn't UTF-8, or isn't visible, as `\xNN` and
-/// `\u{N}`, and a backslash as two, so that every text means one sequence of bytes.
+/// The bytes as text of at most `most` bytes: bytes that aren't UTF-8 as `\xNN`, invisible
+/// characters as `\u{N}`, and a backslash as two, so that the text is unambiguous.
 fn shown(bytes: &[u8], most: usize, cut: &mut bool) -> String {
     let mut text = String::new();
-    // However long the bytes are, only so many can be shown.
+    // No more than these bytes can be shown.
     for chunk in bytes[..bytes.len().min(most + 4)].utf8_chunks() {
         for c in chunk.valid().chars() {
             let before = text.len();
@@ -119,8 +119,7 @@ fn shown(bytes: &[u8], most: usize, cut: &mut bool) -> String {
     text
 }
 
-/// Not a control character, nor one that changes the direction of what follows, nor a separator of
-/// lines.
+/// Neither a control character, nor one that changes the text direction, nor a line separator.
 fn is_visible(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')

@@ -1,18 +1,17 @@
-//! What happened, a line of JSON each.
+//! The audit log: one line of JSON per event.
 //!
-//! An [`Audit`] appends [`Event`]s to a file that only its owner may read. A line is one write, and
-//! at most [`LINE_BYTES_MAX`] long, so that lines of several programs don't mix. When the file was
-//! renamed away (by a program that rotates logs) or removed, it is made anew; that is looked for
-//! once a second at most.
+//! An [`Audit`] appends [`Event`]s to a file that only its owner may read. A line is one write of
+//! at most [`LINE_BYTES_MAX`], so that lines of several programs don't mix. If the file was renamed
+//! (by log rotation) or removed, a new one is created; this is checked at most once a second.
 //!
-//! An event has no place for secrets. What comes from peers is shown with bytes that aren't UTF-8,
-//! control characters and backslashes escaped, so that a line is always text, and one line.
+//! Events contain no secrets. In text from peers, bytes that aren't UTF-8, control characters and
+//! backslashes are escaped, so a line is always valid text, and a single line.
 //!
-//! A line that can't be written is counted and lost: a full disk doesn't stop the server.
+//! A line that can't be written is counted and dropped: a full disk doesn't stop the server.
 //!
-//! Strangers can be refused as often as they like. What they do is written once, and then counted
-//! for a minute ([`Audit::record_refusal`]): the line at its end has the count as `repeats`. What
-//! was allowed is always a line of its own.
+//! Unauthenticated peers can cause refusals at any rate. The first is written, and similar ones are
+//! counted for a minute ([`Audit::record_refusal`]): then a line with the count as `repeats` is
+//! written. Everything that was allowed gets a line of its own.
 
 mod line;
 mod repeats;
@@ -38,20 +37,20 @@ use repeats::Repeats;
 
 pub use line::LINE_BYTES_MAX;
 
-/// Least time between two looks at the name of the file.
+/// Minimum interval between checks of the file's name.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Least time between two complaints that nothing can be written.
+/// Minimum interval between warnings about failed writes.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What an event is about.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A peer proved who it is, or failed to.
+    /// A peer was authenticated, or failed to be.
     Authenticate,
     /// A peer changed names or attributes.
     Change,
-    /// A file that a peer had open was closed.
+    /// A file opened by a peer was closed.
     Close,
     /// A peer connected.
     Connect,
@@ -59,7 +58,7 @@ pub enum Kind {
     Disconnect,
     /// A file was sent to the peer.
     Download,
-    /// A peer opened a file to work on it in place.
+    /// A peer opened a file for access in place.
     Open,
     /// Something was refused.
     Refuse,
@@ -74,7 +73,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word in the file.
+    /// The name of the kind in the log.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -94,45 +93,45 @@ impl Kind {
     }
 }
 
-/// Something that happened. What is `None` or empty isn't written.
+/// An event. Fields that are `None` or empty are omitted.
 #[derive(Clone, Debug)]
 pub struct Event<'a> {
-    /// When; it is also the clock of the audit itself.
+    /// The time; it also serves as the clock of the audit log.
     pub time: SystemTime,
-    /// What it is about.
+    /// The kind.
     pub kind: Kind,
-    /// The front door that the peer came by; empty for that of the server's own protocol.
+    /// The front door used by the peer; empty for that of the server's own protocol.
     pub door: &'static str,
-    /// Who: the name of the user here.
+    /// The user's name on this server.
     pub user: &'a str,
-    /// How that was proved.
+    /// The authentication method.
     pub method: Option<Method>,
     /// The address of the peer.
     pub from: &'a str,
-    /// What was done, of a change.
+    /// The operation of a change.
     pub operation: &'a str,
-    /// The path, as the peer gave it.
+    /// The path as given by the peer.
     pub path: &'a [u8],
-    /// The second path of a change: what has it now, or what a link says.
+    /// The second path of a change: the new path, or the target of a link.
     pub to: &'a [u8],
-    /// Bytes moved; of a file that is closed those that were read.
+    /// Bytes moved; for a closed file, bytes read.
     pub bytes: Option<u64>,
-    /// Entries of a pack.
+    /// Number of entries in a pack.
     pub entries: Option<u64>,
-    /// Entries of a pack that failed.
+    /// Number of entries of a pack that failed.
     pub failed: Option<u64>,
-    /// Bytes written to a file that is closed.
+    /// Bytes written to a closed file.
     pub written: Option<u64>,
-    /// Why it failed; `None` if it didn't.
+    /// The code of the failure; `None` for success.
     pub result: Option<Code>,
     /// The session.
     pub session: Option<SessionId>,
-    /// How many refusals alike came since the line about the first of them and were not written.
+    /// Number of similar refusals since the first one was written.
     pub repeats: Option<u64>,
 }
 
 impl Event<'_> {
-    /// An event that has nothing but a time and a kind.
+    /// An event with only a time and a kind.
     #[must_use]
     pub fn new(time: SystemTime, kind: Kind) -> Self {
         Self {
@@ -156,7 +155,7 @@ impl Event<'_> {
     }
 }
 
-/// Where events are kept.
+/// An audit log.
 #[derive(Debug)]
 pub struct Audit {
     file: Option<Mutex<Output>>,
@@ -165,7 +164,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Appends to the file at `path`, which is made if it isn't there, for its owner alone.
+    /// Opens the file at `path` for appending, creating it for its owner only if necessary.
     ///
     /// # Errors
     /// A fault that names the path: it can't be opened, or isn't a regular file.
@@ -189,7 +188,7 @@ impl Audit {
         })
     }
 
-    /// Keeps nothing.
+    /// A log that discards everything.
     #[must_use]
     pub fn none() -> Self {
         Self {
@@ -199,14 +198,14 @@ impl Audit {
         }
     }
 
-    /// Writes an event. A failure is counted, and told to the log once a minute at most.
+    /// Writes an event. Failures are counted, and logged at most once a minute.
     pub fn record(&self, event: &Event<'_>) {
         self.write_repeats(Some(event.time));
         self.write(event);
     }
 
-    /// Writes that a peer at `address` was refused, unless one like it was written less than a
-    /// minute ago: then it is counted.
+    /// Writes that a peer at `address` was refused, or counts it if a similar refusal was written
+    /// less than a minute ago.
     pub fn record_refusal(&self, event: &Event<'_>, address: IpAddr) {
         if self.file.is_none() {
             return;
@@ -217,8 +216,8 @@ impl Audit {
         }
     }
 
-    /// Writes the counts whose minute is over at the time `now`. Every event does that too; this is
-    /// for times without any.
+    /// Writes the counts whose minute is over at `now`. Every event does so too; this is for times
+    /// without events.
     pub fn tick(&self, now: SystemTime) {
         self.write_repeats(Some(now));
     }
@@ -242,7 +241,7 @@ impl Audit {
         }
     }
 
-    /// The number of events that could not be written.
+    /// Number of events that could not be written.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
@@ -255,30 +254,30 @@ impl Drop for Audit {
     }
 }
 
-/// An open file and the name that it should have.
+/// An open file and its expected name.
 #[derive(Debug)]
 struct Output {
     path: PathBuf,
     file: File,
-    /// The user as whom it was opened.
+    /// The user who opened it.
     opened_as: Option<u32>,
     looked: Option<SystemTime>,
     complained: Option<SystemTime>,
-    /// The last line was written in part.
+    /// The last line is incomplete.
     is_torn: bool,
 }
 
 impl Output {
     fn write(&mut self, line: &[u8], now: SystemTime) -> io::Result<()> {
-        // A thread with the ids of an account writes to what is open. It must not make a file in
-        // place of the one that was moved away, as it would belong to that account.
+        // A thread with the ids of an account writes to the open file. It must not create a new one
+        // after a rotation, since that would belong to the account.
         let may_open = self.opened_as == effective_user();
         if may_open && is_due(self.looked, now, LOOK_INTERVAL) {
             if !self.is_named()? {
                 self.file = open(&self.path)?;
                 self.is_torn = false;
             }
-            // Not before: without a file under the name every line is a failure.
+            // Not before: without the file every line would count as a failure.
             self.looked = Some(now);
         }
         let ended;
@@ -288,7 +287,8 @@ impl Output {
         } else {
             line
         };
-        // One call, and not again for the rest: lines of others could come between.
+        // One call, without writing the rest after a short write: lines of other programs could
+        // come between.
         let written = loop {
             match self.file.write(line) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -303,7 +303,7 @@ impl Output {
         Ok(())
     }
 
-    /// Whether the open file is still the one that has the name.
+    /// Whether the open file still has its name.
     fn is_named(&self) -> io::Result<bool> {
         match std::fs::metadata(&self.path) {
             Ok(named) => Ok(is_same(&named, &self.file.metadata()?)),
@@ -321,7 +321,7 @@ impl Output {
     }
 }
 
-/// Whether `interval` has gone by since `last`. A clock that was set back counts as that.
+/// Whether `interval` has passed since `last`, or the clock was set back.
 fn is_due(last: Option<SystemTime>, now: SystemTime, interval: Duration) -> bool {
     last.and_then(|last| now.duration_since(last).ok())
         .is_none_or(|since| since >= interval)
@@ -349,7 +349,7 @@ fn is_same(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-/// Elsewhere an open file can't be renamed by others.
+/// On other systems an open file can't be renamed.
 #[cfg(not(unix))]
 fn is_same(_: &Metadata, _: &Metadata) -> bool {
     true

@@ -1,7 +1,7 @@
-//! Refusals that repeat: the first is written at once, those like it for a while are counted.
+//! Repeated refusals: the first is written at once, similar ones are counted for a while.
 //!
-//! Refusals are alike when they came from the same network, by the same door and method, for the
-//! same reason. The table is bounded: when it is full, all that fit into no run share one.
+//! Refusals are similar if they have the same network, door, method and reason. The table is
+//! bounded: when it is full, all further ones share one run.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
@@ -12,28 +12,27 @@ use super::{Event, Kind};
 use crate::Method;
 use crate::guard::Network;
 
-/// How long refusals like one that was written are counted.
+/// For how long similar refusals are counted.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// Most runs at once.
+/// Maximum number of concurrent runs.
 const RUNS_MAX: usize = 4096;
-/// Longest name and address that are kept, in bytes: more than a line shows.
+/// Maximum length of names and addresses kept, in bytes: more than a line shows.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// What refusals have in common that are counted together; `None` for those that share a run since
-/// there are too many.
-type Likeness = Option<(Network, &'static str, Kind, Option<Method>, Option<Code>)>;
+/// The common properties of a run; `None` for the run shared when there are too many.
+type Similarity = Option<(Network, &'static str, Kind, Option<Method>, Option<Code>)>;
 
-/// Refusals that were counted and not written.
+/// Refusals counted and not written.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) count: u64,
-    /// When the last of them came.
+    /// Time of the last of them.
     pub(super) last: SystemTime,
     pub(super) kind: Kind,
     pub(super) door: &'static str,
     pub(super) method: Option<Method>,
     pub(super) result: Option<Code>,
-    /// Where they came from and whom they were for; empty if that differs.
+    /// Common address and user; empty if they differ.
     pub(super) from: String,
     pub(super) user: String,
     begun: SystemTime,
@@ -41,17 +40,17 @@ pub(super) struct Run {
 
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
-    runs: HashMap<Likeness, Run>,
-    /// The same by their beginning.
-    order: VecDeque<Likeness>,
+    runs: HashMap<Similarity, Run>,
+    /// The same, by start time.
+    order: VecDeque<Similarity>,
 }
 
 impl Repeats {
-    /// Notes a refusal from `network`; whether it is to be written.
+    /// Counts a refusal from `network`; returns whether it must be written.
     pub(super) fn note(&mut self, event: &Event<'_>, network: Network) -> bool {
         let likeness = Some((network, event.door, event.kind, event.method, event.result));
         let is_new = !self.runs.contains_key(&likeness);
-        // One place is for those that find none.
+        // The last slot is for the shared run.
         let likeness = if is_new && self.runs.len() + 1 >= RUNS_MAX {
             None
         } else {
@@ -76,7 +75,7 @@ impl Repeats {
         run.count += 1;
         run.last = event.time;
         for (kept, came) in [(&mut run.user, event.user), (&mut run.from, event.from)] {
-            // The port differs from one connection to the next.
+            // The port differs between connections.
             let came = shortened(came);
             if host(kept) != host(&came) {
                 kept.clear();
@@ -91,13 +90,13 @@ impl Repeats {
         false
     }
 
-    /// Takes the runs out whose time is over at `now`, those with something to tell; all of them
-    /// without a time.
+    /// Removes the runs whose time is over at `now`, or all if it is `None`, and returns those with
+    /// a count.
     pub(super) fn take(&mut self, now: Option<SystemTime>) -> Vec<Run> {
         let mut taken = Vec::new();
         while let Some(likeness) = self.order.front() {
             let is_running = |run: &Run| {
-                // A clock that was set back ends a run.
+                // Setting the clock back ends a run.
                 let since = now.map(|now| now.duration_since(run.begun));
                 since.is_some_and(|since| since.is_ok_and(|since| since < INTERVAL))
             };
@@ -118,7 +117,7 @@ impl Repeats {
 }
 
 impl Run {
-    /// The line that says how many there were.
+    /// The event with the count.
     pub(super) fn event(&self) -> Event<'_> {
         Event {
             door: self.door,
@@ -136,7 +135,7 @@ fn shortened(text: &str) -> String {
     text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
 }
 
-/// What stands before the port of an address, or the whole name of a user.
+/// An address without its port, or a whole user name.
 fn host(text: &str) -> &str {
     text.rsplit_once(':').map_or(text, |(host, _)| host)
 }

@@ -54,7 +54,7 @@ fn an_event_is_a_line() {
     assert_eq!(audit.failures(), 0);
 }
 
-/// A session with the ids of an account may write where the log is, and must not own it.
+/// A session with the ids of an account may write to the log's folder, but must not own the log.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_thread_of_another_account_makes_no_file() {
@@ -137,7 +137,7 @@ fn lines_are_bounded() {
         assert_eq!(line["cut"], true);
         assert!(line["path"].as_str().unwrap().len() > 3000);
     }
-    // What just fits isn't cut.
+    // The maximum length isn't truncated.
     let line = line::encode(&Event {
         path: &[b'x'; 3200],
         ..connect(0)
@@ -183,12 +183,12 @@ fn a_file_that_was_renamed_is_made_anew() {
     let audit = Audit::open(&path).unwrap();
     audit.record(&connect(0));
     std::fs::rename(&path, &old).unwrap();
-    // It isn't looked for at each line.
+    // Not checked for each line.
     audit.record(&connect(999));
     assert_eq!((lines(&old).len(), path.exists()), (2, false));
     audit.record(&connect(1000));
     assert_eq!((lines(&old).len(), lines(&path).len()), (2, 1));
-    // Another file under the name counts as well, and a clock that was set back.
+    // Another file of that name counts too, and so does setting the clock back.
     std::fs::rename(&path, dir.path().join("audit.2")).unwrap();
     std::fs::write(&path, "").unwrap();
     audit.record(&connect(500));
@@ -204,7 +204,7 @@ fn a_file_that_can_not_be_written_stops_nothing() {
     let path = folder.join("audit");
     let audit = Audit::open(&path).unwrap();
     audit.record(&connect(0));
-    // The file is gone and can't be made anew.
+    // The file is gone and can't be recreated.
     std::fs::rename(&folder, &away).unwrap();
     audit.record(&connect(1000));
     audit.record(&connect(2000));
@@ -267,7 +267,7 @@ fn refusals_that_repeat_are_counted_and_what_is_allowed_is_not() {
     for i in 0..1000 {
         audit.record_refusal(&refusal(i * 10, "192.0.2.1:1000"), address);
     }
-    // Another reason, another method and another network are told at once.
+    // Another reason, method or network is written at once.
     let busy = Event {
         result: Some(Code::LimitExceeded),
         ..refusal(10_000, "192.0.2.1:2000")
@@ -305,7 +305,7 @@ fn refusals_that_repeat_are_counted_and_what_is_allowed_is_not() {
     audit.record_refusal(&refusal(60_500, "192.0.2.1:1000"), address);
     audit.record_refusal(&refusal(60_600, "192.0.2.1:1000"), address);
     assert_eq!(lines(&path).len(), 9);
-    // What is counted isn't lost at the end.
+    // Counted refusals aren't lost at the end.
     drop(audit);
     assert_eq!(lines(&path).last().unwrap()["repeats"], 1);
 }
@@ -321,7 +321,7 @@ fn runs_of_refusals_are_bounded() {
     let counted: u64 = repeats.take(None).iter().map(|run| run.count).sum();
     assert_eq!(counted, 10_000 - 4096);
     assert_eq!(repeats.len(), 0);
-    // A clock that was set back doesn't hold lines back.
+    // Setting the clock back doesn't suppress lines.
     assert!(repeats.note(&refusal(5000, "192.0.2.1:1"), network(1)));
     assert!(!repeats.note(&refusal(5000, "192.0.2.1:1"), network(1)));
     assert_eq!(repeats.take(Some(at(4000))).len(), 1);

@@ -1,4 +1,4 @@
-//! Times as RFC 3339, section 5.6, writes them: in UTC, with milliseconds.
+//! Times in the format of RFC 3339, section 5.6, in UTC with milliseconds.
 
 use std::time::SystemTime;
 
@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use jiff::civil::{Date, date};
 use jiff::tz::TimeZone;
 
-/// The first day that RFC 3339 can express.
+/// The first day representable in RFC 3339.
 const FIRST: Date = date(0, 1, 1);
 
-/// The time as text. Times before the year 0 or after 9999, which RFC 3339 can't express, give
-/// about the nearest that it can.
+/// Formats a time. Times before the year 0 or after 9999, which RFC 3339 can't represent, become
+/// approximately the nearest that it can.
 pub(super) fn rfc3339(time: SystemTime) -> String {
     let is_late = time > SystemTime::UNIX_EPOCH;
     let limit = if is_late {

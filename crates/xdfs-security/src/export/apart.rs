@@ -1,11 +1,10 @@
-//! Directories that are served, and what must not lie beneath them.
+//! Checks that sensitive files do not lie beneath served directories.
 //!
-//! A server that serves the folder of its own key and of its lists of users can be taken over by
-//! whoever may read or write there. Paths are compared by what they lead to (device and inode), at
-//! every step on the way and through every link on it, so that another spelling, a link or a mount
-//! hides nothing. What doesn't exist yet is judged by the directory that it would be made in. Two
-//! things aren't found: a further hard link to a file, and another mount of the same directory that
-//! lies elsewhere.
+//! A server that serves the folder of its own key and user lists can be taken over by anyone with
+//! access there. Paths are compared by identity (device and inode), at each step and through each
+//! link, so that spellings, links and mounts make no difference. A path that doesn't exist yet is
+//! judged by the directory in which it would be created. Two cases aren't detected: another hard
+//! link to a file, and another mount of the same directory elsewhere.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,10 +12,10 @@ use std::path::{Component, Path, PathBuf};
 
 use super::folder::USER;
 
-/// Links that are followed on the way to one path, as the kernel does.
+/// Maximum number of links followed on one path, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// Directories that are served.
+/// The served directories.
 #[derive(Clone, Debug)]
 pub struct Roots(Vec<Root>);
 
@@ -24,7 +23,7 @@ pub struct Roots(Vec<Root>);
 struct Root {
     /// As in the settings.
     path: PathBuf,
-    /// The directory, or of one with `{user}` in its path what comes before.
+    /// The directory; with `{user}` in the path, the part before it.
     fixed: PathBuf,
     node: Option<Node>,
     /// The components from the first one with `{user}` on.
@@ -32,19 +31,19 @@ struct Root {
 }
 
 impl Roots {
-    /// The directories at `paths`, in which `{user}` stands for every user. They need not exist.
+    /// The directories at `paths`, in which `{user}` stands for any user. They need not exist.
     ///
     /// # Errors
-    /// There is no current directory that a relative path could begin at.
+    /// There is no current directory for a relative path.
     pub fn new<'a>(paths: impl IntoIterator<Item = &'a Path>) -> io::Result<Self> {
         let roots = paths.into_iter().map(Root::new);
         roots.collect::<io::Result<_>>().map(Self)
     }
 
-    /// The first of them beneath which `path` lies, or which it is.
+    /// The first root that is `path` or contains it.
     ///
     /// # Errors
-    /// As [`Roots::new`].
+    /// See [`Roots::new`].
     pub fn holding(&self, path: &Path) -> io::Result<Option<&Path>> {
         let mut ways = VecDeque::from([plain(path)?]);
         let mut seen = 0;
@@ -59,7 +58,7 @@ impl Roots {
                 if let Some(root) = held {
                     return Ok(Some(&root.path));
                 }
-                // Who may write where a link lies can make it lead elsewhere.
+                // Whoever may write to the link's directory can redirect it.
                 if let (Ok(target), Some(parent)) = (std::fs::read_link(step), step.parent())
                     && seen < LINKS_MAX
                 {
@@ -92,7 +91,7 @@ impl Root {
         })
     }
 
-    /// Whether this root, for one user at least, is what `rest` leads through from `step` on.
+    /// Whether this root, for some user, is on the path `rest` from `step` on.
     fn is_at(&self, step: &Path, node: Option<&Node>, rest: &Path) -> bool {
         let is_same = step == self.fixed || (node.is_some() && node == self.node.as_ref());
         let mut rest = rest.components();
@@ -104,7 +103,7 @@ impl Root {
     }
 }
 
-/// Whether `name` can be made of `pattern` by a name in place of `{user}`.
+/// Whether `pattern` matches `name` for some user name in place of `{user}`.
 fn fits(pattern: &str, name: &str) -> bool {
     let (Some((before, _)), Some((_, after))) =
         (pattern.split_once(USER), pattern.rsplit_once(USER))
@@ -114,11 +113,11 @@ fn fits(pattern: &str, name: &str) -> bool {
     let user = name
         .strip_prefix(before)
         .and_then(|name| name.strip_suffix(after));
-    // No name of a user begins with a dot.
+    // User names do not begin with a dot.
     user.is_some_and(|user| !user.is_empty() && !user.starts_with('.'))
 }
 
-/// The path from the root of the file system on. One with `..` in it is taken as the kernel does.
+/// The absolute path. `..` is resolved as by the kernel.
 fn plain(path: &Path) -> io::Result<PathBuf> {
     let path = std::path::absolute(if path.as_os_str().is_empty() {
         Path::new(".")
@@ -183,13 +182,13 @@ mod tests {
             ("home", "home/.config/xdfs", true),
             ("home", "home", true),
             ("home/.config/xdfs", "home/.config/xdfs/server.key", true),
-            // Not made yet.
+            // Doesn't exist yet.
             ("home", "home/.local/state/xdfs", true),
             ("new", "new/xdfs", true),
             ("alias", "home/.config/xdfs", true),
             ("home", "alias/.config", true),
             ("home/.config/..", "home/.config", true),
-            // By a link in the root, which somebody can exchange, to somewhere else.
+            // Through an exchangeable link in the root to a place outside.
             ("home", "home/link/data/xdfs", true),
             ("home", "through/xdfs", true),
             ("srv", "through/xdfs", true),

@@ -1,5 +1,5 @@
-//! What is built in, for users who proved who they are: `mem:zero` and `mem:null`, by which a path
-//! between two programs is measured. This is the one place that knows their names here.
+//! The built-in paths, for authenticated users: `mem:zero` and `mem:null`, for measuring a path
+//! between two programs. Only this module knows their names.
 
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{Code, Fault};
@@ -10,7 +10,7 @@ use super::Rights;
 use super::path::rights_by_scopes;
 use crate::{Method, Principal};
 
-/// Something built in.
+/// A built-in path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BuiltIn {
     Null,
@@ -18,8 +18,8 @@ pub(super) enum BuiltIn {
 }
 
 impl BuiltIn {
-    /// What a path names, if it is built in. A leading '/' means nothing; a file with such a name
-    /// is reached through './'.
+    /// The built-in path that `path` names, if any. A leading '/' is ignored; a file with such a
+    /// name is reached through './'.
     pub(super) fn of(path: &[u8]) -> Option<Self> {
         match path.strip_prefix(b"/").unwrap_or(path) {
             NULL => Some(Self::Null),
@@ -67,7 +67,7 @@ impl BuiltIn {
         }
     }
 
-    /// Answers a call about it: that it is there.
+    /// Answers a call about it: that it exists.
     pub(super) fn call(self, principal: &Principal, call: &Call) -> Result<Answer, Fault> {
         let need = match self {
             Self::Zero => Rights::READ,
@@ -82,9 +82,9 @@ impl BuiltIn {
 
     fn check(self, operation: &str, principal: &Principal, need: Rights) -> Result<(), Fault> {
         let cause = if principal.method == Method::Anonymous {
-            "it is for users who prove who they are"
+            "it is for authenticated users only"
         } else if !rights_by_scopes(&principal.scopes, self.name()).contains(need) {
-            "what was shown to prove who you are isn't good for it"
+            "the token or ticket that you used doesn't permit it"
         } else {
             return Ok(());
         };

@@ -1,13 +1,13 @@
-//! Calls about paths: which rights each needs, and what it does to the quota.
+//! Calls about paths: the rights they need, and their effect on the quota.
 //!
 //! | call | rights |
 //! |---|---|
-//! | stat | `list`; for what isn't a directory `read` will do |
-//! | list | `list`; the place of all exports shows those in which there is any right |
+//! | stat | `list`; `read` suffices for anything but a directory |
+//! | list | `list`; the list of exports contains those with any right |
 //! | space | any |
 //! | sync | `create`, `write` or `delete` |
-//! | read a link, checksum, sums of blocks | `read` |
-//! | make a directory or a symbolic link | `create` |
+//! | read link, checksum, signatures | `read` |
+//! | make directory or symbolic link | `create` |
 //! | remove | `delete` |
 //! | set mode, times, owner, length | `write` |
 //! | rename | `delete` at the old path, `create` at the new one, `write` to replace |
@@ -36,7 +36,7 @@ impl ExportStore {
             return built_in.call(&self.principal, call);
         }
         if let Call::Seed(seed) = call {
-            // As a download of the one and the beginning of an upload to the other.
+            // Needs the rights of a download of the one and an upload to the other.
             let seeded = xdfs_store::seed(self, seed).map_err(|mut fault| {
                 fault.operation = call.operation().into();
                 fault
@@ -54,7 +54,7 @@ impl ExportStore {
         }
     }
 
-    /// Answers a call about the place of all exports.
+    /// Answers a call about the directory of all exports.
     fn top(&self, call: &Call) -> Result<Answer, Fault> {
         let fault = |code, cause| Fault::new(code, call.operation(), cause).path(call.path());
         let visible = self.visible();
@@ -73,7 +73,7 @@ impl ExportStore {
             } => {
                 let most = usize::try_from(*entries_max).unwrap_or(usize::MAX);
                 if most == 0 {
-                    let cause = "a listing of no entries can't be asked for";
+                    let cause = "a listing must ask for at least one entry";
                     return Err(fault(Code::InvalidArgument, cause));
                 }
                 let mut rest = visible.into_iter().filter(|name| *name > &**cursor);
@@ -91,16 +91,16 @@ impl ExportStore {
             }
             call if call.is_read_only() => Err(fault(
                 Code::IsDirectory,
-                "it is the place of all exports, and no file",
+                "it is the directory of all exports, and no file",
             )),
             _ => Err(fault(
                 Code::PermissionDenied,
-                "the place of all exports can't be changed",
+                "the directory of all exports can't be changed",
             )),
         }
     }
 
-    /// The names of the exports that the principal may see, in order.
+    /// The names of the exports visible to the principal, in order.
     fn visible(&self) -> Vec<&[u8]> {
         let in_scope = |name: &[u8]| {
             let scopes = &self.principal.scopes;
@@ -119,7 +119,7 @@ impl ExportStore {
         names
     }
 
-    /// Finds a path where the principal has one of these rights.
+    /// Locates a path for which the principal has one of these rights.
     fn locate_any(&self, call: &Call, path: &[u8], any: &[Rights]) -> Result<Located, Fault> {
         let mut denied = None;
         for need in any {
@@ -174,7 +174,7 @@ impl ExportStore {
         let folder = self.opened(call, &located, path)?;
         let mut stopped = false;
         let mut part = |answer| part(answer).inspect_err(|_| stopped = true);
-        let mut call_inside = Inside {
+        let mut call_inside = AllowedCall {
             folder: &folder,
             terms: self.terms(&located, false),
             part: &mut part,
@@ -198,7 +198,7 @@ impl ExportStore {
         }
     }
 
-    /// Links decide what a scope is worth, and others of this machine may follow them.
+    /// Links affect what a scope covers, and other processes on this machine may follow them.
     pub(super) fn check_symlink(
         &self,
         located: &Located,
@@ -206,7 +206,7 @@ impl ExportStore {
     ) -> Result<(), &'static str> {
         let export = &self.shared.exports[located.index];
         if self.principal.method == Method::Anonymous {
-            return Err("links are made by users who prove who they are");
+            return Err("only authenticated users may create links");
         }
         if !rights_by_scopes(&self.principal.scopes, &export.name).contains(rights) {
             return Err("links are made by users whose rights are for the whole export");
@@ -261,7 +261,7 @@ impl ExportStore {
             },
         };
         let folder = self.opened(call, &from, first)?;
-        let mut inside = Inside {
+        let mut inside = AllowedCall {
             folder: &folder,
             terms: self.terms(&to, !may_replace),
             part: &mut |_| Ok(()),
@@ -287,7 +287,7 @@ fn paths(call: &Call) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// The same call about another path.
+/// The same call with another path.
 fn with_path(call: &Call, inner: &[u8]) -> Call {
     let mut call = call.clone();
     match &mut call {
@@ -307,13 +307,13 @@ fn with_path(call: &Call, inner: &[u8]) -> Call {
         | Call::Sync { path }
         | Call::Checksum { path, .. }
         | Call::Signatures { path, .. } => *path = inner.to_vec(),
-        // Those of two paths are made anew.
+        // Calls with two paths are built from scratch.
         _ => {}
     }
     call
 }
 
-/// What is shown of an export, and of the place of all of them.
+/// The attributes of an export, and of the directory of all exports.
 fn directory() -> Attributes {
     Attributes {
         kind: FileKind::Directory,
@@ -331,14 +331,14 @@ fn directory() -> Attributes {
     }
 }
 
-/// A call that is allowed, in the directory of its export. Paths are those in there.
-struct Inside<'a, 'p> {
+/// An allowed call in the directory of its export. Paths are relative to that.
+struct AllowedCall<'a, 'p> {
     folder: &'a Folder,
     terms: Terms,
     part: &'a mut Part<'p>,
 }
 
-impl Inside<'_, '_> {
+impl AllowedCall<'_, '_> {
     fn pass(&mut self, call: &Call) -> Result<Answer, Fault> {
         self.folder.files.call(call, self.part)
     }
@@ -369,7 +369,7 @@ impl Inside<'_, '_> {
                 let before = self.missing(path);
                 take(counted, path, 0, before)?;
                 let result = self.pass(call);
-                // Part of them may have been made.
+                // Some of them may have been created.
                 ledger.give(0, before.min(self.missing(path)));
                 result
             }
@@ -389,7 +389,7 @@ impl Inside<'_, '_> {
                     if let Some((path, found)) = removed {
                         ledger.removed(path, found.kind == FileKind::File, found.size);
                     }
-                    // Given back first, so that it isn't asked for twice.
+                    // Released first, since a turn must not be taken twice.
                     turn = None;
                     if removed.is_none() {
                         turn = Some(ledger.turns.alone());
@@ -400,7 +400,7 @@ impl Inside<'_, '_> {
             }
             Call::Truncate { path, length } => {
                 let _turn = ledger.turns.alone();
-                // Each name of the file is counted.
+                // Each hard link of the file is counted.
                 let found = self.stat(path, true)?;
                 let (before, names) = (found.size, found.links.max(1));
                 let more = length.saturating_sub(before).saturating_mul(names);
@@ -414,7 +414,7 @@ impl Inside<'_, '_> {
         }
     }
 
-    /// Directories of a path that aren't there, itself included.
+    /// Number of missing directories in a path, including the last.
     fn missing(&self, path: &[u8]) -> u64 {
         let path = trimmed(path);
         let cuts = path.iter().enumerate().filter(|(_, b)| **b == b'/');
@@ -449,7 +449,7 @@ impl Inside<'_, '_> {
                 let replaced = counted.replaced(to);
                 let is_directory = self.stat(from, false)?.kind == FileKind::Directory;
                 let answer = self.pass(call)?;
-                // Two names of one file stay both.
+                // Renaming between two hard links of one file keeps both.
                 if let Some(length) = replaced
                     && counted.replaced(from).is_none()
                 {
@@ -502,7 +502,7 @@ impl Inside<'_, '_> {
     }
 }
 
-/// A path without the '/' that says that it is a directory's.
+/// A path without trailing '/'.
 fn trimmed(path: &[u8]) -> &[u8] {
     path.strip_suffix(b"/").unwrap_or(path)
 }

@@ -1,4 +1,4 @@
-//! The settings of exports, and what makes sense of them.
+//! The settings of exports, and their parsing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -10,69 +10,69 @@ use super::folder::{ExportLocation, USER};
 use super::quota::Quota;
 use super::{Export, Grant, Rights};
 
-/// What anonymous users may do in a public export if nothing is said.
+/// Default rights of anonymous users in a public export.
 const ANONYMOUS: [Rights; 2] = [Rights::READ, Rights::LIST];
 
-/// The part of the settings that says what is served to whom: the tables `[[export]]` and
-/// `[groups]` of `xdfs.toml`. (Who embeds it names both fields in his own structure: serde can't
-/// both flatten a structure and refuse what it doesn't know.)
+/// The part of the settings about exports: the tables `[[export]]` and `[groups]` of `xdfs.toml`.
+/// (A program that embeds it repeats both fields in its own structure: serde can't both flatten a
+/// structure and reject unknown fields.)
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportsConfig {
     /// The exports.
     #[serde(default)]
     pub export: Vec<ExportConfig>,
-    /// Names for several users.
+    /// Named groups of users.
     #[serde(default)]
     pub groups: BTreeMap<String, Vec<String>>,
 }
 
-/// A directory that is served.
+/// A served directory.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportConfig {
-    /// The first component of the paths that clients use. Empty or `/` for the root itself; then it
-    /// is the only export.
+    /// First component of the paths used by clients. Empty or `/` for the root itself, which must
+    /// then be the only export.
     pub name: String,
-    /// The directory, as an absolute path. `{user}` in it is replaced by the name of the user.
+    /// The absolute path of the directory. `{user}` in it is replaced by the user's name.
     pub path: String,
-    /// Make the directory when it is first used: the last component of the path, or those from the
-    /// one with `{user}` on. Nobody but the server's own user may look into it.
+    /// Create the directory on first use: the last component of the path, or those from the one
+    /// with `{user}` on. Only the server's own user has access to it.
     #[serde(default)]
     pub make: bool,
-    /// Anonymous users may use it.
+    /// Anonymous users have access.
     #[serde(default)]
     pub public: bool,
-    /// What they may do there; reading and listing if nothing is said. Others may do it too.
+    /// Rights of anonymous users; reading and listing by default. Other users have these rights
+    /// too.
     #[serde(default)]
     pub anonymous: Option<Rights>,
-    /// Bytes that all files in the directory may have together. In the settings a number, or text
-    /// with K, M, G or T for powers of 1024 at its end.
+    /// Maximum total size of the files in the directory, in bytes. In the settings a number, or
+    /// text ending in K, M, G or T for powers of 1024.
     #[serde(default, deserialize_with = "size")]
     pub quota_bytes: Option<u64>,
-    /// Files and directories that there may be in the directory.
+    /// Maximum number of files and directories in the directory.
     #[serde(default)]
     pub quota_files: Option<u64>,
-    /// Bytes that one file may have; written like `quota_bytes`.
+    /// Maximum size of a file in bytes, written like `quota_bytes`.
     #[serde(default, deserialize_with = "size")]
     pub largest_file: Option<u64>,
-    /// Who may do what.
+    /// Rights of users.
     #[serde(default)]
     pub grant: Vec<GrantConfig>,
 }
 
-/// Rights of one user, a group, or every user who proved who it is. Rights from several grants add
-/// up.
+/// Rights of a user, a group, or all authenticated users. Rights from several grants add up.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GrantConfig {
-    /// The name of the user; `*` for every user who proved who it is.
+    /// The name of a user; `*` for all authenticated users.
     #[serde(default)]
     pub user: Option<String>,
-    /// The name of a group, in place of a user.
+    /// The name of a group, instead of a user.
     #[serde(default)]
     pub group: Option<String>,
-    /// What they may do.
+    /// The rights.
     pub rights: Rights,
 }
 
@@ -104,7 +104,7 @@ fn parse_size(text: &str) -> Option<u64> {
         (b'T', _) => (&text[..text.len() - 1], 40),
         _ => (text, 0),
     };
-    // The standard library would take a sign.
+    // The standard library would accept a sign.
     if !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
@@ -189,7 +189,7 @@ impl ExportConfig {
     fn check_path(&self) -> Result<ExportLocation, Fault> {
         let rest = self.path.replace(USER, "");
         if rest.contains(['{', '}']) {
-            return Err(self.fault("of what stands in braces a path may have {user} only"));
+            return Err(self.fault("braces may occur in a path only as {user}"));
         }
         if self.path.contains('\0') {
             return Err(self.fault("the path has a zero byte"));

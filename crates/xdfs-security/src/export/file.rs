@@ -1,5 +1,5 @@
-//! The source and the sink of an export: faults name the path that the client used, and what is
-//! written is counted.
+//! Sources and sinks of an export: faults contain the client's path, and writes count against
+//! quotas.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use xdfs_store::{Capabilities, OpenedSink, Sink, SinkRequest, Source, SourceInfo
 use super::folder::Folder;
 use super::quota::Hold;
 
-/// What stands before a path in an export, as the client writes it.
+/// The part of a client's path before the path in the export.
 #[derive(Clone, Debug)]
 pub(super) struct Prefix(pub(super) Vec<u8>);
 
 impl Prefix {
-    /// The client's path of a path in the export.
+    /// The client's path for a path in the export.
     pub(super) fn join(&self, inner: &[u8]) -> Vec<u8> {
         let needs_separator = !self.0.is_empty() && !self.0.ends_with(b"/") && !inner.is_empty();
         let separator: &[u8] = if needs_separator { b"/" } else { b"" };
         [&self.0, separator, inner].concat()
     }
 
-    /// The fault as the client sees it.
+    /// The fault with the client's path.
     pub(super) fn fault(&self, mut fault: Fault) -> Fault {
         fault.path = self.join(&fault.path);
         fault
@@ -70,18 +70,18 @@ impl Source for ExportSource {
     }
 }
 
-/// What a sink is held to.
+/// Restrictions of a sink.
 #[derive(Debug)]
 pub(super) struct Terms {
     pub(super) prefix: Prefix,
-    /// Longest file, in bytes.
+    /// Maximum file length in bytes.
     pub(super) largest_file: Option<u64>,
-    /// A target that exists may not be replaced, whatever was asked for.
+    /// An existing target may not be replaced, whatever was requested.
     pub(super) new_only: bool,
 }
 
 impl Terms {
-    /// The fault as the client sees it.
+    /// The fault with the client's path.
     pub(super) fn fault(&self, mut fault: Fault) -> Fault {
         if self.new_only && fault.code == Code::AlreadyExists {
             fault.code = Code::PermissionDenied;
@@ -91,13 +91,13 @@ impl Terms {
         self.prefix.fault(fault)
     }
 
-    /// Refuses a length that no file may have. The fault has no path yet.
+    /// Checks a length against the maximum. The fault has no path yet.
     pub(super) fn check_length(&self, length: u64) -> Result<(), Fault> {
         match self.largest_file {
             Some(largest) if length > largest => {
                 let cause = format!("a file may have {largest} bytes here, and this has {length}");
                 Err(Fault::new(Code::QuotaExceeded, "write", cause)
-                    .hint("send it in parts, or ask those who run the server for more"))
+                    .hint("send it in parts, or ask the server's administrator for more"))
             }
             _ => Ok(()),
         }
@@ -106,7 +106,7 @@ impl Terms {
 
 /// A sink in an export.
 ///
-/// Once something was refused because there was too much of it, everything is: the file is never
+/// After a write was refused because of a limit, all further ones are, and the file is never
 /// published.
 #[derive(Debug)]
 pub(super) struct ExportSink {
@@ -116,15 +116,15 @@ pub(super) struct ExportSink {
     path: Vec<u8>,
     folder: Arc<Folder>,
     hold: Option<Hold>,
-    /// Records are kept: the source can be recognised later.
+    /// A journal is kept, since the source can be recognised later.
     is_resumable: bool,
-    /// Something may be left on the disk when this is dropped.
+    /// A partial file may remain on disk when this is dropped.
     leaves: bool,
     refused: Option<Fault>,
 }
 
 impl ExportSink {
-    /// Takes a sink that was opened in `folder`, and the share that is held for it.
+    /// Wraps a sink that was opened in `folder`, with its share of the quota.
     pub(super) fn wrap(
         opened: OpenedSink,
         request: &SinkRequest,
@@ -161,7 +161,7 @@ impl ExportSink {
         })
     }
 
-    /// Makes sure that the file may have `end` bytes.
+    /// Ensures that the file may grow to `end` bytes.
     fn reach(&mut self, end: u64) -> Result<(), Fault> {
         if let Some(fault) = &self.refused {
             return Err(fault.clone());
@@ -186,7 +186,7 @@ impl Sink for ExportSink {
 
     fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
         let length = bufs.iter().map(|buf| buf.len() as u64).sum();
-        // An end that is no number fits nowhere.
+        // An overflowing end exceeds any limit.
         self.reach(offset.saturating_add(length))?;
         let result = self.inner.write_at(offset, bufs);
         self.seen(result)
@@ -211,7 +211,7 @@ impl Sink for ExportSink {
     }
 
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
-        // Also makes the file as long as the last of them.
+        // This also extends the file to the end of the last fragment.
         self.reach(durable.iter().map(|f| f.range.end).max().unwrap_or(0))?;
         self.leaves |= self.is_resumable && !durable.is_empty();
         let result = self.inner.record(durable);
@@ -231,7 +231,7 @@ impl Sink for ExportSink {
                 }
             }
             Err(fault) if fault.code == Code::AlreadyExists => {}
-            // It may have its name already, and only that may not be durable.
+            // It may already have its name, with only that not durable yet.
             Err(_) => self.leaves = true,
         }
         self.seen(result)
@@ -250,8 +250,8 @@ impl Sink for ExportSink {
 }
 
 impl Drop for ExportSink {
-    /// Before the inner sink gives back its lock, so that who opens the target next finds the count
-    /// in order.
+    /// Before the inner sink releases its lock, so that the next sink of this target finds a
+    /// consistent count.
     fn drop(&mut self) {
         match self.hold.take() {
             Some(hold) if self.leaves => hold.kept(),

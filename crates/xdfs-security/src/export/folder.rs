@@ -1,4 +1,4 @@
-//! The directory of an export, found for a user and opened.
+//! The directory of an export: located for a user, and opened.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -12,25 +12,25 @@ use xdfs_sys::ids::Ids;
 
 use super::quota::{Ledger, Quota};
 
-/// What stands for the name of the user in a path.
+/// Placeholder for the user's name in a path.
 pub(super) const USER: &str = "{user}";
-/// Longest name that the usual file systems take, in bytes.
+/// Longest name on common file systems, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Where an export is.
+/// The location of an export.
 #[derive(Clone, Debug)]
 pub(super) struct ExportLocation {
     path: PathBuf,
-    /// The path has the name of the user in it.
+    /// The path contains the user's name.
     is_template: bool,
     make: bool,
 }
 
-/// A directory that was found.
+/// The result of locating a directory.
 #[derive(Debug)]
 pub(super) enum LocatedDirectory {
     Here(PathBuf),
-    /// It isn't there, but may be made.
+    /// It doesn't exist, but may be created.
     ToMake,
 }
 
@@ -51,8 +51,8 @@ impl ExportLocation {
         }
     }
 
-    /// Finds the directory for a user, and makes it if it is to be made and `may_make`. Faults name
-    /// no path: the server's are no business of clients.
+    /// Locates the directory for a user, and creates it if configured and `may_make`. Faults
+    /// contain no path: clients must not learn the server's paths.
     pub(super) fn find(&self, user: &str, may_make: bool) -> Result<LocatedDirectory, Fault> {
         if !self.is_template {
             if !self.make || self.path.is_dir() {
@@ -86,9 +86,9 @@ impl ExportLocation {
         Ok(LocatedDirectory::Here(path))
     }
 
-    /// Makes the first directory with the name of the user in its path and gives it to an account,
-    /// if only root can do so. Where others may write beside it, one of them could put something
-    /// else under the name at this moment: there the session makes it, with the ids of the account.
+    /// Creates the first directory with the user's name in its path for an account, if only root
+    /// can do so. If others may write to its parent, one of them could place something else there
+    /// at this moment; in that case the session creates it, with the ids of the account.
     pub(super) fn make_for(&self, user: &str, ids: &Ids) {
         if !(self.is_template && self.make && is_component(user)) {
             return;
@@ -108,9 +108,9 @@ impl ExportLocation {
         }
     }
 
-    /// Makes sure that a directory which may be in a user's hand is one, and not a link that this
-    /// user put there. A user who swaps it at this very moment has an account on this machine, and
-    /// then the directory should not be in his hand: see the manual's advice on templates.
+    /// Checks that a directory possibly under a user's control is a directory, and not a link
+    /// placed by the user. A user who exchanges it at this very moment has an account on this
+    /// machine, and then should not control the directory: see the manual's advice on templates.
     fn enter(&self, path: &Path, may_make: bool) -> Result<bool, Fault> {
         for _ in 0..2 {
             match std::fs::symlink_metadata(path) {
@@ -134,7 +134,7 @@ impl ExportLocation {
 
 const OPEN: &str = "open the export";
 
-/// Makes one directory, which only its owner may enter.
+/// Creates one directory, accessible only to its owner.
 fn make(path: &Path) -> Result<(), Fault> {
     #[cfg(unix)]
     let made = {
@@ -144,13 +144,13 @@ fn make(path: &Path) -> Result<(), Fault> {
     #[cfg(not(unix))]
     let made = DirBuilder::new().create(path);
     match made {
-        // Another session was faster.
+        // Created concurrently by another session.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(not_opened(path, &error)),
         _ => Ok(()),
     }
 }
 
-/// Makes a directory for an account in one that only root may write to.
+/// Creates a directory for an account in a parent that only root may write to.
 #[cfg(unix)]
 fn make_owned(parent: &Path, path: &Path, ids: &Ids) -> io::Result<()> {
     use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, lchown};
@@ -171,14 +171,14 @@ fn make_owned(_: &Path, _: &Path, _: &Ids) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// The fault that a client sees. The log has the rest.
+/// The fault shown to the client. The log has the details.
 fn not_opened(path: &Path, error: &io::Error) -> Fault {
     let path = path.as_os_str().as_encoded_bytes().escape_ascii();
     tracing::warn!(%path, %error, "an export can't be opened");
-    Fault::from_io(OPEN, "", error).hint("tell those who run the server: its log says more")
+    Fault::from_io(OPEN, "", error).hint("tell the server's administrator: its log has the details")
 }
 
-/// Whether the name of a user is one harmless component of a path.
+/// Whether a user's name is one harmless path component.
 fn is_component(user: &str) -> bool {
     let is_bad = |c: char| c.is_control() || matches!(c, '/' | '\\') || (cfg!(windows) && c == ':');
     let bad_end = cfg!(windows) && user.ends_with(['.', ' ']);
@@ -190,7 +190,7 @@ fn is_component(user: &str) -> bool {
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) files: LocalStore,
-    /// `None` if nothing is counted.
+    /// `None` without a quota.
     pub(super) counted: Option<Counted>,
 }
 
@@ -203,35 +203,35 @@ pub(super) struct Counted {
     files: LocalStore,
 }
 
-/// What a principal is held to in the directory of an export.
+/// How a principal is confined in the directory of an export.
 #[derive(Debug)]
-pub(super) enum Held {
-    /// Nothing more than the directory.
+pub(super) enum Confinement {
+    /// Only by the directory.
     Nowhere,
-    /// Symbolic links keep their names.
+    /// Symbolic links can't be renamed or hard-linked.
     Here,
-    /// So they do, and nothing outside of these parts is reached.
+    /// The same, and paths outside of these scopes can't be reached.
     Within(Vec<Vec<u8>>),
 }
 
 impl Folder {
-    /// Opens a directory; what `ledger` counts is counted if the quota has a limit.
+    /// Opens a directory; `ledger` counts its content if the quota has a limit.
     pub(super) fn open(
         root: PathBuf,
         read_only: bool,
-        held: &Held,
+        held: &Confinement,
         quota: Quota,
         ledger: impl FnOnce(&Path) -> Arc<Ledger>,
     ) -> Result<Self, Fault> {
         let files = LocalStore::rooted(&root, read_only).map_err(|fault| {
             tracing::warn!(%fault, "an export can't be opened");
             let shown = Fault::new(fault.code, OPEN, fault.cause);
-            shown.hint("tell those who run the server: its log says more")
+            shown.hint("tell the server's administrator: its log has the details")
         })?;
         let files = match held {
-            Held::Nowhere => files,
-            Held::Here => files.keeping_links(),
-            Held::Within(scopes) => files.within(scopes),
+            Confinement::Nowhere => files,
+            Confinement::Here => files.keeping_links(),
+            Confinement::Within(scopes) => files.within(scopes),
         };
         if quota == Quota::default() {
             return Ok(Self {
@@ -250,8 +250,8 @@ impl Folder {
 }
 
 impl Counted {
-    /// The length of what a file published at `path` replaces; `None` if there is nothing, or
-    /// nothing that could be seen. What a link leads to isn't replaced.
+    /// The length of the file that a publication at `path` would replace; `None` if there is none
+    /// or it isn't accessible. Links aren't followed.
     pub(super) fn replaced(&self, path: &[u8]) -> Option<u64> {
         let call = Call::Stat {
             path: path.to_vec(),

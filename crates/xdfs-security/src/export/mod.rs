@@ -1,25 +1,26 @@
-//! What a user may see and change.
+//! Exports: what users may see and change.
 //!
-//! The settings name [exports](ExportConfig): directories, and who has which rights there. From
-//! them come the [`Exports`] of a server, and from these the store of a session, which knows one
-//! [`Principal`] and serves nothing else.
+//! The settings define [exports](ExportConfig): directories, and the rights of users there. From
+//! these come the [`Exports`] of a server, and from them the store of each session, which serves
+//! exactly one [`Principal`].
 //!
 //! ```text
-//! xdfs://host/data/run/7     the first component names the export, unless there is but the root;
-//!             ---- -----     the rest is resolved beneath its directory by the kernel
+//! xdfs://host/data/run/7     the first component names the export, unless the root is the only
+//! one;
+//!             ---- -----     the kernel resolves the rest beneath its directory
 //! ```
 //!
 //! Invariants:
-//! - Nothing but the first component is decided by comparing names, with two exceptions that can
-//!   only refuse more: `..` has no place in a path, and a [`Scope`](crate::Scope) covers the
-//!   components that it names. What a path then leads to is the kernel's word: beneath the
-//!   directory of the export, and beneath that of the deepest scope that covers it.
-//! - Who has a scope that is less than the export makes no symbolic link, and renames and links
-//!   none; neither does who is anonymous.
-//! - Nothing is moved or linked to where its user would have more rights to it than before.
-//! - An export in which a user has no right at all, and one that isn't there, give one answer.
-//! - What counts against a quota is what lies in the directory of the export: that is a user's own
-//!   for a path with `{user}`, and what all have in common for others. Unfinished files count too.
+//! - Only the first component is decided by comparing names, with two exceptions that can only
+//!   restrict: `..` is refused in paths, and a [`Scope`](crate::Scope) covers the components that
+//!   it names. The kernel resolves everything else, beneath the directory of the export and of the
+//!   deepest scope that covers the path.
+//! - A user with a scope smaller than the export can't create, rename or hard-link symbolic links;
+//!   neither can anonymous users.
+//! - Nothing is moved or linked to a place where its user would have more rights to it than before.
+//! - An export without any right for the user and a nonexistent one give the same answer.
+//! - The content of an export's directory counts against its quota: the user's own content for a
+//!   path with `{user}`, and that of all users otherwise. Unfinished files count too.
 
 mod apart;
 mod builtin;
@@ -54,7 +55,7 @@ use folder::ExportLocation;
 use quota::{Ledger, Quota};
 use store::ExportStore;
 
-/// What a server offers, and to whom. Copies share the count of what is used.
+/// The exports of a server. Clones share the usage counts.
 #[derive(Clone, Debug)]
 pub struct Exports {
     shared: Arc<Shared>,
@@ -62,43 +63,43 @@ pub struct Exports {
 
 #[derive(Debug)]
 struct Shared {
-    /// Either one without a name, or all with one.
+    /// Either one without a name, or only named ones.
     exports: Vec<Export>,
-    /// By the directory that is counted.
+    /// By counted directory.
     ledgers: Mutex<HashMap<PathBuf, Arc<Ledger>>>,
 }
 
 #[derive(Debug)]
 struct Export {
-    /// The first component of its paths; empty for the root.
+    /// First component of its paths; empty for the root.
     name: Vec<u8>,
     place: ExportLocation,
-    /// What everybody may do, anonymous or not.
+    /// Rights of everybody, including anonymous users.
     public: Rights,
     grants: Vec<Grant>,
     quota: Quota,
-    /// Longest file that is taken, in bytes.
+    /// Maximum length of a file in bytes.
     largest_file: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Grant {
-    /// `None` for every user who proved who it is.
+    /// `None` for all authenticated users.
     users: Option<BTreeSet<String>>,
     rights: Rights,
 }
 
 impl Exports {
-    /// Checks the settings.
+    /// Validates the settings.
     ///
     /// # Errors
-    /// [`Code::InvalidArgument`] with the name of the export whose settings have no meaning.
+    /// [`Code::InvalidArgument`] with the name of the invalid export.
     pub fn new(config: ExportsConfig) -> Result<Self, Fault> {
         Ok(Self::of(config.check()?))
     }
 
-    /// One directory as the root of all paths, in which every user who proved who it is has
-    /// `rights` and nobody else has any.
+    /// One directory as the root of all paths, with `rights` for all authenticated users and none
+    /// for others.
     #[must_use]
     pub fn single(root: PathBuf, rights: Rights) -> Self {
         Self::of(vec![Export {
@@ -123,15 +124,15 @@ impl Exports {
         }
     }
 
-    /// Whether anything is open to those who prove nothing.
+    /// Whether anonymous users have any access.
     #[must_use]
     pub fn has_public(&self) -> bool {
         let mut exports = self.shared.exports.iter();
         exports.any(|export| export.public != Rights::NONE)
     }
 
-    /// The store of a session: what `principal` may see and change. Directories are opened when
-    /// they are first used.
+    /// The store of a session, restricted to what `principal` may see and change. Directories are
+    /// opened on first use.
     ///
     /// # Errors
     /// [`Code::PermissionDenied`]: the principal is anonymous, and nothing is public.
@@ -140,7 +141,7 @@ impl Exports {
         let rights: Vec<Rights> = exports.iter().map(|e| e.rights_of(principal)).collect();
         let is_anonymous = principal.method == Method::Anonymous;
         if is_anonymous && rights.iter().all(|rights| *rights == Rights::NONE) {
-            let cause = "nothing here is open to those who don't prove who they are";
+            let cause = "nothing here is open to anonymous users";
             return Err(
                 Fault::new(Code::PermissionDenied, "open the session", cause)
                     .hint("authenticate as a user of this server"),
@@ -153,9 +154,9 @@ impl Exports {
         )))
     }
 
-    /// Makes those directories that are a user's own, that the settings want made, and that only
-    /// root can make, and gives them to the account of this user. To be called by root before the
-    /// session begins; what fails is seen by the session, which finds no directory then.
+    /// Creates the user's own directories that the settings request and only root can create, and
+    /// gives them to the user's account. To be called by root before the session begins; after a
+    /// failure the session finds no directory.
     pub fn make_folders(&self, principal: &Principal, ids: &Ids) {
         for export in &self.shared.exports {
             if export.rights_of(principal) != Rights::NONE {
@@ -181,7 +182,7 @@ impl Export {
 }
 
 impl Shared {
-    /// The count of a directory, one for all sessions.
+    /// The usage count of a directory, shared by all sessions.
     fn ledger(&self, root: &std::path::Path) -> Arc<Ledger> {
         let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(ledgers.entry(root.to_owned()).or_default())

@@ -1,12 +1,13 @@
-//! Files of an export that are worked on in place: who may, and what it counts.
+//! Files of an export opened for access in place: rights and quotas.
 //!
 //! | opened | rights |
 //! |---|---|
 //! | for reading | `read` |
-//! | for writing, what is there | `write` |
-//! | for writing, what isn't there | `create` |
+//! | for writing, existing | `write` |
+//! | for writing, created | `create` |
 //!
-//! Who has `create` and not `write` gets only what it makes, and can't open that again for writing.
+//! A user with `create` and without `write` can write only to files created by the same open, not
+//! reopen them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -50,7 +51,7 @@ impl ExportStore {
             flags: FileFlags {
                 create: flags.create && may_make,
                 exclusive: flags.exclusive || flags.write && !may_replace,
-                // Done when it is open, and counted.
+                // Done when it is open and counted.
                 truncate: false,
                 ..flags.clone()
             },
@@ -82,7 +83,7 @@ impl ExportStore {
         })
     }
 
-    /// Finds the file, and looks whether the principal may open it so.
+    /// Locates a file and checks that the principal may open it.
     fn locate_file(&self, request: &FileRequest) -> Result<Located, Fault> {
         let flags = &request.flags;
         let locate = |need| self.locate(OPEN, &request.path, b"", need);
@@ -101,7 +102,7 @@ impl ExportStore {
     }
 }
 
-/// Opens a file, and counts it if it is made.
+/// Opens a file, and counts it if it is created.
 fn open_counted(folder: &Folder, request: &FileRequest) -> Result<OpenedFile, Fault> {
     let Some(counted) = folder.counted.as_ref().filter(|_| request.flags.create) else {
         return folder.files.open_file(request);
@@ -136,17 +137,17 @@ impl Counted {
     }
 }
 
-/// A file of an export that is open.
+/// An open file of an export.
 #[derive(Debug)]
 struct ExportFile {
     inner: Box<dyn File>,
     terms: Terms,
     /// The path in the export.
     path: Vec<u8>,
-    /// Of the file, for its turns.
+    /// The number of the file, for its turns.
     number: u64,
     folder: Arc<Folder>,
-    /// Bytes that were counted when the file had no name any more. Nobody else gives them back.
+    /// Bytes counted since the file lost its last name, which only this handle can release.
     unlinked: Mutex<u64>,
 }
 
@@ -155,8 +156,8 @@ impl ExportFile {
         result.map_err(|fault| self.terms.fault(fault))
     }
 
-    /// Does what may change the length of the file. `wanted` tells from the length that it has how
-    /// long it has to be able to become. Each name of the file is counted.
+    /// Performs an operation that may change the length of the file. `wanted` computes the maximum
+    /// resulting length from the present one. Each hard link of the file is counted.
     fn resize<T>(
         &self,
         counted: &Counted,

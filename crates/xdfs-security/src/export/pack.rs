@@ -1,15 +1,15 @@
-//! Packs in exports: what each entry may do, and what it costs.
+//! Packs in exports: rights and quotas of their entries.
 //!
 //! | entry | rights |
 //! |---|---|
-//! | one that is read | `read`; for a directory `list` too |
+//! | read | `read`; for a directory `list` too |
 //! | file, directory, named pipe | `create`, `write` to replace |
-//! | symbolic link | the same, and those of the whole export |
+//! | symbolic link | the same, over the whole export |
 //! | hard link | the same, and `read` at the existing path |
-//! | owner, attributes of what is there | `write` |
+//! | owner, attributes of an existing entry | `write` |
 //!
-//! The share of a whole pack is taken before, and what wasn't needed is given back. If there isn't
-//! that much left, each entry takes its own until one finds nothing.
+//! The share of the whole pack is reserved in advance, and the rest is released afterwards. If the
+//! quota doesn't suffice, each entry reserves its own share until one fails.
 
 use std::sync::Arc;
 
@@ -29,11 +29,11 @@ use crate::Scope;
 const READ: &str = "read a pack";
 const WRITE: &str = "write a pack";
 
-/// A directory of a client in an export, and who asks.
+/// A client's directory in an export, for a principal.
 struct Tree<'a> {
     store: &'a ExportStore,
     located: Located,
-    /// The path of the directory before an export is chosen.
+    /// The path of the directory, including the export.
     clean: Vec<u8>,
     folder: Arc<Folder>,
     operation: &'static str,
@@ -67,13 +67,13 @@ impl ExportStore {
     pub(super) fn write(
         &self,
         root: &[u8],
-        how: PackOptions,
+        options: PackOptions,
         pack: &[u8],
     ) -> Result<Failures, Fault> {
         let tree = self.tree(WRITE, root)?;
         let inner = trimmed(&tree.located.inner).to_vec();
         let counted = tree.folder.counted.as_ref();
-        let mut held = Held::default();
+        let mut held = ReservedQuota::default();
         if let Some(counted) = counted {
             held.take_all(counted, pack);
         }
@@ -81,7 +81,7 @@ impl ExportStore {
         let mut rules = Rules {
             tree: &tree,
             terms: &terms,
-            how,
+            options,
             counted,
             held,
             in_root: false,
@@ -107,13 +107,13 @@ impl ExportStore {
         })
     }
 
-    /// Finds a directory and opens its export.
+    /// Locates a directory and opens its export.
     fn tree(&self, operation: &'static str, root: &[u8]) -> Result<Tree<'_>, Fault> {
         if BuiltIn::of(root).is_some() {
             let fault = Fault::new(Code::NotDirectory, operation, "it is built in");
             return Err(fault.path(root));
         }
-        // What each entry needs is asked of each.
+        // Rights are checked for each entry.
         let located = self.locate(operation, root, b"", Rights::NONE)?;
         let need = if operation == READ {
             Rights::READ
@@ -126,7 +126,7 @@ impl ExportStore {
         }
         let clean = Clean::of(operation, root)?.path;
         if !leads_to_scope(&self.principal.scopes, &clean) {
-            let cause = "what was shown to prove who you are isn't good for this";
+            let cause = "the token or ticket that you used doesn't permit this";
             return Err(Fault::new(Code::PermissionDenied, operation, cause).path(root));
         }
         let folder = self.folder(&located, true)?;
@@ -151,7 +151,7 @@ impl Tree<'_> {
         rights & rights_by_scopes(scopes, &join(&self.clean, path))
     }
 
-    /// The fault of a missing right. Its path is one in the export.
+    /// Checks for a right. The fault has a path within the export.
     fn need(&self, path: &[u8], need: Rights) -> Result<Rights, Fault> {
         let rights = self.rights(path);
         if rights.contains(need) {
@@ -178,8 +178,8 @@ impl Tree<'_> {
         }
     }
 
-    /// Whether the directory of the transfer may be made: it is in a part where that is allowed, or
-    /// leads to one.
+    /// Whether the directory of the transfer may be created: it lies in, or leads to, a scope with
+    /// that right.
     fn may_make_root(&self) -> bool {
         let above = |scope: &Scope| {
             scope.rights.contains(Rights::CREATE)
@@ -206,24 +206,24 @@ impl Tree<'_> {
                 let cause = "this user may not look at directories here";
                 Err(self.denied(path, cause))
             }
-            // What else is wrong with it shows when it is read.
+            // Other problems show when it is read.
             _ => Ok(()),
         }
     }
 }
 
-/// What is held of the quota for a pack.
+/// The quota reserved for a pack.
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct ReservedQuota {
     bytes: u64,
     names: u64,
-    /// Of these, for directories that no entry names.
+    /// The part for directories that no entry names.
     directories: u64,
-    /// It was taken for the whole pack.
+    /// It was reserved for the whole pack.
     is_whole: bool,
 }
 
-impl Held {
+impl ReservedQuota {
     fn take(&mut self, counted: &Counted, bytes: u64, names: u64) -> Result<(), Fault> {
         let ledger = &counted.ledger;
         ledger.take(&counted.root, counted.quota, bytes, names)?;
@@ -232,7 +232,7 @@ impl Held {
         Ok(())
     }
 
-    /// Takes the share of a whole pack, if there is so much. A pack that can't be decoded is
+    /// Reserves the share of the whole pack, if it suffices. A pack that can't be decoded is
     /// refused later.
     fn take_all(&mut self, counted: &Counted, pack: &[u8]) {
         let limits = Limits::default();
@@ -244,7 +244,7 @@ impl Held {
         self.is_whole = self.take(counted, bytes, names).is_ok();
     }
 
-    /// The change of a pack that failed as a whole: directories on the way to it may be there.
+    /// The change made by a pack that failed as a whole: its parent directories may exist.
     fn directories(&self) -> PackChange {
         PackChange {
             names: self.directories,
@@ -275,10 +275,10 @@ fn makes_name(entry: &Entry<'_>) -> bool {
 struct Rules<'a> {
     tree: &'a Tree<'a>,
     terms: &'a Terms,
-    how: PackOptions,
+    options: PackOptions,
     counted: Option<&'a Counted>,
-    held: Held,
-    /// The directory of the transfer is open: what is made from now on is above an entry.
+    held: ReservedQuota,
+    /// The directory of the transfer is open: further directories belong to entries.
     in_root: bool,
 }
 
@@ -319,7 +319,7 @@ impl PackRules for Rules<'_> {
             }
             _ => {}
         }
-        let replace = self.how.overwrite && rights.contains(Rights::WRITE);
+        let replace = self.options.overwrite && rights.contains(Rights::WRITE);
         self.charge(entry, replace)?;
         Ok(replace)
     }
@@ -336,7 +336,7 @@ impl PackRules for Rules<'_> {
     }
 
     fn is_relaxed(&self) -> bool {
-        self.how.relaxed
+        self.options.relaxed
     }
 
     fn may_set_id(&self) -> bool {
@@ -351,13 +351,13 @@ impl PackRules for Rules<'_> {
 }
 
 impl Rules<'_> {
-    /// Takes what an entry costs and isn't held for it yet.
+    /// Reserves the cost of an entry, unless that of the whole pack is reserved.
     fn charge(&mut self, entry: &Entry<'_>, replace: bool) -> Result<(), Fault> {
         let Some(counted) = self.counted else {
             return Ok(());
         };
         if let Content::HardLink(existing) = entry.content {
-            // It may have been made by this pack.
+            // It may have been created by this pack.
             let existing = counted.replaced(&self.tree.inner(existing));
             self.held.take(counted, existing.unwrap_or(0), 0)?;
         }
@@ -369,7 +369,7 @@ impl Rules<'_> {
         match there {
             None => self.held.take(counted, bytes, 1),
             Some(length) if replace => self.held.take(counted, bytes.saturating_sub(length), 0),
-            // A directory that is there costs nothing, and all else is refused.
+            // An existing directory costs nothing, and everything else is refused.
             Some(_) => Ok(()),
         }
     }
@@ -384,7 +384,7 @@ fn join(root: &[u8], path: &[u8]) -> Vec<u8> {
     [root, separator, path].concat()
 }
 
-/// A path without the '/' that says that it is a directory's.
+/// A path without trailing '/'.
 fn trimmed(path: &[u8]) -> &[u8] {
     path.strip_suffix(b"/").unwrap_or(path)
 }

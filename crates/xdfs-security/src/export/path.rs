@@ -1,11 +1,11 @@
-//! Paths of clients before an export is chosen, and what a scope covers.
+//! Client paths including the export, and the coverage of scopes.
 
 use xdfs_proto::{Code, Fault};
 
 use super::Rights;
 use crate::Scope;
 
-/// A path of a client in its one form: components with one '/' between each two.
+/// A normalised client path: components with one '/' between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Clean {
     /// Without '/' at either end; empty for the root.
@@ -17,9 +17,9 @@ pub(super) struct Clean {
 }
 
 impl Clean {
-    /// Brings a path into its one form. Empty components and '.' mean nothing. '..' is refused:
-    /// what it means depends on links, which only the kernel can follow, and after the rights have
-    /// been looked at that is too late.
+    /// Normalises a path. Empty components and '.' are dropped. '..' is refused: its meaning
+    /// depends on links, which only the kernel can follow, and that would be after the check of
+    /// rights.
     pub(super) fn of(operation: &str, path: &[u8]) -> Result<Self, Fault> {
         if path.contains(&0) {
             let cause = "the path has a zero byte";
@@ -51,7 +51,7 @@ impl Clean {
         Ok(clean)
     }
 
-    /// The first component, and what follows it.
+    /// The first component, and the rest.
     pub(super) fn split_first(&self) -> (&[u8], &[u8]) {
         match self.path.iter().position(|&b| b == b'/') {
             Some(cut) => (&self.path[..cut], &self.path[cut + 1..]),
@@ -60,7 +60,7 @@ impl Clean {
     }
 }
 
-/// The rights that scopes leave at a clean path: those of all that cover it, and all rights if
+/// The rights that scopes grant at a normalised path: those of all covering scopes; all rights if
 /// there are no scopes.
 pub(super) fn rights_by_scopes(scopes: &[Scope], path: &[u8]) -> Rights {
     if scopes.is_empty() {
@@ -72,7 +72,7 @@ pub(super) fn rights_by_scopes(scopes: &[Scope], path: &[u8]) -> Rights {
         .fold(Rights::NONE, |rights, scope| rights | scope.rights)
 }
 
-/// Whether something that scopes cover can lie beneath a clean path.
+/// Whether a scope can lie beneath a normalised path.
 pub(super) fn leads_to_scope(scopes: &[Scope], path: &[u8]) -> bool {
     let leads = |scope: &Scope| {
         let clean = Clean::of("", &scope.path);
@@ -81,8 +81,7 @@ pub(super) fn leads_to_scope(scopes: &[Scope], path: &[u8]) -> bool {
     scopes.is_empty() || scopes.iter().any(leads)
 }
 
-/// Whether a clean path is the scope's or beneath it. A scope that can't be understood covers
-/// nothing.
+/// Whether a normalised path is the scope's or beneath it. An invalid scope covers nothing.
 fn covers(scope: &[u8], path: &[u8]) -> bool {
     let Ok(scope) = Clean::of("", scope) else {
         return false;

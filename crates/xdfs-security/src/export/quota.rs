@@ -1,16 +1,16 @@
-//! What lies in a directory, and what is about to.
+//! The content of a directory and the transfers in progress, counted against a quota.
 //!
-//! A [`Ledger`] counts one directory for all sessions. It is counted on the disk once, when it is
-//! first needed; from then on every file that is published changes the count, and a [`Hold`] takes
-//! the share of a transfer while it runs, so that two at once can't pass the quota together.
+//! A [`Ledger`] counts one directory for all sessions. It scans the disk once, on first use; from
+//! then on each published file updates the count, and a [`Hold`] reserves the share of a transfer
+//! in progress, so that concurrent transfers can't exceed the quota together.
 //!
-//! - A file that replaces another costs the difference. Until it is published both are there, so
-//!   that the directory can take up twice the quota for that time and no more.
-//! - An unfinished file that stays for a later attempt costs what was announced for it, or else
-//!   what it has; going on with it gives that back first. Else whoever breaks off enough transfers
-//!   would have no quota. (One whose name is so long that its hidden name is a hash can't be told
-//!   by its name after a restart: it is counted, and not given back until the next one.)
-//! - What is changed in the directory by other means is seen after a restart of the server.
+//! - Replacing a file costs the difference. Until publication both exist, so the directory can
+//!   temporarily take up at most twice the quota.
+//! - An unfinished file left for a later attempt costs its announced length, or else its size;
+//!   resuming it releases that first. Otherwise many interrupted transfers would evade the quota.
+//!   (If its name is so long that the hidden name is a hash, it can't be recognised after a
+//!   restart: it is counted, and not released before the next one.)
+//! - Changes made in the directory by other means are noticed after a restart of the server.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,48 +23,47 @@ use xdfs_proto::{Code, Fault};
 
 use super::turns::Turns;
 
-/// Entries of a directory, with those beneath, that are counted before that is given up.
+/// Maximum number of entries scanned, beyond which counting is given up.
 const ENTRIES_MAX: u64 = 10_000_000;
-/// Transfers of unknown length ask for so many bytes at once, so that not every block asks.
+/// Transfers of unknown length reserve this many bytes at a time, rather than for each block.
 const STEP_BYTES: u64 = 16 << 20;
-/// Unfinished files that are known by name. More of them are counted, and not given back.
+/// Maximum number of unfinished files tracked by name. Further ones are counted, and not released.
 const UNFINISHED_MAX: usize = 65_536;
-/// The ends of the hidden names of the local store. A test holds them against what it makes.
+/// Suffixes of the hidden names of the local store. A test compares them with the actual ones.
 const PARTIAL_SUFFIX: &[u8] = b".xdfs-part";
 const JOURNAL_SUFFIXES: [&[u8]; 2] = [b".xdfs-journal", b".xdfs-journal-new"];
 
-/// Limits of what a directory may hold.
+/// The quota of a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Quota {
-    /// Bytes of all files together.
+    /// Total size of all files in bytes.
     pub(super) bytes: Option<u64>,
     /// Number of files and directories.
     pub(super) files: Option<u64>,
 }
 
-/// What a directory holds.
+/// The content of a directory.
 #[derive(Debug, Default)]
 struct Usage {
     bytes: u64,
     files: u64,
-    /// Unfinished files that nobody is writing, by the path that they would have, and their share
-    /// of `bytes`.
+    /// Unfinished files without a writer, by target path, with their share of `bytes`.
     unfinished: HashMap<Vec<u8>, u64>,
 }
 
-/// The count of a directory.
+/// The usage count of a directory.
 #[derive(Debug)]
 pub(super) struct Ledger {
     entries_max: u64,
     state: Mutex<CountState>,
-    /// Of those who change what is counted.
+    /// Serialises changes of the count.
     pub(super) turns: Turns,
 }
 
 #[derive(Debug)]
 enum CountState {
     Counted(Usage),
-    /// There is too much to count, and there will be when it is tried again.
+    /// The directory is too large to count, and will be on another attempt.
     TooMuch,
     Uncounted,
 }
@@ -88,8 +87,8 @@ impl Ledger {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the count. Who asks first waits until it is made, and so do all others
-    /// whom it concerns.
+    /// Accesses the count. The first caller scans the directory, and concurrent callers wait for
+    /// that.
     fn with<R>(&self, root: &Path, act: impl FnOnce(&mut Usage) -> R) -> Result<R, Fault> {
         let mut state = self.lock();
         if matches!(*state, CountState::Uncounted) {
@@ -98,7 +97,7 @@ impl Ledger {
                 Ok(None) => *state = CountState::TooMuch,
                 Err(error) => {
                     let root = root.as_os_str().as_encoded_bytes().escape_ascii();
-                    tracing::warn!(%root, %error, "what an export holds can't be counted");
+                    tracing::warn!(%root, %error, "the content of an export can't be counted");
                     return Err(Fault::from_io(COUNT, "", &error));
                 }
             }
@@ -114,15 +113,15 @@ impl Ledger {
         }
     }
 
-    /// Does something with the count that was made before.
+    /// Accesses the count if the directory was scanned.
     fn with_counted(&self, act: impl FnOnce(&mut Usage)) {
         if let CountState::Counted(usage) = &mut *self.lock() {
             act(usage);
         }
     }
 
-    /// Takes the share of a transfer to `target` that will have `length` bytes, or of which nothing
-    /// is known, and that will replace a file of `replaced` bytes, if there is one.
+    /// Reserves the share of a transfer to `target` that will have `length` bytes, if known, and
+    /// replace a file of `replaced` bytes, if there is one.
     pub(super) fn hold(
         self: &Arc<Self>,
         root: &Path,
@@ -159,7 +158,7 @@ impl Ledger {
         })
     }
 
-    /// Adds something that is about to be made, if the quota allows.
+    /// Reserves for something to be created, if the quota allows.
     pub(super) fn take(
         &self,
         root: &Path,
@@ -170,13 +169,13 @@ impl Ledger {
         self.with(root, |usage| usage.charge(quota, Share { bytes, files }))?
     }
 
-    /// Subtracts something that was removed, or wasn't made after all.
+    /// Releases what was removed, or not created after all.
     pub(super) fn give(&self, bytes: u64, files: u64) {
         self.with_counted(|usage| usage.subtract(Share { bytes, files }));
     }
 
-    /// Puts what was made, bytes and files, in the place of what was taken for it; what it has
-    /// replaced had so many bytes.
+    /// Replaces a reservation by the bytes and files actually created, which replaced `replaced`
+    /// bytes.
     pub(super) fn settle(&self, taken: (u64, u64), made: (u64, u64), replaced: u64) {
         let share = |(bytes, files)| Share { bytes, files };
         self.with_counted(|usage| {
@@ -186,15 +185,15 @@ impl Ledger {
         });
     }
 
-    /// Subtracts something that was removed, with its name, at which an unfinished file is known.
+    /// Releases what was removed at a path, including an unfinished file tracked there.
     pub(super) fn removed(&self, path: &[u8], is_file: bool, length: u64) {
         let cut = path
             .iter()
             .rposition(|&b| b == b'/')
             .map_or(0, |cut| cut + 1);
-        self.with_counted(|usage| match Hidden::of(&path[cut..], is_file) {
-            Some(Hidden::Journal) => {}
-            Some(Hidden::Partial(stem)) => {
+        self.with_counted(|usage| match UnfinishedFile::of(&path[cut..], is_file) {
+            Some(UnfinishedFile::Journal) => {}
+            Some(UnfinishedFile::Partial(stem)) => {
                 usage.take_unfinished(&[&path[..cut], stem].concat());
             }
             None => usage.subtract(Share {
@@ -204,7 +203,7 @@ impl Ledger {
         });
     }
 
-    /// A directory has another name, and so have the unfinished files in it.
+    /// Records the rename of a directory, with the unfinished files in it.
     pub(super) fn moved(&self, from: &[u8], to: &[u8]) {
         let beneath = |path: &[u8]| {
             let rest = path.strip_prefix(from)?;
@@ -218,7 +217,7 @@ impl Ledger {
         });
     }
 
-    /// Bytes and files that are counted.
+    /// Bytes and files counted.
     #[cfg(test)]
     pub(super) fn used(&self) -> (u64, u64) {
         match &*self.lock() {
@@ -228,9 +227,9 @@ impl Ledger {
     }
 }
 
-const COUNT: &str = "count what the export holds";
+const COUNT: &str = "count the content of the export";
 
-/// Part of what a directory holds.
+/// A part of a directory's usage.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     bytes: u64,
@@ -248,8 +247,8 @@ impl Usage {
         self.files = self.files.saturating_sub(share.files);
     }
 
-    /// Adds a share if the quota allows. Nothing is always allowed, also when there is too much
-    /// already: a file that gets shorter.
+    /// Adds a share if the quota allows. An empty share is always allowed, even above the quota:
+    /// for a file that gets shorter.
     fn charge(&mut self, quota: Quota, share: Share) -> Result<(), Fault> {
         let fits = |used: u64, more: u64, limit: Option<u64>| {
             more == 0 || limit.is_none_or(|limit| used.saturating_add(more) <= limit)
@@ -270,7 +269,7 @@ impl Usage {
         Some(bytes)
     }
 
-    /// Counts an unfinished file, whatever the quota: it is there.
+    /// Counts an unfinished file regardless of the quota, since it exists.
     fn keep_unfinished(&mut self, target: &[u8], bytes: u64) {
         self.add(Share { bytes, files: 1 });
         let has_place = self.unfinished.len() < UNFINISHED_MAX;
@@ -288,31 +287,31 @@ fn exceeded(used: u64, more: u64, limit: Option<u64>, what: &str) -> Fault {
     let limit = limit.unwrap_or(u64::MAX);
     let cause = format!("the quota is {limit} {what}, {used} are used, and {more} more are needed");
     Fault::new(Code::QuotaExceeded, "write", cause)
-        .hint("remove something, or ask those who run the server for more")
+        .hint("remove something, or ask the server's administrator for more")
 }
 
-/// The share of a transfer that runs. Dropped without a word about its end it is given back, as if
-/// the sink had never been opened.
+/// The share of a transfer in progress. If it is dropped without a call about its end, the share is
+/// released, as if the sink had never been opened.
 #[derive(Debug)]
 pub(super) struct Hold {
     ledger: Arc<Ledger>,
     quota: Quota,
     target: Vec<u8>,
-    /// The length that was announced, for which storage may be reserved; 0 if none was.
+    /// The announced length, for which storage may be reserved; 0 if unknown.
     announced: u64,
-    /// Where the last byte that was written ends.
+    /// End of the last byte written.
     end: u64,
-    /// Bytes of the file that will be replaced.
+    /// Bytes of the file to be replaced.
     replaced: u64,
-    /// What is charged for this transfer.
+    /// The share charged for this transfer.
     held: Share,
-    /// What was charged for the unfinished file of an earlier attempt.
+    /// The share charged for the unfinished file of an earlier attempt.
     earlier: Option<u64>,
     is_open: bool,
 }
 
 impl Hold {
-    /// Makes sure that the file may have `end` bytes.
+    /// Ensures that the file may grow to `end` bytes.
     pub(super) fn reach(&mut self, end: u64) -> Result<(), Fault> {
         let wanted = end.saturating_sub(self.replaced);
         if wanted <= self.held.bytes {
@@ -331,18 +330,18 @@ impl Hold {
                     .charge(self.quota, share)
                     .map(|()| self.held.bytes = bytes)
             };
-            // With the last bytes of a quota one has to be exact.
+            // Close to the quota, reserve exactly.
             let step = wanted.checked_next_multiple_of(STEP_BYTES);
             result = ask(step.unwrap_or(wanted)).or_else(|_| ask(wanted));
         });
         if result.is_ok() {
-            // What was refused isn't written, and would cost too much if the rest is kept.
+            // Refused bytes aren't written, and would count if the rest is kept.
             self.end = self.end.max(end);
         }
         result
     }
 
-    /// The file was published with `length` bytes, in the place of one of `replaced` bytes.
+    /// The file was published with `length` bytes, replacing one of `replaced` bytes.
     pub(super) fn published(mut self, length: u64, replaced: Option<u64>) {
         self.settle(|usage, target| {
             usage.take_unfinished(target);
@@ -356,7 +355,7 @@ impl Hold {
         });
     }
 
-    /// The unfinished file stays for a later attempt.
+    /// The unfinished file is kept for a later attempt.
     pub(super) fn kept(mut self) {
         let bytes = self.announced.max(self.end);
         self.settle(|usage, target| {
@@ -365,7 +364,7 @@ impl Hold {
         });
     }
 
-    /// Nothing of the unfinished file is left.
+    /// The unfinished file was removed.
     pub(super) fn removed(mut self) {
         self.settle(|usage, target| {
             usage.take_unfinished(target);
@@ -400,13 +399,13 @@ impl Drop for Hold {
     }
 }
 
-/// Counts what lies in a directory and beneath; `None` if there are more than `entries_max`
-/// entries. Links aren't followed, and a file with two names counts twice. A directory counts as a
-/// file without bytes.
+/// Counts the content of a directory tree; `None` if it has more than `entries_max` entries. Links
+/// aren't followed, and a file with two hard links counts twice. A directory counts as a file
+/// without bytes.
 fn count(root: &Path, entries_max: u64) -> io::Result<Option<Usage>> {
     let mut usage = Usage::default();
     let mut entries = 0;
-    // Directories still to be read, and what they are called from the root.
+    // Directories yet to be read, with their paths relative to the root.
     let mut todo = vec![(root.to_owned(), Vec::new())];
     while let Some((path, name)) = todo.pop() {
         let is_root = name.is_empty();
@@ -441,9 +440,9 @@ fn count(root: &Path, entries_max: u64) -> io::Result<Option<Usage>> {
 }
 
 fn count_file(usage: &mut Usage, meta: &Metadata, last: &[u8], inner: &[u8]) {
-    match Hidden::of(last, meta.is_file()) {
-        Some(Hidden::Journal) => return,
-        Some(Hidden::Partial(stem)) => {
+    match UnfinishedFile::of(last, meta.is_file()) {
+        Some(UnfinishedFile::Journal) => return,
+        Some(UnfinishedFile::Partial(stem)) => {
             let target = [&inner[..inner.len() - last.len()], stem].concat();
             return usage.keep_unfinished(&target, meta.len().max(allocated(meta)));
         }
@@ -455,14 +454,14 @@ fn count_file(usage: &mut Usage, meta: &Metadata, last: &[u8], inner: &[u8]) {
     });
 }
 
-/// A file that belongs to an unfinished transfer, by its name.
-enum Hidden<'a> {
+/// A file of an unfinished transfer, by its name.
+enum UnfinishedFile<'a> {
     Journal,
-    /// Of a target with this name.
+    /// The partial file of a target with this name.
     Partial(&'a [u8]),
 }
 
-impl<'a> Hidden<'a> {
+impl<'a> UnfinishedFile<'a> {
     fn of(name: &'a [u8], is_file: bool) -> Option<Self> {
         let hidden = name.strip_prefix(b".").filter(|_| is_file)?;
         if JOURNAL_SUFFIXES.iter().any(|end| hidden.ends_with(end)) {
@@ -472,7 +471,7 @@ impl<'a> Hidden<'a> {
     }
 }
 
-/// What vanished while it was counted counts nothing.
+/// Entries that vanish during the scan are not counted.
 fn unless_gone<T>(result: io::Result<T>, may_be_gone: bool) -> io::Result<Option<T>> {
     match result {
         Err(error) if may_be_gone && error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -480,7 +479,7 @@ fn unless_gone<T>(result: io::Result<T>, may_be_gone: bool) -> io::Result<Option
     }
 }
 
-/// Bytes of storage, which may have been reserved past the end of a file.
+/// Allocated bytes, including storage reserved past the end of a file.
 #[cfg(unix)]
 fn allocated(meta: &Metadata) -> u64 {
     std::os::unix::fs::MetadataExt::blocks(meta).saturating_mul(512)
@@ -527,7 +526,7 @@ mod tests {
         assert_eq!(ledger.used(), (0, 0));
     }
 
-    /// Both were about to go on with an unfinished file, and one found it locked.
+    /// Both were about to resume an unfinished file, and one found it locked.
     #[test]
     fn who_comes_second_leaves_nothing_behind() {
         let dir = tempfile::tempdir().unwrap();
@@ -555,7 +554,7 @@ mod tests {
         }
     }
 
-    /// The steps in which a stream asks end where the quota does.
+    /// The steps of a stream's reservations are limited by the quota.
     #[test]
     fn the_last_bytes_are_exact() {
         let dir = tempfile::tempdir().unwrap();

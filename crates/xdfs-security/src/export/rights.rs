@@ -5,8 +5,8 @@ use std::ops::{BitAnd, BitOr};
 
 use serde::{Deserialize, Deserializer, de};
 
-/// A set of rights. In settings a list of the words `read`, `list`, `create`, `write` and `delete`,
-/// or the one word `all`.
+/// A set of rights. In the settings a list of the words `read`, `list`, `create`, `write` and
+/// `delete`, or the single word `all`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights(u8);
 
@@ -17,13 +17,13 @@ impl Rights {
     pub const READ: Self = Self(1);
     /// Listing directories.
     pub const LIST: Self = Self(2);
-    /// Making files and directories that aren't there.
+    /// Creating files and directories.
     pub const CREATE: Self = Self(4);
-    /// Changing what is there.
+    /// Changing existing files and directories.
     pub const WRITE: Self = Self(8);
     /// Removing.
     pub const DELETE: Self = Self(16);
-    /// All of them.
+    /// All rights.
     pub const ALL: Self = Self(31);
 
     const WORDS: [(&'static str, Self); 5] = [
@@ -34,13 +34,13 @@ impl Rights {
         ("delete", Self::DELETE),
     ];
 
-    /// Whether all of `other` are in it.
+    /// Whether all rights of `other` are included.
     #[must_use]
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// The rights of a word of the settings.
+    /// Parses a right from its word in the settings.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         if word == "all" {
@@ -57,7 +57,7 @@ impl Rights {
         self.0
     }
 
-    /// The set of a number; `None` if it has a bit that means nothing.
+    /// The set for a number; `None` if it has an undefined bit.
     #[must_use]
     pub fn from_bits(bits: u8) -> Option<Self> {
         (bits & !Self::ALL.0 == 0).then_some(Self(bits))

@@ -9,7 +9,7 @@ use xdfs_store::{FileRequest, OpenedFile, OpenedSink, PackOptions, SinkRequest, 
 
 use super::builtin::BuiltIn;
 use super::file::{ExportSink, ExportSource, Prefix, Terms};
-use super::folder::{Folder, Held, LocatedDirectory};
+use super::folder::{Confinement, Folder, LocatedDirectory};
 use super::path::{Clean, rights_by_scopes};
 use super::quota::Hold;
 use super::{Export, Rights, Shared};
@@ -18,25 +18,25 @@ use crate::{Method, Principal};
 const OPEN_SOURCE: &str = "open the source";
 const OPEN_TARGET: &str = "open the target";
 
-/// What one principal may see and change.
+/// The store of one principal.
 #[derive(Debug)]
 pub(super) struct ExportStore {
     pub(super) shared: Arc<Shared>,
     pub(super) principal: Principal,
     /// The rights in each export.
     pub(super) rights: Vec<Rights>,
-    /// The directories that were opened.
+    /// The opened directories.
     folders: Vec<OnceLock<Arc<Folder>>>,
 }
 
-/// A path that was found to be in an export.
+/// A path located in an export.
 #[derive(Debug)]
 pub(super) struct Located {
     pub(super) index: usize,
     pub(super) prefix: Prefix,
     /// The path in the export.
     pub(super) inner: Vec<u8>,
-    /// The rights that are left there.
+    /// The rights at this path.
     pub(super) rights: Rights,
 }
 
@@ -51,8 +51,8 @@ impl ExportStore {
         }
     }
 
-    /// Finds the export of a path, and whether the principal may do there what it `need`s. `name`
-    /// is what a directory gets, if the path is one's.
+    /// Locates a path in an export and checks that the principal has the rights `need`. `name` is
+    /// appended if the path is a directory's.
     pub(super) fn locate(
         &self,
         operation: &str,
@@ -62,7 +62,7 @@ impl ExportStore {
     ) -> Result<Located, Fault> {
         let clean = Clean::of(operation, path)?;
         let denied = |cause| Fault::new(Code::PermissionDenied, operation, cause).path(path);
-        // Scopes first: the answer doesn't depend on what there is.
+        // Scopes first, so that the answer doesn't depend on what exists.
         let by_scopes = if clean.is_directory && !name.is_empty() {
             if matches!(name, b"." | b"..") || name.contains(&b'/') {
                 let cause = format!("'{}' can't be the name of a file", name.escape_ascii());
@@ -76,7 +76,7 @@ impl ExportStore {
         };
         if !by_scopes.contains(need) {
             return Err(denied(
-                "what was shown to prove who you are isn't good for this",
+                "the token or ticket that you used doesn't permit this",
             ));
         }
         let (index, inner) = self.export_of(operation, path, &clean)?;
@@ -98,8 +98,7 @@ impl ExportStore {
         })
     }
 
-    /// The export that a path is in, if the principal has any right there, and the rest of the
-    /// path.
+    /// The export of a path, if the principal has any right there, and the rest of the path.
     fn export_of<'a>(
         &self,
         operation: &str,
@@ -110,7 +109,7 @@ impl ExportStore {
         let (name, inner) = if self.shared.exports.iter().any(is_root) {
             (&b""[..], &*clean.path)
         } else if clean.path.is_empty() {
-            let cause = "it is the place of all exports, and no file";
+            let cause = "it is the directory of all exports, and no file";
             return Err(Fault::new(Code::IsDirectory, operation, cause)
                 .path(path)
                 .hint("name an export, and a file in it"));
@@ -128,7 +127,7 @@ impl ExportStore {
             })
     }
 
-    /// The open directory of an export; `None` if it isn't there and has to be made first.
+    /// The open directory of an export; `None` if it doesn't exist and must be created first.
     pub(super) fn folder(
         &self,
         located: &Located,
@@ -144,7 +143,7 @@ impl ExportStore {
         let LocatedDirectory::Here(root) = found.map_err(see)? else {
             return Ok(None);
         };
-        // The store of the directory refuses as well what the rights don't allow.
+        // A second line of defence: the directory's own store refuses changes as well.
         let changes = Rights::CREATE | Rights::WRITE | Rights::DELETE;
         let read_only = self.rights[located.index] & changes == Rights::NONE;
         let held = self.held(export);
@@ -152,30 +151,30 @@ impl ExportStore {
             self.shared.ledger(root)
         });
         let folder = Arc::new(folder.map_err(see)?);
-        // Another thread may have been faster; then this one's is closed again.
+        // If another thread was faster, this one is closed again.
         Ok(Some(Arc::clone(place.get_or_init(|| folder))))
     }
 
-    /// What the principal is held to in an export.
-    fn held(&self, export: &Export) -> Held {
+    /// How the principal is confined in an export.
+    fn held(&self, export: &Export) -> Confinement {
         let principal = &self.principal;
         if !principal.scopes.is_empty() {
             let within = principal.scopes.iter();
-            return Held::Within(within.filter_map(|s| part_of(export, &s.path)).collect());
+            return Confinement::Within(within.filter_map(|s| part_of(export, &s.path)).collect());
         }
         match principal.method {
-            Method::Anonymous => Held::Here,
-            _ => Held::Nowhere,
+            Method::Anonymous => Confinement::Here,
+            _ => Confinement::Nowhere,
         }
     }
 
-    /// What a request may do, and what it is in its export.
+    /// Checks a request's rights, and translates it for its export.
     fn sink(&self, request: &SinkRequest) -> Result<(Located, SinkRequest, Terms), Fault> {
         let located = self.locate(OPEN_TARGET, &request.path, &request.name, Rights::CREATE)?;
         let may_replace = located.rights.contains(Rights::WRITE);
         let inner = SinkRequest {
             path: located.inner.clone(),
-            // So that the store itself refuses, now and at the end.
+            // So that the store itself refuses, now and when publishing.
             overwrite: request.overwrite && may_replace,
             ..request.clone()
         };
@@ -192,7 +191,7 @@ impl ExportStore {
     }
 }
 
-/// The part of an export that a scope covers, as a path in its directory; `None` if it is none.
+/// The part of an export that a scope covers, as a path in its directory; `None` if there is none.
 fn part_of(export: &Export, scope: &[u8]) -> Option<Vec<u8>> {
     let scope = Clean::of("", scope).ok()?;
     if export.name.is_empty() || scope.path.is_empty() {
@@ -202,8 +201,8 @@ fn part_of(export: &Export, scope: &[u8]) -> Option<Vec<u8>> {
     (name == export.name).then(|| inner.to_vec())
 }
 
-/// Checks a request in its directory, and takes the share of it. Without a quota there is nothing
-/// to take, and the path isn't known before the sink is open.
+/// Checks a request in its directory, and reserves its share of the quota. Without a quota there is
+/// none, and the path isn't known before the sink is open.
 fn hold(folder: &Folder, request: &SinkRequest) -> Result<Option<(Vec<u8>, Hold)>, Fault> {
     let Some(counted) = &folder.counted else {
         return Ok(None);
@@ -242,7 +241,7 @@ impl Store for ExportStore {
         let Some(folder) = self.folder(&located, true)? else {
             return Err(gone(OPEN_TARGET).path(&request.path));
         };
-        // The share first, since opening the sink reserves storage.
+        // Before opening the sink, which reserves storage.
         let held = hold(&folder, &inner).map_err(|fault| terms.fault(fault))?;
         let opened = folder.files.open_sink(&inner);
         let opened = opened.map_err(|fault| terms.fault(fault))?;
@@ -286,8 +285,13 @@ impl Store for ExportStore {
         self.grant(root, request, pack)
     }
 
-    fn write_pack(&self, root: &[u8], how: PackOptions, pack: &[u8]) -> Result<Failures, Fault> {
-        self.write(root, how, pack)
+    fn write_pack(
+        &self,
+        root: &[u8],
+        options: PackOptions,
+        pack: &[u8],
+    ) -> Result<Failures, Fault> {
+        self.write(root, options, pack)
     }
 
     fn packs_wait(&self, root: &[u8]) -> bool {
@@ -307,12 +311,12 @@ impl Store for ExportStore {
     }
 }
 
-/// Why a right is missed.
+/// The cause of a refusal for lack of a right.
 pub(super) fn denial(need: Rights) -> &'static str {
     match need {
         Rights::READ => "this user may not read here",
         Rights::LIST => "this user may not list directories here",
-        Rights::WRITE => "this user may not change what is here",
+        Rights::WRITE => "this user may not change existing entries here",
         Rights::DELETE => "this user may not remove anything here",
         _ => "this user may not make files here",
     }
@@ -326,7 +330,7 @@ pub(super) fn gone(operation: &str) -> Fault {
     )
 }
 
-/// The path of a target in a directory that will be made, and is empty then.
+/// The path of a target in a directory that doesn't exist yet, and will be empty.
 fn foreseen(request: &SinkRequest) -> Result<Vec<u8>, Fault> {
     let SinkRequest { path, name, .. } = request;
     if path.contains(&b'/') {

@@ -1,31 +1,31 @@
-//! Turns of those who change what is counted in a directory.
+//! Serialisation of changes that affect a directory's usage count.
 //!
-//! What a change costs is found by a look at what is there, and counted when it has been made. In
-//! between nobody else may change the same, or both would count it, or give it back. So every
-//! change has a turn, of one of two kinds:
+//! The cost of a change is determined by looking at what exists, and counted after the change. In
+//! between, no conflicting change may happen, or both would count or release the same. So each
+//! change takes a turn, of one of two kinds:
 //!
-//! - [`Turns::alone`]: it takes away, replaces or shortens what has a name, and looked it up by
-//!   that. Nothing else changes meanwhile.
-//! - The others go on side by side: [`Turns::new_name`] for what gets a name, as two that publish
-//!   can't have the same target; and, for an open file, [`Turns::length`] for what may change its
-//!   length and [`Turns::content`] for what must not see that change. These two exclude each
-//!   other for each file, some files having a place in common.
+//! - [`Turns::alone`]: for changes that remove, replace or shorten an entry found by name. It
+//!   excludes all others.
+//! - Those that may run concurrently: [`Turns::new_name`] for creating a name, since two
+//!   publications can't have the same target; and, for an open file, [`Turns::length`] for
+//!   changing its length and [`Turns::content`] for what must not overlap with that. These two
+//!   exclude each other per file, where some files share a lock.
 //!
-//! Nobody takes a second turn while holding one.
+//! A thread holds at most one turn.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Places of open files.
+/// Number of locks for open files.
 const PLACES: usize = 64;
 
-/// The turns of one directory, for all sessions.
+/// The turns in one directory, for all sessions.
 #[derive(Debug)]
 pub(super) struct Turns {
     all: RwLock<()>,
     places: [RwLock<()>; PLACES],
 }
 
-/// A turn, until it is dropped.
+/// A turn, held until it is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(super) enum Turn<'a> {
@@ -55,20 +55,20 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// The only one.
+    /// An exclusive turn.
     pub(super) fn alone(&self) -> Turn<'_> {
         let all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         Turn::Alone { _all: all }
     }
 
-    /// From the look at what a new file replaces until that is counted.
+    /// A turn from looking up what a new file replaces until that is counted.
     pub(super) fn new_name(&self) -> Turn<'_> {
         Turn::NewName {
             _all: self.beside(),
         }
     }
 
-    /// For what may change the length of the open file with this number.
+    /// A turn for changing the length of the open file with this number.
     pub(super) fn length(&self, number: u64) -> Turn<'_> {
         let all = self.beside();
         let place = self.place(number).write();
@@ -78,7 +78,7 @@ impl Turns {
         }
     }
 
-    /// For what is done within the length that the open file with this number has.
+    /// A turn for access within the present length of the open file with this number.
     pub(super) fn content(&self, number: u64) -> Turn<'_> {
         let all = self.beside();
         let place = self.place(number).read();

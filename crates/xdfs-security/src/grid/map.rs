@@ -1,4 +1,4 @@
-//! The grid-map file: which users a subject stands for.
+//! The grid-map file, which maps certificate subjects to users.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,33 +11,33 @@ use super::name;
 use crate::token::user;
 use crate::token::watched::Watched;
 
-/// The largest grid-map file, in bytes.
+/// Maximum size of a grid-map file in bytes.
 pub const MAX_GRID_MAP_BYTES: usize = 4 * 1024 * 1024;
 const OPERATION: &str = "read the grid map";
 
-/// Which users the subjects of certificates stand for.
+/// A map from certificate subjects to users.
 ///
 /// ```text
-/// # Lines like these; spaces and tabs separate, and a comment may follow.
+/// # The format; spaces and tabs separate fields, and a comment may follow.
 /// "/DC=org/DC=example/CN=Jane Doe" jane
 /// "/DC=org/DC=example/CN=host\x2Fdata.example.org" transfer,backup
 /// ```
 ///
-/// The subject is as [`distinguished_name`](super::distinguished_name) writes it. Between the
-/// quotes `\"`, `\\` and `\/` stand for the character itself within a value, and `\x` with two
-/// hexadecimal digits for a byte; bytes outside ASCII may stand as they are, in UTF-8. A `/`
-/// without a `\` begins a component. Several lines for one subject add up.
+/// Subjects have the form of [`distinguished_name`](super::distinguished_name). Between the quotes,
+/// `\"`, `\\` and `\/` stand for the character itself within a value, and `\x` with two hexadecimal
+/// digits for a byte; bytes outside ASCII may appear unescaped, in UTF-8. A `/` without a `\`
+/// begins a component. Several lines for one subject add up.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct GridMap {
     users: HashMap<String, Vec<String>>,
 }
 
 impl GridMap {
-    /// Reads the bytes of a file.
+    /// Parses the content of a file.
     ///
     /// # Errors
-    /// [`Code::InvalidArgument`], with the number of the line, if one is damaged or names a user
-    /// that can't be one; and if there are more than [`MAX_GRID_MAP_BYTES`].
+    /// [`Code::InvalidArgument`], with the line number, if a line is malformed or names an invalid
+    /// user; also if there are more than [`MAX_GRID_MAP_BYTES`].
     pub fn parse(bytes: &[u8]) -> Result<Self, Fault> {
         let damaged = |cause: String| Fault::new(Code::InvalidArgument, OPERATION, cause);
         if bytes.len() > MAX_GRID_MAP_BYTES {
@@ -61,8 +61,8 @@ impl GridMap {
         Ok(map)
     }
 
-    /// The user that `subject` stands for: `wanted` if it is listed, and the first of the list if
-    /// nobody is wanted.
+    /// The user of `subject`: `wanted` if it is listed, and the first of the list if `wanted` is
+    /// `None`.
     #[must_use]
     pub fn user_for(&self, subject: &str, wanted: Option<&str>) -> Option<&str> {
         let users = self.users.get(subject)?;
@@ -75,28 +75,27 @@ impl GridMap {
 }
 
 impl fmt::Debug for GridMap {
-    /// The subjects are names of persons, and there may be many.
+    /// Omits the subjects, which are personal names and may be many.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "GridMap({} subjects)", self.users.len())
     }
 }
 
-/// A grid-map file that is read again when it has changed.
+/// A grid-map file that is reloaded after changes.
 pub struct GridMapFile(Watched<GridMap>);
 
 impl GridMapFile {
-    /// Reads the file.
+    /// Loads the file.
     ///
     /// # Errors
-    /// As [`GridMap::parse`], and what the system says of a file that can't be read.
+    /// Those of [`GridMap::parse`], and any error of reading the file.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, Fault> {
         let max_bytes = MAX_GRID_MAP_BYTES as u64;
         Watched::open(path.into(), max_bytes, OPERATION, GridMap::parse).map(Self)
     }
 
-    /// What the file says. `now_unix` is the time in seconds since 1970; the file is looked at
-    /// again when it has changed. A damaged version is reported in the log, and the one before it
-    /// stays.
+    /// The present content. `now_unix` is the time in seconds since 1970; when it has changed, the
+    /// file is checked. A malformed version is logged, and the previous one stays in effect.
     #[must_use]
     pub fn current(&self, now_unix: i64) -> Arc<GridMap> {
         self.0.current(now_unix)
@@ -109,7 +108,8 @@ impl fmt::Debug for GridMapFile {
     }
 }
 
-/// The subject and the users of a line; none for one without. The error says what is wrong.
+/// Parses the subject and users of a line; `None` for an empty line or a comment. The error is the
+/// cause.
 fn entry(line: &[u8]) -> Result<Option<(String, Vec<&str>)>, &'static str> {
     let line = line.trim_ascii();
     let line = match line.first() {
@@ -132,12 +132,12 @@ fn entry(line: &[u8]) -> Result<Option<(String, Vec<&str>)>, &'static str> {
         .split(|&b| b == b',')
         .map(|u| std::str::from_utf8(u).ok().filter(|u| user::is_name(u)))
         .collect();
-    let users = users.ok_or("what stands there can't be the name of a user")?;
+    let users = users.ok_or("a user name is invalid")?;
     Ok(Some((subject, users)))
 }
 
-/// Reads a subject up to the quote that ends it, into the form of `distinguished_name`, and what
-/// follows.
+/// Parses a subject up to the closing quote, into the form of `distinguished_name`, and returns the
+/// rest.
 fn quoted(mut line: &[u8]) -> Result<(String, &[u8]), &'static str> {
     let control = "the subject has a control character";
     let mut subject = String::new();
@@ -173,7 +173,7 @@ fn quoted(mut line: &[u8]) -> Result<(String, &[u8]), &'static str> {
     }
 }
 
-/// The byte of an escape, after its `\`, and what follows.
+/// Parses an escape after its `\`: the byte, and the rest.
 fn escape(line: &[u8]) -> Option<(u8, &[u8])> {
     let digit = |b: u8| {
         char::from(b)

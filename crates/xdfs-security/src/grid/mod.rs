@@ -1,12 +1,13 @@
-//! Method 6: the certificate of the client's end of TLS, and a grid-map file that says who it is.
+//! Method 6: a TLS client certificate, and a grid-map file for its user.
 //!
-//! TLS has done the proof when this is asked: the certificates were verified against the
-//! authorities of the settings, with their time, and the client has signed with its key. Here the
-//! subject of the first certificate becomes a text, and the text a user.
+//! TLS has completed the proof before: the certificates were verified against the configured
+//! authorities, including their validity, and the client has signed with its key. Here the subject
+//! of the first certificate becomes a text, and the text a user.
 //!
-//! Proxy certificates (RFC 3820) aren't accepted. rustls refuses their critical extension, and a
-//! client certificate as an issuer; [`authenticate`] refuses the extension once more, in clear
-//! words. A client that has a proxy uses the certificate it was made from, or a token.
+//! Proxy certificates (RFC 3820) aren't accepted. rustls refuses their critical extension, and
+//! client certificates as issuers; [`authenticate`] refuses the extension again, with a clear
+//! message. A client with a proxy certificate uses the certificate from which it was derived, or a
+//! token.
 
 mod map;
 mod name;
@@ -20,14 +21,15 @@ use crate::{Method, Principal};
 pub use map::{GridMap, GridMapFile, MAX_GRID_MAP_BYTES};
 pub use name::distinguished_name;
 
-/// Who a client with the certificates `chain`, its own first, is. TLS must have verified them.
+/// The principal of a client with the certificates `chain`, its own first. TLS must have verified
+/// them.
 ///
-/// A certificate may stand for several users: `wanted_user` chooses among them, and without it the
-/// first counts.
+/// A certificate may map to several users: `wanted_user` selects among them, and the default is the
+/// first.
 ///
 /// # Errors
-/// [`Code::AuthenticationFailed`] without a certificate, with one that can't be used, and for a
-/// subject that isn't mapped, or not to the wanted user.
+/// [`Code::AuthenticationFailed`] without a certificate, with an unusable one, and for a subject
+/// without a mapping, or without one to the wanted user.
 pub fn authenticate(
     chain: &[CertificateDer<'_>],
     map: &GridMap,
@@ -39,9 +41,9 @@ pub fn authenticate(
     })?;
     let subject = name::subject(first, name::Proxies::Refused)?;
     let Some(user) = map.user_for(&subject, wanted_user) else {
-        // The subject is what the client itself has shown.
+        // The subject comes from the client itself.
         let whom = if wanted_user.is_some() {
-            "the user that was asked for"
+            "the requested user"
         } else {
             "a user"
         };
@@ -55,7 +57,7 @@ pub fn authenticate(
     })
 }
 
-/// A refusal in words that may go to the peer.
+/// A refusal that may be shown to the peer.
 fn refused(cause: impl Into<String>) -> Fault {
     Fault::new(Code::AuthenticationFailed, "read the certificate", cause)
 }

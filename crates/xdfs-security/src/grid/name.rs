@@ -1,22 +1,21 @@
 //! The subject of a certificate as one line, in the form of OpenSSL and Globus.
 //!
-//! Different subjects give different lines, because a line can be read back:
+//! Different subjects give different lines, because the format is unambiguous:
 //!
 //! - A component is `/`, a type, `=` and a value. Within values `/` is written as `\x2F`, so each
 //!   `/` of the line begins a component.
 //! - A type has no `=`: it is a name of the table below or an OID, and no name looks like an OID.
-//!   So the first `=` of a component ends the type, and later ones belong to the value as they are.
+//!   So the first `=` of a component ends the type, and later ones belong to the value.
 //! - Within values `\` is written as `\x5C`, so each `\` of the line begins an escape of four
 //!   characters. `"` and bytes outside ASCII are escaped too.
-//! - Control characters refuse the certificate, with NUL among them: no honest subject has them.
-//! - A component of several attributes at once (a set) would look like several components, so it
-//!   refuses the certificate.
-//! - Values are of the types whose bytes are ASCII or UTF-8. The others (T61, BMP, universal, and
-//!   what
-//!   isn't a text) refuse the certificate: one text must not have two forms of bytes.
+//! - Certificates with control characters, including NUL, are refused: no honest subject has them.
+//! - A component of several attributes (a set) would look like several components, so it is
+//!   refused.
+//! - Values must have types whose bytes are ASCII or UTF-8. Others (T61, BMP, universal, and
+//!   anything but text) are refused: one text must not have two encodings.
 //!
-//! Two names differ here if their characters do, though RFC 5280, section 7.1, calls names equal
-//! that differ in case or spaces alone. The kind of text (UTF-8, printable, IA5) doesn't count.
+//! Names are compared by character, although RFC 5280, section 7.1, considers names equal that
+//! differ only in case or spaces. The string type (UTF-8, printable, IA5) doesn't matter.
 
 use x509_parser::asn1_rs::{Class, Tag};
 use x509_parser::certificate::X509Certificate;
@@ -26,15 +25,14 @@ use xdfs_proto::Fault;
 
 use super::refused;
 
-/// The longest certificate that is looked at, in bytes.
+/// Maximum size of a certificate in bytes.
 const MAX_CERTIFICATE_BYTES: usize = 64 * 1024;
-/// The most components of a subject.
+/// Maximum number of components in a subject.
 const MAX_COMPONENTS: usize = 64;
 /// proxyCertInfo (RFC 3820) and its draft in early Globus.
 const PROXY: [&str; 2] = ["1.3.6.1.5.5.7.1.14", "1.3.6.1.4.1.3536.1.222"];
 
-/// The short names that OpenSSL has for attributes of subjects. What isn't here is written as an
-/// OID.
+/// Short names of subject attributes in OpenSSL. Others are written as OIDs.
 const NAMES: [(&str, &str); 22] = [
     ("0.9.2342.19200300.100.1.1", "UID"),
     ("0.9.2342.19200300.100.1.25", "DC"),
@@ -60,7 +58,7 @@ const NAMES: [(&str, &str); 22] = [
     ("2.5.4.65", "pseudonym"),
 ];
 
-/// Whether a proxy certificate has a name here.
+/// Whether proxy certificates are accepted here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Proxies {
     Named,
@@ -69,19 +67,19 @@ pub(super) enum Proxies {
 
 /// The subject of a certificate as one line: `/DC=org/DC=example/CN=Jane Doe`.
 ///
-/// `/`, `\`, `"` and bytes outside ASCII within values are written as `\x2F`, so that different
-/// subjects never give the same line. The line stands for itself between the quotes of a
+/// `/`, `\`, `"` and bytes outside ASCII within values are written like `\x2F`, so that different
+/// subjects never give the same line. The line can be used between the quotes of a
 /// [`GridMap`](super::GridMap).
 ///
 /// # Errors
-/// [`AuthenticationFailed`](xdfs_proto::Code::AuthenticationFailed) for what isn't one
-/// certificate of at most 64 KiB, and for a subject that is empty, has a control character, a set
-/// of several attributes, or a value that is neither ASCII nor UTF-8.
+/// [`AuthenticationFailed`](xdfs_proto::Code::AuthenticationFailed) unless it is one certificate of
+/// at most 64 KiB, and for a subject that is empty, or has a control character, a set of several
+/// attributes, or a value that is neither ASCII nor UTF-8.
 pub fn distinguished_name(der: &[u8]) -> Result<String, Fault> {
     subject(der, Proxies::Named)
 }
 
-/// The same, with a word on proxies.
+/// [`distinguished_name`], with a choice about proxy certificates.
 pub(super) fn subject(der: &[u8], proxies: Proxies) -> Result<String, Fault> {
     if der.len() > MAX_CERTIFICATE_BYTES {
         return Err(refused("the certificate is longer than 64 KiB"));
@@ -138,7 +136,7 @@ fn push_component(line: &mut String, attribute: &AttributeTypeAndValue<'_>) -> O
     value.data.iter().try_for_each(|&b| push_value(line, b))
 }
 
-/// Adds a byte of a value to a line. None for a control character.
+/// Adds a byte of a value to a line. `None` for a control character.
 pub(super) fn push_value(line: &mut String, byte: u8) -> Option<()> {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     match byte {
@@ -153,8 +151,8 @@ pub(super) fn push_value(line: &mut String, byte: u8) -> Option<()> {
     Some(())
 }
 
-/// The numbers of an OID (X.690, section 8.19), separated by dots. None if it isn't in its one
-/// proper form or has a number over 64 bits.
+/// The numbers of an OID (X.690, section 8.19), separated by dots. `None` if the encoding isn't
+/// canonical, or a number exceeds 64 bits.
 fn dotted(bytes: &[u8]) -> Option<String> {
     if bytes.is_empty() {
         return None;
@@ -164,7 +162,7 @@ fn dotted(bytes: &[u8]) -> Option<String> {
     for &byte in bytes {
         let low = u64::from(byte & 0x7f);
         let so_far = match number {
-            // A number doesn't begin with zeros.
+            // Numbers have no leading zeros.
             None if byte == 0x80 => return None,
             None => low,
             Some(high) => high.checked_mul(128)? | low,
@@ -174,7 +172,7 @@ fn dotted(bytes: &[u8]) -> Option<String> {
             continue;
         }
         number = None;
-        // The first number holds two.
+        // The first number encodes two.
         let last = if text.is_empty() {
             let first = (so_far / 40).min(2);
             text.push_str(&first.to_string());
@@ -203,7 +201,7 @@ mod tests {
         );
         let most = [0x2a, 0x81, 255, 255, 255, 255, 255, 255, 255, 255, 127];
         assert_eq!(text(&most).as_deref(), Some("1.2.18446744073709551615"));
-        // Empty, unfinished, with zeros in front, and over 64 bits.
+        // Empty, truncated, with leading zeros, and over 64 bits.
         let over = [
             0x2a, 0x82, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0,
         ];

@@ -40,8 +40,8 @@ fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
 /// An attribute: its OID, the tag of its value, its value.
 type Attribute<'a> = (&'a [u8], u8, &'a [u8]);
 
-/// A certificate with any subject, which the usual makers of certificates would refuse. Its
-/// signature is none; that is TLS's matter.
+/// A certificate with any subject, even those that certificate generators refuse. It has no valid
+/// signature, which is TLS's concern.
 fn certificate_of_sets(subject: &[&[Attribute<'_>]]) -> Vec<u8> {
     let sets: Vec<Vec<u8>> = subject
         .iter()
@@ -305,13 +305,13 @@ fn authentication() {
     assert!(principal.scopes.is_empty());
     assert_eq!(user(&chain, Some("backup")).unwrap().user, "backup");
     let cause = user(&chain, Some("root")).unwrap_err();
-    assert!(cause.contains("asked for"), "{cause}");
+    assert!(cause.contains("requested"), "{cause}");
     assert!(user(&[], None).unwrap_err().contains("no certificate"));
     let cause = user(&[real("Bob", None), jane.clone()], None).unwrap_err();
     assert!(cause.contains("/C=CH/O=Example/CN=Bob"), "{cause}");
     assert!(user(&[CertificateDer::from(vec![1, 2, 3])], None).is_err());
 
-    // A proxy with the very subject that is mapped; its name can be read all the same.
+    // A proxy with the mapped subject; its name can be read nevertheless.
     for oid in [
         &[1, 3, 6, 1, 5, 5, 7, 1, 14][..],
         &[1, 3, 6, 1, 4, 1, 3536, 1, 222],
@@ -322,7 +322,7 @@ fn authentication() {
     }
 }
 
-/// What the documentation says of rustls.
+/// The behaviour of rustls that the documentation states.
 #[test]
 fn tls_refuses_proxies() {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -361,7 +361,7 @@ fn tls_refuses_proxies() {
     };
     let own = jane.as_ref().der().clone();
     assert_eq!(verify(&own, &[]), Ok(()));
-    // Of RFC 3820, and of the time before it, when a proxy was told by its name.
+    // Those of RFC 3820, and earlier ones, which were identified by their names.
     for params in [marked("1234"), params("proxy")] {
         let proxy = signed(params, &jane);
         assert!(verify(&proxy, std::slice::from_ref(&own)).is_err());
@@ -410,7 +410,7 @@ fn line_of(subject: &[(bool, String)]) -> String {
     name_of(&attributes).unwrap()
 }
 
-/// The subject of a line, by the rules that stand in the module `name` and nothing else.
+/// The subject of a line, by the rules documented in the module `name` only.
 fn read_back(line: &str) -> Vec<(bool, String)> {
     let mut components = line.split('/');
     assert_eq!(components.next(), Some(""));
@@ -432,7 +432,7 @@ fn read_back(line: &str) -> Vec<(bool, String)> {
 proptest! {
     #[test]
     fn a_line_can_be_read_back(subject in subject()) {
-        // So no other subject has it.
+        // So no other subject has this line.
         prop_assert_eq!(read_back(&line_of(&subject)), subject);
     }
 

@@ -1,28 +1,27 @@
-//! The failures of addresses, or of users, in a table of bounded size.
+//! Failures of addresses or users, in a table of bounded size.
 //!
-//! When the table is full, a new address takes the place of the one with the fewest failures (of
-//! several, the one that failed longest ago) and **inherits its count**. A table that forgot the
-//! oldest could be flushed: one failure each from as many other addresses as it has places, and an
-//! address with many failures is a stranger again. Here an address with n failures is displaced
-//! only when every other in the table has at least n too, which costs n failures, with their
-//! delays, on each of these tens of thousands of networks; and an address that comes back after
-//! that and fails again has at least n + 1. What is counted for an address is never less than its
-//! failures while it was remembered. The price: while such an attack runs, an address may get a
-//! delay after fewer failures of its own.
+//! When the table is full, a new address replaces the one with the fewest failures (among several,
+//! the one with the oldest) and **inherits its count**. A table that evicted the oldest entry could
+//! be flushed: one failure each from as many other addresses as it has slots, and an address with
+//! many failures is unknown again. Here an address with n failures is displaced only when all
+//! others in the table have at least n too, which costs n failures, with their delays, on each of
+//! tens of thousands of networks; and if the address fails again after that, its count is at least
+//! n + 1. The count of an address is never less than its failures while it was remembered. The
+//! price: during such an attack, an address may be delayed after fewer failures of its own.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// The delay after the first failure that isn't free.
+/// Delay after the first failure beyond the free ones.
 const DELAY_FIRST: Duration = Duration::from_secs(1);
-/// The users of an address whose share of its failures is known. A failure at a further one takes
-/// the place of the smallest share, which can't be forgiven any more then.
+/// Number of users per address with a separate share of its failures. A failure of a further user
+/// replaces the smallest share, which can't be forgiven any more.
 const USERS_MAX: usize = 4;
 /// Time without a failure after which all are forgiven.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(15 * 60);
-/// Doublings after which a delay is at its longest in any case.
+/// Number of doublings after which any delay has reached its maximum.
 const DOUBLINGS_MAX: u32 = 16;
 
 /// An IPv4 address, or the upper 64 bits of an IPv6 address.
@@ -33,7 +32,7 @@ pub(crate) enum Network {
 }
 
 impl Network {
-    /// The network of an address. An IPv4 address in the clothes of IPv6 is an IPv4 address.
+    /// The network of an address. An IPv4-mapped IPv6 address is an IPv4 address.
     pub(crate) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self::V4(address),
@@ -45,14 +44,14 @@ impl Network {
     }
 }
 
-/// A user, by a hash of the name with a key of this process.
+/// A user, as a hash of the name with a key of this process.
 pub(super) type UserHash = u64;
 
 #[derive(Clone, Copy, Debug)]
 struct Record {
     failures: u32,
     last: Duration,
-    /// How many of them were at which user.
+    /// Shares of the failures, by user.
     shares: [(UserHash, u32); USERS_MAX],
 }
 
@@ -70,17 +69,17 @@ impl Record {
     }
 }
 
-/// Who failed how often, and when last.
+/// Failures by key, with the time of the last one.
 #[derive(Debug)]
 pub(super) struct Failures<K> {
     free: u32,
     most: usize,
-    /// The longest delay.
+    /// The maximum delay.
     delay_max: Duration,
     records: HashMap<K, Record>,
-    /// The same by number of failures and time: the first is displaced first.
+    /// The same by count and time: the first is displaced first.
     order: BTreeSet<(u32, Duration, K)>,
-    /// The same by time alone: the first is forgiven first.
+    /// The same by time: the first is forgiven first.
     by_time: BTreeSet<(Duration, K)>,
 }
 
@@ -96,7 +95,7 @@ impl<K: Copy + Eq + Hash + Ord> Failures<K> {
         }
     }
 
-    /// How long `key` has to wait still.
+    /// The remaining delay of `key`.
     pub(super) fn wait(&self, key: K, now: Duration) -> Option<Duration> {
         let record = self.records.get(&key)?;
         let since = now.saturating_sub(record.last);
@@ -135,7 +134,7 @@ impl<K: Copy + Eq + Hash + Ord> Failures<K> {
         self.put(key, record);
     }
 
-    /// Forgives `key` what it failed at `user`, and nothing else.
+    /// Forgives the failures of `key` for `user`, and no others.
     pub(super) fn forgive(&mut self, key: K, user: UserHash) {
         let Some(mut record) = self.take(key) else {
             return;
@@ -164,7 +163,7 @@ impl<K: Copy + Eq + Hash + Ord> Failures<K> {
         Some(record)
     }
 
-    /// Every record is removed once, so that this costs nothing beyond what adding it did.
+    /// Each record is removed once, so the amortised cost is that of adding it.
     fn forget_forgiven(&mut self, now: Duration) {
         while let Some(&(last, key)) = self.by_time.first() {
             if now.saturating_sub(last) < FORGIVEN_AFTER {

@@ -1,6 +1,6 @@
-//! The addresses from which users came in, the last ones of a bounded number.
+//! Addresses from which users have been authenticated, limited to the most recent ones.
 //!
-//! Only who proved to be a user gets an entry in, so that strangers can't push others out.
+//! Only authenticated users get an entry, so strangers can't evict others.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -10,7 +10,7 @@ use super::failures::{Network, UserHash};
 pub(super) struct Familiar {
     most: usize,
     known: HashSet<(Network, UserHash)>,
-    /// The same in the order in which they came.
+    /// The same in order of arrival.
     order: VecDeque<(Network, UserHash)>,
 }
 

@@ -1,23 +1,21 @@
-//! What a peer may cost before it is known, and what a user may hold open.
+//! Limits on unauthenticated peers, and on what users may hold open.
 //!
-//! A [`Guard`] counts four things: handshakes that run (in all, and from one address), failed
-//! proofs of an address, guesses at the password of a user, and the sessions and channels of a
-//! user. Counts of what runs are given back when the [`Handshake`] or the [`Slot`] is dropped, so
-//! that no path of the program can forget to.
+//! A [`Guard`] counts four things: handshakes in progress (in total, and per address), failed
+//! proofs of an address, password guesses for a user, and the sessions and channels of a user.
+//! Dropping a [`Handshake`] or [`Slot`] decrements its count, so no code path can forget to.
 //!
-//! After [`Limits::failures_free`] failures an address has to wait: one second, then two, then
-//! four, up to five minutes. Fifteen minutes without a failure forgive all. Who proves to be a user
-//! is forgiven what this address failed at this user, and not what it failed at others: an account
-//! of one's own is no way to guess at those of others. A login that names nobody forgives nothing.
-//! An IPv6 address stands for its network of 64 bits, since whoever has one address there has them
-//! all.
+//! After [`Limits::failures_free`] failures an address must wait: one second, then two, then four,
+//! up to five minutes. Fifteen minutes without a failure clear them. Successful authentication
+//! clears the failures of this address for this user, and not those for others: one's own account
+//! must not help to guess those of others. A login without a user name clears nothing. An IPv6
+//! address counts as its /64 network, since whoever has one address there has them all.
 //!
-//! After [`Limits::guesses_free`] wrong passwords, whatever addresses they came from, a user has to
-//! wait before the next one is looked at: eight seconds at most, so that nobody is locked out for
-//! good. It holds for passwords alone, and not for addresses from which this user came in before
+//! After [`Limits::guesses_free`] wrong passwords from any addresses, a user must wait before the
+//! next one is checked: eight seconds at most, so that nobody is locked out for good. This applies
+//! only to passwords, and not to addresses from which this user has logged in before
 //! ([`Guard::succeeded`]).
 //!
-//! This does not limit how long a handshake takes: its owner has a deadline for that.
+//! It doesn't limit the duration of a handshake: its owner has a deadline for that.
 
 mod failures;
 mod familiar;
@@ -39,35 +37,34 @@ pub(crate) use failures::Network;
 use failures::{Failures, UserHash};
 use familiar::Familiar;
 
-/// When a place is likely to be free again, in milliseconds.
+/// Suggested retry delay when a limit is reached, in milliseconds.
 const FULL_RETRY_MS: u32 = 1000;
-/// The longest wait of an address.
+/// Maximum delay of an address.
 const WAIT_MAX: Duration = Duration::from_secs(300);
-/// The longest wait of a user: ten thousand guesses a day at most, and no more than a nuisance for
-/// one who comes from somewhere else than ever before.
+/// Maximum delay of a user: at most ten thousand guesses a day, and only a nuisance for a user at a
+/// new address.
 const USER_WAIT_MAX: Duration = Duration::from_secs(8);
 
-/// What a guard allows.
+/// The limits of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Handshakes at once, over all addresses.
+    /// Maximum number of concurrent handshakes.
     pub handshakes_max: usize,
-    /// Handshakes at once from one address.
+    /// Maximum number of concurrent handshakes per address.
     pub handshakes_per_address_max: usize,
-    /// Failures of an address before it has to wait; the last of them is the first to cost time.
+    /// Failures of an address without a delay, including the one that causes the first delay.
     pub failures_free: u32,
-    /// Wrong passwords of a user, from all addresses together, before the user has to wait.
+    /// Wrong passwords for a user, from all addresses, before the user must wait.
     pub guesses_free: u32,
-    /// Addresses whose failures are remembered; also the users, and the pairs of both that are
-    /// familiar.
+    /// Number of addresses with remembered failures; also of users, and of familiar pairs of both.
     pub addresses_max: usize,
-    /// Sessions at once of one user.
+    /// Maximum number of concurrent sessions per user.
     pub sessions_per_user_max: usize,
-    /// Channels at once of one user, over all sessions.
+    /// Maximum number of concurrent channels per user, over all sessions.
     pub channels_per_user_max: usize,
-    /// Payload of one user in bytes a second, over all sessions and in both directions together,
-    /// with what calls read, write and compute on the server; `None` for no bound. The guard
-    /// doesn't see payload: whoever moves it keeps this.
+    /// Rate limit per user in bytes per second, for payload of all sessions in both directions, and
+    /// what calls read, write and compute on the server; `None` for no limit. The guard doesn't see
+    /// payload: whoever moves it enforces this.
     pub bytes_per_second_per_user_max: Option<NonZeroU64>,
 }
 
@@ -86,7 +83,7 @@ impl Default for Limits {
     }
 }
 
-/// Counts what peers cost, and refuses what is too much. Copies count together.
+/// Counts the resources used by peers, and enforces limits. Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct Guard {
     shared: Arc<Shared>,
@@ -95,7 +92,7 @@ pub struct Guard {
 #[derive(Debug)]
 struct Shared {
     limits: Limits,
-    /// Makes hashes of names that nobody outside can foresee.
+    /// Hashes names unpredictably for outsiders.
     names: RandomState,
     state: Mutex<GuardCounts>,
 }
@@ -112,7 +109,7 @@ struct GuardCounts {
 }
 
 impl Guard {
-    /// A guard that has seen nobody.
+    /// A guard without any counts.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let state = GuardCounts {
@@ -133,12 +130,12 @@ impl Guard {
         }
     }
 
-    /// Takes a place for a handshake with a peer at `address`; `now` is the time since some fixed
-    /// moment, by a clock that isn't set back.
+    /// Takes a slot for a handshake with a peer at `address`; `now` is monotonic time since some
+    /// fixed moment.
     ///
     /// # Errors
-    /// [`Code::LimitExceeded`] with the time to wait: the address failed too often, or too many
-    /// handshakes run.
+    /// [`Code::LimitExceeded`] with the time to wait: the address has failed too often, or too many
+    /// handshakes are in progress.
     pub fn begin(&self, address: IpAddr, now: Duration) -> Result<Handshake, Fault> {
         let limits = &self.shared.limits;
         let network = Network::of(address);
@@ -167,8 +164,8 @@ impl Guard {
         })
     }
 
-    /// Notes that a peer at `address` failed to prove that it is `user`, and says how long this
-    /// address has to wait now; zero while failures are free.
+    /// Records that a peer at `address` failed to prove that it is `user`, and returns the
+    /// resulting delay of the address; zero while failures are free.
     pub fn failed(&self, address: IpAddr, user: &str, now: Duration) -> Duration {
         let (network, user) = (Network::of(address), self.shared.names.hash_one(user));
         let mut state = self.shared.lock();
@@ -176,17 +173,17 @@ impl Guard {
         state.failures.wait(network, now).unwrap_or_default()
     }
 
-    /// Notes a wrong password of `user`, besides the failure of the address.
+    /// Records a wrong password for `user`, beside the failure of the address.
     pub fn guessed(&self, user: &str, now: Duration) {
         let user = self.shared.names.hash_one(user);
         self.shared.lock().guesses.add(user, user, now);
     }
 
-    /// Whether a password of `user` that comes from `address` may be looked at now.
+    /// Checks whether a password for `user` from `address` may be verified now.
     ///
     /// # Errors
-    /// [`Code::LimitExceeded`] with the time to wait: there were too many wrong ones, from whatever
-    /// address, and the user hasn't come in from this one before.
+    /// [`Code::LimitExceeded`] with the time to wait: there were too many wrong passwords from any
+    /// addresses, and the user has never logged in from this one.
     pub fn may_guess(&self, address: IpAddr, user: &str, now: Duration) -> Result<(), Fault> {
         let (network, user) = (Network::of(address), self.shared.names.hash_one(user));
         let state = self.shared.lock();
@@ -201,9 +198,9 @@ impl Guard {
         }
     }
 
-    /// Notes that a peer at `address` that asked for `wanted` (which may be empty) proved to be
-    /// `user`: what this address failed at them is forgiven, and the user is familiar there. Not to
-    /// be called for who proved nothing.
+    /// Records that a peer at `address` that requested `wanted` (possibly empty) was authenticated
+    /// as `user`: clears the failures of this address for them, and makes the user familiar there.
+    /// Not to be called for anonymous peers.
     pub fn succeeded(&self, address: IpAddr, wanted: &str, user: &str) {
         let network = Network::of(address);
         let hash = |name: &str| self.shared.names.hash_one(name);
@@ -213,7 +210,7 @@ impl Guard {
         state.familiar.add(network, hash(user));
     }
 
-    /// Takes a place for a session of `user`.
+    /// Takes a slot for a session of `user`.
     ///
     /// # Errors
     /// [`Code::LimitExceeded`] with a time to wait.
@@ -221,7 +218,7 @@ impl Guard {
         self.slot(Kind::Session, user)
     }
 
-    /// Takes a place for a channel of `user`.
+    /// Takes a slot for a channel of `user`.
     ///
     /// # Errors
     /// [`Code::LimitExceeded`] with a time to wait.
@@ -236,7 +233,7 @@ impl Guard {
             Kind::Channel => (limits.channels_per_user_max, "open a channel", "channels"),
         };
         if !raise(self.shared.lock().counts(kind), user.to_owned(), most) {
-            let cause = format!("this user has {most} {what} already, and may have no more");
+            let cause = format!("this user has {most} {what} already, which is the maximum");
             return Err(refusal(operation, cause, FULL_RETRY_MS));
         }
         Ok(Slot {
@@ -249,7 +246,7 @@ impl Guard {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, GuardCounts> {
-        // Counts are changed in one step, so that a panic elsewhere leaves them whole.
+        // Counts are changed in one step, so a panic elsewhere leaves them consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -269,7 +266,7 @@ enum Kind {
     Session,
 }
 
-/// The place of a handshake that runs. It is free again when this is dropped.
+/// The slot of a handshake in progress. Dropping it releases the slot.
 #[must_use = "the place is free again when this is dropped"]
 pub struct Handshake {
     shared: Arc<Shared>,
@@ -290,7 +287,7 @@ impl fmt::Debug for Handshake {
     }
 }
 
-/// The place of a session or a channel of a user. It is free again when this is dropped.
+/// The slot of a user's session or channel. Dropping it releases the slot.
 #[must_use = "the place is free again when this is dropped"]
 pub struct Slot {
     shared: Arc<Shared>,
@@ -312,8 +309,7 @@ impl fmt::Debug for Slot {
     }
 }
 
-/// Counts one more under `key`, unless there are `most`. The tables hold what runs and nothing
-/// else.
+/// Increments the count for `key`, unless it is `most`. The tables contain only what is in use.
 fn raise<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: K, most: usize) -> bool {
     match counts.entry(key) {
         Entry::Occupied(mut count) if *count.get() < most => *count.get_mut() += 1,
@@ -341,7 +337,7 @@ fn refusal(operation: &str, cause: impl Into<String>, wait_ms: u32) -> Fault {
         .retry(Retry::AfterMs(wait_ms))
 }
 
-/// Rounded up, so that who waits as long as told isn't refused again.
+/// Rounded up, so that whoever waits as long as told isn't refused again.
 fn milliseconds(time: Duration) -> u32 {
     u32::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
 }

@@ -61,7 +61,7 @@ fn handshakes_are_bounded_over_all_addresses() {
         .map(|last| guard.begin(v4(last), at(0)).unwrap())
         .collect();
     refused(guard.begin(v4(5), at(0)));
-    // A refusal takes no place.
+    // A refusal takes no slot.
     let copy = guard.clone();
     refused(copy.begin(v4(5), at(0)));
     drop(copy);
@@ -84,7 +84,7 @@ fn the_delay_doubles_up_to_its_bound() {
         assert_eq!(refused(guard.begin(v4(1), now)), seconds as u32 * 1000);
         let almost = now + at(seconds) - Duration::from_nanos(1);
         assert_eq!(refused(guard.begin(v4(1), almost)), 1);
-        // Others aren't concerned.
+        // Others aren't affected.
         drop(guard.begin(v4(2), now).unwrap());
         now += at(seconds);
         drop(guard.begin(v4(1), now).unwrap());
@@ -106,7 +106,7 @@ fn time_and_success_forgive() {
     for _ in 0..5 {
         guard.failed(v4(1), "alice", at(0));
     }
-    // One second before the end all are remembered, and the time starts anew.
+    // One second before the end all are remembered, and the time restarts.
     assert_eq!(guard.failed(v4(1), "alice", at(899)), at(8));
     assert_eq!(guard.failed(v4(1), "alice", at(899 + 900)), Duration::ZERO);
     for _ in 0..5 {
@@ -146,7 +146,7 @@ fn a_mapped_address_is_the_address() {
         guard.failed(address("::ffff:192.0.2.1"), "alice", at(0));
     }
     refused(guard.begin(v4(1), at(0)));
-    // Else all of IPv4 would be one network.
+    // Otherwise all of IPv4 would be one network.
     drop(guard.begin(address("::ffff:192.0.2.2"), at(0)).unwrap());
 }
 
@@ -158,7 +158,7 @@ fn the_table_is_bounded() {
         assert!(failures.len() <= 8);
     }
     assert_eq!(failures.len(), 8);
-    // All forgiven ones are forgotten, whatever they had.
+    // Forgiven ones are forgotten, whatever their count.
     failures.add(Network::of(v4(1)), 0, at(5000));
     assert_eq!(failures.len(), 1);
     let mut none = Failures::new(3, 0, WAIT_MAX);
@@ -173,7 +173,7 @@ fn an_address_is_not_flushed_by_failures_of_others() {
     for _ in 0..9 {
         guard.failed(attacker, "alice", now);
     }
-    // Twice as many others as the table has places, each with as many failures as are free.
+    // Twice as many others as the table has slots, each with the maximum of free failures.
     for last in 100..116 {
         guard.failed(v4(last), "alice", now);
         guard.failed(v4(last), "alice", now);
@@ -188,7 +188,7 @@ fn who_was_displaced_comes_back_with_no_less() {
     for network in [a, a, a, a, b, b, b, b, b] {
         failures.add(network, 0, at(0));
     }
-    // c takes the place of a, which had 4, and a that of b, which has 5, or c's.
+    // c replaces a, which had 4, and a then replaces b, which has 5, or c.
     failures.add(c, 0, at(1));
     assert_eq!(failures.wait(a, at(1)), None);
     failures.add(a, 0, at(2));
@@ -210,7 +210,7 @@ fn forgiven_records_make_room_before_others_are_displaced() {
     assert_eq!(failures.wait(b, at(1000)), Some(at(1)));
 }
 
-/// An account of one's own, or none at all, is no way to guess at those of others.
+/// One's own account, or none at all, must not help to guess at those of others.
 #[test]
 fn a_success_forgives_what_failed_at_this_user_alone() {
     let guard = guard();
@@ -224,7 +224,7 @@ fn a_success_forgives_what_failed_at_this_user_alone() {
     guard.failed(v4(1), "alice", at(2));
     guard.succeeded(v4(1), "mallory", "mallory");
     refused(guard.begin(v4(1), at(2)));
-    // What was tried without a name is forgiven when the name is known.
+    // Attempts without a name are forgiven when the name is known.
     guard.failed(v4(2), "", at(2));
     guard.failed(v4(2), "", at(2));
     guard.succeeded(v4(2), "", "bob");
@@ -233,7 +233,7 @@ fn a_success_forgives_what_failed_at_this_user_alone() {
     assert_eq!(guard.shared.lock().failures.len(), 1);
 }
 
-/// More users than an address has shares for: what isn't known to be somebody's isn't forgiven.
+/// More users than an address has shares for: failures not attributed to a user aren't forgiven.
 #[test]
 fn failures_at_many_users_are_not_forgiven_by_few() {
     let guard = guard();
@@ -258,14 +258,14 @@ fn a_user_under_attack_from_many_addresses_waits_and_not_for_long() {
             refused(guard.may_guess(v4(1), "alice", now)),
             seconds * 1000
         );
-        // Others don't wait, nor does the user where it came from before.
+        // Others don't wait, nor does the user at a familiar address.
         guard.may_guess(v4(1), "bob", now).unwrap();
         guard.may_guess(v4(9), "alice", now).unwrap();
         now += at(seconds.into());
         guard.may_guess(v4(1), "alice", now).unwrap();
         guard.guessed("alice", now);
     }
-    // A login elsewhere doesn't give the attackers new guesses.
+    // A login elsewhere doesn't give attackers new guesses.
     guard.succeeded(v4(7), "alice", "alice");
     refused(guard.may_guess(v4(1), "alice", now));
     guard.may_guess(v4(7), "alice", now).unwrap();
@@ -286,7 +286,7 @@ fn familiar_addresses_are_bounded() {
     assert!(!none.contains(a, 5));
 }
 
-/// A handshake that is refused takes no place, neither among all nor among those of its address.
+/// A refused handshake takes no slot, neither in total nor of its address.
 #[test]
 fn refusals_take_no_place() {
     let guard = guard();
@@ -302,7 +302,7 @@ fn refusals_take_no_place() {
         assert_eq!(counts(), before);
     }
     let others = [guard.begin(v4(2), at(0)), guard.begin(v4(2), at(0))].map(Result::unwrap);
-    // Full for everybody.
+    // Full for all addresses.
     refused(guard.begin(v4(3), at(0)));
     drop(others);
     assert_eq!(counts(), before);

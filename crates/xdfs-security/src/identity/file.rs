@@ -1,4 +1,4 @@
-//! Small files that hold keys and trust: bounded reads, writes that are whole or absent, locks.
+//! Small files with keys and trust data: bounded reads, atomic writes, locks.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -9,11 +9,11 @@ use std::time::Duration;
 use xdfs_proto::fault::{Code, Fault, Retry};
 use zeroize::Zeroizing;
 
-/// How often a lock is tried, and how long is waited in between: 10 s in all.
+/// Attempts to take a lock, and the pause in between: 10 s in total.
 const LOCK_TRIES: u32 = 1000;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// A path as a fault has it.
+/// A path in the form used by faults.
 pub(crate) fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_encoded_bytes()
 }
@@ -22,7 +22,7 @@ fn io_fault(operation: &str, path: &Path, error: &io::Error) -> Fault {
     Fault::from_io(operation, bytes(path), error)
 }
 
-/// Whether something is at a path. Links are followed.
+/// Whether a path exists. Links are followed.
 pub(crate) fn is_there(operation: &str, path: &Path) -> Result<bool, Fault> {
     path.try_exists()
         .map_err(|error| io_fault(operation, path, &error))
@@ -33,7 +33,7 @@ pub(crate) fn read(operation: &str, path: &Path, limit: u64) -> Result<Zeroizing
     read_checked(operation, path, limit, |_| Ok(()))
 }
 
-/// Reads a secret of at most `limit` bytes, unless group or others may do anything with the file.
+/// Reads a secret of at most `limit` bytes; refuses a file accessible to group or others.
 pub(crate) fn read_secret(
     operation: &str,
     path: &Path,
@@ -51,7 +51,7 @@ fn read_checked(
     check: impl Fn(&File) -> Result<(), Fault>,
 ) -> Result<Zeroizing<Vec<u8>>, Fault> {
     let fault = |error: io::Error| io_fault(operation, path, &error);
-    // Opening a pipe without a writer would wait for ever, so this comes first.
+    // Checked first, since opening a pipe without a writer would block.
     if !fs::metadata(path).map_err(fault)?.is_file() {
         return Err(
             Fault::new(Code::NotRegularFile, operation, "it isn't a regular file")
@@ -61,7 +61,7 @@ fn read_checked(
     let file = File::open(path).map_err(fault)?;
     check(&file)?;
     let length = file.metadata().map_err(fault)?.len();
-    // Room for all of it at once: a vector that grows leaves copies of a secret behind.
+    // Allocated at once: a growing vector leaves copies of a secret behind.
     let room = usize::try_from(length.min(limit)).unwrap_or(0) + 1;
     let mut out = Zeroizing::new(Vec::with_capacity(room));
     (&file)
@@ -82,7 +82,7 @@ fn read_checked(
 #[cfg(unix)]
 fn refuse_if_open(operation: &str, path: &Path, file: &File) -> Result<(), Fault> {
     use std::os::unix::fs::PermissionsExt as _;
-    // Of the open file, so that nobody can put another one there after the look.
+    // Of the open file, so that it can't be exchanged after the check.
     let metadata = file
         .metadata()
         .map_err(|error| io_fault(operation, path, &error))?;
@@ -99,13 +99,14 @@ fn refuse_if_open(operation: &str, path: &Path, file: &File) -> Result<(), Fault
     .hint(format!("run `chmod 600 {}`", path.display())))
 }
 
-/// Access lists of other systems aren't looked at.
+/// Access control lists of other systems aren't checked.
 #[cfg(not(unix))]
 fn refuse_if_open(_operation: &str, _path: &Path, _file: &File) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Makes a folder and those above it, for the owner alone. One that is there stays as it is.
+/// Creates a folder and its missing parents, accessible only to the owner. Existing ones stay
+/// unchanged.
 pub(crate) fn make_folder(operation: &str, folder: &Path) -> Result<(), Fault> {
     if folder.as_os_str().is_empty() {
         return Ok(());
@@ -122,7 +123,7 @@ pub(crate) fn make_folder(operation: &str, folder: &Path) -> Result<(), Fault> {
         .map_err(|error| io_fault(operation, folder, &error))
 }
 
-/// A file that is written and durable, but not yet under its name. Dropped, it is removed.
+/// A written, durable file without its final name. It is removed if dropped.
 pub(crate) struct Staged {
     temporary: PathBuf,
     target: PathBuf,
@@ -130,8 +131,8 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
-    /// Writes a file beside `target`, for the owner alone. The caller holds the lock of `target`:
-    /// the name beside it is always the same.
+    /// Writes a file beside `target`, accessible only to the owner. The caller must hold the lock
+    /// of `target`, since the temporary name is fixed.
     pub(crate) fn write(operation: &str, target: &Path, bytes: &[u8]) -> Result<Self, Fault> {
         let staged = Self {
             temporary: beside(target, ".new"),
@@ -142,11 +143,11 @@ impl Staged {
         let fault = |error: io::Error| io_fault(operation, path, &error);
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fault(error)),
-            // Left by one that was interrupted, or nothing.
+            // A leftover of an interrupted writer, or nothing.
             _ => {}
         }
         let mut options = private();
-        // Never through a link that somebody put there.
+        // Never follows a link placed there by somebody.
         options.create_new(true);
         let mut file = options.open(path).map_err(fault)?;
         file.write_all(bytes).map_err(fault)?;
@@ -154,7 +155,7 @@ impl Staged {
         Ok(staged)
     }
 
-    /// Gives it its name, and makes that durable.
+    /// Renames it to its final name, durably.
     pub(crate) fn publish(mut self, operation: &str) -> Result<(), Fault> {
         fs::rename(&self.temporary, &self.target)
             .map_err(|error| io_fault(operation, &self.target, &error))?;
@@ -166,7 +167,7 @@ impl Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         if !self.is_published {
-            // What is left is removed by the next writer.
+            // The next writer removes a leftover.
             let _ = fs::remove_file(&self.temporary);
         }
     }
@@ -183,19 +184,19 @@ fn sync_folder(operation: &str, target: &Path) -> Result<(), Fault> {
         .map_err(|error| io_fault(operation, folder, &error))
 }
 
-/// Directories can't be opened as files everywhere.
+/// Not all systems can open directories as files.
 #[cfg(not(unix))]
 fn sync_folder(_operation: &str, _target: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A lock against other writers, in this process and in others; free when it is dropped.
+/// A lock against other writers, in this process and in others; released on drop.
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock of `target`, a file beside it that stays. Waits up to 10 s.
+    /// Takes the lock of `target`, a permanent file beside it. Waits up to 10 s.
     pub(crate) fn take(operation: &str, target: &Path) -> Result<Self, Fault> {
         let path = beside(target, ".lock");
         let fault = |error: io::Error| io_fault(operation, &path, &error);

@@ -1,4 +1,4 @@
-//! The short form of a public key that people compare.
+//! The short form of a public key, for comparison by people.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,9 +10,9 @@ use xdfs_proto::fault::{Code, Fault};
 
 /// The SHA-256 of a certificate's SubjectPublicKeyInfo in DER (RFC 5280, section 4.1.2.7).
 ///
-/// It names the key and not the certificate: it stays when a certificate is renewed for the same
-/// key. As text it is `SHA256:` and base64 without padding. It is public, so that comparing needs
-/// no constant time.
+/// It identifies the key and not the certificate: it stays the same when a certificate is renewed
+/// for the same key. As text it is `SHA256:` and base64 without padding. It is public, so
+/// comparison need not take constant time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(pub [u8; 32]);
 
@@ -31,7 +31,7 @@ impl Fingerprint {
         })?;
         let hash = digest(&SHA256, parsed.subject_public_key_info().as_ref());
         let mut out = [0; 32];
-        // SHA-256 has 32 bytes; `zip` says so without a panic.
+        // SHA-256 has 32 bytes; `zip` avoids a panic.
         for (to, from) in out.iter_mut().zip(hash.as_ref()) {
             *to = *from;
         }

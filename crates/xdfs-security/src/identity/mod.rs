@@ -1,13 +1,12 @@
-//! The server's key and certificate, and the TLS configuration that is made of them.
+//! The server's key and certificate, and the TLS configuration with them.
 //!
-//! A server without an authority's certificate makes a key for itself at its first start, and
-//! clients trust that key as they do with SSH: its [`Fingerprint`] is what they compare. A server
-//! that has a chain from an authority gives the paths of its files, and [`Reloading`] follows their
-//! renewal.
+//! A server without a certificate from an authority creates a key at its first start, and clients
+//! trust that key as with SSH: they compare its [`Fingerprint`]. A server with a chain from an
+//! authority specifies the files, and [`Reloading`] follows their renewal.
 //!
-//! Invariants: TLS 1.3 alone, one provider that is named explicitly, no early data. A private key
-//! that others can read isn't used. What is written is written to another name first and then
-//! renamed. Nothing here opens a connection.
+//! Invariants: only TLS 1.3, one explicitly named provider, no early data. A private key that
+//! others can read isn't used. Files are written under a temporary name and renamed. Nothing here
+//! opens a connection.
 
 pub(crate) mod file;
 mod fingerprint;
@@ -33,15 +32,16 @@ pub use pem::{read_certificates, read_key};
 pub use reload::Reloading;
 pub use server::{ClientCertificates, ServerIdentity};
 
-/// The name of the protocol in TLS (RFC 7301).
+/// The protocol name in TLS (ALPN, RFC 7301).
 pub const ALPN: &[u8] = b"xdfs/1";
 
-/// Tickets that a client can hold for one server, and so the most that it asks for (RFC 9149).
+/// Maximum number of tickets that a client keeps per server, and so the number that it requests
+/// (RFC 9149).
 pub(crate) const TICKETS: u8 = 8;
 
-/// The one provider of cryptography, for TLS 1.3 alone: the older version is compiled in for the
-/// web servers of issuers, and isn't for channels. AES-128 comes first: it is as safe as the key
-/// exchange and the signatures around it, and takes less time than AES-256.
+/// The only cryptography provider, for TLS 1.3 only: the older version is compiled in for the web
+/// servers of token issuers, and not for channels. AES-128 comes first: it is as strong as the key
+/// exchange and signatures around it, and faster than AES-256.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
         Arc::new(CryptoProvider {

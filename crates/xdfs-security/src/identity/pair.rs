@@ -1,4 +1,4 @@
-//! For tests: certificates of every kind, and two ends of TLS that are joined in memory.
+//! For tests: certificates of all kinds, and two ends of TLS connected in memory.
 
 use std::fs;
 use std::path::Path;
@@ -20,12 +20,12 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// One that signs itself.
+    /// A self-signed one.
     pub(crate) fn alone(name: &str) -> Self {
         Self::alone_until(name, 2100)
     }
 
-    /// One that signs itself and ends with the year before.
+    /// A self-signed one that expired at the end of the year before.
     pub(crate) fn alone_until(name: &str, year: i32) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut parameters = CertificateParams::new([name.to_owned()]).unwrap();
@@ -37,7 +37,7 @@ impl Made {
     pub(crate) fn write(&self, folder: &Path) {
         let (chain, key) = ServerIdentity::files(folder);
         fs::write(chain, self.certificate.pem()).unwrap();
-        // Taken away first, so that the new one has a new place on the disk.
+        // Removed first, so that the new one gets another inode.
         let _ = fs::remove_file(&key);
         let mut options = fs::OpenOptions::new();
         options.write(true).create_new(true);
@@ -63,7 +63,7 @@ impl Made {
     }
 }
 
-/// One that signs the certificates of others.
+/// A certificate authority.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) root: CertificateDer<'static>,
@@ -83,7 +83,7 @@ impl Authority {
         }
     }
 
-    /// A certificate from the begin of one year to that of another.
+    /// A certificate valid from the start of one year to that of another.
     pub(crate) fn sign(&self, name: &str, from: i32, until: i32) -> Made {
         let key = KeyPair::generate().unwrap();
         let mut parameters = CertificateParams::new([name.to_owned()]).unwrap();
@@ -94,14 +94,14 @@ impl Authority {
     }
 }
 
-/// What both ends say of a handshake that failed.
+/// The errors of both ends of a failed handshake.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) client: Option<Error>,
     pub(crate) server: Option<Error>,
 }
 
-/// Opens a connection and delivers everything that both ends have to say at its begin.
+/// Opens a connection and delivers all initial messages in both directions.
 pub(crate) fn connect(
     client: &Arc<ClientConfig>,
     name: &str,
@@ -116,7 +116,7 @@ pub(crate) fn connect(
         client: None,
         server: None,
     };
-    // A full handshake with all its tickets needs three rounds.
+    // A full handshake with all its tickets takes three rounds.
     for _ in 0..6 {
         pass(&mut client, &mut server, &mut failure.server);
         pass(&mut server, &mut client, &mut failure.client);

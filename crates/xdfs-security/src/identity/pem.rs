@@ -11,16 +11,15 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::file;
 
-/// Most bytes of a file of certificates; the bundles of systems have about 250 kB.
+/// Maximum size of a file of certificates; system bundles have about 250 kB.
 const CERTIFICATES_BYTES_MAX: u64 = 4 << 20;
-/// Most bytes of a file with a key; 16384 bits of RSA need 13 kB.
+/// Maximum size of a key file; 16384 bits of RSA need 13 kB.
 const KEY_BYTES_MAX: u64 = 64 << 10;
 
-/// Reads all certificates of a PEM file of at most 4 MiB, in their order. Other sections are
-/// skipped.
+/// Reads all certificates of a PEM file of at most 4 MiB, in order. Other sections are skipped.
 ///
 /// # Errors
-/// Those of reading; `InvalidArgument` if it has none or one is damaged.
+/// Errors of reading; `InvalidArgument` if there is no certificate or one is malformed.
 pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Fault> {
     let operation = "read the certificates";
     let text = file::read(operation, path, CERTIFICATES_BYTES_MAX)?;
@@ -36,8 +35,8 @@ pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Fa
 /// Reads a private key from a PEM file: the first section of PKCS #8, PKCS #1 or SEC 1.
 ///
 /// # Errors
-/// Those of reading; `PermissionDenied` if others than the owner have access to the file (on Unix);
-/// `InvalidArgument` if it has no key.
+/// Errors of reading; `PermissionDenied` if others than the owner have access to the file (on
+/// Unix); `InvalidArgument` if it has no key.
 pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, Fault> {
     let operation = "read the private key";
     let text: Zeroizing<Vec<u8>> = file::read_secret(operation, path, KEY_BYTES_MAX)?;
@@ -45,7 +44,7 @@ pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, Fault> {
 }
 
 fn pem_fault(operation: &str, path: &Path, error: &pem::Error) -> Fault {
-    // The library's words on other errors quote the file, which may be a key.
+    // The library's other messages quote the file, which may be a key.
     let (cause, hint) = match error {
         pem::Error::NoItemsFound => (
             "it has none in PEM",
@@ -58,10 +57,10 @@ fn pem_fault(operation: &str, path: &Path, error: &pem::Error) -> Fault {
         .hint(hint)
 }
 
-/// A chain and its key, ready to sign. The bytes of the key are wiped.
+/// A chain and its key, ready to sign. The key's bytes are wiped.
 ///
 /// # Errors
-/// `InvalidArgument` if the key is of a kind that isn't known, or isn't that of the first
+/// `InvalidArgument` if the kind of key is not supported, or it isn't that of the first
 /// certificate.
 pub(crate) fn certified(
     chain: Vec<CertificateDer<'static>>,

@@ -11,12 +11,12 @@ use xdfs_proto::fault::Fault;
 
 use super::{ClientCertificates, Fingerprint, ServerIdentity};
 
-/// The files are looked at this often.
+/// Minimum interval between checks of the files.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The configuration of a server whose certificate is renewed while it runs.
+/// The TLS configuration of a server, reloaded when its certificate is renewed.
 ///
-/// Channels that are open keep what they have; new ones get what [`current`](Self::current) gives.
+/// Open channels keep their configuration; new ones use [`current`](Self::current).
 pub struct Reloading {
     chain: PathBuf,
     key: PathBuf,
@@ -27,20 +27,20 @@ pub struct Reloading {
 struct LoadedConfig {
     config: Arc<ServerConfig>,
     fingerprint: Fingerprint,
-    stamps: [Stamp; 2],
-    /// When the files were last looked at.
+    stamps: [FileVersion; 2],
+    /// Time of the last check of the files.
     looked: Instant,
 }
 
 impl Reloading {
-    /// Loads the files for the first time. The parameters are those of
-    /// [`ServerIdentity::from_pem`] and [`ServerIdentity::config`].
+    /// Loads the files. The parameters are those of [`ServerIdentity::from_pem`] and
+    /// [`ServerIdentity::config`].
     ///
     /// # Errors
-    /// Those of both.
+    /// Those of both functions.
     pub fn new(chain: PathBuf, key: PathBuf, clients: ClientCertificates) -> Result<Self, Fault> {
-        // Before reading: a change in between is then seen at the next look.
-        let stamps = [Stamp::of(&chain), Stamp::of(&key)];
+        // Before reading, so that a change in between is detected by the next check.
+        let stamps = [FileVersion::of(&chain), FileVersion::of(&key)];
         let identity = ServerIdentity::from_pem(&chain, &key)?;
         let state = LoadedConfig {
             config: identity.config(clients.clone())?,
@@ -56,15 +56,15 @@ impl Reloading {
         })
     }
 
-    /// The configuration for the next channel. At most once a second it looks whether a file has
-    /// another time, length or place on the disk, and loads both again if so. If that fails it is
-    /// logged, once for each change, and the old configuration stays.
+    /// The configuration for the next channel. At most once a second, checks the time, length and
+    /// inode of both files, and reloads them after a change. A failure is logged once per change,
+    /// and the old configuration stays in effect.
     #[must_use]
     pub fn current(&self) -> Arc<ServerConfig> {
         self.current_at(Instant::now())
     }
 
-    /// The fingerprint of the configuration that [`current`](Self::current) gave last.
+    /// The fingerprint of the last configuration returned by [`current`](Self::current).
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.state
@@ -77,9 +77,10 @@ impl Reloading {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(state.looked) >= PERIOD {
             state.looked = now;
-            let stamps = [Stamp::of(&self.chain), Stamp::of(&self.key)];
+            let stamps = [FileVersion::of(&self.chain), FileVersion::of(&self.key)];
             if stamps != state.stamps {
-                // Also if loading fails: it is tried again at the next change, not every second.
+                // Also if loading fails: the next attempt follows the next change, not a second
+                // later.
                 state.stamps = stamps;
                 self.load(&mut state);
             }
@@ -118,11 +119,11 @@ impl fmt::Debug for Reloading {
     }
 }
 
-/// What tells two versions of a file apart; nothing if it can't be read.
+/// Distinguishes versions of a file; `None` if it can't be read.
 #[derive(PartialEq, Eq)]
-struct Stamp(Option<(u64, Option<SystemTime>, u64)>);
+struct FileVersion(Option<(u64, Option<SystemTime>, u64)>);
 
-impl Stamp {
+impl FileVersion {
     fn of(path: &Path) -> Self {
         Self(
             fs::metadata(path)
@@ -132,7 +133,8 @@ impl Stamp {
     }
 }
 
-/// A renewed certificate often has the length of the old one, and a coarse clock the same time.
+/// A renewed certificate often has the length of the old one and, with a coarse clock, the same
+/// time.
 #[cfg(unix)]
 fn inode(metadata: &Metadata) -> u64 {
     std::os::unix::fs::MetadataExt::ino(metadata)

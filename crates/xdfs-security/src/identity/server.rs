@@ -1,4 +1,4 @@
-//! The server's end: a key, its certificate, and what TLS is to do with them.
+//! A server's key, certificate and TLS configuration.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,16 +26,16 @@ const MAKE: &str = "make the server's identity";
 const LOAD: &str = "load the server's identity";
 const CONFIGURE: &str = "configure TLS";
 
-/// What a server asks of its clients' certificates.
+/// Whether a server requests certificates from clients.
 #[derive(Clone, Debug)]
 pub enum ClientCertificates {
-    /// Nothing: clients aren't asked for one.
+    /// None are requested.
     None,
-    /// One may be shown, and has to be signed by one of these authorities then.
+    /// A client may present one, which must be signed by one of these authorities.
     Optional(Vec<CertificateDer<'static>>),
 }
 
-/// The key of a server, with its certificate and those of the authorities in between.
+/// A server's key and certificate chain.
 #[derive(Clone)]
 pub struct ServerIdentity {
     key: CertifiedKey,
@@ -44,33 +44,33 @@ pub struct ServerIdentity {
 }
 
 impl ServerIdentity {
-    /// The chain and the key that [`load_or_make`](Self::load_or_make) has in a folder.
+    /// The files of chain and key that [`load_or_make`](Self::load_or_make) uses in a folder.
     #[must_use]
     pub fn files(folder: &Path) -> (PathBuf, PathBuf) {
         (folder.join("server.crt"), folder.join("server.key"))
     }
 
-    /// The identity that is in `folder`; if it has none, a new one: an ECDSA key on P-256 and a
-    /// certificate for `names` (names and addresses) that it signs itself and that doesn't expire.
-    /// The folder is made if needed, for its owner alone, and so is the file of the key. Servers
-    /// that start at the same time get the same identity.
+    /// Loads the identity in `folder`, or creates one: an ECDSA key on P-256 and a self-signed
+    /// certificate for `names` (host names and addresses) that doesn't expire. The folder is
+    /// created if necessary, accessible only to the owner, and so is the key file. Servers that
+    /// start at the same time get the same identity.
     ///
     /// # Errors
-    /// Those of reading and writing; `PermissionDenied` if others than the owner have access to the
-    /// key (on Unix); `InvalidArgument` if one of both files is missing, if they don't belong
-    /// together, or if a name can't be in a certificate; `Busy` if another process takes longer
-    /// than 10 s to make it.
+    /// Errors of reading and writing; `PermissionDenied` if others than the owner have access to
+    /// the key (on Unix); `InvalidArgument` if one of the two files is missing, if they don't
+    /// match, or if a name is not allowed in a certificate; `Busy` if another process takes longer
+    /// than 10 s to create it.
     pub fn load_or_make(folder: &Path, names: &[String]) -> Result<Self, Fault> {
         let (chain, key) = Self::files(folder);
         let are_there =
             || Ok::<_, Fault>((file::is_there(LOAD, &chain)?, file::is_there(LOAD, &key)?));
-        // Without a lock, as the folder may be one that the server can't write to.
+        // Without a lock, as the folder may not be writable.
         if are_there()? == (true, true) {
             return Self::from_pem(&chain, &key);
         }
         file::make_folder(MAKE, folder)?;
         let _lock = Lock::take(MAKE, &folder.join("server"))?;
-        // Another one may have made it, or have been between both files.
+        // Another process may have created it, or was between writing both files.
         let (missing, other) = match are_there()? {
             (true, true) => return Self::from_pem(&chain, &key),
             (false, false) => return Self::make(&chain, &key, names),
@@ -89,7 +89,7 @@ impl ServerIdentity {
         ))
     }
 
-    /// Under the lock of the folder.
+    /// Called with the lock of the folder.
     fn make(chain: &Path, key: &Path, names: &[String]) -> Result<Self, Fault> {
         let fault = |error: rcgen::Error| {
             Fault::new(
@@ -98,36 +98,35 @@ impl ServerIdentity {
                 error.to_string().to_lowercase(),
             )
         };
-        // P-256 is what peers with other TLS libraries have for certain.
+        // P-256 is supported by all TLS libraries.
         let pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(fault)?;
         let mut parameters = CertificateParams::new(names).map_err(fault)?;
         let mut subject = DistinguishedName::new();
         subject.push(DnType::CommonName, "xdfs server");
         parameters.distinguished_name = subject;
-        // Clients trust the key, so an end would only break things. The date of no end is that of
-        // RFC 5280, section 4.1.2.5; the begin suits clocks that are behind.
+        // Clients trust the key, so an expiry date would only cause failures. The end is the "no
+        // expiry" date of RFC 5280, section 4.1.2.5; the start allows for clocks that are behind.
         parameters.not_before = date_time_ymd(2020, 1, 1);
         parameters.not_after = date_time_ymd(9999, 12, 31) + Duration::from_secs(86_399);
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let certificate = parameters.self_signed(&pair).map_err(fault)?;
         let secret = Zeroizing::new(pair.serialize_pem());
-        // Both are durable before the first has its name: there is hardly a moment in which an
-        // interruption leaves one alone.
+        // Both are durable before the first gets its name, so that an interruption is unlikely to
+        // leave only one.
         let staged_key = Staged::write(MAKE, key, secret.as_bytes())?;
         let staged_chain = Staged::write(MAKE, chain, certificate.pem().as_bytes())?;
         staged_key.publish(MAKE)?;
         staged_chain.publish(MAKE)?;
-        // From the files: what was written is what every later start will read.
+        // From the files, as at every later start.
         Self::from_pem(chain, key)
     }
 
-    /// The identity of two PEM files: the certificate with those of the authorities in between, and
-    /// the key.
+    /// Loads an identity from two PEM files: the certificate chain and the key.
     ///
     /// # Errors
-    /// Those of reading; `PermissionDenied` if others than the owner have access to the key (on
-    /// Unix); `InvalidArgument` if the files are damaged or don't belong together.
+    /// Errors of reading; `PermissionDenied` if others than the owner have access to the key (on
+    /// Unix); `InvalidArgument` if the files are malformed or don't match.
     pub fn from_pem(chain: &Path, key: &Path) -> Result<Self, Fault> {
         let certificates = pem::read_certificates(chain)?;
         let secret = pem::read_key(key)?;
@@ -152,32 +151,32 @@ impl ServerIdentity {
         })
     }
 
-    /// What clients compare.
+    /// The fingerprint that clients compare.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// The end of the certificate, in seconds since 1970.
+    /// Expiry of the certificate, in seconds since 1970.
     #[must_use]
     pub fn not_after(&self) -> i64 {
         self.not_after
     }
 
-    /// The TLS configuration of a server with this identity: TLS 1.3, [`ALPN`]. A client that
-    /// offers other protocols only is refused (RFC 7301, section 3.2); one that offers none isn't.
+    /// The TLS configuration of a server with this identity: TLS 1.3 and [`ALPN`]. A client that
+    /// offers only other protocols is refused (RFC 7301, section 3.2); one that offers none is
+    /// accepted.
     ///
-    /// Sessions are resumed by tickets without state, which makes the second to the last channel of
-    /// a session cheap. Each configuration has ticket keys of its own, and that has a reason: in a
-    /// resumed session neither end shows its certificate. A ticket that outlives a change of the
-    /// key or of the clients' authorities would carry the old trust into the new configuration.
-    /// Within one configuration a ticket lives up to 12 h, so a client's certificate that ends in
-    /// that time is still believed; who goes by certificates compares the end of them with the
-    /// time.
+    /// Sessions are resumed with stateless tickets, which makes all channels of a session after the
+    /// first cheap. Each configuration has its own ticket keys: no certificates are exchanged in a
+    /// resumed session, so a ticket that outlived a change of the key or of the clients'
+    /// authorities would carry the old trust into the new configuration. Within one configuration a
+    /// ticket lives up to 12 h, so a client certificate that expires in that time is still
+    /// accepted; code that relies on certificates must check their expiry.
     ///
     /// # Errors
-    /// `InvalidArgument` if there is no root among the authorities or one is damaged; `Internal` if
-    /// the system has no randomness for ticket keys.
+    /// `InvalidArgument` if the authorities contain no root or a malformed one; `Internal` if the
+    /// system has no randomness for ticket keys.
     pub fn config(&self, clients: ClientCertificates) -> Result<Arc<ServerConfig>, Fault> {
         let invalid =
             |cause: String| Fault::new(Code::InvalidArgument, CONFIGURE, cause.to_lowercase());
@@ -210,7 +209,7 @@ impl ServerIdentity {
         config.ticketer = Ticketer::new().map_err(internal)?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.max_tls13_tickets = usize::from(TICKETS);
-        // The driver makes the records of bulk data itself.
+        // The driver encrypts records of bulk data itself.
         config.enable_secret_extraction = true;
         // Early data can be replayed.
         config.max_early_data_size = 0;

@@ -20,7 +20,7 @@ fn names() -> Vec<String> {
     vec!["localhost".to_owned(), "127.0.0.1".to_owned()]
 }
 
-/// A client that believes any key once.
+/// A client that trusts any key on first use.
 fn client(folder: &Path) -> TrustPolicy {
     TrustPolicy {
         known_hosts: folder.join("known_hosts"),
@@ -240,7 +240,7 @@ fn a_client_with_other_protocols_only_is_refused() {
         .unwrap();
     let (seen, _) = connect(&client_config(&["h2", "xdfs/1"]), "localhost", &server).unwrap();
     assert_eq!(seen.alpn_protocol(), Some(ALPN));
-    // As tools do that look at certificates.
+    // Like tools that inspect certificates.
     let (seen, _) = connect(&client_config(&[]), "localhost", &server).unwrap();
     assert_eq!(seen.alpn_protocol(), None);
     let failure = connect(&client_config(&["h2"]), "localhost", &server).unwrap_err();
@@ -255,7 +255,8 @@ fn a_client_with_other_protocols_only_is_refused() {
     assert_eq!(client_fault(&alert).code, Code::ProtectionRefused);
 }
 
-/// What a server says to a ClientHello (RFC 8446, section 4.1.2) with these extensions more.
+/// The server's response to a ClientHello (RFC 8446, section 4.1.2) with these additional
+/// extensions.
 fn answer(more: &[u8]) -> Error {
     let config = Made::alone("localhost")
         .identity()
@@ -283,7 +284,7 @@ fn answer(more: &[u8]) -> Error {
 
 #[test]
 fn a_client_of_tls_1_2_is_refused() {
-    // Without supported_versions, as clients of TLS 1.2 do; then with 1.2 alone in it.
+    // Without supported_versions, like clients of TLS 1.2; then with only 1.2 in it.
     for (more, reason) in [
         (
             [].as_slice(),
@@ -326,7 +327,7 @@ fn later_channels_resume_and_a_new_configuration_starts_over() {
         assert_eq!(next.handshake_kind(), Some(HandshakeKind::Resumed));
         assert_eq!(end.handshake_kind(), Some(HandshakeKind::Resumed));
     }
-    // Even of the same identity: its authorities may be others.
+    // Even for the same identity: its authorities may differ.
     let other = identity.config(ClientCertificates::None).unwrap();
     let (next, _) = connect(&client, "localhost", &other).unwrap();
     assert_eq!(next.handshake_kind(), Some(HandshakeKind::Full));
@@ -430,9 +431,9 @@ fn a_renewed_certificate_is_picked_up_and_garbage_is_not() {
     let at = |seconds: u64| reloading.current_at(start + Duration::from_secs(seconds));
     let first = at(2);
 
-    // Nothing changed.
+    // Unchanged.
     assert!(Arc::ptr_eq(&first, &at(10)));
-    // Garbage, a lone new half, a missing file: the old one stays.
+    // Garbage, only half of a new pair, a missing file: the old one stays.
     fs::write(&chain, "garbage").unwrap();
     assert!(Arc::ptr_eq(&first, &at(20)));
     fs::write(&chain, new.certificate.pem()).unwrap();
@@ -442,7 +443,7 @@ fn a_renewed_certificate_is_picked_up_and_garbage_is_not() {
     assert_eq!(reloading.fingerprint(), old.identity().fingerprint());
     // The other half.
     new.write(folder.path());
-    // Not within the second.
+    // Not within the same second.
     assert!(Arc::ptr_eq(
         &first,
         &reloading.current_at(start + Duration::from_millis(40_999))
@@ -453,7 +454,7 @@ fn a_renewed_certificate_is_picked_up_and_garbage_is_not() {
     assert!(Arc::ptr_eq(&second, &at(50)));
     let (seen, _) = connect(&client_config(&["xdfs/1"]), "localhost", &second).unwrap();
     assert_eq!(seen.peer_certificates().unwrap(), new.chain());
-    // A time that goes back, as with threads that asked at once.
+    // A time that goes back, as with concurrent threads.
     assert!(Arc::ptr_eq(&second, &at(0)));
 }
 

@@ -1,5 +1,5 @@
-//! A client of `ssh-agent`: which keys it holds, and signatures by them. The agent's socket is what
-//! `SSH_AUTH_SOCK` names.
+//! A client of `ssh-agent`: lists its keys and requests signatures. `SSH_AUTH_SOCK` names the
+//! agent's socket.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,40 +13,40 @@ use super::public::{Algorithm, PublicKey};
 use super::signer::{Signer, is_signature_name};
 use super::wire::{Reader, put_string};
 
-/// The most bytes of an answer.
+/// Maximum size of a response.
 const ANSWER_BYTES_MAX: u32 = 256 * 1024;
-/// The longest that sending a request or waiting for its answer may take.
+/// Deadline for sending a request, and for receiving its response.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const IDENTITIES_REQUEST: u8 = 11;
 const IDENTITIES_ANSWER: u8 = 12;
 const SIGN_REQUEST: u8 = 13;
 const SIGN_ANSWER: u8 = 14;
-/// Asks for SHA-512 from an RSA key.
+/// Requests SHA-512 from an RSA key.
 const FLAG_RSA_SHA2_512: u32 = 4;
 
 /// A connection to an agent.
 #[derive(Debug)]
 pub struct Agent {
-    /// `None` once an exchange failed: what comes then may be the answer to something else.
+    /// `None` after a failed exchange: later input might be the response to another request.
     stream: Option<UnixStream>,
     patience: Duration,
 }
 
-/// A key that an agent holds.
+/// A key held by an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The public key.
     pub key: PublicKey,
-    /// What the agent says about it, usually the file it came from.
+    /// The agent's comment on it, usually the file that it came from.
     pub comment: String,
 }
 
 impl Agent {
-    /// Connects to the socket of an agent. Each exchange then ends within 5 s.
+    /// Connects to the socket of an agent. Each exchange is limited to 5 s.
     ///
     /// # Errors
-    /// Faults of the system, `ConnectionRefused` or `NotFound` if no agent is there.
+    /// Any error of the system, such as `ConnectionRefused` or `NotFound` if there is no agent.
     pub fn connect(path: &Path) -> Result<Self, Fault> {
         Self::connect_with(path, PATIENCE)
     }
@@ -62,11 +62,11 @@ impl Agent {
         })
     }
 
-    /// The keys that the agent holds and that are of a supported type.
+    /// The agent's keys of supported types.
     ///
     /// # Errors
-    /// `DeadlineExceeded` if the agent is silent; `AuthenticationFailed` if it doesn't answer in
-    /// its protocol, or with more than 256 KiB. The connection is of no use any more after that.
+    /// `DeadlineExceeded` if the agent doesn't respond; `AuthenticationFailed` if the response is
+    /// malformed or larger than 256 KiB. After that the connection is unusable.
     pub fn identities(&mut self) -> Result<Vec<Identity>, Fault> {
         let operation = "list the keys of the agent";
         let answer = self.exchange(operation, &[IDENTITIES_REQUEST])?;
@@ -77,7 +77,7 @@ impl Agent {
         found
     }
 
-    /// A signer by a key that the agent holds.
+    /// A signer for one of the agent's keys.
     pub fn signer(&mut self, key: PublicKey) -> AgentKey<'_> {
         AgentKey { agent: self, key }
     }
@@ -127,7 +127,7 @@ impl Agent {
     }
 }
 
-/// A key that an agent holds, ready to sign.
+/// A key held by an agent, ready to sign.
 #[derive(Debug)]
 pub struct AgentKey<'a> {
     agent: &'a mut Agent,
@@ -165,7 +165,7 @@ fn converse(
     Ok(answer)
 }
 
-/// Fills `room` before `deadline`, however slowly the bytes come.
+/// Fills `room` before `deadline`, however slowly the bytes arrive.
 fn read_exact(
     stream: &mut UnixStream,
     mut room: &mut [u8],
@@ -187,14 +187,14 @@ fn read_exact(
     Ok(())
 }
 
-/// The keys of an answer; those of types that aren't supported are left out.
+/// Decodes the keys of a response, without those of unsupported types.
 fn decode_identities(answer: &[u8]) -> Option<Vec<Identity>> {
     let mut at = Reader(answer);
     if at.byte()? != IDENTITIES_ANSWER {
         return None;
     }
     let mut found = Vec::new();
-    // The bytes end long before a number that is made up.
+    // The bytes would run out long before a forged count is reached.
     for _ in 0..at.number()? {
         let (key, comment) = (at.string()?, at.string()?);
         found.extend(PublicKey::decode(key).map(|key| Identity {

@@ -1,8 +1,8 @@
-//! Which keys may act as a user: a list in the form of `authorized_keys`.
+//! The keys of a user: a list in the format of `authorized_keys`.
 //!
-//! Lines are `[options] type base64 [comment]`. The one option that is understood is
-//! `expiry-time="YYYYMMDD[HHMM[SS]][Z]"`, always in UTC. A line with any other option is left out,
-//! as what it would restrict isn't restricted here.
+//! Lines are `[options] type base64 [comment]`. The only supported option is
+//! `expiry-time="YYYYMMDD[HHMM[SS]][Z]"`, always in UTC. Lines with other options are skipped,
+//! since their restrictions aren't enforced here.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use xdfs_proto::fault::Fault;
 use super::file;
 use super::public::PublicKey;
 
-/// The most bytes of a list.
+/// Maximum size of a list.
 const LIST_BYTES_MAX: usize = 1024 * 1024;
 
-/// The keys that may act as one user.
+/// The keys of one user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthorizedKeys {
     entries: Vec<Entry>,
@@ -24,16 +24,15 @@ pub struct AuthorizedKeys {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     key: PublicKey,
-    /// The first second at which the key isn't good any more, since 1970.
+    /// Expiry of the key in seconds since 1970; it isn't valid from this second on.
     expires_unix: Option<u64>,
 }
 
 impl AuthorizedKeys {
-    /// Loads a list of at most 1 MiB. Lines that can't be honoured are left out, with a warning in
-    /// the log.
+    /// Loads a list of at most 1 MiB. Unsupported lines are skipped, with a warning in the log.
     ///
     /// # Errors
-    /// `PermissionDenied` if others than the owner may write to the file; `LimitExceeded`; faults
+    /// `PermissionDenied` if others than the owner may write to the file; `LimitExceeded`; errors
     /// of the system.
     pub fn load(path: &Path) -> Result<Self, Fault> {
         let operation = "load the list of keys";
@@ -43,11 +42,11 @@ impl AuthorizedKeys {
             LIST_BYTES_MAX,
             file::WRITE_ACCESS_OF_OTHERS,
         )?;
-        // Comments may be in any encoding; keys and options are ASCII.
+        // Comments may have any encoding; keys and options are ASCII.
         Ok(Self::parse(&String::from_utf8_lossy(&bytes)))
     }
 
-    /// Reads a list. Lines that can't be honoured are left out, with a warning in the log.
+    /// Parses a list. Unsupported lines are skipped, with a warning in the log.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut entries = Vec::new();
@@ -63,7 +62,7 @@ impl AuthorizedKeys {
         Self { entries }
     }
 
-    /// Whether `key` may act as the user at the time `now_unix`, in seconds since 1970.
+    /// Whether `key` is in the list and valid at the time `now_unix`, in seconds since 1970.
     #[must_use]
     pub fn contains(&self, key: &PublicKey, now_unix: u64) -> bool {
         self.entries
@@ -71,20 +70,20 @@ impl AuthorizedKeys {
             .any(|e| e.key == *key && e.expires_unix.is_none_or(|end| now_unix < end))
     }
 
-    /// The number of keys, expired ones too.
+    /// Number of keys, including expired ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is no key.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 }
 
-/// The key of a line, `None` if the line is empty or a comment, or why it is left out.
+/// Parses a line: its key, `None` for an empty line or a comment, or the reason for skipping it.
 fn parse_line(line: &str) -> Result<Option<Entry>, &'static str> {
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
@@ -100,7 +99,7 @@ fn parse_line(line: &str) -> Result<Option<Entry>, &'static str> {
     Ok(Some(Entry { key, expires_unix }))
 }
 
-/// Whether a word is the name of a type of key, supported or not. No option begins like that.
+/// Whether a word is the name of a key type, supported or not. No option begins like that.
 fn is_key_type(word: &str) -> bool {
     ["ssh-", "ecdsa-", "sk-"]
         .iter()
@@ -129,15 +128,15 @@ fn parse_options(mut rest: &str) -> Result<Option<u64>, &'static str> {
     }
 }
 
-/// Cuts at the first character outside of quotes for which `is_cut` holds, which is left out. All
-/// is before the cut if there is none. `None` if a quote isn't closed.
+/// Splits at the first character outside of quotes that satisfies `is_cut`, which is dropped.
+/// Without one, everything is before the cut. `None` if a quote isn't closed.
 fn split_unquoted(text: &str, is_cut: impl Fn(char) -> bool) -> Option<(&str, &str)> {
     let mut is_quoted = false;
     let mut is_escaped = false;
     for (at, c) in text.char_indices() {
         match c {
             '"' if !is_escaped => is_quoted = !is_quoted,
-            // All that can cut is one byte long.
+            // All separators are one byte long.
             c if !is_quoted && is_cut(c) => return Some((&text[..at], &text[at + 1..])),
             _ => {}
         }
@@ -146,7 +145,7 @@ fn split_unquoted(text: &str, is_cut: impl Fn(char) -> bool) -> Option<(&str, &s
     (!is_quoted).then_some((text, ""))
 }
 
-/// Seconds since 1970 of `YYYYMMDD[HHMM[SS]][Z]` in UTC.
+/// Parses `YYYYMMDD[HHMM[SS]][Z]` in UTC into seconds since 1970.
 fn parse_time(text: &str) -> Option<u64> {
     let digits = text.strip_suffix('Z').unwrap_or(text);
     if !matches!(digits.len(), 8 | 12 | 14) || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -164,7 +163,7 @@ fn parse_time(text: &str) -> Option<u64> {
     if !is_date || hour > 23 || minute > 59 || second > 59 {
         return None;
     }
-    // Years are four digits: at most some 8000 turns.
+    // Years have four digits: at most some 8000 iterations.
     let years: u64 = (1970..year).map(|y| 365 + u64::from(is_leap(y))).sum();
     let days = years + months[..before].iter().sum::<u64>() + day - 1;
     Some(days * 86400 + hour * 3600 + minute * 60 + second)

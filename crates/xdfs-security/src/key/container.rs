@@ -1,4 +1,4 @@
-//! The file format of OpenSSH's private keys, as far as reading goes.
+//! The file format of OpenSSH private keys, for reading.
 //!
 //! ```text
 //! base64 between "-----BEGIN OPENSSH PRIVATE KEY-----" and its end:
@@ -27,31 +27,31 @@ pub(super) const LOAD: &str = "load the key";
 const BEGIN: &str = "-----BEGIN OPENSSH PRIVATE KEY-----";
 const END: &str = "-----END OPENSSH PRIVATE KEY-----";
 const MAGIC: &[u8] = b"openssh-key-v1\0";
-/// The most rounds of the derivation that protects a file; OpenSSH makes 24 by default. A file that
-/// asks for hours of work isn't one that a person made.
+/// Maximum number of rounds of the key derivation; OpenSSH uses 24 by default. A file that takes
+/// hours was not made by a user.
 const ROUNDS_MAX: u32 = 10_000;
-/// The most bytes of the salt of that derivation; OpenSSH takes 16.
+/// Maximum size of its salt; OpenSSH uses 16 bytes.
 const SALT_BYTES_MAX: usize = 1024;
 
-/// What a file holds, decrypted.
+/// The decrypted content of a file.
 pub(super) struct Container {
-    /// The public key as on the wire; the same as in the secret part.
+    /// The public key in wire format; the same as in the secret part.
     pub(super) public: Vec<u8>,
-    /// The secret number: 32 bytes for Ed25519 and P-256, 48 bytes for P-384.
+    /// The secret scalar or seed: 32 bytes for Ed25519 and P-256, 48 bytes for P-384.
     pub(super) secret: Zeroizing<Vec<u8>>,
-    /// The public half as the type has it: 32 bytes, or a point.
+    /// The public part in the type's own form: 32 bytes, or a point.
     pub(super) point: Vec<u8>,
     /// The type.
     pub(super) algorithm: Algorithm,
 }
 
-/// Reads a file, and asks for `passphrase` only if it is needed.
+/// Decrypts a file, calling `passphrase` only if necessary.
 pub(super) fn open(
     text: &[u8],
     passphrase: impl FnOnce() -> Option<Zeroizing<String>>,
 ) -> Result<Container, Fault> {
     let bytes = unarmor(text).ok_or_else(damaged)?;
-    let outer = Outer::parse(&bytes).ok_or_else(damaged)?;
+    let outer = EncryptedFile::parse(&bytes).ok_or_else(damaged)?;
     // Before anybody types a passphrase in vain.
     let algorithm = algorithm(outer.public)?;
     if outer.cipher.is_none() {
@@ -78,8 +78,8 @@ pub(super) fn open(
         })
 }
 
-/// A file with its secret part still encrypted.
-struct Outer<'a> {
+/// A file whose secret part is still encrypted.
+struct EncryptedFile<'a> {
     cipher: Cipher,
     kdf: Kdf,
     public: &'a [u8],
@@ -87,7 +87,7 @@ struct Outer<'a> {
     tag: Option<[u8; 16]>,
 }
 
-impl<'a> Outer<'a> {
+impl<'a> EncryptedFile<'a> {
     fn parse(bytes: &'a [u8]) -> Option<Self> {
         let mut at = Reader(bytes.strip_prefix(MAGIC)?);
         let cipher = Cipher::new(str::from_utf8(at.string()?).ok()?).ok()?;
@@ -138,7 +138,7 @@ impl<'a> Outer<'a> {
     }
 }
 
-/// Reads the secret part, and checks that it belongs to `public`.
+/// Parses the secret part, and checks that it belongs to `public`.
 fn inner(secret: &[u8], public: &[u8], algorithm: Algorithm) -> Option<Container> {
     let mut at = Reader(secret);
     if at.number()? != at.number()? {
@@ -149,7 +149,7 @@ fn inner(secret: &[u8], public: &[u8], algorithm: Algorithm) -> Option<Container
     put_string(&mut again, name);
     let (secret, point) = if algorithm == Algorithm::Ed25519 {
         let point = at.string()?;
-        // The seed, and the public key once more.
+        // The seed, and the public key again.
         let (seed, rest) = at.string()?.split_at_checked(32)?;
         (rest == point).then_some(())?;
         (Zeroizing::new(seed.to_vec()), point)
@@ -170,7 +170,7 @@ fn inner(secret: &[u8], public: &[u8], algorithm: Algorithm) -> Option<Container
     })
 }
 
-/// A number of ECDSA in as many bytes as its curve has.
+/// An ECDSA scalar, padded to the size of its curve.
 fn scalar(digits: &[u8], algorithm: Algorithm) -> Option<Zeroizing<Vec<u8>>> {
     let length = match algorithm {
         Algorithm::EcdsaP384 => 48,

@@ -1,4 +1,4 @@
-//! Files that must be in the hands of their owner: read only if they are, made so that they are.
+//! Files under the control of their owner: checked when read, and created accordingly.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -7,18 +7,18 @@ use std::path::Path;
 use xdfs_proto::fault::{Code, Fault};
 use zeroize::Zeroizing;
 
-/// Bits of a mode that let others read, write or enter.
+/// Mode bits that let others read, write or enter.
 pub(crate) const ANY_ACCESS_OF_OTHERS: u32 = 0o077;
-/// Bits of a mode that let others write.
+/// Mode bits that let others write.
 pub(crate) const WRITE_ACCESS_OF_OTHERS: u32 = 0o022;
 
-/// The bytes of a path, for faults.
+/// A path as bytes, for faults.
 pub(crate) fn bytes_of(path: &Path) -> &[u8] {
     path.as_os_str().as_encoded_bytes()
 }
 
-/// Reads a regular file of at most `bytes_max` bytes that has none of the bits `forbidden` in its
-/// mode. On systems without modes nothing is forbidden.
+/// Reads a regular file of at most `bytes_max` bytes whose mode has none of the bits `forbidden`.
+/// On systems without modes nothing is forbidden.
 pub(crate) fn read(
     path: &Path,
     operation: &str,
@@ -26,7 +26,7 @@ pub(crate) fn read(
     forbidden: u32,
 ) -> Result<Zeroizing<Vec<u8>>, Fault> {
     let io = |e: &std::io::Error| Fault::from_io(operation, bytes_of(path), e);
-    // Opening a pipe would wait for its other end: look first.
+    // Checked first, since opening a pipe would wait for its other end.
     let found = fs::metadata(path).map_err(|e| io(&e))?;
     if !found.is_file() {
         return Err(
@@ -48,7 +48,7 @@ pub(crate) fn read(
     if length > bytes_max {
         return Err(too_long());
     }
-    // With room for all from the start, so that growing leaves no copies of secrets behind.
+    // Allocated at once, since growing would leave copies of secrets behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(length + 1));
     file.take(bytes_max as u64 + 1)
         .read_to_end(&mut bytes)
@@ -92,8 +92,8 @@ fn check_mode(_: &fs::Metadata, _: &Path, _: &str, _: u32) -> Result<(), Fault> 
     Ok(())
 }
 
-/// Makes a file that isn't there yet, with `mode` where there are modes, and forces it to the disk.
-/// If that fails halfway the file is removed again.
+/// Creates a new file, durably and with `mode` where supported. If that fails halfway, the file is
+/// removed.
 pub(crate) fn create(path: &Path, operation: &str, bytes: &[u8], mode: u32) -> Result<(), Fault> {
     let io = |e: &std::io::Error| Fault::from_io(operation, bytes_of(path), e);
     let mut options = OpenOptions::new();
@@ -101,14 +101,14 @@ pub(crate) fn create(path: &Path, operation: &str, bytes: &[u8], mode: u32) -> R
     set_mode(&mut options, mode);
     let mut file = options.open(path).map_err(|e| io(&e))?;
     if let Err(error) = file.write_all(bytes).and_then(|()| file.sync_all()) {
-        // The first failure is the one to tell.
+        // The first failure is reported.
         let _ = fs::remove_file(path);
         return Err(io(&error));
     }
     Ok(())
 }
 
-/// Gives the file that will be made a mode, where there are modes.
+/// Sets the mode for creating a file, where supported.
 pub(crate) fn set_mode(options: &mut OpenOptions, mode: u32) {
     #[cfg(unix)]
     {
@@ -119,7 +119,7 @@ pub(crate) fn set_mode(options: &mut OpenOptions, mode: u32) {
     let _ = (options, mode);
 }
 
-/// Forces the names in the folder of `path` to the disk, where that can be asked for.
+/// Makes the names in the folder of `path` durable, where supported.
 pub(crate) fn sync_folder(path: &Path, operation: &str) -> Result<(), Fault> {
     #[cfg(unix)]
     {

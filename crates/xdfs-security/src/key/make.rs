@@ -15,16 +15,16 @@ use super::file;
 use super::public::PublicKey;
 
 const MAKE: &str = "make the key";
-/// The most bytes of a comment.
+/// Maximum size of a comment.
 const COMMENT_BYTES_MAX: usize = 256;
 
-/// Makes an Ed25519 key in the format of OpenSSH, without a passphrase: the private half at `path`,
-/// for its owner alone, and the public half beside it with `.pub` at the end of the name.
-/// `comment` ends up in both, one line of at most 256 bytes.
+/// Creates an Ed25519 key in OpenSSH format, without a passphrase: the private key at `path`,
+/// accessible only to the owner, and the public key beside it with the suffix `.pub`. `comment`,
+/// one line of at most 256 bytes, is stored in both.
 ///
 /// # Errors
-/// `AlreadyExists` if either file is there: nothing is ever overwritten. `InvalidArgument` for the
-/// comment. Faults of the system.
+/// `AlreadyExists` if either file exists: nothing is ever overwritten. `InvalidArgument` for the
+/// comment. Errors of the system.
 pub fn make_key(path: &Path, comment: &str) -> Result<PublicKey, Fault> {
     if comment.len() > COMMENT_BYTES_MAX || comment.chars().any(char::is_control) {
         let cause = "the comment isn't one line of at most 256 bytes";
@@ -32,14 +32,14 @@ pub fn make_key(path: &Path, comment: &str) -> Result<PublicKey, Fault> {
     }
     let (private, public) = generate(comment)?;
     let beside = beside(path);
-    // Looked at first, so that in the usual case nothing is made and removed again.
+    // Checked first, so that usually nothing must be removed again.
     if beside.symlink_metadata().is_ok() {
         return Err(exists(&beside));
     }
     file::create(path, MAKE, private.as_bytes(), 0o600).map_err(|f| no_force(f, path))?;
     let line = public.to_line(comment) + "\n";
     if let Err(fault) = file::create(&beside, MAKE, line.as_bytes(), 0o644) {
-        // The private half is ours, made a moment ago; the first failure is the one to tell.
+        // The private key was created just now; the first failure is reported.
         let _ = fs::remove_file(path);
         return Err(no_force(fault, &beside));
     }

@@ -1,9 +1,8 @@
-//! Proof by an OpenSSH key: the method `key`, both ends.
+//! The method `key`: proof by an OpenSSH key, both ends.
 //!
-//! The client sends its public key and a signature, the server checks the signature and looks the
-//! key up in the list of the user. One frame each way, no challenge: the
-//! [`Binding`](crate::Binding) of the channel is as fresh as a challenge would be, and the server
-//! can't choose it.
+//! The client sends its public key and a signature; the server checks the signature and looks the
+//! key up in the user's list. This takes one frame each way and no challenge: the channel's
+//! [`Binding`](crate::Binding) is as fresh as a challenge would be, and the server can't choose it.
 //!
 //! ```text
 //! body of AUTH                          what is signed (the format of SSHSIG)
@@ -15,12 +14,12 @@
 //! 8332, 8709)                                                 string public key
 //! ```
 //!
-//! The frame of SSHSIG keeps signatures apart from those of SSH logins and of other programs that
-//! use the same key or the same agent.
+//! The SSHSIG format separates these signatures from those of SSH logins and of other programs that
+//! use the same key or agent.
 //!
 //! Keys are Ed25519, ECDSA on P-256 or P-384, and RSA of 2048 to 8192 bits with SHA-2. Private RSA
-//! keys are used through an agent only. Who calls: the client's [`prove`] with a [`SigningKey`] or
-//! a key of an [`Agent`]; the server's [`admit`] with [`AuthorizedKeys`]; `xdfs keygen` calls
+//! keys are supported only through an agent. Callers: the client's [`prove`] with a [`SigningKey`]
+//! or a key of an [`Agent`]; the server's [`admit`] with [`AuthorizedKeys`]; `xdfs keygen` calls
 //! [`make_key`].
 
 #[cfg(unix)]

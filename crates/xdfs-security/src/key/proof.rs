@@ -1,4 +1,4 @@
-//! The proof itself: what is signed, sent and checked.
+//! The proof: what is signed, sent and verified.
 
 use aws_lc_rs::digest::{SHA512, digest};
 use xdfs_proto::fault::{Code, Fault};
@@ -9,12 +9,13 @@ use super::signer::Signer;
 use super::wire::{Reader, put_string};
 use crate::Binding;
 
-/// What these signatures are for, and the version of what they cover.
+/// The namespace of these signatures, with the version of the signed content.
 const NAMESPACE: &[u8] = b"xdfs-key-v1";
-/// The most bytes of a signature; one of RSA with 8192 bits has 1048.
+/// Maximum size of a signature; one of RSA with 8192 bits has 1048 bytes.
 const SIGNATURE_BYTES_MAX: usize = 2048;
 
-/// The body of AUTH: proves on the channel of `binding` that `signer` agrees to act as `user`.
+/// Creates the body of AUTH: proves that `signer` agrees to act as `user` on the channel of
+/// `binding`.
 ///
 /// # Errors
 /// Those of [`Signer::sign`].
@@ -27,8 +28,8 @@ pub fn prove(signer: &mut dyn Signer, user: &str, binding: &Binding) -> Result<V
     Ok(body)
 }
 
-/// Checks the body of AUTH, and gives the key that made it. That the key may act as `user` is not
-/// said by that: see [`admit`].
+/// Verifies the body of AUTH, and returns the key that signed it. Whether the key may act as `user`
+/// is a separate question: see [`admit`].
 ///
 /// # Errors
 /// `AuthenticationFailed`, always with the same text.
@@ -36,9 +37,9 @@ pub fn verify(body: &[u8], user: &str, binding: &Binding) -> Result<PublicKey, F
     check(body, user, binding).ok_or_else(refusal)
 }
 
-/// Checks the body of AUTH, and that its key is in the list of the user; `None` for a user who has
-/// no list or doesn't exist. The signature is checked in any case, so that neither the answer nor
-/// its time tells whether the user exists. `now_unix` is in seconds since 1970.
+/// Verifies the body of AUTH, and that its key is in the user's list; `None` for a user without a
+/// list or that doesn't exist. The signature is verified in any case, so that neither the answer
+/// nor its timing reveals whether the user exists. `now_unix` is in seconds since 1970.
 ///
 /// # Errors
 /// `AuthenticationFailed`, always with the same text.
@@ -85,7 +86,7 @@ fn signed_data(user: &str, binding: &Binding, key: &PublicKey) -> Vec<u8> {
 fn refusal() -> Fault {
     Fault::new(
         Code::AuthenticationFailed,
-        "prove who the user is",
+        "authenticate the user",
         "the proof isn't accepted",
     )
     .hint("check the name of the user, and that the server lists this key for it")

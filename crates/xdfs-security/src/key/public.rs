@@ -12,14 +12,14 @@ use xdfs_proto::fault::{Code, Fault};
 
 use super::wire::{Reader, put_positive, put_string};
 
-/// The most bytes of a public key; an RSA key of 8192 bits has some 1050.
+/// Maximum size of a public key; an RSA key of 8192 bits has some 1050 bytes.
 pub(super) const PUBLIC_KEY_BYTES_MAX: usize = 2048;
-/// Bytes of the modulus of the smallest and the largest RSA key.
+/// Modulus of an RSA key, in bytes.
 const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
-/// The most bytes of the public exponent of an RSA key; nearly all keys have 3.
+/// Maximum size of the public exponent of an RSA key; nearly all have 3 bytes.
 const RSA_EXPONENT_BYTES_MAX: usize = 4;
 
-/// What a key signs with.
+/// A signature algorithm, by type of key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
@@ -34,7 +34,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The name of the type of key in files and on the wire.
+    /// The name of the key type in files and on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl Algorithm {
     }
 }
 
-/// A public key, in the one form in which SSH writes it: equal keys have equal bytes.
+/// A public key, in SSH's canonical encoding: equal keys have equal bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PublicKey {
     algorithm: Algorithm,
@@ -54,10 +54,10 @@ pub struct PublicKey {
 }
 
 impl PublicKey {
-    /// Reads the bytes of a key as they are on the wire (RFC 4253, section 6.6).
+    /// Parses a key in wire format (RFC 4253, section 6.6).
     ///
     /// # Errors
-    /// `InvalidArgument` if they aren't a key of a supported [`Algorithm`] and size.
+    /// `InvalidArgument` if it is not a key of a supported [`Algorithm`] and size.
     pub fn from_bytes(blob: &[u8]) -> Result<Self, Fault> {
         Self::decode(blob).ok_or_else(|| {
             Fault::new(
@@ -69,10 +69,10 @@ impl PublicKey {
         })
     }
 
-    /// Reads a line of a `.pub` file: type, base64, and a comment that is ignored.
+    /// Parses a line of a `.pub` file: type, base64, and a comment that is ignored.
     ///
     /// # Errors
-    /// `InvalidArgument` as for [`PublicKey::from_bytes`], or if the line has another form.
+    /// `InvalidArgument` as for [`PublicKey::from_bytes`], or if the line is malformed.
     pub fn from_line(line: &str) -> Result<Self, Fault> {
         Self::parse_line(line).map_or_else(|| Self::from_bytes(&[]), Ok)
     }
@@ -96,26 +96,26 @@ impl PublicKey {
         (key.algorithm.as_str() == name).then_some(key)
     }
 
-    /// What the key signs with.
+    /// The algorithm of the key.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// The bytes of the key on the wire.
+    /// The key in wire format.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.blob
     }
 
-    /// The SHA-256 of the key in the form that OpenSSH shows: `SHA256:` and base64.
+    /// The SHA-256 of the key in OpenSSH's format: `SHA256:` and base64.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let hash = digest(&SHA256, &self.blob);
         format!("SHA256:{}", Base64Unpadded::encode_string(hash.as_ref()))
     }
 
-    /// The line of a `.pub` file or a list of keys, without a line end.
+    /// The key as a line of a `.pub` file or a list of keys, without a line end.
     #[must_use]
     pub fn to_line(&self, comment: &str) -> String {
         let key = Base64::encode_string(&self.blob);
@@ -123,7 +123,7 @@ impl PublicKey {
         line.trim_end().to_owned()
     }
 
-    /// Whether `signature`, in the form of SSH, is one of this key over `data`.
+    /// Whether `signature`, in SSH's format, was made by this key over `data`.
     pub(super) fn has_signed(&self, data: &[u8], signature: &[u8]) -> bool {
         self.check(data, signature).is_some()
     }
@@ -146,7 +146,7 @@ impl PublicKey {
                 let parameters = match name {
                     b"rsa-sha2-256" => &RSA_PKCS1_2048_8192_SHA256,
                     b"rsa-sha2-512" => &RSA_PKCS1_2048_8192_SHA512,
-                    // `ssh-rsa` means SHA-1, which is broken.
+                    // `ssh-rsa` implies SHA-1, which is broken.
                     _ => return None,
                 };
                 let key = RsaPublicKeyComponents { n, e };
@@ -177,7 +177,7 @@ fn check(
         .ok()
 }
 
-/// What the bytes of a key consist of.
+/// The fields of an encoded key.
 enum Fields<'a> {
     EcdsaP256(&'a [u8]),
     EcdsaP384(&'a [u8]),
@@ -217,8 +217,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The point of an ECDSA key, uncompressed (SEC 1, section 2.3.3): the only form that OpenSSH
-/// writes.
+/// The point of an ECDSA key, uncompressed (SEC 1, section 2.3.3): the only form written by
+/// OpenSSH.
 fn point<'a>(at: &mut Reader<'a>, curve: &[u8], field_bytes: usize) -> Option<&'a [u8]> {
     if at.string()? != curve {
         return None;
@@ -227,7 +227,7 @@ fn point<'a>(at: &mut Reader<'a>, curve: &[u8], field_bytes: usize) -> Option<&'
     (point.len() == 1 + 2 * field_bytes && point.first() == Some(&4)).then_some(point)
 }
 
-/// The two numbers of an ECDSA signature, from SSH's form to one of fixed size.
+/// Converts an ECDSA signature from SSH's format to fixed size.
 fn fixed_from_pair<const FIELD: usize, const BOTH: usize>(pair: &[u8]) -> Option<[u8; BOTH]> {
     let mut at = Reader(pair);
     let mut out = [0; BOTH];
@@ -240,7 +240,7 @@ fn fixed_from_pair<const FIELD: usize, const BOTH: usize>(pair: &[u8]) -> Option
     Some(out)
 }
 
-/// The two numbers of an ECDSA signature, from the form of fixed size to SSH's.
+/// Converts an ECDSA signature from fixed size to SSH's format.
 pub(super) fn pair_from_fixed(fixed: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let (r, s) = fixed.split_at(fixed.len() / 2);
@@ -249,7 +249,7 @@ pub(super) fn pair_from_fixed(fixed: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A signature in the form of SSH.
+/// A signature in SSH's format.
 pub(super) fn signature(name: &str, raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     put_string(&mut out, name.as_bytes());

@@ -1,4 +1,4 @@
-//! Private keys from files, and what they have in common with those of an agent.
+//! Private keys from files, and the interface shared with those of an agent.
 
 use std::fmt;
 use std::path::Path;
@@ -14,22 +14,22 @@ use super::container::{self, LOAD, damaged};
 use super::file;
 use super::public::{Algorithm, PublicKey, pair_from_fixed, signature};
 
-/// The most bytes of a file with a private key.
+/// Maximum size of a private key file.
 const FILE_BYTES_MAX: usize = 64 * 1024;
 
-/// Something that signs for one public key.
+/// A signer with one public key.
 pub trait Signer {
     /// The public key.
     fn public_key(&self) -> &PublicKey;
 
-    /// The signature over `data`, in the form of SSH (RFC 4253, section 6.6).
+    /// Signs `data`. The signature has SSH's format (RFC 4253, section 6.6).
     ///
     /// # Errors
-    /// `AuthenticationFailed` if the key's holder refuses or can't sign.
+    /// `AuthenticationFailed` if the holder of the key refuses or can't sign.
     fn sign(&mut self, data: &[u8]) -> Result<Vec<u8>, Fault>;
 }
 
-/// A private key out of a file of OpenSSH.
+/// A private key from an OpenSSH file.
 pub struct SigningKey {
     public: PublicKey,
     pair: Pair,
@@ -41,14 +41,14 @@ enum Pair {
 }
 
 impl SigningKey {
-    /// Loads an Ed25519 or ECDSA key (P-256, P-384) from a file of OpenSSH of at most 64 KiB.
-    /// `passphrase` is asked only if the file is encrypted; `None` means that there is none to be
-    /// had.
+    /// Loads an Ed25519 or ECDSA key (P-256, P-384) from an OpenSSH file of at most 64 KiB.
+    /// `passphrase` is called only if the file is encrypted; it returns `None` if no passphrase is
+    /// available.
     ///
     /// # Errors
     /// `PermissionDenied` if others than the owner may read or write the file; `InvalidArgument` if
-    /// it isn't such a key or is damaged; `AuthenticationFailed` if the passphrase is missing or
-    /// wrong; `Unsupported` for other types, RSA among them; `LimitExceeded`; faults of the system.
+    /// it isn't such a key or is malformed; `AuthenticationFailed` if the passphrase is missing or
+    /// wrong; `Unsupported` for other types, including RSA; `LimitExceeded`; errors of the system.
     pub fn load(
         path: &Path,
         passphrase: impl FnOnce() -> Option<Zeroizing<String>>,
@@ -57,10 +57,10 @@ impl SigningKey {
         Self::from_openssh(&bytes, passphrase).map_err(|f| f.path(file::bytes_of(path)))
     }
 
-    /// The same from the text of such a file.
+    /// Parses the text of such a file.
     ///
     /// # Errors
-    /// Those of [`SigningKey::load`] that don't come from the system.
+    /// Those of [`SigningKey::load`], except for errors of the system.
     pub fn from_openssh(
         text: &[u8],
         passphrase: impl FnOnce() -> Option<Zeroizing<String>>,
@@ -109,7 +109,7 @@ impl fmt::Debug for SigningKey {
     }
 }
 
-/// The name that a signature by this kind of key must have when it was made by an agent.
+/// Whether `name` is a valid signature type for this kind of key, in a response of an agent.
 #[cfg(unix)]
 pub(super) fn is_signature_name(algorithm: Algorithm, name: &[u8]) -> bool {
     match algorithm {

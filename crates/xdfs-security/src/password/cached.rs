@@ -1,8 +1,8 @@
-//! The users as they are in their file now, without reading it for each login.
+//! The current users of the users file, without rereading it for each login.
 //!
-//! A file is another one when its device, inode, length, mode, or the time of its last change or
-//! modification is. A clock of a file system stands still for some milliseconds, in which a file
-//! can change twice: what was changed just before it was read is read again.
+//! A file has changed when its device, inode, length, mode, or time of change or modification has.
+//! Since file system clocks have a resolution of some milliseconds, in which a file can change
+//! twice, a file modified just before it was read is read again.
 
 use std::fs::{self, Metadata};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,18 +14,19 @@ use super::file::UsersFile;
 use super::users::Users;
 use crate::key::file::bytes_of;
 
-/// Age from which a time of change tells versions apart: more than any clock of a file system.
+/// Age at which a change time distinguishes versions: more than the resolution of any file system's
+/// clock.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// A [`UsersFile`] and what it held when it was last read.
+/// A [`UsersFile`] and its content when it was last read.
 #[derive(Debug)]
 pub struct CachedUsers {
     file: UsersFile,
-    last: Mutex<Option<(Stamp, Arc<Users>)>>,
+    last: Mutex<Option<(FileVersion, Arc<Users>)>>,
 }
 
 impl CachedUsers {
-    /// Reads nothing yet.
+    /// Doesn't read the file yet.
     #[must_use]
     pub fn new(file: UsersFile) -> Self {
         Self {
@@ -37,13 +38,13 @@ impl CachedUsers {
     /// The users at the time `now`.
     ///
     /// # Errors
-    /// Those of [`UsersFile::load`]. Nobody gets in by an earlier version of a file that is damaged
-    /// or gone, or that others may read.
+    /// Those of [`UsersFile::load`]. If the file is malformed, missing or readable by others,
+    /// nobody can log in with an earlier version.
     pub fn current(&self, now: SystemTime) -> Result<Arc<Users>, Fault> {
         let path = self.file.path();
-        // Before the content: what is written in between is seen as a change by the next look.
+        // Before the content, so that a change in between is detected by the next check.
         let stamp = fs::metadata(path)
-            .map(|meta| Stamp::of(&meta))
+            .map(|meta| FileVersion::of(&meta))
             .map_err(|e| Fault::from_io("load the users", bytes_of(path), &e))?;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, users)) = &*last
@@ -60,17 +61,17 @@ impl CachedUsers {
     }
 }
 
-/// What differs between two versions of a file.
+/// The attributes that distinguish versions of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+struct FileVersion {
     bytes: u64,
     modified: Option<SystemTime>,
-    /// Device, inode, mode, and the time of the last change of any of it.
+    /// Device, inode, mode, and change time.
     #[cfg(unix)]
     node: (u64, u64, u32, i64, i64),
 }
 
-impl Stamp {
+impl FileVersion {
     fn of(meta: &Metadata) -> Self {
         Self {
             bytes: meta.len(),
@@ -84,7 +85,7 @@ impl Stamp {
         }
     }
 
-    /// Whether a later change will have another time. Not if this one lies in the future.
+    /// Whether a later change will have another time. False if this one lies in the future.
     fn is_settled(&self, now: SystemTime) -> bool {
         #[cfg(unix)]
         let changed = u64::try_from(self.node.3)
@@ -116,7 +117,7 @@ mod tests {
         file.add("alice", "x").unwrap();
         let cached = CachedUsers::new(file.clone());
         let (now, later) = (SystemTime::now(), SystemTime::now() + 2 * SETTLED);
-        // What is young may change without a sign.
+        // A recently modified file may change unnoticed.
         let young = cached.current(now).unwrap();
         assert!(!Arc::ptr_eq(&young, &cached.current(now).unwrap()));
         let first = cached.current(later).unwrap();
@@ -125,7 +126,7 @@ mod tests {
         let second = cached.current(later).unwrap();
         assert_eq!(names(&second), ["alice", "bob"]);
         assert!(Arc::ptr_eq(&second, &cached.current(later).unwrap()));
-        // A file that others may read admits nobody, whatever was known before.
+        // A file readable by others admits nobody, whatever was known before.
         use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         cached.current(later).unwrap_err();

@@ -1,4 +1,4 @@
-//! The end that knows the password.
+//! The client's end, which knows the password.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use crate::Binding;
 
 const PROVE: &str = "prove the password";
 
-/// The client's half of the exchange.
+/// The client's part of the exchange.
 pub struct PasswordClient {
     nonce: Nonce,
 }
 
 impl PasswordClient {
-    /// Begins, and gives the body of AUTH.
+    /// Starts an exchange, and returns the body of AUTH.
     ///
     /// # Errors
     /// `Internal` if the system has no randomness.
@@ -26,12 +26,12 @@ impl PasswordClient {
         Ok((Self { nonce }, nonce.to_vec()))
     }
 
-    /// The body of PROOF that answers `challenge`, the body of CHALLENGE. It takes as long and as
-    /// much memory as the challenge says, within the ranges of [`Parameters`](super::Parameters).
+    /// The body of PROOF in response to `challenge`, the body of CHALLENGE. Takes as much time and
+    /// memory as the challenge requires, within the ranges of [`Parameters`](super::Parameters).
     ///
     /// # Errors
-    /// `AuthenticationFailed` if the challenge isn't one or asks for a cost out of range;
-    /// `InvalidArgument` if the password is empty or has more than 1024 bytes; `LimitExceeded` if
+    /// `AuthenticationFailed` if the challenge is malformed or its cost out of range;
+    /// `InvalidArgument` if the password is empty or longer than 1024 bytes; `LimitExceeded` if
     /// there isn't enough memory.
     pub fn answer(
         self,

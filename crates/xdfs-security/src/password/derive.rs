@@ -1,4 +1,4 @@
-//! From a password to the keys of a proof.
+//! Key derivation from passwords.
 
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use aws_lc_rs::digest::{SHA256, digest};
@@ -12,7 +12,7 @@ pub(super) const SALT_BYTES: usize = 16;
 pub(super) const NONCE_BYTES: usize = 32;
 pub(super) const KEY_BYTES: usize = 32;
 pub(super) const CHALLENGE_BYTES: usize = SALT_BYTES + 12 + NONCE_BYTES;
-/// The most bytes of a password.
+/// Maximum length of a password in bytes.
 const PASSWORD_BYTES_MAX: usize = 1024;
 
 const CLIENT_KEY: &[u8] = b"xdfs-password-v1 client key";
@@ -21,10 +21,10 @@ const PROOF: &[u8] = b"xdfs-password-v1 proof\0";
 pub(super) type Salt = [u8; SALT_BYTES];
 pub(super) type Nonce = [u8; NONCE_BYTES];
 
-/// What making a key from a password costs (RFC 9106, section 3.1).
+/// Cost of deriving a key from a password (RFC 9106, section 3.1).
 ///
-/// Memory is 7 to 256 MiB, passes are 1 to 16 and lanes 1 to 8: the lower end keeps guessing dear,
-/// the upper end keeps a server from tying up its clients.
+/// Memory is 7 to 256 MiB, passes are 1 to 16 and lanes 1 to 8: the lower bounds keep guessing
+/// expensive, the upper bounds keep a server from overloading its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
     memory_kib: u32,
@@ -33,10 +33,10 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Checked parameters.
+    /// Validates parameters.
     ///
     /// # Errors
-    /// `InvalidArgument` if one is out of its range.
+    /// `InvalidArgument` if one is out of range.
     pub fn new(memory_kib: u32, passes: u32, lanes: u32) -> Result<Self, Fault> {
         let is_sane = (7 * 1024..=256 * 1024).contains(&memory_kib)
             && (1..=16).contains(&passes)
@@ -69,7 +69,7 @@ impl Parameters {
         self.passes
     }
 
-    /// Lanes that could be filled at the same time.
+    /// Lanes, which could be filled in parallel.
     #[must_use]
     pub fn lanes(self) -> u32 {
         self.lanes
@@ -77,7 +77,8 @@ impl Parameters {
 }
 
 impl Default for Parameters {
-    /// 64 MiB, 3 passes, 4 lanes: the choice of RFC 9106, section 4, where memory is scarce.
+    /// 64 MiB, 3 passes, 4 lanes: the recommendation of RFC 9106, section 4, where memory is
+    /// scarce.
     fn default() -> Self {
         Self {
             memory_kib: 64 * 1024,
@@ -87,7 +88,7 @@ impl Default for Parameters {
     }
 }
 
-/// What a server asks.
+/// The server's challenge.
 #[derive(Clone, Copy)]
 pub(super) struct Challenge {
     pub(super) salt: Salt,
@@ -168,14 +169,14 @@ fn stretch(
     done.ok().map(|()| out)
 }
 
-/// What the server keeps of the key that a client proves to have.
+/// The server's stored form of a client key.
 pub(super) fn stored_key(client_key: &[u8; KEY_BYTES]) -> [u8; KEY_BYTES] {
     let mut out = [0; KEY_BYTES];
     out.copy_from_slice(digest(&SHA256, client_key).as_ref());
     out
 }
 
-/// What hides the client's key in a proof, and makes it good for one exchange only.
+/// Masks the client key in a proof, which is valid for one exchange only.
 pub(super) fn client_signature(
     stored_key: &[u8; KEY_BYTES],
     binding: &Binding,
@@ -183,7 +184,7 @@ pub(super) fn client_signature(
     challenge: &Challenge,
     user: &str,
 ) -> [u8; KEY_BYTES] {
-    // All fields but the last have fixed sizes.
+    // All fields except the last have fixed sizes.
     let user_bytes = (user.len() as u64).to_be_bytes();
     mac(
         stored_key,
@@ -198,7 +199,7 @@ pub(super) fn client_signature(
     )
 }
 
-/// HMAC-SHA256 over `parts` in a row.
+/// HMAC-SHA256 over the concatenation of `parts`.
 pub(super) fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; KEY_BYTES] {
     let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key));
     parts.iter().for_each(|p| context.update(p));
@@ -212,7 +213,7 @@ pub(super) fn xor(a: &[u8; KEY_BYTES], b: &[u8; KEY_BYTES]) -> [u8; KEY_BYTES] {
     std::array::from_fn(|i| a[i] ^ b[i])
 }
 
-/// Bytes that nobody can guess.
+/// Unpredictable random bytes.
 pub(super) fn random<const N: usize>(operation: &str) -> Result<[u8; N], Fault> {
     let mut out = [0; N];
     getrandom::fill(&mut out)

@@ -1,7 +1,7 @@
-//! The file of [`Users`]: who may read it, and how it changes.
+//! The file of [`Users`]: access checks and updates.
 //!
-//! A change is made under a lock on a file beside it (`NAME.lock`), written to a hidden file,
-//! forced to the disk and renamed, so that readers see the old file or the new one, whole.
+//! An update takes a lock on a file beside it (`NAME.lock`), writes a hidden file durably and
+//! renames it, so that readers see either the old file or the new one.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -16,16 +16,16 @@ use super::derive::Parameters;
 use super::users::{Entry, Users, is_name};
 use crate::key::file as guarded;
 
-/// The most bytes of the file: some 30 000 users.
+/// Maximum size of the file: some 30 000 users.
 const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// The longest wait for somebody else's change.
+/// Maximum wait for another update.
 const PATIENCE: Duration = Duration::from_secs(10);
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
 const LOAD: &str = "load the users";
 const CHANGE: &str = "change the users";
 
-/// Where the users who have passwords are kept.
+/// The file of users with passwords.
 #[derive(Clone, Debug)]
 pub struct UsersFile {
     path: PathBuf,
@@ -33,7 +33,7 @@ pub struct UsersFile {
 }
 
 impl UsersFile {
-    /// The file at `path`, which need not exist, with the default [`Parameters`].
+    /// The file at `path`, which need not exist, with default [`Parameters`].
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -42,27 +42,27 @@ impl UsersFile {
         }
     }
 
-    /// The same with other [`Parameters`] for passwords that are set from now on, and for
-    /// challenges to users who don't exist. Users whose passwords were set with others can be told
-    /// from those who don't exist, until their passwords are set again.
+    /// Uses other [`Parameters`] for passwords set from now on, and for challenges of nonexistent
+    /// users. Users whose passwords were set with others can be distinguished from nonexistent ones
+    /// until their passwords are set again.
     #[must_use]
     pub fn with_parameters(mut self, parameters: Parameters) -> Self {
         self.parameters = parameters;
         self
     }
 
-    /// Where it is.
+    /// The path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads the file, of at most 4 MiB.
+    /// Loads the file, of at most 4 MiB.
     ///
     /// # Errors
     /// `PermissionDenied` if others than the owner may read or write it; `InvalidArgument` with the
-    /// number of the line if it is malformed or a user is there twice; `LimitExceeded`; faults of
-    /// the system.
+    /// line number if it is malformed or has a duplicate user; `LimitExceeded`; errors of the
+    /// system.
     pub fn load(&self) -> Result<Users, Fault> {
         self.load_for(LOAD)
     }
@@ -75,20 +75,20 @@ impl UsersFile {
         Ok(self.load()?.names().map(str::to_owned).collect())
     }
 
-    /// Makes the file, without users, if it isn't there.
+    /// Creates the file, without users, if it doesn't exist.
     ///
     /// # Errors
-    /// Those of [`UsersFile::load`]; `Busy` if somebody else changes the file for more than 10 s.
+    /// Those of [`UsersFile::load`]; `Busy` if another process updates the file for more than 10 s.
     pub fn init(&self) -> Result<(), Fault> {
         self.change(|_| Ok(()))
     }
 
-    /// Adds a user; makes the file if it isn't there.
+    /// Adds a user, creating the file if necessary.
     ///
     /// # Errors
-    /// `AlreadyExists` if the user is there; `InvalidArgument` if the name isn't 1 to 64 of
-    /// `a`-`z`, `0`-`9` and `._-@` that don't start with `-` or `.`, or the password is empty or
-    /// has more than 1024 bytes; those of [`UsersFile::init`].
+    /// `AlreadyExists` if the user exists; `InvalidArgument` if the name isn't 1 to 64 characters
+    /// of `a`-`z`, `0`-`9` and `._-@` that don't start with `-` or `.`, or the password is empty or
+    /// longer than 1024 bytes; those of [`UsersFile::init`].
     pub fn add(&self, name: &str, password: &str) -> Result<(), Fault> {
         check_name(name)?;
         let entry = Entry::new(password, self.parameters, CHANGE)?;
@@ -102,7 +102,7 @@ impl UsersFile {
         })
     }
 
-    /// Sets another password for a user.
+    /// Changes the password of a user.
     ///
     /// # Errors
     /// `NotFound` if there is no such user; those of [`UsersFile::add`].
@@ -147,8 +147,7 @@ impl UsersFile {
         Users::parse(text, self.parameters, operation).map_err(named)
     }
 
-    /// Reads, changes and writes the file, while nobody else does. What a failed change did isn't
-    /// written.
+    /// Loads, changes and writes the file under a lock. If the change fails, nothing is written.
     fn change(&self, change: impl FnOnce(&mut Users) -> Result<(), Fault>) -> Result<(), Fault> {
         let _lock = lock(&self.sibling("", ".lock"))?;
         let mut users = match self.load_for(CHANGE) {
@@ -168,7 +167,7 @@ impl UsersFile {
             )
             .path(guarded::bytes_of(&self.path)));
         }
-        // One name is enough, as the lock is held; what is there is left from a crash.
+        // A fixed name suffices under the lock; an existing file is a leftover of a crash.
         let hidden = self.sibling(".", ".new");
         let _ = fs::remove_file(&hidden);
         guarded::create(&hidden, CHANGE, text.as_bytes(), 0o600)?;
@@ -187,7 +186,7 @@ impl UsersFile {
     }
 }
 
-/// Held until it is dropped.
+/// The lock is held until the file is dropped.
 fn lock(path: &Path) -> Result<File, Fault> {
     let io = |e: &std::io::Error| Fault::from_io(CHANGE, guarded::bytes_of(path), e);
     let mut options = OpenOptions::new();

@@ -1,8 +1,8 @@
-//! Proof by a password: the method `password`, both ends.
+//! The method `password`: proof by a password, both ends.
 //!
-//! The idea is that of SCRAM (RFC 5802) with argon2id (RFC 9106) in place of PBKDF2: the server
-//! keeps nothing that logs in by itself, never sees the password, and the client does the costly
-//! work.
+//! It follows SCRAM (RFC 5802), with argon2id (RFC 9106) in place of PBKDF2: the server stores
+//! nothing that suffices to log in and never sees the password, and the client bears the computing
+//! cost.
 //!
 //! ```text
 //! AUTH, 32 bytes        CHALLENGE, 60 bytes               PROOF, 32 bytes
@@ -19,12 +19,12 @@
 //!                               nonce (client) challenge length of user, u32 user)
 //! ```
 //!
-//! Numbers are in network order. A user who doesn't exist gets a challenge too: its salt is derived
-//! from the name and a secret of the server, and the check goes through the same steps.
+//! Numbers are in network order. A nonexistent user gets a challenge too: its salt is derived from
+//! the name and a secret of the server, and the check takes the same steps.
 //!
-//! That the server is the right one is TLS's matter. Passwords are taken byte by byte as typed
-//! (UTF-8, without normalization). Who calls: the client's [`PasswordClient`], the server's
-//! [`PasswordServer`] with [`Users`]; `xdfs user` calls [`UsersFile`].
+//! TLS authenticates the server. Passwords are used byte by byte as typed (UTF-8, without
+//! normalization). Callers: the client's [`PasswordClient`], the server's [`PasswordServer`] with
+//! [`Users`]; `xdfs user` calls [`UsersFile`].
 
 mod cached;
 mod client;

@@ -1,4 +1,4 @@
-//! The end that keeps no password.
+//! The server's end, which doesn't know the password.
 
 use std::fmt;
 
@@ -12,9 +12,9 @@ use super::derive::{
 use super::users::Users;
 use crate::Binding;
 
-const PROVE: &str = "prove who the user is";
+const PROVE: &str = "authenticate the user";
 
-/// The server's half of the exchange.
+/// The server's part of the exchange.
 pub struct PasswordServer {
     user: String,
     client_nonce: Nonce,
@@ -24,8 +24,8 @@ pub struct PasswordServer {
 }
 
 impl PasswordServer {
-    /// Begins with the user's name and the body of AUTH, and gives the body of CHALLENGE. Whether
-    /// the user exists doesn't show.
+    /// Starts an exchange with the user's name and the body of AUTH, and returns the body of
+    /// CHALLENGE. It doesn't reveal whether the user exists.
     ///
     /// # Errors
     /// `AuthenticationFailed` if the body is malformed; `Internal` if the system has no randomness.
@@ -47,7 +47,7 @@ impl PasswordServer {
         Ok((server, challenge.encode().to_vec()))
     }
 
-    /// Checks the body of PROOF that came on the channel of `binding`.
+    /// Checks the body of PROOF from the channel of `binding`.
     ///
     /// # Errors
     /// `AuthenticationFailed`, always with the same text.
@@ -72,7 +72,7 @@ impl PasswordServer {
 
 impl fmt::Debug for PasswordServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not whether the user is known, either.
+        // Doesn't show whether the user exists, either.
         f.debug_struct("PasswordServer")
             .field("user", &self.user)
             .finish_non_exhaustive()

@@ -15,7 +15,7 @@ use crate::Binding;
 const HERE: Binding = [7; 32];
 const ELSEWHERE: Binding = [8; 32];
 
-/// The cheapest that is allowed, for the sake of time.
+/// The cheapest allowed, to save time.
 fn cheap() -> Parameters {
     Parameters::new(7 * 1024, 1, 1).unwrap()
 }
@@ -29,7 +29,7 @@ fn with_ada() -> (TempDir, PathBuf, UsersFile) {
     (folder, path, file)
 }
 
-/// A whole exchange, in which the client may lie about the name.
+/// A whole exchange, in which the client may use another name.
 fn exchange(
     users: &Users,
     named: &str,
@@ -172,7 +172,7 @@ fn what_the_server_keeps_doesnt_log_in() {
     let (_, body) = PasswordClient::begin().unwrap();
     let (server, _) = PasswordServer::begin(&users, "ada", &body).unwrap();
     the_one_refusal(server.finish(&stored[..], &HERE));
-    // The stored key in the place of the client's.
+    // The stored key in place of the client's.
     let (client_nonce, (server, challenge)) = (
         [1; 32],
         PasswordServer::begin(&users, "ada", &[1; 32]).unwrap(),
@@ -246,7 +246,7 @@ fn a_client_refuses_costs_out_of_range() {
     Parameters::new(256 * 1024, 16, 8).unwrap();
 }
 
-/// The proof of a fixed exchange, computed once by another implementation of the formulas.
+/// The proof of a fixed exchange, computed once by another implementation.
 #[test]
 fn a_proof_has_the_value_of_the_formulas() {
     let salt = *b"0123456789abcdef";
@@ -379,7 +379,7 @@ fn adds_at_the_same_time_all_happen() {
             scope.spawn(move || {
                 for number in 0..5 {
                     file.add(&format!("user-{worker}-{number}"), "x").unwrap();
-                    // The file is whole at any time.
+                    // The file is complete at any time.
                     file.load().unwrap();
                 }
             });
@@ -431,7 +431,7 @@ fn a_damaged_file_is_refused_with_its_line() {
         let fault = file.load().unwrap_err();
         assert_eq!(fault.code, Code::InvalidArgument, "{text}");
         assert!(!fault.path.is_empty());
-        // And isn't written over.
+        // And isn't overwritten.
         file.add("bob", "x").unwrap_err();
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }

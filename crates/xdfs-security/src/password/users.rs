@@ -1,4 +1,4 @@
-//! The users who have passwords, and their file's format.
+//! Users with passwords, and the format of their file.
 //!
 //! ```text
 //! # a comment
@@ -6,7 +6,7 @@
 //! name:argon2id$m=65536,t=3,p=4$<salt, 16 bytes>$<StoredKey, 32 bytes>
 //! ```
 //!
-//! Bytes are in base64 without padding. This is the format alone, without input or output.
+//! Bytes are in base64 without padding. This module defines the format only, without I/O.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -25,15 +25,15 @@ const FAKE_KEY: &[u8] = b"xdfs-password-v1 key\0";
 const HEAD: &str = "# Users of xdfs and what their passwords are checked by.\n\
                     # `xdfs user` writes this file; other comments aren't kept.\n";
 
-/// The users who have passwords, as they were when their file was read.
+/// Users with passwords, as of the last read of their file.
 pub struct Users {
     secret: Zeroizing<[u8; SECRET_BYTES]>,
     entries: BTreeMap<String, Entry>,
-    /// For new passwords, and for the challenges of users who don't exist.
+    /// For new passwords, and for challenges of nonexistent users.
     parameters: Parameters,
 }
 
-/// What is kept of a password.
+/// The stored form of a password.
 #[derive(Clone)]
 pub(super) struct Entry {
     salt: Salt,
@@ -41,7 +41,7 @@ pub(super) struct Entry {
     stored_key: [u8; KEY_BYTES],
 }
 
-/// What an exchange needs about a name, whether a user has it or not.
+/// The data for an exchange with a name, whether the user exists or not.
 pub(super) struct Record {
     pub(super) salt: Salt,
     pub(super) parameters: Parameters,
@@ -50,7 +50,7 @@ pub(super) struct Record {
 }
 
 impl Entry {
-    /// What is kept of a new password.
+    /// The stored form of a new password.
     pub(super) fn new(
         password: &str,
         parameters: Parameters,
@@ -66,7 +66,7 @@ impl Entry {
     }
 
     fn write_line(&self, name: &str, out: &mut String) {
-        // Writing to a string doesn't fail.
+        // Writing to a string can't fail.
         let _ = writeln!(
             out,
             "{name}:argon2id$m={},t={},p={}${}${}",
@@ -96,7 +96,7 @@ impl Entry {
 }
 
 impl Users {
-    /// Nobody, with a secret that was never used before.
+    /// No users, with a new secret.
     pub(super) fn empty(parameters: Parameters, operation: &str) -> Result<Self, Fault> {
         Ok(Self {
             secret: Zeroizing::new(random(operation)?),
@@ -105,11 +105,11 @@ impl Users {
         })
     }
 
-    /// Reads the text of a file; `parameters` are for new passwords, and for challenges to users
-    /// who don't exist. `operation` is for faults.
+    /// Parses the text of a file; `parameters` are for new passwords, and for challenges of
+    /// nonexistent users. `operation` is for faults.
     ///
     /// # Errors
-    /// `InvalidArgument` with the number of the line if it is malformed or a user is there twice.
+    /// `InvalidArgument` with the line number if it is malformed or has a duplicate user.
     pub fn parse(text: &str, parameters: Parameters, operation: &str) -> Result<Self, Fault> {
         let mut secret = None;
         let mut entries = BTreeMap::new();
@@ -133,7 +133,8 @@ impl Users {
                 .split_once(':')
                 .filter(|(name, _)| is_name(name))
                 .ok_or_else(|| fault("there is no name of a user before a colon"))?;
-            let entry = Entry::parse(rest).ok_or_else(|| fault("what it keeps can't be read"))?;
+            let entry =
+                Entry::parse(rest).ok_or_else(|| fault("the stored password is malformed"))?;
             if entries.insert(name.to_owned(), entry).is_some() {
                 return Err(fault("the user is there twice"));
             }
@@ -153,10 +154,10 @@ impl Users {
         })
     }
 
-    /// The text of the file, which is a secret of the server.
+    /// The text of the file, a secret of the server.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
-        // Some 130 bytes a user, with room: growing leaves copies behind.
+        // About 130 bytes per user, with a reserve: growing would leave copies behind.
         let mut out = Zeroizing::new(String::with_capacity(512 + self.entries.len() * 256));
         out.push_str(HEAD);
         let secret = Zeroizing::new(Base64Unpadded::encode_string(&*self.secret));
@@ -178,18 +179,18 @@ impl Users {
         self.entries.contains_key(name)
     }
 
-    /// Sets what is kept for a name, and says whether something was there.
+    /// Stores an entry, and returns whether it replaced one.
     pub(super) fn put(&mut self, name: &str, entry: Entry) -> bool {
         self.entries.insert(name.to_owned(), entry).is_some()
     }
 
-    /// Removes a name, and says whether it was there.
+    /// Removes a user, and returns whether it existed.
     pub(super) fn remove(&mut self, name: &str) -> bool {
         self.entries.remove(name).is_some()
     }
 
-    /// What an exchange needs about a name. The made-up answer is computed for all names, so that
-    /// the time doesn't tell who exists.
+    /// The data for an exchange. The fake record is computed for all names, so that the timing
+    /// doesn't reveal which exist.
     pub(super) fn record(&self, name: &str) -> Record {
         let fake_salt = mac(&self.secret[..], &[FAKE_SALT, name.as_bytes()]);
         let fake_key = mac(&self.secret[..], &[FAKE_KEY, name.as_bytes()]);
@@ -217,8 +218,8 @@ impl fmt::Debug for Users {
     }
 }
 
-/// Whether `name` can be that of a user: 1 to 64 of `a`-`z`, `0`-`9` and `._-@`, not starting with
-/// `-` or `.`.
+/// Whether `name` is a valid user name: 1 to 64 characters of `a`-`z`, `0`-`9` and `._-@`, not
+/// starting with `-` or `.`.
 pub(super) fn is_name(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len())
         && !name.starts_with(['-', '.'])
@@ -227,7 +228,7 @@ pub(super) fn is_name(name: &str) -> bool {
             .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-' | b'@'))
 }
 
-/// Digits only: no sign, nothing else.
+/// Parses digits only, without a sign.
 fn parse_number(text: &str) -> Option<u32> {
     text.bytes().all(|b| b.is_ascii_digit()).then_some(())?;
     text.parse().ok()

@@ -1,8 +1,7 @@
-//! Proof by a secret that is good once: the method `ticket`, both ends.
+//! The method `ticket`: proof by a secret that can be used once, both ends.
 //!
-//! A server issues a ticket for somebody who has no account, or for another machine of somebody who
-//! has one; its text travels in a link. The client proves that it has the secret without sending
-//! it.
+//! A server issues a ticket for somebody without an account, or for another machine of a user; its
+//! text is part of a link. The client proves that it has the secret without sending it.
 //!
 //! ```text
 //! text: base64url of            body of AUTH, 40 bytes
@@ -10,9 +9,9 @@
 //!   8  secret, 32 bytes           8  HMAC-SHA256(secret, "xdfs-ticket-v1" 0 binding id)
 //! ```
 //!
-//! The user isn't in the proof: the ticket names it, and what the client calls itself is ignored.
-//! Tickets are in memory only: a server that starts again knows none. Who calls: the client's
-//! [`prove`], the server's [`TicketBox`].
+//! The proof doesn't contain a user: the ticket determines it, and the client's claim is ignored.
+//! Tickets exist only in memory: a restarted server has none. Callers: the client's [`prove`], the
+//! server's [`TicketBox`].
 
 mod server;
 
@@ -36,10 +35,11 @@ const CONTEXT: &[u8] = b"xdfs-ticket-v1\0";
 type Id = [u8; ID_BYTES];
 type Secret = Zeroizing<[u8; SECRET_BYTES]>;
 
-/// The body of AUTH: proves on the channel of `binding` that the client has the ticket of `text`.
+/// Creates the body of AUTH: proves on the channel of `binding` that the client has the ticket with
+/// this `text`.
 ///
 /// # Errors
-/// `InvalidArgument` if the text isn't that of a ticket.
+/// `InvalidArgument` if the text isn't a ticket's.
 pub fn prove(text: &str, binding: &Binding) -> Result<Vec<u8>, Fault> {
     let (id, secret) = parse(text).ok_or_else(|| {
         Fault::new(

@@ -1,4 +1,4 @@
-//! The tickets that a server has issued.
+//! The tickets issued by a server.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,20 +10,20 @@ use zeroize::Zeroizing;
 use super::{Id, SECRET_BYTES, Secret, tag, to_text};
 use crate::{Binding, Scope};
 
-/// The most tickets that are good at the same time.
+/// Maximum number of valid tickets.
 const TICKETS_MAX: usize = 1024;
-/// The longest life of a ticket in seconds: 30 days.
+/// Maximum lifetime of a ticket in seconds: 30 days.
 const LIFE_S_MAX: u64 = 30 * 24 * 3600;
-/// Wrong proofs after which a ticket is gone.
+/// Number of wrong proofs after which a ticket is revoked.
 const WRONG_PROOFS_MAX: u32 = 8;
-/// Bounds of what a ticket holds.
+/// Bounds on the content of a ticket.
 const USER_BYTES_MAX: usize = 256;
 const SCOPES_MAX: usize = 64;
 const PATH_BYTES_MAX: usize = 4096;
 
 const ISSUE: &str = "issue a ticket";
 
-/// The tickets that were issued and not used yet, at most 1024, in memory only.
+/// Issued and unused tickets, at most 1024, in memory only.
 #[derive(Default)]
 pub struct TicketBox {
     tickets: HashMap<Id, Ticket>,
@@ -33,27 +33,27 @@ struct Ticket {
     secret: Secret,
     user: String,
     scopes: Vec<Scope>,
-    /// The first second at which it isn't good any more, since 1970.
+    /// Expiry in seconds since 1970; it isn't valid from this second on.
     expires_unix: u64,
     uses_left: u32,
     wrong_proofs: u32,
 }
 
 impl TicketBox {
-    /// Without tickets.
+    /// A box without tickets.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Issues a ticket that is good once, from `now_unix` (seconds since 1970) for `life_s`
-    /// seconds, at most 30 days. Who redeems it acts as `user` within `scopes`. The result is the
-    /// text that goes into the link: who has it has the ticket.
+    /// Issues a ticket that is valid once, from `now_unix` (seconds since 1970) for `life_s`
+    /// seconds, at most 30 days. Whoever redeems it acts as `user` within `scopes`. Returns the
+    /// text for the link, which must be kept secret.
     ///
     /// # Errors
-    /// `LimitExceeded` if 1024 tickets are good already; `InvalidArgument` for a life out of range,
-    /// a name of more than 256 bytes, more than 64 scopes, or a path of more than 4096 bytes;
-    /// `Internal` if the system has no randomness.
+    /// `LimitExceeded` if 1024 tickets are valid already; `InvalidArgument` for a lifetime out of
+    /// range, a name of more than 256 bytes, more than 64 scopes, or a path of more than 4096
+    /// bytes; `Internal` if the system has no randomness.
     pub fn issue(
         &mut self,
         user: &str,
@@ -64,7 +64,7 @@ impl TicketBox {
         self.issue_for_uses(user, scopes, now_unix, life_s, 1)
     }
 
-    /// The same for a ticket that is good `uses` times, at least once.
+    /// [`Self::issue`] for a ticket that is valid `uses` times, at least once.
     ///
     /// # Errors
     /// Those of [`TicketBox::issue`].
@@ -88,7 +88,7 @@ impl TicketBox {
         }
         self.tickets.retain(|_, t| now_unix < t.expires_unix);
         if self.tickets.len() >= TICKETS_MAX {
-            let cause = format!("there are {TICKETS_MAX} tickets that nobody has used yet");
+            let cause = format!("there are {TICKETS_MAX} unused tickets");
             return Err(Fault::new(Code::LimitExceeded, ISSUE, cause)
                 .hint("issue tickets with a shorter life"));
         }
@@ -106,14 +106,14 @@ impl TicketBox {
             uses_left: uses,
             wrong_proofs: 0,
         };
-        // That 64 random bits meet is less likely than anything else that could go wrong.
+        // A collision of 64 random bits is less likely than any other failure.
         self.tickets.insert(id, ticket);
         Ok(text)
     }
 
-    /// Checks the body of AUTH that came on the channel of `binding`, and gives the user and the
-    /// scopes of its ticket, which is used up by that. A wrong proof doesn't use a ticket up, but
-    /// after 8 of them it is gone.
+    /// Checks the body of AUTH from the channel of `binding`, and returns the user and scopes of
+    /// its ticket, of which one use is consumed. A wrong proof consumes no use, but after 8 of them
+    /// the ticket is revoked.
     ///
     /// # Errors
     /// `AuthenticationFailed`, always with the same text.
@@ -125,7 +125,7 @@ impl TicketBox {
     ) -> Result<(String, Vec<Scope>), Fault> {
         let (id, proof) = body.split_first_chunk().ok_or_else(refusal)?;
         let Some(ticket) = self.tickets.get_mut(id) else {
-            // The same work as for a ticket that exists.
+            // The same work as for an existing ticket.
             let secret = Zeroizing::new([0; SECRET_BYTES]);
             let _ = tag(&secret, binding, id).as_ref().ct_eq(proof);
             return Err(refusal());
@@ -150,7 +150,7 @@ impl TicketBox {
         Ok(granted)
     }
 
-    /// The number of tickets that aren't used up, expired ones too until the next is issued.
+    /// Number of tickets with uses left; expired ones are included until the next is issued.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tickets.len()
@@ -174,7 +174,7 @@ impl fmt::Debug for TicketBox {
 fn refusal() -> Fault {
     Fault::new(
         Code::AuthenticationFailed,
-        "prove who the user is",
+        "authenticate the user",
         "the proof isn't accepted",
     )
     .hint("ask for a new link: a ticket is good once, and for a limited time")

@@ -125,7 +125,7 @@ fn bodies_of_other_lengths_are_refused() {
     let (mut tickets, text) = box_with_ticket();
     let body = prove(&text, &HERE).unwrap();
     for cut in 0..body.len() {
-        // Bodies with the whole id count as wrong proofs.
+        // Bodies with the complete id count as wrong proofs.
         let (mut fresh, text) = box_with_ticket();
         let body = prove(&text, &HERE).unwrap();
         the_one_refusal(fresh.redeem(&body[..cut], &HERE, NOW));

@@ -14,11 +14,11 @@ use zeroize::Zeroizing;
 
 use super::refused;
 
-/// A token in its parts. Nothing of it is proved yet.
+/// A decoded token. Nothing is verified yet.
 ///
 /// It has no `Debug`: header, claims and signature together are the token.
 pub(super) struct Compact<'a> {
-    /// What the signature covers.
+    /// The signed bytes.
     pub(super) signed: &'a [u8],
     pub(super) algorithm: Algorithm,
     pub(super) key_id: Option<String>,
@@ -27,7 +27,7 @@ pub(super) struct Compact<'a> {
 }
 
 impl<'a> Compact<'a> {
-    /// Takes a token apart and judges its header.
+    /// Decodes a token and checks its header.
     pub(super) fn parse(token: &'a [u8]) -> Result<Self, Fault> {
         let malformed = || refused("the token is malformed");
         let mut parts = token.split(|&b| b == b'.');
@@ -38,8 +38,8 @@ impl<'a> Compact<'a> {
         };
         let signed = &token[..header.len() + 1 + claims.len()];
         let header = Object::decode(header).ok_or_else(malformed)?;
-        // What a critical extension means isn't known here, so the token isn't understood
-        // (RFC 7515, section 4.1.11).
+        // No critical extension is supported here, so the token must be refused (RFC 7515, section
+        // 4.1.11).
         if header.0.contains_key("crit") {
             return Err(refused("the token has a critical header that isn't known"));
         }
@@ -64,8 +64,8 @@ impl<'a> Compact<'a> {
     }
 }
 
-/// The algorithms that are taken: signatures by a private key. `none` proves nothing, and with
-/// HS256 and its like the public key would be the secret.
+/// The accepted algorithms: asymmetric signatures. `none` proves nothing, and with HS256 and the
+/// like the public key would be the secret.
 fn algorithm(name: &str) -> Option<Algorithm> {
     Some(match name {
         "RS256" => Algorithm::RS256,
@@ -81,13 +81,12 @@ fn algorithm(name: &str) -> Option<Algorithm> {
     })
 }
 
-/// Base64 for URLs without padding; only the one canonical form of the bytes.
+/// Decodes base64url without padding; only the canonical encoding is accepted.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
 }
 
-/// A JSON object in which no name stands twice: parsers differ about which one counts (RFC 7519,
-/// section 4).
+/// A JSON object without duplicate names: parsers differ in which one counts (RFC 7519, section 4).
 pub(super) struct Object(BTreeMap<String, Value>);
 
 impl Object {
@@ -95,12 +94,12 @@ impl Object {
         serde_json::from_slice(&decode(text)?).ok()
     }
 
-    /// A text; none if it isn't there or is something else.
+    /// A string; `None` if it is missing or of another type.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.as_str()
     }
 
-    /// One text or a list of them; none if it isn't there or is something else.
+    /// A string or a list of strings; `None` if it is missing or of another type.
     pub(super) fn texts(&self, name: &str) -> Option<Vec<&str>> {
         match self.0.get(name)? {
             Value::String(text) => Some(vec![text]),
@@ -109,9 +108,10 @@ impl Object {
         }
     }
 
-    /// Seconds since 1970 (NumericDate of RFC 7519, which may have a fraction), rounded down.
+    /// A time in seconds since 1970 (NumericDate of RFC 7519, possibly with a fraction), rounded
+    /// down.
     pub(super) fn time(&self, name: &str) -> Result<Option<i64>, ()> {
-        // Whole numbers up to here are exact as floating point.
+        // Integers up to here are exact in floating point.
         const LAST: f64 = 9_007_199_254_740_992.0;
         match self.0.get(name) {
             None => Ok(None),
@@ -140,7 +140,7 @@ impl<'de> Deserialize<'de> for Object {
                 let mut out = BTreeMap::new();
                 while let Some((name, value)) = map.next_entry::<String, Value>()? {
                     if out.insert(name, value).is_some() {
-                        return Err(A::Error::custom("a name stands twice"));
+                        return Err(A::Error::custom("a name occurs twice"));
                     }
                 }
                 Ok(Object(out))

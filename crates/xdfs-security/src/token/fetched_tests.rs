@@ -48,7 +48,7 @@ fn fetched_keys() {
     assert_eq!(try_at(&one, NOW), Ok("jane".into()));
     assert_eq!(fetch.due_in(NOW).as_secs(), 600);
 
-    // A wrong signature under a name that is known asks for nothing.
+    // A wrong signature with a known key id causes no fetch.
     let forged = token(&new, "one");
     let wrong = try_at(&forged, NOW).unwrap_err();
     assert_eq!(
@@ -56,7 +56,7 @@ fn fetched_keys() {
         ("the signature of the token is wrong".into(), Retry::Never)
     );
     assert_eq!(fetch.due_in(NOW).as_secs(), 600);
-    // Another name does, and so does a wrong signature without a name.
+    // Another key id does, and so does a wrong signature without one.
     let unknown = try_at(&two, NOW).unwrap_err();
     assert_eq!(
         unknown,
@@ -75,7 +75,7 @@ fn fetched_keys() {
     let nameless = other.token(&json!({"alg": "EdDSA"}), &claims());
     assert_eq!(try_at(&nameless, NOW + 60).unwrap_err().1, later);
     assert_eq!(fetch.due_in(NOW + 60).as_secs(), 30);
-    // The keys of an issuer that has vanished end.
+    // The keys of an issuer that has vanished expire.
     let end = NOW + 60 + 600 + 86400;
     assert_eq!(try_at(&one, end - 1), Ok("jane".into()));
     assert_eq!(try_at(&one, end), absent);

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use xdfs_proto::{Code, Fault};
 
-/// What an RSA key may be used with if it doesn't say.
+/// The algorithms of an RSA key that doesn't specify one.
 const RSA: &[Algorithm] = &[
     Algorithm::RS256,
     Algorithm::RS384,
@@ -21,10 +21,10 @@ const RSA: &[Algorithm] = &[
 /// Bytes of the modulus of an RSA key: 2048 to 8192 bits.
 const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
 
-/// The keys of a set that can verify signatures.
+/// The usable keys of a set.
 pub(super) struct KeySet(Vec<Key>);
 
-/// A key, and the algorithms it is for.
+/// A key and its algorithms.
 pub(super) struct Key {
     id: Option<String>,
     algorithms: Vec<Algorithm>,
@@ -32,7 +32,7 @@ pub(super) struct Key {
 }
 
 impl KeySet {
-    /// Reads a set. Keys of other kinds or for other purposes are left out (RFC 7517, section 5).
+    /// Parses a set. Keys of other kinds or for other purposes are skipped (RFC 7517, section 5).
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Fault> {
         #[derive(Deserialize)]
         struct Set {
@@ -40,7 +40,7 @@ impl KeySet {
         }
 
         let set: Set = serde_json::from_slice(bytes).map_err(|e| {
-            // The words of the parser may quote the file; the place is enough.
+            // The parser's message may quote the file; the line number suffices.
             let cause = format!("line {}: it isn't a JWK set", e.line());
             Fault::new(Code::InvalidArgument, "read the keys", cause)
         })?;
@@ -52,8 +52,8 @@ impl KeySet {
         Ok(Self(keys))
     }
 
-    /// The one key with the name and for the algorithm; without a name the only key for the
-    /// algorithm. None if there is none, or a choice.
+    /// The key with this id for the algorithm; without an id, the only key for the algorithm.
+    /// `None` if there is none or it is ambiguous.
     pub(super) fn select(&self, id: Option<&str>, algorithm: Algorithm) -> Option<&Key> {
         let mut fitting = self.0.iter().filter(|key| {
             key.algorithms.contains(&algorithm) && (id.is_none() || key.id.as_deref() == id)
@@ -64,7 +64,7 @@ impl KeySet {
 }
 
 impl Key {
-    /// None for a key that can't be used, or isn't to be.
+    /// `None` for a key that is unusable or has another purpose.
     fn new(value: Value) -> Option<Self> {
         let jwk: Jwk = serde_json::from_value(value).ok()?;
         let common = &jwk.common;
@@ -97,21 +97,21 @@ impl Key {
         })
     }
 
-    /// Whether `signature` is one of `message` by this key.
+    /// Whether `signature` is this key's signature of `message`.
     pub(super) fn verifies(
         &self,
         algorithm: Algorithm,
         message: &[u8],
         signature: &Vec<u8>,
     ) -> bool {
-        // The provider is named: the default of the process could be another.
+        // An explicit provider: the default of the process could be another.
         self.algorithms.contains(&algorithm)
             && (aws_lc::DEFAULT_PROVIDER.verifier_factory)(&algorithm, &self.key)
                 .is_ok_and(|verifier| verifier.verify(message, signature).is_ok())
     }
 }
 
-/// What a key can be used with by its kind and curve (RFC 7518, section 3.1; RFC 8037).
+/// The algorithms of a key, by its type and curve (RFC 7518, section 3.1; RFC 8037).
 fn of_type(parameters: &AlgorithmParameters) -> &'static [Algorithm] {
     match parameters {
         AlgorithmParameters::RSA(_) => RSA,

@@ -1,16 +1,16 @@
 //! Method 5: a bearer token, a JSON Web Token (RFC 7519) that an issuer signed.
 //!
-//! The body of AUTH is the compact form of the token. A bearer token isn't bound to a channel: who
-//! reads it can use it until it expires. It may travel only in TLS, and it is never logged.
+//! The body of AUTH is the compact form of the token. A bearer token isn't bound to a channel:
+//! whoever obtains it can use it until it expires. It may be sent only over TLS, and it is never
+//! logged.
 //!
-//! What is decided here, in this order: the size, the form, the algorithm, the issuer, the key, the
-//! signature, the time, the audience, the user, the scopes. Nothing that the token says about
-//! itself is believed before its signature is, but for the issuer and the name of the key, which
+//! The checks, in this order: size, form, algorithm, issuer, key, signature, time, audience, user,
+//! scopes. Before the signature is verified, nothing in the token is trusted; issuer and key id
 //! only select among the keys that the settings trust.
 //!
-//! The peer learns the class of what was wrong, and nothing of the token or the settings. RFC 8725
-//! is the guide: only signatures by asymmetric keys, an algorithm that fits the key, no `crit`, no
-//! name twice in an object, every claim of the settings checked.
+//! The peer learns the class of an error, but nothing about the token or the settings. It follows
+//! RFC 8725: only asymmetric signatures, an algorithm that fits the key, no `crit`, no duplicate
+//! names in objects, and every configured claim is checked.
 
 mod compact;
 #[cfg(test)]
@@ -40,25 +40,25 @@ pub use remote::{KeyFetch, KeySource, MAX_FETCHED_BYTES, discovered};
 pub use url::KeyUrl;
 use watched::Watched;
 
-/// The longest token that is looked at, in bytes.
+/// Maximum size of a token in bytes.
 pub const MAX_TOKEN_BYTES: usize = 16 * 1024;
-/// The largest file of keys, in bytes.
+/// Maximum size of a key file in bytes.
 const MAX_JWKS_BYTES: u64 = 1024 * 1024;
-/// Issuers in the settings.
+/// Maximum number of issuers in the settings.
 const MAX_ISSUERS: usize = 256;
-/// What clocks may differ by, in seconds, if the settings don't say.
+/// Default tolerance for clock differences, in seconds.
 const LEEWAY_S: u32 = 60;
-/// The most that the settings may say.
+/// Maximum configurable tolerance.
 const MAX_LEEWAY_S: u32 = 300;
-/// The longest life of a token of a profile, in seconds, if the settings don't say: a day.
+/// Default maximum lifetime of a token with a profile, in seconds: a day.
 const LONGEST_S: u64 = 24 * 60 * 60;
 
-/// Where an issuer tells where its keys are (OpenID Connect Discovery 1.0, section 4).
+/// The path of an issuer's configuration document (OpenID Connect Discovery 1.0, section 4).
 const DISCOVERY: &str = ".well-known/openid-configuration";
-/// When a token is worth another try whose key isn't at hand, in milliseconds.
+/// Retry delay for a token whose key is not available yet, in milliseconds.
 const RETRY_MS: u32 = 3000;
 
-/// Whose tokens are taken.
+/// The accepted issuers.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -66,59 +66,59 @@ pub struct Config {
     pub issuers: Vec<IssuerConfig>,
 }
 
-/// One issuer, and what its tokens are good for.
+/// An issuer, and how its tokens are used.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IssuerConfig {
     /// The claim `iss`, byte by byte.
     pub issuer: String,
-    /// The names of this server; the claim `aud` must have one of them. A name that means every
-    /// server, such as `https://wlcg.cern.ch/jwt/v1/any`, counts only if it is listed.
+    /// The names of this server; the claim `aud` must contain one of them. A name that stands for
+    /// every server, such as `https://wlcg.cern.ch/jwt/v1/any`, counts only if it is listed.
     pub audience: Vec<String>,
-    /// The file of the issuer's public keys, a JWK set (RFC 7517) of at most 1 MiB. It is read
-    /// again when it has changed; a damaged one is reported in the log, and the keys from before
-    /// it stay good. To withdraw all keys, write a set without keys.
+    /// The file of the issuer's public keys, a JWK set (RFC 7517) of at most 1 MiB. It is reloaded
+    /// after changes; a malformed version is logged, and the previous keys stay valid. To withdraw
+    /// all keys, write a set without keys.
     #[serde(default)]
     pub jwks_file: Option<PathBuf>,
-    /// The address of that set, in place of the file, as [`KeyUrl`] takes it. The keys are fetched
-    /// again when they are old or when a token names another one; while that fails, those at hand
-    /// stay good for a day after they have stopped being fresh.
+    /// The URL of that set, instead of the file, as accepted by [`KeyUrl`]. The keys are fetched
+    /// again when they expire or a token names an unknown one; if that fails, the present keys stay
+    /// valid for a day after their expiry.
     ///
-    /// With neither of both the address is asked for at `issuer`, which has to be an address then
+    /// If neither is set, the URL is looked up at `issuer`, which must be a URL in that case
     /// (OpenID Connect Discovery 1.0).
     #[serde(default)]
     pub jwks_url: Option<String>,
-    /// The file (PEM) of the authorities that vouch for the web server of the keys, in place of
-    /// those that the system trusts.
+    /// The file (PEM) of the authorities for the web server of the keys, instead of those of the
+    /// system.
     #[serde(default)]
     pub jwks_authorities: Option<PathBuf>,
-    /// The claim that says who the user is.
+    /// The claim that identifies the user.
     #[serde(default = "default_user_claim")]
     pub user_claim: String,
-    /// The local user of a value of that claim.
+    /// Maps values of that claim to local users.
     ///
-    /// Without this table and without `default_user` the value is the user's name. Two issuers
-    /// may give one name to two persons: give each of them a table then.
+    /// Without this table and `default_user`, the value is the user's name. Two issuers may give
+    /// one name to two persons: in that case, configure a table for each.
     #[serde(default)]
     pub map: Option<BTreeMap<String, String>>,
-    /// The local user of every value that `map` doesn't have.
+    /// The local user for values that are not in `map`.
     #[serde(default)]
     pub default_user: Option<String>,
-    /// The path, from the root of what is served, that paths in scopes are beneath.
+    /// The base of paths in scopes, from the root of the exports.
     #[serde(default = "default_base_path")]
     pub base_path: String,
-    /// What clocks may differ by, in seconds, up to 300.
+    /// Tolerance for clock differences in seconds, up to 300.
     #[serde(default = "default_leeway_s")]
     pub leeway_s: u32,
-    /// The longest life of a token in seconds. Without it a day, and no limit for
+    /// Maximum lifetime of a token in seconds. By default a day, and no limit for
     /// [`Profile::Plain`].
     #[serde(default)]
     pub longest_s: Option<u64>,
-    /// How scopes are read.
+    /// The interpretation of scopes.
     pub profile: Profile,
 }
 
-/// How the scopes of a token are read.
+/// The interpretation of a token's scopes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -128,7 +128,7 @@ pub enum Profile {
     Wlcg,
     /// SciTokens: `read:/path` and `write:/path`.
     SciTokens,
-    /// Scopes are ignored: the token says who, and no more.
+    /// Scopes are ignored: the token only identifies the user.
     Plain,
 }
 
@@ -144,20 +144,20 @@ fn default_leeway_s() -> u32 {
     LEEWAY_S
 }
 
-/// Decides about tokens. One for a server, shared by its threads.
+/// Verifies tokens. One instance is shared by all threads of a server.
 pub struct Verifier {
     issuers: Vec<Issuer>,
-    /// Behind a lock only because threads share what is around it.
+    /// The lock only makes the verifier shareable.
     fetches: Mutex<Vec<KeyFetch>>,
 }
 
 impl Verifier {
-    /// Checks the settings and reads the files of keys. What has to be fetched isn't at hand
-    /// before somebody does so: [`take_fetches`](Self::take_fetches).
+    /// Validates the settings and loads the key files. Keys to be fetched aren't available before
+    /// [`take_fetches`](Self::take_fetches) is served.
     ///
     /// # Errors
-    /// [`Code::InvalidArgument`] for settings that have no meaning or a damaged file of keys, and
-    /// what the system says for one that can't be read.
+    /// [`Code::InvalidArgument`] for invalid settings or a malformed key file, and any error of
+    /// reading one.
     pub fn new(config: Config) -> Result<Self, Fault> {
         if config.issuers.is_empty() || config.issuers.len() > MAX_ISSUERS {
             return Err(setting(format!(
@@ -168,7 +168,7 @@ impl Verifier {
         let mut fetches = Vec::new();
         for config in config.issuers {
             if issuers.iter().any(|i| i.name == config.issuer) {
-                return Err(setting(format!("issuer '{}' stands twice", config.issuer)));
+                return Err(setting(format!("issuer '{}' occurs twice", config.issuer)));
             }
             issuers.push(Issuer::new(config, &mut fetches)?);
         }
@@ -176,19 +176,18 @@ impl Verifier {
         Ok(Self { issuers, fetches })
     }
 
-    /// The work of fetching keys, one for each issuer whose keys don't come from a file; nothing at
-    /// the second call.
+    /// The key fetches, one per issuer whose keys don't come from a file; empty at the second call.
     #[must_use]
     pub fn take_fetches(&self) -> Vec<KeyFetch> {
         std::mem::take(&mut self.fetches.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Who sent `token`, and what the token is limited to. `now_unix` is the time in seconds since
-    /// 1970; files of keys are looked at again when it has changed.
+    /// Verifies `token`, and returns the principal with the scopes of the token. `now_unix` is the
+    /// time in seconds since 1970; when it has changed, key files are checked for changes.
     ///
     /// # Errors
-    /// [`Code::AuthenticationFailed`], with the class of what was wrong. It is worth another try
-    /// only if keys that may fit are going to be fetched.
+    /// [`Code::AuthenticationFailed`], with the class of the error. A retry is advised only if
+    /// matching keys may be fetched soon.
     pub fn verify(&self, token: &[u8], now_unix: i64) -> Result<Principal, Fault> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(refused("the token is longer than 16 KiB"));
@@ -217,7 +216,7 @@ impl fmt::Debug for Verifier {
     }
 }
 
-/// An issuer whose settings were checked.
+/// An issuer with validated settings.
 struct Issuer {
     name: String,
     audience: Vec<String>,
@@ -225,14 +224,14 @@ struct Issuer {
     user_claim: String,
     map: Option<BTreeMap<String, String>>,
     default_user: Option<String>,
-    /// Normalised: without slashes at its ends, empty for the root.
+    /// Normalised: without slashes at its ends; empty for the root.
     base_path: String,
     leeway_s: i64,
     longest_s: Option<i64>,
     profile: Profile,
 }
 
-/// Where the keys of an issuer come from.
+/// The source of an issuer's keys.
 enum Keys {
     File(Watched<KeySet>),
     Remote(RemoteKeys),
@@ -301,7 +300,7 @@ impl Issuer {
         };
         let cause = match (set.as_ref().map(select), &token.key_id) {
             (Some(Some(true)), _) => return Ok(()),
-            // The key was named, and is this one.
+            // The named key exists and doesn't match.
             (Some(Some(false)), Some(_)) => {
                 return Err(refused("the signature of the token is wrong"));
             }
@@ -315,13 +314,13 @@ impl Issuer {
             Keys::Remote(remote) => {
                 remote.request_fetch();
                 fault
-                    .hint("try again in half a minute: the issuer is asked for its keys")
+                    .hint("try again in half a minute: the issuer's keys are being fetched")
                     .retry(Retry::AfterMs(RETRY_MS))
             }
         })
     }
 
-    /// RFC 7519, sections 4.1.4 to 4.1.6.
+    /// Checks the times (RFC 7519, sections 4.1.4 to 4.1.6).
     fn check_time(&self, claims: &Object, now_unix: i64) -> Result<(), Fault> {
         let malformed = || refused("a time in the token is malformed");
         let time = |name| claims.time(name).map_err(|()| malformed());
@@ -338,7 +337,7 @@ impl Issuer {
         if issued.is_some_and(|t| t > soon) {
             return Err(refused("the token was issued in the future").hint("check the clocks"));
         }
-        // A token that doesn't say when its life began is as if it began now.
+        // A token without a start time counts as issued now.
         let began = issued.or(not_before).unwrap_or(now_unix);
         if self
             .longest_s
@@ -368,9 +367,7 @@ impl Issuer {
         match (mapped.or(self.default_user.as_ref()), &self.map) {
             (Some(user), _) => Ok(user.clone()),
             (None, None) if user::is_name(value) => Ok(value.to_owned()),
-            (None, None) => Err(refused(
-                "what the token calls the user can't be a name here",
-            )),
+            (None, None) => Err(refused("the token's user name isn't valid here")),
             (None, Some(_)) => Err(refused("the user of the token isn't known here")),
         }
     }
@@ -381,7 +378,7 @@ impl Issuer {
         }
         let text = claims.text("scope").unwrap_or_default();
         let scopes = scopes::read(self.profile, text, &self.base_path).map_err(refused)?;
-        // No scopes at all would mean no limit.
+        // An empty list of scopes would mean no limit.
         if scopes.is_empty() {
             return Err(refused("the token has no scope for storage"));
         }
@@ -425,7 +422,7 @@ impl Keys {
     }
 }
 
-/// A refusal in words that may go to the peer.
+/// A refusal that may be shown to the peer.
 fn refused(cause: &str) -> Fault {
     Fault::new(Code::AuthenticationFailed, "verify the token", cause)
 }

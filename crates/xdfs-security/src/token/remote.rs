@@ -1,7 +1,7 @@
-//! Keys of an issuer that come from its web server.
+//! An issuer's keys from its web server.
 //!
-//! What is decided here is which keys are at hand and when others are due; somebody else fetches
-//! them ([`KeyFetch`]). Tokens never wait for that: they are checked by the keys at hand.
+//! This module decides which keys are valid and when to fetch others; the owner of [`KeyFetch`]
+//! fetches them. Tokens never wait for a fetch: they are checked with the present keys.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,34 +15,34 @@ use xdfs_proto::{Code, Fault};
 use super::keys::KeySet;
 use super::url::KeyUrl;
 
-/// The largest set of keys, and the largest document that says where they are, in bytes.
+/// Maximum size of a key set, and of a configuration document, in bytes.
 pub const MAX_FETCHED_BYTES: u64 = 1024 * 1024;
-/// Seconds for which keys are fresh if the issuer doesn't say.
+/// Default lifetime of keys in seconds.
 const FRESH_S: i64 = 3600;
-/// The least and the most that an issuer may say.
+/// Minimum and maximum of the lifetime that an issuer specifies.
 const FRESH_BOUNDS_S: (i64, i64) = (300, 24 * 3600);
-/// For so many seconds keys that aren't fresh any more are used, while no others can be fetched.
+/// Seconds for which expired keys are used while no others can be fetched.
 const STALE_S: i64 = 24 * 3600;
-/// Seconds between two fetches, whatever tokens come. After failures it doubles.
+/// Minimum seconds between two fetches, whatever tokens arrive. Doubles after failures.
 const PAUSE_S: i64 = 30;
-/// The longest pause after failures.
+/// Maximum pause after failures.
 const PAUSE_MAX_S: i64 = 300;
 
-/// Where keys come from.
+/// Where to fetch keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeySource {
-    /// The address of the set of keys.
+    /// The URL of the key set.
     Keys(KeyUrl),
-    /// The address of the document of the issuer that has the address of its keys (OpenID Connect
-    /// Discovery 1.0, section 4).
+    /// The URL of the issuer's configuration document, which contains that of its keys (OpenID
+    /// Connect Discovery 1.0, section 4).
     Discovery(KeyUrl),
 }
 
-/// The keys at hand.
+/// The present keys.
 pub(super) struct RemoteKeys {
     shared: Arc<Shared>,
-    /// Wakes who fetches; its end tells that nobody needs keys any more.
+    /// Wakes the fetcher; it is disconnected when the keys are no longer needed.
     wake: SyncSender<()>,
 }
 
@@ -57,20 +57,20 @@ struct Shared {
 #[derive(Default)]
 struct FetchState {
     keys: Option<Arc<KeySet>>,
-    /// When `keys` came.
+    /// When `keys` were fetched.
     fetched: i64,
-    /// For how long they are fresh.
+    /// Their lifetime.
     fresh_s: i64,
-    /// When the last fetch began; none before the first.
+    /// Start of the last fetch; `None` before the first.
     attempted: Option<i64>,
-    /// Fetches that failed since the last that did not.
+    /// Number of failed fetches since the last success.
     failures: u32,
-    /// Whether a token came, since the last fetch began, whose key isn't at hand.
+    /// Whether a token with an unknown key has arrived since the start of the last fetch.
     key_missing: bool,
 }
 
 impl RemoteKeys {
-    /// Without keys yet; and what fetches them.
+    /// Without keys yet; returned with their fetcher.
     pub(super) fn new(
         issuer: String,
         source: KeySource,
@@ -101,11 +101,11 @@ impl RemoteKeys {
             .map(Arc::clone)
     }
 
-    /// A token came whose key isn't at hand: fetches them again, but not too often.
+    /// Requests a fetch because of a token with an unknown key, limited in rate.
     pub(super) fn request_fetch(&self) {
         let was_wished = std::mem::replace(&mut self.shared.state().key_missing, true);
         if !was_wished {
-            // A channel that is full wakes as well.
+            // A full channel wakes the fetcher as well.
             let _ = self.wake.try_send(());
         }
     }
@@ -113,17 +113,16 @@ impl RemoteKeys {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, FetchState> {
-        // The state is whole at every point where a panic could come.
+        // No code panics in the middle of a change, so the state is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The work of fetching the keys of one issuer, for a thread that may wait.
+/// Fetches the keys of one issuer, in a thread that may block.
 ///
-/// Its owner asks [`due_in`](Self::due_in), waits so long by [`wait`](Self::wait), and when nothing
-/// is left to wait says [`begin`](Self::begin), fetches from [`source`](Self::source), and tells by
-/// [`store`](Self::store) or [`failed`](Self::failed) what came of it. Times are in seconds since
-/// 1970.
+/// Its owner loops: waits with [`wait`](Self::wait) for the time of [`due_in`](Self::due_in) and,
+/// once that is zero, calls [`begin`](Self::begin), fetches from [`source`](Self::source), and
+/// reports by [`store`](Self::store) or [`failed`](Self::failed). Times are in seconds since 1970.
 pub struct KeyFetch {
     shared: Arc<Shared>,
     woken: Receiver<()>,
@@ -136,26 +135,25 @@ impl KeyFetch {
         &self.shared.issuer
     }
 
-    /// Where its keys are.
+    /// The source of its keys.
     #[must_use]
     pub fn source(&self) -> &KeySource {
         &self.shared.source
     }
 
-    /// The file (PEM) of the authorities that vouch for its web server; none for those of the
-    /// system.
+    /// The file (PEM) of the authorities for its web server; `None` for those of the system.
     #[must_use]
     pub fn authorities(&self) -> Option<&Path> {
         self.shared.authorities.as_deref()
     }
 
-    /// How long it is until the next fetch; zero if it is due.
+    /// Time until the next fetch; zero if it is due.
     #[must_use]
     pub fn due_in(&self, now_unix: i64) -> Duration {
         let state = self.shared.state();
         let due = match state.attempted {
             None => now_unix,
-            // The clock was set back, so that no time from before it has a meaning.
+            // The clock was set back, so earlier times are meaningless.
             Some(attempted) if attempted > now_unix => now_unix,
             Some(attempted) => {
                 let pause = PAUSE_S << state.failures.saturating_sub(1).min(8);
@@ -174,26 +172,26 @@ impl KeyFetch {
         Duration::from_secs(u64::try_from(due.saturating_sub(now_unix)).unwrap_or_default())
     }
 
-    /// Waits so long, or until a token comes whose key isn't at hand. False when nobody needs the
-    /// keys any more.
+    /// Waits at most `longest`, or until a token with an unknown key arrives. False when the keys
+    /// are no longer needed.
     #[must_use]
     pub fn wait(&self, longest: Duration) -> bool {
         self.woken.recv_timeout(longest) != Err(RecvTimeoutError::Disconnected)
     }
 
-    /// A fetch begins now.
+    /// Records the start of a fetch.
     pub fn begin(&self, now_unix: i64) {
         let mut state = self.shared.state();
         state.attempted = Some(now_unix);
         state.key_missing = false;
     }
 
-    /// Takes a set of keys (RFC 7517) in place of those of before it. `max_age_s` is for how long
-    /// the issuer says that it is fresh; between 5 minutes and a day it is believed.
+    /// Replaces the keys by a fetched set (RFC 7517). `max_age_s` is its lifetime specified by the
+    /// issuer, limited to 5 minutes to a day.
     ///
     /// # Errors
-    /// `InvalidArgument` if it isn't one, or over 1 MiB; the keys of before it stay then, as after
-    /// [`failed`](Self::failed).
+    /// `InvalidArgument` if it isn't a key set or is larger than 1 MiB; the previous keys stay, as
+    /// after [`failed`](Self::failed).
     pub fn store(&self, set: &[u8], max_age_s: Option<u64>, now_unix: i64) -> Result<(), Fault> {
         let parsed = bounded(set).and_then(KeySet::parse);
         let keys = parsed.inspect_err(|_| self.failed())?;
@@ -206,7 +204,7 @@ impl KeyFetch {
         Ok(())
     }
 
-    /// The fetch failed. The keys stay for a day after they have stopped being fresh.
+    /// Records a failed fetch. The keys stay valid for a day after their expiry.
     pub fn failed(&self) {
         let mut state = self.shared.state();
         state.failures = state.failures.saturating_add(1);
@@ -222,12 +220,12 @@ impl fmt::Debug for KeyFetch {
     }
 }
 
-/// The address of keys in the document of `issuer` that came from `from` (OpenID Connect Discovery
-/// 1.0, section 4.3).
+/// The URL of the keys in the configuration document of `issuer`, fetched from `from` (OpenID
+/// Connect Discovery 1.0, section 4.3).
 ///
 /// # Errors
-/// `InvalidArgument` if it isn't such a document, is over 1 MiB, belongs to another issuer, or
-/// leads to an address that [`KeyUrl`] doesn't take or that is less protected than `from`.
+/// `InvalidArgument` if it isn't such a document, is larger than 1 MiB, belongs to another issuer,
+/// or names a URL that [`KeyUrl`] doesn't accept or that is less protected than `from`.
 pub fn discovered(document: &[u8], issuer: &str, from: &KeyUrl) -> Result<KeyUrl, Fault> {
     #[derive(Deserialize)]
     struct Document {
@@ -242,7 +240,7 @@ pub fn discovered(document: &[u8], issuer: &str, from: &KeyUrl) -> Result<KeyUrl
         return Err(wrong("the document belongs to another issuer"));
     }
     let url = KeyUrl::parse(&document.jwks_uri)?;
-    // What came protected doesn't lead to what isn't, and what is elsewhere not to this machine.
+    // A protected document must not lead to an unprotected URL, nor a remote one to this machine.
     if from.is_secure() && !url.is_secure() || url.is_local() && !from.is_local() {
         return Err(wrong("the document leads to an address of this machine"));
     }
@@ -313,7 +311,7 @@ mod tests {
         assert!(pauses[6..].iter().all(|&p| p == 300));
         assert!(keys.current(last - 1).is_some());
         assert!(keys.current(last).is_none());
-        // And is believed again when it comes back.
+        // And it is accepted again when it returns.
         fetch.begin(now);
         fetch.store(SET, Some(600), now).unwrap();
         assert!(keys.current(now).is_some());
@@ -332,7 +330,7 @@ mod tests {
         }
         assert_eq!(due(&fetch, NOW + 10), 20);
         assert_eq!(due(&fetch, NOW + 30), 0);
-        // One while a fetch is under way counts for the next.
+        // A request during a fetch counts for the next one.
         fetch.begin(NOW + 30);
         keys.request_fetch();
         fetch.store(SET, None, NOW + 31).unwrap();

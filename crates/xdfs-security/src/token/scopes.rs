@@ -4,13 +4,12 @@ use super::Profile;
 use crate::Scope;
 use crate::export::Rights;
 
-/// The most paths that one token may name: each request is compared with all of them.
+/// Maximum number of paths per token: each request is compared with all of them.
 const MAX_SCOPES: usize = 256;
 
-/// The scopes for storage in a list separated by spaces (RFC 6749, section 3.3), their paths
-/// beneath `base`, which is normalised. Scopes for other services are left out; one for storage
-/// that can't be understood refuses the whole token, as the WLCG profile asks. The error is the
-/// cause.
+/// The storage scopes of a space-separated list (RFC 6749, section 3.3), with paths beneath `base`,
+/// which is normalised. Scopes for other services are skipped; an invalid storage scope refuses the
+/// whole token, as the WLCG profile requires. The error is the cause.
 pub(super) fn read(profile: Profile, list: &str, base: &str) -> Result<Vec<Scope>, &'static str> {
     let mut scopes: Vec<Scope> = Vec::new();
     for item in list.split(' ') {
@@ -28,7 +27,7 @@ pub(super) fn read(profile: Profile, list: &str, base: &str) -> Result<Vec<Scope
             (base, "") => base.as_bytes().to_vec(),
             (base, path) => [base.as_bytes(), b"/", path.as_bytes()].concat(),
         };
-        // Rights for one path together, so that an operation that needs two of them finds both.
+        // Rights for one path are combined, so that an operation that needs two of them finds both.
         if let Some(same) = scopes.iter_mut().find(|s| s.path == path) {
             same.rights = same.rights | rights;
         } else if scopes.len() == MAX_SCOPES {
@@ -40,7 +39,7 @@ pub(super) fn read(profile: Profile, list: &str, base: &str) -> Result<Vec<Scope
     Ok(scopes)
 }
 
-/// What a scope allows beneath its path; none if it isn't about storage.
+/// The rights of a scope; `None` if it isn't about storage.
 fn rights(profile: Profile, name: &str) -> Option<Rights> {
     let look = Rights::READ | Rights::LIST;
     let change = Rights::CREATE | Rights::WRITE | Rights::DELETE;
@@ -54,11 +53,11 @@ fn rights(profile: Profile, name: &str) -> Option<Rights> {
     }
 }
 
-/// An absolute path without its slashes at the ends; empty for the root. None if it isn't
-/// absolute or has an empty component, `.` or `..`, a control character, or one that RFC 6749
-/// doesn't allow in a scope (`"` and `\`).
+/// An absolute path without slashes at its ends; empty for the root. `None` if it isn't absolute or
+/// has an empty component, `.` or `..`, a control character, or one that RFC 6749 doesn't allow in
+/// a scope (`"` and `\`).
 ///
-/// Nothing is decoded, here or later: `%2e%2e` is the name of a file, of six characters.
+/// Nothing is decoded, here or later: `%2e%2e` is a file name of six characters.
 pub(super) fn normalised(path: &str) -> Option<&str> {
     let path = path.strip_prefix('/')?;
     if path.is_empty() {

@@ -44,7 +44,7 @@ impl Key {
         Self::Ed(Ed25519KeyPair::generate().unwrap())
     }
 
-    /// Made once: it takes time.
+    /// Created once, since it takes time.
     fn rsa() -> &'static Self {
         static KEY: OnceLock<Key> = OnceLock::new();
         KEY.get_or_init(|| Self::Rsa(RsaKeyPair::generate(KeySize::Rsa2048).unwrap()))
@@ -115,7 +115,7 @@ fn part(json: &Value) -> String {
     encode(json.to_string().as_bytes())
 }
 
-/// Settings with one issuer, its file of keys in a folder, and a verifier of them.
+/// Settings with one issuer, its key file in a folder, and their verifier.
 struct Bench {
     folder: TempDir,
     verifier: Verifier,
@@ -318,7 +318,7 @@ fn claims_of_who_and_whom() {
     }
     for user in ["anonymous", "../jane", "a b", "-rf", "ja\u{0}ne"] {
         let cause = cause(json!({ "sub": user }));
-        assert!(cause.contains("can't be a name"), "{user}: {cause}");
+        assert!(cause.contains("isn't valid here"), "{user}: {cause}");
     }
     let token = key.token(&header("EdDSA"), &with(json!({"aud": ["x", "other"]})));
     assert!(bench.verifier.verify(token.as_bytes(), NOW).is_ok());
@@ -510,7 +510,7 @@ fn changed_tokens() {
 fn algorithms_that_are_never_taken() {
     let key = Key::rsa();
     let bench = Bench::new(&[key.jwk("one")], "plain", "");
-    // The public key as the secret of HMAC, in the forms in which it goes round.
+    // The public key as the secret of HMAC, in its common forms.
     let der = key.public();
     let jwks = fs::read(bench.folder.path().join("keys.json")).unwrap();
     for (name, algorithm) in [
@@ -537,7 +537,7 @@ fn algorithms_that_are_never_taken() {
         let token = key.token(&json!({"alg": algorithm, "kid": "one"}), &claims());
         assert!(bench.refusal(token).contains("algorithm"), "{algorithm}");
     }
-    // A secret in the set, as the issuer may have put it there by mistake.
+    // A secret key in the set, published by mistake.
     let secret = json!({"kty": "oct", "kid": "one", "k": encode(b"secret")});
     let bench = Bench::new(&[secret], "plain", "");
     let message = format!("{}.{}", part(&header("HS256")), part(&claims()));
@@ -567,7 +567,7 @@ fn headers() {
         let cause = bench.refusal(key.token(&header, &claims()));
         assert!(cause.contains(word), "{name} {value}: {cause}");
     }
-    // A key that the token itself brings doesn't count.
+    // A key contained in the token itself doesn't count.
     let stranger = Key::ed();
     let mut header = header("EdDSA");
     header["jwk"] = stranger.jwk("one");
@@ -576,7 +576,7 @@ fn headers() {
             .refusal(stranger.token(&header, &claims()))
             .contains("signature")
     );
-    // A name that stands twice.
+    // A name that occurs twice.
     let head = encode(br#"{"alg":"none","alg":"EdDSA","kid":"one"}"#);
     let message = format!("{head}.{}", part(&claims()));
     let signature = encode(&key.sign("EdDSA", message.as_bytes()));
@@ -598,7 +598,7 @@ fn without_the_name_of_a_key_there_may_be_no_choice() {
     };
     let unnamed = || json!({"alg": "EdDSA"});
     assert_eq!(verify(&[one.jwk("one")], unnamed()), Ok(()));
-    // A key for another algorithm doesn't fit.
+    // A key for another algorithm doesn't match.
     assert_eq!(verify(&[one.jwk("one"), other.jwk("x")], unnamed()), Ok(()));
     let two_keys = [one.jwk("one"), two.jwk("two")];
     assert!(
@@ -607,7 +607,7 @@ fn without_the_name_of_a_key_there_may_be_no_choice() {
             .contains("no such key")
     );
     assert_eq!(verify(&two_keys, header("EdDSA")), Ok(()));
-    // One name for two keys is a choice too, unless their kinds differ.
+    // One id for two keys is ambiguous, unless their kinds differ.
     let same = [one.jwk("one"), two.jwk("one")];
     assert!(
         verify(&same, header("EdDSA"))

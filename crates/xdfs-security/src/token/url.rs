@@ -1,4 +1,4 @@
-//! Addresses of keys.
+//! URLs of keys.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,12 +7,12 @@ use xdfs_proto::Fault;
 
 use super::setting;
 
-/// Most bytes of an address.
+/// Maximum length of a URL.
 const BYTES_MAX: usize = 2048;
 
-/// An address that keys may be fetched from: of `https`, or of `http` on this machine alone.
+/// A URL from which keys may be fetched: `https`, or `http` on this machine only.
 ///
-/// Whoever can change keys on their way can make any token, which is why nothing else is taken.
+/// Whoever can modify keys in transit can forge any token, so nothing else is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyUrl {
     text: String,
@@ -21,12 +21,12 @@ pub struct KeyUrl {
 }
 
 impl KeyUrl {
-    /// Takes `https://HOST[:PORT]/...`, and `http://` where HOST is an address of the loopback
-    /// interface (127.0.0.0/8 or `[::1]`; a name isn't enough, as it may come to stand for
-    /// another machine).
+    /// Parses `https://HOST[:PORT]/...`, or `http://` where HOST is a loopback address (127.0.0.0/8
+    /// or `[::1]`; a name doesn't suffice, as it may resolve to another machine).
     ///
     /// # Errors
-    /// `InvalidArgument` for everything else, also with a user, a fragment, or over 2048 bytes.
+    /// `InvalidArgument` for anything else, including URLs with a user, a fragment, or more than
+    /// 2048 bytes.
     pub fn parse(text: &str) -> Result<Self, Fault> {
         let wrong = |cause: &str| setting(format!("the address of keys {cause}"));
         if text.len() > BYTES_MAX {
@@ -45,7 +45,7 @@ impl KeyUrl {
             _ => return Err(shown("doesn't begin with https://")),
         };
         let authority = rest.split(['/', '?']).next().unwrap_or_default();
-        // The address isn't shown: who writes a user often writes a password, too.
+        // The URL isn't shown, since a user name is often accompanied by a password.
         if authority.contains('@') {
             return Err(wrong("has a user in it"));
         }
@@ -64,19 +64,19 @@ impl KeyUrl {
         })
     }
 
-    /// The address.
+    /// The URL as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether it is one of `https`.
+    /// Whether its scheme is `https`.
     #[must_use]
     pub fn is_secure(&self) -> bool {
         self.is_secure
     }
 
-    /// Whether its host is an address of the loopback interface.
+    /// Whether its host is a loopback address.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.is_local
@@ -89,7 +89,7 @@ impl fmt::Display for KeyUrl {
     }
 }
 
-/// The host of `HOST[:PORT]`, without brackets. None if one of both has no meaning.
+/// The host of `HOST[:PORT]`, without brackets. `None` if either is invalid.
 fn host(authority: &str) -> Option<&str> {
     let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
         let (host, port) = rest.split_once(']')?;

@@ -1,10 +1,10 @@
-//! What may be the name of a local user when it comes from outside or from a table.
+//! Validity of local user names that come from outside or from a table.
 
 /// The longest name in bytes.
 const MAX_BYTES: usize = 128;
 
-/// Whether `name` can be a user's: letters, digits and `._@+-` of ASCII, beginning with a letter,
-/// a digit or `_`, at most 128 bytes. `anonymous` can't: it stands for who proved nothing.
+/// Whether `name` is a valid user name: ASCII letters, digits and `._@+-`, beginning with a letter,
+/// a digit or `_`, at most 128 bytes. `anonymous` isn't: it stands for unauthenticated users.
 pub(crate) fn is_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     name.len() <= MAX_BYTES

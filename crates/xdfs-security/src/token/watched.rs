@@ -1,4 +1,4 @@
-//! A file that is read again when it has changed.
+//! A file that is reloaded after changes.
 
 use std::fs::{self, File, Metadata};
 use std::io::Read;
@@ -8,10 +8,10 @@ use std::time::SystemTime;
 
 use xdfs_proto::{Code, Fault};
 
-/// What a file holds, as of its last version that could be read.
+/// The content of a file, as of its last valid version.
 ///
-/// A version that can't be read or is damaged is reported in the log, and the one before it stays:
-/// a file that is just being written must not lock everybody out.
+/// An unreadable or malformed version is logged, and the previous one stays in effect: a file that
+/// is just being written must not lock everybody out.
 pub(crate) struct Watched<T> {
     path: PathBuf,
     max_bytes: u64,
@@ -21,23 +21,23 @@ pub(crate) struct Watched<T> {
 }
 
 struct LastRead<T> {
-    /// The second of the last look at the file; none before the first.
+    /// Time of the last check, in seconds; `None` before the first.
     looked_unix: Option<i64>,
-    /// The version of the last attempt to read; none if there was no file.
-    stamp: Option<Stamp>,
+    /// The version at the last attempt to load it; `None` if there was no file.
+    stamp: Option<FileVersion>,
     value: Arc<T>,
 }
 
 impl<T> Watched<T> {
-    /// Reads the file at `path`, of at most `max_bytes`. `operation` is for faults.
+    /// Loads the file at `path`, of at most `max_bytes`. `operation` is for faults.
     pub(crate) fn open(
         path: PathBuf,
         max_bytes: u64,
         operation: &'static str,
         parse: fn(&[u8]) -> Result<T, Fault>,
     ) -> Result<Self, Fault> {
-        // Before the content: what is written in between is then seen as a change.
-        let stamp = Stamp::of(&path, operation)?;
+        // Before the content, so that a change in between is detected.
+        let stamp = FileVersion::of(&path, operation)?;
         let value = parse(&read(&path, max_bytes, operation)?).map_err(|f| f.path(name(&path)))?;
         let state = LastRead {
             looked_unix: None,
@@ -53,16 +53,16 @@ impl<T> Watched<T> {
         })
     }
 
-    /// What the file holds. Looks at the file when `now_unix`, in seconds, isn't that of the last
-    /// look.
+    /// The present content. Checks the file when `now_unix`, in seconds, isn't the time of the last
+    /// check.
     pub(crate) fn current(&self, now_unix: i64) -> Arc<T> {
-        // The state is whole at every point where a panic could come.
+        // No code panics in the middle of a change, so the state is consistent.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.looked_unix == Some(now_unix) {
             return Arc::clone(&state.value);
         }
         state.looked_unix = Some(now_unix);
-        let (stamp, missing) = match Stamp::of(&self.path, self.operation) {
+        let (stamp, missing) = match FileVersion::of(&self.path, self.operation) {
             Ok(stamp) => (Some(stamp), None),
             Err(fault) => (None, Some(fault)),
         };
@@ -83,17 +83,17 @@ impl<T> Watched<T> {
     }
 }
 
-/// What differs between two versions of a file.
+/// The attributes that distinguish versions of a file.
 #[derive(PartialEq, Eq)]
-struct Stamp {
+struct FileVersion {
     bytes: u64,
     modified: Option<SystemTime>,
-    /// Another file that was renamed to the name, or a time of modification that was set back.
+    /// Detects a file renamed to this name, and a modification time that was set back.
     #[cfg(unix)]
     inode: (u64, i64, i64),
 }
 
-impl Stamp {
+impl FileVersion {
     fn of(path: &Path, operation: &'static str) -> Result<Self, Fault> {
         let meta = regular(path, operation)?;
         Ok(Self {
@@ -160,7 +160,7 @@ mod tests {
         fs::write(&path, "42").unwrap();
         assert_eq!(*file.current(100), 7, "not twice a second");
         assert_eq!(*file.current(101), 42);
-        // A clock that was set back is a change too.
+        // Setting the clock back also causes a check.
         fs::write(&path, "555").unwrap();
         assert_eq!(*file.current(99), 555);
 

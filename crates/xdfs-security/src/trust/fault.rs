@@ -1,4 +1,4 @@
-//! What is said when a server isn't believed, or a handshake fails otherwise.
+//! Faults of untrusted servers and failed handshakes.
 
 use std::sync::Arc;
 
@@ -9,24 +9,23 @@ use crate::identity::Fingerprint;
 
 const TRUST: &str = "trust the server";
 const SECURE: &str = "secure the channel";
-/// Most characters of a text that the peer may have shaped.
+/// Maximum number of characters of text that the peer may control.
 const FOREIGN_CHARS_MAX: usize = 400;
 
-/// The fault of a TLS connection that failed at the client's end. If the client didn't believe the
-/// server, it is the fault that says why.
+/// The fault of a failed TLS connection at the client. If the client didn't trust the server, the
+/// fault tells the reason.
 #[must_use]
 pub fn client_fault(error: &Error) -> Fault {
     handshake_fault(error, Code::ServerUntrusted, Code::AuthenticationFailed)
 }
 
-/// The fault of a TLS connection that failed at the server's end.
+/// The fault of a failed TLS connection at the server.
 #[must_use]
 pub fn server_fault(error: &Error) -> Fault {
     handshake_fault(error, Code::AuthenticationFailed, Code::ServerUntrusted)
 }
 
-/// The codes are for a peer that this end doesn't believe, and for one that doesn't believe this
-/// end.
+/// The codes are for a peer that this end doesn't trust, and for one that doesn't trust this end.
 fn handshake_fault(error: &Error, unbelieved: Code, unbelieving: Code) -> Fault {
     let fault = |code, hint: &str| Fault::new(code, SECURE, tame(&error.to_string())).hint(hint);
     let floor = "both ends need TLS 1.3 and the protocol xdfs/1";
@@ -46,7 +45,7 @@ fn handshake_fault(error: &Error, unbelieved: Code, unbelieving: Code) -> Fault 
             | Alert::UnknownCA
             | Alert::UnsupportedCertificate => fault(
                 unbelieving,
-                "the other end doesn't believe the certificate of this one",
+                "the other end doesn't trust this end's certificate",
             ),
             Alert::HandshakeFailure
             | Alert::InsufficientSecurity
@@ -151,7 +150,8 @@ fn untrusted(host: &str, cause: String) -> Fault {
     Fault::new(Code::ServerUntrusted, TRUST, cause).path(host)
 }
 
-/// A certificate of a stranger may have any name in it, and the text goes to terminals and logs.
+/// Sanitises text: an unknown certificate may contain any name, and messages go to terminals and
+/// logs.
 fn tame(text: &str) -> String {
     text.chars()
         .take(FOREIGN_CHARS_MAX)

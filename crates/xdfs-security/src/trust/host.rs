@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use rustls::pki_types::ServerName;
 use xdfs_proto::fault::{Code, Fault};
 
-/// The name of a server in the file of known hosts: `name:port`, `192.0.2.1:port` or
-/// `[2001:db8::1]:port`. Names are in lower case and without the dot of the root, so that each
-/// server has one.
+/// The name of a server in the known hosts file: `name:port`, `192.0.2.1:port` or
+/// `[2001:db8::1]:port`. Names are in lower case and without a trailing dot, so that each server
+/// has one.
 ///
 /// # Errors
 /// `InvalidArgument` if `host` is neither a name nor an address.
@@ -32,7 +32,7 @@ pub fn host_port(host: &str, port: u16) -> Result<String, Fault> {
     }
 }
 
-/// The name of a server as TLS wants it.
+/// The name of a server for TLS.
 ///
 /// # Errors
 /// `InvalidArgument` if `host` is neither a name nor an address.
@@ -44,7 +44,7 @@ pub fn server_name(host: &str) -> Result<ServerName<'static>, Fault> {
     ServerName::try_from(bare.to_owned()).map_err(|_| refuse(host))
 }
 
-/// What is given as a host, without brackets, and the zone of an address (RFC 4007, section 11).
+/// A host without brackets, and the zone of an address (RFC 4007, section 11).
 fn split(host: &str) -> (&str, Option<&str>) {
     let bare = host
         .strip_prefix('[')
@@ -56,7 +56,7 @@ fn split(host: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Whether it can be a word of the file.
+/// Whether it can be a word in the file.
 fn is_plain(text: &str) -> bool {
     !text.is_empty()
         && text
@@ -64,7 +64,7 @@ fn is_plain(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
 }
 
-/// Whether it is as [`host_port`] makes them, apart from the case.
+/// Whether it has the form of [`host_port`], ignoring case.
 pub(super) fn is_host_port(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| {
         port.bytes().all(|b| b.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! The file of known hosts.
+//! The known hosts file.
 //!
 //! ```text
 //! # a comment
@@ -6,8 +6,8 @@
 //! [2001:db8::1]:port SHA256:base64
 //! ```
 //!
-//! A host may have several lines, one for each of its keys. Lines that people wrote stay as they
-//! are when the program adds or removes others.
+//! A host may have several lines, one per key. Lines written by people stay unchanged when the
+//! program adds or removes others.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,9 +18,9 @@ use super::host::is_host_port;
 use crate::identity::Fingerprint;
 use crate::identity::file::{self, Lock, Staged};
 
-/// Most bytes of the file: some ten thousand hosts.
+/// Maximum size of the file: some ten thousand hosts.
 const BYTES_MAX: u64 = 1 << 20;
-/// Most bytes of a comment that the program writes.
+/// Maximum length of a comment written by the program.
 const COMMENT_BYTES_MAX: usize = 256;
 
 const READ: &str = "read the known hosts";
@@ -30,15 +30,15 @@ const WRITE: &str = "write the known hosts";
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KnownHost {
-    /// The host, as [`host_port`](super::host_port) writes it.
+    /// The host, in the form of [`host_port`](super::host_port).
     pub host: String,
     /// The key.
     pub fingerprint: Fingerprint,
-    /// What the line says behind it.
+    /// The rest of the line.
     pub comment: String,
 }
 
-/// The file of known hosts, as it was when it was last read.
+/// The known hosts file, as of its last read.
 #[derive(Clone, Debug)]
 pub struct KnownHosts {
     path: PathBuf,
@@ -52,11 +52,11 @@ struct FileLine {
 }
 
 impl KnownHosts {
-    /// Reads the file. One that isn't there has no hosts.
+    /// Loads the file. A missing file has no hosts.
     ///
     /// # Errors
-    /// Those of reading; `LimitExceeded` over 1 MiB; `InvalidArgument`, with the number of the
-    /// line, if a line can't be understood. No line is skipped: it may be the one that protects.
+    /// Errors of reading; `LimitExceeded` over 1 MiB; `InvalidArgument`, with the line number, if a
+    /// line is malformed. No line is skipped: it may be the one that protects.
     pub fn load(path: &Path) -> Result<Self, Fault> {
         if file::is_there(READ, path)? {
             Self::parse(path, &file::read(READ, path, BYTES_MAX)?)
@@ -65,10 +65,10 @@ impl KnownHosts {
         }
     }
 
-    /// The same from what the file at `path` holds.
+    /// Parses the content of the file at `path`.
     ///
     /// # Errors
-    /// `InvalidArgument`, with the number of the line, if a line can't be understood.
+    /// `InvalidArgument`, with the line number, if a line is malformed.
     pub fn parse(path: &Path, content: &[u8]) -> Result<Self, Fault> {
         Ok(Self {
             path: path.to_owned(),
@@ -76,7 +76,7 @@ impl KnownHosts {
         })
     }
 
-    /// The keys of a host, named as [`host_port`](super::host_port) does.
+    /// The keys of a host, in the form of [`host_port`](super::host_port).
     #[must_use]
     pub fn lookup(&self, host_port: &str) -> Vec<Fingerprint> {
         self.list()
@@ -90,12 +90,12 @@ impl KnownHosts {
         self.lines.iter().filter_map(|line| line.entry.as_ref())
     }
 
-    /// Adds a key of a host to the file, beside those that it has, and says whether it is new. The
-    /// file is read again first, under a lock, so that nothing that others added is lost.
+    /// Adds a key of a host to the file, and returns whether it is new. The file is reloaded first,
+    /// under a lock, so that nothing added by others is lost.
     ///
     /// # Errors
-    /// `InvalidArgument` if the host isn't written as [`host_port`](super::host_port) does or the
-    /// comment has control characters or over 256 bytes; those of [`load`](Self::load); those of
+    /// `InvalidArgument` if the host isn't in the form of [`host_port`](super::host_port), or the
+    /// comment has control characters or over 256 bytes; those of [`load`](Self::load); errors of
     /// writing; `LimitExceeded` if the file gets too long; `Busy` if another process holds the lock
     /// for 10 s.
     pub fn add(
@@ -107,7 +107,7 @@ impl KnownHosts {
         self.insert(host_port, fingerprint, comment, |_| Ok(()))
     }
 
-    /// The same for a host that nobody knew: it is refused if the host got other keys since.
+    /// [`Self::add`] for an unknown host: refused if another key was added meanwhile.
     pub(super) fn add_first(
         &mut self,
         host_port: &str,
@@ -122,11 +122,11 @@ impl KnownHosts {
         })
     }
 
-    /// Removes all keys of a host from the file, and says how many they were.
+    /// Removes all keys of a host from the file, and returns their number.
     ///
     /// # Errors
-    /// Those of [`load`](Self::load), of writing, and `Busy` if another process holds the lock for
-    /// 10 s.
+    /// Those of [`load`](Self::load), errors of writing, and `Busy` if another process holds the
+    /// lock for 10 s.
     pub fn remove(&mut self, host_port: &str) -> Result<usize, Fault> {
         if !file::is_there(READ, &self.path)? {
             self.lines.clear();
@@ -189,14 +189,14 @@ impl KnownHosts {
         Ok(is_new)
     }
 
-    /// The file behind links, which is what is replaced, and its lock.
+    /// The file with links resolved, which is to be replaced, and its lock.
     fn lock(&self) -> Result<(PathBuf, Lock), Fault> {
         let target = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         let lock = Lock::take(WRITE, &target)?;
         Ok((target, lock))
     }
 
-    /// Under the lock.
+    /// Called with the lock.
     fn write(&self, target: &Path) -> Result<(), Fault> {
         let mut out = String::new();
         for line in &self.lines {

@@ -47,7 +47,7 @@ fn hosts_are_added_found_and_removed() {
     assert_eq!(other.remove(HOST).unwrap(), 0);
     assert_eq!(other.lookup(HOST), []);
     assert_eq!(KnownHosts::load(&path).unwrap().list().count(), 1);
-    // One that is behind learns what others did.
+    // An outdated one learns the changes of others.
     hosts.add(HOST, print(4), "").unwrap();
     assert_eq!(hosts.lookup(HOST), [print(4)]);
 }

@@ -1,13 +1,13 @@
-//! Which servers a client believes.
+//! A client's trust in servers.
 //!
-//! In this order, and the first that applies decides: keys that the user pinned; keys in the file
-//! of [known hosts](KnownHosts); certificates of an authority; the first use of a host, which is
-//! accepted and remembered or refused, as the [policy](TrustPolicy) says. When the user gave
-//! authorities of their own, first use isn't reached.
+//! The first of these that applies decides: keys pinned by the user; keys in the [known
+//! hosts](KnownHosts) file; certificates of an authority; the first use of a host, which is
+//! accepted and remembered or refused according to the [policy](TrustPolicy). With authorities
+//! given by the user, first use isn't reached.
 //!
-//! Invariants: a server always proves that it has the key of its certificate, however that came to
-//! be trusted. TLS 1.3 alone. A key of a first use is recorded only after that proof, and all
-//! channels of one configuration have to show the same one. Nothing here opens a connection.
+//! Invariants: a server always proves that it has the key of its certificate, however that is
+//! trusted. TLS 1.3 only. A key of a first use is recorded only after that proof, and all channels
+//! of one configuration must present the same one. Nothing here opens a connection.
 
 mod fault;
 mod host;

@@ -1,4 +1,4 @@
-//! What the check of a server came to.
+//! The outcome of checking a server.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,27 +8,27 @@ use xdfs_proto::fault::Fault;
 use super::{KnownHosts, fault};
 use crate::identity::Fingerprint;
 
-/// Keys of handshakes that are under way at the same time. More aren't remembered, and the
-/// handshake of the oldest fails.
+/// Maximum number of keys of concurrent handshakes. Beyond it, the oldest is dropped, and its
+/// handshake fails.
 const CANDIDATES_MAX: usize = 64;
 
-/// Why a server is believed, or isn't.
+/// Why a server is trusted or refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrustReason {
     /// An authority vouches for its name.
     Authority,
-    /// Nobody knew it, and new hosts are accepted. [`TrustOutcome::commit`] remembers the key.
+    /// It is unknown, and new hosts are accepted. [`TrustOutcome::commit`] remembers the key.
     FirstUse(Fingerprint),
-    /// Its key is in the file of known hosts.
+    /// Its key is in the known hosts file.
     Known,
-    /// Its key is one that the user pinned.
+    /// The user pinned its key.
     Pinned,
-    /// It isn't believed.
+    /// It is refused.
     Refused(Fault),
 }
 
-/// What the checks of all channels with one configuration came to.
+/// The outcome for all channels of one configuration.
 #[derive(Debug)]
 pub struct TrustOutcome {
     host: String,
@@ -38,9 +38,9 @@ pub struct TrustOutcome {
 
 #[derive(Debug, Default)]
 struct CheckState {
-    /// Certificates that were accepted; whether the server has their keys isn't proved yet.
+    /// Accepted certificates for whose keys there is no proof yet.
     candidates: Vec<(Fingerprint, TrustReason)>,
-    /// The key that a server proved to have.
+    /// The key that the server proved to have.
     proved: Option<(Fingerprint, TrustReason)>,
     /// The outcome of the last check.
     last: Option<TrustReason>,
@@ -55,20 +55,20 @@ impl TrustOutcome {
         }
     }
 
-    /// The server, as in the file of known hosts.
+    /// The server, as in the known hosts file.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The file of known hosts.
+    /// The known hosts file.
     #[must_use]
     pub fn known_hosts(&self) -> &Path {
         &self.known_hosts
     }
 
-    /// What the last full handshake came to; nothing before the first. A resumed session leaves it
-    /// as it is. When several channels are being opened, a failed one finds its own reason in
+    /// The outcome of the last full handshake; `None` before the first. Resumed sessions don't
+    /// change it. If several channels are being opened, a failed one gets its own reason from
     /// [`client_fault`](super::client_fault).
     #[must_use]
     pub fn reason(&self) -> Option<TrustReason> {
@@ -81,13 +81,13 @@ impl TrustOutcome {
         self.state().proved.as_ref().map(|(shown, _)| *shown)
     }
 
-    /// Writes the key of a first use to the file of known hosts, and says whether it was new there.
-    /// To be called when a handshake is complete; without a proven first use it does nothing, and
-    /// a second call neither.
+    /// Writes the key of a first use to the known hosts file, and returns whether it was new there.
+    /// To be called when a handshake is complete; without a proven first use, or at a second call,
+    /// it does nothing.
     ///
     /// # Errors
-    /// Those of [`KnownHosts::add`]; `ServerUntrusted` if another process has meanwhile recorded
-    /// another key for the host.
+    /// Those of [`KnownHosts::add`]; `ServerUntrusted` if another process has recorded another key
+    /// for the host in the meantime.
     pub fn commit(&self) -> Result<bool, Fault> {
         let first = match &self.state().proved {
             Some((_, TrustReason::FirstUse(shown))) => *shown,
@@ -96,7 +96,7 @@ impl TrustOutcome {
         KnownHosts::load(&self.known_hosts)?.add_first(&self.host, first)
     }
 
-    /// A certificate is accepted, if the key is proved.
+    /// Accepts a certificate, subject to proof of its key.
     pub(super) fn consider(&self, shown: Fingerprint, reason: TrustReason) {
         let mut state = self.state();
         state.candidates.retain(|(other, _)| *other != shown);
@@ -106,8 +106,8 @@ impl TrustOutcome {
         state.candidates.push((shown, reason));
     }
 
-    /// The key of a certificate is proved. With a first use, all channels have to show one key:
-    /// otherwise a machine in between could take some of them over.
+    /// Records the proof of a certificate's key. With a first use, all channels must present one
+    /// key: otherwise a man in the middle could take some of them over.
     pub(super) fn prove(&self, shown: Fingerprint) -> Result<(), Fault> {
         let mut state = self.state();
         let reason = state

@@ -1,4 +1,4 @@
-//! What a user says about servers, and the TLS configuration of a client that follows it.
+//! The user's trust policy, and the TLS configuration of a client that follows it.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -17,44 +17,45 @@ use crate::identity::{ALPN, Fingerprint, TICKETS, certified, provider};
 
 const CONFIGURE: &str = "configure TLS";
 
-/// The certificate of a client, with those of the authorities in between, and its key: what
+/// A client's certificate chain and key, from
 /// [`read_certificates`](crate::identity::read_certificates) and
-/// [`read_key`](crate::identity::read_key) give.
+/// [`read_key`](crate::identity::read_key).
 pub type ClientCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// Which servers a client believes.
+/// Which servers a client trusts.
 #[derive(Clone, Debug)]
 pub struct TrustPolicy {
-    /// The file of known hosts. It need not exist.
+    /// The known hosts file. It need not exist.
     pub known_hosts: PathBuf,
-    /// If there are any, the server has to have one of these keys, and nothing else counts.
+    /// If there are any, the server must have one of these keys, and nothing else counts.
     pub pins: Vec<Fingerprint>,
-    /// Authorities that vouch for servers. If there are any, a server that isn't known and has no
-    /// valid certificate of one of them (or of the system's, if those count) is refused.
+    /// Authorities for servers. If there are any, an unknown server without a valid certificate
+    /// from one of them (or of the system's, if those count) is refused.
     pub roots: Vec<CertificateDer<'static>>,
-    /// Whether the authorities that the system trusts vouch for servers, too.
+    /// Whether the system's authorities count too.
     pub system_roots: bool,
-    /// What to do with other servers.
+    /// How to treat other servers.
     pub new_hosts: NewHosts,
 }
 
 impl TrustPolicy {
-    /// The TLS configuration for the channels of a session with one server, and the place where the
-    /// outcome of the check is found: TLS 1.3, [`ALPN`], resumption.
+    /// The TLS configuration for the channels of a session with one server, and the outcome of its
+    /// checks: TLS 1.3, [`ALPN`], resumption.
     ///
-    /// Connections are opened with the name that [`server_name`] gives. When the handshake of the
-    /// first one is complete, [`TrustOutcome::commit`] remembers a new host.
+    /// Connections must use the name from [`server_name`]. When the handshake of the first one is
+    /// complete, [`TrustOutcome::commit`] remembers a new host.
     ///
     /// All channels of the session share the configuration, so that the later ones resume the TLS
-    /// session of the first (up to eight at a time). A resumed handshake shows no certificate and
-    /// so isn't checked again. That takes nothing away: tickets are kept in this configuration
-    /// alone, which is for one server and one policy; only a connection whose full handshake passed
-    /// the check gets any; and nobody can resume without the secret of that connection. What
-    /// changes in the file of known hosts takes effect with the next configuration.
+    /// session of the first (up to eight at a time). A resumed handshake has no certificate, so it
+    /// isn't checked again. This is safe: tickets are kept only in this configuration, which is for
+    /// one server and one policy; only a connection whose full handshake passed the check gets any;
+    /// and nobody can resume without the secret of that connection. Changes of the known hosts file
+    /// take effect with the next configuration.
     ///
     /// # Errors
     /// `InvalidArgument` if `host` is neither a name nor an address, if a given authority or the
-    /// client's certificate is damaged or isn't that of the key; those of [`KnownHosts::load`].
+    /// client's certificate is malformed, or the latter doesn't match its key; those of
+    /// [`KnownHosts::load`].
     pub fn client_config(
         &self,
         host: &str,
@@ -66,7 +67,7 @@ impl TrustPolicy {
         let known = if self.pins.is_empty() {
             KnownHosts::load(&self.known_hosts)?.lookup(&host)
         } else {
-            // A pin works with a damaged file, too.
+            // A pin works even with a malformed file.
             Vec::new()
         };
         let outcome = Arc::new(TrustOutcome::new(host.clone(), self.known_hosts.clone()));
@@ -80,7 +81,7 @@ impl TrustPolicy {
             new_hosts: self.new_hosts,
             outcome: Arc::clone(&outcome),
         };
-        // The verifier always checks the signature of the handshake.
+        // The verifier always checks the handshake's signature.
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| Fault::new(Code::Internal, CONFIGURE, error.to_string()))?
@@ -97,10 +98,10 @@ impl TrustPolicy {
         config.resumption = Resumption::in_memory_sessions(usize::from(TICKETS));
         config.send_ticket_request = Some(TicketRequest {
             new_session_count: TICKETS,
-            // The one that was used, and one more for a channel that fails.
+            // The one that was used, and a spare one for a channel that fails.
             resumption_count: 2,
         });
-        // The driver makes the records of bulk data itself.
+        // The driver encrypts records of bulk data itself.
         config.enable_secret_extraction = true;
         // Early data can be replayed.
         config.enable_early_data = false;

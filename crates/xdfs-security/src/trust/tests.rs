@@ -48,7 +48,7 @@ impl Client {
         self.policy.client_config(NAME, 7070, None).unwrap()
     }
 
-    /// Connects once, and says why it was believed.
+    /// Connects once, and returns the reason for trusting the server.
     fn try_out(&self, server: &Arc<ServerConfig>) -> Result<TrustReason, Fault> {
         let (config, outcome) = self.config();
         match connect(&config, NAME, server) {
@@ -57,7 +57,7 @@ impl Client {
                 let fault = fault_of(&failure);
                 assert_eq!(outcome.reason(), Some(TrustReason::Refused(fault.clone())));
                 assert_eq!(outcome.fingerprint(), None);
-                // What was refused is never remembered.
+                // A refused server is never remembered.
                 assert!(!outcome.commit().unwrap());
                 assert_eq!(fault.code, Code::ServerUntrusted);
                 assert_eq!(fault.path, HOST.as_bytes());
@@ -93,7 +93,7 @@ fn server(made: &Made) -> (Arc<ServerConfig>, Fingerprint) {
     (config, identity.fingerprint())
 }
 
-/// A server that shows one certificate and signs with the key of another.
+/// A server that presents one certificate and signs with the key of another.
 fn impostor(shown: &Made, own: &Made) -> Arc<ServerConfig> {
     let key = CertifiedKey::new(shown.chain(), any_supported_type(&own.secret()).unwrap());
     let config = ServerConfig::builder_with_provider(provider())
@@ -167,7 +167,7 @@ fn a_pin_alone_counts() {
     let made = authority.sign(NAME, 2020, 2100);
     let (server, shown) = server(&made);
     let right = Client::with(|policy| policy.pins = vec![Fingerprint([1; 32]), shown]);
-    // Even with a file that can't be read.
+    // Even with an unreadable file.
     fs::write(&right.policy.known_hosts, "garbage").unwrap();
     assert_eq!(right.try_out_pinned(&server), Ok(TrustReason::Pinned));
 
@@ -215,7 +215,7 @@ fn an_authority_vouches_for_name_and_time() {
         let fault = outcome(&made).unwrap_err();
         assert!(fault.cause.contains(reason), "{fault}");
     }
-    // What an authority vouches for isn't remembered.
+    // A server vouched for by an authority isn't remembered.
     assert_eq!(client.known(), []);
 }
 

@@ -1,4 +1,4 @@
-//! The check of a server's certificate, as TLS calls it.
+//! The check of a server's certificate, called by TLS.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,30 +14,30 @@ use super::fault;
 use super::outcome::{TrustOutcome, TrustReason};
 use crate::identity::{Fingerprint, provider};
 
-/// What to do with a server that nobody vouches for.
+/// How to treat an unknown server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewHosts {
     /// Accept it and remember its key.
     Accept,
     /// Refuse it.
     Refuse,
-    /// Refuse it, since what is there to show was found in the environment and not named for this
-    /// server: a token in the wrong hands is good elsewhere.
+    /// Refuse it, since the credential was found in the environment and not specified for this
+    /// server: a stolen token could be used elsewhere.
     RefuseAmbient,
 }
 
-/// The check for one server.
+/// The verifier for one server.
 #[derive(Debug)]
 pub(super) struct Verifier {
-    /// As in the file of known hosts.
+    /// As in the known hosts file.
     pub(super) host: String,
-    /// As in certificates. The name that a connection was opened with isn't asked for.
+    /// As in certificates, regardless of the name used for the connection.
     pub(super) name: ServerName<'static>,
     pub(super) pins: Vec<Fingerprint>,
     pub(super) known: Vec<Fingerprint>,
     /// The given authorities.
     pub(super) roots: Option<Arc<WebPkiServerVerifier>>,
-    /// Those of the system, if they may be asked: read when they are needed, as that takes a while.
+    /// The system's, if they count: loaded on demand, as that takes a while.
     pub(super) system: Option<OnceLock<Option<SystemVerifier>>>,
     pub(super) new_hosts: NewHosts,
     pub(super) outcome: Arc<TrustOutcome>,
@@ -66,7 +66,7 @@ impl Verifier {
             };
         }
         let check = |verifier: &dyn ServerCertVerifier| {
-            // Stapled OCSP answers aren't asked for, so there is none.
+            // Stapled OCSP responses aren't requested, so there are none.
             verifier.verify_server_cert(certificate, intermediates, &self.name, &[], now)
         };
         let given = self.roots.as_deref().map(|roots| check(roots));
@@ -77,7 +77,7 @@ impl Verifier {
             return Ok(TrustReason::Authority);
         }
         if let Some(Err(error)) = given {
-            // The user said who vouches for servers, so that a stranger isn't let in by first use.
+            // The user specified authorities, so unknown servers aren't accepted on first use.
             return Err(fault::unsigned(&self.host, &error));
         }
         match self.new_hosts {
@@ -107,8 +107,8 @@ impl Verifier {
 }
 
 impl ServerCertVerifier for Verifier {
-    /// For keys that are pinned, known or new neither the name nor the dates of the certificate
-    /// count: it is the key that is trusted.
+    /// For pinned, known and new keys, neither the name nor the dates of the certificate count: the
+    /// key is trusted.
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -132,8 +132,8 @@ impl ServerCertVerifier for Verifier {
         _cert: &CertificateDer<'_>,
         _dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        // Never offered, so never reached.
-        Err(Error::General("TLS 1.2 isn't spoken".to_owned()))
+        // TLS 1.2 is never offered, so this is never reached.
+        Err(Error::General("TLS 1.2 isn't supported".to_owned()))
     }
 
     fn verify_tls13_signature(

@@ -1,7 +1,7 @@
-//! `mem:zero` and `mem:null`: an endless source of zeros, and a sink that keeps nothing. They
-//! measure a path between two programs without any disk.
+//! `mem:zero` and `mem:null`: an endless source of zeros, and a sink that discards everything. They
+//! measure a path between two programs without involving a disk.
 //!
-//! A server serves both beside its files: see [`ServerStore`].
+//! A server offers both beside its files: see [`ServerStore`].
 
 mod sink;
 mod source;
@@ -19,26 +19,26 @@ use crate::{
 
 /// The path of the endless source of zeros.
 pub const ZERO: &[u8] = b"mem:zero";
-/// The path of the sink that keeps nothing.
+/// The path of the sink that discards everything.
 pub const NULL: &[u8] = b"mem:null";
 const PREFIX: &[u8] = b"mem:";
 
-/// What a server serves: its files, and what is built in. A leading '/' of a built-in name means
-/// nothing. A file whose name begins like a built-in one is reached through `./`.
+/// The store of a server: its files and the built-in paths. A leading '/' of a built-in name is
+/// ignored. A file whose name begins like a built-in one is reached through `./`.
 #[derive(Clone, Debug)]
 pub struct ServerStore {
     files: LocalStore,
 }
 
 impl ServerStore {
-    /// Adds what is built in to a store of files.
+    /// Adds the built-in paths to a store of files.
     #[must_use]
     pub fn new(files: LocalStore) -> Self {
         Self { files }
     }
 }
 
-/// The name of something built in, if the path is one.
+/// The built-in name of a path, if it is one.
 fn built_in(path: &[u8]) -> Option<&[u8]> {
     let name = path.strip_prefix(b"/").unwrap_or(path);
     name.starts_with(PREFIX).then_some(name)
@@ -62,7 +62,7 @@ fn refuse(operation: &str, name: &[u8], other_way: &[u8], verb: &str) -> Fault {
     .hint("there are mem:zero to read and mem:null to write")
 }
 
-/// What is known of everything that is built in: it is a device.
+/// Attributes of all built-in paths: those of a device.
 #[must_use]
 pub fn attributes() -> Attributes {
     Attributes {
@@ -85,7 +85,7 @@ fn no_directory(operation: &str, name: &[u8]) -> Fault {
     Fault::new(Code::NotDirectory, operation, "it is built in").path(name)
 }
 
-/// All paths of a call: one or two.
+/// The paths of a call: one or two.
 fn paths(call: &Call) -> [&[u8]; 2] {
     match call {
         Call::Rename { from, to, .. } | Call::Copy { from, to, .. } => [from, to],
@@ -137,9 +137,14 @@ impl Store for ServerStore {
         }
     }
 
-    fn write_pack(&self, root: &[u8], how: PackOptions, pack: &[u8]) -> Result<Failures, Fault> {
+    fn write_pack(
+        &self,
+        root: &[u8],
+        options: PackOptions,
+        pack: &[u8],
+    ) -> Result<Failures, Fault> {
         match built_in(root) {
-            None => self.files.write_pack(root, how, pack),
+            None => self.files.write_pack(root, options, pack),
             Some(name) => Err(no_directory("write a pack", name)),
         }
     }

@@ -7,12 +7,12 @@ use xdfs_proto::digest::Fragment;
 
 use crate::{Capabilities, Sink};
 
-/// Takes everything and keeps nothing.
+/// Discards everything.
 #[derive(Debug, Default)]
 pub struct NullSink(());
 
 impl NullSink {
-    /// A sink that keeps nothing.
+    /// A sink that discards everything.
     #[must_use]
     pub fn new() -> Self {
         Self(())

@@ -4,15 +4,15 @@ use xdfs_proto::{Fault, SourceTag};
 
 use crate::{Source, SourceInfo};
 
-/// Zeros. It costs nothing to make them again, so that nothing of it is ever resumed.
+/// Zeros. Producing them again costs nothing, so a transfer of them is never resumed.
 #[derive(Debug)]
 pub struct ZeroSource {
     info: SourceInfo,
 }
 
 impl ZeroSource {
-    /// `length` zeros, or zeros without end. An endless one says that its length isn't known,
-    /// but a read always fills its buffer: who reads has to know how much to read.
+    /// `length` zeros, or an endless source. An endless source reports no length, and each read
+    /// fills its buffer: the reader must know how much to read.
     #[must_use]
     pub fn new(length: Option<u64>) -> Self {
         let info = SourceInfo {

@@ -6,8 +6,8 @@
 //! failure is reported to every writer that began before it was found, once for each [`SyncGroup`],
 //! such as the threads of a session. Threads outside of groups form one group.
 //!
-//! One system call makes everything durable that was written before it began. Writers that wait at
-//! the same time share the next call.
+//! One system call makes everything written before it durable. Writers that wait at the same time
+//! share the next call.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -18,11 +18,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use xdfs_sys::fs::{self, Dir, SyncKind};
 
-/// Idle file systems whose descriptors are kept. Beyond that the least recently written is closed.
+/// Maximum number of idle file systems with a kept descriptor; the least recently written is closed
+/// first.
 const KEPT_MAX: usize = 64;
-/// Directories that are distinguished for a group in one file system; beyond that any is meant.
+/// Maximum number of directories tracked per group and file system; beyond it they are merged into
+/// one entry for the whole file system.
 const PLACES_MAX: usize = 64;
-/// The number of the group of all other threads, which also takes over what groups leave behind.
+/// The group of all threads without a group, which also inherits from groups that end.
 const NOBODY: u64 = 0;
 
 thread_local! {
@@ -66,7 +68,7 @@ impl Drop for SyncGroup {
 /// A file system with writes since the last synchronisation.
 #[derive(Debug)]
 struct FileSystem {
-    /// A directory of it.
+    /// A directory on it.
     file: File,
     state: Mutex<SyncState>,
     ended: Condvar,
@@ -74,16 +76,16 @@ struct FileSystem {
 
 #[derive(Debug, Default)]
 struct SyncState {
-    /// The numbers of synchronisations begun and ended. One runs at a time.
+    /// Numbers of synchronisations begun and ended. One runs at a time.
     begun: u64,
     ended: u64,
-    /// The number of those that failed: earlier writes may be lost.
+    /// Number of failed synchronisations: earlier writes may be lost.
     losses: u64,
-    /// Why the last of them failed.
+    /// The error of the last failure.
     loss: Option<Loss>,
 }
 
-/// An error that is reported several times.
+/// An error that can be reported several times.
 #[derive(Clone, Debug)]
 struct Loss {
     kind: io::ErrorKind,
@@ -121,11 +123,11 @@ impl FileSystem {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes durable what was written before the call. An error if anything was lost after the
-    /// first `losses` losses.
+    /// Makes everything written before the call durable. Fails if there were more failures than
+    /// `losses`.
     fn sync(&self, losses: u64, sync: &dyn Fn(&File) -> io::Result<()>) -> io::Result<()> {
         let mut state = self.lock();
-        // One that runs already may have passed by what was written last.
+        // A synchronisation in progress may have missed the latest writes.
         let wanted = state.begun + 1;
         while state.ended < wanted {
             if state.begun > state.ended {
@@ -151,18 +153,17 @@ impl FileSystem {
     }
 }
 
-/// What is known of a file system.
+/// The writes to a file system.
 #[derive(Debug)]
 struct WrittenFileSystem {
     system: Arc<FileSystem>,
     writers: usize,
-    /// By their groups, and the real paths of the directories beneath which was written; the empty
-    /// path means any.
+    /// By group and real path of the directory written beneath; the empty path means anywhere.
     places: BTreeMap<(u64, Vec<u8>), UnsyncedWrites>,
 }
 
 impl WrittenFileSystem {
-    /// Notes what a group has written beneath a directory.
+    /// Records writes of a group beneath a directory.
     fn add(&mut self, sync_group: u64, mut path: Vec<u8>, mut place: UnsyncedWrites) {
         let own = self.places.range((sync_group, Vec::new())..);
         let own = own.take_while(|((of, _), _)| *of == sync_group).count();
@@ -179,30 +180,30 @@ impl WrittenFileSystem {
         known.join(place);
     }
 
-    /// The losses after which a group is to be told of another one, if anybody has written at such
-    /// a place.
+    /// The number of losses already known to a group, if anybody has written beneath `place` or an
+    /// ancestor of it.
     fn losses(&self, sync_group: u64, place: &[u8]) -> Option<u64> {
         let places = self.places.iter();
-        let meant = places.filter(|((_, written), _)| are_nested(written, place));
-        let mut meant = meant.peekable();
-        meant.peek()?;
-        let own = meant.filter(|((of, _), _)| is_told(*of, sync_group));
+        let affected = places.filter(|((_, written), _)| are_nested(written, place));
+        let mut affected = affected.peekable();
+        affected.peek()?;
+        let own = affected.filter(|((of, _), _)| gets_report(*of, sync_group));
         let own = own.map(|(_, place)| place.losses).min();
         Some(own.unwrap_or_else(|| self.system.lock().losses))
     }
 }
 
-/// Whether a group is told of what was written by another.
-fn is_told(by: u64, sync_group: u64) -> bool {
+/// Whether losses of writes by group `by` are reported to `sync_group`.
+fn gets_report(by: u64, sync_group: u64) -> bool {
     by == sync_group || by == NOBODY
 }
 
-/// Writing beneath a directory that no call has covered yet.
+/// Writes beneath a directory that no [`Call::Sync`](xdfs_proto::path::Call::Sync) has covered yet.
 #[derive(Clone, Copy, Debug)]
 struct UnsyncedWrites {
-    /// The number of the last end of it.
+    /// Sequence number of the writer that ended last.
     ended: u64,
-    /// Losses of the file system when the first of it began.
+    /// Losses of the file system when the first of these writes began.
     losses: u64,
 }
 
@@ -215,9 +216,9 @@ impl UnsyncedWrites {
 
 #[derive(Debug, Default)]
 struct Registry {
-    /// By the number of the device.
+    /// By device number.
     systems: BTreeMap<u64, WrittenFileSystem>,
-    /// Grows with each end of writing.
+    /// Sequence number of the last writer that ended.
     number: u64,
 }
 
@@ -231,7 +232,7 @@ fn lock(registry: &Mutex<Registry>) -> MutexGuard<'_, Registry> {
 }
 
 impl Registry {
-    /// Nobody asks for a group any more.
+    /// Hands over the writes of a group that has ended.
     fn leave(&mut self, sync_group: u64) {
         for known in self.systems.values_mut() {
             let own = |(of, _): &(u64, Vec<u8>), _: &mut UnsyncedWrites| *of == sync_group;
@@ -242,7 +243,7 @@ impl Registry {
         }
     }
 
-    /// Lets go what nobody needs any more.
+    /// Drops file systems without writers and unsynchronised writes, and idle ones above the limit.
     fn clean(&mut self) {
         self.systems
             .retain(|_, known| known.writers > 0 || !known.places.is_empty());
@@ -258,7 +259,7 @@ impl Registry {
     }
 }
 
-/// Somebody who writes to a file system.
+/// A writer on a file system.
 #[derive(Debug)]
 pub(super) struct Writer {
     registry: &'static Mutex<Registry>,
@@ -266,18 +267,18 @@ pub(super) struct Writer {
     system: Arc<FileSystem>,
     sync_group: u64,
     place: Vec<u8>,
-    /// Losses when the writing began that has to be durable.
+    /// Losses at the start of the current batch.
     losses: u64,
-    /// Likewise when the first of it began.
+    /// Losses at the start of the first batch.
     losses_first: u64,
 }
 
 impl Writer {
-    /// Somebody is going to write in `dir`, beneath the directory whose real path is `place`, empty
-    /// if it isn't known. `None` if the file system can't be made durable as a whole.
+    /// Registers a writer in `dir`, beneath the directory with the real path `place` (empty if
+    /// unknown). `None` if the file system can't be synchronised as a whole.
     ///
     /// # Errors
-    /// What the system says of the directory.
+    /// The directory can't be inspected or opened.
     pub(super) fn begin(dir: &Dir, place: &[u8]) -> io::Result<Option<Self>> {
         Self::begin_in(&REGISTRY, dir, place)
     }
@@ -301,12 +302,12 @@ impl Writer {
         drop(registry);
         let file = match dir.reopen() {
             Ok(file) => file,
-            // It may be written to and not be read: each file by itself, then.
+            // The directory is writable and not readable, so files must be synchronised one by one.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
             Err(error) => return Err(error),
         };
         let mut registry = lock(shared);
-        // Somebody else may have been faster.
+        // Another thread may have been faster.
         let known = registry
             .systems
             .entry(device)
@@ -339,15 +340,15 @@ impl Writer {
         }
     }
 
-    /// What is written from now on is to be durable after the next [`Self::sync`].
+    /// Starts a batch: the writes covered by the next [`Self::sync`].
     pub(super) fn begin_batch(&mut self) {
         self.losses = self.system.lock().losses;
     }
 
-    /// Makes durable what was written since the beginning, with others who wait for the same.
+    /// Makes the batch durable, sharing the system call with other waiting writers.
     ///
     /// # Errors
-    /// Something that was written since then may be lost, and has to be written again.
+    /// Data of the batch may be lost, and must be written again.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.system.sync(self.losses, &fs::sync_file_system)
     }
@@ -370,12 +371,12 @@ impl Drop for Writer {
     }
 }
 
-/// Makes durable what writers have written beneath the directory whose real path is `place`, or on
-/// the way to it, on any file system; the empty path means all. Returns whether `device` is one of
-/// those.
+/// Makes durable what writers have written beneath the directory with the real path `place` or in
+/// its ancestors, on any file system; the empty path means everything. Returns whether `device` was
+/// among the synchronised file systems.
 ///
 /// # Errors
-/// Something may be lost. Each group is told once of each directory beneath which it wrote.
+/// Data may be lost. This is reported once per group and directory written beneath.
 pub(super) fn sync_written(place: &[u8], device: u64) -> io::Result<bool> {
     sync_written_in(&REGISTRY, place, device, &fs::sync_file_system)
 }
@@ -389,16 +390,16 @@ fn sync_written_in(
     let sync_group = SYNC_GROUP.get();
     let (systems, number) = {
         let registry = lock(shared);
-        let meant = registry.systems.iter().filter_map(|(at, known)| {
+        let affected = registry.systems.iter().filter_map(|(at, known)| {
             let losses = known.losses(sync_group, place)?;
             Some((*at, Arc::clone(&known.system), losses))
         });
-        let systems: Vec<_> = meant.collect();
+        let systems: Vec<_> = affected.collect();
         (systems, registry.number)
     };
     let mut first = Ok(());
     for (_, system, losses) in &systems {
-        // The others are made durable all the same.
+        // The other file systems are synchronised nevertheless.
         let synced = system.sync(*losses, sync);
         first = first.and(synced);
     }
@@ -409,10 +410,10 @@ fn sync_written_in(
         {
             let losses = system.lock().losses;
             known.places.retain(|(by, written), known| {
-                if is_told(*by, sync_group) && are_nested(written, place) {
+                if gets_report(*by, sync_group) && are_nested(written, place) {
                     known.losses = losses;
                 }
-                // The loss of what others have written is still to be told to them.
+                // Losses of other groups' writes are still to be reported to them.
                 known.ended > number || known.losses < losses
             });
         }
@@ -422,7 +423,7 @@ fn sync_written_in(
     Ok(systems.iter().any(|(covered, ..)| *covered == device))
 }
 
-/// Whether one of two paths is the other or stands beneath it.
+/// Whether one path equals or contains the other.
 fn are_nested(a: &[u8], b: &[u8]) -> bool {
     let is_beneath = |a: &[u8], b: &[u8]| {
         a.strip_prefix(b)
@@ -443,9 +444,10 @@ mod tests {
         Arc::new(FileSystem::new(tempfile::tempfile().unwrap()))
     }
 
-    /// Who comes while a synchronisation runs waits for the next one, and all of those share it.
+    /// Threads that arrive during a synchronisation wait for the next one, and all of them share
+    /// it.
     #[test]
-    fn those_who_wait_share_the_next_synchronisation() {
+    fn waiting_threads_share_the_next_synchronisation() {
         const WAITING: usize = 8;
         let system = system();
         let count = Arc::new(AtomicUsize::new(0));
@@ -484,30 +486,30 @@ mod tests {
         for other in others {
             other.join().unwrap().unwrap();
         }
-        // Who came late may have had to begin one of its own; nobody was served by the first.
+        // Late arrivals may have needed one of their own; the first one served nobody.
         let count = count.load(Ordering::SeqCst);
         assert!((2..=1 + WAITING).contains(&count), "{count}");
     }
 
-    /// The system tells of a loss once. Everybody who wrote before is told.
+    /// The system reports a loss once. Everybody who wrote before it gets the report.
     #[test]
-    fn a_loss_is_told_to_all_who_had_begun() {
+    fn a_loss_is_reported_to_all_earlier_writers() {
         let system = system();
         let begun = system.lock().losses;
         let failing = |_: &File| Err(io::ErrorKind::StorageFull.into());
         assert!(system.sync(begun, &failing).is_err());
         let late = system.sync(begun, &|_| Ok(())).unwrap_err();
         assert_eq!(late.kind(), io::ErrorKind::StorageFull);
-        // Who begins after it isn't concerned.
+        // Writers that began after it are not affected.
         let begun = system.lock().losses;
         system.sync(begun, &|_| Ok(())).unwrap();
         let state = system.lock();
         assert_eq!((state.begun, state.ended), (3, 3));
     }
 
-    /// Two sessions have written when the system tells one of them of a loss.
+    /// Two sessions have written when the system reports a loss to one of them.
     #[test]
-    fn a_loss_is_told_once_of_each_directory() {
+    fn a_loss_is_reported_once_per_directory() {
         let registry: &Mutex<Registry> = Box::leak(Box::default());
         let folder = tempfile::tempdir().unwrap();
         let dir = Dir::open(folder.path()).unwrap();
@@ -524,17 +526,17 @@ mod tests {
         assert_eq!(sync(b"/one", &failing).unwrap_err().raw_os_error(), Some(5));
         assert_eq!(sync(b"/two", well).unwrap_err().raw_os_error(), Some(5));
         for place in [b"/one", b"/two"] {
-            // It is told, and nothing was written since.
+            // Already reported, and nothing was written since.
             assert!(!sync(place, well).unwrap());
             drop(Writer::begin_in(registry, &dir, place).unwrap());
             assert!(sync(place, well).unwrap());
         }
     }
 
-    /// Two sessions have written in the same directories when one of them is told of a loss. Each
-    /// thread is one session.
+    /// Two sessions have written in the same directories when one of them gets the report of a
+    /// loss. Each thread is one session.
     #[test]
-    fn a_loss_is_told_to_each_party() {
+    fn a_loss_is_reported_to_each_group() {
         let registry: &Mutex<Registry> = Box::leak(Box::default());
         let folder = tempfile::tempdir().unwrap();
         let dir = Dir::open(folder.path()).unwrap();
@@ -564,23 +566,24 @@ mod tests {
         }
         one.join();
         assert_eq!(sync(b"/a", &failing), Err(Some(5)));
-        // What it writes again is its own, and it has heard of what was lost before.
+        // Its later writes are its own, and the earlier loss has been reported to it.
         assert!(write(b"/a"));
         assert_eq!(sync(b"/a", well), Ok(true));
-        // Who began after it isn't concerned, and doesn't hear it in place of those who are.
+        // A session that began afterwards is not affected, and doesn't take the report away from
+        // the others.
         late.join();
         assert!(write(b"/a/b"));
         assert_eq!(sync(b"/a", well), Ok(true));
         two.join();
         assert_eq!(sync(b"/a", well), Err(Some(5)));
-        // Once: both of its directories were meant.
+        // Once, since the call covered both of its directories.
         assert_ne!(sync(b"/a/b", well), Err(Some(5)));
-        // What a group never asked for is told to who asks next, and nothing stays.
+        // Losses not yet reported to a group that ends go to the next caller, and nothing stays.
         lock(registry).leave(three.0);
         assert_eq!(sync(b"/a", well), Err(Some(5)));
         assert_eq!(sync(b"/a", well), Ok(false));
         assert!(lock(registry).systems.is_empty());
-        // However many there are, places are few.
+        // The number of tracked directories is bounded.
         for number in 0..3 * PLACES_MAX {
             assert!(write(format!("/{number}").as_bytes()));
         }

@@ -17,18 +17,16 @@
 //! ```
 //!
 //! Numbers are in network order. The check value of a record covers the header's check value, the
-//! number of the record and its bytes: a record that an older journal left on the disk, or one in
-//! another place, doesn't pass for one of this journal. That of a publication covers the same, with
-//! the number of records before it. What follows the first record that fails its check is a torn
-//! tail and is cut off.
+//! record's number and its bytes, so a record of an older journal or from another position does not
+//! pass. That of a publication covers the same, with the number of preceding records. What follows
+//! the first record that fails its check is a torn tail and is cut off.
 //!
-//! A publication says that the partial file is complete, verified and durable, and is about to get
-//! the name of the target: it tells after a crash that the target is what this transfer published.
-//! Who goes on with a partial file cuts it off.
+//! A publication says that the partial file is complete, verified and durable, and about to get the
+//! name of the target: after a crash it identifies the target as the result of this transfer.
+//! Resuming a partial file cuts it off.
 //!
 //! Invariant: a record is appended only after the data of its range is durable, and every record
-//! that passes its check was appended so. This module is the format alone, without input or
-//! output.
+//! that passes its check was appended so. This module defines the format only, without I/O.
 
 use crc_fast::CrcAlgorithm;
 use xdfs_proto::digest::{DigestKind, Fragment, FragmentState};
@@ -36,37 +34,37 @@ use xdfs_proto::{ByteRange, SourceTag};
 
 const MAGIC: &[u8; 8] = b"XDFSJRNL";
 const VERSION: u16 = 2;
-/// Bytes of the header.
+/// Size of the header.
 pub const HEADER_BYTES: usize = 76;
-/// Where the check value of the header stands.
+/// Offset of the header's check value.
 const HEADER_CHECK: usize = HEADER_BYTES - 4;
 const PUBLICATION_MAGIC: &[u8; 8] = b"XDFSPUBL";
-/// Bytes of a publication.
+/// Size of a publication.
 pub const PUBLICATION_BYTES: usize = 44;
 const FLAG_LENGTH_KNOWN: u8 = 1;
 
-/// What a journal belongs to.
+/// The transfer to which a journal belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The version of the source.
     pub tag: SourceTag,
-    /// First byte of the source, where the receiver asked for it; 0 where the tag alone tells one
-    /// part from another.
+    /// First byte of the source, if the receiver requested a part; otherwise 0, and the tag alone
+    /// distinguishes parts.
     pub offset: u64,
-    /// Number of bytes of the transfer, if known at its start.
+    /// Number of bytes of the transfer, if known at the start.
     pub length: Option<u64>,
     /// The digest whose states the records hold.
     pub digest: DigestKind,
-    /// The grid of the blocks in bytes.
+    /// Grid of the blocks in bytes.
     pub block_size: u32,
-    /// The run of the machine in which all records were written, or read again and compared; all
-    /// zero where that isn't known.
+    /// The boot of the system in which all records were written, or reread and verified; all zero
+    /// if unknown.
     pub boot: [u8; 16],
-    /// Distinguishes the journals that one name had over time.
+    /// Distinguishes successive journals of the same name.
     pub nonce: u64,
 }
 
-/// What a partial file was when it was about to be published.
+/// Identity of a partial file that was about to be published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publication {
     /// Its length in bytes.
@@ -78,7 +76,7 @@ pub struct Publication {
 }
 
 impl Header {
-    /// Whether a transfer may go on from here that would have the header `wanted`.
+    /// Whether a transfer with the header `wanted` may resume from this journal.
     #[must_use]
     pub fn serves(&self, wanted: &Self) -> bool {
         self.tag == wanted.tag
@@ -96,7 +94,7 @@ impl Header {
         out[10] = match self.digest {
             DigestKind::Crc64Nvme => 1,
             DigestKind::Blake3 => 2,
-            // No digest, or one that this version of the journal can't hold: without states.
+            // No digest, or one unknown to this version of the journal: records without states.
             _ => 0,
         };
         out[11] = if self.length.is_some() {
@@ -115,7 +113,7 @@ impl Header {
         out
     }
 
-    /// Reads a header; `None` if it isn't whole or not of this version.
+    /// Decodes a header; `None` if it is damaged or of another version.
     fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         let mut at = Reader(bytes);
         let known = at.take::<8>()? == *MAGIC
@@ -154,21 +152,21 @@ impl Header {
     }
 }
 
-/// A journal as far as it can be trusted.
+/// The valid part of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed {
-    /// What it belongs to.
+    /// The header.
     pub header: Header,
     /// The records in the order in which they were written.
     pub fragments: Vec<Fragment>,
     /// The publication after them, if there is one.
     pub publication: Option<Publication>,
-    /// Bytes of header and records; what follows is a publication or a torn tail.
+    /// Bytes of header and valid records; what follows is a publication or a torn tail.
     pub valid_bytes: usize,
 }
 
-/// Reads a journal. `None` if even its header can't be trusted or is of another version.
-/// Allocates no more than a small multiple of `bytes`.
+/// Parses a journal. `None` if its header is damaged or of another version. Allocates no more than
+/// a small multiple of `bytes`.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> Option<Parsed> {
     let (first, mut rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
@@ -194,8 +192,8 @@ pub fn parse(bytes: &[u8]) -> Option<Parsed> {
     })
 }
 
-/// Appends the records of `fragments`, of which the first has the number `number`, to `out`, and
-/// says how many they were. Fragments of another digest than the header's are left out.
+/// Appends records of `fragments` to `out`, numbered from `number` on, and returns how many.
+/// Fragments of another digest than the header's are left out.
 pub fn encode_records<'a>(
     header: &Header,
     number: u64,
@@ -211,7 +209,7 @@ pub fn encode_records<'a>(
     count
 }
 
-/// Appends a publication to `out`, which `records` records stand before.
+/// Appends a publication to `out`, after `records` records.
 pub fn encode_publication(
     header: &Header,
     records: u64,
@@ -253,7 +251,7 @@ fn decode_publication(
     })
 }
 
-/// Bytes of a record.
+/// Size of a record.
 pub(super) fn record_bytes(digest: DigestKind) -> usize {
     let state = match digest {
         DigestKind::Crc64Nvme => 8,
@@ -316,11 +314,11 @@ fn record_check(body: &[u8], header: &[u8; HEADER_BYTES], number: u64) -> u32 {
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
-    // The checksum has 32 bits in a wider type.
+    // The 32-bit checksum comes in a wider type.
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// Takes fields off the front of bytes.
+/// Takes fields off the front of a slice.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

@@ -1,7 +1,7 @@
-//! The journal on the disk: loading it, appending to it, and writing it anew in less space.
+//! The journal on disk: loading, appending, and compaction.
 //!
-//! Called by the sink beside it only, which holds the lock of the partial file, so that nobody
-//! else touches the journal meanwhile.
+//! Used only by the sinks, which hold the lock of the partial file, so there is no concurrent
+//! access.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -19,43 +19,43 @@ use crate::SinkRequest;
 
 /// A longer journal isn't read; the transfer starts over.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// A journal is written anew when it is longer than this and twice as long as it need be.
+/// Minimum size for compaction, which happens when a journal is twice as long as necessary.
 const COMPACT_BYTES: u64 = 64 << 10;
 
-/// The journal of one partial file. It has no file before the first record.
+/// The journal of one partial file. The file is created with the first record.
 #[derive(Debug)]
 pub(super) struct JournalFile {
     header: Header,
     file: Option<File>,
-    /// Where the next record goes.
+    /// Offset of the next record.
     end: u64,
-    /// The number of the next record.
+    /// Number of the next record.
     records: u64,
-    /// The file may not hold what was written to it: it has to be written anew before it is
-    /// trusted with more.
+    /// The content of the file is uncertain after a failed write: it must be rewritten before
+    /// anything is appended.
     broken: bool,
 }
 
-/// A journal that an earlier attempt at the same transfer left.
+/// The journal of an earlier attempt at the same transfer.
 #[derive(Debug)]
-pub(super) struct Earlier {
+pub(super) struct EarlierJournal {
     pub(super) journal: JournalFile,
-    /// What it claims.
+    /// The ranges that it claims.
     pub(super) durable: FragmentMap,
-    /// The same by its records, which are smaller.
+    /// The same as records, which are smaller.
     pub(super) records: Vec<Fragment>,
-    /// What it claims has to be read again first.
+    /// The claimed ranges must be reread before they are relied on.
     pub(super) unverified: bool,
 }
 
-/// The durable ranges of a journal, its records of them, and whether they have to be read again
-/// before anybody relies on them.
-pub(super) type Claimed = (FragmentMap, Vec<Fragment>, bool);
+/// Durable ranges of a journal, its records, and whether the ranges must be reread before they are
+/// relied on.
+pub(super) type ClaimedRanges = (FragmentMap, Vec<Fragment>, bool);
 
 impl JournalFile {
-    /// A journal for a transfer that starts from nothing.
+    /// A journal for a transfer from the start.
     pub(super) fn new(request: &SinkRequest) -> Self {
-        // Only has to differ from those of earlier journals of the same name.
+        // It only has to differ from those of earlier journals of the same name.
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -77,19 +77,19 @@ impl JournalFile {
         }
     }
 
-    /// The grid of the blocks in bytes.
+    /// Grid of the blocks in bytes.
     pub(super) fn block_size(&self) -> u32 {
         self.header.block_size
     }
 
-    /// Opens the journal that an earlier attempt at the same transfer left. `None` if there is
-    /// none, or none that can be trusted.
+    /// Loads the journal of an earlier attempt at the same transfer. `None` if there is none, or it
+    /// can't be trusted.
     pub(super) fn load(
         dir: &Dir,
         names: &HiddenNames,
         request: &SinkRequest,
         partial_bytes: u64,
-    ) -> io::Result<Option<Earlier>> {
+    ) -> io::Result<Option<EarlierJournal>> {
         let mut fresh = Self::new(request);
         let Some((file, length, parsed)) = read(dir, names, request, &fresh.header)? else {
             return Ok(None);
@@ -105,33 +105,33 @@ impl JournalFile {
         }
         let unverified = is_doubtful(&parsed.header, request);
         if unverified && parsed.header.digest == DigestKind::None {
-            // There is nothing that it could be compared with.
+            // There are no digest states to verify the data with.
             return Ok(None);
         }
-        // A torn tail, or that the file was about to be published. What comes next goes there, and
-        // must not be followed by anything of it after another crash.
+        // A torn tail or a publication. New records are written there, and after another crash none
+        // of the old bytes may follow them.
         if parsed.valid_bytes as u64 != length {
             file.set_len(parsed.valid_bytes as u64)?;
         }
-        // Whoever wrote it may have ended before it was durable.
+        // The previous process may have ended before the content was durable.
         file.sync_all()?;
         dir.sync()?;
         fresh.end = parsed.valid_bytes as u64;
         fresh.records = parsed.fragments.len() as u64;
-        let asked = fresh.header;
+        let requested = fresh.header;
         fresh.header = parsed.header;
-        // The header is changed with the next record.
-        if fresh.header.boot != asked.boot {
-            fresh.header.boot = asked.boot;
+        // The header is rewritten with the next record.
+        if fresh.header.boot != requested.boot {
+            fresh.header.boot = requested.boot;
             fresh.broken = true;
         }
-        // A smaller grid serves both attempts, for ranges of the larger one lie on it.
-        if asked.block_size < fresh.header.block_size && asked.block_size > 0 {
-            fresh.header.block_size = asked.block_size;
+        // A smaller grid serves both attempts, since it divides the larger one.
+        if requested.block_size < fresh.header.block_size && requested.block_size > 0 {
+            fresh.header.block_size = requested.block_size;
             fresh.broken = true;
         }
         fresh.file = Some(file);
-        Ok(Some(Earlier {
+        Ok(Some(EarlierJournal {
             journal: fresh,
             durable,
             records,
@@ -139,13 +139,13 @@ impl JournalFile {
         }))
     }
 
-    /// What an earlier attempt at the same transfer was about to publish: which file, all of it by
-    /// records, and whether that has to be read again first. `None` if no journal says so.
+    /// The publication of an earlier attempt at the same transfer: the file's identity, its
+    /// records, and whether the file must be reread first. `None` if no journal contains one.
     pub(super) fn publication(
         dir: &Dir,
         names: &HiddenNames,
         request: &SinkRequest,
-    ) -> io::Result<Option<(Publication, Claimed)>> {
+    ) -> io::Result<Option<(Publication, ClaimedRanges)>> {
         let wanted = Self::new(request).header;
         let Some((_, _, parsed)) = read(dir, names, request, &wanted)? else {
             return Ok(None);
@@ -166,9 +166,9 @@ impl JournalFile {
         Ok(Some((publication, (durable, records, unverified))))
     }
 
-    /// Removes the journal of a name; `false` if there was none.
+    /// Removes the journal of a target; `false` if there was none.
     pub(super) fn remove(dir: &Dir, names: &HiddenNames) -> io::Result<bool> {
-        // Left by who was killed while it was rewritten. It claims nothing.
+        // Left by a process killed during compaction. It claims nothing.
         let _ = dir.remove(&names.new_journal);
         match dir.remove(&names.journal) {
             Ok(()) => Ok(true),
@@ -177,7 +177,7 @@ impl JournalFile {
         }
     }
 
-    /// Makes `new` durable; `all` is everything that is durable, `new` included.
+    /// Records `new` durably; `all` is everything that is durable, including `new`.
     pub(super) fn append(
         &mut self,
         dir: &Dir,
@@ -196,7 +196,7 @@ impl JournalFile {
         if count == 0 {
             return Ok(());
         }
-        // Until it is known to be durable; what the file holds after a failure isn't known.
+        // Until success: after a failure the content of the file is unknown.
         self.broken = true;
         fs::write_all_at(file, &[IoSlice::new(&bytes)], self.end)?;
         file.sync_data()?;
@@ -206,7 +206,7 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Makes `new` durable, and that the file is about to be published. No record may follow.
+    /// Records `new` durably, followed by a publication. No record may follow.
     pub(super) fn announce(
         &mut self,
         dir: &Dir,
@@ -216,7 +216,7 @@ impl JournalFile {
         publication: &Publication,
     ) -> io::Result<()> {
         let Some(file) = self.file.as_ref().filter(|_| !self.broken) else {
-            // The name of the journal may become durable together with that of the target.
+            // The journal's name may become durable together with the target's.
             return self.write_anew(dir, names, all, Some(publication));
         };
         let mut bytes = Vec::new();
@@ -228,12 +228,12 @@ impl JournalFile {
         file.sync_data()
     }
 
-    /// Forgets the file, which was removed.
+    /// Resets the state after the file was removed.
     pub(super) fn removed(&mut self) {
         (self.file, self.end, self.records, self.broken) = (None, 0, 0, false);
     }
 
-    /// Lets the next write to the file fail as on a full disk.
+    /// Makes the next write to the file fail as on a full disk.
     #[cfg(all(test, target_os = "linux"))]
     pub(super) fn fill_the_disk_for_test(&mut self) {
         self.file = Some(
@@ -244,7 +244,7 @@ impl JournalFile {
         );
     }
 
-    /// Replaces the journal by one with `all` in it.
+    /// Replaces the journal by one that contains `all`.
     pub(super) fn rewrite(
         &mut self,
         dir: &Dir,
@@ -258,8 +258,8 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Writes a journal with `all` in it beside the old one, and puts it in its place. Its name
-    /// isn't durable then.
+    /// Writes a journal that contains `all` under another name, and renames it over the old one.
+    /// The rename is not durable yet.
     fn write_anew(
         &mut self,
         dir: &Dir,
@@ -283,7 +283,7 @@ impl JournalFile {
             .and_then(|()| file.sync_all())
             .and_then(|()| dir.rename(&names.new_journal, &names.journal));
         if let Err(error) = done {
-            // Nobody would, if the transfer can't go on.
+            // Nobody else would remove it if the transfer can't continue.
             let _ = dir.remove(&names.new_journal);
             return Err(error);
         }
@@ -292,8 +292,8 @@ impl JournalFile {
     }
 }
 
-/// Reads the journal of a name if it belongs to the transfer that is `wanted`: the file, its length
-/// and what it says.
+/// Reads the journal of a target if it belongs to the transfer `wanted`: the file, its length and
+/// its content.
 fn read(
     dir: &Dir,
     names: &HiddenNames,
@@ -303,7 +303,7 @@ fn read(
     if request.tag == SourceTag::default() || request.resume == Resume::Never {
         return Ok(None);
     }
-    // There is none, or it is a link or another user's: not ours to go on from.
+    // There is none, or it is a link or another user's: not to be resumed from.
     let Ok(file) = dir.open_existing(&names.journal) else {
         return Ok(None);
     };
@@ -320,7 +320,7 @@ fn read(
     Ok(parsed.map(|parsed| (file, meta.length, parsed)))
 }
 
-/// What a journal claims, as a whole and by its records.
+/// The ranges that a journal claims, combined and as records.
 fn claims(parsed: &Parsed) -> (FragmentMap, Vec<Fragment>) {
     let mut map = FragmentMap::new(parsed.header.digest);
     let mut records = parsed.fragments.clone();
@@ -328,13 +328,13 @@ fn claims(parsed: &Parsed) -> (FragmentMap, Vec<Fragment>) {
     (map, records)
 }
 
-/// Whether what a journal claims has to be read again: that is wished, or the machine was started
-/// anew since it was written. What the disk said to have kept then shows.
+/// Whether claimed ranges must be reread: on request, or because the system has rebooted since,
+/// which shows whether the disk kept what it acknowledged.
 fn is_doubtful(header: &Header, request: &SinkRequest) -> bool {
     request.resume == Resume::Verify || boot_id().is_none_or(|boot| boot != header.boot)
 }
 
-/// Reads `length` bytes, fewer if the file is shorter meanwhile. The caller has bounded `length`.
+/// Reads `length` bytes, fewer if the file has shrunk. The caller has bounded `length`.
 fn read_all(file: &File, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
     let mut done = 0;

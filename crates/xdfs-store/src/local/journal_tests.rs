@@ -1,4 +1,4 @@
-//! Tests of the journal's format: what is written reads back, and damage is never trusted.
+//! Tests of the journal's format: records are read back, and damage is never trusted.
 
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn state(kind: DigestKind) -> FragmentState {
     }
 }
 
-/// The stored form must not change under journals that exist.
+/// The stored form must not change, since journals exist.
 #[test]
 fn the_layout_is_the_documented_one() {
     let header = header(DigestKind::Crc64Nvme);
@@ -63,7 +63,7 @@ fn the_layout_is_the_documented_one() {
     assert_eq!(crc32c(b"123456789"), 0xE306_9283);
 }
 
-/// Another version, unknown digests and flags, with a check value that is right.
+/// Another version, unknown digests and flags, with correct check values.
 #[test]
 fn headers_of_the_future_are_not_read() {
     let good = header(DigestKind::None).encode();
@@ -77,7 +77,7 @@ fn headers_of_the_future_are_not_read() {
     }
 }
 
-/// Records that say what can't be are not believed even if their check value is right.
+/// Records with impossible ranges are not trusted even if their check values are correct.
 #[test]
 fn impossible_ranges_end_the_journal() {
     let header = header(DigestKind::None);
@@ -94,7 +94,7 @@ fn impossible_ranges_end_the_journal() {
     }
 }
 
-/// A damaged record claims nothing, though what it says could be, nor does what comes after it.
+/// A damaged record claims nothing, even if its content is plausible, nor do later ones.
 #[test]
 fn a_damaged_record_ends_the_journal() {
     for kind in [DigestKind::None, DigestKind::Crc64Nvme, DigestKind::Blake3] {
@@ -121,7 +121,7 @@ fn a_damaged_record_ends_the_journal() {
     }
 }
 
-/// It is read where it was written for: after as many records of this very journal.
+/// It is valid only at its position: after the same number of records of the same journal.
 #[test]
 fn a_publication_is_read_back() {
     let publication = Publication {

@@ -1,11 +1,12 @@
-//! Files of this machine.
+//! Files of the local machine.
 //!
-//! A [`LocalStore`] is either rooted, as a server's: paths come from peers and are resolved
-//! beneath one directory by the kernel; or unrooted, as a client's: paths are the user's own and
-//! follow the ordinary rules. Everything after the resolution is the same for both.
+//! A [`LocalStore`] is either rooted, as a server's: paths come from peers and the kernel resolves
+//! them beneath one directory; or unrooted, as a client's: paths are the user's own and follow the
+//! usual rules. After the resolution both work alike.
 //!
-//! A target is written to a hidden partial file beside it and gets its name when it is complete,
-//! verified and durable; what is durable before that is kept in a [`journal`].
+//! A target is written to a hidden partial file in the same directory and gets its name once it is
+//! complete, verified and durable; ranges that are durable before that are recorded in a
+//! [`journal`].
 
 mod calls;
 mod file_systems;
@@ -37,8 +38,8 @@ use xdfs_sys::fs::SyncKind;
 
 use crate::{FileRequest, OpenedFile, OpenedSink, SinkRequest, Source, Store};
 
-/// What stands under a path of the user's own, by one call of the system; with `follow` what a
-/// symbolic link leads to. `None` if nothing does, or nobody tells.
+/// Attributes of a path of the local user, by one system call; with `follow`, of a symbolic link's
+/// target. `None` if there is no such entry or it can't be read.
 #[must_use]
 pub fn look(path: &Path, follow: bool) -> Option<Attributes> {
     let meta = xdfs_sys::fs::meta_at(path, follow);
@@ -46,13 +47,13 @@ pub fn look(path: &Path, follow: bool) -> Option<Attributes> {
 }
 
 impl LocalStore {
-    /// Removes a directory with everything in it, as [`Call::RemoveTree`] does. `removed` is called
-    /// with `None` before a name is looked at and removed, and then with its path, which begins
-    /// with `path`, and what it was; a second `None` in a row says that the name before wasn't
-    /// removed. Returns the number of names.
+    /// Removes a directory with its content, as [`Call::RemoveTree`] does. `removed` is called with
+    /// `None` before each removal, and afterwards with the entry's path, which begins with `path`,
+    /// and its attributes; a second `None` in a row means that the previous entry wasn't removed.
+    /// Returns the number of entries removed.
     ///
     /// # Errors
-    /// A fault that names the path; some of the tree may be removed then.
+    /// A fault that names the path; some of the tree may have been removed.
     pub fn remove_tree(
         &self,
         path: &[u8],
@@ -61,8 +62,8 @@ impl LocalStore {
         calls::remove_tree(self, path, removed)
     }
 
-    /// Carries out the entries of a pack as [`Store::write_pack`] does, by `rules`, and tells what
-    /// that has changed.
+    /// Writes the entries of a pack as [`Store::write_pack`] does, restricted by `rules`, and
+    /// returns the changes made.
     ///
     /// # Errors
     /// Those of [`Store::write_pack`].
@@ -75,7 +76,7 @@ impl LocalStore {
         pack::write(self, root, pack, rules)
     }
 
-    /// A source of packs of what stands beneath the directory `root`.
+    /// A builder of packs from the content of the directory `root`.
     ///
     /// # Errors
     /// A fault that names `root`.
@@ -88,11 +89,12 @@ impl LocalStore {
         PackBuilder::open(self, root, keep, file_bytes_max)
     }
 
-    /// Copies a file, as [`Call::Copy`] does, and calls `ready` with its length in bytes, which is
-    /// returned too, when everything is durable and the copy is about to get its name.
+    /// Copies a file, as [`Call::Copy`] does. Calls `ready` with the length in bytes once
+    /// everything is durable, before the copy gets its name; the length is also returned.
     ///
     /// # Errors
-    /// A fault that names one of the paths, or what `ready` says: then there is no copy.
+    /// A fault that names one of the paths, or the fault of `ready`, in which case there is no
+    /// copy.
     pub fn copy(
         &self,
         from: &[u8],
@@ -133,7 +135,12 @@ impl Store for LocalStore {
         Ok(())
     }
 
-    fn write_pack(&self, root: &[u8], how: PackOptions, pack: &[u8]) -> Result<Failures, Fault> {
+    fn write_pack(
+        &self,
+        root: &[u8],
+        options: PackOptions,
+        pack: &[u8],
+    ) -> Result<Failures, Fault> {
         struct All(PackOptions);
         impl PackRules for All {
             fn entry(&mut self, _: &Entry<'_>) -> Result<bool, Fault> {
@@ -144,14 +151,14 @@ impl Store for LocalStore {
                 self.0.relaxed
             }
         }
-        let (failures, _) = pack::write(self, root, pack, &mut All(how))?;
+        let (failures, _) = pack::write(self, root, pack, &mut All(options))?;
         Ok(failures)
     }
 
     fn packs_wait(&self, root: &[u8]) -> bool {
         let paths = calls::Paths { store: self };
         let dir = paths.enter(root).or_else(|_| {
-            // It is made in the one above it, if that is there.
+            // It would be created in its parent, if that exists.
             let (above, _) = path::split(root.strip_suffix(b"/").unwrap_or(root));
             let above: &[u8] = match (above.is_empty(), self.root.is_some()) {
                 (true, false) => b".",

@@ -1,7 +1,7 @@
-//! The partial file: opened, checked to be ours, and locked.
+//! The partial file: created or opened, checked for ownership, and locked.
 //!
-//! The lock is that of the open file (`flock`), so that it ends with the process however that
-//! ends. It binds every process that transfers to the same name, and nobody else.
+//! The lock belongs to the open file (`flock`), so it ends with the process in any case. It
+//! excludes all processes that transfer to the same name, and nobody else.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -13,21 +13,21 @@ use super::path::{HiddenNames, OPEN_TARGET};
 use super::target::Target;
 use crate::BUSY_RETRY;
 
-/// How often the partial file may vanish or turn out not to be ours before we give up.
+/// Attempts while the partial file vanishes or turns out not to be ours.
 const ATTEMPTS: u32 = 16;
-/// Permissions of a partial file: nobody else reads what isn't published.
+/// Mode of a partial file: unpublished data is private.
 const PRIVATE: u32 = 0o600;
 
-/// A partial file that this sink alone may write.
+/// A partial file that only this sink may write.
 #[derive(Debug)]
 pub(super) struct Partial {
     pub(super) file: File,
-    /// It was made just now, and is empty.
+    /// It was created by this attempt, and is empty.
     pub(super) is_new: bool,
 }
 
 impl Partial {
-    /// Opens or makes the partial file of `target`, and locks it.
+    /// Opens or creates the partial file of `target`, and locks it.
     pub(super) fn open(target: &Target, names: &HiddenNames) -> Result<Self, Fault> {
         let io_fault = |error: &io::Error| Fault::from_io(OPEN_TARGET, &target.path, error);
         for _ in 0..ATTEMPTS {
@@ -50,13 +50,13 @@ impl Partial {
                     return Err(fault.path(&target.path));
                 }
             }
-            // Who held the lock before may have published or removed this very file.
+            // The previous holder of the lock may have published or removed this file.
             if !is_named(target, names, &file).map_err(|error| io_fault(&error))? {
                 continue;
             }
             let meta = fs::meta(&file).map_err(|error| io_fault(&error))?;
-            // A second name may be that of a published file, and another owner could write to it
-            // after it is verified.
+            // A second name might be a published file's, and another owner could modify it after
+            // verification.
             if !is_new && (meta.links != 1 || !fs::is_ours(&meta)) {
                 remove(target, names)?;
                 continue;
@@ -70,7 +70,7 @@ impl Partial {
     }
 }
 
-/// Opens a partial file that exists; `None` to try again, since it vanished or was removed.
+/// Opens an existing partial file; `None` to try again, since it vanished or was removed.
 fn open_existing(target: &Target, names: &HiddenNames) -> Result<Option<File>, Fault> {
     let opened = target.dir.open_existing(&names.partial);
     let kind = match &opened {
@@ -93,7 +93,7 @@ fn open_existing(target: &Target, names: &HiddenNames) -> Result<Option<File>, F
                 )),
             )
         }
-        // Something that no transfer left there.
+        // Not created by a transfer.
         (Some(_), _) => remove(target, names).map(|()| None),
     }
 }
@@ -109,14 +109,14 @@ fn remove(target: &Target, names: &HiddenNames) -> Result<(), Fault> {
     }
 }
 
-/// Whether the open file is still the one that has the name of the partial file.
+/// Whether the open file still has the name of the partial file.
 pub(super) fn is_named(target: &Target, names: &HiddenNames, file: &File) -> io::Result<bool> {
     let named = target.dir.meta_of(&names.partial)?;
     let ours = fs::meta(file)?;
     Ok(named.is_some_and(|named| named.identity == ours.identity))
 }
 
-/// Tells whether another transfer writes the target, without making anything.
+/// Checks that no other transfer writes the target, without creating anything.
 pub(super) fn check_free(target: &Target, names: &HiddenNames) -> Result<(), Fault> {
     let Ok(file) = target.dir.open_existing(&names.partial) else {
         return Ok(());
@@ -128,10 +128,10 @@ pub(super) fn check_free(target: &Target, names: &HiddenNames) -> Result<(), Fau
     Ok(())
 }
 
-/// Gives the lock back. Closing the file isn't enough: a process that another thread is starting
-/// at this moment holds a copy of the descriptor, and with it the lock, until it runs.
+/// Releases the lock. Closing the file isn't enough: a process being started by another thread
+/// holds a copy of the descriptor, and with it the lock, until it executes.
 pub(super) fn unlock(file: &File) {
-    // A failure leaves the lock to end with the last copy of the descriptor.
+    // After a failure the lock ends with the last copy of the descriptor.
     let _ = file.unlock();
 }
 

@@ -1,7 +1,7 @@
-//! Paths and names as bytes: how a path is taken apart, and which names are ours.
+//! Paths and names as bytes: splitting, and reserved names.
 //!
-//! Nothing here decides whether a path stays beneath a root: the kernel does. The bytes are only
-//! cut at the separators.
+//! Nothing here decides whether a path stays beneath a root: the kernel does. Paths are only split
+//! at separators.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,20 +11,20 @@ use xdfs_sys::fs::{self, ResolveError};
 
 pub(super) const OPEN_TARGET: &str = "open the target";
 
-/// The end of the name of a partial file.
+/// Suffix of a partial file.
 pub(super) const PARTIAL_SUFFIX: &str = ".xdfs-part";
-/// The end of the name of a journal.
+/// Suffix of a journal.
 pub(super) const JOURNAL_SUFFIX: &str = ".xdfs-journal";
-/// The end of the name of a journal while it is rewritten.
+/// Suffix of a journal during compaction.
 pub(super) const NEW_JOURNAL_SUFFIX: &str = ".xdfs-journal-new";
-/// Longest name that the usual file systems take, in bytes.
+/// Longest name on common file systems, in bytes.
 const NAME_BYTES_MAX: usize = 255;
-/// Longest part of a target's name that a hidden name can carry whole.
+/// Longest name of a target that fits into a hidden name.
 const WHOLE_BYTES_MAX: usize = NAME_BYTES_MAX - NEW_JOURNAL_SUFFIX.len() - 1;
-/// Bytes of the hash, in hexadecimal, that stands for the rest of a longer name.
+/// Hexadecimal digits of the hash that replaces the rest of a longer name.
 const HASH_DIGITS: usize = 32;
 
-/// The hidden siblings of a target.
+/// The hidden files beside a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HiddenNames {
     pub(super) partial: Vec<u8>,
@@ -44,13 +44,13 @@ impl HiddenNames {
     }
 }
 
-/// The name, or if it is too long as much of its beginning as fits, and a hash of the whole.
+/// The name or, if it is too long, as much of its beginning as fits and a hash of the whole.
 fn stem(name: &[u8]) -> Vec<u8> {
     if name.len() <= WHOLE_BYTES_MAX {
         return name.to_vec();
     }
     let mut cut = WHOLE_BYTES_MAX - HASH_DIGITS - 1;
-    // Not within a character, for file systems that insist on UTF-8.
+    // Not within a character, for file systems that require UTF-8.
     while cut > 0 && name[cut] & 0xC0 == 0x80 {
         cut -= 1;
     }
@@ -58,18 +58,18 @@ fn stem(name: &[u8]) -> Vec<u8> {
     [&name[..cut], b"~", &hash.as_bytes()[..HASH_DIGITS]].concat()
 }
 
-/// Whether a name is that of a partial file or a journal, also for file systems that don't tell
-/// upper case from lower case or drop dots and blanks at the end.
+/// Whether a name is that of a partial file or a journal, also on file systems that ignore case or
+/// drop trailing dots and blanks.
 pub(super) fn is_hidden_name(name: &[u8]) -> bool {
     has_ending(name, &[PARTIAL_SUFFIX, JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX])
 }
 
-/// Whether a name is that of a journal, likewise.
+/// Whether a name is that of a journal, under the same rules.
 pub(super) fn is_journal_name(name: &[u8]) -> bool {
     has_ending(name, &[JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX])
 }
 
-/// The journals that may belong to a partial file.
+/// Names of the journals that may belong to a partial file.
 pub(super) fn journals_of_partial(name: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let stem = name.strip_suffix(PARTIAL_SUFFIX.as_bytes());
     let stem = stem.unwrap_or(name).to_vec();
@@ -91,7 +91,7 @@ fn has_ending(name: &[u8], suffixes: &[&str]) -> bool {
         .any(|suffix| name.ends_with(suffix.as_bytes()))
 }
 
-/// The fault of a name that is ours.
+/// The fault of a reserved name.
 pub(super) fn hidden_fault(operation: &str, path: &[u8]) -> Fault {
     let cause = "names of this form belong to unfinished transfers";
     Fault::new(Code::PermissionDenied, operation, cause)
@@ -99,7 +99,7 @@ pub(super) fn hidden_fault(operation: &str, path: &[u8]) -> Fault {
         .hint("use another name")
 }
 
-/// Refuses bytes that no path has.
+/// Refuses bytes that are invalid in paths.
 pub(super) fn check_bytes(operation: &str, path: &[u8]) -> Result<(), Fault> {
     if path.contains(&0) {
         let cause = "the path has a zero byte";
@@ -108,7 +108,7 @@ pub(super) fn check_bytes(operation: &str, path: &[u8]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A path by the rules of this process.
+/// A path under the usual rules of the process.
 pub(super) fn ordinary(operation: &str, path: &[u8]) -> Result<PathBuf, Fault> {
     if path.is_empty() {
         return Err(Fault::new(
@@ -124,14 +124,14 @@ fn bad_path(operation: &str, path: &[u8], error: &io::Error) -> Fault {
     Fault::new(Code::InvalidArgument, operation, error.to_string()).path(path)
 }
 
-/// A path of a peer without the '/' that means the root.
+/// A peer's path without the leading '/', which means the root.
 pub(super) fn beneath(path: &[u8]) -> &[u8] {
     let start = path.iter().position(|&b| b != b'/').unwrap_or(path.len());
     &path[start..]
 }
 
-/// The last component, and what stands before it. The last component is empty if the path can
-/// only name a directory: it is empty, or ends in '/', '.' or '..'.
+/// The parent and the last component. The last component is empty if the path can only name a
+/// directory: it is empty, or ends in '/', '.' or '..'.
 pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let cut = path.iter().rposition(is_separator).map_or(0, |i| i + 1);
     let (parent, last) = path.split_at(cut);
@@ -146,7 +146,7 @@ pub(super) fn is_separator(byte: &u8) -> bool {
     *byte == b'/' || (cfg!(windows) && *byte == b'\\')
 }
 
-/// The fault of a path that isn't resolved.
+/// The fault of a path that can't be resolved.
 pub(super) fn resolve_fault(operation: &str, path: &[u8], error: &ResolveError) -> Fault {
     match error {
         ResolveError::Io(error) if error.kind() == io::ErrorKind::InvalidInput => {
@@ -175,7 +175,7 @@ mod tests {
         }
         let long = |last: char| HiddenNames::of(format!("{}{last}", "x".repeat(254)).as_bytes());
         assert_ne!(long('a'), long('b'));
-        // Bytes that are nothing but the middle of characters.
+        // Continuation bytes only.
         assert!(HiddenNames::of(&[0x80; 255]).partial.len() <= NAME_BYTES_MAX);
     }
 

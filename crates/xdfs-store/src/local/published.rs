@@ -1,9 +1,9 @@
-//! A target that an earlier attempt at the same transfer has published, without anybody having
-//! heard of it: whoever did it was stopped between the rename and the answer.
+//! A target already published by an earlier attempt at the same transfer that was interrupted
+//! between the rename and its answer.
 //!
-//! The journal says before the rename what the target will be ([`Publication`]), and goes when the
-//! name is durable. Where the target is that file, a transfer from the same version of the same
-//! source has nothing left to do but to make the name durable and to say so.
+//! Before the rename, the journal describes the file about to be published ([`Publication`]); it is
+//! removed once the name is durable. If the target is that file, a transfer from the same version
+//! of the same source only has to make the name durable and report success.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, IoSlice};
@@ -13,14 +13,14 @@ use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::{self, FileKind};
 
 use super::journal::Publication;
-use super::journal_file::{Claimed, JournalFile};
+use super::journal_file::{ClaimedRanges, JournalFile};
 use super::partial;
 use super::path::{HiddenNames, OPEN_TARGET};
 use super::reread::Reread;
 use super::target::Target;
 use crate::{Capabilities, Sink, SinkRequest};
 
-/// The sink of a target that is published already.
+/// The sink of an already published target.
 #[derive(Debug)]
 pub(super) struct PublishedSink {
     target: Target,
@@ -30,7 +30,7 @@ pub(super) struct PublishedSink {
     reread: Option<Reread>,
 }
 
-/// Whether a target is what an earlier attempt at the same transfer has published.
+/// Whether a target was published by an earlier attempt at the same transfer.
 pub(super) fn is_published(
     target: &Target,
     names: &HiddenNames,
@@ -45,7 +45,7 @@ fn find(
     target: &Target,
     names: &HiddenNames,
     request: &SinkRequest,
-) -> io::Result<Option<Claimed>> {
+) -> io::Result<Option<ClaimedRanges>> {
     let Some(meta) = target.dir.meta_of(&target.name)? else {
         return Ok(None);
     };
@@ -66,7 +66,7 @@ fn find(
 }
 
 impl PublishedSink {
-    /// The sink of `target` if it is published already; the target comes back if it isn't.
+    /// The sink of `target` if it is already published; otherwise returns the target.
     pub(super) fn open(
         target: Target,
         names: &HiddenNames,
@@ -79,11 +79,11 @@ impl PublishedSink {
         {
             return Ok(Err(target));
         }
-        // One that the owner may not write to isn't worked on any further.
+        // A target without write permission is not used any further.
         let Ok(file) = target.dir.open_name(&target.name) else {
             return Ok(Err(target));
         };
-        // Whoever publishes it may be about to say so.
+        // The process that is publishing it may still be running.
         if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
             return Err(partial::busy(&target));
         }
@@ -109,12 +109,12 @@ impl PublishedSink {
         &self.target.path
     }
 
-    /// All of it.
+    /// All of its fragments.
     pub(super) fn durable(&self) -> Vec<Fragment> {
         self.durable.fragments().copied().collect()
     }
 
-    /// Whether it has to be read again.
+    /// Whether it must be reread.
     pub(super) fn is_unverified(&self) -> bool {
         self.reread.is_some()
     }
@@ -124,7 +124,7 @@ impl PublishedSink {
     }
 
     fn refusal(&self) -> Fault {
-        let cause = "the file stands under its name already";
+        let cause = "the file is already published";
         Fault::new(Code::Internal, "write", cause).path(&self.target.path)
     }
 }
@@ -158,10 +158,10 @@ impl Sink for PublishedSink {
             None => (self.durable.clone(), 0),
         };
         if wrong > 0 {
-            // It is no use to anybody who comes again.
+            // It is of no use to later attempts.
             let _ = JournalFile::remove(&self.target.dir, &self.names);
             let cause = format!(
-                "an earlier attempt published it, and {wrong} bytes of it are not what they were"
+                "an earlier attempt published it, and {wrong} bytes of it have changed since"
             );
             return Err(
                 Fault::new(Code::IntegrityMismatch, "verify the target", cause)
@@ -185,12 +185,12 @@ impl Sink for PublishedSink {
             return Err(self.refusal());
         }
         self.target.dir.sync().map_err(|error| self.fault(&error))?;
-        // One that stays is recognised again, or removed by the next transfer to this name.
+        // If it stays, it is recognised again, or removed by the next transfer to this name.
         let _ = JournalFile::remove(&self.target.dir, &self.names);
         Ok(())
     }
 
-    /// Nothing of the target, which stands under its name.
+    /// Keeps the target, which has its name already.
     fn discard(&mut self) -> Result<(), Fault> {
         JournalFile::remove(&self.target.dir, &self.names).map_err(|error| self.fault(&error))?;
         Ok(())

@@ -1,7 +1,7 @@
-//! Reading again what a journal claims, and comparing it with the states of its digests.
+//! Rereads the ranges claimed by a journal and compares them with their digest states.
 //!
-//! It goes in steps, since it takes as long as the disk takes for all of it: whoever waits for it
-//! does other things in between, and can drop it.
+//! It works in steps, since all of it takes as long as the disk needs: the caller does other work
+//! in between, and can stop.
 
 use std::fs::File;
 
@@ -9,21 +9,21 @@ use xdfs_proto::FileId;
 use xdfs_proto::digest::{BlockHasher, DigestKind, Fragment, FragmentMap};
 use xdfs_sys::fs;
 
-/// Bytes that are read in a step.
+/// Bytes read per step.
 const STEP_BYTES: u64 = 8 << 20;
-/// Bytes that are read at once.
+/// Bytes read at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What is left to read of the records of a journal, and what is known of those that were read.
+/// Records of a journal yet to be reread, and the results so far.
 #[derive(Debug)]
 pub(super) struct Reread {
     records: std::vec::IntoIter<Fragment>,
-    /// The record that is being read, how far, and the state of what was read.
+    /// The current record, the offset reached in it, and the state of its hasher.
     current: Option<(Fragment, u64, BlockHasher)>,
     kind: DigestKind,
-    /// Those that are as recorded.
+    /// Intact ranges.
     sound: FragmentMap,
-    /// Bytes of those that aren't, or can't be read.
+    /// Bytes of ranges that differ or can't be read.
     wrong_bytes: u64,
 }
 
@@ -38,7 +38,7 @@ impl Reread {
         }
     }
 
-    /// Reads some more; `false` when there was nothing left to read.
+    /// Reads one step; `false` when nothing is left.
     pub(super) fn step(&mut self, file: &File) -> bool {
         let mut buf = vec![0; PIECE_BYTES];
         let mut left = STEP_BYTES;
@@ -55,7 +55,7 @@ impl Reread {
             left = left.saturating_sub(piece.len() as u64);
             let read = match fs::read_at(file, piece, at) {
                 Ok(read) if read > 0 => read,
-                // What can't be read wasn't kept. Written again it may be.
+                // Unreadable data was not kept. Rewriting it may work.
                 _ => {
                     self.wrong_bytes += record.range.len();
                     continue;
@@ -74,7 +74,7 @@ impl Reread {
         true
     }
 
-    /// What is as recorded, and how many bytes aren't.
+    /// The intact ranges, and the number of bytes in the others.
     pub(super) fn finish(self) -> (FragmentMap, u64) {
         (self.sound, self.wrong_bytes)
     }

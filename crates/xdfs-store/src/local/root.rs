@@ -1,10 +1,10 @@
-//! The directory that no path of a peer leaves, and the parts of it that a peer is held to.
+//! The directory that confines the paths of peers, and the scopes within it.
 //!
 //! Without scopes a path is resolved beneath the directory, and links are followed as long as they
 //! stay there. With scopes it is resolved beneath the deepest scope that covers it, and links are
-//! followed as long as they stay beneath that one: wherever a link has come to stand, it leads to
-//! nothing that its user couldn't have named. The way to a scope, and its own name, are opened
-//! without following any link at all, so that nobody can give it another place.
+//! followed as long as they stay beneath that one: no link leads to anything that the user couldn't
+//! name. The path to a scope, and the scope itself, are opened without following any link, so that
+//! nobody can redirect it.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -14,15 +14,14 @@ use xdfs_sys::fs::{Dir, FileKind, Handle, ResolveError};
 
 use super::path;
 
-const OUTSIDE: ResolveError =
-    ResolveError::Escapes("it is outside of what its user has a scope for");
+const OUTSIDE: ResolveError = ResolveError::Escapes("it is outside the user's scopes");
 const LINK: ResolveError = ResolveError::Escapes("a symbolic link has the name of a scope");
 
 /// A directory, and the scopes in it.
 #[derive(Debug)]
 pub(super) struct Root {
     dir: Arc<Dir>,
-    /// In their clean form; `None` if paths are held to none.
+    /// Normalised; `None` without scopes.
     scopes: Option<Vec<Vec<u8>>>,
 }
 
@@ -30,9 +29,9 @@ pub(super) struct Root {
 enum Resolution<'p> {
     /// Beneath this directory, or the root if there is none.
     Beneath(Option<Dir>, Cow<'p, [u8]>),
-    /// It is the own path of a scope.
+    /// The path of a scope.
     Scope(Vec<u8>),
-    /// It leads to a scope.
+    /// A parent of a scope.
     Above(Vec<u8>),
 }
 
@@ -44,18 +43,18 @@ impl Root {
         }
     }
 
-    /// The same directory, for paths in these parts of it.
+    /// The same directory, restricted to these scopes.
     pub(super) fn within(&self, scopes: &[Vec<u8>]) -> Self {
         Self {
             dir: Arc::clone(&self.dir),
-            // One that can't be understood covers nothing.
+            // An invalid scope covers nothing.
             scopes: Some(scopes.iter().filter_map(|scope| clean(scope)).collect()),
         }
     }
 
-    /// Opens a directory to look names up in it.
-    pub(super) fn enter(&self, asked: &[u8]) -> Result<Dir, ResolveError> {
-        match self.way(asked)? {
+    /// Opens a directory for lookups.
+    pub(super) fn enter(&self, requested: &[u8]) -> Result<Dir, ResolveError> {
+        match self.way(requested)? {
             Resolution::Beneath(dir, rest) => self.base(dir.as_ref()).enter_beneath(&rest),
             Resolution::Scope(path) | Resolution::Above(path) => {
                 self.dir.enter_without_links(&path)
@@ -63,9 +62,9 @@ impl Root {
         }
     }
 
-    /// Opens a directory that can be listed and made durable.
-    pub(super) fn open(&self, asked: &[u8]) -> Result<Dir, ResolveError> {
-        match self.way(asked)? {
+    /// Opens a directory that can be listed and synchronised.
+    pub(super) fn open(&self, requested: &[u8]) -> Result<Dir, ResolveError> {
+        match self.way(requested)? {
             Resolution::Beneath(dir, rest) => self.base(dir.as_ref()).open_dir_beneath(&rest),
             Resolution::Scope(path) | Resolution::Above(path) => {
                 let dir = self.dir.enter_without_links(&path)?;
@@ -74,11 +73,11 @@ impl Root {
         }
     }
 
-    /// Finds what a path leads to, links followed.
-    pub(super) fn find(&self, asked: &[u8]) -> Result<Handle, ResolveError> {
-        match self.way(asked)? {
+    /// Resolves a path, following links.
+    pub(super) fn find(&self, requested: &[u8]) -> Result<Handle, ResolveError> {
+        match self.way(requested)? {
             Resolution::Beneath(dir, rest) => self.base(dir.as_ref()).find_beneath(&rest),
-            Resolution::Scope(path) if is_directory(asked, &path) => {
+            Resolution::Scope(path) if is_directory(requested, &path) => {
                 self.dir.enter_without_links(&path)?.find_beneath(b"")
             }
             Resolution::Scope(path) => {
@@ -94,12 +93,12 @@ impl Root {
     }
 
     /// Opens a file for reading.
-    pub(super) fn open_for_reading(&self, asked: &[u8]) -> Result<File, ResolveError> {
-        match self.way(asked)? {
+    pub(super) fn open_for_reading(&self, requested: &[u8]) -> Result<File, ResolveError> {
+        match self.way(requested)? {
             Resolution::Beneath(dir, rest) => {
                 self.base(dir.as_ref()).open_for_reading_beneath(&rest)
             }
-            Resolution::Scope(path) if is_directory(asked, &path) => {
+            Resolution::Scope(path) if is_directory(requested, &path) => {
                 let dir = self.dir.enter_without_links(&path)?;
                 dir.open_for_reading_beneath(b".")
             }
@@ -119,18 +118,18 @@ impl Root {
         dir.unwrap_or(&self.dir)
     }
 
-    /// The directory that a clean path which isn't empty stands in, and its last name.
+    /// The parent directory of a normalised path that isn't empty, and its last name.
     fn parent<'p>(&self, path: &'p [u8]) -> Result<(Dir, &'p [u8]), ResolveError> {
         let cut = path.iter().rposition(|&b| b == b'/');
         let (parent, name) = cut.map_or((&b""[..], path), |cut| (&path[..cut], &path[cut + 1..]));
         Ok((self.dir.enter_without_links(parent)?, name))
     }
 
-    fn way<'p>(&self, asked: &'p [u8]) -> Result<Resolution<'p>, ResolveError> {
+    fn way<'p>(&self, requested: &'p [u8]) -> Result<Resolution<'p>, ResolveError> {
         let Some(scopes) = &self.scopes else {
-            return Ok(Resolution::Beneath(None, path::beneath(asked).into()));
+            return Ok(Resolution::Beneath(None, path::beneath(requested).into()));
         };
-        let mut path = clean(asked).ok_or(OUTSIDE)?;
+        let mut path = clean(requested).ok_or(OUTSIDE)?;
         let covering = scopes.iter().filter(|scope| covers(scope, &path));
         let Some(scope) = covering.max_by_key(|scope| scope.len()) else {
             let is_above = scopes.iter().any(|scope| covers(&path, scope));
@@ -146,14 +145,14 @@ impl Root {
         let dir = self.dir.enter_without_links(scope)?;
         let separator = usize::from(!scope.is_empty());
         path.drain(..scope.len() + separator);
-        if is_directory(asked, &path) {
+        if is_directory(requested, &path) {
             path.push(b'/');
         }
         Ok(Resolution::Beneath(Some(dir), path.into()))
     }
 }
 
-/// A path as its components with one '/' between each two; `None` if it goes up.
+/// Normalises a path: its components with one '/' between them; `None` if it contains '..'.
 fn clean(path: &[u8]) -> Option<Vec<u8>> {
     let mut clean = Vec::with_capacity(path.len());
     for component in path.split(path::is_separator) {
@@ -171,15 +170,15 @@ fn clean(path: &[u8]) -> Option<Vec<u8>> {
     Some(clean)
 }
 
-/// Whether a clean path is this scope's own or beneath it.
+/// Whether a normalised path is this scope or lies beneath it.
 fn covers(scope: &[u8], path: &[u8]) -> bool {
     let rest = path.strip_prefix(scope);
     rest.is_some_and(|rest| scope.is_empty() || rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// Whether nothing but a directory is meant by what became a clean path.
-fn is_directory(asked: &[u8], clean: &[u8]) -> bool {
-    clean.is_empty() || path::split(asked).1.is_empty()
+/// Whether the original of a normalised path can only name a directory.
+fn is_directory(requested: &[u8], clean: &[u8]) -> bool {
+    clean.is_empty() || path::split(requested).1.is_empty()
 }
 
 #[cfg(test)]

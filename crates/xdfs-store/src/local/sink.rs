@@ -1,8 +1,8 @@
 //! A local file as a sink: written under a hidden name, published by a rename.
 //!
-//! The order that keeps the journal honest is checked here: [`Sink::record`] refuses a range that
-//! was written and not synchronised since, and after a failed synchronisation the ranges concerned
-//! stay refused until they have been written again.
+//! The rules that keep the journal honest are enforced here: [`Sink::record`] refuses ranges
+//! written since the last synchronisation, and after a failed synchronisation the affected ranges
+//! are refused until they have been written again.
 
 use std::fs::FileTimes;
 use std::io::{self, IoSlice};
@@ -14,7 +14,7 @@ use xdfs_proto::{ByteRange, Code, Fault, RangeSet, SourceTag};
 use xdfs_sys::fs::{self, Storage};
 
 use super::journal::Publication;
-use super::journal_file::{Earlier, JournalFile};
+use super::journal_file::{EarlierJournal, JournalFile};
 use super::partial::{self, Partial};
 use super::path::{HiddenNames, OPEN_TARGET};
 use super::published::{self, PublishedSink};
@@ -24,20 +24,19 @@ use super::target::Target;
 use super::zeros;
 use crate::{Capabilities, OpenedSink, Sink, SinkRequest, Source, work};
 
-/// Files below this length aren't preallocated: a file system places so small a file well without.
+/// Files below this length aren't preallocated: file systems place them well anyway.
 const PREALLOCATE_BYTES_MIN: u64 = 1 << 20;
 
-/// Files from this length on are written past the page cache where the file system can: a large
-/// file would only push everything else out of the cache, and the copy into it costs as much as
-/// the disk.
+/// Files from this length on bypass the page cache where the file system supports it: a large file
+/// would evict everything else, and copying it into the cache costs as much as the disk.
 const DIRECT_BYTES_MIN: u64 = 64 << 20;
 
-/// Bytes that the system copies at once.
+/// Bytes copied per system call.
 const COPY_BYTES: usize = 64 << 20;
-/// Bytes that are read and written at once where it can't.
+/// Bytes read and written at once where the system can't copy.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Checks what [`open`] would, and makes nothing.
+/// Performs the checks of [`open`] without creating anything.
 pub(super) fn check(target: &Target, request: &SinkRequest) -> Result<(), Fault> {
     let names = HiddenNames::of(&target.name);
     if !published::is_published(target, &names, request)? {
@@ -50,7 +49,7 @@ pub(super) fn check(target: &Target, request: &SinkRequest) -> Result<(), Fault>
     partial::check_free(target, &names)
 }
 
-/// Opens the sink of a target that was resolved.
+/// Opens the sink of a resolved target.
 pub(super) fn open(target: Target, request: &SinkRequest) -> Result<OpenedSink, Fault> {
     let names = HiddenNames::of(&target.name);
     let target = match PublishedSink::open(target, &names, request)? {
@@ -75,7 +74,7 @@ pub(super) fn open(target: Target, request: &SinkRequest) -> Result<OpenedSink, 
     })
 }
 
-/// The same for a target that isn't published, as what it is.
+/// [`open`] for a target that isn't published yet, with its concrete type.
 pub(super) fn open_local(target: Target, request: &SinkRequest) -> Result<LocalSink, Fault> {
     target.check(OPEN_TARGET, request.overwrite)?;
     let names = HiddenNames::of(&target.name);
@@ -100,7 +99,7 @@ pub(super) fn open_local(target: Target, request: &SinkRequest) -> Result<LocalS
         names,
         file,
     };
-    // Who held the lock a moment ago may have published just now.
+    // The previous holder of the lock may have published just now.
     sink.target.check(OPEN_TARGET, request.overwrite)?;
     let mut earlier = None;
     if !is_new && request.resume != Resume::Never {
@@ -108,7 +107,7 @@ pub(super) fn open_local(target: Target, request: &SinkRequest) -> Result<LocalS
         earlier = loaded.map_err(io_fault)?;
     }
     match earlier {
-        Some(Earlier {
+        Some(EarlierJournal {
             journal,
             durable,
             records,
@@ -123,7 +122,7 @@ pub(super) fn open_local(target: Target, request: &SinkRequest) -> Result<LocalS
     Ok(sink)
 }
 
-/// A partial file on its way to its name.
+/// A partial file on its way to publication.
 #[derive(Debug)]
 pub(super) struct LocalSink {
     target: Target,
@@ -131,26 +130,26 @@ pub(super) struct LocalSink {
     request: SinkRequest,
     file: std::fs::File,
     journal: JournalFile,
-    /// What the journal holds.
+    /// Ranges in the journal.
     durable: FragmentMap,
-    /// What of that has to be read again before anything is claimed.
+    /// Records to be reread before anything is claimed.
     reread: Option<Reread>,
-    /// The length of the file now.
+    /// Current length of the file.
     size: u64,
-    /// The same file, opened for writes past the page cache.
+    /// The same file, opened for direct I/O.
     direct: Option<std::fs::File>,
-    /// Bytes for which storage was reserved.
+    /// Bytes of preallocated storage.
     preallocated: u64,
-    /// Ranges that have to read as zeros and need no storage. It is given back in the end: some
-    /// file systems do nothing about storage past the present end of a file.
+    /// Ranges that must read as zeros and need no storage. Their storage is released at the end,
+    /// since some file systems ignore such requests beyond the current end of a file.
     holes: RangeSet,
-    /// Those that may hold something else, as a block whose check failed.
+    /// Holes that may contain other bytes, for instance of a block whose check failed.
     uncleared: RangeSet,
     storage: Storage,
-    /// Written since the last synchronisation.
+    /// Ranges written since the last synchronisation.
     unsynced: RangeSet,
-    /// Written before a synchronisation that failed, and not again since: the system may have
-    /// dropped these bytes, and the next synchronisation wouldn't tell.
+    /// Ranges written before a failed synchronisation and not rewritten since: the system may have
+    /// dropped their data, and the next synchronisation would not report it.
     lost: RangeSet,
     /// Published or discarded.
     is_closed: bool,
@@ -161,24 +160,24 @@ impl LocalSink {
         Fault::from_io(operation, &self.target.path, error)
     }
 
-    /// Forgets what an earlier attempt left. The journal goes first, and durably: it must not be
-    /// there any more when the file that it speaks of gets other content.
+    /// Discards an earlier attempt. The journal is removed first, durably: it must be gone before
+    /// its file gets other content.
     fn start_over(&mut self, is_new: bool) -> io::Result<()> {
         if JournalFile::remove(&self.target.dir, &self.names)? {
             self.target.dir.sync()?;
         }
         if self.size > 0 || !is_new {
-            // Storage may have been reserved even where nothing was written.
+            // Storage may be preallocated even if nothing was written.
             self.file.set_len(0)?;
             self.size = 0;
         }
         Ok(())
     }
 
-    /// Makes sure that the file will fit, as far as that can be known.
+    /// Reserves space, as far as possible, so that the file will fit.
     fn reserve(&mut self) -> Result<(), Fault> {
-        // How much a sparse file will take isn't known, and reserved storage would fill its holes.
-        // Its pieces may be small, and to write such past the page cache is slow.
+        // The storage needed by a sparse file is unknown, and preallocation would fill its holes.
+        // Its pieces may be small, which makes direct I/O slow.
         let Some(length) = self.request.length.filter(|_| !self.request.sparse) else {
             return Ok(());
         };
@@ -207,16 +206,16 @@ impl LocalSink {
         Ok(())
     }
 
-    /// Prepares for writes past the page cache, if there are such here.
+    /// Enables direct I/O, if it is supported here.
     fn open_direct(&mut self, length: u64) {
         self.direct = fs::open_direct(&self.file);
-        // Writes that make a file longer would wait for each other.
+        // Writes that extend a file would be serialised.
         if self.direct.is_some() && self.size < length && self.file.set_len(length).is_ok() {
             self.size = length;
         }
     }
 
-    /// Writes what isn't zero, and zeros where there may be something else.
+    /// Writes non-zero data, and zeros where the file may contain something else.
     fn write_sparse(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         let mut at = offset;
         for buf in bufs {
@@ -234,10 +233,10 @@ impl LocalSink {
         Ok(())
     }
 
-    /// Whether a range reads as zeros without having been written. The file system is asked, which
-    /// also knows what an earlier attempt has left, or a block whose check failed.
+    /// Whether a range reads as zeros without having been written. Asks the file system, which also
+    /// knows the data of earlier attempts and of blocks whose check failed.
     fn is_empty(&self, range: ByteRange) -> bool {
-        // The system may take pages for written that it couldn't write.
+        // Pages whose write-back failed may appear as written.
         if self.lost.overlaps(range) {
             return false;
         }
@@ -245,7 +244,7 @@ impl LocalSink {
         range.start >= self.size || fs::next_extent(&self.file, range.start).is_ok_and(is_past)
     }
 
-    /// Writes all bytes, by whichever way is the better one.
+    /// Writes all bytes, by direct I/O if possible.
     fn write_all(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         if !self.write_direct(offset, bufs)? {
             fs::write_all_at(&self.file, bufs, offset)?;
@@ -255,7 +254,7 @@ impl LocalSink {
         Ok(())
     }
 
-    /// Writes past the page cache if offset, lengths and addresses allow it. `false` if not.
+    /// Writes by direct I/O if offset, lengths and addresses are aligned. `false` if not.
     fn write_direct(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<bool> {
         let aligned = |n: usize| n.is_multiple_of(fs::DIRECT_ALIGNMENT);
         let fits = offset.is_multiple_of(fs::DIRECT_ALIGNMENT as u64)
@@ -268,7 +267,7 @@ impl LocalSink {
         match fs::write_all_at(direct, bufs, offset) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                // A disk with larger sectors, or a file system that promised too much.
+                // The disk has larger sectors, or the file system reported support by mistake.
                 self.direct = None;
                 Ok(false)
             }
@@ -276,7 +275,7 @@ impl LocalSink {
         }
     }
 
-    /// Writes a range of a source at the same place, within the system where it can.
+    /// Copies a range of a source to the same offset, within the kernel where possible.
     pub(super) fn copy_from(
         &mut self,
         source: &mut LocalSource,
@@ -287,7 +286,7 @@ impl LocalSink {
         while at < range.end {
             let left = usize::try_from(range.end - at).unwrap_or(usize::MAX);
             match fs::copy_range(source.file(), &self.file, at, left.min(COPY_BYTES)) {
-                // Some file systems say so of files that have no end: reading decides.
+                // Some file systems return this for files without an end; reading decides.
                 Ok(0) => break,
                 Ok(copied) => {
                     at += copied as u64;
@@ -305,7 +304,7 @@ impl LocalSink {
         while at < range.end {
             let left = usize::try_from(range.end - at).unwrap_or(usize::MAX);
             let piece = &mut buf[..left.min(PIECE_BYTES)];
-            // Less than asked for is a fault already.
+            // A short read is a fault already.
             source.read_at(at, piece)?;
             self.write_at(at, &[IoSlice::new(piece)])?;
             at += piece.len() as u64;
@@ -314,7 +313,7 @@ impl LocalSink {
         Ok(())
     }
 
-    /// Makes zeros of what stands where holes have to be.
+    /// Zeroes holes that contain other data.
     fn clear_holes(&mut self) -> io::Result<()> {
         for hole in self.uncleared.clone().as_slice() {
             let range = ByteRange {
@@ -336,9 +335,9 @@ impl LocalSink {
         Ok(())
     }
 
-    /// Gives the file its length, mode and time.
+    /// Sets length, mode and time of the file.
     fn finish_file(&mut self, length: u64) -> io::Result<()> {
-        // Also gives back what was reserved past the end.
+        // Also releases preallocated storage past the end.
         if self.size != length || self.preallocated > length {
             self.file.set_len(length)?;
             self.size = length;
@@ -353,13 +352,13 @@ impl LocalSink {
                 result => result?,
             }
         }
-        // No bits that would let a peer make programs which run as somebody else.
+        // Without set-id bits: a peer must not create programs that run as another user.
         let mode = self
             .request
             .mode
             .map_or_else(fs::default_mode, |mode| mode & 0o777);
         match fs::set_mode(&self.file, mode) {
-            // The file is ours, so that this is a file system without permissions.
+            // The file is ours, so the file system doesn't support permissions.
             Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
             _ => {}
         }
@@ -384,8 +383,9 @@ impl LocalSink {
         result
     }
 
-    /// Has the journal say what is about to get the name of the target, with `fresh` in addition to
-    /// what it claims already. Nothing can be recognised later where the system tells no identity.
+    /// Adds a publication to the journal, with `fresh` in addition to the recorded fragments. Does
+    /// nothing where the system provides no file identity, since the file could not be recognised
+    /// later.
     fn announce(&mut self, length: u64, fresh: &[Fragment]) -> io::Result<()> {
         let meta = fs::meta(&self.file)?;
         let Some(identity) = meta.identity.filter(|_| self.is_recognisable()) else {
@@ -410,28 +410,28 @@ impl LocalSink {
         )
     }
 
-    /// Whether the source can be recognised when it comes again.
+    /// Whether the source can be recognised in a later attempt.
     fn is_recognisable(&self) -> bool {
         self.request.tag != SourceTag::default()
     }
 
-    /// The fault of a use before all that was claimed has been read again.
+    /// The fault of using the sink before claimed ranges are verified.
     fn unverified(&self, operation: &str) -> Result<(), Fault> {
         match self.reread {
             None => Ok(()),
             Some(_) => {
-                let cause = "what an earlier attempt left wasn't read again yet";
+                let cause = "the data of an earlier attempt has not been verified yet";
                 Err(Fault::new(Code::Internal, operation, cause).path(&self.target.path))
             }
         }
     }
 
-    /// Gives the partial file the name of the target.
+    /// Renames the partial file to the target.
     fn rename(&self) -> Result<(), Fault> {
         let target = &self.target;
         let fault = |error: &io::Error| Fault::from_io("publish", &target.path, error);
         if !partial::is_named(target, &self.names, &self.file).map_err(|error| fault(&error))? {
-            let cause = "somebody removed or replaced the partial file";
+            let cause = "the partial file was removed or replaced";
             return Err(Fault::new(Code::Io, "publish", cause).path(&target.path));
         }
         target.check("publish", self.request.overwrite)?;
@@ -449,18 +449,18 @@ impl LocalSink {
         }
     }
 
-    /// Makes the name durable, after which nothing has to be recognised any more.
+    /// Makes the name durable, and removes the journal, which is no longer needed.
     fn finish_publication(&self) -> Result<(), Fault> {
         self.target
             .dir
             .sync()
             .map_err(|error| self.fault("publish", &error))?;
-        // One that stays has no partial file any more, and the next attempt removes it.
+        // A leftover journal has no partial file, and the next attempt removes it.
         let _ = JournalFile::remove(&self.target.dir, &self.names);
         Ok(())
     }
 
-    /// Takes out of the journal what isn't as it was, before anything is written in its place.
+    /// Removes damaged ranges from the journal, before anything is written there.
     fn forget_wrong(&mut self) -> io::Result<()> {
         if !self.durable.ranges().as_slice().is_empty() {
             let (dir, names) = (&self.target.dir, &self.names);
@@ -486,7 +486,7 @@ impl Sink for LocalSink {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             random_writes: true,
-            // What goes to memory is best written by the thread in whose cache it is.
+            // Data for memory is best written by the thread that has it in its cache.
             slow_writes: self.storage != Storage::Memory,
             durable: true,
             atomic_publish: true,
@@ -499,7 +499,7 @@ impl Sink for LocalSink {
             let cause = "the file would be longer than any file can be";
             return Err(Fault::new(Code::InvalidArgument, "write", cause).path(&self.target.path));
         };
-        // Before the write, since a write that fails may have changed a part.
+        // Before the write, since a failed write may have changed a part.
         self.unsynced.insert(range);
         let done = if self.request.sparse {
             self.write_sparse(offset, bufs)
@@ -512,7 +512,7 @@ impl Sink for LocalSink {
     }
 
     fn hole(&mut self, range: ByteRange) {
-        // Something may have been written there as well: a block whose check failed.
+        // The range may contain data of a block whose check failed.
         if range.start < self.preallocated.max(self.size) {
             self.holes.insert(range);
             self.uncleared.insert(range);
@@ -526,7 +526,7 @@ impl Sink for LocalSink {
     }
 
     fn sync(&mut self) -> Result<(), Fault> {
-        // Else a hole could be claimed while something else stands there.
+        // Otherwise a hole could be claimed that contains other data.
         self.clear_holes()
             .map_err(|error| self.fault("sync", &error))?;
         self.sync_by(std::fs::File::sync_data)
@@ -544,7 +544,7 @@ impl Sink for LocalSink {
             self.durable = sound;
             if wrong > 0 {
                 self.forget_wrong()
-                    .map_err(|error| self.fault("verify what was resumed", &error))?;
+                    .map_err(|error| self.fault("verify the resumed data", &error))?;
             }
         }
         Ok(Some(self.durable.fragments().copied().collect()))
@@ -552,7 +552,7 @@ impl Sink for LocalSink {
 
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
         self.unverified("record")?;
-        // Nothing can be resumed that can't be recognised.
+        // A source that can't be recognised can't be resumed.
         if !self.is_recognisable() {
             return Ok(());
         }
@@ -565,7 +565,7 @@ impl Sink for LocalSink {
             let cause = format!("the range {} isn't durable yet", early.range);
             return Err(Fault::new(Code::Internal, "record", cause).path(&self.target.path));
         }
-        // A hole at the end: the file must be as long as the journal says.
+        // For a hole at the end, the file must be as long as the journal says.
         let end = durable
             .iter()
             .map(|fragment| fragment.range.end)
@@ -594,7 +594,7 @@ impl Sink for LocalSink {
             .map_err(|error| self.fault("publish", &error))?;
         self.sync_by(std::fs::File::sync_all)
             .map_err(|error| self.fault("publish", &error))?;
-        // What can't be announced can't be recognised after a crash, and is right all the same.
+        // Without the publication the file can't be recognised after a crash, but is still correct.
         let _ = self.announce(length, fresh);
         self.rename()?;
         self.is_closed = true;
@@ -608,7 +608,7 @@ impl Sink for LocalSink {
 }
 
 impl Drop for LocalSink {
-    /// What is durable stays for the next attempt; a file without any is of no use to it.
+    /// Durable ranges stay for the next attempt; a partial file without any is removed.
     fn drop(&mut self) {
         if !self.is_closed && self.durable.ranges().as_slice().is_empty() {
             let _ = self.remove_hidden();
@@ -617,7 +617,7 @@ impl Drop for LocalSink {
     }
 }
 
-/// Zeros for a range that may hold something else.
+/// Writes zeros over a range that may contain other data.
 fn write_zeros(file: &std::fs::File, range: ByteRange) -> io::Result<()> {
     let zeros = vec![0; 256 << 10];
     let mut at = range.start;
@@ -631,7 +631,7 @@ fn write_zeros(file: &std::fs::File, range: ByteRange) -> io::Result<()> {
     Ok(())
 }
 
-/// A time of nanoseconds since 1970, if the system can express it.
+/// A time in nanoseconds since 1970, if the system can represent it.
 fn time_of(nanoseconds: i64) -> Option<SystemTime> {
     let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
     if nanoseconds < 0 {

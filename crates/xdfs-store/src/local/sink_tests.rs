@@ -1,4 +1,4 @@
-//! Tests of what a local sink does when calls fail, or end in between.
+//! Tests of a local sink with failing or interrupted calls.
 
 use xdfs_proto::digest::{DigestKind, FragmentState};
 
@@ -54,8 +54,8 @@ fn fragment(start: u64, end: u64) -> Fragment {
     }
 }
 
-/// After a failure the system forgets which pages it could not write: a second call would
-/// succeed and mean nothing.
+/// After a failure the system forgets which pages it could not write: a second call would succeed
+/// without effect.
 #[test]
 fn a_failed_sync_is_final_until_the_bytes_are_written_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -66,7 +66,7 @@ fn a_failed_sync_is_final_until_the_bytes_are_written_again() {
     sink.write_at(4096, &[IoSlice::new(&bytes)]).unwrap();
     sink.sync_by(|_| Err(io::Error::other("the disk is gone")))
         .unwrap_err();
-    // What was durable before still is.
+    // Earlier durable data still is.
     sink.record(&[fragment(0, 4096)]).unwrap();
     let fault = sink.sync().unwrap_err();
     assert!(fault.cause.contains("8192 bytes were lost"), "{fault}");
@@ -74,7 +74,7 @@ fn a_failed_sync_is_final_until_the_bytes_are_written_again() {
         sink.record(&[fragment(4096, 8192)]).unwrap_err().code,
         Code::Internal
     );
-    // A part isn't enough.
+    // Writing a part isn't enough.
     sink.write_at(4096, &[IoSlice::new(&bytes[..4096])])
         .unwrap();
     sink.sync().unwrap_err();
@@ -88,7 +88,7 @@ fn a_failed_sync_is_final_until_the_bytes_are_written_again() {
     assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), [1; 12288]);
 }
 
-/// Zeros that were left out may be bytes that the system couldn't write.
+/// Omitted zeros may be bytes that the system couldn't write.
 #[test]
 fn zeros_are_written_where_bytes_were_lost() {
     let dir = tempfile::tempdir().unwrap();
@@ -114,7 +114,7 @@ fn zeros_are_written_where_bytes_were_lost() {
     assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), [0; 8192]);
 }
 
-/// The journal's own file may fail too; then it is written anew before it grows.
+/// The journal's own file may fail too; then it is rewritten before it grows.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_journal_that_failed_is_written_anew() {
@@ -123,23 +123,23 @@ fn a_journal_that_failed_is_written_anew() {
     sink.write_at(0, &[IoSlice::new(&[1; 8192])]).unwrap();
     sink.sync().unwrap();
     sink.record(&[fragment(0, 4096)]).unwrap();
-    // A directory in the place of the new journal makes its rewriting fail.
+    // A directory at the new journal's path makes the rewrite fail.
     let obstacle = dir.path().join(".file.xdfs-journal-new");
     std::fs::create_dir(&obstacle).unwrap();
     sink.journal.fill_the_disk_for_test();
     let full = sink.record(&[fragment(4096, 8192)]).unwrap_err();
     assert_eq!(full.code, Code::NoSpace, "{full}");
-    // The file isn't appended to any more, whether the disk has room again or not.
+    // No more appends to the file, whether the disk has room again or not.
     let obstructed = sink.record(&[fragment(4096, 8192)]).unwrap_err();
     assert_ne!(obstructed.code, Code::NoSpace, "{obstructed}");
     std::fs::remove_dir(&obstacle).unwrap();
-    // Nothing new, but what failed is made up for.
+    // Nothing new, but the failed write is repeated.
     sink.record(&[fragment(4096, 8192)]).unwrap();
     drop(sink);
     assert_eq!(reopened(dir.path()).durable, [fragment(0, 8192)]);
 }
 
-/// Neither a failure nor a kill leaves the journal that was to replace another one.
+/// Neither a failure nor a kill leaves a replacement journal behind.
 #[test]
 fn a_new_journal_that_gets_no_name_is_removed() {
     let dir = tempfile::tempdir().unwrap();
@@ -147,13 +147,13 @@ fn a_new_journal_that_gets_no_name_is_removed() {
     let mut first = sink(dir.path(), &request());
     first.write_at(0, &[IoSlice::new(&[1; 8192])]).unwrap();
     first.sync().unwrap();
-    // A directory in the place of the journal makes the rename fail.
+    // A directory at the journal's path makes the rename fail.
     std::fs::create_dir(dir.path().join(".file.xdfs-journal")).unwrap();
     first.record(&[fragment(0, 4096)]).unwrap_err();
     assert!(!new.exists());
     std::fs::remove_dir(dir.path().join(".file.xdfs-journal")).unwrap();
     first.record(&[fragment(0, 4096)]).unwrap();
-    // As if it had been killed while it rewrote the journal.
+    // As if killed during the rewrite.
     std::fs::write(&new, b"half").unwrap();
     drop(first);
     let mut second = reopened(dir.path()).sink;
@@ -170,8 +170,8 @@ fn reopened(dir: &std::path::Path) -> OpenedSink {
     open(target, &request()).unwrap()
 }
 
-/// Stops where a process may be killed, and comes again: nothing of the target is lost, and what
-/// was published is recognised.
+/// Stops wherever a process may be killed, and retries: nothing of the target is lost, and a
+/// published file is recognised.
 #[test]
 fn a_publication_may_be_broken_off_anywhere() {
     const LENGTH: u64 = 12288;
@@ -207,7 +207,7 @@ fn a_publication_may_be_broken_off_anywhere() {
         let target = dir.path().join("file");
         assert_eq!(target.exists(), steps > 1);
         if steps > 3 {
-            // Nobody could know any more, had the answer not been on its way.
+            // Without the answer in flight, this would be unknown.
             let root = Root::new(fs::Dir::open(dir.path()).unwrap());
             let resolved = Target::resolve(Some(&root), &request()).unwrap();
             let fault = open(resolved, &request()).unwrap_err();
@@ -227,7 +227,7 @@ fn a_publication_may_be_broken_off_anywhere() {
     }
 }
 
-/// What has the name of the target has to be that very file, as it was published.
+/// The target must be the published file itself, unchanged.
 #[test]
 fn another_target_is_not_taken_for_what_was_published() {
     type Change = fn(&std::path::Path);
@@ -263,7 +263,7 @@ fn another_target_is_not_taken_for_what_was_published() {
         let target = Target::resolve(Some(&root), &wanted).unwrap();
         let fault = open(target, &wanted).unwrap_err();
         assert_eq!(fault.code, Code::AlreadyExists, "{what}");
-        // With force it is replaced like any other.
+        // With overwrite it is replaced like any other.
         let forced = SinkRequest {
             overwrite: true,
             ..wanted.clone()

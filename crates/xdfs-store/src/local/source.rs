@@ -13,26 +13,26 @@ use crate::{Source, SourceInfo};
 
 pub(super) const OPEN_SOURCE: &str = "open the source";
 
-/// A regular file that is open for reading.
+/// A regular file open for reading.
 ///
-/// What is read is the file that was opened, whatever happens to its name: a file that is replaced
-/// by a rename or removed meanwhile is still read to its end in one version. A file that is
-/// written to meanwhile is found out by its length or its times: see [`difference`].
+/// The data read is that of the opened file, whatever happens to its name: a file replaced or
+/// removed meanwhile is still read to its end in one version. Modifications of the file are
+/// detected by its length or times: see [`difference`].
 #[derive(Debug)]
 pub(super) struct LocalSource {
     file: File,
     path: Vec<u8>,
     info: SourceInfo,
     opened: Meta,
-    /// Every change after the open gives the file other times than it had then.
+    /// Every change after the open changes the times of the file.
     settled: bool,
-    /// The stretch of data found last, so that a block costs no call within it. Empty at first;
+    /// The data range found last, so that blocks within it need no system call. Initially empty;
     /// the whole file if it isn't sparse.
     extent: ByteRange,
 }
 
 impl LocalSource {
-    /// Takes an open file if it is a regular one.
+    /// Wraps an open file if it is a regular one.
     pub(super) fn new(file: File, path: &[u8]) -> Result<Self, Fault> {
         let io_fault = |error: io::Error| Fault::from_io(OPEN_SOURCE, path, &error);
         only_regular(fs::meta(&file).map_err(io_fault)?.kind, path)?;
@@ -91,11 +91,11 @@ fn only_regular(kind: FileKind, path: &[u8]) -> Result<(), Fault> {
     }
 }
 
-/// Refuses what was found if it is no regular file, before it is opened: that would have
-/// consequences, for a device as for who waits to write into a pipe and would take this for the
-/// reader. What is opened then is looked at again, as it may be something else.
+/// Refuses an entry that is no regular file before it is opened: opening has side effects on
+/// devices, and on writers of a pipe, who would take this for the reader. The opened file is
+/// checked again, since it may be another one.
 pub(super) fn look_first(found: Option<fs::Handle>, path: &[u8]) -> Result<(), Fault> {
-    // What can't be found, or looked at, opening it has the words for.
+    // If it can't be found or inspected, opening it reports the error.
     match found.and_then(|handle| handle.meta().ok()) {
         Some(meta) => only_regular(meta.kind, path),
         None => Ok(()),
@@ -118,7 +118,7 @@ pub(super) fn open_beneath(root: &Root, path: &[u8]) -> Result<File, Fault> {
 
 /// The fault of a source that can't be opened.
 pub(super) fn open_fault(path: &[u8], error: &io::Error) -> Fault {
-    // What Unix says of a socket, and of a device that isn't there.
+    // Unix reports this for a socket and for a missing device.
     const NO_SUCH_DEVICE_OR_ADDRESS: i32 = 6;
     if cfg!(unix) && error.raw_os_error() == Some(NO_SUCH_DEVICE_OR_ADDRESS) {
         let cause = "it is a socket or a device, not a regular file";
@@ -127,20 +127,20 @@ pub(super) fn open_fault(path: &[u8], error: &io::Error) -> Fault {
     Fault::from_io(OPEN_SOURCE, path, error)
 }
 
-/// The clock by which a kernel stamps files may stand still for as long as this: its timer ticks a
-/// hundred times a second at least, and as much again for what lies between tick and stamp.
+/// Upper bound on the resolution of file times: kernel timers tick at least 100 times a second, and
+/// as much again is allowed between tick and time stamp.
 const GRAIN: Duration = Duration::from_millis(20);
-/// The same where times are kept as whole seconds, or as every other one.
+/// The same where times have a resolution of one or two seconds.
 const COARSE_GRAIN: Duration = Duration::from_secs(2);
-/// How often a file that was changed a moment ago is waited for.
+/// Attempts to let a recently modified file settle.
 const SETTLE_ATTEMPTS: u32 = 2;
 
-/// What is known of a file at a moment from which on every change gives it another time; `false`
-/// if it was changed again and again, so that there was no such moment.
+/// Attributes of a file at a moment after which every change affects its times; `false` if it kept
+/// changing, so that there was no such moment.
 ///
-/// A change within the grain of the clock leaves the times as they are: of a file that was changed
-/// just now nobody could tell whether it was changed once more after it was looked at. So that is
-/// waited for, which takes some milliseconds, and only with files that are that young.
+/// A change within the resolution of the clock leaves the times unchanged, so further changes of a
+/// file modified just now would go unnoticed. Waiting for that takes some milliseconds, and only
+/// for files that recent.
 fn settled_meta(file: &File) -> io::Result<(Meta, bool)> {
     for _ in 0..SETTLE_ATTEMPTS {
         let meta = fs::meta(file)?;
@@ -155,12 +155,12 @@ fn settled_meta(file: &File) -> io::Result<(Meta, bool)> {
     Ok((meta, settled))
 }
 
-/// How long a change may still leave the times of a file as they are.
+/// For how long a change may still leave the times of a file unchanged.
 pub(super) fn unsettled_for(meta: &Meta, now: SystemTime) -> Duration {
     let changed_ns = last_change(meta);
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-    // A time that lies ahead is that of another clock, or of one that was set back. What is changed
-    // now gets another one.
+    // A time in the future is from another clock, or the clock was set back. A change now sets
+    // another time.
     let Some(age) = u64::try_from(changed_ns)
         .ok()
         .and_then(|changed| since.checked_sub(Duration::from_nanos(changed)))
@@ -170,13 +170,13 @@ pub(super) fn unsettled_for(meta: &Meta, now: SystemTime) -> Duration {
     grain(meta).saturating_sub(age)
 }
 
-/// How long a clock may stand still that stamps files as it has stamped this one.
+/// Resolution of the clock that set the times of this file.
 pub(super) fn grain(meta: &Meta) -> Duration {
     let is_coarse = last_change(meta) % 1_000_000_000 == 0;
     if is_coarse { COARSE_GRAIN } else { GRAIN }
 }
 
-/// The time of the last change, by the clock that no user sets where there is one.
+/// Time of the last change, preferably by the clock that users can't set.
 fn last_change(meta: &Meta) -> i64 {
     match meta.ctime_ns {
         0 => meta.mtime_ns,
@@ -184,11 +184,11 @@ fn last_change(meta: &Meta) -> i64 {
     }
 }
 
-/// In what a file differs from what it was: `None` if it is the same version.
+/// How a file differs from its earlier attributes: `None` if it is the same version.
 ///
-/// The time of the last change of anything is what counts, since that of the content can be set
-/// back. A file that lost its last name meanwhile, by a removal or since another one took its
-/// place, has another such time for that reason alone: then it is judged by the rest.
+/// The change time counts, since the modification time can be set back. Losing its last name, by
+/// removal or replacement, also updates the change time of a file; in that case the other
+/// attributes decide.
 pub(super) fn difference(before: &Meta, now: &Meta) -> Option<&'static str> {
     let lost_its_name = now.links == 0 && before.links > 0;
     match now.length.cmp(&before.length) {
@@ -203,9 +203,9 @@ pub(super) fn difference(before: &Meta, now: &Meta) -> Option<&'static str> {
     }
 }
 
-/// Identifies the version: device, inode, length, and the times of modification and of change.
-/// The first of these can be set back after a change (as some tools do), the second can't. That a
-/// new name or other permissions change it too only makes a resumed transfer start over.
+/// Identifies the version: device, inode, length, and times of modification and change. Some tools
+/// set the modification time back after a change, but the change time can't be set. That renaming
+/// or changing permissions alters the tag only makes a resumed transfer start over.
 fn tag(meta: &Meta) -> SourceTag {
     let mut hasher = blake3::Hasher::new();
     let (device, inode) = meta.identity.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Tests of how a version of a file is told from another one.
+//! Tests of how versions of a file are distinguished.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn a_file_is_settled_when_the_clock_has_moved_on() {
     let almost = at(changed) + GRAIN - Duration::from_millis(1);
     assert_eq!(unsettled_for(&fine, almost), Duration::from_millis(1));
     assert_eq!(unsettled_for(&fine, at(changed) + GRAIN), Duration::ZERO);
-    // Of another clock, or set back.
+    // From another clock, or set back.
     assert_eq!(unsettled_for(&fine, at(changed - 1)), Duration::ZERO);
     // Whole seconds.
     let coarse = Meta {
@@ -42,7 +42,7 @@ fn a_file_is_settled_when_the_clock_has_moved_on() {
     let second = Duration::from_secs(1);
     assert_eq!(unsettled_for(&coarse, at(101 * SECOND)), second);
     assert_eq!(unsettled_for(&coarse, at(102 * SECOND)), Duration::ZERO);
-    // Where there is no such time, that of the content has to do.
+    // Without a change time, the modification time must do.
     let without = Meta {
         ctime_ns: 0,
         mtime_ns: 100 * SECOND + 1,
@@ -67,7 +67,7 @@ fn every_trace_of_a_change_counts() {
         change(&mut now);
         assert!(difference(&before, &now).is_some(), "{now:?}");
     }
-    // Reading sets this one, and a removal the other.
+    // Reading sets the access time, and a removal the change time.
     let mut now = before;
     now.atime_ns += 1;
     assert_eq!(difference(&before, &now), None);

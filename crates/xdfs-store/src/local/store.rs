@@ -1,4 +1,4 @@
-//! Which files a store of local files has, and what may be done with them.
+//! The store of local files and its restrictions.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::SinkRequest;
 /// A store of local files.
 #[derive(Clone, Debug)]
 pub struct LocalStore {
-    /// The directory that no path leaves; `None` for the ordinary rules.
+    /// The directory that confines paths; `None` for the usual rules.
     pub(super) root: Option<Arc<Root>>,
     pub(super) read_only: bool,
-    /// Symbolic links keep their names, and get no others.
+    /// Symbolic links are neither renamed nor hard-linked.
     keeps_links: bool,
 }
 
@@ -37,9 +37,9 @@ impl LocalStore {
         })
     }
 
-    /// The same for paths in these parts of the root: what a path leads to lies beneath the deepest
-    /// of them that covers it, whatever links stand there, and links keep their names as with
-    /// [`keeping_links`](Self::keeping_links). Without a root there are no parts.
+    /// The same store restricted to these scopes of the root: a path resolves beneath the deepest
+    /// scope that covers it, whatever links exist there, and symbolic links are fixed as with
+    /// [`keeping_links`](Self::keeping_links). Has no effect without a root.
     #[must_use]
     pub fn within(self, scopes: &[Vec<u8>]) -> Self {
         let root = self.root.map(|root| Arc::new(root.within(scopes)));
@@ -50,8 +50,8 @@ impl LocalStore {
         }
     }
 
-    /// The same without renaming and linking of symbolic links: what a link means depends on where
-    /// it stands.
+    /// The same store without renaming and linking of symbolic links: the meaning of a link depends
+    /// on its place.
     #[must_use]
     pub fn keeping_links(self) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl LocalStore {
         }
     }
 
-    /// A store whose paths are those of this process.
+    /// A store whose paths are those of the process.
     #[must_use]
     pub fn unrooted() -> Self {
         Self {
@@ -70,8 +70,8 @@ impl LocalStore {
         }
     }
 
-    /// Refuses what would give a symbolic link another name, where that isn't done. The fault has
-    /// no path.
+    /// Refuses to give a symbolic link another name, if this store keeps links. The fault has no
+    /// path.
     pub(super) fn check_kept(&self, kind: FileKind) -> Result<(), Fault> {
         if self.keeps_links && kind == FileKind::Symlink {
             let cause = "symbolic links are renamed and linked by those who may make them";

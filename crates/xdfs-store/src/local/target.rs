@@ -1,4 +1,4 @@
-//! Where a transfer will publish: the directory, held open, and the name within it.
+//! The target of a transfer: its parent directory, held open, and its name.
 
 use std::io;
 
@@ -9,81 +9,83 @@ use super::path::{self, OPEN_TARGET};
 use super::root::Root;
 use crate::SinkRequest;
 
-/// A target that has been resolved. From here on nothing depends on the path any more.
+/// A resolved target. From here on the path is no longer used.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// The directory that the target will stand in.
+    /// The parent directory of the target.
     pub(super) dir: Dir,
-    /// Its name there: one component.
+    /// Its name in it: one component.
     pub(super) name: Vec<u8>,
-    /// The path as the one who asked would write it.
+    /// The path in the form used by the requester.
     pub(super) path: Vec<u8>,
 }
 
 impl Target {
-    /// Finds the directory and the name of a request, beneath `root` if there is one.
+    /// Resolves the parent directory and name of a request, beneath `root` if there is one.
     pub(super) fn resolve(root: Option<&Root>, request: &SinkRequest) -> Result<Self, Fault> {
-        let asked = &request.path;
-        path::check_bytes(OPEN_TARGET, asked)?;
-        if root.is_none() && asked.is_empty() {
+        let requested = &request.path;
+        path::check_bytes(OPEN_TARGET, requested)?;
+        if root.is_none() && requested.is_empty() {
             return Err(Fault::new(
                 Code::InvalidArgument,
                 OPEN_TARGET,
                 "the path is empty",
             ));
         }
-        let (parent, last) = path::split(asked);
+        let (parent, last) = path::split(requested);
         if last.is_empty() {
             let dir = open_dir(root, parent).map_err(|error| match &error {
-                ResolveError::Io(e) if e.kind() == io::ErrorKind::NotFound => no_directory(asked),
-                _ => path::resolve_fault(OPEN_TARGET, asked, &error),
+                ResolveError::Io(e) if e.kind() == io::ErrorKind::NotFound => {
+                    no_directory(requested)
+                }
+                _ => path::resolve_fault(OPEN_TARGET, requested, &error),
             })?;
             return Self::inside(dir, request);
         }
         let dir = open_dir(root, parent).map_err(|error| match &error {
             ResolveError::Io(e) if e.kind() == io::ErrorKind::NotFound => {
-                no_directory(asked).hint("make the directory first")
+                no_directory(requested).hint("make the directory first")
             }
-            _ => path::resolve_fault(OPEN_TARGET, asked, &error),
+            _ => path::resolve_fault(OPEN_TARGET, requested, &error),
         })?;
-        let meta = dir
-            .meta_of(last)
-            .map_err(|error| path::resolve_fault(OPEN_TARGET, asked, &ResolveError::Io(error)))?;
-        // A link may lead to a directory. The link is judged from the root, so that it may lead
+        let meta = dir.meta_of(last).map_err(|error| {
+            path::resolve_fault(OPEN_TARGET, requested, &ResolveError::Io(error))
+        })?;
+        // A link may lead to a directory. It is resolved from the root, so that it may lead
         // anywhere beneath.
         if meta.is_some_and(|m| matches!(m.kind, FileKind::Directory | FileKind::Symlink)) {
-            match open_dir(root, asked) {
+            match open_dir(root, requested) {
                 Ok(inner) => return Self::inside(inner, request),
                 Err(ResolveError::Io(error))
                     if matches!(
                         error.kind(),
                         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
                     ) => {}
-                Err(error) => return Err(path::resolve_fault(OPEN_TARGET, asked, &error)),
+                Err(error) => return Err(path::resolve_fault(OPEN_TARGET, requested, &error)),
             }
         }
-        Self::named(dir, last, asked.clone())
+        Self::named(dir, last, requested.clone())
     }
 
     /// The target inside a directory that the path names.
     fn inside(dir: Dir, request: &SinkRequest) -> Result<Self, Fault> {
-        let (asked, name) = (&request.path, &request.name);
+        let (requested, name) = (&request.path, &request.name);
         if name.is_empty() {
             return Err(Fault::new(Code::IsDirectory, OPEN_TARGET, "is a directory")
-                .path(asked)
+                .path(requested)
                 .hint("name a file in it"));
         }
         let is_component = name != b"." && name != b".." && !name.iter().any(is_never_in_a_name);
         if !is_component {
             let cause = format!("'{}' can't be the name of a file", name.escape_ascii());
-            return Err(Fault::new(Code::InvalidArgument, OPEN_TARGET, cause).path(asked));
+            return Err(Fault::new(Code::InvalidArgument, OPEN_TARGET, cause).path(requested));
         }
-        let separator: &[u8] = if asked.is_empty() || asked.ends_with(b"/") {
+        let separator: &[u8] = if requested.is_empty() || requested.ends_with(b"/") {
             b""
         } else {
             b"/"
         };
-        Self::named(dir, name, [asked, separator, name].concat())
+        Self::named(dir, name, [requested, separator, name].concat())
     }
 
     fn named(dir: Dir, name: &[u8], path: Vec<u8>) -> Result<Self, Fault> {
@@ -97,8 +99,8 @@ impl Target {
         })
     }
 
-    /// Checks what stands under the name. A symbolic link counts as a file: with `overwrite` the
-    /// link itself is replaced, and what it leads to stays as it is.
+    /// Checks the existing entry, if there is one. A symbolic link counts as a file: with
+    /// `overwrite` the link itself is replaced, and its target stays unchanged.
     pub(super) fn check(&self, operation: &str, overwrite: bool) -> Result<(), Fault> {
         let meta = self.dir.meta_of(&self.name).map_err(|error| {
             path::resolve_fault(operation, &self.path, &ResolveError::Io(error))
@@ -117,7 +119,7 @@ impl Target {
         }
     }
 
-    /// The fault of a target that exists.
+    /// The fault of an existing target.
     pub(super) fn exists(&self, operation: &str) -> Fault {
         Fault::new(Code::AlreadyExists, operation, "the target exists")
             .path(&self.path)

@@ -1,22 +1,22 @@
-//! What of the content of a sparse file needs no storage.
+//! Finds the parts of a sparse file's content that need no storage.
 
 use std::ops::Range;
 
-/// The grid on which zeros are looked for, in bytes: the unit of storage of most file systems. A
-/// hole that is smaller saves nothing there.
+/// Grid on which zeros are searched, in bytes: the allocation unit of most file systems. Smaller
+/// holes save nothing.
 const GRAIN_BYTES: usize = 4096;
 
-/// Part of a buffer that is zero, or isn't.
+/// A part of a buffer that is either all zero or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
-    /// Where it is in the buffer. Not empty.
+    /// Its range in the buffer. Not empty.
     pub(super) range: Range<usize>,
-    /// All of it is zero.
+    /// All of its bytes are zero.
     pub(super) is_zero: bool,
 }
 
-/// Cuts a buffer, which goes to `offset` of a file, in stretches that are zero and such that
-/// aren't, by turns. They meet on the grid of the file.
+/// Splits a buffer, destined for `offset` of a file, into alternating zero and non-zero stretches,
+/// with boundaries on the grid of the file.
 pub(super) fn stretches(offset: u64, data: &[u8]) -> impl Iterator<Item = Stretch> {
     let mut grains = grains(offset, data).peekable();
     std::iter::from_fn(move || {
@@ -28,7 +28,7 @@ pub(super) fn stretches(offset: u64, data: &[u8]) -> impl Iterator<Item = Stretc
     })
 }
 
-/// The grains that a buffer covers, the first and the last perhaps in part.
+/// The grid cells of a buffer; the first and last may be partial.
 fn grains(offset: u64, data: &[u8]) -> impl Iterator<Item = Stretch> {
     const ZEROS: [u8; GRAIN_BYTES] = [0; GRAIN_BYTES];
     let past = (offset % GRAIN_BYTES as u64) as usize;
@@ -54,7 +54,7 @@ fn grains(offset: u64, data: &[u8]) -> impl Iterator<Item = Stretch> {
 mod tests {
     use super::*;
 
-    /// The stretches of a buffer, after a check that they cover it.
+    /// The stretches of a buffer, checked to cover it.
     fn cut(offset: u64, data: &[u8]) -> Vec<(usize, usize, bool)> {
         let all: Vec<Stretch> = stretches(offset, data).collect();
         let mut end = 0;
@@ -89,7 +89,7 @@ mod tests {
         ];
         assert_eq!(cut(0, &data), whole);
         assert_eq!(cut(1 << 40, &data), whole);
-        // One byte before the grid: the byte at 4095 is the only one of its grain.
+        // One byte before the grid: the byte at 4095 is alone in its cell.
         let shifted = [
             (0, 1, true),
             (1, 4097, false),
@@ -98,7 +98,7 @@ mod tests {
             (3 * 4096 + 1, 5 * 4096 + 1, true),
         ];
         assert_eq!(cut(4095, &data), shifted);
-        // The last offsets of all.
+        // The largest offsets.
         assert_eq!(cut(u64::MAX - 1, &[0, 1]), [(0, 2, false)]);
     }
 }

@@ -1,7 +1,7 @@
-//! Objects in memory: for tests, and for programs that keep what they move.
+//! Objects in memory: for tests, and for programs that keep the data they move.
 //!
-//! Names are flat: '/' has no meaning but that a path which ends in it takes the name of the
-//! request. Nothing here is durable, so that nothing is resumed; publishing is atomic.
+//! Names are flat: '/' has no meaning, except that a path that ends in it takes the name of the
+//! request. Nothing is durable, so nothing is resumed; publishing is atomic.
 
 mod sink;
 mod source;
@@ -13,7 +13,7 @@ use xdfs_proto::{Code, Fault};
 
 use crate::{OpenedSink, SinkRequest, Source, Store};
 
-/// Most bytes that one object may have unless [`MemStore::with_limit`] says otherwise.
+/// Default maximum size of an object; see [`MemStore::with_limit`].
 const OBJECT_BYTES_MAX: u64 = 1 << 30;
 
 /// A store of named objects in memory. Clones share the objects.
@@ -26,7 +26,7 @@ pub struct MemStore {
 #[derive(Debug, Default)]
 struct Shared {
     objects: BTreeMap<Vec<u8>, Object>,
-    /// Counts publications, so that each version of an object is known by a number.
+    /// Number of publications, which identifies versions.
     versions: u64,
 }
 
@@ -40,13 +40,13 @@ struct Object {
 }
 
 impl MemStore {
-    /// A store without objects.
+    /// An empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::with_limit(OBJECT_BYTES_MAX)
     }
 
-    /// A store without objects whose objects may have up to `object_bytes_max` bytes.
+    /// An empty store for objects of up to `object_bytes_max` bytes.
     #[must_use]
     pub fn with_limit(object_bytes_max: u64) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl MemStore {
         }
     }
 
-    /// Puts an object under a name, in place of one that may be there.
+    /// Stores an object, replacing any of the same name.
     pub fn insert(&self, name: impl AsRef<[u8]>, bytes: Vec<u8>) {
         self.lock().put(name.as_ref(), bytes, None, None);
     }
@@ -70,7 +70,7 @@ impl MemStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        // The map is whole between any two statements that change it.
+        // Each change leaves the map consistent.
         self.shared
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -111,7 +111,7 @@ impl Shared {
     }
 }
 
-/// The fault of a target that exists.
+/// The fault of an existing target.
 fn exists(operation: &str, name: &[u8]) -> Fault {
     Fault::new(Code::AlreadyExists, operation, "the target exists")
         .path(name)

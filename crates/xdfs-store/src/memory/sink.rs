@@ -8,7 +8,7 @@ use xdfs_proto::{Code, Fault};
 use super::{MemStore, exists};
 use crate::{Capabilities, Sink, SinkRequest};
 
-/// Bytes on their way to a name; nobody else sees them before they are published.
+/// An unpublished object, invisible to others.
 #[derive(Debug)]
 pub(super) struct MemSink {
     store: MemStore,
@@ -31,7 +31,7 @@ impl MemSink {
         }
     }
 
-    /// `offset` plus `length` as a place in memory, if it is within the limit.
+    /// The end of a range as an index into memory, if it is within the limit.
     fn place(&self, operation: &str, offset: u64, length: usize) -> Result<usize, Fault> {
         let limit = self.store.object_bytes_max;
         offset

@@ -5,7 +5,7 @@ use xdfs_proto::{Fault, SourceTag};
 use super::Object;
 use crate::{Source, SourceInfo};
 
-/// One version of an object, which stays as it is.
+/// One immutable version of an object.
 #[derive(Debug)]
 pub(super) struct MemSource {
     object: Object,

@@ -1,7 +1,7 @@
-//! Standard input and output, pipes, and whatever else is read or written once from front to back.
+//! Standard input and output, pipes, and anything else that is read or written once in order.
 //!
-//! Reads and writes here wait until the other end of the stream is ready, since a stream has no
-//! readiness that works on every system.
+//! Reads and writes here block until the other end is ready, since no readiness mechanism for
+//! streams works on every system.
 
 mod sink;
 mod source;
@@ -13,7 +13,7 @@ use std::io;
 
 use xdfs_proto::{Code, Fault};
 
-/// The fault of a stream: a pipe that broke is no lost connection.
+/// The fault of a stream: a broken pipe is no lost connection.
 fn fault(operation: &str, name: &str, error: &io::Error) -> Fault {
     match error.kind() {
         io::ErrorKind::BrokenPipe => {

@@ -9,13 +9,13 @@ use xdfs_proto::{ByteRange, Code, Fault};
 
 use crate::{Capabilities, Sink};
 
-/// Most bytes that wait in memory for those before them.
+/// Maximum bytes held in memory until their predecessors arrive.
 pub const REORDER_BYTES_MAX: usize = 64 << 20;
 
-/// A stream that takes bytes in order. Blocks that come early wait in memory until their turn.
+/// A stream that takes bytes in order. Blocks that arrive early wait in memory for their turn.
 ///
-/// What was written can't be taken back: publishing and discarding only end the stream. A region
-/// of zeros has to be written like any other, since nothing can be skipped.
+/// Written bytes can't be taken back: publishing and discarding only end the stream. Zeros must be
+/// written like other bytes, since nothing can be skipped.
 pub struct StreamSink {
     stream: Box<dyn Write + Send>,
     name: String,
@@ -27,13 +27,13 @@ pub struct StreamSink {
 }
 
 impl StreamSink {
-    /// Writes to `stream`, which faults call `name`.
+    /// Writes to `stream`, called `name` in faults.
     #[must_use]
     pub fn new(stream: Box<dyn Write + Send>, name: impl Into<String>) -> Self {
         Self::with_limit(stream, name, REORDER_BYTES_MAX)
     }
 
-    /// The same, with another bound on the bytes that wait in memory.
+    /// [`Self::new`] with another bound on the bytes held in memory.
     #[must_use]
     pub fn with_limit(
         stream: Box<dyn Write + Send>,
@@ -62,7 +62,7 @@ impl StreamSink {
         Ok(())
     }
 
-    /// Keeps a block that came early.
+    /// Keeps an early block.
     fn keep(&mut self, range: ByteRange, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
         let before = self.early.range(..range.end).next_back();
         if before.is_some_and(|(at, held)| at + held.len() as u64 > range.start) {

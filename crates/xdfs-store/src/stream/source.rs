@@ -15,7 +15,7 @@ pub struct StreamSource {
 }
 
 impl StreamSource {
-    /// Reads `stream`, which faults call `name`.
+    /// Reads `stream`, called `name` in faults.
     #[must_use]
     pub fn new(stream: Box<dyn Read + Send>, name: impl Into<String>) -> Self {
         let info = SourceInfo {
@@ -40,7 +40,7 @@ impl Source for StreamSource {
         &self.info
     }
 
-    /// Reads on. `offset` has to be where the last read ended.
+    /// Continues reading. `offset` must be the end of the last read.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         if offset != self.position {
             let cause = format!("it can't be read again from {offset}: it is a stream");

@@ -1,4 +1,4 @@
-//! The folder of journals: a file for each tree, named by its key, for as long as it is believed.
+//! The folder of tree journals: a file per tree, named by its key, and removed after some time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use xdfs_proto::Fault;
 
 use super::{Earlier, TreeJournal, path_bytes};
 
-/// Journals that nobody went on with for so long are removed.
+/// Journals not used for this long are removed.
 const AGE_MAX: Duration = Duration::from_secs(60 * 24 * 60 * 60);
-/// Likewise journals of runs that left nothing to do. The same command knows by them what it did if
-/// its end wasn't heard: after a lost connection to the machine, or a power cut.
+/// The same for journals of runs that left nothing to do. From these, the same command knows what
+/// it did if its end was not reported: after a lost connection to the machine, or a power cut.
 const ENDED_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// How names of journals begin and end.
+/// Prefix and suffix of journal names.
 const NAME: (&str, &str) = ("tree-", ".journal");
-/// How those end of runs that left nothing to do.
+/// Extension of journals of runs that left nothing to do.
 pub(super) const ENDED: &str = "ended";
 
 /// The place of one tree's journal.
@@ -27,7 +27,7 @@ pub struct JournalPlace<'f> {
 }
 
 impl<'f> JournalPlace<'f> {
-    /// That of the tree that `key` names.
+    /// The place for the tree that `key` identifies.
     #[must_use]
     pub fn new(folder: &'f Path, key: [u8; 32]) -> Self {
         let hex: String = key[..16].iter().map(|b| format!("{b:02x}")).collect();
@@ -35,8 +35,8 @@ impl<'f> JournalPlace<'f> {
         Self { folder, path, key }
     }
 
-    /// Opens the journal for a run that begins, as [`TreeJournal::open`] does, and removes those
-    /// that are too old to be believed. The folder is made if it isn't there.
+    /// Opens the journal for a new run, as [`TreeJournal::open`] does, and removes journals that
+    /// are too old. The folder is created if necessary.
     ///
     /// # Errors
     /// As [`TreeJournal::open`].
@@ -51,13 +51,13 @@ impl<'f> JournalPlace<'f> {
         Ok((journal, earlier))
     }
 
-    /// Whether there is a journal of an earlier run. With `anew` one that can be removed is.
+    /// Whether there is a journal of an earlier run. With `anew` it is removed if possible.
     #[must_use]
     pub fn is_left(&self, anew: bool) -> bool {
         let Ok(meta) = fs::symlink_metadata(&self.path) else {
             return false;
         };
-        // One that could not be begun, or was emptied, says nothing.
+        // An empty file is a journal that could not be begun, or was cleared.
         !((anew || meta.len() == 0) && fs::remove_file(&self.path).is_ok()) && meta.len() > 0
     }
 
@@ -70,10 +70,10 @@ impl<'f> JournalPlace<'f> {
         made.map_err(|e| Fault::from_io("make the folder of journals", path_bytes(self.folder), &e))
     }
 
-    /// Takes the journal of a run that left nothing to do, if there is one and none of a later run.
+    /// Takes over the journal of a run that left nothing to do, unless there is one of a later run.
     fn take_ended(&self) -> bool {
         let ended = self.path.with_extension(ENDED);
-        // Unlike a new name a link doesn't replace what another run makes at this moment.
+        // Unlike a rename, a link doesn't replace a journal created concurrently.
         let is_taken = fs::hard_link(&ended, &self.path).is_ok();
         let _ = fs::remove_file(ended);
         is_taken
@@ -92,8 +92,7 @@ impl<'f> JournalPlace<'f> {
             let age_max = if is_ended { ENDED_AGE_MAX } else { AGE_MAX };
             let age = entry.metadata().and_then(|m| m.modified());
             let is_old = age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > age_max));
-            // One that is in use was written to, or is that of a tree that takes longer: it is
-            // open.
+            // A journal in use has been written recently or, for a very long run, is locked.
             if is_ours && is_old && (path == self.path || is_free(&path)) {
                 let _ = fs::remove_file(path);
             }

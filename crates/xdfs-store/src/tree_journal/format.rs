@@ -1,4 +1,4 @@
-//! The bytes of the journal of a tree, without input or output.
+//! The format of tree journals, without I/O.
 //!
 //! ```text
 //! header, 64 bytes                          record
@@ -11,9 +11,9 @@
 //! ```
 //!
 //! Numbers are in network order. The check value of a record covers the header's check value, the
-//! place of the record in the file, its length and its body: what an older journal left on the
-//! disk, or stands in another place, doesn't pass for a record of this one. What follows the first
-//! record that fails its check is a torn tail.
+//! record's offset in the file, its length and its body, so a record of an older journal or from
+//! another position does not pass. What follows the first record that fails its check is a torn
+//! tail.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -23,20 +23,20 @@ use crc_fast::CrcAlgorithm;
 
 const MAGIC: &[u8; 8] = b"XDFSTREE";
 const VERSION: u16 = 2;
-/// Bytes of the header.
+/// Size of the header.
 pub const HEADER_BYTES: usize = 64;
-/// Bytes of a record before its body.
+/// Size of a record before its body.
 pub const PREFIX_BYTES: usize = 8;
-/// Bytes of a [`Claim`].
+/// Size of a [`Claim`].
 pub const CLAIM_BYTES: usize = 16;
 /// Longest path in a record.
 const PATH_BYTES_MAX: usize = u16::MAX as usize;
-/// Most entries of one record.
+/// Maximum number of entries in a record.
 const CLAIMS_MAX: usize = 4096;
-/// Longest body.
+/// Maximum size of a body.
 const BODY_BYTES_MAX: usize = 64 + PATH_BYTES_MAX + CLAIMS_MAX * CLAIM_BYTES;
 
-/// Numbers of the kinds of records.
+/// Record kinds.
 mod kind {
     pub(super) const ROOT: u8 = 1;
     pub(super) const ENTRIES: u8 = 2;
@@ -46,38 +46,36 @@ mod kind {
     pub(super) const RUN: u8 = 6;
 }
 
-/// What a journal belongs to.
+/// The tree to which a journal belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Names the tree, its target and what is kept of it.
+    /// Identifies the tree, its target and the metadata to be preserved.
     pub key: [u8; 32],
-    /// Distinguishes the journals that one name had over time, and makes claims that can't be
-    /// guessed.
+    /// Distinguishes successive journals of the same name, and makes claims unpredictable.
     pub nonce: [u8; 16],
 }
 
-/// A finished entry of a directory: who it is, and which version of it. Both are digests under the
-/// keys of the journal.
+/// A finished entry of a directory: its identity and version, as digests keyed by the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claim {
-    /// Of kind, size and name.
+    /// Digest of kind, size and name.
     pub entry: u64,
-    /// Of these and the time of the last change.
+    /// Digest of these and the modification time.
     pub version: u64,
 }
 
-/// What an entry is, for its claim.
+/// The properties of an entry that go into its claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// A number for the kind: 0 for a file, 1 for a symbolic link, 2 for a named pipe.
     pub kind: u8,
-    /// Bytes of a file, else 0.
+    /// Size of a file, else 0.
     pub size: u64,
-    /// Time of the last change of the content, in nanoseconds since 1970-01-01 UTC.
+    /// Modification time in nanoseconds since 1970-01-01 UTC.
     pub mtime_ns: i64,
 }
 
-/// What a part of a tree has.
+/// Counts of a part of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Files.
@@ -90,14 +88,13 @@ pub struct Totals {
     pub bytes: u64,
 }
 
-/// A directory that is finished with all below it.
+/// A directory finished with everything beneath it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Finished {
-    /// What it has, with itself.
+    /// Its counts, itself included.
     pub totals: Totals,
-    /// The time of the last change that it was given at the target, in nanoseconds since
-    /// 1970-01-01 UTC; `None` if it was given none. It changes when something is made or removed
-    /// there.
+    /// Modification time set at the target, in nanoseconds since 1970-01-01 UTC; `None` if none was
+    /// set. It changes when an entry is added or removed there.
     pub mtime_ns: Option<i64>,
 }
 
@@ -106,11 +103,11 @@ pub struct Finished {
 pub struct Root {
     /// Its path there.
     pub path: Vec<u8>,
-    /// Its number in its file system; 0 if it isn't known.
+    /// Its inode number; 0 if unknown.
     pub inode: u64,
-    /// The number of the tree's source in its file system; 0 if it isn't known.
+    /// Inode number of the tree's source; 0 if unknown.
     pub source_inode: u64,
-    /// It was there before the tree, and keeps its mode.
+    /// It existed before the tree, and keeps its mode.
     pub was_there: bool,
 }
 
@@ -118,23 +115,23 @@ pub struct Root {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Record {
-    /// Where the tree goes.
+    /// The target of the tree.
     Root(Root),
-    /// Entries of a directory are finished. More than fit in a record are written as several.
+    /// Finished entries of a directory, in several records if they don't fit into one.
     Entries(Vec<u8>, Vec<Claim>),
-    /// A directory is finished with all below it.
+    /// A directory is finished with everything beneath it.
     Directory(Vec<u8>, Finished),
-    /// What was said of a directory and of all below it isn't so.
+    /// Invalidates claims about a directory and everything beneath it.
     Forget(Vec<u8>),
-    /// What was said of the entries of a directory isn't so.
+    /// Invalidates claims about the entries of a directory.
     ForgetEntries(Vec<u8>),
-    /// A run begins (`false`), or has come to its end: all was walked, and everything that is
-    /// finished is claimed. What was claimed before lets nothing be left out by the next run.
+    /// The start of a run (`false`) or its orderly end: everything was walked, and everything
+    /// finished is claimed. The next run then skips nothing on the basis of earlier claims.
     Run(bool),
 }
 
 impl Totals {
-    /// Adds another part.
+    /// Adds the counts of another part.
     pub fn add(&mut self, other: &Self) {
         self.files = self.files.saturating_add(other.files);
         self.directories = self.directories.saturating_add(other.directories);
@@ -144,7 +141,7 @@ impl Totals {
 }
 
 impl Header {
-    /// The bytes of the header.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
@@ -157,7 +154,7 @@ impl Header {
         out
     }
 
-    /// Reads a header; `None` if it isn't whole or not of this version.
+    /// Decodes a header; `None` if it is damaged or of another version.
     #[must_use]
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         let mut at = Fields(bytes);
@@ -169,22 +166,22 @@ impl Header {
         known.then_some(Self { key, nonce })
     }
 
-    /// The claim of an entry by its name in a directory.
+    /// The claim of an entry, by its name in a directory.
     #[must_use]
     pub fn claim(&self, directory: &[u8], name: &[u8], mark: Mark) -> Claim {
         let mut hasher = self.hasher(directory, name, mark);
-        let entry = word(&hasher);
+        let entry = digest_word(&hasher);
         hasher.update(&mark.mtime_ns.to_be_bytes());
         Claim {
             entry,
-            version: word(&hasher),
+            version: digest_word(&hasher),
         }
     }
 
-    /// The part of the claim that doesn't depend on the time of the last change.
+    /// The part of the claim that doesn't depend on the modification time.
     #[must_use]
     pub fn claim_entry(&self, directory: &[u8], name: &[u8], mark: Mark) -> u64 {
-        word(&self.hasher(directory, name, mark))
+        digest_word(&self.hasher(directory, name, mark))
     }
 
     fn hasher(&self, directory: &[u8], name: &[u8], mark: Mark) -> blake3::Hasher {
@@ -194,14 +191,14 @@ impl Header {
         hasher.update(&mark.size.to_be_bytes());
         hasher.update(&(directory.len() as u64).to_be_bytes());
         hasher.update(directory);
-        // Before the time comes a name, and the length keeps them apart.
+        // A name precedes the time; its length separates them.
         hasher.update(&(name.len() as u64).to_be_bytes());
         hasher.update(name);
         hasher
     }
 }
 
-fn word(hasher: &blake3::Hasher) -> u64 {
+fn digest_word(hasher: &blake3::Hasher) -> u64 {
     let hash = hasher.finalize();
     let (first, _) = hash
         .as_bytes()
@@ -211,7 +208,7 @@ fn word(hasher: &blake3::Hasher) -> u64 {
 }
 
 impl Record {
-    /// Appends it to `out`, which goes to the place `at` of a file with this header.
+    /// Appends the record to `out`, for offset `at` of a file with this header.
     pub fn encode(&self, header: &Header, at: u64, out: &mut Vec<u8>) {
         match self {
             Self::Entries(path, claims) if claims.len() > CLAIMS_MAX => {
@@ -277,7 +274,7 @@ impl Record {
         out[begin + 4..begin + PREFIX_BYTES].copy_from_slice(&check.to_be_bytes());
     }
 
-    /// Reads the body of a record.
+    /// Decodes the body of a record.
     fn decode(body: &[u8]) -> Option<Self> {
         let mut at = Fields(body);
         let [kind] = at.take::<1>()?;
@@ -337,21 +334,21 @@ impl Record {
     }
 }
 
-/// Reads records one after another.
+/// Reads records in sequence.
 #[derive(Debug)]
 pub struct Records<R> {
     input: R,
     header: Header,
-    /// Bytes that were understood; what follows them is a torn tail.
+    /// Bytes of the valid part; what follows is a torn tail.
     pub valid_bytes: u64,
     body: Vec<u8>,
 }
 
 impl<R: Read> Records<R> {
-    /// Reads the header; `None` if it can't be trusted or is of another version.
+    /// Reads the header; `None` if it is damaged or of another version.
     ///
     /// # Errors
-    /// That of the input, but for its end.
+    /// An error of the input, other than its end.
     pub fn new(mut input: R) -> io::Result<Option<Self>> {
         let mut bytes = [0; HEADER_BYTES];
         if !fill(&mut input, &mut bytes)? {
@@ -365,13 +362,13 @@ impl<R: Read> Records<R> {
         }))
     }
 
-    /// What the journal belongs to.
+    /// The header of the journal.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The next record; `None` where they end, or can't be trusted any more.
+    /// The next record; `None` at the end of the valid part.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -413,7 +410,7 @@ fn fill(input: &mut impl Read, out: &mut [u8]) -> io::Result<bool> {
     }
 }
 
-/// Directories by their paths, with what is known of each.
+/// A map of directories by path.
 #[derive(Clone, Debug)]
 pub(super) struct Directories<T>(BTreeMap<Vec<u8>, T>);
 
@@ -443,7 +440,7 @@ impl<T: Default> Directories<T> {
         self.0.iter()
     }
 
-    /// Those whose paths aren't before `first`.
+    /// Entries from the path `first` on.
     fn from<'a>(&'a self, first: &[u8]) -> impl Iterator<Item = (&'a [u8], &'a T)> + use<'a, T> {
         let range = (Bound::Included(first), Bound::Unbounded);
         let range = self.0.range::<[u8], _>(range);
@@ -454,7 +451,7 @@ impl<T: Default> Directories<T> {
         self.0.values_mut()
     }
 
-    /// Those below a directory, and itself.
+    /// Removes a directory and everything beneath it.
     pub(super) fn remove(&mut self, path: &[u8], mut removed: impl FnMut(T)) {
         if path.is_empty() {
             std::mem::take(&mut self.0).into_values().for_each(removed);
@@ -471,7 +468,7 @@ impl<T: Default> Directories<T> {
         }
     }
 
-    /// Whether anything is known below a directory.
+    /// Whether there is an entry beneath a directory.
     pub(super) fn has_below(&self, path: &[u8]) -> bool {
         if path.is_empty() {
             return self.0.keys().any(|path| !path.is_empty());
@@ -486,16 +483,15 @@ impl<T: Default> Directories<T> {
     }
 }
 
-/// What is known of a directory.
+/// Claims about a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Known {
-    /// Sorted by their first half when all is read; of two with the same the later is kept.
+pub(super) struct DirectoryClaims {
+    /// Sorted by [`Claim::entry`] after reading; the latest of each entry is kept.
     pub(super) claims: Vec<Claim>,
     pub(super) finished: Option<Finished>,
 }
 
-/// The records with which a journal begins, that say where the tree goes and claim nothing: their
-/// bytes, without the header.
+/// The leading records, which name the target and claim nothing, encoded without the header.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lead {
     records: Vec<u8>,
@@ -503,7 +499,7 @@ pub(super) struct Lead {
 }
 
 impl Lead {
-    /// A record stands at byte `begin` of the file.
+    /// Adds a record at offset `begin` of the file, if it continues the lead.
     pub(super) fn note(&mut self, header: &Header, record: &Record, begin: u64) {
         let end = (HEADER_BYTES + self.records.len()) as u64;
         if begin == end && matches!(record, Record::Root(_) | Record::Run(false)) {
@@ -512,7 +508,7 @@ impl Lead {
         }
     }
 
-    /// What may stay of the file whatever else isn't so any more.
+    /// The content that stays valid whatever else is in doubt.
     pub(super) fn encode(&self, header: &Header) -> Vec<u8> {
         match self.has_root {
             true => [&header.encode()[..], &self.records].concat(),
@@ -521,24 +517,24 @@ impl Lead {
     }
 }
 
-/// What a journal says: the edge of what is finished.
+/// The content of a journal: the frontier of finished directories and entries.
 #[derive(Clone, Debug, Default)]
 pub struct Earlier {
     pub(super) lead: Lead,
-    pub(super) directories: Directories<Known>,
-    /// What runs claimed before the last one that came to its end. A tree may have changed since
-    /// then: it tells what they made, and lets nothing be left out unseen.
-    pub(super) past: Directories<Known>,
-    /// Where the tree goes.
+    pub(super) directories: Directories<DirectoryClaims>,
+    /// Claims of runs before the last one that completed. The tree may have changed since: they
+    /// identify what those runs created, and nothing is skipped because of them.
+    pub(super) past: Directories<DirectoryClaims>,
+    /// The target of the tree.
     pub root: Option<Root>,
-    /// The last run ended in an orderly way: there is nothing finished that isn't claimed.
+    /// The last run ended in an orderly way: everything finished is claimed.
     pub is_complete: bool,
-    /// There was a run before.
+    /// There was an earlier run.
     pub has_run: bool,
-    /// A run before the last one was broken off, or an error of the disk left doubts: what was
-    /// moved and not claimed may still stand there, whatever came of the runs since.
+    /// A run before the last one was interrupted, or a disk error left doubts: unclaimed entries
+    /// may exist at the target, whatever later runs did.
     pub was_broken_off: bool,
-    /// The run before left nothing to do.
+    /// The previous run left nothing to do.
     pub was_whole: bool,
 }
 
@@ -546,7 +542,7 @@ impl Earlier {
     /// Reads all records.
     ///
     /// # Errors
-    /// That of the input.
+    /// An error of the input.
     pub fn read<R: Read>(records: &mut Records<R>) -> io::Result<Self> {
         let mut earlier = Self::default();
         let mut begin = records.valid_bytes;
@@ -556,11 +552,13 @@ impl Earlier {
             earlier.apply(record);
         }
         let known = earlier.directories.values_mut();
-        known.chain(earlier.past.values_mut()).for_each(Known::tidy);
+        known
+            .chain(earlier.past.values_mut())
+            .for_each(DirectoryClaims::tidy);
         Ok(earlier)
     }
 
-    /// A run begins. After one that came to its end everything is looked at again.
+    /// Starts a run. If the previous one completed, everything is checked again.
     pub fn begin_run(&mut self) {
         if !self.is_complete {
             return;
@@ -607,21 +605,21 @@ impl Earlier {
         }
     }
 
-    /// Whether nothing is claimed.
+    /// Whether there are no claims.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let is_nothing = |k: &Known| k.claims.is_empty() && k.finished.is_none();
+        let is_nothing = |k: &DirectoryClaims| k.claims.is_empty() && k.finished.is_none();
         let mut known = self.directories.iter().chain(self.past.iter());
         known.all(|(_, known)| is_nothing(known))
     }
 
-    /// What is said of a directory that is finished with all below it.
+    /// The claim about a directory finished with everything beneath it.
     #[must_use]
     pub fn finished(&self, directory: &[u8]) -> Option<Finished> {
         self.directories.get(directory)?.finished
     }
 
-    /// The directories in a directory that are finished: their names, and what is said of them.
+    /// The finished subdirectories of a directory: their names and claims.
     pub fn finished_in<'a>(
         &'a self,
         directory: &[u8],
@@ -640,19 +638,19 @@ impl Earlier {
             .filter_map(|(name, finished)| Some((name, finished?)))
     }
 
-    /// The claims of entries of a directory, sorted by their first half.
+    /// The claims about entries of a directory, sorted by [`Claim::entry`].
     #[must_use]
     pub fn claims(&self, directory: &[u8]) -> &[Claim] {
         self.directories.get(directory).map_or(&[], |k| &k.claims)
     }
 
-    /// The claims of entries of a directory by runs that came to their end, sorted likewise.
+    /// The claims about entries of a directory by completed runs, in the same order.
     #[must_use]
     pub fn past_claims(&self, directory: &[u8]) -> &[Claim] {
         self.past.get(directory).map_or(&[], |k| &k.claims)
     }
 
-    /// Whether a run that came to its end had finished a directory, by itself or with one above.
+    /// Whether a completed run had finished a directory, by itself or with a parent.
     #[must_use]
     pub fn was_finished(&self, directory: &[u8]) -> bool {
         let is_finished = |path: &[u8]| self.past.get(path).is_some_and(|k| k.finished.is_some());
@@ -661,36 +659,36 @@ impl Earlier {
         is_finished(directory) || is_finished(b"") || above.any(is_finished)
     }
 
-    /// Whether anything in a directory, or below it, is claimed.
+    /// Whether anything in or beneath a directory is claimed.
     #[must_use]
     pub fn knows_of(&self, directory: &[u8]) -> bool {
         !self.claims(directory).is_empty() || self.directories.has_below(directory)
     }
 
-    /// The records that say the same.
+    /// An equivalent sequence of records.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
         let root = self.root.iter().cloned().map(Record::Root);
-        // What stays of it if it fails later says that there was a run.
+        // If writing fails later, the lead still shows that there was a run.
         let runs = usize::from(self.has_run) + usize::from(self.was_broken_off);
         let root = root.chain(std::iter::repeat_n(Record::Run(false), runs));
         let past = self.past.records();
-        // A directory that was named without a claim says nothing.
+        // A directory without claims says nothing.
         let has_past = self.past.records().next().is_some();
         let between = [Record::Run(true), Record::Run(false)].into_iter();
         let past = past.chain(between.filter(move |_| has_past));
-        // That one is under way is said above.
+        // The start of the current run is recorded above.
         let run = self.is_complete.then_some(Record::Run(true));
         let known = self.directories.records();
         root.chain(past).chain(known).chain(run)
     }
 }
 
-impl Directories<Known> {
-    /// The records that say the same.
+impl Directories<DirectoryClaims> {
+    /// An equivalent sequence of records.
     fn records(&self) -> impl Iterator<Item = Record> + '_ {
         self.iter().flat_map(|(path, known)| {
             let finished = known.finished.map(|t| Record::Directory(path.clone(), t));
-            // A batch at a time, so that many claims aren't held twice.
+            // In batches, so that many claims aren't held in memory twice.
             let claims = known.claims.chunks(CLAIMS_MAX);
             let claims = claims.map(|c| Record::Entries(path.clone(), c.to_vec()));
             finished.into_iter().chain(claims)
@@ -698,11 +696,11 @@ impl Directories<Known> {
     }
 }
 
-impl Known {
-    /// Sorts the claims, and keeps the last of each entry.
+impl DirectoryClaims {
+    /// Sorts the claims, and keeps the latest of each entry.
     fn tidy(&mut self) {
         let claims = &mut self.claims;
-        // The later first, so that it stays.
+        // The latest first, so that it is kept.
         claims.reverse();
         claims.sort_by_key(|claim| claim.entry);
         claims.dedup_by_key(|claim| claim.entry);
@@ -720,11 +718,11 @@ fn crc32c(parts: &[&[u8]]) -> u32 {
     for part in parts {
         digest.update(part);
     }
-    // The checksum has 32 bits in a wider type.
+    // The 32-bit checksum comes in a wider type.
     digest.finalize() as u32
 }
 
-/// Takes fields off the front of bytes.
+/// Takes fields off the front of a slice.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -742,7 +740,7 @@ impl Fields<'_> {
         }
     }
 
-    /// What is left.
+    /// The remaining bytes.
     fn path(&self) -> Option<Vec<u8>> {
         (self.0.len() <= PATH_BYTES_MAX).then(|| self.0.to_vec())
     }

@@ -1,12 +1,12 @@
-//! The journal of a tree: what of it is finished, so that a restart neither lists finished
+//! The journal of a tree: which parts are finished, so that a restart neither lists finished
 //! directories nor sends finished files again.
 //!
-//! A directory that is finished with all below it is one record, which makes those below needless.
-//! What is live of a journal is therefore the edge of the walk, and not the tree: when more than
-//! half of the file is needless it is written anew.
+//! A directory finished with everything beneath it is one record, which supersedes those beneath.
+//! So the live records form the frontier of the walk, not the whole tree: when more than half of
+//! the file is superseded, it is compacted.
 //!
-//! Invariant: a record that claims something is appended only after that is durable (or, where
-//! durability isn't wanted, published). A record that isn't whole claims nothing.
+//! Invariant: a claim is appended only after its subject is durable (or, where durability isn't
+//! required, published). An incomplete record claims nothing.
 
 mod folder;
 mod format;
@@ -27,40 +27,40 @@ use format::{Directories, Lead};
 
 const OPERATION: &str = "keep the journal of the tree";
 const BUSY_HINT: &str = "wait until the other run has ended, or stop it; then run this again";
-/// Needless bytes that are left where they are.
+/// Superseded bytes tolerated before compaction.
 const SLACK_BYTES: u64 = 64 << 10;
-/// How often a journal is opened anew that is removed meanwhile.
+/// Attempts to open a journal that is removed concurrently.
 const ATTEMPTS: u32 = 8;
-/// Bytes that are read at once.
+/// Bytes read at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// An open journal, which nobody else has open.
+/// An open journal, locked against other processes.
 #[derive(Debug)]
 pub struct TreeJournal {
     path: PathBuf,
     file: File,
     header: Header,
     bytes: u64,
-    /// Bytes of the records of each directory that aren't needless.
+    /// Bytes of live records, by directory.
     live: Directories<u64>,
     live_bytes: u64,
     lead: Lead,
     buffer: Vec<u8>,
-    /// Writing failed: what is in the file isn't known any more.
+    /// A write failed: the content of the file is uncertain.
     broken: bool,
-    /// Nor can what says where the tree goes be kept.
+    /// Even the lead, which names the target, could not be kept.
     lost: bool,
     /// Its name may not be durable yet.
     is_new: bool,
 }
 
 impl TreeJournal {
-    /// Opens the journal at `path` or makes it, for the tree that `key` names, and tells what it
-    /// says; nothing if it is of another tree or version, damaged at its start, or `anew` is set.
-    /// `nonce` is that of a journal that is made: random bytes.
+    /// Opens or creates the journal at `path` for the tree that `key` identifies, and returns its
+    /// content: empty if it is of another tree or version, damaged at its start, or `anew` is set.
+    /// `nonce`, random bytes, is that of a new journal.
     ///
     /// # Errors
-    /// [`Code::Busy`] if another process has it open, or a failure of the file system.
+    /// [`Code::Busy`] if another process has it open, or an error of the file system.
     pub fn open(
         path: &Path,
         key: [u8; 32],
@@ -71,7 +71,7 @@ impl TreeJournal {
         for _ in 0..ATTEMPTS {
             let file = open_file(path, false).map_err(|e| fault(&e))?;
             lock(path, &file)?;
-            // Who had it before may have removed it, or written it anew.
+            // The previous holder of the lock may have removed or compacted it.
             if !is_named(path, &file) {
                 unlock(&file);
                 continue;
@@ -107,30 +107,29 @@ impl TreeJournal {
         Err(fault.path(path_bytes(path)))
     }
 
-    /// What its claims are made with.
+    /// The header, with the keys of its claims.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Bytes of the file.
+    /// Size of the file.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// A run begins, to which the journal belongs now.
+    /// Records the start of a run.
     ///
     /// # Errors
-    /// A failure of the file system. What the journal says is as true as before and stays; it
-    /// takes nothing more.
+    /// An error of the file system. The content stays valid, but nothing more can be appended.
     pub fn begin_run(&mut self) -> Result<(), Fault> {
         let mut buffer = Vec::new();
         let record = Record::Run(false);
         record.encode(&self.header, self.bytes, &mut buffer);
         if let Err(error) = self.file.write_all(&buffer) {
             self.broken = true;
-            // A part of a record is a torn tail, which is cut off by who reads it.
+            // A partial record is a torn tail, which readers cut off.
             let _ = self.file.set_len(self.bytes);
             return Err(io_fault(&self.path, &error));
         }
@@ -139,40 +138,40 @@ impl TreeJournal {
         Ok(())
     }
 
-    /// Appends records in one go. With `durable` they are on the disk afterwards.
+    /// Appends records in one write. With `durable` they are durable afterwards.
     ///
     /// # Errors
-    /// A failure of the file system; the journal takes nothing more then, and says no more than
-    /// where the tree goes.
+    /// An error of the file system; nothing more can be appended then, and only the lead, which
+    /// names the target, stays.
     pub fn append(&mut self, records: &[Record], durable: bool) -> Result<(), Fault> {
         let written = self.write(records, durable);
-        written.map_err(|error| self.given_up(&error))
+        written.map_err(|error| self.fail_writes(&error))
     }
 
-    /// Forgets everything.
+    /// Removes all content.
     ///
     /// # Errors
-    /// A failure of the file system; the journal takes nothing more then.
+    /// An error of the file system; nothing more can be appended then.
     pub fn clear(&mut self) -> Result<(), Fault> {
         self.lead = Lead::default();
-        self.begin().map_err(|error| self.given_up(&error))
+        self.begin().map_err(|error| self.fail_writes(&error))
     }
 
-    /// Whether it claims nothing.
+    /// Whether it contains no claims.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.live_bytes == 0
     }
 
-    /// Whether writing failed, and not even what says where the tree goes could be kept.
+    /// Whether writing failed, and not even the lead could be kept.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.lost
     }
 
-    /// The journal takes nothing more. What is in it may not be so any more when it is read again:
-    /// nothing stays but what says where the tree goes. If that can't be kept it is removed.
-    fn given_up(&mut self, error: &io::Error) -> Fault {
+    /// Closes the journal to further records after an error. Its content may differ when it is read
+    /// again, so only the lead stays. If that fails too, the journal is removed.
+    fn fail_writes(&mut self, error: &io::Error) -> Fault {
         self.broken = true;
         if self.keep_lead().is_err() {
             self.lost = true;
@@ -181,8 +180,8 @@ impl TreeJournal {
         io_fault(&self.path, error)
     }
 
-    /// Writes again what says where the tree goes, and nothing behind it. What the disk didn't take
-    /// once, the system neither writes nor reports a second time.
+    /// Writes the lead again, and nothing after it: data that the disk failed to write once is
+    /// neither written nor reported a second time.
     fn keep_lead(&mut self) -> io::Result<()> {
         let lead = self.lead.encode(&self.header);
         self.file.rewind()?;
@@ -195,21 +194,21 @@ impl TreeJournal {
         }
     }
 
-    /// Removes the journal, which takes nothing more then. If it can't be removed it is emptied.
+    /// Removes the journal and closes it to further records. If that fails, it is emptied.
     ///
     /// # Errors
-    /// As [`Self::clear`].
+    /// As for [`Self::clear`].
     pub fn remove(&mut self) -> Result<(), Fault> {
         self.broken = true;
         self.lead = Lead::default();
-        std::fs::remove_file(&self.path).map_err(|error| self.given_up(&error))
+        std::fs::remove_file(&self.path).map_err(|error| self.fail_writes(&error))
     }
 
-    /// Appends records that nothing follows, and gives the journal the name of those that left
-    /// nothing to do. It takes nothing more then.
+    /// Appends the last records, and renames the journal as that of a run that left nothing to do.
+    /// It is closed to further records.
     ///
     /// # Errors
-    /// A failure of the file system. The journal is removed then, if it can be.
+    /// An error of the file system. The journal is removed then, if possible.
     pub fn end(&mut self, records: &[Record]) -> Result<(), Fault> {
         let written = self.write(records, false);
         self.broken = true;
@@ -254,7 +253,7 @@ impl TreeJournal {
         Ok(())
     }
 
-    /// Keeps account of what is live.
+    /// Updates the count of live bytes.
     fn count(&mut self, record: &Record, bytes: u64) {
         let total = &mut self.live_bytes;
         let mut remove = |live: &mut Directories<u64>, path: &[u8]| {
@@ -271,17 +270,17 @@ impl TreeJournal {
                 self.live_bytes += bytes;
             }
             Record::Forget(path) => remove(&mut self.live, path),
-            // The few that are live again are counted again.
+            // Entries claimed again after `ForgetEntries` are counted twice, but they are few.
             Record::Root(_) | Record::ForgetEntries(_) | Record::Run(_) => {}
         }
     }
 
-    /// Writes what is live to a new file, which takes the place of this one.
+    /// Replaces the file by one with the live records only.
     fn compact(&mut self) -> io::Result<()> {
         let mut reader = File::open(&self.path)?;
         let earlier = match Records::new(BufReader::with_capacity(READ_BYTES, &mut reader))? {
             Some(mut records) => Earlier::read(&mut records)?,
-            None => return Err(io::Error::other("it was changed by somebody else")),
+            None => return Err(io::Error::other("another process changed it")),
         };
         let mut path = self.path.clone().into_os_string();
         path.push(".new");
@@ -293,7 +292,7 @@ impl TreeJournal {
         let (old, lead) = (std::mem::replace(&mut self.file, file), self.lead.clone());
         let replaced = self.replace(&old, &path, &earlier);
         let needless = if replaced.is_err() {
-            // The one that has the name, which is to be cut.
+            // The file that keeps the name; its content will be cut back to the lead.
             self.lead = lead;
             std::mem::replace(&mut self.file, old)
         } else {
@@ -303,8 +302,8 @@ impl TreeJournal {
         replaced
     }
 
-    /// Writes what is live to the file, which takes the place of the old one. Whichever of them is
-    /// found after a crash of the system has all that was written to it.
+    /// Writes the live records to the new file, and renames it over the old one. Either file, found
+    /// after a system crash, contains everything written so far.
     fn replace(&mut self, old: &File, path: &Path, earlier: &Earlier) -> io::Result<()> {
         self.restart()?;
         let mut buffer = Vec::new();
@@ -328,7 +327,7 @@ impl TreeJournal {
         sync_folder(&self.path)
     }
 
-    /// Reads what is there; `None` if it can't be used.
+    /// Reads the content; `None` if it is unusable.
     fn load(&mut self) -> io::Result<Option<Earlier>> {
         self.file.rewind()?;
         let reader = BufReader::with_capacity(READ_BYTES, &self.file);
@@ -344,7 +343,7 @@ impl TreeJournal {
         self.header = header;
         self.lead = earlier.lead.clone();
         if self.file.metadata()?.len() > bytes {
-            // Or what is cut off could stand behind what is appended, after a crash of the system.
+            // Otherwise the cut-off bytes might follow appended records after a system crash.
             self.file.set_len(bytes)?;
             self.file.sync_all()?;
         }
@@ -366,7 +365,7 @@ impl TreeJournal {
         self.file.rewind()?;
         self.restart()?;
         if had_bytes {
-            // Or what it said would come back after a crash of the system.
+            // Otherwise the old content might return after a system crash.
             self.file.sync_all()?;
         }
         Ok(())
@@ -388,10 +387,10 @@ impl Drop for TreeJournal {
     }
 }
 
-/// Gives the lock back. Closing the file isn't enough: a process that another thread is starting
-/// at this moment holds a copy of the descriptor, and with it the lock, until it runs.
+/// Releases the lock. Closing the file isn't enough: a process being started by another thread
+/// holds a copy of the descriptor, and with it the lock, until it executes.
 fn unlock(file: &File) {
-    // A failure leaves the lock to end with the last copy of the descriptor.
+    // After a failure the lock ends with the last copy of the descriptor.
     let _ = file.unlock();
 }
 
@@ -414,7 +413,7 @@ fn sync_folder(path: &Path) -> io::Result<()> {
         .map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
-/// Folders can't be opened there.
+/// Folders can't be opened on this system.
 #[cfg(not(unix))]
 fn sync_folder(_: &Path) -> io::Result<()> {
     Ok(())
@@ -441,7 +440,7 @@ fn is_named(path: &Path, file: &File) -> bool {
     own.is_some() && own == id(std::fs::metadata(path))
 }
 
-/// A file that is open can't be removed there.
+/// An open file can't be removed on this system.
 #[cfg(not(unix))]
 fn is_named(_: &Path, _: &File) -> bool {
     true

@@ -1,4 +1,4 @@
-//! What is claimed, and nothing else, is read again.
+//! Claims are read back, and nothing else is.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::slice;
@@ -167,7 +167,7 @@ fn what_a_run_claimed_that_came_to_its_end_lets_nothing_be_left_out() {
     };
     check(&earlier);
     assert!(earlier.claims(b"a").is_empty() && !earlier.knows_of(b""));
-    // The next one is broken off: what it claimed counts, also when the file is written anew.
+    // The next one is interrupted: its claims count, even after compaction.
     let records = [
         Record::Run(false),
         Record::Directory(b"e".to_vec(), totals(4)),
@@ -186,9 +186,9 @@ fn what_a_run_claimed_that_came_to_its_end_lets_nothing_be_left_out() {
     }
 }
 
-/// What a run moved before it was broken off may stand there after any number of further runs.
+/// Entries that a run moved before its interruption may exist after any number of further runs.
 #[test]
-fn a_run_that_was_broken_off_is_not_forgotten() {
+fn an_interrupted_run_is_not_forgotten() {
     for (runs, is_known) in [
         (&[][..], false),
         (&[false, true], false),
@@ -248,7 +248,7 @@ fn a_damaged_journal_claims_a_beginning() {
                 let found = earlier.finished(format!("d{n:02}").as_bytes());
                 assert_eq!(found.is_some(), n < whole_ones, "byte {at}, record {n}");
             }
-            // It goes on after what was whole.
+            // Appends continue after the valid part.
             let more = Record::Directory(b"more".to_vec(), totals(1));
             journal.append(&[more], false).unwrap();
             drop(journal);
@@ -266,11 +266,11 @@ fn a_record_in_another_place_or_of_an_older_journal_is_not_believed() {
     drop(journal);
     let whole = std::fs::read(&path).unwrap();
     let half = (whole.len() - HEADER_BYTES) / 2;
-    // The second record in the place of the first.
+    // The second record at the position of the first.
     let moved = [&whole[..HEADER_BYTES], &whole[HEADER_BYTES + half..]].concat();
     std::fs::write(&path, moved).unwrap();
     assert!(open(&path).1.is_empty());
-    // The records beneath a header with another nonce.
+    // The records after a header with another nonce.
     let header = Header {
         key: KEY,
         nonce: [2; 16],
@@ -322,7 +322,7 @@ fn one_owner_at_a_time() {
     drop(open(&path));
 }
 
-/// A program that is being started has copies of all descriptors until it runs.
+/// A program being started has copies of all descriptors until it executes.
 #[test]
 fn a_copy_of_the_descriptor_keeps_no_journal_locked() {
     let (_folder, path) = place();
@@ -339,7 +339,7 @@ fn a_journal_that_fails_is_emptied() {
     let (mut journal, _) = open(&path);
     let record = Record::Directory(b"d".to_vec(), totals(1));
     journal.append(slice::from_ref(&record), true).unwrap();
-    // Its successor has no place.
+    // Its successor can't be created.
     let successor = path.with_extension("new");
     std::fs::create_dir(&successor).unwrap();
     let needless = Record::Directory(vec![b'x'; 40_000], totals(1));
@@ -347,7 +347,7 @@ fn a_journal_that_fails_is_emptied() {
     assert!(failed && path.metadata().unwrap().len() == 0);
     assert!(journal.append(slice::from_ref(&record), true).is_err());
     drop(journal);
-    // So it is if it can't be removed.
+    // The same if it can't be removed.
     std::fs::remove_dir(&successor).unwrap();
     let (mut journal, earlier) = open(&path);
     assert!(earlier.is_empty());
@@ -372,7 +372,7 @@ fn a_journal_that_fails_says_where_the_tree_goes() {
         journal.begin_run().unwrap();
         let first = [Record::Root(root.clone())];
         journal.append(&first, false).unwrap();
-        // Later records don't stay.
+        // Later records are dropped.
         let claim = Record::Directory(b"d".to_vec(), totals(1));
         let known = Root {
             inode: 5,
@@ -398,9 +398,9 @@ fn a_journal_that_fails_says_where_the_tree_goes() {
     }
 }
 
-/// After an error of the disk the system takes for written what it could not write.
+/// After a disk error the system considers data written that it could not write.
 #[test]
-fn what_says_where_the_tree_goes_is_written_again_after_an_error() {
+fn the_lead_is_rewritten_after_an_error() {
     let root = Root {
         path: b"/target".to_vec(),
         inode: 5,
@@ -420,7 +420,7 @@ fn what_says_where_the_tree_goes_is_written_again_after_an_error() {
         journal.append(&[claim], true).unwrap();
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, vec![0; whole.len()]).unwrap();
-        let _ = journal.given_up(&io::Error::other("an error of the disk"));
+        let _ = journal.fail_writes(&io::Error::other("an error of the disk"));
         assert!(whole.starts_with(&std::fs::read(&path).unwrap()));
         drop(journal);
         let (_, earlier) = open(&path);
@@ -437,8 +437,8 @@ fn a_folder_that_is_missing_is_a_fault() {
     assert_eq!(fault.code, Code::NotFound);
 }
 
-/// Ten million entries in 100,000 directories of 100, in the order of a walk, claimed every so
-/// often in the middle of a directory.
+/// Ten million entries in 100,000 directories of 100, in the order of a walk, with frequent claims
+/// in the middle of a directory.
 #[test]
 fn the_journal_of_a_large_tree_is_bounded() {
     let (_folder, path) = place();
@@ -477,14 +477,14 @@ fn the_journal_of_a_large_tree_is_bounded() {
     assert!(earlier.finished(b"top99/directory-999").is_some());
 }
 
-/// The worst case: ten million entries in one directory, none of them needless.
+/// The worst case: ten million entries in one directory, none of them superseded.
 #[test]
 fn the_journal_of_one_large_directory_is_read_in_one_pass() {
     let (_folder, path) = place();
     let (mut journal, _) = open(&path);
     let count = 10_000_000_u64;
     for batch in 0..100 {
-        // Made up: what the digests are of doesn't matter here.
+        // Arbitrary values: their input doesn't matter here.
         let claims = (0..count / 100).map(|n| {
             let entry = (batch * count / 100 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             Claim { entry, version: n }
@@ -525,10 +525,10 @@ fn what_is_live_says_the_same_when_it_is_written_anew() {
     }
 }
 
-/// A power cut writes some sectors of what was appended and not others, and may leave the length:
-/// what comes after the first that is missing claims nothing, then and when more was appended.
+/// A power cut may write some sectors of an append and not others, and may keep the length: nothing
+/// after the first missing sector counts, then or after further appends.
 #[test]
-fn sectors_that_are_missing_end_the_journal() {
+fn missing_sectors_end_the_journal() {
     const SECTOR: usize = 512;
     const COUNT: u64 = 200;
     let name = |n: u64| format!("d{n:03}").into_bytes();
@@ -557,7 +557,7 @@ fn sectors_that_are_missing_end_the_journal() {
                 let is_found = earlier.finished(&name(n)).is_some();
                 assert_eq!(is_found, n < whole_ones as u64, "byte {at}, record {n}");
             }
-            // Nothing of the tail stands behind what is appended.
+            // Nothing of the tail follows appended records.
             let left = path.metadata().unwrap().len();
             assert_eq!(left, (HEADER_BYTES + whole_ones * record_bytes) as u64);
             let more = Record::Directory(b"more".to_vec(), totals(1));

@@ -1,4 +1,4 @@
-//! Values of `rustix` in the types of this module, and the other way round.
+//! Conversions between the types of `rustix` and of this module.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::{FileKind, Meta};
 
-/// Whether a call isn't offered: systems and file systems have several words for that.
+/// Whether an error means that a call is not supported, for which there are several codes.
 pub(super) fn is_unsupported(error: Errno) -> bool {
     [Errno::INVAL, Errno::NOSYS, Errno::NOTSUP, Errno::OPNOTSUPP].contains(&error)
 }
@@ -48,12 +48,13 @@ pub(super) fn kind_of(kind: FileType) -> FileKind {
     }
 }
 
-/// The fields of `stat` have other types on each system; one that doesn't fit reads as zero.
+/// Converts a field of `stat`, whose type differs between systems; a value out of range becomes
+/// zero.
 pub(super) fn number<T: TryInto<U>, U: Default>(value: T) -> U {
     value.try_into().unwrap_or_default()
 }
 
-/// The kind that stands in a directory, if the file system keeps it there.
+/// The kind stored in a directory entry, if the file system stores it there.
 pub(super) fn listed_kind(kind: FileType) -> Option<FileKind> {
     (kind != FileType::Unknown).then(|| kind_of(kind))
 }
@@ -75,7 +76,7 @@ pub(super) fn timestamps(atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Timest
 }
 
 pub(super) fn owner(uid: Option<u32>, gid: Option<u32>) -> io::Result<(Option<Uid>, Option<Gid>)> {
-    // What stands for "leave it" in the system call.
+    // The system call interprets this id as "unchanged".
     if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
         return Err(Errno::INVAL.into());
     }

@@ -1,5 +1,5 @@
-//! The calls by which the entries of a tree are made and read, by the standard library alone. What
-//! it has no call for is `Unsupported`.
+//! Calls to create and read the entries of a tree, with the standard library only. What it lacks is
+//! `Unsupported`.
 
 use std::fs::{self, File, FileTimes};
 use std::io::{self, Read as _, Seek as _};
@@ -14,27 +14,28 @@ fn unsupported<T>() -> io::Result<T> {
 }
 
 impl Dir {
-    /// Opens a directory beneath this one if no symbolic link stands on the way; an empty path is
-    /// this one.
+    /// Opens a directory beneath this one without following symbolic links; the empty path is this
+    /// one.
     ///
     /// # Errors
-    /// [`ResolveError::Escapes`] for a link or a path that leads out, else what the system says.
+    /// [`ResolveError::Escapes`] if the path contains a link or leads out, or any other error of
+    /// the system call.
     pub fn enter_without_links(&self, path: &[u8]) -> Result<Self, ResolveError> {
         let mut dir = Self(self.0.clone());
         for name in path.split(|&b| b == b'/').filter(|name| !name.is_empty()) {
             let meta = dir.meta_of(name)?;
             if meta.is_some_and(|meta| meta.kind == super::FileKind::Symlink) {
-                return Err(ResolveError::Escapes("a symbolic link stands on the way"));
+                return Err(ResolveError::Escapes("the path contains a symbolic link"));
             }
             dir = dir.child(name)?;
         }
         Ok(dir)
     }
 
-    /// Opens what has the name for reading.
+    /// Opens a file for reading.
     ///
     /// # Errors
-    /// What the system says; also for a symbolic link.
+    /// Any error of the system call; also for a symbolic link.
     pub fn open_name(&self, name: &[u8]) -> io::Result<File> {
         let path = self.name(name)?;
         if fs::symlink_metadata(&path)?.is_symlink() {
@@ -43,10 +44,10 @@ impl Dir {
         File::open(path)
     }
 
-    /// Finds what has the name, unless it is a symbolic link.
+    /// Resolves a name, unless it is a symbolic link.
     ///
     /// # Errors
-    /// What the system says; also for a symbolic link.
+    /// Any error of the system call; also for a symbolic link.
     pub fn find_name(&self, name: &[u8]) -> io::Result<Handle> {
         let path = self.name(name)?;
         if fs::symlink_metadata(&path)?.is_symlink() {
@@ -55,7 +56,7 @@ impl Dir {
         Handle::find(&path)
     }
 
-    /// Not offered here.
+    /// Not available on this system.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -64,7 +65,7 @@ impl Dir {
         unsupported()
     }
 
-    /// Not offered here.
+    /// Not available on this system.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -73,13 +74,13 @@ impl Dir {
         unsupported()
     }
 
-    /// How what is written in this directory is made durable.
+    /// How writes in this directory are made durable.
     #[must_use]
     pub fn sync_kind(&self) -> SyncKind {
         SyncKind::Each
     }
 
-    /// Not offered here.
+    /// Not available on this system.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -87,21 +88,21 @@ impl Dir {
         unsupported()
     }
 
-    /// Not offered here.
+    /// Not available on this system.
     #[must_use]
     pub fn real_path(&self) -> Option<Vec<u8>> {
         None
     }
 
-    /// Makes a directory; permission bits have no meaning here.
+    /// Creates a directory. Permission bits have no meaning on this system.
     ///
     /// # Errors
-    /// `AlreadyExists` if anything has the name, else what the system says.
+    /// `AlreadyExists` if the name is taken, or any other error of the system call.
     pub fn make_dir_masked(&self, name: &[u8], mode: u32) -> io::Result<()> {
         self.make_dir(name, Some(mode))
     }
 
-    /// Not offered here.
+    /// Not available on this system.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -112,7 +113,7 @@ impl Dir {
 }
 
 impl Handle {
-    /// Not offered here.
+    /// Not available on this system.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -121,7 +122,7 @@ impl Handle {
         unsupported()
     }
 
-    /// Not offered here.
+    /// Not available on this system.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -129,14 +130,14 @@ impl Handle {
         unsupported()
     }
 
-    /// Not offered here.
+    /// Not available on this system.
     #[must_use]
     pub fn real_path(&self) -> Option<Vec<u8>> {
         None
     }
 }
 
-/// Not offered here.
+/// Not available on this system.
 ///
 /// # Errors
 /// `Unsupported`.
@@ -145,10 +146,10 @@ pub fn sync_file_system(file: &File) -> io::Result<()> {
     unsupported()
 }
 
-/// Reads from the present position on; 0 is the end of the file.
+/// Reads from the current position; 0 is the end of the file.
 ///
 /// # Errors
-/// What the system says; never `Interrupted`.
+/// Any error of the system call; never `Interrupted`.
 pub fn read(mut file: &File, buf: &mut [u8]) -> io::Result<usize> {
     loop {
         match file.read(buf) {
@@ -158,18 +159,18 @@ pub fn read(mut file: &File, buf: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Goes back to the start of a file.
+/// Seeks to the start of a file.
 ///
 /// # Errors
-/// What the system says.
+/// Any error of the system call.
 pub fn rewind(mut file: &File) -> io::Result<()> {
     file.rewind()
 }
 
-/// Sets times of a file, in nanoseconds since 1970. `None` leaves one as it is.
+/// Sets times of a file, in nanoseconds since 1970. `None` keeps the present one.
 ///
 /// # Errors
-/// What the system says.
+/// Any error of the system call.
 pub fn set_times(file: &File, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> io::Result<()> {
     let mut times = FileTimes::new();
     if let Some(ns) = atime_ns {
@@ -191,7 +192,7 @@ fn time(ns: i64) -> io::Result<SystemTime> {
     time.ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-/// Not offered here.
+/// Not available on this system.
 ///
 /// # Errors
 /// `Unsupported`.
@@ -200,7 +201,7 @@ pub fn set_owner(file: &File, uid: Option<u32>, gid: Option<u32>) -> io::Result<
     unsupported()
 }
 
-/// Not offered here.
+/// Not available on this system.
 ///
 /// # Errors
 /// `Unsupported`.
@@ -209,7 +210,7 @@ pub fn set_xattr(file: &File, name: &[u8], value: &[u8]) -> io::Result<()> {
     unsupported()
 }
 
-/// None: the standard library has no call for them.
+/// Empty: the standard library has no call for extended attributes.
 ///
 /// # Errors
 /// Never.

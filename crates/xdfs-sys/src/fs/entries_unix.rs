@@ -1,5 +1,5 @@
-//! The calls by which the entries of a tree are made and read, each with as few steps as the
-//! system allows: whole trees are moved by them.
+//! Calls to create and read the entries of a tree, each with as few steps as the system allows,
+//! since they are used for whole trees.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,11 +15,12 @@ use super::unix::{Dir, READ};
 use super::{ResolveError, SyncKind, Xattr};
 
 impl Dir {
-    /// Opens a directory beneath this one, to look names up in it, if no symbolic link stands on
-    /// the way; an empty path is this one.
+    /// Opens a directory beneath this one for lookups, without following symbolic links; the empty
+    /// path is this one.
     ///
     /// # Errors
-    /// [`ResolveError::Escapes`] for a link or a path that leads out, else what the system says.
+    /// [`ResolveError::Escapes`] if the path contains a link or leads out, or any other error of
+    /// the system call.
     pub fn enter_without_links(&self, path: &[u8]) -> Result<Self, ResolveError> {
         #[cfg(target_os = "linux")]
         let opened = super::linux::open_without_links(self.0.as_fd(), path, ENTER);
@@ -28,31 +29,32 @@ impl Dir {
         opened.map(Self)
     }
 
-    /// Opens what has the name for reading, without waiting for a writer if it is a pipe.
+    /// Opens an entry for reading, without waiting for a writer if it is a pipe.
     ///
     /// # Errors
-    /// What the system says; also for a symbolic link.
+    /// Any error of the system call; also for a symbolic link.
     pub fn open_name(&self, name: &[u8]) -> io::Result<File> {
         let flags = READ | OFlags::NOFOLLOW;
         Ok(rustix::fs::openat(&self.0, OsStr::from_bytes(name), flags, Mode::empty())?.into())
     }
 
-    /// Finds what has the name, a symbolic link itself included.
+    /// Resolves a name, without following a symbolic link.
     ///
     /// # Errors
-    /// What the system says; also for a symbolic link where the system can't hold one.
+    /// Any error of the system call; also for a symbolic link where the system has no handles for
+    /// them.
     pub fn find_name(&self, name: &[u8]) -> io::Result<Handle> {
         let flags = FIND | OFlags::NOFOLLOW;
         let found = rustix::fs::openat(&self.0, OsStr::from_bytes(name), flags, Mode::empty())?;
         Ok(Handle(found))
     }
 
-    /// Makes a file without a name, open for writing, which vanishes unless
-    /// [`give_name`](Self::give_name) gives it one. Its permission bits are those of `mode` that
-    /// the rules of the process leave.
+    /// Creates a file without a name, open for writing. It vanishes unless
+    /// [`give_name`](Self::give_name) names it. Its permission bits are `mode` under the umask of
+    /// the process.
     ///
     /// # Errors
-    /// `Unsupported` where there are no such files, else what the system says.
+    /// `Unsupported` where there are no such files, or any other error of the system call.
     pub fn create_nameless(&self, mode: u32) -> io::Result<File> {
         #[cfg(target_os = "linux")]
         return super::linux::create_nameless(self.0.as_fd(), mode_of(mode));
@@ -63,11 +65,11 @@ impl Dir {
         }
     }
 
-    /// Gives a file without a name one in this directory, in one step.
+    /// Atomically names a file without a name in this directory.
     ///
     /// # Errors
-    /// `AlreadyExists` if anything has the name; `Unsupported` where no file can get one so, else
-    /// what the system says.
+    /// `AlreadyExists` if the name is taken; `Unsupported` where such files can't be named, or any
+    /// other error of the system call.
     pub fn give_name(&self, file: &File, name: &[u8]) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         return super::linux::give_name(self.0.as_fd(), file, name);
@@ -78,7 +80,7 @@ impl Dir {
         }
     }
 
-    /// How what is written in this directory is made durable.
+    /// How writes in this directory are made durable.
     #[must_use]
     pub fn sync_kind(&self) -> SyncKind {
         #[cfg(target_os = "linux")]
@@ -87,35 +89,35 @@ impl Dir {
         SyncKind::Each
     }
 
-    /// Opens this directory once more, so that it can be listed and made durable.
+    /// Reopens this directory for listing and synchronisation.
     ///
     /// # Errors
-    /// What the system says; `PermissionDenied` if it may not be read.
+    /// `PermissionDenied` if it is not readable, or any other error of the system call.
     pub fn reopen(&self) -> io::Result<File> {
         let flags = READ | OFlags::DIRECTORY;
         Ok(rustix::fs::openat(&self.0, ".", flags, Mode::empty())?.into())
     }
 
-    /// Where it stands by the rules of this process, if the system tells.
+    /// Its path under the usual rules of the process, if the system provides it.
     #[must_use]
     pub fn real_path(&self) -> Option<Vec<u8>> {
         real_path(&self.0)
     }
 
-    /// Makes a directory with those bits of `mode` that the rules of the process leave.
+    /// Creates a directory with the permission bits `mode` under the umask of the process.
     ///
     /// # Errors
-    /// `AlreadyExists` if anything has the name, else what the system says.
+    /// `AlreadyExists` if the name is taken, or any other error of the system call.
     pub fn make_dir_masked(&self, name: &[u8], mode: u32) -> io::Result<()> {
         let name = OsStr::from_bytes(name);
         Ok(rustix::fs::mkdirat(&self.0, name, mode_of(mode))?)
     }
 
-    /// Makes a named pipe with those bits of `mode` that the rules of the process leave.
+    /// Creates a named pipe with the permission bits `mode` under the umask of the process.
     ///
     /// # Errors
-    /// `AlreadyExists` if anything has the name, `Unsupported` where the system has no such call,
-    /// else what the system says.
+    /// `AlreadyExists` if the name is taken, `Unsupported` where the system has no such call, or
+    /// any other error of the system call.
     pub fn make_pipe(&self, name: &[u8], mode: u32) -> io::Result<()> {
         #[cfg(not(target_os = "macos"))]
         {
@@ -135,7 +137,7 @@ impl Handle {
     /// Sets an extended attribute.
     ///
     /// # Errors
-    /// `Unsupported` where there are none, else what the system says.
+    /// `Unsupported` where there are no extended attributes, or any other error of the system call.
     pub fn set_xattr(&self, name: &[u8], value: &[u8]) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         {
@@ -150,18 +152,18 @@ impl Handle {
         }
     }
 
-    /// Where it stands by the rules of this process, if the system tells.
+    /// Its path under the usual rules of the process, if the system provides it.
     #[must_use]
     pub fn real_path(&self) -> Option<Vec<u8>> {
         real_path(&self.0)
     }
 
-    /// Makes durable what was changed in the file system that holds it, by whomever. What couldn't
-    /// be written before this call isn't an error: [`sync_file_system`] is for who has to know.
+    /// Makes all changes in its file system durable, by any process. Earlier write failures are not
+    /// reported; for these use [`sync_file_system`].
     ///
     /// # Errors
-    /// `Unsupported` on other systems than Linux; `PermissionDenied` if it may not be read, else
-    /// what the system says.
+    /// `Unsupported` on other systems than Linux; `PermissionDenied` if it is not readable, or any
+    /// other error of the system call.
     pub fn sync_file_system(&self) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         {
@@ -174,11 +176,11 @@ impl Handle {
     }
 }
 
-/// Makes durable what was changed in the file system of an open file, by whomever. It is an error
-/// if something could not be written since the file was opened, or since this was last asked by it.
+/// Makes all changes in the file system of an open file durable, by any process. Fails if a write
+/// has failed since the file was opened, or since the last such call on it.
 ///
 /// # Errors
-/// `Unsupported` on other systems than Linux, else what the system says.
+/// `Unsupported` on other systems than Linux, or any other error of the system call.
 pub fn sync_file_system(file: &File) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     return Ok(rustix::fs::syncfs(file)?);
@@ -202,10 +204,10 @@ fn real_path(file: &impl std::os::fd::AsRawFd) -> Option<Vec<u8>> {
     }
 }
 
-/// Reads from the present position on; 0 is the end of the file.
+/// Reads from the current position; 0 is the end of the file.
 ///
 /// # Errors
-/// What the system says; never `Interrupted`.
+/// Any error of the system call; never `Interrupted`.
 pub fn read(file: &File, buf: &mut [u8]) -> io::Result<usize> {
     loop {
         match rustix::io::read(file, &mut *buf) {
@@ -215,26 +217,26 @@ pub fn read(file: &File, buf: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Goes back to the start of a file.
+/// Seeks to the start of a file.
 ///
 /// # Errors
-/// What the system says.
+/// Any error of the system call.
 pub fn rewind(mut file: &File) -> io::Result<()> {
     file.rewind()
 }
 
-/// Sets times of a file, in nanoseconds since 1970. `None` leaves one as it is.
+/// Sets times of a file, in nanoseconds since 1970. `None` keeps the present one.
 ///
 /// # Errors
-/// What the system says.
+/// Any error of the system call.
 pub fn set_times(file: &File, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> io::Result<()> {
     Ok(rustix::fs::futimens(file, &timestamps(atime_ns, mtime_ns))?)
 }
 
-/// Sets owner and group of a file. `None` leaves one as it is.
+/// Sets the owner and group of a file. `None` keeps the present one.
 ///
 /// # Errors
-/// `InvalidInput` for the number that means none, else what the system says.
+/// `InvalidInput` for the id that means "unchanged", or any other error of the system call.
 pub fn set_owner(file: &File, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
     let (uid, gid) = owner(uid, gid)?;
     Ok(rustix::fs::fchown(file, uid, gid)?)
@@ -243,7 +245,7 @@ pub fn set_owner(file: &File, uid: Option<u32>, gid: Option<u32>) -> io::Result<
 /// Sets an extended attribute of a file.
 ///
 /// # Errors
-/// `Unsupported` where there are none, else what the system says.
+/// `Unsupported` where there are no extended attributes, or any other error of the system call.
 pub fn set_xattr(file: &File, name: &[u8], value: &[u8]) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -258,10 +260,11 @@ pub fn set_xattr(file: &File, name: &[u8], value: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The extended attributes of a file whose names `wanted` takes; none where there are no such.
+/// The extended attributes of a file whose names satisfy `wanted`; empty where they are not
+/// supported.
 ///
 /// # Errors
-/// What the system says.
+/// Any error of the system call.
 pub fn xattrs(file: &File, wanted: &dyn Fn(&[u8]) -> bool) -> io::Result<Vec<Xattr>> {
     #[cfg(target_os = "linux")]
     return super::linux::xattrs(file, wanted);

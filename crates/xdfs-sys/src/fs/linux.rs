@@ -1,4 +1,4 @@
-//! What only Linux has: resolution beneath a directory by the kernel, and early write-back.
+//! Linux only: resolution beneath a directory by the kernel, and early write-back.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,10 +13,10 @@ use rustix::io::Errno;
 use super::convert_unix::{is_unsupported, listed_kind};
 use super::{EachName, ResolveError, SyncKind, Xattr, walk};
 
-/// Bytes of names that are asked for at once.
+/// Size of the buffer for directory entries.
 const NAMES_BYTES: usize = 32 << 10;
 
-/// How often a resolution that a rename elsewhere disturbed is begun again.
+/// Attempts at a resolution disturbed by concurrent renames.
 const ATTEMPTS: u32 = 128;
 
 /// Opens `path` beneath `root` with `flags`. Symbolic links are followed as long as they stay
@@ -40,19 +40,19 @@ pub(super) fn open_beneath(
             Err(Errno::LOOP) => Err(ResolveError::Escapes(
                 "too many symbolic links, or one whose end can't be known to lie beneath the root",
             )),
-            // A rename or a mount at the same time: the kernel couldn't prove where `..` leads.
+            // Because of a concurrent rename or mount, the kernel couldn't prove where `..` leads.
             Err(Errno::AGAIN | Errno::INTR) if attempt < ATTEMPTS => {
                 attempt += 1;
                 continue;
             }
-            // An old kernel, or a sandbox that doesn't know the call.
+            // An old kernel, or a sandbox that forbids the call.
             Err(Errno::NOSYS | Errno::PERM) => walk::open_beneath(root, path, flags),
             Err(error) => Err(ResolveError::Io(error.into())),
         };
     }
 }
 
-/// Opens `path` beneath `root` with `flags` if no symbolic link stands on the way.
+/// Opens `path` beneath `root` with `flags`, without following symbolic links.
 pub(super) fn open_without_links(
     root: BorrowedFd<'_>,
     path: &[u8],
@@ -66,7 +66,7 @@ pub(super) fn open_without_links(
         return match rustix::fs::openat2(root, name, flags, Mode::empty(), how) {
             Ok(opened) => Ok(opened),
             Err(Errno::XDEV) => Err(ResolveError::Escapes("the path leaves the root")),
-            Err(Errno::LOOP) => Err(ResolveError::Escapes("a symbolic link stands on the way")),
+            Err(Errno::LOOP) => Err(ResolveError::Escapes("the path contains a symbolic link")),
             Err(Errno::AGAIN | Errno::INTR) if attempt < ATTEMPTS => {
                 attempt += 1;
                 continue;
@@ -77,25 +77,25 @@ pub(super) fn open_without_links(
     }
 }
 
-/// Makes a file without a name.
+/// Creates a file without a name.
 pub(super) fn create_nameless(dir: BorrowedFd<'_>, mode: Mode) -> std::io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     match rustix::fs::openat(dir, ".", flags, mode) {
-        // What a kernel says that takes the flag for another.
+        // Returned by kernels that interpret the flag differently.
         Err(Errno::ISDIR) => Err(std::io::ErrorKind::Unsupported.into()),
         Err(error) if is_unsupported(error) => Err(std::io::ErrorKind::Unsupported.into()),
         result => Ok(result?.into()),
     }
 }
 
-/// Gives a file without a name one. The direct way is open to who opened the file, on kernels
-/// before 6.10 only with a privilege; the one over `/proc` needs it to be mounted.
+/// Names a file without a name. The direct call is allowed to the opener of the file, on kernels
+/// before 6.10 only with a privilege; the call through `/proc` requires that to be mounted.
 pub(super) fn give_name(dir: BorrowedFd<'_>, file: &File, name: &[u8]) -> std::io::Result<()> {
     static IS_DIRECT: AtomicBool = AtomicBool::new(true);
     let name = OsStr::from_bytes(name);
     if IS_DIRECT.load(Ordering::Relaxed) {
         match rustix::fs::linkat(file, "", dir, name, AtFlags::EMPTY_PATH) {
-            // Also what is said of a directory that was removed: the other way decides.
+            // Also returned if the directory was removed, which the other call shows.
             Err(Errno::NOENT | Errno::INVAL | Errno::PERM) => {}
             result => return Ok(result?),
         }
@@ -114,9 +114,9 @@ pub(super) fn give_name(dir: BorrowedFd<'_>, file: &File, name: &[u8]) -> std::i
     }
 }
 
-/// The extended attributes of a file whose names `wanted` takes.
+/// The extended attributes of a file whose names satisfy `wanted`.
 pub(super) fn xattrs(file: &File, wanted: &dyn Fn(&[u8]) -> bool) -> std::io::Result<Vec<Xattr>> {
-    /// Longest list of names, and longest value, that the kernel gives.
+    /// The kernel's limit for a list of names, and for a value.
     const BYTES_MAX: usize = 64 << 10;
     let query = match rustix::fs::flistxattr_query(file) {
         Err(error) if is_unsupported(error) => 0,
@@ -136,7 +136,7 @@ pub(super) fn xattrs(file: &File, wanted: &dyn Fn(&[u8]) -> bool) -> std::io::Re
         }
         match rustix::fs::fgetxattr(file, OsStr::from_bytes(name), &mut value[..]) {
             Ok(length) => found.push((name.to_vec(), value[..length].to_vec())),
-            // It was removed meanwhile, or isn't shown to everybody.
+            // It was removed concurrently, or is not visible to this user.
             Err(Errno::NODATA) => {}
             Err(error) if is_unsupported(error) => {}
             Err(error) => return Err(error.into()),
@@ -145,7 +145,7 @@ pub(super) fn xattrs(file: &File, wanted: &dyn Fn(&[u8]) -> bool) -> std::io::Re
     Ok(found)
 }
 
-/// Starts the write-back of a range and doesn't wait. Failures show at the next `fsync`.
+/// Starts the write-back of a range without waiting. Failures are reported by the next `fsync`.
 pub(super) fn begin_write_back(file: &File, offset: u64, length: u64) {
     let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else {
         return;
@@ -161,18 +161,18 @@ pub(super) fn begin_write_back(file: &File, offset: u64, length: u64) {
     }
 }
 
-/// Opens the same file once more for writing past the page cache.
+/// Reopens the file for direct I/O.
 pub(super) fn open_direct(file: &File) -> std::io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
     Ok(rustix::fs::open(link_of(file), flags, Mode::empty())?.into())
 }
 
-/// A path that leads to the very file that is open, whatever happened to its name.
+/// A path that leads to the open file, whatever happened to its name.
 pub(super) fn link_of(file: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Opens a directory in another, unless it is a link or something is mounted there.
+/// Opens a subdirectory, unless it is a link or a mount point.
 pub(super) fn open_child(
     dir: BorrowedFd<'_>,
     name: &[u8],
@@ -184,14 +184,14 @@ pub(super) fn open_child(
     loop {
         match rustix::fs::openat2(dir, name, flags, Mode::empty(), here) {
             Err(Errno::AGAIN | Errno::INTR) if attempt < ATTEMPTS => attempt += 1,
-            // A link, as the other calls say it.
+            // A link, with the error code of the other calls.
             Err(Errno::LOOP) => return Err(Errno::NOTDIR),
             result => return result,
         }
     }
 }
 
-/// Goes through the names of a directory from a position on.
+/// Lists the names of a directory from a position on.
 pub(super) fn each_name(
     dir: BorrowedFd<'_>,
     position: Option<u64>,
@@ -204,7 +204,7 @@ pub(super) fn each_name(
         let entry = match entry {
             Ok(entry) => entry,
             Err(Errno::INTR) => continue,
-            // The directory itself was removed.
+            // The directory was removed.
             Err(Errno::NOENT) => break,
             Err(error) => return Err(error.into()),
         };
@@ -219,9 +219,9 @@ pub(super) fn each_name(
     Ok(())
 }
 
-/// How what is written in a directory is made durable.
+/// How writes in a directory are made durable.
 pub(super) fn sync_kind(dir: BorrowedFd<'_>) -> SyncKind {
-    /// ext2 to ext4, XFS, Btrfs, F2FS, bcachefs, and overlays, which pass it on.
+    /// ext2 to ext4, XFS, Btrfs, F2FS, bcachefs, and overlayfs, which passes the call on.
     const WHOLE: [u64; 6] = [
         0xEF53,
         0x5846_5342,
@@ -243,8 +243,8 @@ pub(super) fn sync_kind(dir: BorrowedFd<'_>) -> SyncKind {
     }
 }
 
-/// Whether positions in a directory last on its file system: they do where they come from what is
-/// on the disk or from a server, and not where the kernel numbers what it found.
+/// Whether positions in directories of this file system are stable: they are if they come from the
+/// disk or a server, and not if the kernel numbers the entries.
 pub(super) fn has_lasting_positions(dir: BorrowedFd<'_>) -> bool {
     /// ext2 to ext4, XFS, Btrfs, F2FS, bcachefs, NFS.
     const LASTING: [u64; 6] = [

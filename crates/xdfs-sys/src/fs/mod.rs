@@ -1,17 +1,17 @@
 //! File system calls: directories as handles, names resolved beneath a root, and the hints and
 //! sparse-file calls that the standard library lacks.
 //!
-//! This module knows system calls and nothing of transfers: what a partial file or a journal is,
-//! and which faults users see, is decided by its only caller, the local store.
+//! This module wraps system calls and knows nothing of transfers: its only caller, the local store,
+//! defines partial files, journals and the faults that users see.
 //!
 //! Invariants:
-//! - A name given to a method of [`Dir`] that says "beneath" never leads out of that directory,
-//!   whatever happens to the tree at the same time. On Linux the kernel guarantees it
-//!   (`openat2`); on other Unix systems, and where `openat2` is forbidden, the path is opened one
-//!   component after the other and symbolic links and `..` are refused altogether. On systems
+//! - A name passed to a method of [`Dir`] with "beneath" in its name never leads out of that
+//!   directory, whatever happens to the tree concurrently. On Linux the kernel guarantees it
+//!   (`openat2`); on other Unix systems, and where `openat2` is forbidden, the path is opened
+//!   component by component, and symbolic links and `..` are refused altogether. On systems
 //!   without directory handles each component is checked before it is used, which holds against
 //!   a client but not against somebody who changes the tree on the server at that moment.
-//! - No call here follows a symbolic link in the last component of a name inside a [`Dir`].
+//! - No call follows a symbolic link in the last component of a name inside a [`Dir`].
 
 use std::fmt;
 use std::io;
@@ -67,7 +67,7 @@ pub use unix::{
     punch_hole, read_at, set_mode, space_left, storage_of, write_all_at,
 };
 
-/// What stands under a name.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileKind {
@@ -89,8 +89,8 @@ pub enum FileKind {
     Other,
 }
 
-/// Takes a name of a directory, what kind it is if the system tells, and where to go on after it
-/// if that is a number that lasts; decides whether there is to be another.
+/// Called with a name, its kind if the system provides it, and the position after it if that is
+/// stable; decides whether to continue.
 pub type EachName<'a> = dyn FnMut(&[u8], Option<FileKind>, Option<u64>) -> ControlFlow<()> + 'a;
 
 impl fmt::Display for FileKind {
@@ -107,38 +107,38 @@ impl fmt::Display for FileKind {
     }
 }
 
-/// What the system knows of a file.
+/// Attributes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// What it is.
+    /// Its kind.
     pub kind: FileKind,
     /// Its length in bytes.
     pub length: u64,
-    /// Bytes of storage it takes; less than `length` for a sparse file. `None` if not known.
+    /// Allocated storage in bytes; less than `length` for a sparse file. `None` if unknown.
     pub allocated: Option<u64>,
-    /// The last read, in nanoseconds since 1970; 0 where the system doesn't tell.
+    /// Time of the last access, in nanoseconds since 1970; 0 if unknown.
     pub atime_ns: i64,
-    /// The last change of its content, in nanoseconds since 1970.
+    /// Time of the last modification of its content, in nanoseconds since 1970.
     pub mtime_ns: i64,
-    /// The last change of content or attributes, in nanoseconds since 1970, which no user can set;
-    /// 0 where the system doesn't tell.
+    /// Time of the last change of content or attributes, in nanoseconds since 1970, which users
+    /// can't set; 0 if unknown.
     pub ctime_ns: i64,
-    /// Permission bits, with those for set-user-id, set-group-id and sticky; `None` where there
-    /// are none.
+    /// Permission bits, including set-user-id, set-group-id and sticky; `None` where there are
+    /// none.
     pub mode: Option<u32>,
-    /// Device and inode; `None` where the system doesn't tell.
+    /// Device and inode; `None` if unknown.
     pub identity: Option<(u64, u64)>,
-    /// The number of names that the file has; 1 where the system doesn't tell.
+    /// Number of hard links; 1 if unknown.
     pub links: u64,
-    /// The user who owns it; `None` where there are none.
+    /// Id of the owner; `None` where there are none.
     pub owner: Option<u32>,
-    /// Its group; `None` where there are none.
+    /// Id of the group; `None` where there are none.
     pub group: Option<u32>,
 }
 
 impl Meta {
-    /// Whether it takes less storage than it has bytes: it has holes, or the file system stores it
-    /// in fewer bytes by other means. `false` where that isn't known.
+    /// Whether it occupies less storage than its length, because of holes or otherwise. `false` if
+    /// unknown.
     #[must_use]
     pub fn is_sparse(&self) -> bool {
         self.allocated.is_some_and(|bytes| bytes < self.length)
@@ -147,14 +147,14 @@ impl Meta {
 
 /// An extended attribute: its name and its value.
 pub type Xattr = (Vec<u8>, Vec<u8>);
-/// The access for which a file is opened.
+/// Access modes for opening a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenMode {
     /// Reading.
     pub read: bool,
     /// Writing.
     pub write: bool,
-    /// Writing at its end alone, as one step with finding it.
+    /// Atomically appending; no other writes.
     pub append: bool,
 }
 
@@ -163,49 +163,50 @@ pub struct OpenMode {
 pub struct Space {
     /// Bytes in all.
     pub total: u64,
-    /// Bytes that are free.
+    /// Free bytes.
     pub free: u64,
-    /// Bytes that this user may still take.
+    /// Free bytes available to this user.
     pub available: u64,
-    /// Files in all; 0 if there is no such bound.
+    /// Maximum number of files; 0 if there is no such limit.
     pub files: u64,
-    /// Files that this user may still make.
+    /// Number of files that this user may still create.
     pub files_free: u64,
 }
 
-/// What offsets, lengths and addresses of writes past the page cache must be multiples of, in
-/// bytes: enough for every common disk.
+/// Required alignment of offsets, lengths and addresses for direct I/O, in bytes: sufficient for
+/// all common disks.
 pub const DIRECT_ALIGNMENT: usize = 4096;
 
-/// How a file system stores what is written, as far as it decides how to write.
+/// Properties of a file system that affect how to write to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Storage {
-    /// In memory: write-back, synchronisation and preallocation have no use.
+    /// In memory: write-back, synchronisation and preallocation are useless.
     Memory,
-    /// On a disk, by extents, so that preallocation is one cheap call.
+    /// On a disk, in extents, so that preallocation is one cheap call.
     Extents,
-    /// Elsewhere, or not known.
+    /// Anything else, or unknown.
     Other,
 }
 
-/// How what is written to a file system is made durable.
+/// How writes to a file system are made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncKind {
-    /// It is in memory: nothing outlasts the system.
+    /// Not at all: it is in memory.
     Needless,
-    /// One call makes all of it durable, and is known to do so.
+    /// One call reliably synchronises the whole file system.
     Whole,
-    /// Each file and directory by itself: what a call for all of it does isn't known.
+    /// Each file and directory separately: the effect of a call for the whole file system is
+    /// unknown.
     Each,
 }
 
-/// Why a name wasn't resolved beneath its directory.
+/// Why a name could not be resolved beneath a directory.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ResolveError {
-    /// It leads out of the directory, or might.
+    /// It leads out of the directory, or may do so.
     Escapes(&'static str),
     /// The system refused it for another reason.
     Io(io::Error),

@@ -1,5 +1,4 @@
-//! The calls about names and attributes by the standard library alone. What it has no call for is
-//! `Unsupported`.
+//! Calls on names and attributes, with the standard library only. What it lacks is `Unsupported`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,34 +12,34 @@ fn unsupported<T>() -> io::Result<T> {
 }
 
 impl Dir {
-    /// Opens a directory by the ordinary rules.
+    /// Opens a directory under the usual rules.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn enter(path: &Path) -> io::Result<Self> {
         Self::open(path)
     }
 
-    /// Opens a directory beneath this one; an empty path is this one.
+    /// Opens a directory beneath this one; the empty path is this one.
     ///
     /// # Errors
-    /// [`ResolveError::Escapes`] if `path` leads out, else what the system says.
+    /// [`ResolveError::Escapes`] if `path` leads out, or any other error of the system call.
     pub fn enter_beneath(&self, path: &[u8]) -> Result<Self, ResolveError> {
         self.open_dir_beneath(path)
     }
 
-    /// Finds what `path` names beneath this directory.
+    /// Resolves `path` beneath this directory.
     ///
     /// # Errors
-    /// [`ResolveError::Escapes`] if `path` leads out, else what the system says.
+    /// [`ResolveError::Escapes`] if `path` leads out, or any other error of the system call.
     pub fn find_beneath(&self, path: &[u8]) -> Result<Handle, ResolveError> {
         Ok(Handle::find(&self.beneath(path)?)?)
     }
 
-    /// Opens a directory in this one, which isn't a link.
+    /// Opens a subdirectory that isn't a link.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn child(&self, name: &[u8]) -> io::Result<Self> {
         let path = self.name(name)?;
         if !fs::symlink_metadata(&path)?.is_dir() {
@@ -49,7 +48,7 @@ impl Dir {
         Ok(Self(path))
     }
 
-    /// The directory that this one stands in.
+    /// The parent directory.
     ///
     /// # Errors
     /// `NotFound` if there is none.
@@ -58,18 +57,18 @@ impl Dir {
         Ok(Self(parent.to_owned()))
     }
 
-    /// What is known of the directory itself.
+    /// Attributes of the directory.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn meta(&self) -> io::Result<Meta> {
         Ok(meta_from(&fs::metadata(&self.0)?))
     }
 
-    /// Makes a directory; permission bits have no meaning here.
+    /// Creates a directory. Permission bits have no meaning on this system.
     ///
     /// # Errors
-    /// `AlreadyExists` if anything has the name, else what the system says.
+    /// `AlreadyExists` if the name is taken, or any other error of the system call.
     pub fn make_dir(&self, name: &[u8], mode: Option<u32>) -> io::Result<()> {
         let _ = mode;
         fs::create_dir(self.name(name)?)
@@ -78,16 +77,16 @@ impl Dir {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn remove_dir(&self, name: &[u8]) -> io::Result<()> {
         fs::remove_dir(self.name(name)?)
     }
 
-    /// Renames into another directory. Without `overwrite` that takes two steps.
+    /// Renames into another directory. Without `overwrite` this is not atomic.
     ///
     /// # Errors
-    /// `AlreadyExists` if anything has the new name and `overwrite` is false, else what the system
-    /// says.
+    /// `AlreadyExists` if the new name is taken and `overwrite` is false, or any other error of the
+    /// system call.
     pub fn rename_to(
         &self,
         from: &[u8],
@@ -101,15 +100,15 @@ impl Dir {
         fs::rename(self.name(from)?, to.name(name)?)
     }
 
-    /// Gives a file a further name.
+    /// Creates a hard link.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn link_to(&self, name: &[u8], to: &Self, further: &[u8]) -> io::Result<()> {
         fs::hard_link(self.name(name)?, to.name(further)?)
     }
 
-    /// Not offered here.
+    /// Not available on this system.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -118,16 +117,16 @@ impl Dir {
         unsupported()
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn read_link(&self, name: &[u8]) -> io::Result<Vec<u8>> {
         let target = fs::read_link(self.name(name)?)?;
         Ok(target.as_os_str().as_encoded_bytes().to_vec())
     }
 
-    /// Not offered here.
+    /// Not available on this system.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -141,7 +140,7 @@ impl Dir {
         unsupported()
     }
 
-    /// Not offered here.
+    /// Not available on this system.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -150,15 +149,15 @@ impl Dir {
         unsupported()
     }
 
-    /// Goes through the names of the directory from the start.
+    /// Lists the names of the directory from the start.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn each_name(&self, position: Option<u64>, each: &mut EachName<'_>) -> io::Result<()> {
         let _ = position;
         for entry in fs::read_dir(&self.0)? {
             let name = entry?.file_name();
-            // Names that aren't UTF-8 can't be said to this system, and so aren't listed.
+            // Names that aren't UTF-8 can't be passed to this system, so they aren't listed.
             let Some(name) = name.to_str() else { continue };
             if each(name.as_bytes(), None, None).is_break() {
                 break;
@@ -167,36 +166,36 @@ impl Dir {
         Ok(())
     }
 
-    /// Whether positions last: there are none here.
+    /// Always false: there are no positions here.
     #[must_use]
     pub fn has_lasting_positions(&self) -> bool {
         false
     }
 }
 
-/// Something that was found, by its path.
+/// A resolved entry, by its path.
 #[derive(Debug)]
 pub struct Handle(pub(super) PathBuf);
 
 impl Handle {
-    /// Finds what a path names by the ordinary rules, links followed.
+    /// Resolves a path under the usual rules, following links.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn find(path: &Path) -> io::Result<Self> {
         fs::metadata(path)?;
         Ok(Self(path.to_owned()))
     }
 
-    /// What is known of it.
+    /// Its attributes.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn meta(&self) -> io::Result<Meta> {
         Ok(meta_from(&fs::metadata(&self.0)?))
     }
 
-    /// Not offered here.
+    /// Not available on this system.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -205,7 +204,7 @@ impl Handle {
         unsupported()
     }
 
-    /// Not offered here.
+    /// Not available on this system.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -214,7 +213,7 @@ impl Handle {
         unsupported()
     }
 
-    /// Not offered here.
+    /// Not available on this system.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -226,12 +225,12 @@ impl Handle {
     /// Opens it for writing.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn open_for_writing(&self) -> io::Result<File> {
         OpenOptions::new().write(true).open(&self.0)
     }
 
-    /// Not offered here.
+    /// Not available on this system.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -240,7 +239,7 @@ impl Handle {
     }
 }
 
-/// Not offered here.
+/// Not available on this system.
 ///
 /// # Errors
 /// `Unsupported`.

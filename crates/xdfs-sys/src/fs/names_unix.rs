@@ -1,4 +1,4 @@
-//! The calls about names and attributes on Unix: all relative to open directories.
+//! Calls on names and attributes on Unix, all relative to open directories.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,24 +19,24 @@ use super::linux::open_beneath;
 #[cfg(not(target_os = "linux"))]
 use super::walk::open_beneath;
 
-/// How a directory is entered: for search alone where the system can.
+/// Flags for entering a directory: search-only where the system supports it.
 #[cfg(target_os = "linux")]
 pub(super) const ENTER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 #[cfg(not(target_os = "linux"))]
 pub(super) const ENTER: OFlags = DIRECTORY;
 
-/// How a file is found: without opening it where the system can.
+/// Flags for resolving a file: without opening it where the system supports it.
 #[cfg(target_os = "linux")]
 pub(super) const FIND: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 #[cfg(not(target_os = "linux"))]
 pub(super) const FIND: OFlags = super::unix::READ;
 
 impl Dir {
-    /// Opens a directory by the ordinary rules, to look names up in it. It can't be listed or made
-    /// durable, and need not be readable.
+    /// Opens a directory under the usual rules, for lookups. It can't be listed or synchronised,
+    /// and need not be readable.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn enter(path: &Path) -> io::Result<Self> {
         let path = if path.as_os_str().is_empty() {
             Path::new(".")
@@ -46,27 +46,27 @@ impl Dir {
         Ok(Self(rustix::fs::openat(CWD, path, ENTER, Mode::empty())?))
     }
 
-    /// Opens a directory beneath this one, to look names up in it; an empty path is this one. It
-    /// can't be listed or made durable, and need not be readable.
+    /// Opens a directory beneath this one for lookups; the empty path is this one. It can't be
+    /// listed or synchronised, and need not be readable.
     ///
     /// # Errors
-    /// [`ResolveError::Escapes`] if `path` leads out, else what the system says.
+    /// [`ResolveError::Escapes`] if `path` leads out, or any other error of the system call.
     pub fn enter_beneath(&self, path: &[u8]) -> Result<Self, ResolveError> {
         open_beneath(self.0.as_fd(), path, ENTER).map(Self)
     }
 
-    /// Finds what `path` names beneath this directory, whatever it is, links followed.
+    /// Resolves `path` beneath this directory, following links, to an entry of any kind.
     ///
     /// # Errors
-    /// [`ResolveError::Escapes`] if `path` leads out, else what the system says.
+    /// [`ResolveError::Escapes`] if `path` leads out, or any other error of the system call.
     pub fn find_beneath(&self, path: &[u8]) -> Result<Handle, ResolveError> {
         open_beneath(self.0.as_fd(), path, FIND).map(Handle)
     }
 
-    /// Opens a directory in this one, which isn't a link and no other file system's.
+    /// Opens a subdirectory that is neither a link nor on another file system.
     ///
     /// # Errors
-    /// `CrossesDevices` where something is mounted, else what the system says.
+    /// `CrossesDevices` for a mount point, or any other error of the system call.
     pub fn child(&self, name: &[u8]) -> io::Result<Self> {
         #[cfg(target_os = "linux")]
         match super::linux::open_child(self.0.as_fd(), name, DIRECTORY) {
@@ -81,10 +81,10 @@ impl Dir {
         Ok(Self(child))
     }
 
-    /// Opens the directory that this one stands in. The caller has to know which it should be.
+    /// Opens the parent directory. The caller must check that it is the expected one.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn parent(&self) -> io::Result<Self> {
         Ok(Self(rustix::fs::openat(
             &self.0,
@@ -94,19 +94,19 @@ impl Dir {
         )?))
     }
 
-    /// What is known of the directory itself.
+    /// Attributes of the directory.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn meta(&self) -> io::Result<Meta> {
         Ok(meta_from(&rustix::fs::fstat(&self.0)?))
     }
 
-    /// Makes a directory; with `mode` it has exactly these permission bits, and keeps the
-    /// set-group-id bit that it may have from this directory.
+    /// Creates a directory. With `mode` it gets exactly these permission bits, and keeps a
+    /// set-group-id bit inherited from this directory.
     ///
     /// # Errors
-    /// `AlreadyExists` if anything has the name, else what the system says.
+    /// `AlreadyExists` if the name is taken, or any other error of the system call.
     pub fn make_dir(&self, name: &[u8], mode: Option<u32>) -> io::Result<()> {
         let made_as = if mode.is_some() {
             Mode::RWXU
@@ -123,7 +123,7 @@ impl Dir {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// `DirectoryNotEmpty`, or else what the system says.
+    /// `DirectoryNotEmpty`, or any other error of the system call.
     pub fn remove_dir(&self, name: &[u8]) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(
             &self.0,
@@ -132,12 +132,13 @@ impl Dir {
         )?)
     }
 
-    /// Renames into another directory. With `overwrite` what has the new name is replaced, as one
-    /// step. Without, a file system that can't refuse as one step takes two for a directory.
+    /// Renames into another directory. With `overwrite` an existing entry is replaced atomically.
+    /// Without it, a directory takes two steps on file systems that can't refuse to replace
+    /// atomically.
     ///
     /// # Errors
-    /// `AlreadyExists` if anything has the new name and `overwrite` is false, else what the system
-    /// says.
+    /// `AlreadyExists` if the new name is taken and `overwrite` is false, or any other error of the
+    /// system call.
     pub fn rename_to(
         &self,
         from: &[u8],
@@ -160,7 +161,7 @@ impl Dir {
         self.rename_new_to(from, to, name)
     }
 
-    /// Renames unless something has the new name, where the system has no call for it.
+    /// Renames unless the new name is taken, where the system has no call for it.
     pub(super) fn rename_new_to(&self, from: &[u8], to: &Self, name: &[u8]) -> io::Result<()> {
         if to.meta_of(name)?.is_some() {
             return Err(Errno::EXIST.into());
@@ -174,10 +175,10 @@ impl Dir {
         self.remove(from)
     }
 
-    /// Gives what has a name a further one; a symbolic link is linked itself.
+    /// Creates a hard link; a symbolic link is linked itself.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn link_to(&self, name: &[u8], to: &Self, further: &[u8]) -> io::Result<()> {
         let (name, further) = (OsStr::from_bytes(name), OsStr::from_bytes(further));
         Ok(rustix::fs::linkat(
@@ -189,29 +190,29 @@ impl Dir {
         )?)
     }
 
-    /// Makes a symbolic link that says `target`.
+    /// Creates a symbolic link to `target`.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn symlink(&self, target: &[u8], name: &[u8]) -> io::Result<()> {
         let (target, name) = (OsStr::from_bytes(target), OsStr::from_bytes(name));
         Ok(rustix::fs::symlinkat(target, &self.0, name)?)
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     ///
     /// # Errors
-    /// `InvalidInput` if it isn't one, else what the system says.
+    /// `InvalidInput` if it isn't one, or any other error of the system call.
     pub fn read_link(&self, name: &[u8]) -> io::Result<Vec<u8>> {
         let target = rustix::fs::readlinkat(&self.0, OsStr::from_bytes(name), Vec::new())?;
         Ok(target.into_bytes())
     }
 
-    /// Sets times, in nanoseconds since 1970, of what has the name, a symbolic link itself
-    /// included. `None` leaves one as it is.
+    /// Sets the times of an entry, in nanoseconds since 1970, without following a symbolic link.
+    /// `None` keeps the present one.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn set_times(
         &self,
         name: &[u8],
@@ -228,11 +229,11 @@ impl Dir {
         )?)
     }
 
-    /// Sets owner and group of what has the name, a symbolic link itself included. `None` leaves
-    /// one as it is.
+    /// Sets the owner and group of an entry, without following a symbolic link. `None` keeps the
+    /// present one.
     ///
     /// # Errors
-    /// `InvalidInput` for the number that means none, else what the system says.
+    /// `InvalidInput` for the id that means "unchanged", or any other error of the system call.
     pub fn set_owner(&self, name: &[u8], uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
         let (uid, gid) = owner(uid, gid)?;
         let name = OsStr::from_bytes(name);
@@ -245,11 +246,11 @@ impl Dir {
         )?)
     }
 
-    /// Goes through the names of the directory, `.` and `..` left out, from a position that an
-    /// earlier call told, or from the start. The order is the file system's.
+    /// Lists the names of the directory other than `.` and `..`, from a position passed by an
+    /// earlier call, or from the start, in the order of the file system.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn each_name(&self, position: Option<u64>, each: &mut EachName<'_>) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         return super::linux::each_name(self.0.as_fd(), position, each);
@@ -270,8 +271,8 @@ impl Dir {
         }
     }
 
-    /// Whether the positions of [`each_name`](Self::each_name) last when names come and go and the
-    /// directory is opened anew.
+    /// Whether the positions of [`each_name`](Self::each_name) stay valid when entries are added
+    /// and removed and the directory is reopened.
     #[must_use]
     pub fn has_lasting_positions(&self) -> bool {
         #[cfg(target_os = "linux")]
@@ -281,23 +282,23 @@ impl Dir {
     }
 }
 
-/// Something that was found, held whatever happens to its name.
+/// A resolved entry, held whatever happens to its name.
 #[derive(Debug)]
 pub struct Handle(pub(super) OwnedFd);
 
 impl Handle {
-    /// Finds what a path names by the ordinary rules, links followed.
+    /// Resolves a path under the usual rules, following links.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn find(path: &Path) -> io::Result<Self> {
         Ok(Self(rustix::fs::openat(CWD, path, FIND, Mode::empty())?))
     }
 
-    /// What is known of it.
+    /// Its attributes.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn meta(&self) -> io::Result<Meta> {
         Ok(meta_from(&rustix::fs::fstat(&self.0)?))
     }
@@ -305,7 +306,7 @@ impl Handle {
     /// Sets the permission bits.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         let mode = mode_of(mode);
         #[cfg(target_os = "linux")]
@@ -314,10 +315,10 @@ impl Handle {
         Ok(rustix::fs::fchmod(&self.0, mode)?)
     }
 
-    /// Sets times, in nanoseconds since 1970; `None` leaves one as it is.
+    /// Sets times, in nanoseconds since 1970; `None` keeps the present one.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn set_times(&self, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> io::Result<()> {
         let times = timestamps(atime_ns, mtime_ns);
         #[cfg(target_os = "linux")]
@@ -329,10 +330,10 @@ impl Handle {
         Ok(rustix::fs::futimens(&self.0, &times)?)
     }
 
-    /// Sets owner and group; `None` leaves one as it is.
+    /// Sets the owner and group; `None` keeps the present one.
     ///
     /// # Errors
-    /// `InvalidInput` for the number that means none, else what the system says.
+    /// `InvalidInput` for the id that means "unchanged", or any other error of the system call.
     pub fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
         let (uid, gid) = owner(uid, gid)?;
         #[cfg(target_os = "linux")]
@@ -347,16 +348,16 @@ impl Handle {
         Ok(rustix::fs::fchown(&self.0, uid, gid)?)
     }
 
-    /// Opens it for writing. To be asked of a regular file only: opening something else can have
-    /// consequences.
+    /// Opens it for writing. To be used for regular files only: opening other kinds can have side
+    /// effects.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn open_for_writing(&self) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         #[cfg(target_os = "linux")]
         let link = super::linux::link_of(&self.0);
-        // The other systems have the descriptors in a file system of their own.
+        // The other systems have a file system of descriptors.
         #[cfg(not(target_os = "linux"))]
         let link = {
             use std::os::fd::AsRawFd;
@@ -368,7 +369,7 @@ impl Handle {
     /// The space of the file system that holds it.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn space(&self) -> io::Result<Space> {
         let system = rustix::fs::fstatvfs(&self.0)?;
         let bytes = |blocks: u64| blocks.saturating_mul(system.f_frsize);
@@ -382,11 +383,11 @@ impl Handle {
     }
 }
 
-/// Copies bytes from one file to another within the system, from `offset` on in both. 0 is the end
-/// of the source.
+/// Copies bytes between files within the kernel, from `offset` on in both. 0 is the end of the
+/// source.
 ///
 /// # Errors
-/// `Unsupported` where these files can't be copied so, else what the system says.
+/// `Unsupported` where these files can't be copied this way, or any other error of the system call.
 pub fn copy_range(from: &File, to: &File, offset: u64, length: usize) -> io::Result<usize> {
     #[cfg(target_os = "linux")]
     loop {

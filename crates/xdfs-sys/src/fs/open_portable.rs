@@ -1,48 +1,48 @@
-//! Opening what was found, to work on it in place, by the standard library alone.
+//! Opening resolved entries for access in place, with the standard library only.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 
 use super::{Dir, Handle, OpenMode};
 
-fn options(how: OpenMode) -> OpenOptions {
+fn options(open_mode: OpenMode) -> OpenOptions {
     let mut options = OpenOptions::new();
     options
-        .read(how.read)
-        .write(how.write && !how.append)
-        .append(how.append);
+        .read(open_mode.read)
+        .write(open_mode.write && !open_mode.append)
+        .append(open_mode.append);
     options
 }
 
 impl Handle {
-    /// Opens it. To be asked of a regular file only: opening something else can have consequences.
+    /// Opens it. To be used for regular files only: opening other kinds can have side effects.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn open(&self, how: OpenMode) -> io::Result<File> {
-        options(how).open(&self.0)
+    /// Any error of the system call.
+    pub fn open(&self, open_mode: OpenMode) -> io::Result<File> {
+        options(open_mode).open(&self.0)
     }
 }
 
 impl Dir {
-    /// Makes a file and opens it; permission bits have no meaning here.
+    /// Creates and opens a file. Permission bits have no meaning on this system.
     ///
     /// # Errors
-    /// `AlreadyExists` if anything has the name, else what the system says.
-    pub fn create(&self, name: &[u8], how: OpenMode, mode: Option<u32>) -> io::Result<File> {
+    /// `AlreadyExists` if the name is taken, or any other error of the system call.
+    pub fn create(&self, name: &[u8], open_mode: OpenMode, mode: Option<u32>) -> io::Result<File> {
         let _ = mode;
-        options(how).create_new(true).open(self.name(name)?)
+        options(open_mode).create_new(true).open(self.name(name)?)
     }
 }
 
-/// Whether an error says that nobody reads a pipe; there are none here.
+/// Whether an error means that a pipe has no reader; there are no pipes here.
 #[must_use]
 pub fn is_without_reader(error: &io::Error) -> bool {
     let _ = error;
     false
 }
 
-/// Whether nobody writes to a pipe any more; there are none here.
+/// Whether a pipe has lost its last writer; there are no pipes here.
 #[must_use]
 pub fn has_hung_up(pipe: &File) -> bool {
     let _ = pipe;

@@ -1,4 +1,4 @@
-//! Opening what was found, to work on it in place, and pipes that nobody waits for.
+//! Opening resolved entries for access in place, including pipes without waiting.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,15 +13,15 @@ use super::convert_unix::mode_of;
 use super::unix::Dir;
 use super::{Handle, OpenMode};
 
-/// The flags of the system; never blocks on a pipe.
-fn flags(how: OpenMode) -> OFlags {
-    let access = match (how.read, how.write) {
+/// Flags for the system call; never blocks on a pipe.
+fn flags(open_mode: OpenMode) -> OFlags {
+    let access = match (open_mode.read, open_mode.write) {
         (true, true) => OFlags::RDWR,
         (false, true) => OFlags::WRONLY,
         _ => OFlags::RDONLY,
     };
     let always = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    if how.append {
+    if open_mode.append {
         access | always | OFlags::APPEND
     } else {
         access | always
@@ -29,34 +29,33 @@ fn flags(how: OpenMode) -> OFlags {
 }
 
 impl Handle {
-    /// Opens it. To be asked of a regular file or a pipe only: opening something else can have
-    /// consequences. A pipe is opened without waiting for whom it is opened for, and reads and
-    /// writes of it don't wait.
+    /// Opens it. To be used for regular files and pipes only: opening other kinds can have side
+    /// effects. Opening a pipe does not wait for its other end, nor do reads and writes wait.
     ///
     /// # Errors
-    /// What the system says; of a pipe that is opened for writing and that nobody reads an error
-    /// for which [`is_without_reader`] is true.
-    pub fn open(&self, how: OpenMode) -> io::Result<File> {
+    /// Any error of the system call. For a pipe without a reader, opened for writing,
+    /// [`is_without_reader`] is true of the error.
+    pub fn open(&self, open_mode: OpenMode) -> io::Result<File> {
         #[cfg(target_os = "linux")]
         let link = super::linux::link_of(&self.0);
-        // The other systems have the descriptors in a file system of their own.
+        // The other systems have a file system of descriptors.
         #[cfg(not(target_os = "linux"))]
         let link = {
             use std::os::fd::AsRawFd;
             format!("/dev/fd/{}", self.0.as_raw_fd())
         };
-        Ok(rustix::fs::openat(CWD, link, flags(how), Mode::empty())?.into())
+        Ok(rustix::fs::openat(CWD, link, flags(open_mode), Mode::empty())?.into())
     }
 }
 
 impl Dir {
-    /// Makes a file and opens it. With `mode` it has exactly these permission bits, else those that
-    /// the rules of the process give.
+    /// Creates and opens a file. With `mode` it gets exactly these permission bits, otherwise the
+    /// default under the umask.
     ///
     /// # Errors
-    /// `AlreadyExists` if anything has the name, else what the system says.
-    pub fn create(&self, name: &[u8], how: OpenMode, mode: Option<u32>) -> io::Result<File> {
-        let flags = flags(how) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    /// `AlreadyExists` if the name is taken, or any other error of the system call.
+    pub fn create(&self, name: &[u8], open_mode: OpenMode, mode: Option<u32>) -> io::Result<File> {
+        let flags = flags(open_mode) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let made_as = if mode.is_some() { 0o600 } else { 0o666 };
         let name = OsStr::from_bytes(name);
         let file = rustix::fs::openat(&self.0, name, flags, Mode::from_raw_mode(made_as))?;
@@ -71,14 +70,14 @@ impl Dir {
     }
 }
 
-/// Whether an error says that nobody reads the pipe which was to be opened for writing.
+/// Whether an error of opening a pipe for writing means that it has no reader.
 #[must_use]
 pub fn is_without_reader(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error())
 }
 
-/// Whether somebody wrote to a pipe that is open for reading, and nobody does any more. Where the
-/// system doesn't tell that from a pipe that nobody has opened yet, false.
+/// Whether a pipe open for reading had a writer and has none any more. False where the system can't
+/// distinguish this from a pipe that never had one.
 #[must_use]
 pub fn has_hung_up(pipe: &File) -> bool {
     let mut asked = [PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN)];

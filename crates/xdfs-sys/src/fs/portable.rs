@@ -1,8 +1,8 @@
-//! The file system calls by the standard library alone, for systems without directory handles.
+//! File system calls with the standard library only, for systems without directory handles.
 //!
-//! Weaker than the calls of Unix, in ways that matter: resolution beneath a directory looks at
-//! each component before it uses the path, so that somebody who may change the tree on this
-//! machine can win a race; names of directories aren't made durable; files have no inode here.
+//! They are weaker than those for Unix: resolution beneath a directory checks each component before
+//! it uses the path, so somebody who may change the tree on this machine can win a race; names in
+//! directories aren't made durable; and files have no inode.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
@@ -11,10 +11,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{FileKind, Meta, ResolveError, Storage};
 
-/// The path that `bytes` spell: UTF-8 on this system.
+/// Converts bytes to a path: they must be UTF-8 on this system.
 ///
 /// # Errors
-/// `InvalidInput` for other bytes, and for a zero byte.
+/// `InvalidInput` for other bytes, and for NUL.
 pub fn path_from_bytes(bytes: &[u8]) -> io::Result<PathBuf> {
     let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
     let text = str::from_utf8(bytes).map_err(|_| invalid("names must be UTF-8 on this system"))?;
@@ -24,10 +24,10 @@ pub fn path_from_bytes(bytes: &[u8]) -> io::Result<PathBuf> {
     Ok(PathBuf::from(text))
 }
 
-/// Opens a file for reading, by the ordinary rules.
+/// Opens a file for reading, under the usual rules.
 ///
 /// # Errors
-/// What the system says; `IsADirectory` for a directory.
+/// Any error of the system call; `IsADirectory` for a directory.
 pub fn open_for_reading(path: &Path) -> io::Result<File> {
     if fs::metadata(path)?.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
@@ -40,10 +40,10 @@ pub fn open_for_reading(path: &Path) -> io::Result<File> {
 pub struct Dir(pub(super) PathBuf);
 
 impl Dir {
-    /// Opens a directory by the ordinary rules.
+    /// Opens a directory under the usual rules.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn open(path: &Path) -> io::Result<Self> {
         let path = if path.as_os_str().is_empty() {
             Path::new(".")
@@ -62,7 +62,7 @@ impl Dir {
             match component {
                 Component::CurDir => {}
                 Component::Normal(name) => {
-                    // A stream or a device of Windows, which no file has in its name.
+                    // A stream or device of Windows; file names contain no colon.
                     if name.to_string_lossy().contains(':') {
                         return Err(ResolveError::Escapes("a name with ':' is not allowed"));
                     }
@@ -85,10 +85,10 @@ impl Dir {
         Ok(full)
     }
 
-    /// Opens a directory beneath this one; an empty path is this one.
+    /// Opens a directory beneath this one; the empty path is this one.
     ///
     /// # Errors
-    /// [`ResolveError::Escapes`] if `path` leads out, else what the system says.
+    /// [`ResolveError::Escapes`] if `path` leads out, or any other error of the system call.
     pub fn open_dir_beneath(&self, path: &[u8]) -> Result<Self, ResolveError> {
         Ok(Self::open(&self.beneath(path)?)?)
     }
@@ -96,7 +96,7 @@ impl Dir {
     /// Opens a file beneath this directory for reading.
     ///
     /// # Errors
-    /// [`ResolveError::Escapes`] if `path` leads out, else what the system says.
+    /// [`ResolveError::Escapes`] if `path` leads out, or any other error of the system call.
     pub fn open_for_reading_beneath(&self, path: &[u8]) -> Result<File, ResolveError> {
         Ok(open_for_reading(&self.beneath(path)?)?)
     }
@@ -116,7 +116,7 @@ impl Dir {
     /// Creates a file, open for reading and writing.
     ///
     /// # Errors
-    /// `AlreadyExists` if anything has the name, else what the system says.
+    /// `AlreadyExists` if the name is taken, or any other error of the system call.
     pub fn create_new(&self, name: &[u8]) -> io::Result<File> {
         OpenOptions::new()
             .read(true)
@@ -128,7 +128,7 @@ impl Dir {
     /// Opens a file for reading and writing.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn open_existing(&self, name: &[u8]) -> io::Result<File> {
         OpenOptions::new()
             .read(true)
@@ -136,10 +136,10 @@ impl Dir {
             .open(self.name(name)?)
     }
 
-    /// What has this name, a symbolic link itself included; `None` if nothing has.
+    /// Attributes of an entry, without following a symbolic link; `None` if there is none.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn meta_of(&self, name: &[u8]) -> io::Result<Option<Meta>> {
         match fs::symlink_metadata(self.name(name)?) {
             Ok(meta) => Ok(Some(meta_from(&meta))),
@@ -148,27 +148,27 @@ impl Dir {
         }
     }
 
-    /// Renames within the directory and replaces what has the new name.
+    /// Renames within the directory, replacing an existing entry.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
         fs::rename(self.name(from)?, self.name(to)?)
     }
 
-    /// Gives the file a second name, which fails if anything has it, and then removes the first.
+    /// Gives the file a second name, which fails if that is taken, and then removes the first.
     ///
     /// # Errors
-    /// `AlreadyExists` if anything has the new name, else what the system says.
+    /// `AlreadyExists` if the new name is taken, or any other error of the system call.
     pub fn rename_new(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
         fs::hard_link(self.name(from)?, self.name(to)?)?;
         self.remove(from)
     }
 
-    /// Removes a name that isn't a directory's.
+    /// Removes a name other than a directory's.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn remove(&self, name: &[u8]) -> io::Result<()> {
         fs::remove_file(self.name(name)?)
     }
@@ -176,33 +176,32 @@ impl Dir {
     /// Does nothing: the standard library can't make names durable on this system.
     ///
     /// # Errors
-    /// None.
+    /// Never.
     pub fn sync(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Asks whether files may be made here, as far as the attributes tell.
+    /// Checks whether files may be created here, as far as the attributes tell.
     ///
     /// # Errors
-    /// What the system says when asked.
+    /// Any error of the system call.
     pub fn check_writable(&self) -> io::Result<()> {
         fs::metadata(&self.0).map(|_| ())
     }
 }
 
-/// What the system knows of an open file.
+/// Attributes of an open file.
 ///
 /// # Errors
-/// What the system says.
+/// Any error of the system call.
 pub fn meta(file: &File) -> io::Result<Meta> {
     Ok(meta_from(&file.metadata()?))
 }
 
-/// What the system knows of what stands under a path; with `follow` of what a symbolic link leads
-/// to.
+/// Attributes of the entry at a path; with `follow`, of a symbolic link's target.
 ///
 /// # Errors
-/// What the system says.
+/// Any error of the system call.
 pub fn meta_at(path: &Path, follow: bool) -> io::Result<Meta> {
     let meta = match follow {
         true => fs::metadata(path)?,
@@ -240,20 +239,20 @@ pub(super) fn meta_from(meta: &fs::Metadata) -> Meta {
     }
 }
 
-/// Whether a file belongs to the user whom this process acts for: taken for granted here.
+/// Whether a file belongs to the user of the process: assumed here.
 #[must_use]
 pub fn is_ours(meta: &Meta) -> bool {
     let _ = meta;
     true
 }
 
-/// Permission bits of a new file; without meaning here.
+/// Permission bits of a new file; without meaning on this system.
 #[must_use]
 pub fn default_mode() -> u32 {
     0o666
 }
 
-/// What the rules of the process leave of permission bits: there are no such rules here.
+/// Permission bits under the umask of the process: there is none here.
 #[must_use]
 pub fn masked(mode: u32) -> u32 {
     mode
@@ -262,7 +261,7 @@ pub fn masked(mode: u32) -> u32 {
 /// Does nothing: this system has no permission bits.
 ///
 /// # Errors
-/// None.
+/// Never.
 pub fn set_mode(file: &File, mode: u32) -> io::Result<()> {
     let _ = (file, mode);
     Ok(())
@@ -271,9 +270,9 @@ pub fn set_mode(file: &File, mode: u32) -> io::Result<()> {
 /// Reads at an offset; 0 is the end of the file.
 ///
 /// # Errors
-/// What the system says; never `Interrupted`.
+/// Any error of the system call; never `Interrupted`.
 pub fn read_at(mut file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-    // The position is nobody else's: one thread at a time uses a handle.
+    // Only one thread at a time uses a handle, so the position is not shared.
     file.seek(SeekFrom::Start(offset))?;
     loop {
         match file.read(buf) {
@@ -283,74 +282,74 @@ pub fn read_at(mut file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize
     }
 }
 
-/// Writes all bytes of `bufs` one after the other from `offset` on.
+/// Writes all bytes of `bufs` in sequence, starting at `offset`.
 ///
 /// # Errors
-/// What the system says; part of the bytes may be written then.
+/// Any error of the system call; some of the bytes may have been written.
 pub fn write_all_at(mut file: &File, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
     file.seek(SeekFrom::Start(offset))?;
     bufs.iter().try_for_each(|buf| file.write_all(buf))
 }
 
-/// Does nothing: storage isn't reserved on this system.
+/// Does nothing: preallocation is not supported on this system.
 ///
 /// # Errors
-/// None.
+/// Never.
 pub fn preallocate(file: &File, length: u64) -> io::Result<()> {
     let _ = (file, length);
     Ok(())
 }
 
-/// Does nothing: storage isn't reserved on this system, so that there is none to give back.
+/// Not available on this system.
 ///
 /// # Errors
-/// `Unsupported`: this system can't.
+/// `Unsupported`.
 pub fn punch_hole(file: &File, offset: u64, length: u64) -> io::Result<()> {
     let _ = (file, offset, length);
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// None: this system has no writes past its cache here.
+/// `None`: direct I/O is not supported on this system.
 #[must_use]
 pub fn open_direct(file: &File) -> Option<File> {
     let _ = file;
     None
 }
 
-/// Does nothing: a hint that this system doesn't take.
+/// Does nothing: this hint is not supported on this system.
 pub fn begin_write_back(file: &File, offset: u64, length: u64) {
     let _ = (file, offset, length);
 }
 
-/// How the file system of an open file stores it: not known here.
+/// The storage of an open file's file system: unknown here.
 #[must_use]
 pub fn storage_of(file: &File) -> Storage {
     let _ = file;
     Storage::Other
 }
 
-/// Bytes that may still be written: not known here.
+/// Free bytes: unknown here.
 #[must_use]
 pub fn space_left(file: &File) -> Option<u64> {
     let _ = file;
     None
 }
 
-/// The rest of the file from `offset` on, as start and end: holes aren't known here.
+/// The rest of the file from `offset` on, as start and end: holes can't be detected here.
 ///
 /// # Errors
-/// What the system says.
+/// Any error of the system call.
 pub fn next_extent(file: &File, offset: u64) -> io::Result<Option<(u64, u64)>> {
     let length = meta(file)?.length;
     Ok((offset < length).then_some((offset, length)))
 }
 
-/// Does nothing: a hint that this system doesn't take.
+/// Does nothing: this hint is not supported on this system.
 pub fn advise_sequential(file: &File) {
     let _ = file;
 }
 
-/// Does nothing: a hint that this system doesn't take.
+/// Does nothing: this hint is not supported on this system.
 pub fn advise_will_need(file: &File, offset: u64, length: u64) {
     let _ = (file, offset, length);
 }

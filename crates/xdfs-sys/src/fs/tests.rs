@@ -8,7 +8,7 @@ use super::*;
 fn writes_of_many_buffers_arrive_whole_and_in_place() {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(b"head").unwrap();
-    // More buffers than one call takes, empty ones among them.
+    // More buffers than one call accepts, including empty ones.
     let pieces: Vec<Vec<u8>> = (0..3000_u32)
         .map(|i| vec![i as u8; (i % 4) as usize])
         .collect();
@@ -64,8 +64,8 @@ mod unix {
         assert!(dir.meta_of(b"a").unwrap().is_none());
     }
 
-    /// The careful walk and the kernel must agree wherever both allow, and the walk may refuse
-    /// more but never allow more.
+    /// The walk and the kernel must agree wherever both succeed; the walk may refuse more, but
+    /// never less.
     #[test]
     fn the_walk_never_allows_more_than_the_kernel() {
         let temp = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The file system calls on Unix.
+//! File system calls on Unix.
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
@@ -20,7 +20,7 @@ use super::linux::open_beneath;
 #[cfg(not(target_os = "linux"))]
 use super::walk::open_beneath;
 
-/// Never blocks on a pipe or a device, and makes no terminal the controlling one.
+/// Never blocks on a pipe or device, and never makes a terminal the controlling one.
 pub(super) const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
@@ -28,13 +28,13 @@ pub(super) const READ: OFlags = OFlags::RDONLY
 pub(super) const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
-/// More buffers than this are written by several calls (the least that systems allow is 1024).
+/// Maximum number of buffers per call (the minimum that systems allow is 1024).
 const BUFFERS_MAX: usize = 1024;
 
-/// The path that `bytes` spell: on Unix any bytes without a zero.
+/// Converts bytes to a path: on Unix any bytes except NUL.
 ///
 /// # Errors
-/// `InvalidInput` for a zero byte.
+/// `InvalidInput` for NUL.
 pub fn path_from_bytes(bytes: &[u8]) -> io::Result<PathBuf> {
     if bytes.contains(&0) {
         return Err(io::Error::new(
@@ -45,24 +45,24 @@ pub fn path_from_bytes(bytes: &[u8]) -> io::Result<PathBuf> {
     Ok(PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec())))
 }
 
-/// Opens whatever `path` names for reading, by the ordinary rules, without waiting for a writer
-/// if it is a pipe.
+/// Opens a path of any kind for reading under the usual rules, without waiting for a writer if it
+/// is a pipe.
 ///
 /// # Errors
-/// What the system says.
+/// Any error of the system call.
 pub fn open_for_reading(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::openat(CWD, path, READ, Mode::empty())?.into())
 }
 
-/// An open directory, in which names are resolved whatever happens to the path that led to it.
+/// An open directory in which names are resolved, whatever happens to its own path.
 #[derive(Debug)]
 pub struct Dir(pub(super) OwnedFd);
 
 impl Dir {
-    /// Opens a directory by the ordinary rules.
+    /// Opens a directory under the usual rules.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn open(path: &Path) -> io::Result<Self> {
         let path = if path.as_os_str().is_empty() {
             Path::new(".")
@@ -77,27 +77,27 @@ impl Dir {
         )?))
     }
 
-    /// Opens a directory beneath this one; an empty path is this one.
+    /// Opens a directory beneath this one; the empty path is this one.
     ///
     /// # Errors
-    /// [`ResolveError::Escapes`] if `path` leads out, else what the system says.
+    /// [`ResolveError::Escapes`] if `path` leads out, or any other error of the system call.
     pub fn open_dir_beneath(&self, path: &[u8]) -> Result<Self, ResolveError> {
         open_beneath(self.0.as_fd(), path, DIRECTORY).map(Self)
     }
 
-    /// Opens whatever `path` names beneath this directory for reading, without waiting for a
-    /// writer if it is a pipe.
+    /// Opens an entry of any kind beneath this directory for reading, without waiting for a writer
+    /// if it is a pipe.
     ///
     /// # Errors
-    /// [`ResolveError::Escapes`] if `path` leads out, else what the system says.
+    /// [`ResolveError::Escapes`] if `path` leads out, or any other error of the system call.
     pub fn open_for_reading_beneath(&self, path: &[u8]) -> Result<File, ResolveError> {
         open_beneath(self.0.as_fd(), path, READ).map(File::from)
     }
 
-    /// Creates a file that only its owner may read and write, open for both.
+    /// Creates a file that only its owner may access, open for reading and writing.
     ///
     /// # Errors
-    /// `AlreadyExists` if anything has the name, else what the system says.
+    /// `AlreadyExists` if the name is taken, or any other error of the system call.
     pub fn create_new(&self, name: &[u8]) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         self.open_with(name, flags)
@@ -106,7 +106,7 @@ impl Dir {
     /// Opens a file for reading and writing.
     ///
     /// # Errors
-    /// What the system says; also for a symbolic link.
+    /// Any error of the system call; also for a symbolic link.
     pub fn open_existing(&self, name: &[u8]) -> io::Result<File> {
         self.open_with(name, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK)
     }
@@ -117,10 +117,10 @@ impl Dir {
         Ok(rustix::fs::openat(&self.0, OsStr::from_bytes(name), flags, mode)?.into())
     }
 
-    /// What has this name, a symbolic link itself included; `None` if nothing has.
+    /// Attributes of an entry, without following a symbolic link; `None` if there is none.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn meta_of(&self, name: &[u8]) -> io::Result<Option<Meta>> {
         match rustix::fs::statat(&self.0, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(meta_from(&stat))),
@@ -129,20 +129,20 @@ impl Dir {
         }
     }
 
-    /// Renames within the directory and replaces what has the new name.
+    /// Renames within the directory, replacing an existing entry.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
         let (from, to) = (OsStr::from_bytes(from), OsStr::from_bytes(to));
         Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?)
     }
 
-    /// Renames within the directory unless something has the new name. Atomic; where the file
-    /// system can't rename so, the file gets the new name before it loses the old one.
+    /// Atomically renames within the directory unless the new name is taken. Where the file system
+    /// does not support that, the file gets the new name before it loses the old one.
     ///
     /// # Errors
-    /// `AlreadyExists` if anything has the new name, else what the system says.
+    /// `AlreadyExists` if the new name is taken, or any other error of the system call.
     pub fn rename_new(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
         #[cfg(any(target_os = "linux", target_os = "macos"))]
         {
@@ -162,10 +162,10 @@ impl Dir {
         self.remove(from)
     }
 
-    /// Removes a name that isn't a directory's.
+    /// Removes a name other than a directory's.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn remove(&self, name: &[u8]) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(
             &self.0,
@@ -177,42 +177,41 @@ impl Dir {
     /// Makes the names in the directory durable.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system call.
     pub fn sync(&self) -> io::Result<()> {
         match rustix::fs::fsync(&self.0) {
-            // File systems that need no such call refuse it.
+            // File systems that need no synchronisation of directories refuse it.
             Err(error) if is_unsupported(error) => Ok(()),
             result => Ok(result?),
         }
     }
 
-    /// Asks whether files may be made here.
+    /// Checks whether files may be created here.
     ///
     /// # Errors
     /// `PermissionDenied` or `ReadOnlyFilesystem` if not.
     pub fn check_writable(&self) -> io::Result<()> {
         let access = Access::WRITE_OK | Access::EXEC_OK;
         match rustix::fs::accessat(&self.0, ".", access, AtFlags::EACCESS) {
-            // A kernel that can't ask for the effective user: the open will tell.
+            // The kernel can't check for the effective user; opening the file will show it.
             Err(error) if is_unsupported(error) => Ok(()),
             result => Ok(result?),
         }
     }
 }
 
-/// What the system knows of an open file.
+/// Attributes of an open file.
 ///
 /// # Errors
-/// What the system says.
+/// Any error of the system call.
 pub fn meta(file: &File) -> io::Result<Meta> {
     Ok(meta_from(&rustix::fs::fstat(file)?))
 }
 
-/// What the system knows of what stands under a path, by one call; with `follow` of what a symbolic
-/// link leads to.
+/// Attributes of the entry at a path, by one call; with `follow`, of a symbolic link's target.
 ///
 /// # Errors
-/// What the system says.
+/// Any error of the system call.
 pub fn meta_at(path: &Path, follow: bool) -> io::Result<Meta> {
     let stat = match follow {
         true => rustix::fs::stat(path)?,
@@ -221,19 +220,19 @@ pub fn meta_at(path: &Path, follow: bool) -> io::Result<Meta> {
     Ok(meta_from(&stat))
 }
 
-/// Whether a file belongs to the user whom this process acts for.
+/// Whether a file belongs to the user of the process.
 #[must_use]
 pub fn is_ours(meta: &Meta) -> bool {
     meta.owner == Some(rustix::process::geteuid().as_raw())
 }
 
-/// Permission bits that a new file gets by the rules of the process (0666 without the umask).
+/// Permission bits of a new file under the umask (0666 without a umask).
 #[must_use]
 pub fn default_mode() -> u32 {
     masked(0o666)
 }
 
-/// What the rules of the process (the umask) leave of permission bits.
+/// Permission bits under the umask of the process.
 #[must_use]
 pub fn masked(mode: u32) -> u32 {
     static UMASK: OnceLock<u32> = OnceLock::new();
@@ -241,14 +240,14 @@ pub fn masked(mode: u32) -> u32 {
 }
 
 fn umask() -> u32 {
-    // The one way to read it that doesn't change it for a moment; Linux only.
+    // The only way to read it without changing it briefly; Linux only.
     if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
         let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
         if let Some(mask) = line.and_then(|text| u32::from_str_radix(text.trim(), 8).ok()) {
             return mask;
         }
     }
-    // A file that another thread makes at this moment gets fewer permissions, never more.
+    // A file created concurrently by another thread gets fewer permissions, never more.
     let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     rustix::process::umask(mask);
     number(mask.bits())
@@ -257,7 +256,7 @@ fn umask() -> u32 {
 /// Sets the permission bits of a file.
 ///
 /// # Errors
-/// What the system says.
+/// Any error of the system call.
 pub fn set_mode(file: &File, mode: u32) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(mode))
 }
@@ -265,7 +264,7 @@ pub fn set_mode(file: &File, mode: u32) -> io::Result<()> {
 /// Reads at an offset; 0 is the end of the file.
 ///
 /// # Errors
-/// What the system says; never `Interrupted`.
+/// Any error of the system call; never `Interrupted`.
 pub fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     loop {
         match file.read_at(buf, offset) {
@@ -275,13 +274,13 @@ pub fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     }
 }
 
-/// Writes all bytes of `bufs` one after the other from `offset` on.
+/// Writes all bytes of `bufs` in sequence, starting at `offset`.
 ///
 /// # Errors
-/// What the system says; part of the bytes may be written then.
+/// Any error of the system call; some of the bytes may have been written.
 pub fn write_all_at(file: &File, bufs: &[IoSlice<'_>], mut offset: u64) -> io::Result<()> {
     let mut bufs = bufs;
-    // Bytes of the first buffer that are written already.
+    // Bytes of the first buffer already written.
     let mut done = 0;
     while let Some(first) = bufs.first() {
         if first.len() == done {
@@ -310,11 +309,11 @@ pub fn write_all_at(file: &File, bufs: &[IoSlice<'_>], mut offset: u64) -> io::R
     Ok(())
 }
 
-/// Reserves storage for the first `length` bytes and doesn't change the length of the file.
-/// Does nothing where the file system can't.
+/// Reserves storage for the first `length` bytes without changing the length of the file. Does
+/// nothing where the file system does not support it.
 ///
 /// # Errors
-/// `StorageFull` and its like; what the system says.
+/// `StorageFull` and the like, or any other error of the system call.
 pub fn preallocate(file: &File, length: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     if length > 0 {
@@ -331,10 +330,11 @@ pub fn preallocate(file: &File, length: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a range read as zeros and gives its storage back.
+/// Zeroes a range and releases its storage.
 ///
 /// # Errors
-/// `Unsupported` where the file system or the system can't, else what the system says.
+/// `Unsupported` where the file system or the system does not support it, or any other error of the
+/// system call.
 pub fn punch_hole(file: &File, offset: u64, length: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     if length > 0 {
@@ -352,9 +352,9 @@ pub fn punch_hole(file: &File, offset: u64, length: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Opens the same file once more for writes past the page cache, whose offsets, lengths and
-/// addresses must be multiples of [`DIRECT_ALIGNMENT`](super::DIRECT_ALIGNMENT). `None` where the
-/// file system or the system has no such writes.
+/// Reopens the file for direct I/O, with offsets, lengths and addresses that are multiples of
+/// [`DIRECT_ALIGNMENT`](super::DIRECT_ALIGNMENT). `None` where the file system or the system does
+/// not support it.
 #[must_use]
 pub fn open_direct(file: &File) -> Option<File> {
     #[cfg(target_os = "linux")]
@@ -366,14 +366,14 @@ pub fn open_direct(file: &File) -> Option<File> {
     }
 }
 
-/// Starts to write a range back to the disk without waiting. A hint.
+/// Starts the write-back of a range without waiting. A hint.
 pub fn begin_write_back(file: &File, offset: u64, length: u64) {
     #[cfg(target_os = "linux")]
     super::linux::begin_write_back(file, offset, length);
     let _ = (file, offset, length);
 }
 
-/// How the file system of an open file stores it.
+/// The storage of an open file's file system.
 #[must_use]
 pub fn storage_of(file: &File) -> Storage {
     #[cfg(target_os = "linux")]
@@ -395,19 +395,19 @@ pub fn storage_of(file: &File) -> Storage {
     Storage::Other
 }
 
-/// Bytes that this user may still write on the file system of an open file; `None` where the
-/// system sets no bound or doesn't tell.
+/// Bytes that this user may still write to the file system of an open file; `None` if there is no
+/// limit or it is unknown.
 #[must_use]
 pub fn space_left(file: &File) -> Option<u64> {
     let system = rustix::fs::fstatvfs(file).ok()?;
     (system.f_blocks > 0).then(|| system.f_bavail.saturating_mul(system.f_frsize))
 }
 
-/// The first stretch of data at or after `offset`, as start and end; `None` if only a hole is
-/// left. A file system that knows no holes says that all is data.
+/// The first range of data at or after `offset`, as start and end; `None` if only a hole is left.
+/// File systems without holes report everything as data.
 ///
 /// # Errors
-/// What the system says.
+/// Any error of the system call.
 pub fn next_extent(file: &File, offset: u64) -> io::Result<Option<(u64, u64)>> {
     #[cfg(any(target_os = "linux", target_os = "macos", target_os = "freebsd"))]
     {
@@ -415,7 +415,7 @@ pub fn next_extent(file: &File, offset: u64) -> io::Result<Option<(u64, u64)>> {
         match seek(file, SeekFrom::Data(offset)) {
             Ok(start) => match seek(file, SeekFrom::Hole(start)) {
                 Ok(end) if end > start => return Ok(Some((start, end))),
-                // Truncated in between; the caller finds out when it reads.
+                // Truncated in between; the caller notices when it reads.
                 Ok(_) | Err(Errno::NXIO) => return Ok(None),
                 Err(error) => return Err(error.into()),
             },
@@ -428,14 +428,14 @@ pub fn next_extent(file: &File, offset: u64) -> io::Result<Option<(u64, u64)>> {
     Ok((offset < length).then_some((offset, length)))
 }
 
-/// Tells the system that the file will be read from front to back. A hint.
+/// Announces that the file will be read in order. A hint.
 pub fn advise_sequential(file: &File) {
     #[cfg(any(target_os = "linux", target_os = "freebsd"))]
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Sequential);
     let _ = file;
 }
 
-/// Tells the system that a range will be read soon. A hint.
+/// Announces that a range will be read soon. A hint.
 pub fn advise_will_need(file: &File, offset: u64, length: u64) {
     #[cfg(any(target_os = "linux", target_os = "freebsd"))]
     if let Some(length) = std::num::NonZeroU64::new(length) {

@@ -1,6 +1,6 @@
-//! Resolution beneath a directory where the kernel has no call for it: one component after the
-//! other, each opened relative to the one before, so that no race can lead out. Stricter than
-//! `openat2`: symbolic links and `..` are refused even where they would stay inside.
+//! Resolution beneath a directory without kernel support: component by component, each opened
+//! relative to the previous one, so that no race can lead out. Stricter than `openat2`: symbolic
+//! links and `..` are refused even where they would stay inside.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::ResolveError;
 
-/// How a directory on the way is opened: for search alone where the system can.
+/// Flags for directories on the path: search-only where the system supports it.
 #[cfg(target_os = "linux")]
 const ON_THE_WAY: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
@@ -56,7 +56,7 @@ pub(super) fn open_beneath(
     }
 }
 
-/// Tells a link that isn't followed from other failures, for which systems give various numbers.
+/// Distinguishes a link that isn't followed from other errors, since systems return various codes.
 fn refusal(at: BorrowedFd<'_>, name: &OsStr, error: Errno) -> ResolveError {
     let is_link = rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Symlink);

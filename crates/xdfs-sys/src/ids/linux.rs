@@ -1,4 +1,4 @@
-//! Credentials of a thread, by the calls of the kernel.
+//! Credentials of a thread, by system calls.
 
 use std::ffi::CString;
 use std::io;
@@ -18,9 +18,9 @@ const NO_CAPABILITIES: CapabilitySets = CapabilitySets {
     inheritable: CapabilitySet::empty(),
 };
 
-/// User, group and groups of an account.
+/// Primary ids and supplementary groups of an account.
 pub(super) fn account(name: &str) -> io::Result<Option<(u32, u32, Vec<u32>)>> {
-    // No account has such a name.
+    // No account has a name with NUL.
     let Ok(text) = CString::new(name) else {
         return Ok(None);
     };
@@ -45,7 +45,7 @@ pub(super) fn check_may_change() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the thread has these ids and groups, and could not get others back.
+/// Whether the thread has exactly these ids and groups, and can't regain others.
 pub(super) fn has(ids: &Ids) -> io::Result<bool> {
     let (users, groups) = (getresuid()?, getresgid()?);
     let users = [users.real, users.effective, users.saved];
@@ -63,7 +63,7 @@ pub(super) fn has(ids: &Ids) -> io::Result<bool> {
     Ok(groups == ids.groups && (ids.is_root() || capabilities(None)? == NO_CAPABILITIES))
 }
 
-/// Groups first: who isn't root any more can't change them.
+/// Groups first: without root they can't be changed.
 pub(super) fn take_on(ids: &Ids) -> io::Result<()> {
     let groups: Vec<Gid> = ids.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
     let (gid, uid) = (Gid::from_raw(ids.gid), Uid::from_raw(ids.uid));
@@ -71,23 +71,23 @@ pub(super) fn take_on(ids: &Ids) -> io::Result<()> {
     set_thread_res_gid(gid, gid, gid)?;
     set_thread_res_uid(uid, uid, uid)?;
     if !ids.is_root() {
-        // The kernel does so by itself, unless it was told to keep them.
+        // The kernel does so itself, unless it was told to keep them.
         set_capabilities(None, NO_CAPABILITIES)?;
     }
-    // The same: or the account could read the memory of all other threads.
+    // Likewise. Otherwise the account could read the memory of all other threads.
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// The number of the user with this name.
+/// The id of the user with this name.
 pub(super) fn user_of_name(name: &str) -> io::Result<Option<u32>> {
-    // No account has such a name.
+    // No account has a name with NUL.
     if name.contains('\0') {
         return Ok(None);
     }
     Ok(User::from_name(name)?.map(|user| user.uid.as_raw()))
 }
 
-/// The number of the group with this name.
+/// The id of the group with this name.
 pub(super) fn group_of_name(name: &str) -> io::Result<Option<u32>> {
     if name.contains('\0') {
         return Ok(None);
@@ -95,13 +95,13 @@ pub(super) fn group_of_name(name: &str) -> io::Result<Option<u32>> {
     Ok(Group::from_name(name)?.map(|group| group.gid.as_raw()))
 }
 
-/// The name of the user with this number.
+/// The name of the user with this id.
 pub(super) fn name_of_user(uid: u32) -> io::Result<Option<String>> {
     let user = User::from_uid(nix::unistd::Uid::from_raw(uid))?;
     Ok(user.map(|user| user.name))
 }
 
-/// The name of the group with this number.
+/// The name of the group with this id.
 pub(super) fn name_of_group(gid: u32) -> io::Result<Option<String>> {
     let group = Group::from_gid(nix::unistd::Gid::from_raw(gid))?;
     Ok(group.map(|group| group.name))

@@ -1,8 +1,8 @@
-//! The ids of a local account, taken on by one thread.
+//! Ids of local accounts, assumed by single threads.
 //!
-//! The C library gives all threads of a process the same ids. The kernel keeps them for each
-//! thread, and its own calls change those of the calling thread alone: that is what is used here.
-//! Linux only; elsewhere every function says so.
+//! The C library gives all threads of a process the same ids. The kernel keeps them per thread, and
+//! its own calls, used here, change only those of the calling thread. Linux only; elsewhere every
+//! function is `Unsupported` or finds nothing.
 
 #[cfg(target_os = "linux")]
 #[path = "linux.rs"]
@@ -15,63 +15,62 @@ mod tests;
 
 use std::io;
 
-/// The number of the user with this name, as the system's database of users says; `None` if there
-/// is none, and on other systems than Linux. Takes as long as the database does, which may be in
-/// the network; so do the other three.
+/// The id of the user with this name in the system's user database; `None` if there is none, and on
+/// other systems than Linux. May be slow, as the database may be on the network; so may the other
+/// three lookups.
 ///
 /// # Errors
-/// What the system says.
+/// Any error of the system call.
 pub fn user_of_name(name: &str) -> io::Result<Option<u32>> {
     imp::user_of_name(name)
 }
 
-/// The number of the group with this name.
+/// The id of the group with this name.
 ///
 /// # Errors
-/// What the system says.
+/// Any error of the system call.
 pub fn group_of_name(name: &str) -> io::Result<Option<u32>> {
     imp::group_of_name(name)
 }
 
-/// The name of the user with this number.
+/// The name of the user with this id.
 ///
 /// # Errors
-/// What the system says.
+/// Any error of the system call.
 pub fn name_of_user(uid: u32) -> io::Result<Option<String>> {
     imp::name_of_user(uid)
 }
 
-/// The name of the group with this number.
+/// The name of the group with this id.
 ///
 /// # Errors
-/// What the system says.
+/// Any error of the system call.
 pub fn name_of_group(gid: u32) -> io::Result<Option<String>> {
     imp::name_of_group(gid)
 }
 
-/// What the kernel knows an account by: its user, its group and its supplementary groups.
+/// The ids of an account: its user, its group and its supplementary groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ids {
     uid: u32,
     gid: u32,
-    /// Sorted, each once.
+    /// Sorted, without duplicates.
     groups: Vec<u32>,
 }
 
 impl Ids {
-    /// The ids of the account with this name, as the system's databases of users and groups say;
-    /// `None` if there is no such account. Takes as long as these databases do, which may be in
-    /// the network.
+    /// The ids of the account with this name in the system's user and group databases; `None` if
+    /// there is no such account. May be slow, as the databases may be on the network.
     ///
     /// # Errors
-    /// What the system says; `Unsupported` on other systems than Linux.
+    /// Any error of the system call; `Unsupported` on other systems than Linux.
     pub fn of_account(name: &str) -> io::Result<Option<Self>> {
         let Some((uid, gid, mut groups)) = imp::account(name)? else {
             return Ok(None);
         };
         groups.sort_unstable();
         groups.dedup();
-        // The kernel takes this number for "leave it as it is".
+        // The kernel interprets this id as "unchanged".
         if uid == u32::MAX || gid == u32::MAX || groups.contains(&u32::MAX) {
             let cause = "the account has an id that can't be used";
             return Err(io::Error::new(io::ErrorKind::InvalidData, cause));
@@ -79,32 +78,32 @@ impl Ids {
         Ok(Some(Self { uid, gid, groups }))
     }
 
-    /// Whether this is the user that may do everything.
+    /// Whether this is root.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.uid == 0
     }
 
-    /// The number of the user.
+    /// The id of the user.
     #[must_use]
     pub fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// The number of the user's own group.
+    /// The id of the user's primary group.
     #[must_use]
     pub fn gid(&self) -> u32 {
         self.gid
     }
 
-    /// Gives the calling thread these ids (real, effective and saved) and these groups for good,
-    /// and no capabilities unless they are root's. Threads that it starts from now on inherit all
-    /// of that. Nothing happens if the thread has them already. The process leaves no core dumps
-    /// and can't be traced by the account from then on.
+    /// Permanently gives the calling thread these ids (real, effective and saved) and groups, and
+    /// no capabilities unless the user is root. Threads started by it inherit all of that. Does
+    /// nothing if the thread already has them. From then on, the process leaves no core dumps and
+    /// can't be traced by the account.
     ///
     /// # Errors
-    /// The system refuses, or the thread would still have something else. It then has a mixture of
-    /// ids and must not go on.
+    /// The system refuses, or the thread would retain something else. The thread may then have a
+    /// mixture of ids and must not continue.
     pub fn take_on(&self) -> io::Result<()> {
         if imp::has(self)? {
             return Ok(());
@@ -118,16 +117,16 @@ impl Ids {
     }
 }
 
-/// Whether the calling thread may take on the ids of any account.
+/// Checks that the calling thread may assume the ids of any account.
 ///
 /// # Errors
-/// `PermissionDenied` if it isn't root's or lacks what root usually may; `Unsupported` on other
+/// `PermissionDenied` if it is not root or lacks root's usual capabilities; `Unsupported` on other
 /// systems than Linux.
 pub fn check_may_change() -> io::Result<()> {
     imp::check_may_change()
 }
 
-/// The user for whom the calling thread opens files; `None` where that isn't a number.
+/// The user for whom the calling thread opens files; `None` where users have no numeric ids.
 #[must_use]
 pub fn effective_user() -> Option<u32> {
     #[cfg(unix)]

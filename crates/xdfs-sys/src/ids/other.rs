@@ -1,4 +1,4 @@
-//! Systems on which a thread has no ids of its own.
+//! Systems on which threads have no ids of their own.
 
 use std::io;
 

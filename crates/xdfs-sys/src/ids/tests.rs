@@ -1,4 +1,4 @@
-//! One thread with other ids than the rest. As root alone; others have nothing to change.
+//! One thread with other ids than the rest. Requires root; others can't change ids.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -11,7 +11,8 @@ fn account(name: &str) -> Ids {
     ids.expect("every Debian has this account")
 }
 
-/// Ids of an account that every Linux system has; `None` (told) for who can't take them on.
+/// Ids of an account that every Linux system has; `None`, with a message, without the right to
+/// assume them.
 fn ids(name: &str) -> Option<Ids> {
     if let Err(error) = check_may_change() {
         xdfs_testkit::skip::test(format_args!("ids can't be changed: {error}"));
@@ -48,7 +49,7 @@ fn one_thread_changes_and_never_back() {
     thread::scope(|scope| {
         scope.spawn(|| {
             daemon.take_on().unwrap();
-            // A second time is nothing new.
+            // A second time has no effect.
             daemon.take_on().unwrap();
             write("a", &daemon);
             fs::read(&closed).unwrap_err();
@@ -58,7 +59,7 @@ fn one_thread_changes_and_never_back() {
                 assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
             }
             check_may_change().unwrap_err();
-            // What it starts is no more than it is.
+            // Threads that it starts have no more rights.
             scope.spawn(|| {
                 daemon.take_on().unwrap();
                 write("b", &daemon);
@@ -77,7 +78,7 @@ fn one_thread_changes_and_never_back() {
     fs::read(&closed).unwrap();
 }
 
-/// Real and saved ids that stay behind would be a way back.
+/// Remaining real and saved ids would allow going back.
 #[test]
 fn half_a_change_is_none() {
     let Some(daemon) = ids("daemon") else { return };

@@ -1,4 +1,4 @@
-//! A passive open in memory, and the registry of names.
+//! Passive opens in memory, and the registry of names.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -11,14 +11,14 @@ use crate::endpoint::Endpoint;
 use crate::socket::BACKLOG;
 use crate::stream::{Listener, Stream};
 
-/// Who listens under which name. Locked before a queue, never the other way round.
+/// Listeners by name. Locked before a queue, never the other way round.
 static NAMES: LazyLock<Mutex<HashMap<String, Arc<Queue>>>> = LazyLock::new(Mutex::default);
 
 fn names() -> MutexGuard<'static, HashMap<String, Arc<Queue>>> {
     NAMES.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Channels that wait to be accepted.
+/// Channels waiting to be accepted.
 #[derive(Debug, Default)]
 struct Queue(Mutex<Waiting>);
 
@@ -26,7 +26,7 @@ struct Queue(Mutex<Waiting>);
 struct Waiting {
     streams: VecDeque<MemoryStream>,
     registered: Option<(Notifier, Token)>,
-    /// Channels so far; numbers the connecting ends.
+    /// Number of channels so far, for the names of connecting ends.
     count: u64,
 }
 
@@ -48,7 +48,7 @@ impl Queue {
     }
 }
 
-/// Listens under one name of this process; the name is free again when it is dropped.
+/// Listens under a name within this process. Dropping it frees the name.
 #[derive(Debug)]
 pub struct MemoryListener {
     name: String,
@@ -59,7 +59,7 @@ impl MemoryListener {
     /// Listens under `name`.
     ///
     /// # Errors
-    /// `AddrInUse` if somebody does already.
+    /// `AddrInUse` if the name is taken.
     pub fn listen(name: &str) -> io::Result<Self> {
         let queue = Arc::new(Queue::default());
         let mut names = names();
@@ -77,11 +77,10 @@ impl MemoryListener {
 /// Connects to the listener called `name`. The channel is connected at once.
 ///
 /// # Errors
-/// `ConnectionRefused` if nobody listens under that name, `ResourceBusy` if too many channels
-/// wait there.
+/// `ConnectionRefused` if there is no such listener, `ResourceBusy` if its queue is full.
 pub(super) fn connect(name: &str) -> io::Result<MemoryStream> {
-    // The registry stays locked: a listener that is dropped meanwhile would leave the channel in a
-    // queue that nobody empties.
+    // The registry stays locked: otherwise a listener dropped meanwhile would leave the channel in
+    // an abandoned queue.
     let names = names();
     let queue = names.get(name).ok_or(io::ErrorKind::ConnectionRefused)?;
     let mut waiting = queue.waiting();
@@ -125,7 +124,7 @@ impl Listener for MemoryListener {
 impl Drop for MemoryListener {
     fn drop(&mut self) {
         names().remove(&self.name);
-        // Channels nobody accepted end here, outside of the locks.
+        // Channels that were not accepted are dropped outside of the locks.
         let rest = std::mem::take(&mut self.queue.waiting().streams);
         drop(rest);
     }

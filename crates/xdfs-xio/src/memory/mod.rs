@@ -1,10 +1,10 @@
 //! Channels inside one process, by name; for tests and for programs that embed both ends.
 //!
-//! What it gives: two bounded pipes a channel, readiness injected into the poller of each end with
-//! the same edges a socket has, no descriptors, and no way for bytes to change
-//! ([`crate::Capabilities::integrity`] is true). What it does not: nothing leaves the process.
+//! Guarantees: each channel has two bounded pipes; readiness is injected into the poller of each
+//! end with the same edges as a socket's; no descriptors are used; and bytes can't change
+//! ([`crate::Capabilities::integrity`] is true). Limit: it connects only within the process.
 //!
-//! `pipe.rs` is the one direction both are made of, and holds the rule that no wake-up is lost.
+//! `pipe.rs` implements one direction, and the rule that prevents lost wake-ups.
 
 mod driver;
 mod listener;

@@ -1,9 +1,9 @@
 //! One direction of a channel in memory: a bounded queue of bytes with a reader and a writer.
 //!
-//! The rule that keeps wake-ups from being lost: whether a side waits is written under the same
-//! lock under which it saw the queue empty (or full), and the other side reads it under that lock
-//! when it changes the queue. A side that registers is told at once if it need not wait. Events
-//! are sent after the lock is let go, so that a woken thread does not run into it.
+//! How lost wake-ups are prevented: a side sets its waiting flag under the lock under which it
+//! found the queue empty (or full), and the other side checks it under that lock when it changes
+//! the queue. A newly registered side gets an event at once if it need not wait. Events are sent
+//! after the lock is released, so that a woken thread does not contend for it.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -11,11 +11,11 @@ use std::sync::{Mutex, MutexGuard};
 
 use xdfs_sys::poll::{Event, Notifier, Token};
 
-/// Bytes that wait in one direction at most.
+/// Maximum bytes queued in one direction.
 pub(super) const CAPACITY: usize = 1 << 20;
 
 /// Room at which a waiting writer is woken: not for each byte, so that both sides work in large
-/// steps. A reader that drains the queue always passes it.
+/// steps. A reader that drains the queue always reaches it.
 const ROOM: usize = CAPACITY / 2;
 
 #[derive(Debug, Default)]
@@ -24,9 +24,9 @@ pub(super) struct Pipe(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     data: VecDeque<u8>,
-    /// No more bytes come.
+    /// No more bytes will arrive.
     end: Option<End>,
-    /// Nobody will read; writing fails.
+    /// The reader is gone; writing fails.
     reader_gone: bool,
     reader: Side,
     writer: Side,
@@ -35,18 +35,18 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Orderly,
-    /// The peer left with bytes of ours unread.
+    /// The peer left without reading all of this end's bytes.
     Reset,
 }
 
 #[derive(Debug, Default)]
 struct Side {
     registered: Option<(Notifier, Token)>,
-    /// It saw the queue empty (reader) or full (writer) and has had no event since.
+    /// It found the queue empty (reader) or full (writer) and has had no event since.
     waits: bool,
 }
 
-/// An event to be sent when no lock is held.
+/// An event to be sent after the lock is released.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Wake(Option<(Notifier, Event)>);
@@ -60,7 +60,7 @@ impl Wake {
         }
     }
 
-    /// One event out of those of the two sides of one stream.
+    /// Combines the events of both directions of a stream into one.
     pub(super) fn merge(self, other: Self) -> Self {
         match (self.0, other.0) {
             (Some((notifier, a)), Some((_, b))) => {
@@ -108,11 +108,11 @@ impl State {
 
 impl Pipe {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics half-way, so the state is whole even if a thread died.
+        // No code panics in the middle of a change, so the state is consistent.
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Reads what is there into `bufs`.
+    /// Reads available bytes into `bufs`.
     pub(super) fn read(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut state = self.state();
         if state.data.is_empty() {
@@ -127,14 +127,15 @@ impl Pipe {
         }
         let mut total = 0;
         for buf in bufs.iter_mut() {
-            // The queue is two slices when it wraps, and one read takes from the first only.
+            // The queue consists of two slices when it wraps, and one read takes only from the
+            // first.
             let mut at = 0;
             while at < buf.len() && !state.data.is_empty() {
                 at += state.data.read(&mut buf[at..])?;
             }
             total += at;
         }
-        // A short read tells a socket's reader that it may wait; so it does here.
+        // As with sockets, a short read means that the reader may wait for an event.
         state.reader.waits = state.data.is_empty();
         let wake = if state.writer.waits && state.writable() {
             state.writer.wake(false, true)
@@ -146,7 +147,7 @@ impl Pipe {
         Ok(total)
     }
 
-    /// Writes as much of `bufs` as there is room for.
+    /// Writes as much of `bufs` as fits.
     pub(super) fn write(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut state = self.state();
         if state.reader_gone || state.end.is_some() {
@@ -175,19 +176,19 @@ impl Pipe {
         Ok(total)
     }
 
-    /// No more will be written; what was still arrives.
+    /// Ends the direction; bytes already written still arrive.
     pub(super) fn close(&self) -> Wake {
         self.end(End::Orderly)
     }
 
-    /// The writer is gone and left the reader's bytes unread.
+    /// Ends the direction because the writer left without reading the other one.
     pub(super) fn reset(&self) -> Wake {
         self.end(End::Reset)
     }
 
     fn end(&self, end: End) -> Wake {
         let mut state = self.state();
-        // A reset after an orderly close still tells the reader that its own bytes were lost.
+        // A reset after an orderly close still informs the reader that its own bytes were lost.
         if state.end.is_some() && end == End::Orderly {
             return Wake::NONE;
         }
@@ -195,7 +196,7 @@ impl Pipe {
         state.reader.wake(true, end == End::Reset)
     }
 
-    /// The reader is gone. Says also whether bytes were left unread.
+    /// Drops the reader's end. Also returns whether bytes were left unread.
     pub(super) fn abandon(&self) -> (Wake, bool) {
         let mut state = self.state();
         state.reader_gone = true;
@@ -204,7 +205,7 @@ impl Pipe {
         (state.writer.wake(false, true), unread)
     }
 
-    /// Registers the reader, and tells it at once if there is something to read.
+    /// Registers the reader, with an event at once if there is something to read.
     pub(super) fn register_reader(&self, notifier: Notifier, token: Token) -> Wake {
         let mut state = self.state();
         state.reader.registered = Some((notifier, token));
@@ -215,7 +216,7 @@ impl Pipe {
         Wake::NONE
     }
 
-    /// Registers the writer, and tells it at once if there is room.
+    /// Registers the writer, with an event at once if there is room.
     pub(super) fn register_writer(&self, notifier: Notifier, token: Token) -> Wake {
         let mut state = self.state();
         state.writer.registered = Some((notifier, token));

@@ -11,7 +11,7 @@ use crate::stream::{Capabilities, Stream};
 /// One end of a channel in memory.
 ///
 /// Dropping it ends both directions. The peer reads what was written, and then the end, or a reset
-/// if this end had bytes of the peer unread; the peer's writing fails.
+/// if this end had unread bytes; writes of the peer fail.
 #[derive(Debug)]
 pub struct MemoryStream {
     incoming: Arc<Pipe>,
@@ -86,7 +86,7 @@ impl Stream for MemoryStream {
 
 impl Drop for MemoryStream {
     fn drop(&mut self) {
-        // Our own registrations first: nobody is left to hear of what follows.
+        // Deregister first: events from here on are not for this end.
         self.incoming.deregister_reader();
         self.outgoing.deregister_writer();
         let (writer, unread) = self.incoming.abandon();

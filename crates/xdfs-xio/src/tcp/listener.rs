@@ -15,8 +15,8 @@ use crate::endpoint::Endpoint;
 use crate::socket::BACKLOG;
 use crate::stream::{Listener, Stream};
 
-/// Listens on one address. An IPv6 listener takes IPv6 only, so that `[::]` and `0.0.0.0` can
-/// stand side by side and mean the same on every system.
+/// Listens on one address. An IPv6 listener accepts only IPv6, so that `[::]` and `0.0.0.0` can
+/// coexist and mean the same on every system.
 #[derive(Debug)]
 pub struct TcpListener {
     inner: net::TcpListener,
@@ -25,14 +25,14 @@ pub struct TcpListener {
 }
 
 impl TcpListener {
-    /// Listens on `addr`; port 0 asks for a free one.
+    /// Listens on `addr`; port 0 requests a free one.
     ///
     /// # Errors
-    /// The address is taken or not ours, or the system doesn't take an option.
+    /// The address is in use or not local, or the system doesn't support an option.
     pub fn listen(addr: SocketAddr, options: &Arc<TcpOptions>) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
-        // A restarted server must not wait for the connections of its predecessor to be forgotten.
-        // Windows needs no option for this, and there the option lets others take the port.
+        // A restarted server must not wait until its predecessor's connections are forgotten.
+        // Windows needs no option for this, and there the option would let others take the port.
         #[cfg(unix)]
         socket.set_reuse_address(true)?;
         if addr.is_ipv6() {
@@ -60,7 +60,7 @@ impl Listener for TcpListener {
                 Err(e) if is_passing(&e) => continue,
                 Err(e) => return Err(e),
             };
-            // Options fail only on a connection that its peer reset meanwhile: the next, please.
+            // Options fail only on a connection that its peer has already reset: skip it.
             if let Ok(stream) = TcpStream::accepted(stream, peer, &self.options) {
                 return Ok(Box::new(stream));
             }
@@ -78,7 +78,7 @@ impl Listener for TcpListener {
     }
 }
 
-/// The queue went on, but without a connection: a signal, or a peer that left before its turn.
+/// Whether the error concerns only one connection or a signal, so that accepting can continue.
 fn is_passing(e: &io::Error) -> bool {
     matches!(
         e.kind(),

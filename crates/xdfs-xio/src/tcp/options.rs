@@ -1,4 +1,4 @@
-//! The options of TCP sockets that can be set.
+//! The configurable options of TCP sockets.
 
 use std::io;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use crate::spec::DriverSpec;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TcpOptions {
-    /// `TCP_NODELAY`: what is written leaves at once. True by default.
+    /// `TCP_NODELAY`: writes are sent at once. True by default.
     pub nodelay: bool,
-    /// Bytes of the send buffer and of the receive buffer, from 4 KiB to 1 GiB; by default the
-    /// kernel sizes them. [`crate::Stream::set_window`] replaces it on one stream.
+    /// Size of the send buffer and of the receive buffer in bytes, from 4 KiB to 1 GiB; by default
+    /// the kernel sizes them. [`crate::Stream::set_window`] overrides it for one stream.
     pub buffer: Option<u32>,
-    /// The congestion control, on Linux, by its name there; by default cubic on paths inside one
-    /// machine, and elsewhere that of the system.
+    /// Congestion control on Linux, by its name there; by default cubic on paths within one
+    /// machine, and the system's default elsewhere.
     pub congestion: Option<String>,
-    /// Silence after which the kernel asks whether the peer is still there, from 1 second to a
-    /// day; by default it never does.
+    /// Silence after which the kernel probes the peer, from 1 second to a day; by default it never
+    /// does.
     pub keepalive: Option<Duration>,
 }
 
@@ -62,7 +62,7 @@ pub(super) const ATTRIBUTES: &[Attribute<TcpOptions>] = &[
         name: "congestion",
         takes: "the name of a congestion control, such as bbr",
         set: |options, text| {
-            // As the kernel bounds it (TCP_CA_NAME_MAX).
+            // The kernel's limit (TCP_CA_NAME_MAX).
             let is_name = (1..16).contains(&text.len())
                 && text
                     .bytes()
@@ -86,14 +86,14 @@ pub(super) const ATTRIBUTES: &[Attribute<TcpOptions>] = &[
 ];
 
 impl TcpOptions {
-    /// The driver with these options, to be put into a [`crate::StackSpec`].
+    /// The driver with these options, for a [`crate::StackSpec`].
     #[must_use]
     pub fn spec(&self) -> DriverSpec {
         DriverSpec::named("tcp", attribute::print(ATTRIBUTES, self))
     }
 
-    /// Sets on a socket that isn't connected yet what was chosen. Connections that a listener
-    /// accepts have it from the listener, but for what [`TcpOptions::set_connected`] sets.
+    /// Sets the options of an unconnected socket. Accepted connections inherit them from the
+    /// listener, except for those set by [`TcpOptions::set_connected`].
     pub(super) fn set(&self, socket: &SockRef<'_>) -> io::Result<()> {
         if let Some(bytes) = self.buffer {
             set_buffers(socket, bytes)?;
@@ -110,7 +110,7 @@ impl TcpOptions {
         Ok(())
     }
 
-    /// Sets what each connection is given when it is made.
+    /// Sets the options of an established connection.
     pub(super) fn set_connected(&self, socket: &SockRef<'_>, is_local: bool) -> io::Result<()> {
         socket.set_tcp_nodelay(self.nodelay)?;
         if is_local && self.congestion.is_none() {
@@ -120,8 +120,8 @@ impl TcpOptions {
     }
 }
 
-/// Leaves pacing congestion control on a path that has no queue (see the driver's page). A system
-/// without cubic, or one that forbids the choice, keeps its default: slower, and not wrong.
+/// Avoids pacing congestion control on a path without a queue (see the module documentation). A
+/// system without cubic, or that forbids the choice, keeps its default: slower, but correct.
 #[cfg(target_os = "linux")]
 fn prefer_unpaced(socket: &SockRef<'_>) {
     let _ = socket.set_tcp_congestion(b"cubic");
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// What the sockets of both ends of a connection say of the options in `text`.
+    /// Queries the sockets of both ends of a connection with the options in `text`.
     fn sockets<T>(text: &str, ask: impl Fn(&SockRef<'_>) -> T) -> [T; 2] {
         let spec: StackSpec = text.parse().unwrap();
         let stack = Registry::standard().build(&spec).unwrap();
@@ -209,7 +209,7 @@ mod tests {
         assert!(large.iter().all(|bytes| *bytes >= 131_072), "{large:?}");
     }
 
-    /// Reno is in every kernel.
+    /// Every kernel has Reno.
     #[cfg(target_os = "linux")]
     #[test]
     fn the_congestion_control_is_the_named_one_or_there_is_no_channel() {

@@ -13,7 +13,7 @@ use super::options::TcpOptions;
 use crate::socket::{connected, set_buffers, shut_writing, uninterrupted};
 use crate::stream::{Capabilities, Extension, Stream};
 
-/// A TCP connection, or one under way.
+/// A TCP connection, established or pending.
 #[derive(Debug)]
 pub struct TcpStream {
     inner: net::TcpStream,
@@ -24,10 +24,10 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
-    /// Begins to connect to `peer`.
+    /// Starts to connect to `peer`.
     ///
     /// # Errors
-    /// What the system says at once, for instance that no route exists.
+    /// An immediate error of the system, for instance that no route exists.
     pub fn open(peer: SocketAddr, options: &Arc<TcpOptions>) -> io::Result<Self> {
         let inner = net::TcpStream::connect(peer)?;
         options.set(&SockRef::from(&inner))?;
@@ -40,7 +40,7 @@ impl TcpStream {
         })
     }
 
-    /// Takes over a connection that a listener accepted.
+    /// Wraps a connection accepted by a listener.
     pub(super) fn accepted(
         inner: net::TcpStream,
         peer: SocketAddr,
@@ -57,9 +57,9 @@ impl TcpStream {
         Ok(stream)
     }
 
-    /// Sets the options of a connection that is made.
+    /// Sets the options of an established connection.
     fn prepare(&mut self) -> io::Result<()> {
-        // A connection from one's own address never leaves the machine, whatever the address.
+        // A connection from the same address never leaves the machine, whatever the address.
         let own = self
             .inner
             .local_addr()
@@ -124,7 +124,7 @@ impl Stream for TcpStream {
 }
 
 fn is_loopback(addr: SocketAddr) -> bool {
-    // An IPv4 peer of an IPv6 socket comes as a mapped address.
+    // The IPv4 peer of an IPv6 socket has a mapped address.
     addr.ip().to_canonical().is_loopback()
 }
 

@@ -1,4 +1,4 @@
-//! The driver `tls`. It has no attributes: what it needs can't be told by text.
+//! The driver `tls`. It has no attributes: its configuration can't be expressed as text.
 
 use std::fmt;
 use std::io;
@@ -12,20 +12,20 @@ use crate::driver::{Driver, Layer, Property};
 use crate::stream::Stream;
 use crate::transform::End;
 
-/// Gives the configuration for the next channel: certificates may be replaced while it listens.
+/// Provides the configuration for the next channel: certificates may be replaced while it listens.
 pub type ServerConfigs = Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>;
 
-/// The configurations of the ends of TLS that a program has. They hold the trust, and have to allow
-/// the extraction of secrets.
+/// A program's TLS configurations. They contain the trust decisions, and must allow the extraction
+/// of secrets.
 #[derive(Clone, Default)]
 pub struct Configs {
-    /// For channels that are opened, with the name that the other end has to prove.
+    /// For opened channels, with the name that the acceptor must prove.
     pub client: Option<(Arc<ClientConfig>, ServerName<'static>)>,
-    /// For channels that are accepted.
+    /// For accepted channels.
     pub server: Option<ServerConfigs>,
 }
 
-/// The driver `tls` with these configurations. An end without one can't be opened
+/// The driver `tls` with these configurations. Without one, an end can't be opened
 /// ([`io::ErrorKind::Unsupported`]).
 #[must_use]
 pub fn driver(configs: Configs) -> Driver {

@@ -1,9 +1,9 @@
-//! Records made by the kernel (kTLS), where Linux has that.
+//! TLS records processed by the kernel (kTLS), on Linux.
 //!
-//! A socket is [`attach`]ed once; then each direction may be handed over at the boundary of a
-//! record by [`take_over`]. From there on the socket's own calls carry the content of records of
-//! application data, and [`send`] and [`receive`] know the types of the others. Systems without it
-//! answer [`io::ErrorKind::Unsupported`], and whoever asked goes on by itself.
+//! A socket is [`attach`]ed once; then each direction may be handed over at a record boundary by
+//! [`take_over`]. From there on, plain calls on the socket carry the content of application data
+//! records, and [`send`] and [`receive`] handle the types of other records. Systems without kTLS
+//! return [`io::ErrorKind::Unsupported`], and the caller continues without it.
 
 #[cfg(target_os = "linux")]
 pub(super) use linux::{attach, receive, send, take_over};
@@ -12,19 +12,19 @@ pub(super) use nowhere::{attach, receive, send, take_over};
 
 /// A direction of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum KernelDirection {
     Sending,
     Receiving,
 }
 
-/// What one call brought, of one type.
+/// The result of one receive: content of one type.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Received {
-    /// The type of the records; `None` at the end of the transport.
+pub(super) struct ReceivedContent {
+    /// The record type; `None` at the end of the transport.
     pub(super) kind: Option<u8>,
-    /// Bytes of content that are in the caller's buffers.
+    /// Number of bytes received into the caller's buffers.
     pub(super) len: usize,
-    /// The content of the last record ends here.
+    /// The end of a record's content was reached.
     pub(super) complete: bool,
 }
 
@@ -44,26 +44,26 @@ mod linux {
     use zeroize::Zeroize;
 
     use super::super::seal::{ALERT, APPLICATION_DATA, HANDSHAKE, damaged};
-    use super::{Received, Way};
+    use super::{KernelDirection, ReceivedContent};
 
-    /// Bytes of a control message's header, and of one with a type.
+    /// Size of a control message header, and of a control message with a type.
     const CONTROL_BYTES: usize = size_of::<libc::cmsghdr>();
     const TYPED_BYTES: usize = CONTROL_BYTES + 1;
 
-    /// This kernel was found to have no TLS.
+    /// Set once the kernel was found to lack TLS.
     static ABSENT: AtomicBool = AtomicBool::new(false);
 
     thread_local! {
-        /// Room for the type of what is received.
+        /// Buffer for the type of received records.
         static CONTROL: RefCell<Vec<u8>> = RefCell::new(nix::cmsg_space!(u8));
     }
 
-    /// Prepares a connected socket. Nothing changes on it until a direction is taken over.
+    /// Prepares a connected socket. This has no effect until a direction is taken over.
     pub(in super::super) fn attach(socket: &SockRef<'_>) -> io::Result<()> {
         if !ABSENT.load(Ordering::Relaxed) {
             match setsockopt(&**socket, TcpUlp::default(), b"tls") {
                 Err(Errno::ENOENT | Errno::ENOPROTOOPT | Errno::EPERM | Errno::EACCES) => {
-                    // The other sockets of this process would get the same answer.
+                    // Other sockets would fail likewise.
                     ABSENT.store(true, Ordering::Relaxed);
                 }
                 done => return Ok(done?),
@@ -75,17 +75,17 @@ mod linux {
         ))
     }
 
-    /// Has the kernel go on with the records of one way at `sequence`.
+    /// Hands one direction over to the kernel, starting at record `sequence`.
     pub(in super::super) fn take_over(
         socket: &SockRef<'_>,
-        way: Way,
+        way: KernelDirection,
         sequence: u64,
         secrets: &ConnectionTrafficSecrets,
     ) -> io::Result<()> {
         let mut info = crypto_info(sequence, secrets)?;
         let result = match way {
-            Way::Sending => setsockopt(&**socket, TcpTlsTx, &info),
-            Way::Receiving => setsockopt(&**socket, TcpTlsRx, &info),
+            KernelDirection::Sending => setsockopt(&**socket, TcpTlsTx, &info),
+            KernelDirection::Receiving => setsockopt(&**socket, TcpTlsRx, &info),
         };
         match &mut info {
             TlsCryptoInfo::Aes128Gcm(info) => info.key.zeroize(),
@@ -101,7 +101,7 @@ mod linux {
             version: libc::TLS_1_3_VERSION,
             cipher_type,
         };
-        // The kernel's names for the two parts of what TLS 1.3 calls the IV.
+        // The kernel's two parts of what TLS 1.3 calls the IV.
         let parts = |iv: &[u8]| -> io::Result<([u8; 4], [u8; 8])> {
             let (salt, iv) = iv.split_first_chunk().ok_or(ErrorKind::InvalidInput)?;
             Ok((*salt, iv.try_into().map_err(io::Error::other)?))
@@ -140,7 +140,7 @@ mod linux {
         })
     }
 
-    /// Sends a small record that isn't application data.
+    /// Sends a small record other than application data.
     #[expect(
         clippy::host_endian_bytes,
         reason = "control messages are structures in memory, as cmsg(3) describes them"
@@ -158,17 +158,17 @@ mod linux {
         Ok(())
     }
 
-    /// Receives content of records, as far as it is there and of one type.
+    /// Receives available content of records of one type.
     pub(in super::super) fn receive(
         socket: &SockRef<'_>,
         bufs: &mut [IoSliceMut<'_>],
-    ) -> io::Result<Received> {
+    ) -> io::Result<ReceivedContent> {
         CONTROL.with_borrow_mut(|control| {
             let (fd, flags) = (socket.as_raw_fd(), MsgFlags::empty());
             let message = loop {
                 match recvmsg::<()>(fd, bufs, Some(control), flags) {
                     Err(Errno::EINTR) => {}
-                    done => break done.map_err(why)?,
+                    done => break done.map_err(open_error)?,
                 }
             };
             let kind = message.cmsgs()?.find_map(|control| match control {
@@ -176,12 +176,12 @@ mod linux {
                     TlsGetRecordType::ApplicationData => APPLICATION_DATA,
                     TlsGetRecordType::Alert => ALERT,
                     TlsGetRecordType::Handshake => HANDSHAKE,
-                    // Nothing that may come.
+                    // Not a message to expect here.
                     _ => 0,
                 }),
                 _ => None,
             });
-            Ok(Received {
+            Ok(ReceivedContent {
                 kind,
                 len: message.bytes,
                 complete: message.flags.contains(MsgFlags::MSG_EOR),
@@ -189,8 +189,8 @@ mod linux {
         })
     }
 
-    /// What the kernel says of a record that it can't open, in the words of this crate.
-    fn why(errno: Errno) -> io::Error {
+    /// Translates the kernel's error about a record that it can't open.
+    fn open_error(errno: Errno) -> io::Error {
         match errno {
             Errno::EBADMSG => damaged("a record was changed on the way, or is out of its order"),
             Errno::EINVAL | Errno::EMSGSIZE => {
@@ -208,7 +208,7 @@ mod nowhere {
     use rustls::ConnectionTrafficSecrets;
     use socket2::SockRef;
 
-    use super::{Received, Way};
+    use super::{KernelDirection, ReceivedContent};
 
     pub(in super::super) fn attach(_: &SockRef<'_>) -> io::Result<()> {
         Err(ErrorKind::Unsupported.into())
@@ -216,7 +216,7 @@ mod nowhere {
 
     pub(in super::super) fn take_over(
         _: &SockRef<'_>,
-        _: Way,
+        _: KernelDirection,
         _: u64,
         _: &ConnectionTrafficSecrets,
     ) -> io::Result<()> {
@@ -230,7 +230,7 @@ mod nowhere {
     pub(in super::super) fn receive(
         _: &SockRef<'_>,
         _: &mut [IoSliceMut<'_>],
-    ) -> io::Result<Received> {
+    ) -> io::Result<ReceivedContent> {
         Err(ErrorKind::Unsupported.into())
     }
 }

@@ -1,7 +1,7 @@
-//! What must stay the same whoever makes the records, over TCP.
+//! Invariants that hold whoever owns the record layer, over TCP.
 //!
-//! All of it runs everywhere: a kernel without TLS leaves the records to this crate. Where
-//! `XDFS_TEST_KTLS` is set (`cargo xtask ktls`) the kernel has to take them.
+//! All tests run everywhere: without kernel TLS the records stay in this crate. Where
+//! `XDFS_TEST_KTLS` is set (`cargo xtask ktls`) the kernel must accept them.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ const NEITHER: Offload = Offload {
     receiving: false,
 };
 
-/// A TCP connection that shows its socket or hides it, and that spoils a byte when told to.
+/// A TCP connection that exposes or hides its socket, and damages a byte on request.
 #[derive(Debug)]
 struct Wire {
     inner: TcpStream,
@@ -100,7 +100,7 @@ fn connect() -> (TcpStream, Box<dyn Stream>) {
     (client, server)
 }
 
-/// Whether the kernel has TLS. Says so if it doesn't, and fails where it has to.
+/// Whether the kernel has TLS. Reports it if not, and fails where it is required.
 fn kernel_has_tls() -> bool {
     static HAS: LazyLock<bool> = LazyLock::new(|| {
         let (mut client, _server) = connect();
@@ -120,7 +120,7 @@ fn kernel_has_tls() -> bool {
     *HAS
 }
 
-/// What a stream reports that was asked to offload.
+/// The expected report of a stream after a request to offload.
 fn expected() -> Offload {
     if kernel_has_tls() { BOTH } else { NEITHER }
 }
@@ -170,12 +170,12 @@ fn configs(suite: SupportedCipherSuite) -> Configs {
 struct Pair {
     client: TlsStream,
     server: TlsStream,
-    /// Whether what the client writes is spoiled.
+    /// Whether output of the client is damaged.
     spoils: Arc<AtomicBool>,
 }
 
 impl Pair {
-    /// A pair after its handshake, with sockets that the client's side shows or doesn't.
+    /// A pair after its handshake, with sockets that the client's side exposes or hides.
     fn new(suite: SupportedCipherSuite, shows_socket: bool) -> Self {
         let (client, server) = connect();
         let spoils = Arc::default();
@@ -207,7 +207,7 @@ impl Pair {
         pair
     }
 
-    /// The server's records are the kernel's, where it can, and the client's made here.
+    /// The server's records are the kernel's where possible, the client's are this crate's.
     fn mixed() -> Self {
         let mut pair = Self::new(cipher_suite::TLS13_AES_256_GCM_SHA384, false);
         pair.server.offload();
@@ -223,7 +223,7 @@ impl Pair {
     }
 }
 
-/// Sends bytes from one to the other in pieces of several sizes, and compares them.
+/// Sends bytes in pieces of several sizes, and compares them.
 fn transfer(from: &mut TlsStream, to: &mut TlsStream, len: usize) {
     let bytes = pattern(len);
     let (mut sent, mut got, mut seen) = (0, 0, vec![0; len]);
@@ -260,7 +260,7 @@ fn done<T>(result: io::Result<T>) -> Option<T> {
     }
 }
 
-/// The first answer of reads of this size that isn't `WouldBlock`.
+/// The first result of reads of this size other than `WouldBlock`.
 fn answer(stream: &mut TlsStream, room: usize) -> io::Result<usize> {
     let start = Instant::now();
     loop {
@@ -307,7 +307,7 @@ fn it_may_begin_in_the_middle() {
     for before in [10, 17_000, 100_000] {
         let mut pair = Pair::new(suite, true);
         pair.exchange(before);
-        // More than the reader takes: the rest of a record waits in it.
+        // More than the reader accepts: the rest of a record stays in it.
         let bytes = pattern(100_000);
         let mut sent = 0;
         patiently(|| {
@@ -343,7 +343,7 @@ fn nothing_is_offloaded_unasked_or_without_a_socket() {
     pair.exchange(100_000);
     assert_eq!(pair.client.offloaded(), NEITHER);
     assert_eq!(pair.server.offloaded(), NEITHER);
-    // A channel that is asked for nothing still has cleartext runs.
+    // Without a request, a channel still supports cleartext runs.
     let head = [IoSlice::new(b"head")];
     patiently(|| pair.server.write_cleartext(&head, b"clear"));
     let mut seen = [0; 4];
@@ -379,7 +379,7 @@ fn a_close_is_told_from_a_cut() {
                 if closes {
                     assert_eq!(end.unwrap(), 0);
                 } else {
-                    // The first answer, and that of a channel that broke before.
+                    // The first result, and that of a channel that broke before.
                     let broken = [
                         ErrorKind::UnexpectedEof,
                         ErrorKind::ConnectionReset,
@@ -402,7 +402,7 @@ fn a_close_that_loses_bytes_is_no_orderly_end() {
             } else {
                 (client, server)
             };
-            // Until nothing goes any more: the last record is on its way in part.
+            // Until nothing more is accepted: the last record is partly sent.
             let bytes = pattern(100_000);
             let mut taken = 0;
             while let Some(n) = done(gone.write_vectored(&[IoSlice::new(&bytes)])) {
@@ -460,7 +460,7 @@ fn other_keys_break_the_channel() {
         let suite = cipher_suite::TLS13_AES_256_GCM_SHA384;
         let mut pair = Pair::new(suite, false);
         pair.server.offload();
-        // The server's records are the kernel's, while rustls makes those of the client.
+        // The server's records are the kernel's, while rustls has those of the client.
         patiently(|| pair.client.write_vectored(&[IoSlice::new(&[1; 100])]));
         assert_eq!(answer(&mut pair.server, 50_000).unwrap(), 100);
         assert_eq!(pair.server.offloaded().receiving, kernel_has_tls());

@@ -1,17 +1,17 @@
 //! TLS 1.3 above any other driver: [`TlsStream`] for both ends.
 //!
-//! What it gives: privacy and integrity of all bytes ([`crate::Capabilities::integrity`] is true),
-//! an end that can't be faked (a connection cut off without close_notify reads as an error and
-//! never as an orderly end), and a [`crate::Protection`] that proofs of identity are bound to. What
-//! it doesn't: it decides nothing about trust. The configurations come from above, with one
-//! provider passed explicitly, and hold the verifiers.
+//! Guarantees: confidentiality and integrity of all bytes ([`crate::Capabilities::integrity`] is
+//! true), authenticated ends (a connection cut off without close_notify reads as an error and never
+//! as an orderly end), and a [`crate::Protection`] to which proofs of identity are bound. Limit: it
+//! makes no trust decisions. The configurations come from the caller, with one provider passed
+//! explicitly, and contain the verifiers.
 //!
-//! `session` is one end as bytes alone: it does no input or output, and [`crate::Transformed`]
-//! moves its bytes. rustls does the handshake and the small frames of an opening there. When a
-//! channel moves more, its keys go over to `records`, which encrypts from and decrypts into the
-//! caller's buffers and knows cleartext runs; `seal` is the protection of one record. `stream` adds
-//! what only TLS offers ([`crate::Protected`]): cleartext runs, and on a channel without them
-//! records that Linux makes, where it does (`kernel`).
+//! `session` is one end without I/O; [`crate::Transformed`] moves its bytes. In it, rustls performs
+//! the handshake and protects the small frames of the opening exchange. When a channel moves more,
+//! its keys go to `records`, which encrypts from and decrypts into the caller's buffers and
+//! supports cleartext runs; `seal` is the protection of single records. `stream` adds the features
+//! of TLS ([`crate::Protected`]): cleartext runs and, on channels without them, record protection
+//! by the Linux kernel where available (`kernel`).
 
 mod driver;
 mod kernel;
@@ -27,6 +27,6 @@ mod tests;
 pub use driver::{Configs, ServerConfigs, driver};
 pub use stream::TlsStream;
 
-/// The protocol name that both ends must agree on (ALPN), so that a server of something else, or a
-/// client that believes to speak with one, finds out in the handshake.
+/// The protocol name for ALPN, on which both ends must agree: connections to other services fail in
+/// the handshake.
 pub const PROTOCOL: &[u8] = b"xdfs/1";

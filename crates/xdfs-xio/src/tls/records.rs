@@ -1,18 +1,19 @@
-//! The channel after the handshake: records from and to the caller's buffers, with no copy between.
+//! The channel after the handshake: records encrypted from and decrypted into the caller's buffers,
+//! without further copies.
 //!
-//! rustls does the handshake and hands its keys over here as soon as a channel moves more than the
-//! small frames of its opening. Its own interface copies each byte twice more than is needed. The
-//! bytes on the wire are the same, so that the peer can't tell.
+//! rustls performs the handshake and hands its keys over here as soon as a channel moves more than
+//! the small frames of its opening: its own interface copies each byte twice more. The bytes on the
+//! wire are the same, so the peer can't tell the difference.
 //!
 //! ## Cleartext runs
 //!
-//! Payload may also travel beside the protection, where both sides agreed on that. Between two
-//! records stands a run of cleartext bytes then: the byte 0xcc, which no record begins with, a
-//! length of four bytes, and as many bytes. Protected bytes are read and written by other calls
-//! than cleartext, and a reader that asks for one and meets the other gets an error: who changes
-//! the bytes on the way can't make one pass for the other.
+//! Where both sides have agreed, payload may travel unprotected. A run of cleartext then stands
+//! between two records: the byte 0xcc, which begins no record, a length of four bytes, and that
+//! number of bytes. Protected bytes and cleartext are read and written by different calls, and a
+//! reader that expects one and meets the other gets an error: an attacker can't pass one off as the
+//! other.
 //!
-//! Nothing here reads or writes: bytes come in and go out as arguments.
+//! Nothing here does I/O: bytes are arguments and results.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice};
@@ -25,57 +26,58 @@ use super::seal::{
 };
 use crate::transform::{Output, Room};
 
-/// Content that is encrypted at once, in records: what is written then is still in the cache.
+/// Number of records encrypted at once, so that their output is still in the cache when it is
+/// written.
 const BATCH_RECORDS: usize = 32;
-/// Slices up to this many bytes are gathered into one record.
+/// Slices up to this size are gathered into one record.
 const SMALL_BYTES: usize = 2048;
-/// Fewest bytes that are asked of the transport.
+/// Minimum number of bytes to read from the transport.
 const READ_BYTES_MIN: usize = 4 << 10;
-/// Bytes by which a record of TLS itself is told from others.
+/// Bytes needed to classify a handshake message or alert.
 const MESSAGE_BYTES: usize = 3;
-/// Records without content that may follow each other.
+/// Maximum number of consecutive empty records.
 const EMPTY_RECORDS_MAX: u32 = 32;
 /// The first byte of a cleartext run.
 pub(super) const CLEAR: u8 = 0xcc;
-/// The alert that ends a direction in order.
+/// The alert that ends a direction in an orderly way.
 pub(super) const CLOSE_NOTIFY: [u8; 2] = [1, 0];
-/// The alert that a record was damaged.
+/// The alert for a damaged record.
 pub(super) const BAD_RECORD_MAC: [u8; 2] = [2, 20];
-/// The message of the handshake with a ticket for a later connection.
+/// The handshake message with a ticket for a later connection.
 const NEW_SESSION_TICKET: u8 = 4;
 
 thread_local! {
-    /// A record that doesn't go into the caller's buffers as a whole.
+    /// Buffer for records that don't fit into the caller's buffers as a whole.
     static RECORD: RefCell<Box<[u8]>> = RefCell::default();
 }
 
-/// Both directions of a channel after its handshake. It has payload and secrets within, so that it
-/// can't be printed.
+/// Both directions of a channel after its handshake. Contains payload and secrets, so it can't be
+/// printed.
 pub(super) struct Records {
     pub(super) seal: Direction,
     pub(super) open: Direction,
-    /// Content of a record that had no room in the caller's buffers.
+    /// Content of a record that didn't fit into the caller's buffers.
     content: Vec<u8>,
-    /// Bytes of the cleartext run that is being written, and of the one that is being read.
+    /// Remaining bytes of the cleartext runs being written and read, respectively.
     run_out: usize,
     run_in: usize,
     /// The peer ended its direction with close_notify.
     ended: bool,
-    /// A read failed. The record that was wrong is used up, so that the next one would be taken for
-    /// what follows it.
+    /// A read failed. The invalid record has been consumed, so the next one must not take its
+    /// place.
     broken: bool,
     empty_records: u32,
-    /// Who reads asks for no byte beyond the record it is in.
+    /// Reads must not go beyond the end of the current record.
     pub(super) to_boundary: bool,
-    /// The front of a record of TLS itself that isn't there to its end.
+    /// Beginning of a handshake message or alert that is incomplete.
     message: Vec<u8>,
-    /// An alert that couldn't be encrypted here, as the kernel does that.
+    /// An alert to be sent by the kernel, since it has the keys.
     alert_due: bool,
 }
 
 impl Records {
-    /// Goes on after rustls. `content` was decrypted by it and not read, and `ended` tells whether
-    /// close_notify came.
+    /// Takes over from rustls. `content` is what rustls has decrypted and nobody has read; `ended`
+    /// tells whether close_notify has arrived.
     pub(super) fn new(
         secrets: ExtractedSecrets,
         content: Vec<u8>,
@@ -96,46 +98,46 @@ impl Records {
         })
     }
 
-    /// Bytes that came and were not given to a caller.
+    /// Bytes received and not yet returned to a caller.
     pub(super) fn held_bytes(&self) -> usize {
         self.content.capacity() + self.message.capacity()
     }
 
-    /// Whether the next bytes to be read are the front of a record, and those of the transport.
+    /// Whether the next bytes to read come from the transport and begin a record.
     pub(super) fn reads_on(&self) -> bool {
         !self.broken && !self.ended && self.content.is_empty() && self.run_in == 0
     }
 
-    /// The bytes of the cleartext run that are still to be written.
+    /// Remaining bytes of the cleartext run being written.
     pub(super) fn run_out(&self) -> usize {
         self.run_out
     }
 
-    /// Whether the peer ended its direction, and all content before that is given out.
+    /// Whether the peer has ended its direction, and all content was returned.
     pub(super) fn is_ended(&self) -> bool {
         self.ended && self.content.is_empty()
     }
 
-    /// Whether the keys should be replaced soon, which means: the channel.
+    /// Whether the keys, and therefore the channel, should be replaced soon.
     pub(super) fn is_worn(&self) -> bool {
         self.seal.is_worn() || self.open.is_worn()
     }
 
-    /// Lowers what the keys may protect, for tests.
+    /// Lowers the limit of the keys, for tests.
     #[cfg(test)]
     pub(super) fn wear(&mut self, records_max: u64) {
         self.seal.wear(records_max);
         self.open.wear(records_max);
     }
 
-    /// Appends a record without content, for tests.
+    /// Appends an empty record, for tests.
     #[cfg(test)]
     pub(super) fn seal_empty(&mut self, out: &mut Output) {
         let sealed = self.seal.seal(APPLICATION_DATA, &[], out.room());
         out.advance(sealed.unwrap_or(0));
     }
 
-    /// Encrypts from `bufs` in order, at most a batch, and returns how many bytes that were.
+    /// Encrypts from `bufs` in order, at most a batch, and returns the number of bytes.
     fn seal(&mut self, kind: u8, bufs: &[IoSlice<'_>], out: &mut Output) -> io::Result<usize> {
         let room = out.room();
         let mut end = 0;
@@ -184,7 +186,7 @@ impl Records {
         Ok(taken)
     }
 
-    /// Encrypts from the front of `bufs`, and returns how many bytes that were.
+    /// Encrypts from the front of `bufs`, and returns the number of bytes.
     pub(super) fn encode(&mut self, bufs: &[IoSlice<'_>], out: &mut Output) -> io::Result<usize> {
         if self.run_out > 0 {
             return Err(ErrorKind::InvalidInput.into());
@@ -192,9 +194,9 @@ impl Records {
         self.seal(APPLICATION_DATA, bufs, out)
     }
 
-    /// Encrypts `protected`, at most [`CONTENT_BYTES`], and begins a cleartext run of `bytes`
-    /// behind it, or goes on with one of which so many are left. Returns how many bytes it took.
-    /// `out` is empty if a run begins.
+    /// Encrypts `protected`, at most [`CONTENT_BYTES`], and begins a cleartext run of `bytes` after
+    /// it, or continues one with that many bytes left. Returns the number of bytes accepted. `out`
+    /// must be empty if a run begins.
     pub(super) fn encode_run(
         &mut self,
         protected: &[IoSlice<'_>],
@@ -206,7 +208,7 @@ impl Records {
         if self.run_out > 0 {
             return Ok(0);
         }
-        // What is protected fits whatever its slices are like, as nothing else waits.
+        // Fits in any case, since the output is empty.
         let taken = self.seal(APPLICATION_DATA, protected, out)?;
         let room = out.room().first_chunk_mut::<HEADER_BYTES>();
         let run = u32::try_from(bytes).map_err(io::Error::other)?;
@@ -220,7 +222,7 @@ impl Records {
         Ok(taken)
     }
 
-    /// Refuses anything but a new run of `bytes` behind `len` protected ones, or the rest of one.
+    /// Refuses anything but a new run of `bytes` after `len` protected ones, or the rest of one.
     pub(super) fn check_run(&self, len: usize, bytes: usize) -> io::Result<()> {
         let is_right = if self.run_out > 0 {
             len == 0 && bytes == self.run_out
@@ -239,7 +241,7 @@ impl Records {
         self.run_out -= bytes;
     }
 
-    /// Says that nothing follows.
+    /// Sends close_notify.
     pub(super) fn close(&mut self, out: &mut Output) {
         // Within a cleartext run it would be taken for payload.
         if !self.seal.is_offloaded() {
@@ -251,17 +253,17 @@ impl Records {
         if self.seal.is_offloaded() {
             self.alert_due = true;
         } else if self.run_out == 0 {
-            // One that can't be encrypted is left out: the end of the transport tells too.
+            // If it can't be encrypted, the end of the transport still shows it.
             let _ = self.seal(ALERT, &[IoSlice::new(&alert)], out);
         }
     }
 
-    /// Whether the alert that a record was damaged is to be sent by the kernel; asked once.
+    /// Whether the kernel is to send the alert for a damaged record; true once.
     pub(super) fn take_alert_due(&mut self) -> bool {
         std::mem::take(&mut self.alert_due)
     }
 
-    /// Decrypts from the front of `encoded`, and returns how many bytes of it were used.
+    /// Decrypts from the front of `encoded`, and returns the number of bytes used.
     pub(super) fn decode(
         &mut self,
         encoded: &[u8],
@@ -273,7 +275,7 @@ impl Records {
         self.note(result)
     }
 
-    /// Refuses to go on after what can't be put right.
+    /// Fails after an error that can't be recovered from.
     pub(super) fn check(&self) -> io::Result<()> {
         if self.broken {
             return Err(damaged("the channel broke before"));
@@ -281,7 +283,7 @@ impl Records {
         Ok(())
     }
 
-    /// Notes whether what came of a read can't be put right.
+    /// Records whether the result of a read is an error that can't be recovered from.
     pub(super) fn note(&mut self, result: io::Result<usize>) -> io::Result<usize> {
         let error = result.as_ref().err();
         self.broken = error.is_some_and(|e| e.kind() != ErrorKind::WouldBlock);
@@ -314,7 +316,7 @@ impl Records {
         self.open_records(encoded, room, out)
     }
 
-    /// How many bytes to read when there is room for `room` of content, behind `held`.
+    /// Number of bytes to read after `held` when there is room for `room` bytes of content.
     pub(super) fn wants(&self, held: &[u8], room: usize) -> usize {
         if self.to_boundary && self.open.may_offload() {
             return to_boundary(held);
@@ -323,13 +325,13 @@ impl Records {
         (room + records * OVERHEAD_BYTES).max(READ_BYTES_MIN)
     }
 
-    /// The transport ended.
+    /// Handles the end of the transport.
     pub(super) fn end(&mut self) -> io::Result<()> {
         self.broken = true;
         Err(cut_off())
     }
 
-    /// Takes a piece of a record of TLS itself that the kernel has decrypted.
+    /// Handles a piece of a handshake message or alert decrypted by the kernel.
     pub(super) fn take_piece(
         &mut self,
         kind: u8,
@@ -345,8 +347,8 @@ impl Records {
         Ok(())
     }
 
-    /// Decrypts the complete records at the front of `bytes` that fit, and returns how many bytes
-    /// they took. A record that doesn't fit is taken if it is the first.
+    /// Decrypts the complete records at the front of `bytes` that fit, and returns their size. The
+    /// first record is taken even if it doesn't fit.
     fn open_records(
         &mut self,
         bytes: &[u8],
@@ -418,7 +420,7 @@ impl Records {
         })
     }
 
-    /// Takes a record of TLS itself.
+    /// Handles a handshake message or alert.
     fn take_message(&mut self, kind: u8, content: &[u8]) -> io::Result<()> {
         match (kind, content) {
             (ALERT, [_, 0]) => {
@@ -429,7 +431,7 @@ impl Records {
                 ErrorKind::ConnectionAborted,
                 format!("the peer ended TLS with the alert {number}"),
             )),
-            // Of no use here: the tickets of the opening are enough.
+            // Unused: the opening's tickets suffice.
             (HANDSHAKE, [NEW_SESSION_TICKET, ..]) => self.count_content(0),
             (HANDSHAKE, _) => Err(io::Error::new(
                 ErrorKind::Unsupported,
@@ -439,7 +441,7 @@ impl Records {
         }
     }
 
-    /// A peer that sends records without content for ever gets nowhere.
+    /// Bounds the number of consecutive empty records.
     pub(super) fn count_content(&mut self, len: usize) -> io::Result<()> {
         self.empty_records = if len > 0 { 0 } else { self.empty_records + 1 };
         if self.empty_records > EMPTY_RECORDS_MAX {
@@ -448,8 +450,8 @@ impl Records {
         Ok(())
     }
 
-    /// Reads the header of a cleartext run from the front of `held`, unless one is being read.
-    /// Returns how many bytes of the run follow, or else (0) how many of the header are missing.
+    /// Reads the header of a cleartext run from the front of `held`, unless a run is being read.
+    /// Returns the bytes left in the run or, if that is 0, the bytes missing of the header.
     pub(super) fn decode_run(&mut self, held: &mut Vec<u8>) -> io::Result<(usize, usize)> {
         if self.open.is_offloaded() || !self.content.is_empty() {
             return Err(out_of_place());
@@ -462,7 +464,7 @@ impl Records {
                 return Err(out_of_place());
             }
             let Some((&[_, length @ ..], rest)) = held.split_first_chunk::<HEADER_BYTES>() else {
-                // No further than the header: what follows goes to the caller's buffers.
+                // Not beyond the header: what follows is read into the caller's buffers.
                 return Ok((0, HEADER_BYTES - held.len()));
             };
             self.run_in = u32::from_be_bytes(length) as usize;
@@ -480,7 +482,7 @@ impl Records {
     }
 }
 
-/// Bytes that are missing of the record, or of its header, that `bytes` begin.
+/// Bytes missing of the record, or of its header, at the front of `bytes`.
 fn to_boundary(bytes: &[u8]) -> usize {
     let length = match bytes.first_chunk::<HEADER_BYTES>() {
         Some(&[_, _, _, high, low]) => {

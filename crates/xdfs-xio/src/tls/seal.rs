@@ -7,44 +7,44 @@ use aws_lc_rs::aead::{
 };
 use rustls::ConnectionTrafficSecrets;
 
-/// Bytes of the header of a record.
+/// Size of a record's header.
 pub(super) const HEADER_BYTES: usize = 5;
-/// Bytes of the tag of a record, the same for all suites.
+/// Size of a record's tag, the same for all suites.
 pub(super) const TAG_BYTES: usize = 16;
-/// Largest content of a record, in bytes.
+/// Maximum content of a record in bytes.
 pub(super) const CONTENT_BYTES: usize = 16 << 10;
-/// Largest body of a record: content, its type, padding, tag.
+/// Maximum body of a record in bytes: content, its type, padding, tag.
 pub(super) const BODY_BYTES: usize = CONTENT_BYTES + 256;
-/// What a record costs beside its content.
+/// Overhead of a record in bytes.
 pub(super) const OVERHEAD_BYTES: usize = HEADER_BYTES + 1 + TAG_BYTES;
 
-/// The type in the header of every protected record.
+/// The type in the header of each protected record.
 pub(super) const APPLICATION_DATA: u8 = 23;
-/// An alert, the type inside.
+/// Inner type of an alert.
 pub(super) const ALERT: u8 = 21;
-/// A message of the handshake, the type inside.
+/// Inner type of a handshake message.
 pub(super) const HANDSHAKE: u8 = 22;
 
-/// Records that one key may protect. AES-GCM takes 2^24.5 full ones (RFC 8446, section 5.5).
+/// Maximum number of records per key. AES-GCM allows 2^24.5 full ones (RFC 8446, section 5.5).
 const RECORDS_MAX: u64 = 1 << 24;
 
-/// Key, nonce and count of one direction: secrets, which are never printed.
+/// Key, nonce and record count of one direction: secrets, which are never printed.
 pub(super) struct Direction {
-    keeper: Keeper,
+    keeper: KeyOwner,
     iv: [u8; 12],
     sequence: u64,
     records_max: u64,
 }
 
-/// Who makes the records. One key is never used by two.
-enum Keeper {
-    /// This crate; with what the kernel would need, as long as it may be asked.
+/// The owner of the key. No key is ever used by two.
+enum KeyOwner {
+    /// This crate, with the secrets for the kernel as long as it may still take over.
     Own(LessSafeKey, Option<ConnectionTrafficSecrets>),
     Kernel,
 }
 
 impl Direction {
-    /// Goes on at `sequence` with what rustls agreed on.
+    /// Continues at `sequence` with the keys from rustls.
     pub(super) fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> io::Result<Self> {
         let (algorithm, key, iv): (&'static Algorithm, _, _) = match &secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
@@ -55,57 +55,57 @@ impl Direction {
         let unbound = UnboundKey::new(algorithm, key.as_ref()).map_err(io::Error::other)?;
         let iv = iv.as_ref().try_into().map_err(io::Error::other)?;
         Ok(Self {
-            keeper: Keeper::Own(LessSafeKey::new(unbound), Some(secrets)),
+            keeper: KeyOwner::Own(LessSafeKey::new(unbound), Some(secrets)),
             iv,
             sequence,
             records_max: RECORDS_MAX,
         })
     }
 
-    /// Whether three quarters of what the key may protect are used up.
+    /// Whether three quarters of the key's limit are used up.
     pub(super) fn is_worn(&self) -> bool {
         self.sequence >= self.records_max / 4 * 3
     }
 
-    /// Lowers the count of records, for tests.
+    /// Lowers the limit of records, for tests.
     #[cfg(test)]
     pub(super) fn wear(&mut self, records_max: u64) {
         self.records_max = records_max;
     }
 
-    /// Whether the kernel makes the records.
+    /// Whether the kernel protects this direction.
     pub(super) fn is_offloaded(&self) -> bool {
-        matches!(self.keeper, Keeper::Kernel)
+        matches!(self.keeper, KeyOwner::Kernel)
     }
 
-    /// Whether the kernel can still be asked to.
+    /// Whether the kernel may still take over.
     pub(super) fn may_offload(&self) -> bool {
-        matches!(self.keeper, Keeper::Own(_, Some(_)))
+        matches!(self.keeper, KeyOwner::Own(_, Some(_)))
     }
 
-    /// Hands the key over to the kernel by `take_over`, which gets the count of records so far: if
-    /// it takes the key, it makes the records from the next one on. It is asked once.
+    /// Offers the key to the kernel by `take_over`, which gets the record count so far: if it
+    /// accepts, the kernel protects records from the next one on. Offered once.
     pub(super) fn hand_over(
         &mut self,
         take_over: impl FnOnce(u64, &ConnectionTrafficSecrets) -> io::Result<()>,
     ) -> io::Result<()> {
-        if let Keeper::Own(_, secrets) = &mut self.keeper
+        if let KeyOwner::Own(_, secrets) = &mut self.keeper
             && let Some(secrets) = secrets.take()
         {
             take_over(self.sequence, &secrets)?;
-            self.keeper = Keeper::Kernel;
+            self.keeper = KeyOwner::Kernel;
         }
         Ok(())
     }
 
-    /// Gives up asking the kernel.
+    /// Keeps the key for good.
     pub(super) fn keep(&mut self) {
-        if let Keeper::Own(_, secrets) = &mut self.keeper {
+        if let KeyOwner::Own(_, secrets) = &mut self.keeper {
             *secrets = None;
         }
     }
 
-    /// Refuses to go on with a key that is used up.
+    /// Fails if the key is used up.
     pub(super) fn check(&self) -> io::Result<()> {
         if self.sequence >= self.records_max {
             return Err(io::Error::other(
@@ -115,14 +115,14 @@ impl Direction {
         Ok(())
     }
 
-    /// Counts records that the kernel has made.
+    /// Counts records protected by the kernel.
     pub(super) fn count(&mut self, records: usize) {
         let records = u64::try_from(records).unwrap_or(u64::MAX);
         self.sequence = self.sequence.saturating_add(records);
     }
 
-    /// The nonce of the next record (RFC 8446, section 5.3). No nonce is used twice: the count
-    /// ends long before it would wrap.
+    /// The nonce of the next record (RFC 8446, section 5.3). No nonce is used twice: the limit is
+    /// reached long before the count could wrap.
     fn nonce(&mut self) -> io::Result<Nonce> {
         self.check()?;
         let mut nonce = self.iv;
@@ -133,16 +133,16 @@ impl Direction {
         Ok(Nonce::assume_unique_for_key(nonce))
     }
 
-    /// The key, while it is used here.
+    /// The key, unless the kernel has taken over.
     fn key(&self) -> io::Result<&LessSafeKey> {
         match &self.keeper {
-            Keeper::Own(key, _) => Ok(key),
-            Keeper::Kernel => Err(ErrorKind::Unsupported.into()),
+            KeyOwner::Own(key, _) => Ok(key),
+            KeyOwner::Kernel => Err(ErrorKind::Unsupported.into()),
         }
     }
 
-    /// Writes a record with `content` to the front of `out`, which has room for it, and returns its
-    /// length. `content` has at most [`CONTENT_BYTES`].
+    /// Writes a record with `content` to the front of `out`, which must have room for it, and
+    /// returns its length. `content` is at most [`CONTENT_BYTES`].
     pub(super) fn seal(&mut self, kind: u8, content: &[u8], out: &mut [u8]) -> io::Result<usize> {
         let header = header(content.len() + 1 + TAG_BYTES);
         let total = content.len() + OVERHEAD_BYTES;
@@ -159,7 +159,7 @@ impl Direction {
         Ok(total)
     }
 
-    /// Decrypts a record into `out`, which has room for all of its body but the tag, and returns
+    /// Decrypts a record into `out`, which must have room for its body without the tag, and returns
     /// the type and the length of the content.
     pub(super) fn open(
         &mut self,
@@ -177,7 +177,7 @@ impl Direction {
         self.key()?
             .open_separate_gather(nonce, Aad::from(header), encrypted, tag, out)
             .map_err(|_| damaged("a record was changed on the way, or is out of its order"))?;
-        // The type is the last byte that isn't zero; what follows is padding.
+        // The type is the last non-zero byte; padding follows it.
         let Some(end) = out.iter().rposition(|&byte| byte != 0) else {
             return Err(damaged("a record has no type"));
         };
@@ -188,14 +188,14 @@ impl Direction {
     }
 }
 
-/// The header of a record whose body has `length` bytes.
+/// The header of a record with a body of `length` bytes.
 fn header(length: usize) -> [u8; HEADER_BYTES] {
-    // A body is at most [`BODY_BYTES`] long.
+    // A body has at most [`BODY_BYTES`].
     let [high, low] = u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes();
     [APPLICATION_DATA, 3, 3, high, low]
 }
 
-/// What came is no record that the peer sent.
+/// The error for a record that the peer can't have sent.
 pub(super) fn damaged(why: &'static str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, why)
 }
@@ -212,7 +212,7 @@ mod tests {
         Direction::new((sequence, secrets)).unwrap()
     }
 
-    /// The zeros behind the type are no content, and a record of nothing else has no type.
+    /// The zeros after the type are no content, and a record with nothing else has no type.
     #[test]
     fn padding_is_left_out() {
         let (mut seal, mut open) = (direction(0), direction(0));
@@ -230,7 +230,7 @@ mod tests {
         opened(&[0; 9]).unwrap_err();
     }
 
-    /// A key protects 2^24 records: the last of them goes through, and the one after it doesn't.
+    /// A key protects 2^24 records: the last one succeeds, and the next fails.
     #[test]
     fn a_key_protects_as_many_records_as_it_may_and_no_more() {
         let (mut seal, mut open) = (direction(RECORDS_MAX - 2), direction(RECORDS_MAX - 2));
@@ -244,7 +244,7 @@ mod tests {
         }
         let n = OVERHEAD_BYTES + 1;
         seal.seal(APPLICATION_DATA, b"c", &mut record).unwrap_err();
-        // The one that a peer without this bound would send.
+        // A record from a peer without this limit.
         let mut lax = direction(RECORDS_MAX);
         lax.records_max += 1;
         lax.seal(APPLICATION_DATA, b"c", &mut record).unwrap();

@@ -1,5 +1,5 @@
-//! One end of TLS on one channel, without input and output of its own: the handshake and the small
-//! frames of an opening by rustls, and then the records of this crate.
+//! One end of TLS on one channel, without I/O: rustls for the handshake and the small frames of the
+//! opening, and then the records of this crate.
 
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -11,35 +11,35 @@ use super::seal::{APPLICATION_DATA, BODY_BYTES, CONTENT_BYTES, HEADER_BYTES};
 use crate::stream::{Capabilities, Offload, Protection};
 use crate::transform::{Output, Room, Transform};
 
-/// What the bytes of [`Protection::binding`] are derived for.
+/// Label of the exporter for [`Protection::binding`].
 const BINDING_LABEL: &[u8] = b"EXPORTER-xdfs-channel";
-/// The lowest type of a record; the highest is that of application data.
+/// The lowest record type; the highest is that of application data.
 const CHANGE_CIPHER_SPEC: u8 = 20;
 /// Bytes read at once during the opening.
 const READ_BYTES: usize = 4 << 10;
 
-/// Who makes the records.
+/// The owner of the record layer.
 pub(super) enum Session {
-    /// rustls: the handshake, and the small frames of the opening.
+    /// rustls: the handshake and the small frames of the opening.
     Opening(Opening),
     /// This crate, once the channel moves more.
     Moving(Box<Records>, Protection),
-    /// Nobody: the change from the one to the other failed.
+    /// None: the change from the one to the other failed.
     Broken,
 }
 
-/// The part of a channel's life in which rustls makes the records. It gets complete records only:
-/// what it had taken of others would be lost when the records change hands.
+/// The phase in which rustls owns the record layer. It gets only complete records: a partial one
+/// would be lost at the handover.
 pub(super) struct Opening {
     connection: Box<Connection>,
-    /// Bytes that rustls got during the handshake: it keeps those of a message that isn't complete.
+    /// Bytes given to rustls during the handshake: it keeps those of incomplete messages.
     given: usize,
-    /// close_notify came, and all before it was read.
+    /// close_notify has arrived, and everything before it was read.
     ended: bool,
 }
 
 impl Opening {
-    /// Takes out what rustls has encrypted.
+    /// Moves the output of rustls to `out`.
     fn write_out(&mut self, out: &mut Output) -> io::Result<()> {
         while self.connection.wants_write() {
             self.connection.write_tls(&mut Out(out))?;
@@ -79,13 +79,13 @@ impl Opening {
             while !record.is_empty() {
                 self.connection.read_tls(&mut record)?;
                 if let Err(error) = self.connection.process_new_packets() {
-                    // The alert that says why goes out as far as the transport takes it.
+                    // Sends the alert, as far as the transport accepts it.
                     let _ = self.write_out(out);
                     return Err(io::Error::new(ErrorKind::InvalidData, error));
                 }
             }
         }
-        // The next flight of the handshake, tickets, or an answer to a change of keys.
+        // The next handshake flight, tickets, or the response to a key update.
         self.write_out(out)?;
         let is_stuck = !self.connection.is_handshaking() && room.left() > 0 && room.filled() == 0;
         if is_stuck && !self.ended && encoded[used..].first() == Some(&CLEAR) {
@@ -94,8 +94,8 @@ impl Opening {
         Ok(used)
     }
 
-    /// The length of the record at the front of `bytes`, if all of it is there. What begins like no
-    /// record is given to rustls as it is, which refuses it.
+    /// The length of the record at the front of `bytes`, if it is complete. Anything else than a
+    /// record is passed to rustls, which refuses it.
     fn record_length(&self, bytes: &[u8]) -> Option<usize> {
         let &kind = bytes.first()?;
         if kind == CLEAR && !self.connection.is_handshaking() {
@@ -112,7 +112,7 @@ impl Opening {
         (bytes.len() >= HEADER_BYTES + length).then_some(HEADER_BYTES + length)
     }
 
-    /// Reads content that rustls has decrypted.
+    /// Reads content decrypted by rustls.
     fn take_content(&mut self, room: &mut Room<'_, '_>) -> io::Result<()> {
         while room.left() > 0 {
             match self.connection.reader().read(room.slice()) {
@@ -146,7 +146,7 @@ impl Opening {
         })
     }
 
-    /// Takes the keys out of rustls, and what it has decrypted and nobody has read.
+    /// Takes over the keys and the unread content from rustls.
     fn into_records(mut self, out: &mut Output) -> io::Result<(Records, Protection)> {
         let protection = self.protection().ok_or(ErrorKind::NotConnected)?;
         let mut content = Vec::new();
@@ -163,9 +163,9 @@ impl Opening {
 }
 
 impl Session {
-    /// Begins the handshake.
+    /// Starts the handshake.
     pub(super) fn new(mut connection: Connection) -> Self {
-        // Bounded by what a call writes at most.
+        // Bounded by the size of a call's output.
         connection.set_buffer_limit(None);
         Self::Opening(Opening {
             connection: Box::new(connection),
@@ -174,7 +174,7 @@ impl Session {
         })
     }
 
-    /// The records, which from now on are made here. The handshake is over.
+    /// The record layer of this crate, taking over if necessary. The handshake must be over.
     pub(super) fn records(&mut self, out: &mut Output) -> io::Result<&mut Records> {
         if let Self::Opening(opening) = self {
             if opening.connection.is_handshaking() {
@@ -188,7 +188,7 @@ impl Session {
         self.moving().ok_or_else(|| ErrorKind::BrokenPipe.into())
     }
 
-    /// The records, if they are made here already.
+    /// The record layer of this crate, if it has taken over.
     pub(super) fn moving(&mut self) -> Option<&mut Records> {
         match self {
             Self::Moving(records, _) => Some(records),
@@ -196,12 +196,12 @@ impl Session {
         }
     }
 
-    /// Whether the keys have protected so much that they should be replaced.
+    /// Whether the keys should be replaced.
     pub(super) fn is_worn(&self) -> bool {
         matches!(self, Self::Moving(records, _) if records.is_worn())
     }
 
-    /// The directions whose records the kernel makes.
+    /// The directions protected by the kernel.
     pub(super) fn offloaded(&self) -> Offload {
         match self {
             Self::Moving(records, _) => Offload {
@@ -280,7 +280,8 @@ impl Transform for Session {
         match self {
             Self::Opening(opening) => {
                 opening.connection.send_close_notify();
-                // A peer that isn't told is cut off, which it will tell from an end.
+                // Without the alert the peer sees a truncated connection, which it distinguishes
+                // from an end.
                 let _ = opening.write_out(out);
             }
             Self::Moving(records, _) => records.close(out),
@@ -290,7 +291,7 @@ impl Transform for Session {
 
     fn held_bytes(&self) -> usize {
         match self {
-            // A buffer that grows has up to twice the room that it needs.
+            // A growing buffer has up to twice the necessary capacity.
             Self::Opening(opening) if opening.connection.is_handshaking() => 2 * opening.given,
             Self::Moving(records, _) => records.held_bytes(),
             _ => 0,
@@ -323,7 +324,7 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Where rustls writes to.
+/// Adapts [`Output`] for rustls.
 struct Out<'a>(&'a mut Output);
 
 impl Write for Out<'_> {

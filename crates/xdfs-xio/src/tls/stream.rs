@@ -1,10 +1,10 @@
-//! One channel over TLS: the stream of its [`Session`], cleartext runs, and records of the kernel.
+//! A channel over TLS: the stream of its [`Session`], cleartext runs, and protection by the kernel.
 //!
-//! Where nothing will be clear, the kernel may make the records ([`Protected::offload`]). Each
-//! direction changes over at the boundary of a record: sending when all that was encrypted here is
-//! written, receiving when all that was read is used, for which a reader asks for no byte beyond
-//! the record it is in. Reads give content into the caller's buffers then, and the few records of
-//! TLS itself are taken as before.
+//! On channels without clear payload the kernel may protect the records ([`Protected::offload`]).
+//! Each direction is handed over at a record boundary: sending once everything encrypted here is
+//! written, receiving once everything read is consumed, for which reads stop at the end of the
+//! current record. From then on, reads go directly into the caller's buffers, and the few handshake
+//! messages and alerts are handled as before.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use socket2::SockRef;
 use xdfs_sys::poll::{Poller, Token};
 
-use super::kernel::{self, Way};
+use super::kernel::{self, KernelDirection};
 use super::records::{BAD_RECORD_MAC, CLOSE_NOTIFY, Records, cut_off};
 use super::seal::{ALERT, APPLICATION_DATA, CONTENT_BYTES, Direction};
 use super::session::Session;
@@ -23,34 +23,34 @@ use crate::transform::{End, Room, Transform, Transformed, read_once, write_once}
 
 /// Bytes read beyond a cleartext run: the next record, if it is small.
 const TAIL_BYTES: usize = 256;
-/// Content of a record that the kernel received, for the count of records: a sender may make them
-/// smaller than they could be.
+/// Assumed content of a record received by the kernel, to count records: the sender may make them
+/// smaller than the maximum.
 const COUNTED_BYTES: usize = CONTENT_BYTES / 4;
 
 /// A channel over TLS 1.3.
 #[derive(Debug)]
 pub struct TlsStream {
     flow: Transformed<Session>,
-    offload: Asked,
+    offload: OffloadState,
 }
 
-/// Whether the kernel makes the records.
+/// State of the request for protection by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    /// Nobody wants that.
+enum OffloadState {
+    /// Not requested.
     No,
-    /// It is to be asked when the records are made here.
+    /// Requested, once this crate owns the record layer.
     Due,
-    /// It was asked.
+    /// The kernel was asked.
     Done,
 }
 
 impl TlsStream {
-    /// Begins TLS as its client above an active open. The handshake ends before
-    /// [`Stream::finish_open`] does. The configuration has to allow the extraction of secrets.
+    /// Starts TLS as the client on an active open. [`Stream::finish_open`] includes the handshake.
+    /// The configuration must allow the extraction of secrets.
     ///
     /// # Errors
-    /// The configuration can't be used.
+    /// The configuration is invalid.
     pub fn open(
         below: Box<dyn Stream>,
         config: Arc<ClientConfig>,
@@ -61,11 +61,11 @@ impl TlsStream {
         Ok(Self::new(below, End::Initiator, session))
     }
 
-    /// Begins TLS as its server above a channel that was accepted. The configuration has to allow
-    /// the extraction of secrets.
+    /// Starts TLS as the server on an accepted channel. The configuration must allow the extraction
+    /// of secrets.
     ///
     /// # Errors
-    /// The configuration can't be used.
+    /// The configuration is invalid.
     pub fn accept(below: Box<dyn Stream>, config: Arc<ServerConfig>) -> io::Result<Self> {
         let connection = ServerConnection::new(config).map_err(io::Error::other)?;
         let session = Session::new(connection.into());
@@ -75,11 +75,12 @@ impl TlsStream {
     fn new(below: Box<dyn Stream>, end: End, session: Session) -> Self {
         Self {
             flow: Transformed::new(below, end, session),
-            offload: Asked::No,
+            offload: OffloadState::No,
         }
     }
 
-    /// The records, which from now on are made here; `WouldBlock` while the handshake isn't done.
+    /// The record layer of this crate, taking over if necessary; `WouldBlock` before the end of the
+    /// handshake.
     fn records(&mut self) -> io::Result<&mut Records> {
         if !self.flow.transform.is_open() {
             self.flow.shake_hands()?;
@@ -87,15 +88,15 @@ impl TlsStream {
         self.flow.transform.records(&mut self.flow.out)
     }
 
-    /// Asks the kernel whether it can make records, if that is due.
+    /// Asks the kernel for protection, if that is due.
     fn attach(&mut self) {
         let Some(records) = self.flow.transform.moving() else {
             return;
         };
-        if self.offload != Asked::Due {
+        if self.offload != OffloadState::Due {
             return;
         }
-        self.offload = Asked::Done;
+        self.offload = OffloadState::Done;
         let result = match self.flow.below.tcp_socket() {
             Some(socket) => kernel::attach(&socket),
             None => Err(ErrorKind::Unsupported.into()),
@@ -108,22 +109,22 @@ impl TlsStream {
         }
     }
 
-    /// Whether the kernel makes the records that are sent. Nothing waits to be written.
+    /// Whether the kernel protects sent records. If so, no output is pending.
     fn kernel_sends(&mut self) -> bool {
         self.attach();
         let Some(records) = self.flow.transform.moving() else {
             return false;
         };
-        if self.offload == Asked::Done
+        if self.offload == OffloadState::Done
             && records.seal.may_offload()
             && let Some(socket) = self.flow.below.tcp_socket()
         {
-            hand_over(&mut records.seal, &socket, Way::Sending);
+            hand_over(&mut records.seal, &socket, KernelDirection::Sending);
         }
         records.seal.is_offloaded()
     }
 
-    /// Whether the kernel opens the records that come next.
+    /// Whether the kernel opens the next records.
     fn kernel_receives(&mut self) -> bool {
         self.attach();
         let Some(records) = self.flow.transform.moving() else {
@@ -132,16 +133,16 @@ impl TlsStream {
         if !records.reads_on() || !self.flow.held.is_empty() {
             return false;
         }
-        if self.offload == Asked::Done
+        if self.offload == OffloadState::Done
             && records.open.may_offload()
             && let Some(socket) = self.flow.below.tcp_socket()
         {
-            hand_over(&mut records.open, &socket, Way::Receiving);
+            hand_over(&mut records.open, &socket, KernelDirection::Receiving);
         }
         records.open.is_offloaded()
     }
 
-    /// Reads what the kernel has decrypted.
+    /// Reads content decrypted by the kernel.
     fn read_from_kernel(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let Some(records) = self.flow.transform.moving() else {
             return Err(ErrorKind::BrokenPipe.into());
@@ -179,7 +180,7 @@ impl TlsStream {
         Ok(0)
     }
 
-    /// Writes what the kernel encrypts.
+    /// Writes content for encryption by the kernel.
     fn write_to_kernel(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         let Some(records) = self.flow.transform.moving() else {
             return Err(ErrorKind::BrokenPipe.into());
@@ -189,13 +190,13 @@ impl TlsStream {
             return Ok(0);
         }
         let taken = write_once(&mut *self.flow.below, bufs)?;
-        // A record may end with each slice.
+        // Each slice may end in a partial record.
         records.seal.count(taken / CONTENT_BYTES + bufs.len());
         Ok(taken)
     }
 
-    /// Tells the peer of a record that was wrong, as far as the transport takes it.
-    fn tell_damage(&mut self, result: io::Result<usize>) -> io::Result<usize> {
+    /// Alerts the peer to a damaged record, as far as the transport accepts it.
+    fn alert_damage(&mut self, result: io::Result<usize>) -> io::Result<usize> {
         if matches!(&result, Err(e) if e.kind() == ErrorKind::InvalidData)
             && let Some(records) = self.flow.transform.moving()
         {
@@ -208,14 +209,14 @@ impl TlsStream {
         result
     }
 
-    /// Sends an alert where the kernel makes the records, as far as the transport takes it.
+    /// Sends an alert through the kernel, as far as the transport accepts it.
     fn alert_by_kernel(&mut self, alert: [u8; 2]) {
         if let Some(records) = self.flow.transform.moving()
             && let Some(socket) = self.flow.below.tcp_socket()
             && records.seal.check().is_ok()
         {
             records.seal.count(1);
-            // The kernel refuses to send while it has an error of receiving to tell.
+            // The kernel refuses to send while an error of receiving is pending.
             let _ = socket.take_error();
             let _ = kernel::send(&socket, ALERT, &alert);
         }
@@ -271,8 +272,8 @@ impl TlsStream {
     }
 }
 
-/// Has the kernel make the records of one way from the next one on, if it will.
-fn hand_over(direction: &mut Direction, socket: &SockRef<'_>, way: Way) {
+/// Offers one direction to the kernel, from the next record on.
+fn hand_over(direction: &mut Direction, socket: &SockRef<'_>, way: KernelDirection) {
     let take_over = |sequence, secrets: &_| kernel::take_over(socket, way, sequence, secrets);
     match direction.hand_over(take_over) {
         Ok(()) => tracing::debug!(?way, "the kernel makes the TLS records of a channel"),
@@ -282,14 +283,14 @@ fn hand_over(direction: &mut Direction, socket: &SockRef<'_>, way: Way) {
 
 #[cfg(test)]
 impl TlsStream {
-    /// Lowers what the keys may protect.
+    /// Lowers the limit of the keys.
     pub(super) fn wear(&mut self, records_max: u64) {
         if let Some(records) = self.flow.transform.moving() {
             records.wear(records_max);
         }
     }
 
-    /// Sends a record without content.
+    /// Sends an empty record.
     pub(super) fn send_empty_record(&mut self) {
         while self.flush().is_err() {}
         if let Some(records) = self.flow.transform.moving() {
@@ -298,7 +299,7 @@ impl TlsStream {
         while self.flush().is_err() {}
     }
 
-    /// Changes the keys, which rustls can.
+    /// Updates the keys by rustls.
     pub(super) fn change_keys(&mut self) {
         self.flow.transform.change_keys(&mut self.flow.out);
     }
@@ -306,7 +307,7 @@ impl TlsStream {
 
 impl Stream for TlsStream {
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        if self.offload != Asked::No {
+        if self.offload != OffloadState::No {
             let room: usize = bufs.iter().map(|b| b.len()).sum();
             if room > CONTENT_BYTES {
                 self.records()?;
@@ -317,11 +318,11 @@ impl Stream for TlsStream {
                     Some(records) => records.note(result),
                     None => result,
                 };
-                return self.tell_damage(result);
+                return self.alert_damage(result);
             }
         }
         let result = self.flow.read_vectored(bufs);
-        self.tell_damage(result)
+        self.alert_damage(result)
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -330,7 +331,7 @@ impl Stream for TlsStream {
         {
             return Err(ErrorKind::InvalidInput.into());
         }
-        if self.offload != Asked::No {
+        if self.offload != OffloadState::No {
             self.flow.begin_write()?;
             if self.kernel_sends() {
                 return self.write_to_kernel(bufs);
@@ -421,7 +422,7 @@ impl Protected for TlsStream {
         let flow = &mut self.flow;
         let records = flow.transform.records(&mut flow.out)?;
         let taken = records.encode_run(protected, cleartext.len(), &mut flow.out)?;
-        // A call that only writes what was taken before would have nothing to tell: it goes on.
+        // A call that only writes earlier output would return 0: continue.
         loop {
             let waiting = flow.out.waiting();
             let slices = [IoSlice::new(waiting), IoSlice::new(cleartext)];
@@ -439,8 +440,8 @@ impl Protected for TlsStream {
     }
 
     fn offload(&mut self) {
-        if self.offload == Asked::No {
-            self.offload = Asked::Due;
+        if self.offload == OffloadState::No {
+            self.offload = OffloadState::Due;
         }
         self.attach();
     }

@@ -1,4 +1,4 @@
-//! What the change of the records from rustls to this crate must keep, and cleartext runs.
+//! Invariants of the handover of records from rustls to this crate, and cleartext runs.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -13,10 +13,10 @@ use super::session::Session;
 use super::{PROTOCOL, TlsStream};
 use crate::{Capabilities, Output, Protected, Room, Stream, Transform};
 
-/// Calls within which something has to happen.
+/// Number of calls within which progress must be made.
 const PATIENCE: usize = 1_000_000;
 
-/// Numbers that look random and are the same each time.
+/// Deterministic pseudo-random numbers.
 #[derive(Clone, Debug)]
 struct Numbers(u64);
 
@@ -33,7 +33,7 @@ impl Numbers {
 struct Pipe {
     bytes: VecDeque<u8>,
     ended: bool,
-    /// It takes nothing at all.
+    /// It accepts nothing at all.
     full: bool,
 }
 
@@ -43,7 +43,7 @@ fn pipe(shared: &Shared) -> MutexGuard<'_, Pipe> {
     shared.lock().unwrap()
 }
 
-/// A transport that takes and gives pieces of many sizes, and now and then nothing.
+/// A transport that accepts and returns pieces of many sizes, and sometimes nothing.
 #[derive(Debug)]
 struct Pieces {
     incoming: Shared,
@@ -155,7 +155,7 @@ static CONFIGS: LazyLock<(Arc<ServerConfig>, Arc<ClientConfig>)> = LazyLock::new
     (Arc::new(server), Arc::new(client))
 });
 
-/// Both ends of a channel, the handshake done, and the bytes on their way up and down.
+/// Both ends of a channel after its handshake, and the bytes in flight in both directions.
 struct Pair {
     client: TlsStream,
     server: TlsStream,
@@ -210,7 +210,7 @@ impl Pair {
         panic!("the handshake doesn't end");
     }
 
-    /// A pair whose records are made by this crate at both ends.
+    /// A pair in which this crate owns the records of both ends.
     fn moving(seed: u64, piece_max: usize) -> Self {
         let mut pair = Self::new(seed, piece_max);
         let bytes = pattern(40 << 10);
@@ -228,7 +228,7 @@ fn some_size(numbers: &mut Numbers) -> usize {
     numbers.below(max)
 }
 
-/// What came of a call that may have to wait.
+/// The result of a call that may have to wait.
 fn done<T>(result: io::Result<T>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -243,7 +243,7 @@ pub(super) fn pattern(len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Writes all; the pipe has room for it.
+/// Writes everything; the pipe has room for it.
 fn send(stream: &mut TlsStream, bytes: &[u8]) {
     let mut sent = 0;
     for _ in 0..PATIENCE {
@@ -268,7 +268,7 @@ fn receive(stream: &mut TlsStream, len: usize) -> Vec<u8> {
     panic!("{n} bytes came");
 }
 
-/// The first error of a read, or what it gave.
+/// The first error of a read, or its result.
 fn read_until_answer(stream: &mut TlsStream, clear: bool) -> io::Result<usize> {
     let mut buf = vec![0; 64 << 10];
     for _ in 0..PATIENCE {
@@ -315,7 +315,7 @@ fn receive_clear(stream: &mut TlsStream, len: usize, numbers: &mut Numbers) -> V
             return got;
         }
         let to = len.min(n + 1 + numbers.below(70_000));
-        // Two buffers, as a caller may have them.
+        // Two buffers, as callers may pass.
         let (a, b) = got[n..to].split_at_mut((to - n) / 2);
         let mut bufs = [IoSliceMut::new(a), IoSliceMut::new(b)];
         n += done(stream.read_cleartext(&mut bufs)).unwrap_or(0);
@@ -339,7 +339,7 @@ fn all_bytes_come_in_order_whoever_makes_the_records() {
                     (&mut pair.server, &mut pair.client)
                 };
                 let rest = &sent[side][out[side]..];
-                // Small and large writes and reads, so that the records change hands at any time.
+                // Small and large writes and reads, so that the handover may happen at any time.
                 let n = rest.len().min(1 + some_size(&mut numbers));
                 let (a, b) = rest[..n].split_at(n / 3);
                 if n > 0 {
@@ -409,9 +409,9 @@ fn what_is_changed_on_the_way_is_found() {
                 Err(error) => break error,
             }
         };
-        // Only the records before the wrong one were given out.
+        // Only the records before the damaged one were returned.
         assert!(got <= at, "{got} bytes for a change at {at}");
-        // A length that became larger is waited for.
+        // An increased length is waited for.
         let kinds = [ErrorKind::InvalidData, ErrorKind::UnexpectedEof];
         assert!(kinds.contains(&error.kind()), "{at}: {error}");
     }
@@ -438,14 +438,14 @@ fn records_that_are_repeated_or_left_out_are_found() {
 #[test]
 fn clear_bytes_never_pass_for_protected_ones() {
     let mut pair = Pair::moving(8, 400_000);
-    // Somebody puts a run where a record is due.
+    // An attacker puts a run where a record is due.
     pipe(&pair.up)
         .bytes
         .extend([0xcc, 0, 0, 0, 3, b'b', b'a', b'd']);
     let error = read_until_answer(&mut pair.server, false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
 
-    // A reader that takes less than the whole run meets the rest of it.
+    // A reader that takes less than the whole run is left with the rest.
     let mut pair = Pair::moving(9, 400_000);
     send_beside(&mut pair.client, b"head", &[1; 100]);
     receive(&mut pair.server, 4);
@@ -463,7 +463,7 @@ fn protected_bytes_never_pass_for_clear_ones() {
     let error = read_until_answer(&mut pair.server, true).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
 
-    // A run without bytes would be one to wait for in vain.
+    // An empty run would never end.
     let mut pair = Pair::moving(11, 400_000);
     pipe(&pair.up).bytes.extend([0xcc, 0, 0, 0, 0]);
     let error = read_until_answer(&mut pair.server, true).unwrap_err();
@@ -554,7 +554,7 @@ fn a_close_before_the_records_changed_hands_is_seen_after() {
 fn a_change_of_keys_is_refused_clearly() {
     let mut pair = Pair::new(18, 400_000);
     let bytes = pattern(40 << 10);
-    // Only the server makes its own records.
+    // Only the server has taken over its records.
     send(&mut pair.server, &bytes);
     let mut got = Vec::new();
     while got.len() < bytes.len() {
@@ -587,7 +587,7 @@ fn keys_wear_out_before_they_are_used_up() {
     assert_eq!(error.kind(), ErrorKind::Other, "{error}");
 }
 
-/// A header is enough to refuse a record that is too long: its body isn't waited for.
+/// A header suffices to refuse a record that is too long: its body isn't awaited.
 #[test]
 fn a_record_that_is_a_byte_too_long_is_refused_by_its_header() {
     let most = u16::try_from(BODY_BYTES).unwrap();
@@ -607,11 +607,11 @@ fn a_record_that_is_a_byte_too_long_is_refused_by_its_header() {
         let read = pair.server.read_vectored(&mut [IoSliceMut::new(&mut buf)]);
         assert!(done(read).is_none(), "there is nothing to read");
     }
-    // What is held of it is known.
+    // The held bytes are reported.
     assert!(pair.server.held_bytes() >= header(most).len());
 }
 
-/// What a stranger has the handshake keep is known, and nothing of one that is through.
+/// Bytes kept by an incomplete handshake are counted, and none of a complete one.
 #[test]
 fn bytes_of_a_handshake_that_is_not_complete_are_counted() {
     let (up, down) = (Shared::default(), Shared::default());
@@ -686,7 +686,7 @@ fn interruptions_repeat_and_lose_nothing() {
 fn a_reader_does_not_wait_for_what_it_could_not_write() {
     for clear in [false, true] {
         let mut pair = Pair::new(22, 400_000);
-        // What the server says doesn't leave, and the records change hands meanwhile.
+        // The server's output is stuck, and the handover happens meanwhile.
         pipe(&pair.down).full = true;
         while !pair.server.has_unflushed() {
             let _ = done(pair.server.write_vectored(&[IoSlice::new(b"an answer")]));
@@ -745,13 +745,13 @@ fn writes_of_nothing_and_of_too_much_leave_no_trace() {
         assert_eq!(result.unwrap_err().kind(), ErrorKind::InvalidInput);
         assert!(!pair.client.has_unflushed());
     }
-    // What is just small enough fits in any slices.
+    // The maximum size fits in any slices.
     let slices: Vec<IoSlice<'_>> = large[..16_384].chunks(1025).map(IoSlice::new).collect();
     let n = (0..PATIENCE).find_map(|_| done(pair.client.write_cleartext(&slices, b"c")));
     assert!(n.unwrap() >= 16_384);
 }
 
-/// One end without a stream, and the bytes that came for it.
+/// One end without a stream, and the bytes received for it.
 struct Alone {
     session: Session,
     input: Vec<u8>,
@@ -767,8 +767,8 @@ impl Alone {
         }
     }
 
-    /// Encodes from the front of `content`, carries what is to be sent over to `peer`, and returns
-    /// how much of the content that was.
+    /// Encodes from the front of `content`, transfers the output to `peer`, and returns the number
+    /// of content bytes used.
     fn send(&mut self, content: &[u8], peer: &mut Self) -> usize {
         let slices = [IoSlice::new(content)];
         let taken = self.session.encode(&slices, &mut self.output).unwrap();
@@ -783,7 +783,7 @@ impl Alone {
         self.output.consume(len);
     }
 
-    /// Decodes what came, into at most `room` bytes a call.
+    /// Decodes received bytes, at most `room` per call.
     fn receive(&mut self, room: usize) -> Vec<u8> {
         let (mut all, mut buf) = (Vec::new(), vec![0; room]);
         loop {
@@ -821,7 +821,7 @@ fn two_ends_talk_as_bytes_alone() {
     assert!(client.session.is_open() && server.session.is_open());
     let [ours, theirs] = [&client, &server].map(|end| end.session.protection().unwrap());
     assert_eq!(ours.binding, theirs.binding);
-    // Small frames by rustls, then so much that the records change hands, then small ones again.
+    // Small frames by rustls, then enough to cause the handover, then small ones again.
     for (len, room) in [
         (5, 100),
         (3_000, 7),
@@ -850,7 +850,7 @@ fn two_ends_talk_as_bytes_alone() {
     assert!(!server.session.is_ended());
     assert_eq!(server.receive(100), b"");
     assert!(server.session.is_ended());
-    // Without it, the end of the bytes is none of the content.
+    // Without it, the end of the bytes is no end of content.
     let cut_off = client.session.end(&[]).unwrap_err();
     assert_eq!(cut_off.kind(), ErrorKind::UnexpectedEof);
 }

@@ -46,7 +46,7 @@ impl Transport for Unix {
     }
 }
 
-/// The answer of systems without Unix sockets.
+/// The error on systems without Unix sockets.
 #[cfg(not(unix))]
 fn unsupported() -> io::Error {
     io::Error::new(

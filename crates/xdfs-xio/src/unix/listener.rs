@@ -1,4 +1,4 @@
-//! A passive open over a Unix socket, and the life of its socket file.
+//! Passive opens over Unix sockets, and the life cycle of the socket file.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -15,25 +15,25 @@ use crate::endpoint::Endpoint;
 use crate::socket::BACKLOG;
 use crate::stream::{Listener, Stream};
 
-/// Listens at one socket file, and removes the file when dropped.
+/// Listens at a socket file, and removes the file when dropped.
 ///
-/// A file that a dead server left is replaced; one that somebody answers at, or that is no socket,
-/// is not touched. Two servers that start at the same dead file in the same moment are not
-/// told apart: the later one gets the name.
+/// The stale file of a dead server is replaced; a file with a live server, or that is no socket, is
+/// not touched. If two servers replace a stale file at the same moment, the later one gets the
+/// name.
 #[derive(Debug)]
 pub struct UnixListener {
     inner: net::UnixListener,
     path: PathBuf,
-    /// Which file it made: a name that meanwhile belongs to another server stays.
+    /// Identity of the created file: one that belongs to another server by now is not removed.
     made: (u64, u64),
 }
 
 impl UnixListener {
-    /// Makes the socket file at `path` and listens there.
+    /// Creates the socket file at `path` and listens there.
     ///
     /// # Errors
-    /// Somebody listens at `path`, it is another kind of file, it is too long for a socket, or its
-    /// folder can't be written.
+    /// The path is in use, is another kind of file, is too long for a socket, or its folder isn't
+    /// writable.
     pub fn listen(path: &Path) -> io::Result<Self> {
         remove_stale(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -78,7 +78,7 @@ impl Drop for UnixListener {
     fn drop(&mut self) {
         let ours = fs::symlink_metadata(&self.path).is_ok_and(|m| identity(&m) == self.made);
         if ours {
-            // A file that stays is found stale by the next server.
+            // The next server will find a leftover file stale.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -88,7 +88,7 @@ fn identity(metadata: &fs::Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// The queue went on, but without a connection: a signal, or a peer that left before its turn.
+/// Whether the error concerns only one connection or a signal, so that accepting can continue.
 fn is_passing(e: &io::Error) -> bool {
     matches!(
         e.kind(),
@@ -96,7 +96,7 @@ fn is_passing(e: &io::Error) -> bool {
     )
 }
 
-/// Removes the socket file of a server that is gone.
+/// Removes a stale socket file.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -106,8 +106,8 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         }
         Ok(_) => {}
     }
-    // The kernel refuses a socket file that nobody listens at. Any other answer, a full queue
-    // among them, means that somebody may.
+    // The kernel refuses connections to a socket file without a server. Any other result, a full
+    // queue among them, means that there may be one.
     match net::UnixStream::connect(path) {
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

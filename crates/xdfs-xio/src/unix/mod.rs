@@ -1,10 +1,9 @@
 //! Unix sockets: two processes on one machine.
 //!
-//! What it gives: bytes go from one process to the other by a copy of the kernel; who may connect
-//! is decided by the permissions of the socket file, which is made for its owner alone (0600).
-//! That the other process isn't a forwarder to another machine neither end can know, so
-//! [`crate::Capabilities::integrity`] is false. What it does not: other systems than Unix have
-//! none here; there both opens answer [`std::io::ErrorKind::Unsupported`].
+//! Guarantees: the kernel copies bytes from one process to the other; the permissions of the socket
+//! file, created for its owner only (0600), decide who may connect. Neither end can exclude that
+//! the other process forwards to another machine, so [`crate::Capabilities::integrity`] is false.
+//! Limit: only on Unix; elsewhere both opens return [`std::io::ErrorKind::Unsupported`].
 
 mod driver;
 #[cfg(unix)]

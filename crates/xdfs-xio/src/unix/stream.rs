@@ -26,10 +26,10 @@ impl UnixStream {
     /// Connects to the socket file at `path`.
     ///
     /// # Errors
-    /// No such file, nobody listens, no permission, or the listener's queue is full.
+    /// No such file, no listener, no permission, or the listener's queue is full.
     pub fn open(path: &Path) -> io::Result<Self> {
         let inner = net::UnixStream::connect(path).map_err(|e| match e.kind() {
-            // No readiness would follow: the connection was not even begun.
+            // The connection was not even started, so no readiness event would follow.
             io::ErrorKind::WouldBlock => {
                 io::Error::new(io::ErrorKind::ResourceBusy, "the listener's queue is full")
             }
@@ -42,7 +42,7 @@ impl UnixStream {
         })
     }
 
-    /// Takes over a connection that a listener at `path` accepted.
+    /// Wraps a connection accepted by a listener at `path`.
     pub(super) fn accepted(inner: net::UnixStream, path: &Path) -> Self {
         Self {
             inner,

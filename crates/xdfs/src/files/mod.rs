@@ -1,8 +1,7 @@
-//! Files of the server that are worked on in place, as with a local file.
+//! Open files on the server, accessed in place like local files.
 
 mod open_file;
 mod read_ahead;
-mod reconnecting_session;
 mod write_behind;
 
 use std::fmt;
@@ -15,41 +14,40 @@ pub use xdfs_proto::file::{FileIdentity, HeldLock, LockRange};
 use xdfs_proto::path::Attributes;
 use xdfs_proto::{Code, Fault};
 
+use crate::reconnecting_session::ReconnectingSession;
 use open_file::OpenFile;
-pub(crate) use reconnecting_session::ReconnectingSession;
 
-/// How long a file goes on without its server unless told otherwise.
+/// Default for [`OpenOptions::reconnect`].
 const RECONNECT: Duration = Duration::from_secs(30);
-/// How long opening a pipe waits for its other end unless told otherwise.
+/// Default for [`OpenOptions::patience`].
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How a file is opened.
+/// How to open a file.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// For reading.
+    /// Open for reading.
     pub read: bool,
-    /// For writing.
+    /// Open for writing.
     pub write: bool,
-    /// For writing at the end alone: each write of up to 61,440 bytes goes there as a whole, also
-    /// beside those of others. Implies `write`.
+    /// Open for appending: each write of up to 61,440 bytes is appended atomically, even beside
+    /// other writers. Implies `write`.
     pub append: bool,
-    /// Make the file if it isn't there.
+    /// Create the file if it is missing.
     pub create: bool,
-    /// Make the file, and fail with [`Code::AlreadyExists`] if anything has the name. Implies
-    /// `create`.
+    /// Create the file, and fail with [`Code::AlreadyExists`] if the name exists. Implies `create`.
     pub create_new: bool,
-    /// Remove the content.
+    /// Truncate the file.
     pub truncate: bool,
-    /// Permission bits of a file that is made; `None` for the default of the server.
+    /// Permission bits of a created file; `None` for the server's default.
     pub mode: Option<u32>,
-    /// How long to wait until somebody reads the named pipe that is opened for writing.
+    /// How long opening a named pipe for writing waits for a reader.
     pub patience: Duration,
-    /// How long to try to open another session when this one breaks; zero for not at all.
+    /// How long to try to open another session after a broken one; zero to fail at once.
     pub reconnect: Duration,
 }
 
 impl Default for OpenOptions {
-    /// For nothing yet.
+    /// Neither reading nor writing; set at least one.
     fn default() -> Self {
         Self {
             read: false,
@@ -75,7 +73,7 @@ impl OpenOptions {
         }
     }
 
-    /// For writing: makes the file, or removes what it has.
+    /// For writing: creates or truncates the file.
     #[must_use]
     pub fn writing() -> Self {
         Self {
@@ -98,24 +96,24 @@ impl OpenOptions {
     }
 }
 
-/// An open file on a server: made by [`Client::open_file`](crate::Client::open_file).
+/// An open file on a server, from [`Client::open_file`](crate::Client::open_file).
 ///
-/// It reads ahead where it is read from front to back, and takes writes without waiting for the
-/// server. A read sees every write of this value before it. An error of a write that was taken is
-/// told by the next call, and at the latest by [`flush`](Write::flush), [`Self::sync`] and
-/// [`Self::close`]; dropping the value waits as well, and puts the error into the log. Nothing is
-/// durable before `sync` returns.
+/// Sequential reads are read ahead, and writes are buffered without waiting for the server. A read
+/// sees every earlier write of this value. An error of a buffered write is returned by the next
+/// call, at the latest by [`flush`](Write::flush), [`Self::sync`] or [`Self::close`]; dropping the
+/// value also waits, and logs the error. Nothing is durable before `sync` returns.
 ///
-/// When the session breaks, another one is opened, and the file again in it, if it is still the
-/// same: else there is [`Code::Stale`]. Reads and writes at given places go on then. What can't be
-/// done twice, appending and everything about pipes, fails with a hint that it may have been done.
+/// After a broken session, the file is reopened in a new one if it is still the same file,
+/// otherwise calls fail with [`Code::Stale`]. Reads and writes at an offset then continue.
+/// Operations that can't be repeated, which are appends and everything on pipes, fail with a hint
+/// that they may have been done.
 ///
-/// Others who change the file at the same time are seen when it is read anew: by
-/// [`Self::read_at`] always, and after [`Self::lock`]. One value works for several threads, one
-/// after the other.
+/// Concurrent changes by others are visible when the data is read again: always by
+/// [`Self::read_at`], and after [`Self::lock`]. Several threads may share one value; it serves them
+/// one at a time.
 ///
-/// Of a named pipe only reading on, writing on, [`Self::metadata`] and closing have a meaning.
-/// Reading waits until somebody writes, and ends when nobody does any more.
+/// A named pipe supports only sequential reads and writes, [`Self::metadata`] and closing. A read
+/// waits for a writer, and reaches the end when no writer is left.
 pub struct RemoteFile {
     open: Mutex<OpenFile>,
 }
@@ -141,76 +139,78 @@ impl RemoteFile {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is a named pipe.
+    /// Whether the file is a named pipe.
     #[must_use]
     pub fn is_pipe(&self) -> bool {
         self.open().is_pipe()
     }
 
-    /// Which file it is on the server.
+    /// Identifies the file on the server.
     #[must_use]
     pub fn identity(&self) -> FileIdentity {
         self.open().identity()
     }
 
-    /// Fills `buf` from `offset` on as far as the file goes, by what it has now.
+    /// Reads current data at `offset` until `buf` is full or the file ends, and returns the number
+    /// of bytes.
     ///
     /// # Errors
-    /// What the server says, or why there is no session; what an earlier write failed by.
+    /// The fault of the server or of the session, or of an earlier write.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         self.open().read_at(offset, buf)
     }
 
-    /// Reads several pieces, given by offset and number of bytes, by one call: up to 256, and up to
-    /// 61,440 bytes together, none of them empty. Each is shorter only at the end of the file.
+    /// Reads several extents, given by offset and length, in one call: up to 256 of them with up to
+    /// 61,440 bytes in total, none empty. A result is short only at the end of the file.
     ///
     /// # Errors
-    /// As [`Self::read_at`]; [`Code::InvalidArgument`] or [`Code::NameTooLong`] for too much.
+    /// As [`Self::read_at`]; [`Code::InvalidArgument`] or [`Code::NameTooLong`] above the limits.
     pub fn read_vectored_at(&self, pieces: &[(u64, u32)]) -> Result<Vec<Vec<u8>>, Fault> {
         self.open().read_pieces(pieces)
     }
 
-    /// Writes all of `bytes` at `offset`, or takes them to be written.
+    /// Writes or buffers all of `bytes`, at `offset`.
     ///
     /// # Errors
-    /// What an earlier write failed by, or why there is no session.
+    /// The fault of an earlier write, or of the session.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
         self.open().write_behind(offset, bytes)
     }
 
-    /// Writes several pieces, one after the other, by one call: up to 256, and up to 61,440 bytes
-    /// together. What lies under a lock and what doesn't are calls of their own. It has been done
-    /// when this returns.
+    /// Writes several extents in order in one call: up to 256 of them with up to 61,440 bytes in
+    /// total. Locked and unlocked parts go into separate calls. The writes have been done when this
+    /// returns.
     ///
     /// # Errors
-    /// What the server says, or why there is no session.
+    /// The fault of the server or of the session.
     pub fn write_vectored_at(&self, pieces: &[(u64, &[u8])]) -> Result<(), Fault> {
         self.open().write_pieces(pieces)
     }
 
-    /// Appends all of `bytes` as one step, and returns where they went. At most 61,440 bytes; the
-    /// file has to be open for appending.
+    /// Appends all of `bytes` atomically, and returns their offset. At most 61,440 bytes; the file
+    /// has to be open for appending.
     ///
     /// # Errors
-    /// What the server says. If the session broke the hint says that it may have been done.
+    /// The fault of the server. After a broken session the hint says that the append may have been
+    /// done.
     pub fn append(&self, bytes: &[u8]) -> Result<u64, Fault> {
         let most = read_ahead::BLOCK_BYTES;
         if bytes.len() > most {
-            let cause = format!("at most {most} bytes are appended in one step");
+            let cause = format!("at most {most} bytes can be appended in one call");
             return Err(Fault::new(Code::InvalidArgument, "append to a file", cause));
         }
         Ok(self.open().append(bytes)?.0)
     }
 
-    /// Makes durable what was written, and what is known of the file.
+    /// Makes all writes and the metadata of the file durable.
     ///
     /// # Errors
-    /// What the server says, or what a write failed by: then nothing is known to be durable.
+    /// The fault of the server, or of a write; then nothing is known to be durable.
     pub fn sync(&self) -> Result<(), Fault> {
         self.open().sync(false)
     }
 
-    /// Makes durable what was written, and what is needed to read it.
+    /// Makes all writes durable, with the metadata needed to read them.
     ///
     /// # Errors
     /// As [`Self::sync`].
@@ -218,34 +218,34 @@ impl RemoteFile {
         self.open().sync(true)
     }
 
-    /// Sets the length in bytes.
+    /// Sets the length of the file in bytes.
     ///
     /// # Errors
-    /// What the server says, or what an earlier write failed by.
+    /// The fault of the server, or of an earlier write.
     pub fn set_len(&self, length: u64) -> Result<(), Fault> {
         self.open().set_length(length)
     }
 
-    /// What is known of the file now.
+    /// The current attributes of the file.
     ///
     /// # Errors
-    /// What the server says, or what an earlier write failed by.
+    /// The fault of the server, or of an earlier write.
     pub fn metadata(&self) -> Result<Attributes, Fault> {
         self.open().attributes()
     }
 
-    /// Locks bytes against other values of this kind, wherever they are: as the only one if
-    /// `exclusive`, else against those that want to be the only one. Programs that don't use xdfs
-    /// aren't kept out. Waits for others as long as `wait` says, and returns whether it is locked.
+    /// Locks a range of bytes against other [`RemoteFile`]s, of any client: exclusively, or shared
+    /// if not `exclusive`. The lock doesn't affect programs that don't use xdfs. Waits up to `wait`
+    /// for conflicting locks, and returns whether the range is locked.
     ///
-    /// The locks of a value on its file last for `lease` (1 second to 1 hour, in seconds) after the
-    /// latest use of it, also without a session; [`Self::renew`] is a use. Reads and writes of
-    /// bytes that are all locked happen under the lock, or fail with [`Code::LockLost`], whose hint
-    /// names the bytes that may not have been written. Writes elsewhere are done all the same.
+    /// All locks of this value last for `lease` (1 second to 1 hour, in whole seconds) after its
+    /// latest use, even without a session; [`Self::renew`] counts as a use. Reads and writes
+    /// entirely within locked ranges happen under the lock, or fail with [`Code::LockLost`], whose
+    /// hint names the bytes that may not have been written. Writes elsewhere are done regardless.
     ///
     /// # Errors
-    /// What the server says; [`Code::LockLost`] if a lock of before isn't held any more: then none
-    /// is.
+    /// The fault of the server; [`Code::LockLost`] if an earlier lock has been lost, in which case
+    /// none is held.
     pub fn lock(
         &self,
         range: LockRange,
@@ -257,23 +257,23 @@ impl RemoteFile {
         self.open().lock(range, exclusive, lease_s, wait)
     }
 
-    /// Gives up the locks on some bytes, when all writes have been done.
+    /// Unlocks a range of bytes, after all writes have been done.
     ///
     /// # Errors
-    /// What the server says, or what an earlier write failed by.
+    /// The fault of the server, or of an earlier write.
     pub fn unlock(&self, range: LockRange) -> Result<(), Fault> {
         self.open().unlock(range)
     }
 
-    /// What keeps some bytes from being locked, if anything does now.
+    /// A lock that conflicts with locking a range, if there is one now.
     ///
     /// # Errors
-    /// What the server says.
+    /// The fault of the server.
     pub fn test_lock(&self, range: LockRange, exclusive: bool) -> Result<Option<HeldLock>, Fault> {
         self.open().test_lock(range, exclusive)
     }
 
-    /// Renews the lease of the locks.
+    /// Renews the lease of all locks.
     ///
     /// # Errors
     /// [`Code::LockLost`] if they aren't held any more.
@@ -281,10 +281,10 @@ impl RemoteFile {
         self.open().renew()
     }
 
-    /// Closes the file when all writes have been done, and gives up its locks.
+    /// Closes the file after all writes have been done, and releases its locks.
     ///
     /// # Errors
-    /// What a write failed by that nobody was told of yet.
+    /// The fault of a write that no call has returned yet.
     pub fn close(self) -> Result<(), Fault> {
         self.open().close(true)
     }
@@ -320,7 +320,7 @@ impl RemoteFile {
     }
 }
 
-/// A fault as the standard library has it.
+/// A fault as an error of the standard library.
 fn error(fault: Fault) -> io::Error {
     use io::ErrorKind as K;
     let kind = match fault.code {
@@ -391,7 +391,7 @@ impl Drop for RemoteFile {
         let open = open.unwrap_or_else(PoisonError::into_inner);
         if let Err(fault) = open.close(false) {
             let path = open.path().escape_ascii();
-            tracing::error!(%path, %fault, "a file was not closed, and what was written is lost");
+            tracing::error!(%path, %fault, "a file could not be closed, and writes may be lost");
         }
     }
 }

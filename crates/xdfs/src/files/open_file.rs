@@ -1,15 +1,12 @@
-//! An open file: its session, what is asked and taken ahead of answers, and what to do
-//! when the session breaks.
+//! An open file: its session, read-ahead and write-behind, and recovery from a broken session.
 //!
-//! Rules that it keeps:
-//! - Of two writes of the same bytes the second isn't sent before the first is answered, and
-//!   neither is a read of bytes that are being written. So what is sent may be carried out in any
-//!   order, and may be sent again in another session.
-//! - An error of a write that was taken is told once, by the next call.
-//! - What was to be written under a lock that is lost isn't sent any more, and the error says which
-//!   bytes that were. A write of which a part lies under it is one of these. All others are carried
-//!   on.
-//! - What can't be done twice isn't sent again; who asked hears that nobody knows.
+//! Invariants:
+//! - A write or read isn't sent while a write to the same bytes is unanswered. So sent calls may be
+//!   executed in any order, and sent again in another session.
+//! - An error of a buffered write is returned once, by the next call.
+//! - After a lock is lost, writes under it, even in part, are no longer sent, and the error names
+//!   their bytes. All other writes continue.
+//! - Calls that can't be repeated aren't sent again; they fail with an unknown outcome.
 
 mod locks;
 mod read;
@@ -28,11 +25,12 @@ use xdfs_proto::{ByteRange, Code, Fault, Retry};
 
 use super::OpenOptions;
 use super::read_ahead::ReadAhead;
-use super::reconnecting_session::ReconnectingSession;
 use super::write_behind::{Sent, WriteBehind};
 use crate::paths::{Caller, PendingCall};
+use crate::reconnecting_session::ReconnectingSession;
+use crate::retry::is_session_lost;
 
-/// Between two tries to open a session: at first, and at most.
+/// Pause between two attempts to open a session: initially, and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -43,7 +41,7 @@ pub(super) struct OpenFile {
     caller: Caller,
     handle: u32,
     path: Vec<u8>,
-    /// How it is opened again.
+    /// Flags for reopening the file.
     flags: FileFlags,
     owner: FileOwner,
     identity: FileIdentity,
@@ -53,40 +51,30 @@ pub(super) struct OpenFile {
     pub(super) position: u64,
     ahead: ReadAhead,
     behind: WriteBehind,
-    /// Something was written since everything was made durable.
+    /// Something was written since the last synchronisation.
     is_dirty: bool,
-    /// What the next call is to be told: first of a lock that was lost, then of what else failed.
+    /// Faults for the next calls: first a lost lock, then another failure.
     lock_lost: Option<Fault>,
     failure: Option<Fault>,
-    /// It can't be used any more.
+    /// The fault that made the file unusable.
     dead: Option<Fault>,
     locks: LockSet,
     holding: u64,
-    /// What was to be written under locks that were lost, and wasn't; told with the failure.
+    /// Ranges not written because their lock was lost; reported with that fault.
     unwritten: RangeSet,
     is_closed: bool,
 }
 
-/// Whether a fault says that the session is gone, rather than what came of a call, and another one
-/// may do better.
-fn is_lost(fault: &Fault) -> bool {
-    let may_pass = matches!(
-        fault.code,
-        Code::ConnectionLost
-            | Code::ConnectionRefused
-            | Code::DeadlineExceeded
-            | Code::ShuttingDown
-            | Code::SessionUnknown
-    );
-    fault.ends_session && may_pass
-}
-
-fn is_to_be_asked_again(fault: &Fault) -> bool {
+fn asks_for_retry(fault: &Fault) -> bool {
     fault.code == Code::Busy && fault.retry == Retry::Now
 }
 
 fn unexpected(operation: &str) -> Fault {
-    Fault::new(Code::Internal, operation, "the answer is of another call")
+    Fault::new(
+        Code::Internal,
+        operation,
+        "the answer belongs to another call",
+    )
 }
 
 impl OpenFile {
@@ -97,7 +85,7 @@ impl OpenFile {
         owner: FileOwner,
     ) -> Result<Self, Fault> {
         let flags = options.flags();
-        let (generation, caller) = session.current();
+        let (generation, caller) = session.caller();
         let deadline = Instant::now() + options.patience;
         let opened = loop {
             let call = FileCall::Open {
@@ -108,7 +96,7 @@ impl OpenFile {
                 identity: None,
             };
             match ask(&caller, call) {
-                Err(fault) if is_to_be_asked_again(&fault) && Instant::now() < deadline => {}
+                Err(fault) if asks_for_retry(&fault) && Instant::now() < deadline => {}
                 result => break result?,
             }
         };
@@ -169,7 +157,7 @@ impl OpenFile {
         &self.path
     }
 
-    /// Tells what failed since the last call.
+    /// Returns a failure since the last call.
     fn check(&mut self) -> Result<(), Fault> {
         if let Some(fault) = self.lock_lost.take() {
             return Err(self.with_unwritten(fault));
@@ -180,40 +168,40 @@ impl OpenFile {
         self.dead.clone().map_or(Ok(()), Err)
     }
 
-    /// Makes a call, and makes it again in another session if this one breaks.
+    /// Makes a call, and repeats it in another session if this one breaks.
     fn call(&mut self, make: &dyn Fn(&Self) -> FileCall) -> Result<Answer, Fault> {
         loop {
             match ask(&self.caller, make(self)) {
-                Err(fault) if is_lost(&fault) => self.recover_and_check(fault)?,
-                result => return self.heard(result),
+                Err(fault) if is_session_lost(&fault) => self.recover_and_check(fault)?,
+                result => return self.note_lock_loss(result),
             }
         }
     }
 
-    /// Goes on in another session, unless that has brought to light what is to be told first.
+    /// Reconnects, and returns a failure that this has revealed.
     fn recover_and_check(&mut self, fault: Fault) -> Result<(), Fault> {
         self.recover(fault)?;
         self.check()
     }
 
-    /// Makes a call that must not be made twice.
+    /// Makes a call that must not be repeated.
     fn call_once(&mut self, make: &dyn Fn(&Self) -> FileCall) -> Result<Answer, Fault> {
         loop {
             match ask(&self.caller, make(self)) {
-                // Refused before anything was done.
+                // Refused before it had any effect.
                 Err(fault) if fault.code == Code::ShuttingDown => self.recover_and_check(fault)?,
-                Err(fault) if is_lost(&fault) => {
-                    // So that the file can be used for what its user decides on.
+                Err(fault) if is_session_lost(&fault) => {
+                    // The file stays usable, whatever its user decides.
                     self.recover(fault.clone())?;
-                    let hint = "it may have been done: look before you try again";
+                    let hint = "it may have been done: check before you retry";
                     return Err(fault.path(&self.path).hint(hint).retry(Retry::Never));
                 }
-                result => return self.heard(result),
+                result => return self.note_lock_loss(result),
             }
         }
     }
 
-    /// Opens the file in another session, and sends again what isn't answered.
+    /// Reopens the file in another session, and resends unanswered writes.
     fn recover(&mut self, fault: Fault) -> Result<(), Fault> {
         if self.is_closed || self.reconnect.is_zero() {
             return Err(fault);
@@ -233,9 +221,9 @@ impl OpenFile {
                 });
             match attempt {
                 Ok(()) => return Ok(()),
-                Err(fault) if is_lost(&fault) => last = fault,
-                // What an earlier session has begun isn't done yet; the session itself is well.
-                Err(fault) if is_to_be_asked_again(&fault) => {
+                Err(fault) if is_session_lost(&fault) => last = fault,
+                // Calls of the earlier session are still running; the new session is fine.
+                Err(fault) if asks_for_retry(&fault) => {
                     last = fault;
                     broken = broken.saturating_sub(1);
                 }
@@ -270,9 +258,9 @@ impl OpenFile {
                 Err(fault) if fault.code == Code::LockLost => {
                     self.lose_locks();
                     for sent in self.behind.take_locked() {
-                        self.miss(&sent.extents);
+                        self.note_unwritten(&sent.extents);
                     }
-                    self.note(self.named(fault));
+                    self.note(self.with_path(fault));
                 }
                 result => {
                     result?;
@@ -285,9 +273,9 @@ impl OpenFile {
         if run != self.run {
             self.run = run;
             if std::mem::take(&mut self.is_dirty) {
-                let cause = "the system of the server was started anew before it was durable";
+                let cause = "the server's machine was restarted before the data was durable";
                 let fault = Fault::new(Code::Io, "write to a file", cause).path(&self.path);
-                let hint = "look at what the file has, and write again what is missing";
+                let hint = "check the content of the file, and write missing parts again";
                 self.note(fault.hint(hint));
             }
         }
@@ -303,7 +291,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// The file can't be used any more.
+    /// Makes the file unusable.
     fn die(&mut self, fault: Fault) -> Fault {
         self.behind.give_up();
         self.ahead.forget();
@@ -313,11 +301,11 @@ impl OpenFile {
 
     // Writing.
 
-    /// Takes bytes to be written, which go out together with others.
+    /// Buffers a write, to be sent with others.
     pub(super) fn write_behind(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
         self.check()?;
         self.check_end(offset, bytes.len())?;
-        // Before anything is waited for: the locks may be lost meanwhile.
+        // Before any wait, during which the locks may be lost.
         let cut = self.cut_at_locks(offset, bytes);
         if cut.iter().any(|piece| piece.2) && cut.iter().any(|piece| !piece.2) {
             self.settle(offset, bytes.len() as u64)?;
@@ -359,17 +347,17 @@ impl OpenFile {
         Err(Fault::new(Code::InvalidArgument, "write to a file", cause).path(&self.path))
     }
 
-    /// Writes several pieces by one call.
+    /// Writes several extents in one call.
     pub(super) fn write_pieces(&mut self, pieces: &[(u64, &[u8])]) -> Result<(), Fault> {
         self.check()?;
         let count = pieces.iter().filter(|(_, bytes)| !bytes.is_empty()).count();
         let total = pieces.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
         if count > EXTENTS_MAX || total > DATA_BYTES_MAX {
-            let cause = format!("{count} pieces of {total} bytes together are too much");
+            let cause = format!("{count} pieces of {total} bytes in total are too much");
             let fault = Fault::new(Code::InvalidArgument, "write to a file", cause);
             return Err(fault.path(&self.path));
         }
-        // Before anything is waited for, likewise.
+        // Before any wait, as above.
         let cut = pieces
             .iter()
             .flat_map(|(offset, bytes)| self.cut_at_locks(*offset, bytes));
@@ -382,8 +370,8 @@ impl OpenFile {
         self.write_cut(&cut)
     }
 
-    /// Writes pieces, those under a lock first: if it is lost the others aren't written either, so
-    /// that of a write over its edge nothing is done that its user didn't mean to do alone.
+    /// Writes pieces, locked ones first. If the lock is lost, the others aren't written either: a
+    /// write across the edge of a lock is not done in part.
     fn write_cut(&mut self, pieces: &[(u64, &[u8], bool)]) -> Result<(), Fault> {
         let mut is_lost = false;
         for locked in [true, false] {
@@ -407,7 +395,7 @@ impl OpenFile {
                 }
                 is_lost |= locked && self.locks.is_empty();
                 if is_lost {
-                    self.miss(&extents);
+                    self.note_unwritten(&extents);
                 } else {
                     self.send(extents, bytes, locked)?;
                 }
@@ -425,13 +413,13 @@ impl OpenFile {
     }
 
     fn lost_lock(&mut self) -> Fault {
-        let cause = "the lock was lost under which this was to be written";
+        let cause = "the lock for this write was lost";
         let fault = Fault::new(Code::LockLost, "write to a file", cause);
         self.with_unwritten(fault.path(&self.path))
     }
 
-    /// Pieces of what is to be written, each at most what a call has, under a lock as a whole or
-    /// not at all, and whether it is.
+    /// Splits a write into pieces that fit a call, each entirely locked or entirely unlocked, with
+    /// that flag.
     fn cut_at_locks<'b>(&self, offset: u64, bytes: &'b [u8]) -> Vec<(u64, &'b [u8], bool)> {
         let mut pieces = Vec::new();
         let mut rest = bytes;
@@ -469,7 +457,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Waits until the oldest write is answered. What it failed by is told by the next call.
+    /// Waits until the oldest write is answered. The next call returns its failure.
     fn wait_oldest(&mut self) -> Result<(), Fault> {
         let Some(mut sent) = self.behind.pop() else {
             return self.send_gathered();
@@ -478,7 +466,7 @@ impl OpenFile {
         let gone = gone.ending_session();
         let call = std::mem::replace(&mut sent.call, Err(gone));
         match call.and_then(PendingCall::wait) {
-            Err(fault) if is_lost(&fault) => {
+            Err(fault) if is_session_lost(&fault) => {
                 self.behind.push_front(sent);
                 self.recover(fault)
             }
@@ -486,16 +474,16 @@ impl OpenFile {
                 if let Err(fault) = result {
                     if fault.code == Code::LockLost {
                         self.lose_locks();
-                        self.miss(&sent.extents);
+                        self.note_unwritten(&sent.extents);
                     }
-                    self.note(self.named(fault));
+                    self.note(self.with_path(fault));
                 }
                 Ok(())
             }
         }
     }
 
-    /// Keeps what the next call is to be told, unless it is to be told such a thing already.
+    /// Keeps a fault for the next call, unless there is one of its kind already.
     fn note(&mut self, fault: Fault) {
         if fault.code == Code::LockLost {
             self.lock_lost.get_or_insert(fault);
@@ -504,7 +492,7 @@ impl OpenFile {
         }
     }
 
-    fn named(&self, fault: Fault) -> Fault {
+    fn with_path(&self, fault: Fault) -> Fault {
         if fault.path.is_empty() {
             fault.path(&self.path)
         } else {
@@ -512,7 +500,7 @@ impl OpenFile {
         }
     }
 
-    /// Waits until no write of these bytes is unanswered that was sent.
+    /// Waits until no sent write to this range is unanswered.
     fn settle_sent(&mut self, offset: u64, length: u64) -> Result<(), Fault> {
         while self.behind.overlaps(offset, length) && !self.behind.gathers(offset, length) {
             self.wait_oldest()?;
@@ -520,7 +508,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Waits until no write of these bytes is unanswered.
+    /// Sends and waits until no write to this range is buffered or unanswered.
     fn settle(&mut self, offset: u64, length: u64) -> Result<(), Fault> {
         if self.behind.gathers(offset, length) {
             self.send_gathered()?;
@@ -531,7 +519,7 @@ impl OpenFile {
         self.check()
     }
 
-    /// Waits until every write is answered, and tells what failed.
+    /// Waits until every write is answered, and returns a failure.
     pub(super) fn drain(&mut self) -> Result<(), Fault> {
         let mut drain = || {
             self.send_gathered()?;
@@ -545,7 +533,8 @@ impl OpenFile {
         drained
     }
 
-    /// Appends as one step, or as much as a pipe has room for; tells where and how much.
+    /// Appends atomically, or to a pipe as much as fits. Returns the offset and the number of
+    /// bytes.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(u64, usize), Fault> {
         self.check()?;
         if bytes.is_empty() {
@@ -557,12 +546,12 @@ impl OpenFile {
         loop {
             let answer = self.call_once(&|own| FileCall::Append {
                 handle: own.handle,
-                // The end is beyond what a lock of less could be about.
+                // Only a lock of the whole file covers its end.
                 locked: own.is_locked(0, None, true),
                 bytes: Arc::clone(&bytes),
             });
             match answer {
-                Err(fault) if self.is_pipe && is_to_be_asked_again(&fault) => {}
+                Err(fault) if self.is_pipe && asks_for_retry(&fault) => {}
                 Ok(Answer::File(FileAnswer::Appended { offset, length })) => {
                     return Ok((offset, length as usize));
                 }
@@ -608,7 +597,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Closes the file; told what failed, and never asked twice.
+    /// Closes the file, and returns a failed write. Further calls do nothing.
     pub(super) fn close(&mut self, may_reconnect: bool) -> Result<(), Fault> {
         if self.is_closed {
             return Ok(());
@@ -618,16 +607,16 @@ impl OpenFile {
         }
         let mut drained = self.drain();
         if let (Err(first), Some(second)) = (&mut drained, self.failure.take()) {
-            // There is no next call to tell it.
+            // There is no next call to return it.
             let hint = std::mem::take(&mut first.hint);
             let between = if hint.is_empty() { "" } else { "; " };
-            first.hint = format!("{hint}{between}and it failed also: {}", second.cause);
+            first.hint = format!("{hint}{between}another failure: {}", second.cause);
         }
         self.is_closed = true;
         let handle = self.handle;
         let closed = match ask(&self.caller, FileCall::Close { handle }) {
-            // Everything was answered, and the session closes what it had.
-            Err(fault) if is_lost(&fault) || fault.code == Code::Stale => Ok(()),
+            // Everything was answered, and the end of a session closes its files.
+            Err(fault) if is_session_lost(&fault) || fault.code == Code::Stale => Ok(()),
             Err(fault) if fault.code == Code::Cancelled => Ok(()),
             result => result.map(|_| ()),
         };

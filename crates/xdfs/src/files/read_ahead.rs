@@ -1,4 +1,4 @@
-//! Reading ahead: blocks that were asked for before they are needed.
+//! Read-ahead: blocks requested before they are needed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use xdfs_proto::file::DATA_BYTES_MAX;
 
 use crate::paths::PendingCall;
 
-/// Bytes that are asked for at once.
+/// Bytes per request.
 pub(super) const BLOCK_BYTES: usize = DATA_BYTES_MAX;
-/// Blocks that are asked for ahead: at first, and at most.
+/// Blocks requested ahead: initially, and at most.
 const WINDOW_MIN: usize = 2;
 const WINDOW_MAX: usize = 32;
 
-/// A block that was asked for.
+/// A requested block.
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) offset: u64,
     pub(super) call: Result<PendingCall, Fault>,
 }
 
-/// What was read and asked for ahead of the position.
+/// Blocks received and requested ahead of the position.
 #[derive(Debug)]
 pub(super) struct ReadAhead {
-    /// In order, without gaps.
+    /// Requested blocks, contiguous and in order.
     blocks: VecDeque<Block>,
-    /// What came of the block before them: where its first byte belongs.
-    here: Option<(u64, Arc<Vec<u8>>)>,
-    /// Where reading went on if it were to go on without a jump.
+    /// The received block before them, with its offset.
+    received: Option<(u64, Arc<Vec<u8>>)>,
+    /// The offset of the next sequential read.
     expected: u64,
     window: usize,
 }
@@ -37,35 +37,35 @@ impl ReadAhead {
     pub(super) fn new() -> Self {
         Self {
             blocks: VecDeque::new(),
-            here: None,
+            received: None,
             expected: 0,
             window: WINDOW_MIN,
         }
     }
 
-    /// Forgets what was read and asked for.
+    /// Discards all blocks.
     pub(super) fn forget(&mut self) {
         self.blocks.clear();
-        self.here = None;
+        self.received = None;
         self.window = WINDOW_MIN;
     }
 
-    /// Forgets what a write of these bytes changes: also where the file ends, which blocks that
-    /// begin before the end of the write may have found.
+    /// Discards blocks that a write to this range may have changed. A write also moves the end of
+    /// the file, which any requested block that starts before the end of the range may have seen.
     pub(super) fn forget_range(&mut self, offset: u64, length: u64) {
         let end = offset.saturating_add(length);
         let meets = |(at, bytes): &(u64, Arc<Vec<u8>>)| {
             *at < end && offset < at.saturating_add(bytes.len() as u64)
         };
         let is_before_end = |block: &Block| block.offset < end;
-        if self.here.as_ref().is_some_and(meets) || self.blocks.iter().any(is_before_end) {
+        if self.received.as_ref().is_some_and(meets) || self.blocks.iter().any(is_before_end) {
             self.forget();
         }
     }
 
-    /// Copies what is here from `position` on; 0 if that isn't here.
+    /// Copies received bytes at `position`, and returns their number; 0 if there are none.
     pub(super) fn copy(&mut self, position: u64, buf: &mut [u8]) -> usize {
-        let Some((at, bytes)) = &self.here else {
+        let Some((at, bytes)) = &self.received else {
             return 0;
         };
         let from = position.checked_sub(*at).map(usize::try_from);
@@ -79,25 +79,25 @@ impl ReadAhead {
         count
     }
 
-    /// Whether reading at `position` goes on without a jump.
+    /// Whether a read at `position` is sequential.
     pub(super) fn is_sequential(&self, position: u64) -> bool {
         position == self.expected
     }
 
-    /// Something was read elsewhere, up to `position`.
+    /// Records a read elsewhere, up to `position`.
     pub(super) fn jumped(&mut self, position: u64) {
         self.forget();
         self.expected = position;
     }
 
-    /// Forgets blocks that aren't those from `position` on.
+    /// Discards the requested blocks unless they start at `position`.
     pub(super) fn align(&mut self, position: u64) {
         if self.blocks.front().is_some_and(|b| b.offset != position) {
             self.forget();
         }
     }
 
-    /// Where the next block begins that is to be asked for, if one is.
+    /// The offset of the next block to request, if there is room in the window.
     pub(super) fn wanted(&self, position: u64) -> Option<u64> {
         if self.blocks.len() >= self.window {
             return None;
@@ -120,14 +120,14 @@ impl ReadAhead {
         self.blocks.is_empty()
     }
 
-    /// A block came.
-    pub(super) fn came(&mut self, offset: u64, bytes: Arc<Vec<u8>>) {
+    /// Adds a received block.
+    pub(super) fn add_received(&mut self, offset: u64, bytes: Arc<Vec<u8>>) {
         if bytes.len() < BLOCK_BYTES {
-            // The end. What grows there later isn't known by what was asked for before.
+            // The end of the file. Later blocks were requested before the file may grow.
             self.forget();
         } else {
             self.window = (self.window * 2).min(WINDOW_MAX);
         }
-        self.here = Some((offset, bytes));
+        self.received = Some((offset, bytes));
     }
 }

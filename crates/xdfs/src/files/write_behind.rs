@@ -1,4 +1,4 @@
-//! Writing behind: writes that were taken and aren't answered yet.
+//! Write-behind: buffered and unanswered writes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,30 +8,30 @@ use xdfs_proto::file::{DATA_BYTES_MAX, Extent};
 
 use crate::paths::PendingCall;
 
-/// Bytes that may be unanswered.
+/// Most unanswered bytes.
 const BYTES_MAX: usize = 2 << 20;
-/// Writes that may be unanswered.
+/// Most unanswered writes.
 const WRITES_MAX: usize = 64;
 
-/// A write that was sent.
+/// A sent write.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) extents: Vec<Extent>,
     pub(super) bytes: Arc<Vec<u8>>,
-    /// It has to be done under a lock.
+    /// It must be done under a lock.
     pub(super) locked: bool,
     pub(super) call: Result<PendingCall, Fault>,
 }
 
-/// What was taken and not answered.
+/// Buffered and unanswered writes.
 #[derive(Debug, Default)]
 pub(super) struct WriteBehind {
     sent: VecDeque<Sent>,
     bytes: usize,
-    /// Small writes one after the other that aren't sent yet, and where the first belongs.
+    /// Contiguous small writes that aren't sent yet, and their offset.
     gathered: Vec<u8>,
     at: u64,
-    /// They have to be written under a lock, all of them.
+    /// All of them must be done under a lock.
     locked: bool,
 }
 
@@ -41,8 +41,8 @@ fn meet(extent: &Extent, offset: u64, length: u64) -> bool {
 }
 
 impl WriteBehind {
-    /// Takes a write together with those before it, if it follows them, there is room, and either
-    /// all have to be done under a lock or none. All of `bytes` or nothing.
+    /// Buffers a write with those before it, if it continues them, fits, and needs a lock exactly
+    /// if they do. Buffers all of `bytes` or nothing.
     pub(super) fn gather(&mut self, offset: u64, bytes: &[u8], locked: bool) -> bool {
         let end = self.at.saturating_add(self.gathered.len() as u64);
         let follows = end == offset && self.locked == locked;
@@ -59,21 +59,21 @@ impl WriteBehind {
         fits
     }
 
-    /// What was gathered and is to be sent now, and whether under a lock.
+    /// Takes the buffered bytes to send them, and whether they need a lock.
     pub(super) fn take_gathered(&mut self) -> Option<(Extent, Vec<u8>, bool)> {
         let extent = self.gathered()?;
         let bytes = std::mem::take(&mut self.gathered);
         Some((extent, bytes, self.locked))
     }
 
-    /// Takes out what was gathered to be written under a lock, and tells where it belongs.
+    /// Discards buffered bytes that need a lock, and returns their extent.
     pub(super) fn take_gathered_locked(&mut self) -> Option<Extent> {
         let extent = self.gathered().filter(|_| self.locked)?;
         self.gathered.clear();
         Some(extent)
     }
 
-    /// Whether something was gathered that is to be sent without waiting for more.
+    /// Whether the buffered bytes fill a block, and should be sent.
     pub(super) fn is_block_full(&self) -> bool {
         self.gathered.len() >= DATA_BYTES_MAX
     }
@@ -83,20 +83,20 @@ impl WriteBehind {
         self.sent.push_back(sent);
     }
 
-    /// The oldest, to wait for it. It belongs to who took it.
+    /// Takes the oldest write, to wait for it.
     pub(super) fn pop(&mut self) -> Option<Sent> {
         let sent = self.sent.pop_front()?;
         self.bytes -= sent.bytes.len();
         Some(sent)
     }
 
-    /// The oldest comes back: it was not answered.
+    /// Puts back the oldest write, which wasn't answered.
     pub(super) fn push_front(&mut self, sent: Sent) {
         self.bytes += sent.bytes.len();
         self.sent.push_front(sent);
     }
 
-    /// Where the bytes belong that were gathered, if there are some.
+    /// The extent of the buffered bytes, if there are any.
     fn gathered(&self) -> Option<Extent> {
         (!self.gathered.is_empty()).then_some(Extent {
             offset: self.at,
@@ -104,7 +104,7 @@ impl WriteBehind {
         })
     }
 
-    /// Takes out the writes that have to be done under a lock.
+    /// Takes the sent writes that need a lock.
     pub(super) fn take_locked(&mut self) -> Vec<Sent> {
         let sent = std::mem::take(&mut self.sent);
         let (locked, others): (Vec<_>, Vec<_>) = sent.into_iter().partition(|sent| sent.locked);
@@ -117,29 +117,29 @@ impl WriteBehind {
         self.sent.iter_mut()
     }
 
-    /// Whether there is no room for another one.
+    /// Whether further writes have to wait.
     pub(super) fn is_full(&self) -> bool {
         self.bytes >= BYTES_MAX || self.sent.len() >= WRITES_MAX
     }
 
-    /// Whether a write of these bytes is unanswered.
+    /// Whether a buffered or unanswered write overlaps this range.
     pub(super) fn overlaps(&self, offset: u64, length: u64) -> bool {
         let extents = self.sent.iter().flat_map(|sent| &sent.extents);
         extents.into_iter().any(|e| meet(e, offset, length)) || self.gathers(offset, length)
     }
 
-    /// Whether bytes of these are gathered.
+    /// Whether the buffered bytes overlap this range.
     pub(super) fn gathers(&self, offset: u64, length: u64) -> bool {
         self.gathered()
             .is_some_and(|gathered| meet(&gathered, offset, length))
     }
 
-    /// Whether everything is answered.
+    /// Whether nothing is buffered or unanswered.
     pub(super) fn is_empty(&self) -> bool {
         self.sent.is_empty() && self.gathered.is_empty()
     }
 
-    /// Forgets what isn't answered, and returns how many bytes that were.
+    /// Discards all writes, and returns their number of bytes.
     pub(super) fn give_up(&mut self) -> usize {
         let lost = self.bytes + self.gathered.len();
         *self = Self::default();

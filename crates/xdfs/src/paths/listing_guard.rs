@@ -17,7 +17,7 @@ pub(super) struct ListingGuard {
     until_next: u64,
     stride: u64,
     /// Whether the current call has returned entries.
-    has_given: bool,
+    has_entries: bool,
     /// Bytes that may still be listed.
     left: u64,
     bytes_max: u64,
@@ -35,15 +35,15 @@ impl ListingGuard {
             passed,
             until_next: 1,
             stride: 1,
-            has_given: false,
+            has_entries: false,
             left: bytes_max,
             bytes_max,
         }
     }
 
     /// The next call continues the listing.
-    pub(super) fn go_on(&mut self) {
-        self.has_given = false;
+    pub(super) fn next_call(&mut self) {
+        self.has_entries = false;
     }
 
     /// Checks the next part. Other answers than entries are ignored.
@@ -54,17 +54,15 @@ impl ListingGuard {
         let bytes = |entry: &Entry| (size_of::<Entry>() + entry.name.len()) as u64;
         let left = self.left.checked_sub(entries.iter().map(bytes).sum());
         self.left = left.ok_or_else(|| self.too_much())?;
-        self.has_given |= !entries.is_empty();
+        self.has_entries |= !entries.is_empty();
         match cursor {
             None => Ok(()),
-            Some(_) if !self.has_given => {
-                Err(self.circling("it ended without an entry and wants to be asked again"))
+            Some(_) if !self.has_entries => {
+                Err(self.endless("a call returned no entries and another cursor"))
             }
             // It repeats the cursor of the part before.
             Some(_) if entries.is_empty() => Ok(()),
-            Some(cursor) if *cursor == self.passed => {
-                Err(self.circling("it came again to a cursor where it was before"))
-            }
+            Some(cursor) if *cursor == self.passed => Err(self.endless("a cursor was repeated")),
             Some(cursor) => {
                 self.until_next -= 1;
                 if self.until_next == 0 {
@@ -77,12 +75,12 @@ impl ListingGuard {
         }
     }
 
-    fn circling(&self, how: &str) -> Fault {
+    fn endless(&self, how: &str) -> Fault {
         let cause = format!("the server's listing of this directory never ends: {how}");
         Fault::new(Code::ProtocolViolation, OPERATION, cause)
             .path(&self.path)
-            .hint("the server is at fault: tell who runs it")
-            // Nothing that it says can be believed.
+            .hint("the server is at fault: report it to its operator")
+            // No further answer can be trusted.
             .ending_session()
     }
 
@@ -165,9 +163,9 @@ mod tests {
     fn a_call_that_gives_nothing_does_not_go_on() {
         let mut guard = ListingGuard::new(&list(b""), u64::MAX);
         guard.pass(&part(&["n"], Some(1))).unwrap();
-        // As many entries as were asked for: the end says again where the last part ended.
+        // After the requested number of entries, the end repeats the last cursor.
         guard.pass(&part(&[], Some(1))).unwrap();
-        guard.go_on();
+        guard.next_call();
         let fault = guard.pass(&part(&[], Some(2))).unwrap_err();
         assert_eq!(fault.code, Code::ProtocolViolation);
         let mut empty = ListingGuard::new(&list(b""), u64::MAX);
@@ -186,7 +184,7 @@ mod tests {
         let entry = size_of::<Entry>() as u64 + 4;
         let mut guard = ListingGuard::new(&list(b""), 3 * entry);
         guard.pass(&part(&["name", "name"], Some(1))).unwrap();
-        guard.go_on();
+        guard.next_call();
         guard.pass(&part(&["name"], Some(2))).unwrap();
         let fault = guard.pass(&part(&["n"], None)).unwrap_err();
         assert_eq!(fault.code, Code::LimitExceeded);

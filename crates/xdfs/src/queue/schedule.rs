@@ -5,15 +5,15 @@
 //! Rules:
 //! - The jobs of a server start in the order in which they were added, even after its session
 //!   broke.
-//! - The unfinished jobs of a broken session start again in another one. Only the job whose fault
-//!   reported the break counts this as a try.
-//! - A stream that was begun is not begun again.
+//! - The unfinished jobs of a broken session restart in another one. Only for the job whose fault
+//!   reported the break does this count as an attempt.
+//! - A standard stream is never restarted.
 //! - If a server was never reached, one failed connection fails all jobs that wait for it.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use xdfs_engine::mailbox::{Mailbox, Sender};
 use xdfs_engine::{Outcome, Progress, TransferEvent};
@@ -21,6 +21,7 @@ use xdfs_proto::{Code, Fault, Retry, Side};
 
 use crate::events::{Observer, QueueEvent};
 use crate::remote::RemotePlace;
+use crate::retry::RetryPolicy;
 use crate::transfer::{LocalPlace, TransferOptions, TransferRoute};
 
 /// A file to copy, for a [`Queue`](crate::Queue).
@@ -40,38 +41,15 @@ pub struct QueueOptions {
     /// Largest number of unfinished transfers in all sessions, at least 1. A session runs its
     /// transfers back to back: starting the next one early avoids pauses.
     pub running_max: usize,
-    /// Largest number of retries of a job. A try that transfers bytes resets the count.
-    pub retries_max: u32,
-    /// The pause before the first retry; each further one is twice as long.
-    pub pause_first: Duration,
-    /// The longest pause, unless the server asks for a longer one.
-    pub pause_max: Duration,
-    /// The longest pause that a server can ask for.
-    pub pause_asked_max: Duration,
+    /// Retries of a job. An attempt that transfers bytes is progress.
+    pub retry: RetryPolicy,
 }
 
 impl Default for QueueOptions {
     fn default() -> Self {
         Self {
             running_max: 4,
-            retries_max: 5,
-            pause_first: Duration::from_millis(200),
-            pause_max: Duration::from_secs(3),
-            pause_asked_max: Duration::from_secs(10),
-        }
-    }
-}
-
-impl QueueOptions {
-    /// The pause before the retry that follows `retries` others.
-    fn pause(&self, retries: u32, fault: &Fault) -> Duration {
-        let doubled = self.pause_first.saturating_mul(1 << retries.min(20));
-        let own = doubled.min(self.pause_max);
-        match fault.retry {
-            Retry::AfterMs(ms) => {
-                own.max(Duration::from_millis(ms.into()).min(self.pause_asked_max))
-            }
-            _ => own,
+            retry: RetryPolicy::default(),
         }
     }
 }
@@ -125,7 +103,7 @@ pub(super) struct QueuedJob {
     job: Job,
     /// Receives its progress and its end.
     events: Sender<TransferEvent>,
-    /// Retries since the last try that transferred bytes.
+    /// Retries since the last attempt that transferred bytes.
     retries: u32,
     /// Largest number of bytes transferred so far.
     bytes: u64,
@@ -154,7 +132,7 @@ impl QueuedJob {
         }
     }
 
-    /// Whether an end is a stream, which can be read or written only once.
+    /// Whether the local end is a standard stream, which can be read or written only once.
     fn is_stream(&self) -> bool {
         *self.job.route.local() == LocalPlace::Standard
     }
@@ -281,7 +259,7 @@ impl<C: Connect> Schedule<C> {
         });
         let waiting: Vec<QueuedJob> = waiting.collect();
         for task in waiting {
-            self.tell_end(task, Err(cancelled()));
+            self.report_end(task, Err(cancelled()));
         }
     }
 
@@ -297,7 +275,7 @@ impl<C: Connect> Schedule<C> {
             waiting.append(&mut server.take_waiting());
         }
         for task in waiting.into_values() {
-            self.tell_end(task, Err(cancelled()));
+            self.report_end(task, Err(cancelled()));
         }
     }
 
@@ -334,7 +312,7 @@ impl<C: Connect> Schedule<C> {
         }
     }
 
-    /// Starts what may run.
+    /// Starts jobs up to the limit.
     fn start_next(&mut self, now: Instant) {
         for server in &mut self.servers {
             server.resume(now);
@@ -356,7 +334,7 @@ impl<C: Connect> Schedule<C> {
             };
             match self.start(index, &mut task) {
                 Ok(running) => {
-                    self.tell(number, QueueEvent::Started);
+                    self.report(number, QueueEvent::Started);
                     self.running.push((index, task, running));
                 }
                 Err(fault) => self.settle(index, task, Err(fault), now),
@@ -364,7 +342,7 @@ impl<C: Connect> Schedule<C> {
         }
     }
 
-    /// Hands a task to the session with its server, which is opened first if need be.
+    /// Passes a job to the session with its server, which is opened if necessary.
     fn start(
         &mut self,
         server: usize,
@@ -382,14 +360,14 @@ impl<C: Connect> Schedule<C> {
         };
         let session = server.session.insert(session);
         let mut options = task.job.options.clone();
-        // What this very job has brought over is not to be sent again.
+        // Bytes that this job has transferred already are not sent again.
         options.resume |= task.bytes > 0;
         let running = session.start(&task.job.route, &options)?;
         task.was_started = true;
         Ok(running)
     }
 
-    /// Takes what is told, up to the next end.
+    /// Processes events of running transfers, up to the next end.
     fn poll_running(
         &mut self,
         context: &mut Context<'_>,
@@ -408,8 +386,8 @@ impl<C: Connect> Schedule<C> {
                 self.servers[*server].is_reached |= is_open;
                 self.servers[*server].is_admitted |= is_open;
                 task.record(&progress);
-                let told = QueueEvent::Progress(&progress);
-                self.is_stopping |= observe(&mut *self.observer, task.number, told);
+                let event = QueueEvent::Progress(&progress);
+                self.is_stopping |= observe(&mut *self.observer, task.number, event);
                 // Nobody may be listening any more.
                 let _ = task.events.send(TransferEvent::Progress(progress));
             }
@@ -417,7 +395,7 @@ impl<C: Connect> Schedule<C> {
         None
     }
 
-    /// A try has ended, or could not begin.
+    /// Handles the end of an attempt, or one that could not start.
     fn settle(
         &mut self,
         index: usize,
@@ -430,7 +408,7 @@ impl<C: Connect> Schedule<C> {
             Ok(outcome) => {
                 server.is_reached = true;
                 server.is_admitted = true;
-                self.tell_end(task, Ok(outcome));
+                self.report_end(task, Ok(outcome));
                 return;
             }
             Err(fault) => fault,
@@ -439,17 +417,17 @@ impl<C: Connect> Schedule<C> {
         server.is_admitted |= !fault.ends_session;
         if fault.ends_session {
             server.session = None;
-            take_back(&mut self.running, index, &mut server.waiting);
+            requeue(&mut self.running, index, &mut server.waiting);
         }
         if self.is_worth_retrying(index, &task, &fault) {
-            let pause = self.options.pause(task.retries, &fault);
+            let pause = self.options.retry.pause(task.retries, &fault);
             task.retries += 1;
             let event = QueueEvent::Retry {
                 fault: &fault,
                 retry: task.retries,
                 pause,
             };
-            self.tell(task.number, event);
+            self.report(task.number, event);
             let server = &mut self.servers[index];
             if fault.ends_session {
                 server.pause_end = Some(now + pause);
@@ -460,31 +438,31 @@ impl<C: Connect> Schedule<C> {
             return;
         }
         let server = &mut self.servers[index];
-        // Who was refused once is refused again, and may be locked out for asking.
+        // A refusal would repeat, and further attempts might lock the user out.
         let is_refused = !server.is_admitted && fault.retry == Retry::Never;
         let is_gone = fault.ends_session && (!server.is_reached || is_refused);
         let others = match is_gone {
             true => server.take_waiting(),
             false => BTreeMap::new(),
         };
-        self.tell_end(task, Err(fault.clone()));
+        self.report_end(task, Err(fault.clone()));
         for other in others.into_values() {
-            self.tell_end(other, Err(fault.clone()));
+            self.report_end(other, Err(fault.clone()));
         }
     }
 
     fn is_worth_retrying(&self, server: usize, task: &QueuedJob, fault: &Fault) -> bool {
         if self.is_stopping
             || task.is_cancelled
-            || task.retries >= self.options.retries_max
+            || task.retries >= self.options.retry.retries_max
             || task.is_stream() && task.was_started
         {
             return false;
         }
         match fault.code {
             Code::ConnectionLost => true,
-            // A server that was there a moment ago may be on its way back; one that has come back
-            // doesn't know the session any more, and a new one is needed.
+            // A server that answered before may be restarting. After a restart it doesn't know the
+            // session any more, and a new one is needed.
             Code::ConnectionRefused | Code::ShuttingDown | Code::SessionUnknown
                 if self.servers[server].is_reached =>
             {
@@ -494,20 +472,20 @@ impl<C: Connect> Schedule<C> {
         }
     }
 
-    fn tell_end(&mut self, task: QueuedJob, result: Result<Outcome, Fault>) {
+    fn report_end(&mut self, task: QueuedJob, result: Result<Outcome, Fault>) {
         match &result {
-            Ok(outcome) => self.tell(task.number, QueueEvent::Done(&outcome.clone().into())),
-            Err(fault) => self.tell(task.number, QueueEvent::Failed(fault)),
+            Ok(outcome) => self.report(task.number, QueueEvent::Done(&outcome.clone().into())),
+            Err(fault) => self.report(task.number, QueueEvent::Failed(fault)),
         }
         // Nobody may be listening any more.
         let _ = task.events.send(TransferEvent::Ended(result));
     }
 
-    fn tell(&mut self, number: u64, event: QueueEvent<'_>) {
+    fn report(&mut self, number: u64, event: QueueEvent<'_>) {
         self.is_stopping |= observe(&mut *self.observer, number, event);
     }
 
-    /// When something can be started that can't be now.
+    /// When the next paused job can start.
     fn next_time(&self, now: Instant) -> Option<Instant> {
         if self.running.len() >= self.options.running_max {
             return None;
@@ -520,24 +498,24 @@ impl<C: Connect> Schedule<C> {
     }
 }
 
-/// Whether the observer wants no more.
+/// Whether the observer stops the queue.
 fn observe(observer: &mut dyn Observer, number: u64, event: QueueEvent<'_>) -> bool {
     observer.on_job(number, event) == ControlFlow::Break(())
 }
 
-/// Tasks of a session that ended wait again.
-fn take_back<R: RunningTransfer>(
+/// Returns the running jobs of an ended session to its queue.
+fn requeue<R: RunningTransfer>(
     running: &mut Vec<(usize, QueuedJob, R)>,
     server: usize,
     waiting: &mut BTreeMap<u64, QueuedJob>,
 ) {
-    // A stream that was begun can't be begun again; its own fault tells what came of it. So it is
-    // with what somebody wants to end.
+    // Started streams can't be restarted, and cancelled jobs must not be: they end with their own
+    // faults.
     let is_back = |(at, task, _): &mut (usize, QueuedJob, R)| {
         *at == server && !task.is_stream() && !task.is_cancelled
     };
     for (_, task, running) in running.extract_if(.., is_back) {
-        // The session may take a moment to notice its end, and is not to do it twice.
+        // The session may not have noticed its end yet, and must not run the transfer any further.
         running.cancel();
         waiting.insert(task.number, task);
     }

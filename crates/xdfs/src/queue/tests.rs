@@ -1,5 +1,4 @@
-//! The order of files, retries and stops, with sessions that are only pretended and a clock that
-//! the test sets.
+//! The order of files, retries and stops, with simulated sessions and a clock set by the test.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -15,9 +14,10 @@ use xdfs_proto::{Code, DigestValue, Retry};
 
 use super::*;
 use crate::events::{QueueEvent, TransferResult};
+use crate::retry::RetryPolicy;
 use crate::transfer::LocalPlace;
 
-/// What the world does next with a file: bring so many bytes, then end so.
+/// The next attempt of a file: transfers this many bytes, then ends like this.
 type Step = (u64, Result<(), Fault>);
 
 #[derive(Default)]
@@ -28,12 +28,12 @@ struct World {
     steps: Vec<(String, VecDeque<Step>)>,
     log: Vec<String>,
     resumes: Vec<bool>,
-    /// Transfers that were started and have not ended, by the number of their session.
+    /// Running transfers, by the number of their session.
     under_way: Vec<(usize, String)>,
     sessions: usize,
-    /// Sessions that ended while nothing ran in them.
+    /// Sessions that ended while idle.
     over: Vec<usize>,
-    /// The transfer that goes no further unless it is cancelled.
+    /// The transfer that stalls until it is cancelled.
     stuck: Option<String>,
 }
 
@@ -103,7 +103,7 @@ impl RunningTransfer for FakeRunning {
     fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<TransferEvent> {
         let mut world = self.world.0.borrow_mut();
         let own = (self.session, self.name.clone());
-        // One after the other, as in a session.
+        // Back to back, as in a session.
         let is_first = world.under_way.iter().find(|(at, _)| *at == own.0) == Some(&own);
         let is_cancelled = *self.is_cancelled.borrow();
         if !is_cancelled && (!is_first || world.stuck.as_ref() == Some(&self.name)) {
@@ -204,7 +204,7 @@ fn refused() -> Fault {
     Fault::new(Code::ConnectionRefused, "connect", "refused").ending_session()
 }
 
-/// Keeps what is told, in words; breaks when one of them is told.
+/// Records events as text, and breaks at a given one.
 #[derive(Clone, Default)]
 struct Heard {
     events: Arc<Mutex<Vec<String>>>,
@@ -231,7 +231,7 @@ impl Observer for Heard {
     }
 }
 
-/// A queue in a pretended world.
+/// A queue in a simulated world.
 struct Scene {
     world: Fake,
     commands: Sender<QueueCommand>,
@@ -285,7 +285,7 @@ impl Scene {
         self.schedule.turn(self.now, &mut context)
     }
 
-    /// Lets time pass until nothing is left to do.
+    /// Advances the time until nothing is left to do.
     fn run(&mut self) {
         self.command(QueueCommand::Close);
         for _ in 0..1000 {
@@ -319,7 +319,7 @@ impl Scene {
         self.heard.events.lock().unwrap().clone()
     }
 
-    /// What came of all jobs.
+    /// The results of all jobs.
     fn results(self) -> Vec<Result<TransferResult, Fault>> {
         self.transfers.into_iter().map(Transfer::wait).collect()
     }
@@ -407,7 +407,7 @@ fn what_is_added_later_uses_the_session_that_is_open() {
         assert_eq!(scene.turn(), Turn::Wait(None));
     }
     assert_eq!(scene.connects(), 1);
-    // Unless it has ended meanwhile.
+    // Unless it has ended in the meantime.
     scene.world.0.borrow_mut().over.push(1);
     scene.add(jobs(&["e"]));
     scene.run();
@@ -449,7 +449,7 @@ fn a_lost_connection_is_made_again_and_the_order_stays() {
         "0 started, 1 started, 0 at 5, 0 retry 1 in 200 ms, 0 started, 1 started, 0 at 10, \
          0 done 10, 1 at 10, 1 done 10"
     );
-    // The second try goes on with what this job has brought over, even if it is not to resume.
+    // The second attempt continues from the bytes of the first, even without `resume`.
     assert_eq!(scene.world.0.borrow().resumes, [false, false, true, false]);
     assert_eq!(scene.codes(), [None; 2]);
 }
@@ -461,7 +461,9 @@ fn tries_are_bounded_and_progress_renews_them() {
         ..World::default()
     };
     let scene = run(world, jobs(&["a"]));
-    assert_eq!(scene.pauses, [200, 400, 800, 1600, 3000]);
+    assert_eq!(scene.pauses[..7], [200, 400, 800, 1600, 3200, 6400, 10_000]);
+    assert_eq!(scene.pauses.len(), 30);
+    assert_eq!(scene.pauses[29], 10_000);
     assert_eq!(scene.codes(), [Some(Code::ConnectionLost)]);
 
     let mut tries: Vec<Step> = (1..=12).map(|bytes| (bytes, Err(lost()))).collect();
@@ -478,9 +480,12 @@ fn tries_are_bounded_and_progress_renews_them() {
 #[test]
 fn the_limits_are_those_of_its_user() {
     let options = QueueOptions {
-        retries_max: 3,
-        pause_first: Duration::from_millis(7),
-        pause_max: Duration::from_millis(20),
+        retry: RetryPolicy {
+            retries_max: 3,
+            pause_first: Duration::from_millis(7),
+            pause_max: Duration::from_millis(20),
+            ..RetryPolicy::default()
+        },
         ..QueueOptions::default()
     };
     let world = World {
@@ -501,7 +506,7 @@ fn a_server_that_is_not_there_is_asked_once() {
     };
     let mut scene = run(world, jobs(&["a", "b", "c"]));
     assert_eq!(scene.log(), "connect h:2799");
-    // What comes later asks it anew.
+    // Later jobs connect again.
     scene.world.0.borrow_mut().connects.clear();
     scene.add(jobs(&["d"]));
     scene.run();
@@ -512,7 +517,7 @@ fn a_server_that_is_not_there_is_asked_once() {
 
 #[test]
 fn a_server_that_turns_out_not_to_be_there_is_asked_once() {
-    // A session opens in the background: that nobody is there shows in the first transfer.
+    // A session opens in the background: an absent server shows in the first transfer.
     let world = World {
         steps: vec![steps("a", vec![(0, Err(refused()))])],
         ..World::default()
@@ -735,7 +740,7 @@ fn one_job_is_cancelled_wherever_it_is() {
     let mut scene = Scene::new(world);
     scene.add(jobs(&["a", "b", "c", "d", "e", "f", "g"]));
     assert!(matches!(scene.turn(), Turn::Wait(_)));
-    // It waits for its next try, it runs, it waits for its first one.
+    // Waiting for its retry, running, and waiting for its first attempt.
     for number in [0, 1, 6] {
         scene.command(QueueCommand::Cancel(number));
     }

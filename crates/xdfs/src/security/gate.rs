@@ -1,5 +1,5 @@
-//! The front door of xDFS: what its opening asks becomes evidence, and an admission what the engine
-//! wants.
+//! The front door of xDFS: turns the proofs of the opening exchange into evidence, and admissions
+//! into grants for the engine.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub(crate) struct SecureGate {
 }
 
 impl SecureGate {
-    /// Loads, or makes, what the settings name. `root` and `read_only` say what is served without
-    /// exports.
+    /// Loads or creates the files of the settings. `root` is served if there are no exports,
+    /// restricted by `read_only`.
     pub(crate) fn new(
         settings: ServerSecurity,
         root: PathBuf,
@@ -44,8 +44,8 @@ impl SecureGate {
         })
     }
 
-    /// What the driver `tls` needs for channels of clients: each gets the configuration of its
-    /// moment.
+    /// Configuration of the driver `tls` for channels of clients: each channel gets the current
+    /// one.
     pub(crate) fn tls(&self) -> Configs {
         let identity = Arc::clone(&self.identity);
         Configs {
@@ -54,12 +54,12 @@ impl SecureGate {
         }
     }
 
-    /// What clients see of the server's key.
+    /// Fingerprint of the server's key.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         self.identity.fingerprint()
     }
 
-    /// Lets tickets be issued.
+    /// Issues tickets.
     pub(crate) fn tickets(&self) -> Tickets {
         self.access.tickets()
     }
@@ -81,7 +81,7 @@ impl Gate for SecureGate {
 
     fn join(&self, user: &str) -> Result<PeerGuard, Fault> {
         let permit = self.access.join(user).map_err(|fault| Fault {
-            // The code by which a client knows to go on with those it has.
+            // With this code a client continues with the channels it has.
             code: Code::TooManyChannels,
             ..fault
         })?;
@@ -147,7 +147,7 @@ fn admit(access: &Access, peer: &Peer, principal: &Principal) -> Result<Verdict,
     }))
 }
 
-/// A password that is being proved.
+/// A password proof in progress.
 #[derive(Debug)]
 struct PasswordProof {
     access: Arc<Access>,
@@ -162,7 +162,7 @@ impl Proof for PasswordProof {
     }
 }
 
-/// The audit log doesn't name this door.
+/// The audit log doesn't name this front door.
 fn peer_of(peer: &str) -> Peer {
     Peer::new("", peer)
 }

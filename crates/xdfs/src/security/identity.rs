@@ -1,4 +1,4 @@
-//! The client's side: which servers it believes, and how it shows who it is.
+//! The client's side: trust in servers, and proof of its identity.
 
 use std::fmt;
 use std::io;
@@ -22,36 +22,36 @@ use xdfs_xio::tls::Configs;
 
 use crate::remote::Address;
 
-/// Which servers a client believes, and how it shows who it is.
+/// A client's trust in servers, and its credentials.
 #[derive(Clone, Debug)]
 pub struct ClientSecurity {
-    /// Which servers are believed.
+    /// Trust in servers.
     pub trust: TrustPolicy,
-    /// What there is to prove with: the first whose method the server takes is used.
+    /// The credentials; the first whose method the server accepts is used.
     pub credentials: Vec<Credential>,
-    /// How payload travels. A server that doesn't take [`Level::Clear`] is not used then.
+    /// Protection of payload. With [`Level::Clear`], a server that doesn't accept it isn't used.
     pub level: Level,
 }
 
-/// Something that shows who a client is.
+/// A credential of a client.
 #[derive(Clone)]
 pub enum Credential {
-    /// Nothing: only for what is open to everybody.
+    /// None: only for public data.
     Anonymous,
     /// A certificate chain and its key, as PEM.
     Certificate {
-        /// The chain, its own certificate first.
+        /// The chain, the client's own certificate first.
         chain: PathBuf,
         /// The key.
         key: PathBuf,
     },
-    /// The first key that an agent has; the path of its socket.
+    /// The first key of the SSH agent with this socket.
     Agent(PathBuf),
-    /// A private key in a file of OpenSSH, without a passphrase.
+    /// An OpenSSH private key file without a passphrase.
     Key(PathBuf),
     /// A password.
     Password(String),
-    /// A ticket, in the form that the server printed.
+    /// A ticket, as printed by the server.
     Ticket(String),
     /// A bearer token.
     Token(String),
@@ -82,19 +82,19 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// A server that is believed from now on, because nobody knew it and its key was the first to be
-/// seen. Who was in between at that moment is believed in its place.
+/// A server trusted on first use: it was unknown, and its key is trusted from now on. A man in the
+/// middle at that moment would be trusted in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FirstUse {
-    /// The server, as in the file of known hosts.
+    /// The server, as in the known hosts file.
     pub host: String,
     /// Its key.
     pub fingerprint: Fingerprint,
-    /// The file in which that is remembered.
+    /// The known hosts file.
     pub known_hosts: PathBuf,
-    /// It was shown something that a wrong server could use: a token, or an answer by which a
-    /// password can be guessed.
+    /// It received something that an impostor could use: a token, or an answer that allows guesses
+    /// at a password.
     pub secret: bool,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct SecureIdentity {
     password: Mutex<Option<PasswordClient>>,
     admitted: Mutex<Option<String>>,
     first_use: Mutex<Option<FirstUse>>,
-    /// The server lets in who proves nothing, and this side came with something else.
+    /// The server accepts anonymous users, and this side used another method.
     is_open: AtomicBool,
 }
 
@@ -179,8 +179,7 @@ impl SecureIdentity {
     }
 }
 
-/// The name under which a server is known. One without a name of its own, behind a Unix socket, is
-/// known by the path of the socket.
+/// The name of a server in trust decisions. A Unix socket has a name derived from its path.
 fn host_of(address: &Address) -> (String, u16) {
     let local = |name: &[u8]| {
         let hash = blake3::hash(name).to_hex();
@@ -195,7 +194,7 @@ fn host_of(address: &Address) -> (String, u16) {
 
 impl Identity for SecureIdentity {
     fn prove(&self, protection: &Protection, methods: &[u8]) -> Result<(AuthRequest, bool), Fault> {
-        // Before anything is shown.
+        // Before any proof is sent.
         let is_new = self.outcome.commit()?;
         let mut own = self.credentials.iter();
         let found = own.find(|credential| methods.contains(&credential.method().number()));
@@ -270,9 +269,9 @@ impl Identity for SecureIdentity {
 
     fn explain(&self, error: &io::Error) -> Option<Fault> {
         use io::ErrorKind as K;
-        // A server that holds as many handshakes as it takes has no word for that: it speaks TLS
-        // alone, and that would cost it one more. Its end may come as a reset, as it hasn't read
-        // what this side has sent.
+        // A server at its limit of handshakes can't say so: it only speaks TLS, and a TLS answer
+        // would cost a handshake. Its close may arrive as a reset, since it hasn't read the data
+        // from this side.
         let is_cut_off = error.get_ref().is_none_or(|e| !e.is::<rustls::Error>())
             && matches!(
                 error.kind(),
@@ -302,14 +301,14 @@ impl Identity for SecureIdentity {
             rustls::Error::AlertReceived(AlertDescription::DecryptError)
         ) {
             fault.code = Code::AuthenticationFailed;
-            fault.hint = "the other end doesn't believe the certificate of this one".into();
+            fault.hint = "the other end doesn't trust this end's certificate".into();
         }
         Some(fault)
     }
 }
 
 impl SecureIdentity {
-    /// What the driver `tls` needs for channels to the server.
+    /// Configuration of the driver `tls` for channels to the server.
     pub(crate) fn tls(&self) -> Configs {
         Configs {
             client: Some((Arc::clone(&self.config), self.name.clone())),
@@ -317,7 +316,7 @@ impl SecureIdentity {
         }
     }
 
-    /// The name at the server, once the session is open.
+    /// The user's name at the server, once the session is open.
     pub(crate) fn user(&self) -> Option<String> {
         let admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
         admitted.clone()
@@ -333,7 +332,7 @@ impl SecureIdentity {
         first_use.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds how public data are reached, where the server has some.
+    /// Adds a hint on public data if the server has any.
     fn hint_at_public(&self, fault: Fault) -> Fault {
         if fault.code != Code::AuthenticationFailed || !self.is_open.load(Ordering::Relaxed) {
             return fault;
@@ -346,7 +345,7 @@ impl SecureIdentity {
         fault.hint(hint)
     }
 
-    /// The key that the server proved to have.
+    /// Fingerprint of the server's proven key.
     pub(crate) fn server(&self) -> Option<Fingerprint> {
         self.outcome.fingerprint()
     }

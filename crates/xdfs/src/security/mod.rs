@@ -1,4 +1,4 @@
-//! Who a server lets in, and how a client shows who it is.
+//! Authentication and access control of servers, and the credentials of clients.
 //!
 //! [`ServerSecurity`] becomes the gate of a server's acceptor, [`ClientSecurity`] the identity of a
 //! client's session. All channels of both are TLS 1.3.

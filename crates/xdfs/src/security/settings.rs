@@ -1,4 +1,4 @@
-//! How a server protects itself.
+//! The security settings of a server.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,49 +16,48 @@ use xdfs_security::identity::{ClientCertificates, Reloading, ServerIdentity, rea
 use xdfs_security::password::UsersFile;
 use xdfs_security::token::{Config as TokenConfig, Verifier};
 
-/// How a server protects itself: its key, its users, and what each of them may do.
+/// The security settings of a server: its key, its users, and their rights.
 ///
-/// All files are beneath `folder` unless said otherwise: `server.key` and `server.crt` (made at the
+/// All files are in `folder` unless stated otherwise: `server.key` and `server.crt` (created at the
 /// first start), `users` (passwords), `authorized_keys` (keys of the owner), `keys/NAME` (keys of
 /// the user NAME).
 #[derive(Clone, Debug)]
 pub struct ServerSecurity {
     /// The folder of the server's own files.
     pub folder: PathBuf,
-    /// The user who runs the server: who gives no name with a key is that user.
+    /// The user who runs the server. A client that authenticates with a key and gives no name is
+    /// this user.
     pub owner: String,
-    /// Further lists of the owner's keys, in the form of OpenSSH's `authorized_keys`. Lists that
-    /// aren't there are empty.
+    /// Further lists of the owner's keys, in OpenSSH's `authorized_keys` format. Missing files
+    /// count as empty.
     pub owner_keys: Vec<PathBuf>,
-    /// Certificate chain and key as PEM, in place of those in `folder`. They are loaded again when
-    /// they change.
+    /// Certificate chain and key as PEM, instead of those in `folder`. Reloaded when they change.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Names for the certificate that is made at the first start.
+    /// Names for the certificate created at the first start.
     pub names: Vec<String>,
-    /// What is served to whom; `None` for the whole root to every user.
+    /// The exports; `None` to serve the whole root to every user.
     pub exports: Option<ExportsConfig>,
-    /// The issuers whose bearer tokens are taken.
+    /// The trusted issuers of bearer tokens.
     pub tokens: Option<TokenConfig>,
-    /// The authorities of client certificates (PEM), and the grid map that names their users.
+    /// The authorities of client certificates (PEM), and the grid map from certificates to users.
     pub client_authorities: Option<(PathBuf, PathBuf)>,
-    /// The file of the audit log; `None` for none.
+    /// The audit log file; `None` for no log.
     pub audit: Option<PathBuf>,
-    /// What peers that aren't known yet, and users, may cost.
+    /// Limits for unauthenticated peers and for users.
     pub limits: GuardLimits,
-    /// Clients may ask for payload in the clear ([`super::Level::Clear`]); otherwise they are
-    /// refused.
+    /// Accept clients that ask for unencrypted payload ([`super::Level::Clear`]); otherwise they
+    /// are refused.
     pub takes_clear: bool,
-    /// The local accounts that users have: each session runs with the ids of one, so that the
-    /// kernel judges what it does, and files belong to the account. `*` stands for every other user
-    /// who proved who it is, `anonymous` for those who prove nothing, and `{user}` in place of an
-    /// account for the one with the name of the user; nobody else is served. `None` to do
-    /// everything as the user who runs the server. Needs Linux, and a server that was started as
-    /// root.
+    /// Local accounts by user: a session runs with the ids of its account, so that the kernel
+    /// checks its access, and files belong to the account. The user `*` stands for every other
+    /// authenticated user, `anonymous` for unauthenticated ones, and the account `{user}` for the
+    /// account with the user's name. Other users are refused. `None` to do everything as the user
+    /// who runs the server. Requires Linux, and a server started as root.
     pub accounts: Option<BTreeMap<String, String>>,
 }
 
 impl ServerSecurity {
-    /// What a server has that was told nothing but its folder and who runs it.
+    /// The default settings, with a folder and an owner.
     #[must_use]
     pub fn new(folder: PathBuf, owner: String) -> Self {
         Self {
@@ -82,7 +81,7 @@ impl ServerSecurity {
         }
     }
 
-    /// The files and folders by which somebody could take the server over, or learn what it keeps.
+    /// The files and folders that would give control over the server, or access to its secrets.
     fn own_paths(&self) -> Vec<&Path> {
         let mut own: Vec<&Path> = vec![&self.folder];
         own.extend(self.audit.as_deref());
@@ -97,9 +96,9 @@ impl ServerSecurity {
         own
     }
 
-    /// Makes sure that nobody is served what the server itself rests on. `root` is what is served
-    /// without exports; `private` are further paths that must not be. Further lists of the owner's
-    /// keys are left out instead: they aren't the server's, and others may need them there.
+    /// Refuses settings that would serve the server's own files or the `private` paths. `root` is
+    /// served if there are no exports. `owner_keys` within a served directory are dropped instead:
+    /// they aren't the server's own files, and may be needed there.
     pub(crate) fn keep_apart(&mut self, root: &Path, private: &[PathBuf]) -> Result<(), Fault> {
         let paths: Vec<&Path> = match &self.exports {
             Some(config) => config.export.iter().map(|e| Path::new(&e.path)).collect(),
@@ -120,10 +119,10 @@ impl ServerSecurity {
         Ok(())
     }
 
-    /// Loads, or makes, what the settings name: what lets somebody in, and the server's own key.
-    /// `root` and `read_only` say what is served without exports.
+    /// Loads or creates the files of the settings, including the server's own key. `root` is served
+    /// if there are no exports, restricted by `read_only`.
     pub(super) fn load(self, root: PathBuf, read_only: bool) -> Result<(Parts, Reloading), Fault> {
-        // Before files are made that would belong to the wrong user.
+        // Before files are created that would belong to the wrong user.
         let accounts = self.accounts.map(Accounts::new).transpose()?;
         let (certificates, grid) = match &self.client_authorities {
             Some((authorities, map)) => (
@@ -173,7 +172,7 @@ impl ServerSecurity {
     }
 }
 
-/// Makes sure that none of the paths `own` lies beneath one of `roots`.
+/// Fails if one of the paths `own` lies beneath one of `roots`.
 pub(crate) fn keep_apart<'a>(
     roots: impl IntoIterator<Item = &'a Path>,
     own: impl IntoIterator<Item = &'a Path>,

@@ -1,5 +1,4 @@
-//! What a scanner gives on: names to the packers or to the run, and the directories that it has
-//! still to list.
+//! The scanner's output, entries for the packers or the run, and its queue of directories to list.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,40 +12,41 @@ use super::links::Link;
 use super::namespace::FoundName;
 use crate::events::SyncStep;
 
-/// What the scanner and the packers tell the run.
+/// Events from the scanner and the packers to the run.
 pub(super) enum Event {
-    /// Names of a source on the server.
+    /// Entries of a remote source.
     Found(Vec<FoundName>),
-    /// A pack of entries of a source here.
+    /// A pack of entries of a local source.
     Pack {
         memory: Vec<u8>,
         length: usize,
         items: Vec<Item>,
     },
-    /// A file that is too large for packs.
+    /// A local file that is too large for a pack.
     Large(Vec<u8>),
-    /// What a dry run of a synchronisation would do.
+    /// An action that a dry run of a synchronisation only reports.
     Step(SyncStep, Item),
-    /// A name that waits, since another may be taken for it.
+    /// An entry whose name may collide with another.
     Deferred(FoundName),
-    /// A further name.
+    /// A further hard link.
     Link(Link),
-    /// A name of a file that has several: each run has to see it.
-    Several(Vec<u8>),
-    /// All entries of a directory were found: so many are moved, others were moved earlier.
+    /// A name of a file with several hard links, which every run has to see.
+    HardLinked(Vec<u8>),
+    /// The listing of a directory has ended, `is_well` if without an error. `entries` are to be
+    /// moved, and `taken` were moved earlier.
     Listed {
         directory: Vec<u8>,
         entries: u64,
         taken: Totals,
         is_well: bool,
     },
-    /// An entry that was found can't be had.
+    /// An entry that was found can't be read.
     Unread(FoundName, Fault),
     Failed(Vec<u8>, Fault),
 }
 
-/// Where names go that were found: to the packers if the source is here, else to the run, which
-/// asks for them.
+/// Destination of found entries: the packers for a local source, otherwise the run, which requests
+/// them.
 #[derive(Clone)]
 pub(super) struct Feed {
     pub(super) packers: Option<mpsc::SyncSender<Vec<FoundName>>>,
@@ -54,22 +54,22 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Gives names on; `false` if no more are wanted.
+    /// Passes entries on; `false` if no more are wanted.
     pub(super) fn entries(&self, batch: Vec<FoundName>) -> bool {
         match &self.packers {
             _ if batch.is_empty() => true,
             Some(packers) => packers.send(batch).is_ok(),
-            None => self.tell(Event::Found(batch)),
+            None => self.send(Event::Found(batch)),
         }
     }
 
-    /// Tells the run; `false` if it has ended.
-    pub(super) fn tell(&self, event: Event) -> bool {
+    /// Sends an event to the run; `false` if it has ended.
+    pub(super) fn send(&self, event: Event) -> bool {
         self.events.send(event).is_ok()
     }
 }
 
-/// Directories that wait to be listed.
+/// Queue of directories to list.
 #[derive(Default)]
 pub(super) struct Unlisted {
     queue: Mutex<Queue>,
@@ -79,7 +79,7 @@ pub(super) struct Unlisted {
 #[derive(Default)]
 struct Queue {
     paths: VecDeque<Vec<u8>>,
-    /// Listings that run, and may find further directories.
+    /// Listings in progress, which may add further directories.
     running: usize,
 }
 
@@ -88,7 +88,8 @@ impl Unlisted {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next one to list; `None` when all are listed.
+    /// Takes a directory, waiting for one if necessary; `None` when all are listed, or after
+    /// `stop`.
     pub(super) fn take(&self, stop: &AtomicBool) -> Option<Vec<u8>> {
         let mut queue = self.lock();
         loop {
@@ -112,13 +113,13 @@ impl Unlisted {
         self.changed.notify_one();
     }
 
-    /// One that was taken is listed.
+    /// The listing of a taken directory has ended.
     pub(super) fn end_one(&self) {
         self.lock().running -= 1;
         self.changed.notify_all();
     }
 
-    /// Those who wait look whether anything is wanted.
+    /// Wakes waiting scanners, which then check for `stop`.
     pub(super) fn wake(&self) {
         self.changed.notify_all();
     }

@@ -1,4 +1,4 @@
-//! Packs of what a source on the server has: asked for by their names, which listings told.
+//! Packs from a remote source, requested by the names in its listings.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,11 +19,11 @@ use super::run::{Moving, TreeRun};
 use super::version::mark_of;
 use crate::paths::FileKind;
 
-/// Bytes of an entry of a pack beside its path and content, about.
+/// Approximate size of a pack entry without its path and content, in bytes.
 const ENTRY_BYTES: u64 = 32;
 
 impl Moving<'_, '_> {
-    /// Where an entry goes: into a pack, or by itself.
+    /// Processes a listed entry: requests it, or keeps a further hard link for the end.
     pub(super) fn sort(&mut self, found: FoundName) -> Result<(), Fault> {
         let Some(attributes) = self.run.source.attributes(&found) else {
             return Ok(());
@@ -37,9 +37,9 @@ impl Moving<'_, '_> {
             }
             return Ok(());
         }
-        let (is_several, link) = self.run.first_name(&found);
+        let (has_links, link) = self.run.first_name(&found);
         let tracker = &mut self.report.tracker;
-        if is_several {
+        if has_links {
             tracker.keep_open(&found.path);
         }
         if let Some(link) = link {
@@ -61,11 +61,11 @@ impl Moving<'_, '_> {
         self.request(found.path, mark)
     }
 
-    /// Fetches an entry: a file that is known to be large by itself, others by the next pack.
+    /// Fetches an entry: a large file by its own transfer, others in the next pack.
     pub(super) fn request(&mut self, path: Vec<u8>, file: Option<Mark>) -> Result<(), Fault> {
         let mut size = file.map_or(0, |file| file.size);
         if size > u64::from(SMALL_BYTES_MAX) {
-            // A listing doesn't say all that may be kept of a file: an answer to a request does.
+            // A listing lacks some of the metadata to preserve; the answer to a request has it.
             if !self.run.options.keeps_more() {
                 let item = Item::large(path, size, file.map(|file| file.mtime_ns));
                 return self.start_large(item, None);
@@ -76,11 +76,11 @@ impl Moving<'_, '_> {
         self.add_request(path, bytes)
     }
 
-    /// Adds an entry of about so many bytes to those that are asked for next.
+    /// Adds an entry of about `bytes` to the next request.
     pub(super) fn add_request(&mut self, path: Vec<u8>, bytes: u64) -> Result<(), Fault> {
         let name_bytes = PackRequest::name_bytes(&path);
         let begun = self.run.begun.load(Ordering::Relaxed);
-        let pack_bytes = self.run.cut.pack_bytes(begun) as u64;
+        let pack_bytes = self.run.pack_sizes.pack_bytes(begun) as u64;
         let request = &self.request;
         if !request.names.is_empty()
             && (request.bytes + bytes > pack_bytes
@@ -95,7 +95,7 @@ impl Moving<'_, '_> {
         Ok(())
     }
 
-    /// Asks for the names that were gathered.
+    /// Sends the pending request.
     pub(super) fn send_request(&mut self) -> Result<(), Fault> {
         if self.request.names.is_empty() {
             return Ok(());
@@ -129,19 +129,19 @@ impl TreeRun<'_> {
             }),
         };
         let options = self.pack_options(overwrite);
-        let transfer = self.client.start(&options, TransferKind::Download(job))?;
+        let started = self.session.start(&options, TransferKind::Download(job));
         Ok(MovingPack {
-            transfer: PackTransfer::Moving(Box::new(transfer)),
+            transfer: PackTransfer::started(started)?,
             items: Vec::new(),
             inspector: Some(inspector),
         })
     }
 
-    /// A pack that sets what is kept of a large file on the server.
+    /// Fetches a pack that sets the metadata of a large file on the server.
     pub(super) fn fetch_metadata(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
-        let inspector = Arc::new(PackInspector::looking(path));
+        let inspector = Arc::new(PackInspector::for_metadata(path));
         let pack = self.start_request(Arc::clone(&inspector), false)?;
-        pack.transfer.wait()?;
+        self.finish_pack(pack.transfer, false)?.1?;
         match inspector.take().pop() {
             Some(Received::Large(_, Some(kept))) => Ok(kept),
             Some(Received::Failed(_, fault)) => Err(fault),

@@ -1,4 +1,4 @@
-//! Which names of a tree are left out: rules with the syntax and the meaning of gitignore files.
+//! Filters of tree entries, with the syntax and semantics of gitignore files.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,24 +8,24 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use xdfs_proto::{Code, Fault};
 
 const OPERATION: &str = "read the filter rules";
-/// Longest file of rules, in bytes.
+/// Largest rule file, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// A rule, or a file of them. A pattern is a line of a gitignore file: `*.o` anywhere, `/a/b` from
+/// A rule, or a file of rules. A pattern is a line of a gitignore file: `*.o` anywhere, `/a/b` from
 /// the root of the tree, `d/` directories only, `**` any number of directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FilterRule {
-    /// Leaves out what the pattern matches; with `!` before it, takes it in again.
+    /// Leaves out entries that match the pattern; with a leading `!`, includes them again.
     Exclude(String),
-    /// Takes in again what the pattern matches and an earlier rule leaves out.
+    /// Includes entries that match the pattern and that an earlier rule leaves out.
     Include(String),
-    /// The rules in a file, one a line; blank lines and those with `#` first are passed over.
+    /// The rules in a file, one per line; blank lines and lines that start with `#` are ignored.
     File(PathBuf),
 }
 
-/// Which names of a tree are left out. The last rule that matches counts. A directory that is left
-/// out is not looked into, so that nothing beneath it can be taken in again.
+/// Selects the entries of a tree to leave out. The last matching rule decides. A directory that is
+/// left out isn't listed, so nothing beneath it can be included again.
 #[derive(Clone, Default)]
 pub struct Filter {
     rules: Option<Arc<Gitignore>>,
@@ -34,10 +34,10 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// A filter of these rules, in this order.
+    /// A filter with these rules, in this order.
     ///
     /// # Errors
-    /// A pattern makes no sense, or a file can't be read. The fault names the file and the line.
+    /// A pattern is invalid, or a file can't be read. The fault names the file and the line.
     pub fn new(rules: &[FilterRule]) -> Result<Self, Fault> {
         let mut builder = GitignoreBuilder::new("");
         builder.allow_unclosed_class(false);
@@ -49,7 +49,7 @@ impl Filter {
                 FilterRule::File(path) => add_file(&mut builder, path)?,
             };
             identity.update(&line);
-            // No pattern has one.
+            // No pattern contains a line break.
             identity.update(b"\n");
         }
         let rules = builder.build().map_err(|error| bad(&error.to_string()))?;
@@ -59,7 +59,7 @@ impl Filter {
         })
     }
 
-    /// What tells it from other filters.
+    /// A digest of the rules; empty without any.
     pub(super) fn identity(&self) -> &[u8] {
         match &self.rules {
             Some(_) => &self.identity,
@@ -67,14 +67,15 @@ impl Filter {
         }
     }
 
-    /// Whether the entry at `path`, relative to the root of the tree, is left out by itself. What
-    /// is in a directory that is left out is never asked about.
+    /// Whether the rules leave out the entry at `path`, relative to the root of the tree. The
+    /// directories above it aren't considered: the contents of an excluded directory are never
+    /// passed to this.
     #[must_use]
     pub fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
         let Some(rules) = &self.rules else {
             return false;
         };
-        // A name that this system can't have is matched as near as can be.
+        // A name that is invalid on this system is matched lossily.
         let path = xdfs_sys::fs::path_from_bytes(path)
             .unwrap_or_else(|_| String::from_utf8_lossy(path).into_owned().into());
         rules.matched(&path, is_directory).is_ignore()
@@ -93,7 +94,7 @@ fn bad(cause: &str) -> Fault {
         .hint("patterns are written as in a gitignore file")
 }
 
-/// Adds one pattern of its own. Returns its line.
+/// Adds a single pattern, and returns its line.
 fn add(builder: &mut GitignoreBuilder, sign: &str, pattern: &str) -> Result<Vec<u8>, Fault> {
     let is_nothing = pattern.trim_end().is_empty() || pattern.starts_with('#');
     let is_twice = !sign.is_empty() && pattern.starts_with('!');
@@ -109,7 +110,7 @@ fn add(builder: &mut GitignoreBuilder, sign: &str, pattern: &str) -> Result<Vec<
     Ok(line.into_bytes())
 }
 
-/// Adds the rules of a file, whose bytes are returned.
+/// Adds the rules of a file, and returns its bytes.
 fn add_file(builder: &mut GitignoreBuilder, path: &Path) -> Result<Vec<u8>, Fault> {
     let name = path.as_os_str().as_encoded_bytes();
     let io = |error: &std::io::Error| Fault::from_io(OPERATION, name, error);
@@ -185,7 +186,7 @@ mod tests {
         assert!(!rules.leaves_out(b"d/a.o", false));
     }
 
-    /// Rules of files stand where the files are named.
+    /// Rules of files take effect at the position of the file.
     #[test]
     fn files_count_in_their_place() {
         let folder = tempfile::tempdir().unwrap();
@@ -200,7 +201,7 @@ mod tests {
         assert_ne!(rules.identity(), turned.identity());
     }
 
-    /// A journal is of the tree that the rules made, and not of those that a file had once.
+    /// A journal belongs to the current rules, and not to earlier contents of a rule file.
     #[test]
     fn a_file_that_changed_makes_another_filter() {
         let folder = tempfile::tempdir().unwrap();

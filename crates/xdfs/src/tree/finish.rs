@@ -1,5 +1,5 @@
-//! What follows when the names of a tree were found: what failed is tried again, names that may
-//! collide and further names of files come, and directories get their metadata.
+//! The end of a tree copy, after the scan: retries, names that may collide, further hard links, and
+//! the metadata of directories.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
@@ -8,14 +8,14 @@ use xdfs_proto::pack::{Content, Entry, Metadata, Owner};
 use xdfs_proto::{Code, Fault};
 
 use super::item::{Item, Kind};
-use super::links::{Link, sound};
-use super::moving::{PackTransfer, Report, RetryEntry};
+use super::links::{Link, linkable};
+use super::moving::{Report, RetryEntry};
 use super::name_collisions::{BothEnds, Deferred, Names, Verdict, identity, resolve_collisions};
 use super::namespace::{FoundName, LookedUp};
 use super::options::{PACKS_MAX, ROUNDS};
 use super::run::{Moving, TreeRun};
 use super::tracker::{CompletedDirectory, Directory, DirectoryMetadata, OWNER_ALL, split};
-use super::version::mark_of;
+use super::version::{looks_like, mark_of};
 use crate::paths::FileKind;
 
 impl BothEnds for TreeRun<'_> {
@@ -44,8 +44,9 @@ impl BothEnds for TreeRun<'_> {
 }
 
 impl Moving<'_, '_> {
-    /// Tries again what failed and may pass.
+    /// Retries entries with transient faults.
     pub(super) fn retry(&mut self) -> Result<(), Fault> {
+        self.move_interrupted()?;
         for round in 1..=ROUNDS {
             if self.report.is_stopped() {
                 break;
@@ -59,8 +60,21 @@ impl Moving<'_, '_> {
             self.move_again(again, self.run.options.overwrite)?;
             let ours = self.run.find_ours(ours, self.report)?;
             self.move_again(ours, true)?;
+            self.move_interrupted()?;
         }
         Ok(())
+    }
+
+    /// Moves entries again that were in flight when their session broke. Each round needs another
+    /// session, which can't be had for ever without progress.
+    fn move_interrupted(&mut self) -> Result<(), Fault> {
+        loop {
+            let entries = self.report.take_interrupted();
+            if entries.is_empty() || self.report.is_stopped() {
+                return Ok(());
+            }
+            self.move_again(entries, self.run.options.overwrite)?;
+        }
     }
 
     fn move_again(&mut self, entries: Vec<RetryEntry>, overwrite: bool) -> Result<(), Fault> {
@@ -73,7 +87,7 @@ impl Moving<'_, '_> {
                 self.request(path, mark)?;
             }
         } else {
-            // What is in a directory is tried by itself.
+            // The contents of a directory are retried separately.
             let found = entries
                 .into_iter()
                 .map(|RetryEntry { path, .. }| FoundName {
@@ -83,7 +97,7 @@ impl Moving<'_, '_> {
                 });
             let unkept = self.run.unkept.load(Ordering::Relaxed);
             self.pass(found.collect(), None)?;
-            // They were counted the first time.
+            // Counted in the first attempt.
             self.run.unkept.store(unkept, Ordering::Relaxed);
         }
         self.drain()?;
@@ -91,7 +105,7 @@ impl Moving<'_, '_> {
         Ok(())
     }
 
-    /// Moves the names that waited, if they mean nothing else at the target.
+    /// Moves deferred entries whose names don't collide at the target.
     pub(super) fn move_deferred(&mut self) -> Result<(), Fault> {
         while !self.deferred.is_empty() && !self.report.is_stopped() {
             let mut roots = Vec::new();
@@ -112,7 +126,7 @@ impl Moving<'_, '_> {
         Ok(())
     }
 
-    /// Gives files their further names. What was moved has its first names by now.
+    /// Creates further hard links. The first names exist by now.
     pub(super) fn link(&mut self) -> Result<(), Fault> {
         let mut late = Deferred::new(|link: &Link| &link.path);
         let (alike, mut links): (Vec<_>, Vec<_>) = std::mem::take(&mut self.links)
@@ -134,9 +148,9 @@ impl Moving<'_, '_> {
         }
     }
 
-    /// Begins to set what is known of directories in which nothing more is made. One such pack is
-    /// under way at a time: those below have to be set before those above, since one above may
-    /// take away the right to get there.
+    /// Starts to set the metadata of complete directories. One such pack is in flight at a time:
+    /// subdirectories come before their parents, since the mode of a parent may deny access to
+    /// them.
     pub(super) fn start_finalizing(&mut self) -> Result<(), Fault> {
         if self.finalizing.is_some() || self.completed.is_empty() {
             return Ok(());
@@ -148,7 +162,7 @@ impl Moving<'_, '_> {
             let known = directory.known.or_else(|| self.run.known_here(path));
             directory.known = known.filter(|_| !directory.is_absent);
             let Some(known) = directory.known else {
-                // It was not made, or is gone or something else by now.
+                // It was not created, has been removed, or isn't a directory any more.
                 self.report.tracker.closed(completed, false);
                 continue;
             };
@@ -164,8 +178,10 @@ impl Moving<'_, '_> {
             directories.push(completed);
         }
         if !directories.is_empty() {
-            let pack = self.run.start_pack(pack.finish(), Vec::new(), true)?;
-            let is_ended = matches!(pack.transfer, PackTransfer::Ended(_));
+            let pack = self
+                .run
+                .start_metadata_pack(pack.finish(), Vec::new(), true)?;
+            let is_ended = pack.transfer.has_ended() && !self.run.target.is_remote();
             self.finalizing = Some((pack.transfer, directories));
             if is_ended {
                 return self.end_finalizing();
@@ -174,12 +190,12 @@ impl Moving<'_, '_> {
         Ok(())
     }
 
-    /// Waits for the directories that are being set.
+    /// Waits for the directory metadata in flight.
     pub(super) fn end_finalizing(&mut self) -> Result<(), Fault> {
         let Some((transfer, directories)) = self.finalizing.take() else {
             return Ok(());
         };
-        let ended = self.run.carry_out(transfer, false)?;
+        let ended = self.run.finish_pack(transfer, false)?.1;
         for (number, directory) in (0..).zip(directories) {
             let fault = match &ended {
                 Ok(failures) => failures.of(number),
@@ -194,8 +210,8 @@ impl Moving<'_, '_> {
         Ok(())
     }
 
-    /// Sets what is known of all directories that aren't set yet. When the tree is stopped those
-    /// that aren't complete are left as they are.
+    /// Sets the metadata of all remaining directories. In a stopped run, incomplete ones stay as
+    /// they are.
     pub(super) fn finalize_directories(&mut self) -> Result<(), Fault> {
         let is_stopped = self.report.is_stopped();
         let tracker = &mut self.report.tracker;
@@ -213,8 +229,8 @@ impl Moving<'_, '_> {
 }
 
 impl TreeRun<'_> {
-    /// Of entries that stand at the target, those that an earlier run moved there without claiming
-    /// them, by their size and time. The others are failures.
+    /// The entries that an earlier run moved to the target without claiming them, recognised by
+    /// size and time. The others fail.
     fn find_ours(
         &self,
         entries: Vec<RetryEntry>,
@@ -230,10 +246,17 @@ impl TreeRun<'_> {
                 found => found.ok().flatten().as_ref().and_then(mark_of),
             };
             let index = self.resume.as_ref();
-            let is_ours = index
-                .zip(there)
+            let looks_so = there
                 .zip(entry.mark)
-                .is_some_and(|((index, there), wanted)| index.is_ours(&entry.path, there, wanted));
+                .is_some_and(|(there, wanted)| looks_like(there, wanted));
+            let was_sent = looks_so && report.was_interrupted(&entry.path);
+            let is_ours = was_sent
+                || index
+                    .zip(there)
+                    .zip(entry.mark)
+                    .is_some_and(|((index, there), wanted)| {
+                        index.is_ours(&entry.path, there, wanted)
+                    });
             if is_ours {
                 ours.push(entry);
             } else {
@@ -243,8 +266,8 @@ impl TreeRun<'_> {
         Ok(ours)
     }
 
-    /// Gives the owner of the directories above entries that could not be made, or not replaced,
-    /// what is needed to go on in them. They get their modes when they are complete.
+    /// Gives owners full access to the directories above entries that could not be created or
+    /// replaced. They get their final modes when they are complete.
     fn grant_owner_access<'e>(
         &self,
         entries: impl Iterator<Item = &'e RetryEntry>,
@@ -259,7 +282,7 @@ impl TreeRun<'_> {
                 }
             }
         }
-        // Those above first.
+        // Parents come first.
         for level in levels.into_values() {
             let found = self.target.look_up(level.iter().copied());
             let closed = level.into_iter().zip(found).filter_map(|(path, found)| {
@@ -278,15 +301,15 @@ impl TreeRun<'_> {
                     metadata,
                     content: Content::Attributes,
                 };
-                // What can't be seen or set is told by what is made in it.
-                Some((entry, Item::new(path.to_vec(), Kind::Unheard, 0)))
+                // A failure here shows in the entries beneath.
+                Some((entry, Item::new(path.to_vec(), Kind::Silent, 0)))
             });
             self.apply(closed, true, report)?;
         }
         Ok(())
     }
 
-    /// The first of each kind that waits, and whether it may be moved.
+    /// The next deferred entry of each kind, and whether it may be moved.
     fn next_round<E>(&self, deferred: &mut Deferred<E>) -> Result<Vec<(E, Verdict)>, Fault> {
         let round = deferred.take_round();
         let paths: Vec<_> = round.iter().map(deferred.path).collect();
@@ -294,13 +317,13 @@ impl TreeRun<'_> {
         Ok(round.into_iter().zip(verdicts).collect())
     }
 
-    /// Gives files these further names.
+    /// Creates hard links.
     pub(super) fn make_links(
         &self,
         links: Vec<Link>,
         report: &mut Report<'_>,
     ) -> Result<(), Fault> {
-        let links = sound(self, links, report)?;
+        let links = linkable(self, links, report)?;
         let make = |wanted: Option<&HashSet<Vec<u8>>>, overwrite, report: &mut Report<'_>| {
             let links = links.iter();
             let links = links.filter(|link| wanted.is_none_or(|paths| paths.contains(&link.path)));
@@ -320,7 +343,7 @@ impl TreeRun<'_> {
         if self.resume.is_none() {
             return make(None, overwrite, report);
         }
-        // An earlier run may have given these names to files that were moved again since.
+        // The links of an earlier run may refer to files that have been moved again since.
         report.keep_retries();
         make(None, overwrite, report)?;
         let (again, ours) = report.take_retries(true);
@@ -332,7 +355,7 @@ impl TreeRun<'_> {
         Ok(())
     }
 
-    /// Has entries carried out that have no content, in this order, and counts them.
+    /// Applies entries without content in packs, in this order, and records their outcomes.
     pub(super) fn apply<'e>(
         &self,
         entries: impl Iterator<Item = (Entry<'e>, Item)>,
@@ -344,7 +367,8 @@ impl TreeRun<'_> {
         for (entry, item) in entries {
             if !pack.entry(&entry) {
                 let full = std::mem::replace(&mut pack, self.begin_pack()).finish();
-                packs.push_back(self.start_pack(full, std::mem::take(&mut items), overwrite)?);
+                let items = std::mem::take(&mut items);
+                packs.push_back(self.start_metadata_pack(full, items, overwrite)?);
                 if packs.len() >= PACKS_MAX
                     && let Some(pack) = packs.pop_front()
                 {
@@ -356,22 +380,22 @@ impl TreeRun<'_> {
             items.push(item);
         }
         if !pack.is_empty() {
-            packs.push_back(self.start_pack(pack.finish(), items, overwrite)?);
+            packs.push_back(self.start_metadata_pack(pack.finish(), items, overwrite)?);
         }
         packs
             .into_iter()
             .try_for_each(|pack| self.count_pack(pack, report))
     }
 
-    /// What a directory is to have; `None` if there is none any more. A source here is asked now,
-    /// what is known of one on the server was listed.
+    /// Current metadata of a directory of a local source; `None` if it is no longer a directory, or
+    /// if the source is remote, where listings provided it.
     fn known_here(&self, path: &[u8]) -> Option<DirectoryMetadata> {
         let is_here = !self.source.is_remote();
         let found = is_here.then(|| self.source.local_attributes(path))??;
         (found.kind == FileKind::Directory).then(|| (&found).into())
     }
 
-    /// What a directory is given, of what it is to have.
+    /// The metadata to set on a directory.
     fn directory_metadata(
         &self,
         path: &[u8],
@@ -379,7 +403,7 @@ impl TreeRun<'_> {
         known: DirectoryMetadata,
     ) -> Metadata<'static> {
         let is_kept = path.is_empty() && self.keeps_root;
-        // Systems without modes have none to give.
+        // Systems without modes provide none.
         let has_mode = self.source.is_remote() || cfg!(unix);
         let mode = u16::try_from(directory.mode(known.mode)).ok();
         let (uid, gid) = known.owner;
@@ -391,7 +415,7 @@ impl TreeRun<'_> {
         Metadata {
             mode: mode.filter(|_| has_mode && !is_kept),
             mtime_ns: Some(known.mtime_ns),
-            // Those below have got theirs with their names.
+            // Others got their owner when they were created.
             owner: (path.is_empty() && self.options.owner && !is_kept).then_some(owner),
             ..Metadata::default()
         }

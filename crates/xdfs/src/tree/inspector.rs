@@ -1,4 +1,4 @@
-//! A pack on its way from the server to the files here: what is in it is noted while it passes.
+//! Packs from the server: their entries are recorded on the way to the local store.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,25 +8,25 @@ use xdfs_store::{LocalStore, PackOptions, Store};
 
 use super::item::{DeferredMetadata, Item, attributes_of};
 
-/// What came for a name.
+/// The pack entry of a requested name.
 #[derive(Debug)]
 pub(super) enum Received {
     Moved(Item),
-    /// It comes by itself; with what else is kept of it.
+    /// A file that needs a transfer of its own, with its further metadata.
     Large(Item, DeferredMetadata),
     Failed(Vec<u8>, Fault),
 }
 
-/// The store to which a pack goes: notes what it has and passes it on to the local files.
+/// The store that receives a pack: records its entries, and passes it to the local store.
 #[derive(Debug)]
 pub(super) struct PackInspector {
     pub(super) names: Vec<Vec<u8>>,
-    /// What is known of large files is wanted.
+    /// Record the metadata of large files.
     keeps_more: bool,
-    /// Files may get their names before they are durable.
+    /// Files may be published before they are durable.
     relaxed: bool,
-    /// What comes is inspected, and nothing of it written.
-    looks_only: bool,
+    /// Inspect entries without writing them.
+    metadata_only: bool,
     received: Mutex<Vec<Received>>,
 }
 
@@ -36,21 +36,21 @@ impl PackInspector {
             names,
             keeps_more,
             relaxed,
-            looks_only: false,
+            metadata_only: false,
             received: Mutex::default(),
         }
     }
 
-    /// One that writes nothing: only what is known of a large file is wanted.
-    pub(super) fn looking(name: &[u8]) -> Self {
-        let looks_only = true;
+    /// An inspector that writes nothing, to get the metadata of a large file.
+    pub(super) fn for_metadata(name: &[u8]) -> Self {
+        let metadata_only = true;
         Self {
-            looks_only,
+            metadata_only,
             ..Self::new(vec![name.to_vec()], true, true)
         }
     }
 
-    /// What the pack had, once.
+    /// Takes the recorded entries.
     pub(super) fn take(&self) -> Vec<Received> {
         std::mem::take(&mut *self.lock())
     }
@@ -74,10 +74,10 @@ impl Store for PackInspector {
         let mut received = Vec::new();
         for entry in PackReader::new(pack, &limits) {
             let entry = entry.map_err(|e| e.fault())?;
-            // Nobody writes here what wasn't asked for.
+            // A peer may only send requested entries.
             let asked = self.names.get(received.len());
             if asked.is_none_or(|name| name != entry.path) {
-                let cause = "the pack has entries that were not asked for";
+                let cause = "the pack has entries that were not requested";
                 return Err(refused(cause, entry.path));
             }
             received.push(match entry.content {
@@ -91,11 +91,11 @@ impl Store for PackInspector {
             });
         }
         if received.is_empty() {
-            let cause = "the pack has none of the names that were asked for";
+            let cause = "the pack has none of the requested names";
             return Err(refused(cause, root));
         }
         *self.lock() = received;
-        if self.looks_only {
+        if self.metadata_only {
             return Ok(Failures::default());
         }
         let how = PackOptions {

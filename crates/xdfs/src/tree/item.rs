@@ -1,4 +1,4 @@
-//! Entries of a tree on their way: what each counts as, and what is known of it.
+//! Entries in flight: how each is counted, and its mark in a journal.
 
 use xdfs_proto::Limits;
 use xdfs_proto::pack::{Content, Entry, PACK_BYTES_MAX, PackReader, PackWriter};
@@ -6,32 +6,32 @@ use xdfs_store::tree_journal::Mark;
 
 use crate::paths::FileKind;
 
-/// What an entry counts as when it is moved.
+/// How a moved entry is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
     Directory,
     Other,
-    /// A further name of a file.
+    /// A further hard link of a file.
     Link,
-    /// Only what is known of an entry that was moved before.
+    /// Metadata of an entry that was moved earlier.
     Attributes,
-    /// Likewise, where nobody is told if it can't be set.
-    Unheard,
+    /// Likewise, but a failure isn't reported.
+    Silent,
 }
 
-/// An entry of a pack: its path, what it counts as, and its bytes.
+/// An entry of a pack, or a large file.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub(super) path: Vec<u8>,
     pub(super) kind: Kind,
     pub(super) bytes: u64,
-    /// What a journal says of it.
+    /// Its version in a journal; `None` if it is never claimed.
     pub(super) mark: Option<Mark>,
 }
 
 impl Kind {
-    /// What an entry of a listing counts as.
+    /// The kind of a listed entry.
     pub(super) fn of(kind: FileKind) -> Self {
         match kind {
             FileKind::File => Self::File,
@@ -40,14 +40,14 @@ impl Kind {
         }
     }
 
-    /// Whether it gives something a name.
+    /// Whether the entry creates a name.
     pub(super) fn has_name(self) -> bool {
-        !matches!(self, Self::Attributes | Self::Unheard)
+        !matches!(self, Self::Attributes | Self::Silent)
     }
 }
 
 impl Item {
-    /// One of which a journal says nothing.
+    /// An item without a mark.
     pub(super) fn new(path: Vec<u8>, kind: Kind, bytes: u64) -> Self {
         Self {
             path,
@@ -57,7 +57,7 @@ impl Item {
         }
     }
 
-    /// What is moved by an entry.
+    /// The item of a pack entry.
     pub(super) fn of(entry: &Entry<'_>) -> Self {
         let (kind, bytes, marked) = match entry.content {
             Content::File(bytes) => (Kind::File, bytes.len() as u64, Some(0)),
@@ -81,7 +81,7 @@ impl Item {
         }
     }
 
-    /// A file that is moved by itself.
+    /// A file with a transfer of its own.
     pub(super) fn large(path: Vec<u8>, bytes: u64, mtime_ns: Option<i64>) -> Self {
         Self {
             path,
@@ -95,7 +95,7 @@ impl Item {
         }
     }
 
-    /// What is moved by a pack that was made here.
+    /// The items of a pack that was built locally.
     pub(super) fn of_pack(pack: &[u8]) -> Vec<Self> {
         let limits = Limits::default();
         let entries = PackReader::new(pack, &limits);
@@ -106,14 +106,14 @@ impl Item {
     }
 }
 
-/// What is kept of a large file beside what its transfer keeps: a pack that sets it once the file
-/// is there.
+/// Metadata of a large file beyond what its transfer preserves, as a pack that sets it once the
+/// file is there.
 pub(super) type DeferredMetadata = Option<Vec<u8>>;
 
-/// A pack that sets what an entry says of what it names.
+/// A pack that sets the metadata of an entry.
 pub(super) fn attributes_of(entry: &Entry<'_>) -> Vec<u8> {
     let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
-    // There is room: the entry came in a pack that is no larger.
+    // It fits: the entry came in a pack of at most this size.
     let _ = pack.entry(&Entry {
         path: entry.path,
         metadata: entry.metadata.clone(),

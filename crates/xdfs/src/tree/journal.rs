@@ -1,5 +1,5 @@
-//! The journal of a tree, as the two directions use it: which one it is, what it lets be left out,
-//! and what is made durable before it is claimed.
+//! The journal of a tree copy, in either direction: its key, the finished entries that a later run
+//! skips, and the synchronisation before each claim.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,53 +19,59 @@ use super::version::looks_like;
 use crate::client::{Client, path_bytes};
 use crate::mtime::{is_coarse, is_same_time};
 use crate::paths::{FileKind, join};
+use crate::retry::is_session_lost;
 
-/// When the first claims are made, and how often further ones. What takes less than the first is
-/// made durable once, at its end.
+/// Time until the first claims, and the interval of further ones. A shorter run is made durable
+/// once, at its end.
 const FIRST_INTERVAL: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_secs(5);
-/// How long claims wait for directories that are just being set.
+/// How long claims wait for directory metadata in flight.
 const GRACE: Duration = Duration::from_secs(1);
-/// Entries after which claims are made however early it is, so that their memory is bounded.
+/// Entries after which claims are made early, which bounds their memory.
 const FRESH_MAX: u64 = 200_000;
 
-/// What it means that there is no journal.
-const WITHOUT: &str = "the tree is copied without a journal: if it is broken off, the same command \
-                       can't go on with it, and copies into what is there";
+/// Hint of a warning: there is no journal.
+const HINT_NO_JOURNAL: &str = "the tree is copied without a journal: after an interruption, the \
+                               same command can't resume it, and copies into the existing target";
 
-/// What it means that a journal can't be written any more.
-const FAILED: &str = "the tree is copied without a journal: if it is broken off, what is there by \
-                      then is copied again";
+/// Hint of a warning: the journal can't be written any more.
+const HINT_JOURNAL_FAILED: &str = "the tree is copied without a journal: after an interruption, \
+                                   everything copied by then is copied again";
 
-/// What it means that a journal can't say how far a run came.
-const UNKNOWN: &str = "what was copied is there, but the same command may not know that";
+/// Hint of a warning: the journal lacks the end of the run.
+const HINT_END_UNKNOWN: &str =
+    "all copied entries are there, but the same command may not recognise them";
 
-/// The journal of a tree that is moved.
+/// The journal of a running tree copy.
 pub(super) struct JournalWriter {
-    /// What it lets be left out.
+    /// Entries that earlier runs finished.
     pub(super) index: ResumeIndex,
-    /// Makes what was moved durable and claims it, beside what goes on.
+    /// The claim in progress, on its own thread.
     claiming: Option<Claiming>,
-    /// It takes claims.
+    /// The journal can still be written.
     pub(super) is_usable: bool,
-    /// The target is at the server.
+    /// The target is on the server.
     is_remote: bool,
     due: Instant,
-    /// Where the tree goes, and whether the journal knows it with its number.
+    /// The root of the target; its inode is 0 until known.
     root: Option<Root>,
-    /// What it says is wanted to outlast a crash of the system.
+    /// Whether the record of the root has to survive a crash of the system.
     is_durable: bool,
 }
 
-/// Fails if what was moved may not be durable, and never become it; gives what came of the claims.
-type Claiming = JoinHandle<Result<Result<(), Fault>, Fault>>;
+/// The outer fault: moved entries could not be made durable. The inner one: the journal could not
+/// be written.
+type Claiming = JoinHandle<Result<Claimed, Fault>>;
 
-/// Opens the journal of a tree. Without it, and with a warning, if that fails and there is none of
-/// an earlier run.
+/// The result of a claim; `None` if the session broke before everything was durable.
+type Claimed = Option<Result<(), Fault>>;
+
+/// Opens the journal of a tree. If that fails and no earlier run left one, warns and returns
+/// `None`.
 ///
 /// # Errors
-/// [`Code::Busy`] if another run has it: both would write to one target. Why the journal of an
-/// earlier run can't be used: only that says where the tree goes.
+/// [`Code::Busy`] if another run uses it: both would write to the same target. Any other fault if
+/// the journal of an earlier run can't be used: only that journal says where the tree goes.
 pub(super) fn open(
     client: &Client,
     ends: [&Namespace<'_>; 2],
@@ -78,7 +84,7 @@ pub(super) fn open(
     let place = match key(client, ends, options) {
         Ok(key) => JournalPlace::new(folder, key),
         Err(fault) => {
-            report.warn(&fault.hint(WITHOUT));
+            report.warn(&fault.hint(HINT_NO_JOURNAL));
             return Ok(None);
         }
     };
@@ -105,8 +111,8 @@ pub(super) fn open(
         Err(fault) if fault.code == Code::Busy => Err(fault),
         Err(fault) if place.is_left(options.begin_anew) => {
             let hint = match options.begin_anew {
-                true => "remove it, or let it be written",
-                false => "let it be read and written, or use --no-resume to begin anew",
+                true => "remove it, or make it writable",
+                false => "make it readable and writable, or use --no-resume to start over",
             };
             let cause = format!(
                 "{}; an earlier run left it, and only it says where the tree goes",
@@ -115,14 +121,14 @@ pub(super) fn open(
             Err(Fault { cause, ..fault }.hint(hint))
         }
         Err(fault) => {
-            report.warn(&fault.hint(WITHOUT));
+            report.warn(&fault.hint(HINT_NO_JOURNAL));
             Ok(None)
         }
     }
 }
 
-/// What a journal is for: both ends, as they were named, and everything that changes what comes
-/// out.
+/// Key of a journal: a digest of source and target as the user named them, and of all options that
+/// affect the result.
 fn key(
     client: &Client,
     ends: [&Namespace<'_>; 2],
@@ -137,7 +143,7 @@ fn key(
         }
         let absolute = xdfs_sys::fs::path_from_bytes(end.root()).and_then(std::path::absolute);
         let absolute = absolute.map_err(|e| Fault::from_io("find", end.root(), &e))?;
-        // A slash at the end says that only what is in it is meant.
+        // A trailing slash means the contents of the directory.
         let slash: &[u8] = match end.root().ends_with(b"/") {
             true => b"/",
             false => b"",
@@ -151,7 +157,7 @@ fn key(
         options.xattrs,
         options.read_times,
         options.hard_links,
-        // What was claimed without being durable is nothing for who wants it so.
+        // Claims of entries that may not be durable are of no use to a run that wants durability.
         options.durability == Durability::None,
     ];
     let fields: [&[u8]; 7] = [
@@ -172,8 +178,8 @@ fn key(
 }
 
 impl JournalWriter {
-    /// Where the tree went before, if that and the source, which has this number, still are what
-    /// they were. Otherwise the journal is cleared.
+    /// The target of the earlier run, if it and the source (by `source_inode`) are still the same
+    /// directories. Otherwise the journal is cleared.
     pub(super) fn earlier_root(
         &mut self,
         source_inode: u64,
@@ -195,7 +201,7 @@ impl JournalWriter {
                 if self.index.earlier.was_whole {
                     let cause = "the same command has copied all of it before";
                     let fault = Fault::new(Code::AlreadyExists, "copy the tree", cause);
-                    let hint = "only what is missing is copied; --no-resume begins anew";
+                    let hint = "only missing entries are copied; --no-resume starts over";
                     report.warn(&self.of_target(fault, &root.path).hint(hint));
                 }
                 let root = Root {
@@ -204,24 +210,24 @@ impl JournalWriter {
                 };
                 return Ok(Some(root));
             }
-            // What became of a tree since it was copied is nobody's business.
+            // Changes after a complete copy need no warning.
             _ if self.index.earlier.was_whole => {}
             None if self.index.earlier.is_empty() => {}
             _ => {
-                let fault = Fault::new(Code::Stale, "go on with the tree", cause);
+                let fault = Fault::new(Code::Stale, "resume the tree", cause);
                 let fault = self.of_target(fault, &root.path);
-                report.warn(&fault.hint("it begins anew"));
+                report.warn(&fault.hint("it starts over"));
             }
         }
         self.index.earlier = Arc::default();
         let mut journal = lock(&self.index.journal);
-        // It claims nothing in any case. A failure is told when it is used next.
+        // It claims nothing in either case. The next use reports a failure.
         let _ = journal.clear().and_then(|()| journal.begin_run());
         drop(journal);
         Ok(None)
     }
 
-    /// What there is to say of the target.
+    /// A fault about the target.
     fn of_target(&self, fault: Fault, path: &[u8]) -> Fault {
         match self.is_remote {
             true => fault.path(path).remote(),
@@ -229,14 +235,17 @@ impl JournalWriter {
         }
     }
 
-    /// Says where the tree goes. That is on the disk before anything is made there: the run after
-    /// a crash of the system knows by it what may be the work of this one.
+    /// Records the root of the target. The record is durable before anything is created there, so
+    /// that after a crash of the system the next run knows which entries may come from this one.
     pub(super) fn begin(&mut self, root: Root, report: &mut Report<'_>) {
         let is_new = self.index.earlier.root.as_ref() != Some(&root);
         let record = is_new.then(|| Record::Root(root.clone()));
         let mut journal = lock(&self.index.journal);
         let begun = journal.append(record.as_slice(), self.is_durable);
-        let hint = if journal.is_lost() { WITHOUT } else { FAILED };
+        let hint = match journal.is_lost() {
+            true => HINT_NO_JOURNAL,
+            false => HINT_JOURNAL_FAILED,
+        };
         drop(journal);
         if let Err(fault) = begun {
             self.give_up(fault.hint(hint), report);
@@ -244,14 +253,14 @@ impl JournalWriter {
         self.root = Some(root);
     }
 
-    /// Asks for the number of the target, if it isn't known yet.
-    pub(super) fn ask_for_root(&self, target: &Namespace<'_>) -> Option<Pending> {
+    /// Looks up the inode of the target, if it isn't known yet.
+    pub(super) fn ask_for_root<'a>(&self, target: &Namespace<'a>) -> Option<Pending<'a>> {
         let root = self.root.as_ref().filter(|root| root.inode == 0)?;
         Some(target.start_find(&root.path))
     }
 
-    /// The number of the target. Who may not look there goes on without it.
-    pub(super) fn learn_root(&mut self, asked: Option<Pending>) -> Result<(), Fault> {
+    /// Sets the inode of the target. A user who may not look it up continues without it.
+    pub(super) fn learn_root(&mut self, asked: Option<Pending<'_>>) -> Result<(), Fault> {
         match (asked.map(Pending::found), &mut self.root) {
             (Some(Ok(Some(found))), Some(root)) => root.inode = found.inode,
             (Some(Err(fault)), _) if fault.ends_session => return Err(fault),
@@ -260,7 +269,7 @@ impl JournalWriter {
         Ok(())
     }
 
-    /// Whether claims should be made now.
+    /// Whether claims are due.
     pub(super) fn is_due(&self, fresh: u64) -> bool {
         self.is_usable
             && self.claiming.is_none()
@@ -268,14 +277,18 @@ impl JournalWriter {
             && (Instant::now() >= self.due || fresh >= FRESH_MAX)
     }
 
-    /// Whether claims should be made whatever else would be good to wait for.
+    /// Whether claims should be made without waiting any longer for directory metadata.
     pub(super) fn is_late(&self, fresh: u64) -> bool {
         Instant::now() >= self.due + GRACE || fresh >= FRESH_MAX
     }
 
-    /// Has claims made when `sync` is done, beside what goes on. At most one such order is under
-    /// way.
-    pub(super) fn claim(&mut self, sync: Option<Pending>, claims: Claims, report: &mut Report<'_>) {
+    /// Starts to append claims in the background, after `sync`. At most one claim is in progress.
+    pub(super) fn claim(
+        &mut self,
+        sync: Option<Pending<'static>>,
+        claims: Claims,
+        report: &mut Report<'_>,
+    ) {
         self.due = Instant::now() + INTERVAL;
         let root = self.root.clone().filter(|root| root.inode != 0);
         let root = root.filter(|root| self.index.earlier.root.as_ref() != Some(root));
@@ -283,28 +296,30 @@ impl JournalWriter {
             journal, header, ..
         } = self.index.clone();
         let claim = move || {
-            if let Some(sync) = sync {
-                sync.wait()?;
+            match sync.map(Pending::wait) {
+                Some(Err(fault)) if is_session_lost(&fault) => return Ok(None),
+                Some(synced) => synced.map(drop)?,
+                None => {}
             }
-            // The digests are made while others may use the journal.
+            // The digests are computed before the journal is locked.
             let root = root.map(Record::Root).into_iter();
             let records: Vec<_> = root.chain(claims.records(&header)).collect();
-            Ok(lock(&journal).append(&records, true))
+            Ok(Some(lock(&journal).append(&records, true)))
         };
         let thread = thread::Builder::new().name("xdfs-journal".into());
         match thread.spawn(claim) {
             Ok(claiming) => self.claiming = Some(claiming),
             Err(error) => {
                 let fault = Fault::from_io("start the thread of the journal", "", &error);
-                self.give_up(fault.hint(FAILED), report);
+                self.give_up(fault.hint(HINT_JOURNAL_FAILED), report);
             }
         }
     }
 
-    /// Looks at what came of the order.
+    /// Processes the end of a claim.
     ///
     /// # Errors
-    /// What was moved could not be made durable.
+    /// Moved entries could not be made durable.
     pub(super) fn poll(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
         let ended = self.claiming.take_if(|claiming| claiming.is_finished());
         self.end_claiming(ended, report)
@@ -320,8 +335,9 @@ impl JournalWriter {
             Some(Err(panic)) => std::panic::resume_unwind(panic),
             None => return Ok(()),
         };
-        if let Err(fault) = claimed {
-            self.give_up(fault.hint(FAILED), report);
+        report.end_sync(claimed.is_some());
+        if let Some(Err(fault)) = claimed {
+            self.give_up(fault.hint(HINT_JOURNAL_FAILED), report);
         }
         Ok(())
     }
@@ -331,8 +347,8 @@ impl JournalWriter {
         report.warn(&fault);
     }
 
-    /// The end: everything that was moved is durable. The journal goes if nothing was made, and
-    /// says for a while that all was if nothing is left to do.
+    /// Ends the journal after everything has been made durable. It is removed if nothing was
+    /// created. If the tree is complete, a record of that remains for a while.
     ///
     /// # Errors
     /// As [`Self::poll`].
@@ -346,20 +362,21 @@ impl JournalWriter {
         self.end_claiming(last, report)?;
         let mut journal = lock(&self.index.journal);
         let claims = claims.records(&self.index.header);
-        // An entry that failed may stand at the target even if nothing is claimed.
+        // A failed entry may exist at the target even if nothing is claimed.
         let has_root = self.root.as_ref().is_some_and(|root| root.inode != 0);
         let root = self.root.clone().map(Record::Root).into_iter();
         let ended = if !has_root && claims.is_empty() && journal.is_empty() {
             journal.remove()
         } else if !self.is_usable {
-            // That was told. What it still says lets the same command copy all of it again.
+            // Reported already. With its remaining records the same command copies everything
+            // again.
             Ok(())
         } else if is_whole {
             let all = Record::Directory(Vec::new(), Finished::default());
             let records: Vec<_> = root.chain([all, Record::Run(true)]).collect();
             journal.end(&records)
         } else {
-            // As if it had been broken off, and another came to its end.
+            // Recorded as an interrupted run followed by one that ended.
             let doubts = report.has_doubts().then_some(Record::Run(false));
             let records = root.chain(claims).chain(doubts);
             let records: Vec<_> = records.chain([Record::Run(!report.is_stopped())]).collect();
@@ -367,7 +384,7 @@ impl JournalWriter {
         };
         drop(journal);
         if let Err(fault) = ended {
-            report.warn(&fault.hint(UNKNOWN));
+            report.warn(&fault.hint(HINT_END_UNKNOWN));
         }
         Ok(())
     }
@@ -376,7 +393,7 @@ impl JournalWriter {
 impl Drop for JournalWriter {
     fn drop(&mut self) {
         if let Some(claiming) = self.claiming.take() {
-            // It ends when what it waits for does: with the session at the latest.
+            // It ends with the synchronisation that it waits for, at the latest with the session.
             let _ = claiming.join();
         }
     }
@@ -386,13 +403,13 @@ fn lock(journal: &Mutex<TreeJournal>) -> MutexGuard<'_, TreeJournal> {
     journal.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a directory is the one that a journal knows. Numbers of file systems aren't compared:
-/// they change when a machine starts anew.
+/// Whether a directory is the one in the journal. Device numbers aren't compared, since they change
+/// when a machine restarts.
 fn is_same(known: u64, found: u64) -> bool {
     known == 0 || found == 0 || known == found
 }
 
-/// What an earlier run finished: for who finds the entries of a tree.
+/// Entries that earlier runs finished, for the scanner.
 #[derive(Clone)]
 pub(super) struct ResumeIndex {
     journal: Arc<Mutex<TreeJournal>>,
@@ -401,12 +418,12 @@ pub(super) struct ResumeIndex {
 }
 
 impl ResumeIndex {
-    /// Whether what stands at the target may be the work of an earlier run.
+    /// Whether an earlier run may have created entries at the target.
     pub(super) fn has_run(&self) -> bool {
         self.earlier.has_run
     }
 
-    /// What the journal says of a directory; `None` if nothing.
+    /// The finished entries of a directory; `None` if the journal has none.
     pub(super) fn of(&self, path: &[u8]) -> Option<FinishedEntries<'_>> {
         let earlier = &self.earlier;
         let has_past = earlier.was_finished(path) || !earlier.past_claims(path).is_empty();
@@ -424,14 +441,14 @@ impl ResumeIndex {
         })
     }
 
-    /// Whether what stands at the target is the work of an earlier run, which may be replaced: a
-    /// version that was claimed, or what looks as it is wanted after a run that was broken off, or
-    /// in a directory that was finished.
+    /// Whether the entry at the target comes from an earlier run, and may thus be replaced: a
+    /// claimed version, or one that looks like the wanted version after an interrupted run or in a
+    /// finished directory.
     pub(super) fn is_ours(&self, path: &[u8], there: Mark, wanted: Mark) -> bool {
         let (parent, name) = split(path);
         let earlier = &self.earlier;
         let claim = self.header.claim(parent, name, there);
-        // There may be entries that were moved and not claimed.
+        // Entries may have been moved but not claimed.
         let was_broken_off = earlier.was_broken_off || earlier.has_run && !earlier.is_complete;
         (was_broken_off || earlier.was_finished(parent)) && looks_like(there, wanted)
             || is_claimed(earlier.claims(parent), claim)
@@ -439,22 +456,22 @@ impl ResumeIndex {
     }
 }
 
-/// What is finished of one directory, and still is there.
+/// The finished entries of one directory that still exist.
 pub(super) struct FinishedEntries<'i> {
     index: &'i ResumeIndex,
     path: Vec<u8>,
-    /// A run that came to its end made any of it.
+    /// A run that ended created some of them.
     has_past: bool,
-    /// Entries that stand at the target as some run may have made them: the times there, and
-    /// whether they are claimed.
+    /// Entries at the target that may come from an earlier run: their times, and whether they are
+    /// claimed.
     seen: HashMap<u64, (i64, bool)>,
-    /// Names of directories, with what is said of them, and whether they were seen so.
+    /// Finished directories by name, and whether they were seen unchanged.
     directories: HashMap<Vec<u8>, (Finished, bool)>,
 }
 
 impl FinishedEntries<'_> {
-    /// A directory stands at the target. It is finished no more if something was made or removed in
-    /// it since. Returns whether it is finished.
+    /// Records a directory at the target. Returns whether it is finished: its time must show that
+    /// nothing was created or removed in it since.
     pub(super) fn see_directory(
         &mut self,
         name: &[u8],
@@ -470,10 +487,10 @@ impl FinishedEntries<'_> {
         *is_there
     }
 
-    /// Something else stands there. Returns whether it is the work of an earlier run.
+    /// Records another entry at the target. Returns whether it comes from an earlier run.
     pub(super) fn see(&mut self, name: &[u8], mark: Mark) -> bool {
         let claim = self.index.header.claim(&self.path, name, mark);
-        // Of a time in whole seconds is seen later whether it is the one that was claimed.
+        // A time in whole seconds may be a truncated one; `entry` compares it with the source.
         let is_claimed = version_of(self.index.earlier.claims(&self.path), claim)
             .is_some_and(|version| version == claim.version || is_coarse(mark.mtime_ns));
         if is_claimed || self.has_past {
@@ -482,8 +499,8 @@ impl FinishedEntries<'_> {
         is_claimed || self.was_made(claim)
     }
 
-    /// All that stands at the target was seen: what wasn't is claimed no more, before anything is
-    /// made in its place.
+    /// Ends the listing of the target: removes the claims of entries that weren't seen, before
+    /// anything is created in their place.
     pub(super) fn seen_all(&mut self) {
         let (path, mut records) = (&self.path, Vec::new());
         self.directories.retain(|name, (_, is_there)| {
@@ -503,22 +520,23 @@ impl FinishedEntries<'_> {
             records.push(Record::Entries(path.clone(), seen));
         }
         if !records.is_empty() {
-            // It claims nothing any more if that fails, which is told when it is used next.
+            // If that fails, the journal claims nothing any more, and its next use reports the
+            // failure.
             let _ = lock(&self.index.journal).append(&records, true);
         }
     }
 
-    /// What a directory in it has that is finished with all below it.
+    /// The counts of a finished subdirectory.
     pub(super) fn directory(&self, name: &[u8]) -> Option<Totals> {
         self.directories.get(name).map(|(said, _)| said.totals)
     }
 
-    /// Whether any entries may be finished.
+    /// Whether any entries other than directories may be finished.
     pub(super) fn has_entries(&self) -> bool {
         !self.seen.is_empty()
     }
 
-    /// Whether this version of an entry is finished, and still stands at the target.
+    /// Whether this version of an entry is finished and still at the target.
     pub(super) fn entry(&self, name: &[u8], mark: Mark) -> bool {
         let claim = self.index.header.claim(&self.path, name, mark);
         let claims = self.index.earlier.claims(&self.path);
@@ -529,19 +547,19 @@ impl FinishedEntries<'_> {
         })
     }
 
-    /// Whether a run that came to its end made this version.
+    /// Whether a run that ended created this version.
     fn was_made(&self, claim: Claim) -> bool {
         let earlier = &self.index.earlier;
         earlier.was_finished(&self.path) || is_claimed(earlier.past_claims(&self.path), claim)
     }
 }
 
-/// Whether this version is among claims, which are sorted.
+/// Whether this version is claimed. Claims are sorted.
 fn is_claimed(claims: &[Claim], claim: Claim) -> bool {
     version_of(claims, claim) == Some(claim.version)
 }
 
-/// The version of an entry that is among claims.
+/// The claimed version of an entry.
 fn version_of(claims: &[Claim], claim: Claim) -> Option<u64> {
     let at = claims.binary_search_by_key(&claim.entry, |c| c.entry);
     at.ok().map(|at| claims[at].version)

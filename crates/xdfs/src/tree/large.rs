@@ -1,4 +1,4 @@
-//! Large files of a tree: each moves by a transfer of its own, a few of them at once.
+//! Large files of a tree: each has its own transfer, with a few in flight.
 
 use std::time::Duration;
 
@@ -16,27 +16,29 @@ use crate::paths::{Call, FileKind};
 use crate::transfer::Transfer;
 
 impl Moving<'_, '_> {
-    /// Begins to move a large file. `kept` is a pack that sets what else is kept of it, if that is
-    /// known.
+    /// Starts to move a large file. `kept` is the pack that sets its further metadata, if it is
+    /// known already.
     pub(super) fn start_large(
         &mut self,
         mut item: Item,
         kept: DeferredMetadata,
     ) -> Result<(), Fault> {
+        let before = self.run.session.generation();
         let started = self.ensure_parents(&item.path).and_then(|()| {
-            // Before it is read, which changes the time of the last read.
+            // Before it is read, which changes its access time.
             let kept = match kept {
                 None if self.run.options.keeps_more() => Some(self.run.metadata_of(&item.path)?),
                 kept => kept,
             };
             let target = self.run.target.at(&item.path);
-            let transfer = self.run.start_file(&mut item, target, self.overwrite)?;
-            Ok((transfer, kept))
+            let (generation, transfer) = self.run.start_file(&mut item, target, self.overwrite)?;
+            Ok((generation, transfer, kept))
         });
         match started {
-            Ok((transfer, kept)) => {
+            Ok((generation, transfer, kept)) => {
                 self.large.push_back(MovingFile {
                     transfer,
+                    generation,
                     item,
                     kept,
                 });
@@ -45,7 +47,11 @@ impl Moving<'_, '_> {
                 }
                 self.apply_metadata()
             }
-            Err(fault) if fault.ends_session => Err(fault),
+            Err(fault) if fault.ends_session => {
+                self.run.session.recover(before, &fault)?;
+                self.report.interrupt(item.path, item.mark, &fault);
+                Ok(())
+            }
             Err(fault) => {
                 self.report.record_item_failure(&item, fault);
                 Ok(())
@@ -53,19 +59,23 @@ impl Moving<'_, '_> {
         }
     }
 
-    /// Waits a while for the one that was begun first, and takes what has ended. If the observer
-    /// wants no more all of them are ended.
+    /// Waits briefly for the oldest large file, and processes those that have ended. Cancels all of
+    /// them if the observer has stopped the run.
     pub(super) fn wait_for_large(&mut self) -> Result<(), Fault> {
         self.cancel_unwanted();
         if let Some(file) = self.large.front_mut() {
-            file.transfer.progress(PROGRESS_INTERVAL);
+            let progress = file.transfer.progress(PROGRESS_INTERVAL);
+            // One that takes longer than sessions last makes progress all the same.
+            if progress.is_some_and(|progress| progress.bytes > progress.resumed_bytes) {
+                self.run.session.note_progress();
+            }
         }
         self.report.progress();
         self.poll_large()?;
         self.poll_background()
     }
 
-    /// Ends all of them if the observer wants no more.
+    /// Cancels all large files if the observer has stopped the run.
     pub(super) fn cancel_unwanted(&self) {
         if self.report.is_stopped() {
             for file in &self.large {
@@ -74,7 +84,30 @@ impl Moving<'_, '_> {
         }
     }
 
-    /// Takes what has ended.
+    /// Processes a large file whose session broke: it may have arrived nevertheless. Otherwise it
+    /// is moved again, and resumes.
+    fn end_interrupted_file(
+        &mut self,
+        item: Item,
+        kept: DeferredMetadata,
+        fault: &Fault,
+    ) -> Result<(), Fault> {
+        let mut found = self.run.target.look_up(std::iter::once(&item.path[..]));
+        let found = match found.pop() {
+            Some(Err(fault)) if fault.ends_session => return Err(fault),
+            found => found.and_then(Result::ok).flatten(),
+        };
+        match kept {
+            _ if !found.is_some_and(|found| self.report.has_arrived(&item, &found)) => {
+                self.report.interrupt(item.path, item.mark, fault);
+            }
+            None => self.report.moved(&item),
+            Some(kept) => self.awaiting_metadata.push((item, kept)),
+        }
+        Ok(())
+    }
+
+    /// Processes large files that have ended.
     pub(super) fn poll_large(&mut self) -> Result<(), Fault> {
         let mut at = 0;
         while let Some(file) = self.large.get_mut(at) {
@@ -90,39 +123,46 @@ impl Moving<'_, '_> {
     fn end_large(&mut self, file: MovingFile) -> Result<(), Fault> {
         let MovingFile {
             transfer,
+            generation,
             mut item,
             kept,
         } = file;
         match transfer.wait() {
             Ok(result) => {
+                self.run.session.note_progress();
                 self.report.result.matched_bytes += result.resumed_bytes;
                 item.bytes = result.bytes;
                 match kept {
                     None => self.report.moved(&item),
-                    Some(kept) => self.bare.push((item, kept)),
+                    Some(kept) => self.awaiting_metadata.push((item, kept)),
                 }
             }
-            Err(fault) if fault.ends_session => return Err(fault),
-            // Broken off because the observer wants no more: the tree goes on with it later.
+            Err(fault) if fault.ends_session => {
+                self.run.session.recover(generation, &fault)?;
+                return self.end_interrupted_file(item, kept, &fault);
+            }
+            // Cancelled because the observer stopped the run: a later run resumes it.
             Err(fault) if fault.code == Code::Cancelled && self.report.is_stopped() => {}
             Err(fault) => self.report.record_item_failure(&item, fault),
         }
         Ok(())
     }
 
-    /// Gives large files that are there what else is kept of them. They are moved then.
+    /// Sets the further metadata of large files that have arrived. That completes them.
     pub(super) fn apply_metadata(&mut self) -> Result<(), Fault> {
-        for (item, kept) in std::mem::take(&mut self.bare) {
+        for (item, kept) in std::mem::take(&mut self.awaiting_metadata) {
             let length = kept.len();
-            let pack = self.run.start_pack((kept, length), vec![item], true)?;
+            let pack = self
+                .run
+                .start_metadata_pack((kept, length), vec![item], true)?;
             self.push(pack)?;
         }
         Ok(())
     }
 
-    /// Has the directory of a large file made: the pack that makes it may be on its way. On the
-    /// server not if a symbolic link stands on the way to it in the tree: what packs refuse isn't
-    /// to depend on the size of a file.
+    /// Creates the directory of a large file, since the pack that creates it may still be in
+    /// flight. On the server this fails if a directory of the path within the tree is a symbolic
+    /// link, as it does in packs: the result must not depend on the size of a file.
     fn ensure_parents(&mut self, path: &[u8]) -> Result<(), Fault> {
         let above = split(path).0;
         let known = self.made_directory.as_deref();
@@ -144,16 +184,16 @@ impl Moving<'_, '_> {
 }
 
 impl TreeRun<'_> {
-    /// Begins to move a file to a path that [`Namespace::at`] gave. `item` gets what is known of it
-    /// when it is opened.
+    /// Starts to move a file to a path from [`Namespace::at`]. `item` is updated with the size and
+    /// time of an opened local source.
     pub(super) fn start_file(
         &self,
         item: &mut Item,
         target: Vec<u8>,
         overwrite: bool,
-    ) -> Result<Transfer, Fault> {
+    ) -> Result<(u64, Transfer), Fault> {
         let source_path = self.source.path(&item.path);
-        // A directory that stands there is no place for it.
+        // Without a name, a directory at the target is a failure.
         let name = Vec::new();
         let kind = if self.source.is_remote() {
             TransferKind::Download(DownloadSpec {
@@ -178,10 +218,11 @@ impl TreeRun<'_> {
             })
         };
         let options = self.transfer_options(overwrite);
-        self.client.start(&options, kind)
+        let (generation, transfer) = self.session.start(&options, kind);
+        Ok((generation, transfer?))
     }
 
-    /// A pack that sets what is kept of a large file of the source.
+    /// A pack that sets the metadata of a large file of the source.
     pub(super) fn metadata_of(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
         match self.source.is_remote() {
             true => self.fetch_metadata(path),
@@ -189,8 +230,8 @@ impl TreeRun<'_> {
         }
     }
 
-    /// Fails if one of the directories down to `above` is a link. Those that it shares with `known`
-    /// aren't looked at again. What can't be looked at isn't known to be one.
+    /// Fails if one of the directories down to `above` is a link. Those shared with `known` aren't
+    /// checked again. Lookup failures are ignored.
     fn refuse_links(&self, above: &[u8], known: Option<&[u8]>) -> Result<(), Fault> {
         let is_known = |prefix: &[u8]| {
             let rest = known.and_then(|known| known.strip_prefix(prefix));
@@ -204,7 +245,7 @@ impl TreeRun<'_> {
             if let Ok(Some(found)) = found
                 && found.kind == FileKind::Symlink
             {
-                let cause = "a symbolic link stands on the way";
+                let cause = "the path contains a symbolic link";
                 return Err(Fault::new(Code::PathEscape, "open the target", cause));
             }
         }

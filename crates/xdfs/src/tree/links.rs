@@ -1,6 +1,6 @@
-//! Further names of files. They are made when everything else was moved, as links to the first
-//! names: so a first name that could not be moved is looked at before. What stood there earlier is
-//! not to get the other names too.
+//! Further hard links of files. They are created after everything else has been moved, as links to
+//! the first names. A first name that could not be moved is therefore checked before: an older file
+//! under that name must not get the other names too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -13,25 +13,25 @@ use super::name_collisions::BothEnds;
 use super::version::{looks_like, mark_of};
 use crate::paths::Attributes;
 
-/// A further name of a file.
+/// A further hard link of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     pub(super) path: Vec<u8>,
-    /// The name that was found first.
+    /// The first name of the file.
     pub(super) first: Vec<u8>,
-    /// What the source has under both.
+    /// Version of the file at the source.
     pub(super) mark: Option<Mark>,
 }
 
-/// A file, by its device and its number there.
+/// Device and inode.
 type FileNumber = (u64, u64);
 
-/// The first name of each file that has several. All passes of a synchronisation share one.
+/// The first name of each file with several hard links, shared by all passes of a synchronisation.
 #[derive(Debug, Default)]
 pub(super) struct FirstNames(Mutex<HashMap<FileNumber, Vec<u8>>>);
 
 impl FirstNames {
-    /// The name of a file that came first; `None` if that is this one.
+    /// The first name of a file; `None` if it is `path`.
     pub(super) fn before(&self, file: FileNumber, path: &[u8]) -> Option<Vec<u8>> {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let first = names.entry(file).or_insert_with(|| path.to_vec());
@@ -39,16 +39,15 @@ impl FirstNames {
     }
 }
 
-/// Of further names those that can be made: their first names have what the source has. The others
-/// fail.
+/// The links that can be created: those whose first names match the source. The others fail.
 ///
-/// A first name that failed may be right all the same, if only its owner could not be given, or if
-/// it was there and nothing is to be replaced. That is told by kind, size and time; where these
-/// aren't enough ([`Report::marks_suffice`]) it is taken for wrong.
+/// A first name that failed may still be correct, if only its owner could not be set, or if it
+/// existed and must not be replaced. Kind, size and time decide; where these don't suffice
+/// ([`Report::marks_suffice`]), it counts as wrong.
 ///
 /// # Errors
 /// The session ended.
-pub(super) fn sound(
+pub(super) fn linkable(
     ends: &dyn BothEnds,
     links: Vec<Link>,
     report: &mut Report<'_>,
@@ -61,10 +60,10 @@ pub(super) fn sound(
         .collect();
     let lost: Vec<_> = lost.into_iter().cloned().collect();
     let found: BTreeMap<_, _> = lost.iter().zip(ends.look(&lost)).collect();
-    let mut sound = Vec::new();
+    let mut linkable = Vec::new();
     for link in links {
         let Some(code) = report.why_lost(&link.first) else {
-            sound.push(link);
+            linkable.push(link);
             continue;
         };
         let problem = match found.get(&link.first) {
@@ -72,14 +71,14 @@ pub(super) fn sound(
             Some(Err(_)) => "can't be looked at",
             None | Some(Ok(None)) => "isn't there",
             Some(Ok(Some(there))) if report.marks_suffice && is_it(there, &link) => {
-                sound.push(link);
+                linkable.push(link);
                 continue;
             }
             Some(Ok(Some(_))) => "may be another file there",
         };
-        report.fail_permanently(&link.path, &unsound(&link, code, problem));
+        report.fail_permanently(&link.path, &unlinkable(&link, code, problem));
     }
-    Ok(sound)
+    Ok(linkable)
 }
 
 fn is_it(there: &Attributes, link: &Link) -> bool {
@@ -88,7 +87,7 @@ fn is_it(there: &Attributes, link: &Link) -> bool {
         .is_some_and(|(there, wanted)| looks_like(there, wanted))
 }
 
-fn unsound(link: &Link, code: Code, problem: &str) -> Fault {
+fn unlinkable(link: &Link, code: Code, problem: &str) -> Fault {
     let first = link.first.escape_ascii();
     let cause = format!(
         "it is a further name of '{first}', which was not moved ({}) and {problem}",
@@ -97,6 +96,6 @@ fn unsound(link: &Link, code: Code, problem: &str) -> Fault {
     Fault::new(code, "link a file", cause)
         .path(&link.path)
         .hint(format!(
-            "see what is said of '{first}', and run the same command again"
+            "see the failure of '{first}', and run the same command again"
         ))
 }

@@ -1,11 +1,10 @@
-//! Whole trees: one walker, small files in packs, large files by transfers of their own, both at
-//! the same time, on the channels of one session.
+//! Copies of whole trees: one walk; small files travel in packs and large files in separate
+//! transfers, both at the same time, on the channels of one session.
 //!
-//! The side that has the tree isn't asked to know it: the client walks, here or by listings, and
-//! moves what it finds while it goes on. What can't be moved is told and counted, and the rest goes
-//! on. Memory is bounded by packs that are under way and by the directories that aren't whole yet:
-//! one gets its times when nothing more is made in it. A journal keeps what is finished, so that a
-//! tree that was broken off goes on where it was.
+//! The client drives everything: it walks the source, locally or by listings, and moves entries as
+//! it finds them. A failed entry is reported and counted, and the rest continues. Memory is bounded
+//! by the packs in flight and the incomplete directories: a directory gets its times once nothing
+//! more is created in it. A journal records finished entries, so that an interrupted tree resumes.
 
 mod feed;
 mod fetching;
@@ -23,6 +22,7 @@ mod options;
 mod packing;
 mod run;
 mod scan;
+mod session;
 mod sync;
 mod tracker;
 mod version;
@@ -36,20 +36,22 @@ use std::path::Path;
 use xdfs_proto::Fault;
 
 use self::namespace::Namespace;
+use self::session::TreeSession;
 use crate::client::{Client, path_bytes};
 use crate::events::{Observer, TreeResult};
 
 impl Client {
-    /// Copies the tree `source` to `target`, a path on the server: into it if that is a directory
-    /// that exists and `source` doesn't end in a slash, else as it. Waits for the end.
+    /// Copies the tree `source` to `target`, a path on the server: into it if it is an existing
+    /// directory and `source` doesn't end in a slash, otherwise under that name. Blocks until the
+    /// end.
     ///
-    /// Of names that the target's file system takes for one the first is kept, whatever may be
-    /// replaced; the others fail with [`Code::AlreadyExists`](crate::Code::AlreadyExists),
-    /// directories with all in them.
+    /// If the target's file system treats several names as equal, the first is kept, even with
+    /// [`TreeOptions::overwrite`]; the others fail with
+    /// [`Code::AlreadyExists`](crate::Code::AlreadyExists), directories with all their contents.
     ///
     /// # Errors
-    /// Why the tree could not be begun, or why the session ended. What fails of it is told to
-    /// `observer` and counted in the result.
+    /// The copy could not start, or the session ended. Failed entries are reported to `observer`
+    /// and counted in the result.
     pub fn upload_tree(
         &self,
         source: &Path,
@@ -57,12 +59,14 @@ impl Client {
         options: &TreeOptions,
         observer: &mut dyn Observer,
     ) -> Result<TreeResult, Fault> {
+        let session = TreeSession::new(self, options);
         let source = Namespace::local(path_bytes(source));
-        let target = Namespace::remote(self, target.to_vec());
-        run::copy(self, &source, &target, options, observer)
+        let target = Namespace::remote(&session, target.to_vec());
+        run::copy(&session, &source, &target, options, observer)
     }
 
-    /// Fetches the tree `source`, a path on the server, to `target`, likewise. Waits for the end.
+    /// Copies the tree `source`, a path on the server, to the local path `target`, like
+    /// [`Client::upload_tree`].
     ///
     /// # Errors
     /// As [`Client::upload_tree`].
@@ -73,8 +77,9 @@ impl Client {
         options: &TreeOptions,
         observer: &mut dyn Observer,
     ) -> Result<TreeResult, Fault> {
-        let source = Namespace::remote(self, source.to_vec());
+        let session = TreeSession::new(self, options);
+        let source = Namespace::remote(&session, source.to_vec());
         let target = Namespace::local(path_bytes(target));
-        run::copy(self, &source, &target, options, observer)
+        run::copy(&session, &source, &target, options, observer)
     }
 }

@@ -1,6 +1,6 @@
-//! What is under way of a tree: packs and large files in bounded numbers, and what came of them.
+//! Packs and large files in flight, and the report of their outcomes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,25 +14,29 @@ use xdfs_store::tree_journal::{Mark, Totals};
 use super::inspector::PackInspector;
 use super::item::{DeferredMetadata, Item, Kind};
 use super::tracker::Tracker;
+use super::version::{looks_like, mark_of};
 use crate::events::{Observer, SyncStep, TreeEvent, TreeResult};
+use crate::paths::{Attributes, FileKind};
 use crate::transfer::Transfer;
 
-/// How often progress is told.
+/// Interval of progress events.
 pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-/// Most entries that are kept to be tried again; what fails beyond them is told at once.
+/// Most entries kept for a retry; further failures are reported immediately.
 const RETRIES_MAX: usize = 1 << 20;
-/// Longest time to wait before entries are tried again, and the shortest.
+/// Shortest and longest delay before a retry, in milliseconds.
 const RETRY_WAIT_MS: (u32, u32) = (100, 2000);
 
-/// A large file that is under way.
+/// A large file in flight.
 #[derive(Debug)]
 pub(super) struct MovingFile {
     pub(super) transfer: Transfer,
+    /// The number of its session.
+    pub(super) generation: u64,
     pub(super) item: Item,
     pub(super) kept: DeferredMetadata,
 }
 
-/// An entry that failed, and is to be tried again.
+/// A failed entry to retry.
 #[derive(Debug)]
 pub(super) struct RetryEntry {
     pub(super) path: Vec<u8>,
@@ -40,29 +44,44 @@ pub(super) struct RetryEntry {
     pub(super) fault: Fault,
 }
 
-/// Counts and tells.
+/// Counts outcomes, and reports them to the observer.
 pub(super) struct Report<'a> {
     observer: &'a mut dyn Observer,
     pub(super) result: TreeResult,
     began: Instant,
-    told: Instant,
+    last_progress: Instant,
     stopped: bool,
-    /// Which directories are whole.
+    /// Tracks complete directories.
     pub(super) tracker: Tracker,
-    /// What failed and may pass, while it is kept.
-    again: Option<Vec<RetryEntry>>,
-    /// Entries that stand at the target may be those that an earlier run moved.
+    /// Failed entries to retry; `None` if failures are final.
+    retries: Option<Vec<RetryEntry>>,
+    /// An earlier run may have created entries at the target.
     has_run: bool,
-    /// Something failed that may stand under its name all the same.
+    /// A failed entry may exist at the target nevertheless.
     has_doubts: bool,
-    /// Digests of paths that were not moved, and why: of directories, and while several names of a
-    /// file are kept of all.
+    /// Hashes of paths that failed for good, with their codes: of directories, and with
+    /// `keeps_lost` of all entries.
     lost: HashMap<u64, Code>,
     pub(super) keeps_lost: bool,
     random: RandomState,
-    /// What has the kind, the size and the time of an entry is taken for it.
+    /// Equal kind, size and time identify a version.
     pub(super) marks_suffice: bool,
+    /// Likewise of entries that were in flight when their session broke.
+    pub(super) trusts_marks: bool,
+    /// Entries to move again since their session broke.
+    interrupted: Vec<RetryEntry>,
+    /// Hashes of all paths that were in flight when their session broke.
+    was_interrupted: HashSet<u64>,
+    /// Entries that were moved since the last synchronisation of the target, and during it.
+    pub(super) unsynced: Vec<UnsyncedEntry>,
+    pub(super) syncing: Vec<UnsyncedEntry>,
+    pub(super) keeps_unsynced: bool,
+    /// The session up to which the unsynced entries are known to be there.
+    pub(super) unsynced_generation: u64,
 }
+
+/// An entry that was moved and may not be durable: its path, and what it looks like.
+pub(super) type UnsyncedEntry = (Vec<u8>, Option<Mark>);
 
 impl<'a> Report<'a> {
     pub(super) fn new(observer: &'a mut dyn Observer) -> Self {
@@ -71,62 +90,72 @@ impl<'a> Report<'a> {
             observer,
             result: TreeResult::default(),
             began: now,
-            told: now,
+            last_progress: now,
             stopped: false,
             tracker: Tracker::default(),
-            again: None,
+            retries: None,
             has_run: false,
             has_doubts: false,
             lost: HashMap::new(),
             keeps_lost: false,
             random: RandomState::new(),
             marks_suffice: true,
+            trusts_marks: true,
+            interrupted: Vec::new(),
+            was_interrupted: HashSet::new(),
+            unsynced: Vec::new(),
+            syncing: Vec::new(),
+            keeps_unsynced: false,
+            unsynced_generation: 0,
         }
     }
 
-    /// Remembers what is moved, for a journal if there is one, and what is to be tried again.
+    /// Starts to track outcomes and retries, with `journal` also claims.
     pub(super) fn track(&mut self, journal: bool, has_run: bool) {
         self.tracker = Tracker::new(journal);
         self.keep_retries();
         self.has_run = has_run;
     }
 
-    /// Whether the observer wants no more.
+    /// Whether the observer has stopped the run.
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped
     }
 
-    /// Whether something failed that may stand under its name all the same.
+    /// Whether a failed entry may exist at the target nevertheless.
     pub(super) fn has_doubts(&self) -> bool {
         self.has_doubts
     }
 
-    /// Whether there is anything to be made durable.
+    /// Whether anything needs to be made durable.
     pub(super) fn has_moved(&self) -> bool {
         self.result.files + self.result.directories + self.result.others > 0
     }
 
     pub(super) fn moved(&mut self, item: &Item) {
         let totals = self.count(item);
+        if self.keeps_unsynced && item.kind.has_name() {
+            self.unsynced.push((item.path.clone(), item.mark));
+        }
         match item.kind {
             Kind::File | Kind::Other => {
                 self.tracker.settled(&item.path, Ok((totals, item.mark)));
             }
-            // Each run has to see which file it belongs to.
+            // Every run has to see the file it belongs to.
             Kind::Link => self.tracker.settled(&item.path, Ok((totals, None))),
             Kind::Directory => self.tracker.made(&item.path, true),
-            Kind::Attributes | Kind::Unheard => {}
+            Kind::Attributes | Kind::Silent => {}
         }
     }
 
-    /// Counts what is moved, or would be.
+    /// Counts an item that was moved, or would be in a dry run.
     pub(super) fn count(&mut self, item: &Item) -> Totals {
         let mut totals = Totals::default();
         match item.kind {
             Kind::File => totals.files = 1,
             Kind::Directory => totals.directories = 1,
             Kind::Other | Kind::Link => totals.others = 1,
-            Kind::Attributes | Kind::Unheard => {}
+            Kind::Attributes | Kind::Silent => {}
         }
         totals.bytes = item.bytes;
         let result = &mut self.result;
@@ -137,7 +166,7 @@ impl<'a> Report<'a> {
         totals
     }
 
-    /// An earlier run finished this.
+    /// Counts entries that an earlier run finished.
     pub(super) fn resumed(&mut self, totals: &Totals) {
         let resumed = &mut self.result.resumed;
         resumed.files += totals.files;
@@ -148,7 +177,7 @@ impl<'a> Report<'a> {
 
     pub(super) fn failed(&mut self, path: &[u8], fault: &Fault) {
         self.result.failed += 1;
-        // A disk may fail when the names are made already.
+        // A disk may fail after the names have been created.
         self.has_doubts |= matches!(fault.code, Code::Io | Code::NoSpace | Code::ReadOnly);
         // A fault of a whole pack names none of its entries; an empty path is the tree itself.
         let named;
@@ -163,7 +192,8 @@ impl<'a> Report<'a> {
         self.tell(TreeEvent::Failed { path, fault });
     }
 
-    /// What is known of an entry couldn't be set. Of a directory that wasn't made it is told why.
+    /// Records that metadata could not be set. Not reported again for a directory whose creation
+    /// failed.
     pub(super) fn unset(&mut self, path: &[u8], fault: &Fault) {
         let is_missing = fault.code == Code::NotFound;
         if !(is_missing && self.why_lost(path).is_some()) {
@@ -171,7 +201,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// An entry wasn't moved: it is tried again, or that is told.
+    /// Records the failure of an entry: keeps it for a retry, or reports it.
     pub(super) fn record_failure(
         &mut self,
         path: &[u8],
@@ -181,10 +211,11 @@ impl<'a> Report<'a> {
     ) {
         let is_directory = is_directory || self.tracker.knows(path);
         let is_there = fault.code == Code::AlreadyExists && !is_directory;
-        let is_ours = is_there && self.has_run && mark.is_some();
-        // An earlier run may have set the mode of the directory, which was whole.
+        let may_be_ours = self.has_run || self.was_interrupted(path);
+        let is_ours = is_there && may_be_ours && mark.is_some();
+        // An earlier run may have completed the directory and set its mode.
         let is_closed = fault.code == Code::PermissionDenied && self.has_run;
-        if let Some(again) = &mut self.again
+        if let Some(again) = &mut self.retries
             && again.len() < RETRIES_MAX
             && (is_closed || is_ours || may_pass(&fault))
         {
@@ -195,10 +226,10 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Likewise of one that is known.
+    /// Like [`Self::record_failure`], for an item.
     pub(super) fn record_item_failure(&mut self, item: &Item, fault: Fault) {
         match item.kind {
-            Kind::Unheard => {}
+            Kind::Silent => {}
             Kind::Attributes => self.unset(&item.path, &fault),
             kind => {
                 self.record_failure(&item.path, kind == Kind::Directory, item.mark, fault);
@@ -206,13 +237,13 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// What failed and may pass: those that are tried again as they are, and those that stand at
-    /// the target and may be the work of an earlier run. Waits for as long as their faults ask.
-    /// With `last` what fails from now on is told at once.
+    /// Takes the entries to retry: those with transient faults, and those that exist at the target
+    /// and may come from an earlier run. Waits for as long as the faults ask. After the `last`
+    /// round failures are final.
     pub(super) fn take_retries(&mut self, last: bool) -> (Vec<RetryEntry>, Vec<RetryEntry>) {
         let again = match last {
-            true => self.again.take(),
-            false => self.again.as_mut().map(std::mem::take),
+            true => self.retries.take(),
+            false => self.retries.as_mut().map(std::mem::take),
         };
         let is_there = |a: &RetryEntry| a.fault.code == Code::AlreadyExists;
         let (ours, again): (Vec<_>, Vec<_>) =
@@ -233,7 +264,7 @@ impl<'a> Report<'a> {
         (again, ours)
     }
 
-    /// An entry wasn't moved, and isn't tried again.
+    /// Records the failure of an entry that isn't retried.
     pub(super) fn fail_permanently(&mut self, path: &[u8], fault: &Fault) {
         self.lose(path, self.tracker.knows(path), fault);
     }
@@ -249,30 +280,78 @@ impl<'a> Report<'a> {
         self.failed(path, fault);
     }
 
-    /// Why an entry wasn't moved; `None` if it was, or an earlier run had done that.
+    /// Why an entry failed for good; `None` if it was moved, now or by an earlier run.
     pub(super) fn why_lost(&self, path: &[u8]) -> Option<Code> {
         self.lost.get(&self.random.hash_one(path)).copied()
     }
 
-    /// A directory isn't moved, nor anything in it.
+    /// Records the failure of a directory, none of whose entries are moved.
     pub(super) fn fail_directory(&mut self, path: &[u8], fault: &Fault) {
         self.tracker.listed(path, 0, &Totals::default(), true);
         self.lose(path, true, fault);
     }
 
-    /// What fails from now on is tried again.
+    /// Keeps failed entries for a retry from now on.
     pub(super) fn keep_retries(&mut self) {
-        self.again.get_or_insert_default();
+        self.retries.get_or_insert_default();
     }
 
-    /// What is kept to be tried again has failed.
+    /// Makes the failures of all entries kept for a retry final.
     pub(super) fn give_up_retries(&mut self) {
-        for again in self.again.take().unwrap_or_default() {
+        for again in self.retries.take().unwrap_or_default() {
             self.fail_permanently(&again.path, &again.fault);
         }
     }
 
-    /// Something that the tree goes on without.
+    /// Whether an entry that was in flight when its session broke has arrived, by what was found
+    /// at the target.
+    pub(super) fn has_arrived(&self, item: &Item, found: &Attributes) -> bool {
+        match item.kind {
+            Kind::Directory => found.kind == FileKind::Directory,
+            _ => {
+                let marks = mark_of(found).zip(item.mark);
+                self.trusts_marks && marks.is_some_and(|(found, wanted)| looks_like(found, wanted))
+            }
+        }
+    }
+
+    /// An entry was in flight when its session broke, and is moved again.
+    pub(super) fn interrupt(&mut self, path: Vec<u8>, mark: Option<Mark>, fault: &Fault) {
+        self.note_interrupted(&path);
+        let fault = fault.clone();
+        self.interrupted.push(RetryEntry { path, mark, fault });
+    }
+
+    /// An entry was in flight when its session broke.
+    pub(super) fn note_interrupted(&mut self, path: &[u8]) {
+        self.was_interrupted.insert(self.random.hash_one(path));
+    }
+
+    /// Whether an entry that exists at the target may have been sent by this run.
+    pub(super) fn was_interrupted(&self, path: &[u8]) -> bool {
+        self.was_interrupted.contains(&self.random.hash_one(path))
+    }
+
+    /// Takes the entries to move again since their session broke.
+    pub(super) fn take_interrupted(&mut self) -> Vec<RetryEntry> {
+        std::mem::take(&mut self.interrupted)
+    }
+
+    /// The target is synchronised from now on.
+    pub(super) fn begin_sync(&mut self) {
+        self.syncing.append(&mut self.unsynced);
+    }
+
+    /// The synchronisation has ended: what was moved before is durable, unless its session broke.
+    pub(super) fn end_sync(&mut self, is_durable: bool) {
+        let mut syncing = std::mem::take(&mut self.syncing);
+        if !is_durable {
+            syncing.append(&mut self.unsynced);
+            self.unsynced = syncing;
+        }
+    }
+
+    /// Reports a fault that doesn't stop the run.
     pub(super) fn warn(&mut self, fault: &Fault) {
         self.tell(TreeEvent::Warning(fault));
     }
@@ -281,7 +360,7 @@ impl<'a> Report<'a> {
         self.tell(TreeEvent::Step { step, path, from });
     }
 
-    /// The next of what others give; tells progress, and returns when nothing came for a while.
+    /// Receives the next event, or reports progress and times out.
     pub(super) fn poll<T>(&mut self, given: &mpsc::Receiver<T>) -> Result<T, RecvTimeoutError> {
         if self.stopped {
             return Err(RecvTimeoutError::Disconnected);
@@ -294,8 +373,8 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn progress(&mut self) {
-        if self.told.elapsed() >= PROGRESS_INTERVAL {
-            self.told = Instant::now();
+        if self.last_progress.elapsed() >= PROGRESS_INTERVAL {
+            self.last_progress = Instant::now();
             self.result.elapsed = self.began.elapsed();
             let result = self.result.clone();
             self.tell(TreeEvent::Progress(&result));
@@ -314,7 +393,7 @@ impl<'a> Report<'a> {
         if self.stopped {
             let cause = "it was stopped";
             return Err(Fault::new(Code::Cancelled, "copy a tree", cause)
-                .hint("run the same command again to go on"));
+                .hint("run the same command again to resume"));
         }
         self.result.elapsed = self.began.elapsed();
         if self.result.unkept > 0 {
@@ -333,23 +412,25 @@ impl<'a> Report<'a> {
     }
 }
 
-/// A pack on its way to a target: in a transfer, or carried out here.
+/// A pack in flight to a remote target, or the result of one at a local target.
 #[derive(Debug)]
-pub(super) enum PackTransfer {
+pub(super) struct PackTransfer {
+    pub(super) state: PackState,
+    /// The number of its session.
+    pub(super) generation: u64,
+    /// The pack, and whether it replaces what is there, if it can be sent again without a look at
+    /// what the first one did.
+    pub(super) repeatable: Option<(Vec<u8>, bool)>,
+}
+
+#[derive(Debug)]
+pub(super) enum PackState {
     Ended(Result<Failures, Fault>),
     Moving(Box<Transfer>),
 }
 
-impl PackTransfer {
-    /// Whether it has ended, or does so while `timeout` passes without progress.
-    pub(super) fn is_over(&mut self, timeout: Duration) -> bool {
-        match self {
-            Self::Ended(_) => true,
-            Self::Moving(transfer) => is_over(transfer, timeout),
-        }
-    }
-
-    /// Waits for the end, and tells what of it wasn't carried out.
+impl PackState {
+    /// Waits for the end, and returns the entries that failed.
     pub(super) fn wait(self) -> Result<Failures, Fault> {
         match self {
             Self::Ended(result) => result,
@@ -358,17 +439,59 @@ impl PackTransfer {
     }
 }
 
-/// A pack that is under way, and what is in it.
+impl PackTransfer {
+    /// The result of a pack.
+    pub(super) fn ended(result: Result<Failures, Fault>) -> Self {
+        Self {
+            state: PackState::Ended(result),
+            generation: 0,
+            repeatable: None,
+        }
+    }
+
+    /// A transfer that was started in the session of this number, or failed with it.
+    ///
+    /// # Errors
+    /// It could not be started for another reason.
+    pub(super) fn started(
+        (generation, started): (u64, Result<Transfer, Fault>),
+    ) -> Result<Self, Fault> {
+        let state = match started {
+            Ok(transfer) => PackState::Moving(Box::new(transfer)),
+            Err(fault) if fault.ends_session => PackState::Ended(Err(fault)),
+            Err(fault) => return Err(fault),
+        };
+        Ok(Self {
+            state,
+            generation,
+            repeatable: None,
+        })
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, PackState::Ended(_))
+    }
+
+    /// Whether it has ended. Waits for up to `timeout` after the latest progress.
+    pub(super) fn is_over(&mut self, timeout: Duration) -> bool {
+        match &mut self.state {
+            PackState::Ended(_) => true,
+            PackState::Moving(transfer) => is_over(transfer, timeout),
+        }
+    }
+}
+
+/// A pack in flight, and its contents.
 #[derive(Debug)]
 pub(super) struct MovingPack {
     pub(super) transfer: PackTransfer,
-    /// What it has, of one that was made here.
+    /// Its entries, if it was built locally.
     pub(super) items: Vec<Item>,
-    /// Of one that was asked for, what sees its content.
+    /// Records the entries of a requested pack.
     pub(super) inspector: Option<Arc<PackInspector>>,
 }
 
-/// Names for the next pack, and about what it will have.
+/// The names of the next pack request, and its approximate size.
 #[derive(Default)]
 pub(super) struct NextRequest {
     pub(super) names: Vec<Vec<u8>>,
@@ -376,7 +499,7 @@ pub(super) struct NextRequest {
     pub(super) bytes: u64,
 }
 
-/// The pack that was begun first, if it ends while `timeout` passes without progress.
+/// Takes the oldest pack if it has ended. Waits for up to `timeout` after the latest progress.
 pub(super) fn take_ended(
     packs: &mut VecDeque<MovingPack>,
     timeout: Duration,
@@ -385,14 +508,14 @@ pub(super) fn take_ended(
     first.transfer.is_over(timeout).then(|| packs.pop_front())?
 }
 
-/// Whether a transfer has ended, or does so while `timeout` passes without progress, so that what
-/// came of it can be taken without waiting.
+/// Whether a transfer has ended, so that its outcome can be taken without waiting. Waits for up to
+/// `timeout` after the latest progress.
 pub(super) fn is_over(transfer: &mut Transfer, timeout: Duration) -> bool {
     while transfer.progress(timeout).is_some() {}
     transfer.is_finished()
 }
 
-/// Whether what failed may go well when it is tried again soon.
+/// Whether a retry may soon succeed.
 fn may_pass(fault: &Fault) -> bool {
     fault.retry != Retry::Never
         || matches!(

@@ -1,14 +1,14 @@
-//! Names of one directory that a file system may take for one: they differ only in case, in how
-//! their letters are composed, or in what some systems leave out of names.
+//! Name collisions: names of one directory that a file system may treat as equal, because they
+//! differ only in case, Unicode composition, or characters that some systems ignore.
 //!
-//! Whether the target's does is known only when one of them stands there. So the first of such
-//! names goes as any other, and the others wait until everything else is moved. Then it is looked,
-//! one name of a kind after the other, whether the name means already what was made under another:
-//! what does is told as a failure, and the rest goes as usual. What is taken for alike here is
-//! alike for every file system in use, and more; a name too many costs a look, and nothing else.
+//! Whether the target treats them as equal shows only once one of them exists there. So the first
+//! of such names moves like any other, and the others wait until everything else has been moved.
+//! Then each is looked up, one name of a kind at a time: if the target finds an entry created under
+//! another name, that is a failure; otherwise the entry moves as usual. The comparison here is
+//! coarser than that of any file system in use; a false match costs one lookup.
 //!
-//! Memory: about sixteen bytes for each name of a directory that is being listed, and the paths of
-//! those that wait.
+//! Memory: about sixteen bytes for each name of the directories being listed, and the paths of
+//! deferred entries.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -20,15 +20,15 @@ use super::namespace::LookedUp;
 use super::tracker::split;
 use crate::paths::{Attributes, join};
 
-/// What names a file in its file system: device and number.
+/// Device and inode of a file.
 pub(super) type Identity = Option<(u64, u64)>;
 
-/// What all names that may be taken for one have in common.
+/// Folds a name, so that names that may collide become equal.
 pub(super) fn folded(name: &[u8]) -> Vec<u8> {
     let mut folded = match str::from_utf8(name) {
         Ok(name) if !name.is_ascii() => {
             let letters = name.nfd().filter(|c| !is_ignorable(*c));
-            // Both ways, for letters that have two small forms, or two large ones.
+            // Both ways, for letters with two lower-case or two upper-case forms.
             let letters = letters
                 .flat_map(char::to_uppercase)
                 .flat_map(char::to_lowercase);
@@ -36,14 +36,14 @@ pub(super) fn folded(name: &[u8]) -> Vec<u8> {
         }
         _ => name.to_ascii_lowercase(),
     };
-    // Some systems leave these out where a name ends.
+    // Some systems drop these at the end of a name.
     while matches!(folded.last(), Some(b'.' | b' ')) {
         folded.pop();
     }
     folded
 }
 
-/// Characters that some file systems ignore: joiners, marks of direction, choices of a form.
+/// Characters that some file systems ignore: joiners, direction marks, variation selectors.
 fn is_ignorable(c: char) -> bool {
     matches!(
         u32::from(c),
@@ -64,22 +64,22 @@ fn is_ignorable(c: char) -> bool {
     )
 }
 
-/// What names a file, if its file system tells.
+/// The identity of a file, if its file system provides one.
 pub(super) fn identity(attributes: &Attributes) -> Identity {
     (attributes.inode != 0).then_some((attributes.device, attributes.inode))
 }
 
-/// The names of a directory that were listed so far.
+/// The names of a directory listed so far.
 #[derive(Debug, Default)]
 pub(super) struct ListedNames {
     random: RandomState,
     names: HashSet<u64>,
-    /// Names at the target that were moved there by an earlier run: alike, and exactly.
+    /// Hashes of names that an earlier run moved to the target: of the folded and the exact name.
     moved: HashMap<u64, u64>,
 }
 
 impl ListedNames {
-    /// Adds a name. `true` if it has to wait, since one before may be taken for it.
+    /// Adds a name. Returns `true` if it has to wait, since it may collide with an earlier one.
     pub(super) fn add(&mut self, name: &[u8]) -> bool {
         let alike = self.alike(name);
         let moved = self.moved.get(&alike);
@@ -87,9 +87,9 @@ impl ListedNames {
         !self.names.insert(alike) || is_moved
     }
 
-    /// Equal for names that may be taken for one.
+    /// Hash of the folded name.
     fn alike(&self, name: &[u8]) -> u64 {
-        // Most names are folded as they are.
+        // Most names fold to themselves.
         let is_plain = |b: &u8| b.is_ascii() && !b.is_ascii_uppercase();
         if name.iter().all(is_plain) && !matches!(name.last(), Some(b'.' | b' ')) {
             return self.random.hash_one(name);
@@ -97,23 +97,23 @@ impl ListedNames {
         self.random.hash_one(folded(name).as_slice())
     }
 
-    /// An earlier run moved this name, which won't be moved again.
+    /// Adds a name that an earlier run moved, and that won't be moved again.
     pub(super) fn moved(&mut self, name: &[u8]) {
         let alike = self.alike(name);
         self.moved.insert(alike, self.random.hash_one(name));
     }
 }
 
-/// What waits, since something else may be taken for it.
+/// Entries that wait, since their names may collide with others.
 pub(super) struct Deferred<E> {
     entries: Vec<E>,
-    /// The path of one.
+    /// The path of an entry.
     pub(super) path: fn(&E) -> &[u8],
-    /// Directories and folded names of all that ever waited here.
+    /// Kinds of all entries ever added.
     kinds: HashSet<Vec<u8>>,
 }
 
-/// A path with its last name folded.
+/// The kind of a path: its last name is folded. Entries of one kind may collide.
 pub(super) fn kind(path: &[u8]) -> Vec<u8> {
     let (directory, name) = split(path);
     join(directory, &folded(name))
@@ -137,13 +137,13 @@ impl<E> Deferred<E> {
         self.entries.is_empty()
     }
 
-    /// Whether something that waited here may be taken for this.
+    /// Whether an entry that was ever added may collide with this path.
     pub(super) fn has_kind(&self, path: &[u8]) -> bool {
         !self.kinds.is_empty() && self.kinds.contains(&kind(path))
     }
 
-    /// The first of each kind that waits: what may be taken for one of them is at its place, or
-    /// never will be.
+    /// Takes the first entry of each kind. Those that it may collide with have been moved, or have
+    /// failed.
     pub(super) fn take_round(&mut self) -> Vec<E> {
         let mut taken = HashSet::new();
         let (round, rest) = std::mem::take(&mut self.entries)
@@ -154,25 +154,25 @@ impl<E> Deferred<E> {
     }
 }
 
-/// Is told the names of a directory.
+/// Receives the names of a directory.
 pub(super) type Names<'n> = dyn FnMut(&[u8], Identity) + 'n;
 
-/// Both ends of a tree, as they can be looked at.
+/// Lookups on both sides of a tree copy.
 pub(super) trait BothEnds {
-    /// The names in a directory of the source that belong to the tree.
+    /// The names in a directory of the source, without those that are left out.
     fn source(&self, directory: &[u8], names: &mut Names<'_>) -> Result<(), Fault>;
 
     /// The names in a directory of the target.
     fn target(&self, directory: &[u8], names: &mut Names<'_>) -> Result<(), Fault>;
 
-    /// What stands under paths at the target, if anything, in their order.
+    /// Looks up paths at the target; the results are in their order.
     fn look(&self, paths: &[Vec<u8>]) -> Vec<LookedUp>;
 }
 
-/// What is found of a name that waited: `Err` says why it isn't to be moved.
+/// Whether a deferred entry may be moved.
 pub(super) type Verdict = Result<(), Fault>;
 
-/// Looks whether names at the target mean already what was made there under others.
+/// Checks whether the target resolves paths to entries created under other names.
 ///
 /// # Errors
 /// The session ended.
@@ -191,7 +191,7 @@ pub(super) fn resolve_collisions(
                 found.entry(directory).or_default().push((at, there));
                 Ok(())
             }
-            // What stands above it is told when it is moved.
+            // If a parent is missing, moving the entry reports that.
             Ok(None) => Ok(()),
             Err(fault) if fault.ends_session => return Err(fault),
             Err(fault) => Err(fault.path(paths[at])),
@@ -214,18 +214,19 @@ pub(super) fn resolve_collisions(
     Ok(verdicts)
 }
 
-/// The fault of a name that means something else at the target.
+/// The fault of a name that collides with another at the target.
 pub(super) fn same(path: &[u8], other: &[u8]) -> Fault {
     let name = |name: &[u8]| name.escape_ascii().to_string();
     let (own, other) = (name(split(path).1), name(other));
-    let cause =
-        format!("the target's file system doesn't tell '{own}' from '{other}', which is there");
+    let cause = format!(
+        "the target's file system doesn't distinguish '{own}' from '{other}', which exists"
+    );
     Fault::new(Code::AlreadyExists, "copy a tree", cause)
         .path(path)
-        .hint("rename one of them, or choose a target that tells them apart")
+        .hint("rename one of them, or choose a target that distinguishes them")
 }
 
-/// Of a directory, the names that may be taken for those that are looked at.
+/// The names in a directory that may collide with the names being checked.
 struct Directory<'d> {
     path: &'d [u8],
     source: HashMap<Vec<u8>, Vec<(Vec<u8>, Identity)>>,
@@ -255,7 +256,7 @@ impl<'d> Directory<'d> {
         })
     }
 
-    /// The other name by which the target has what it finds under this one, if there is any.
+    /// The other name of the entry that the target finds under this name, if there is one.
     fn clash(
         &self,
         ends: &dyn BothEnds,
@@ -268,9 +269,9 @@ impl<'d> Directory<'d> {
         let own = alike.iter().find(|(other, _)| other == name);
         let own = own.and_then(|(_, identity)| *identity);
         let others = alike.iter().filter(|(other, identity)| {
-            // Two names of one file may well mean the same.
+            // Hard links of one file don't collide.
             let is_same_file = own.is_some() && *identity == own;
-            // Nor are two names one that are listed both.
+            // Nor do two names that the target lists.
             let is_listed = self.target.contains(name) && self.target.contains(other);
             other != name && !is_same_file && !is_listed
         });
@@ -315,7 +316,7 @@ mod tests {
         for (one, other) in [("a", "b"), ("a.b", "ab"), ("\u{e9}", "e"), (" a", "a")] {
             assert_ne!(folded(one.as_bytes()), folded(other.as_bytes()), "{one}");
         }
-        // What is no text is compared byte by byte, but for the letters of ASCII.
+        // Other than UTF-8 is compared by bytes, ignoring ASCII case.
         assert_eq!(folded(b"A\xff"), folded(b"a\xff"));
         assert_ne!(folded(b"a\xfe"), folded(b"a\xff"));
         assert!(folded(b"...").is_empty());
@@ -326,7 +327,7 @@ mod tests {
         let mut listed = ListedNames::default();
         let waits = ["a", "b", "A", "c", "B", "a "].map(|name| listed.add(name.as_bytes()));
         assert_eq!(waits, [false, false, true, false, true, true]);
-        // What an earlier run moved comes first, wherever it is listed.
+        // Entries of an earlier run come first, in any order of the listing.
         let mut listed = ListedNames::default();
         listed.moved(b"Readme");
         assert!(listed.add(b"README"));
@@ -371,8 +372,8 @@ mod tests {
         }
     }
 
-    /// A directory at both ends. The target keeps what was made first under a folded name, or
-    /// tells all names apart.
+    /// A directory on both sides. The target keeps the first entry under a folded name, or
+    /// distinguishes all names.
     struct Fake {
         source: Vec<(&'static str, u64)>,
         target: RefCell<Vec<(String, u64)>>,
@@ -435,7 +436,7 @@ mod tests {
                 numbers,
                 ..Fake::new(&source, target, folds)
             };
-            // Nothing stands there, or what is told apart.
+            // There is no entry, or the names are distinct.
             assert_eq!(with(&[], true).clash("README"), None);
             assert_eq!(with(&[("Readme", 5)], false).clash("README"), None);
             let both = [("Readme", 5), ("README", 6)];
@@ -445,11 +446,11 @@ mod tests {
             assert_eq!(with(&linked, false).clash("README"), None);
             let clash = with(&[("Readme", 5)], true).clash("README").unwrap();
             assert!(clash.contains("'README' from 'Readme'"), "{clash}");
-            // What was there before keeps its spelling when it is replaced.
+            // An existing entry keeps its spelling when it is replaced.
             assert!(with(&[("README", 5)], true).clash("README").is_some());
             assert!(with(&[("readme", 5)], true).clash("README").is_some());
         }
-        // Two names of one file mean the same anyway.
+        // Two names of one file don't collide.
         let linked = [("Readme", 1), ("README", 1)];
         assert_eq!(
             Fake::new(&linked, &[("Readme", 5)], true).clash("README"),

@@ -1,7 +1,7 @@
-//! A tree at one end, here or on the server: looked at, listed and changed by the same calls.
+//! A tree on one side, local or on the server, read and changed by the same calls.
 //!
-//! What another end sent never leads out of a target here: such paths go by [`Namespace::at`] and
-//! [`Namespace::start_beneath`]. Paths that the user named follow the ordinary rules.
+//! Paths from the peer never lead out of a local target: they go through [`Namespace::at`] and
+//! [`Namespace::start_beneath`]. Paths from the user are resolved as usual.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -12,31 +12,34 @@ use xdfs_proto::{Code, Fault};
 use xdfs_store::tree_journal::Mark;
 use xdfs_store::{LocalStore, Store as _, local};
 
+use super::session::{RemoteCall, RemoteEntries, TreeSession};
 use super::version::mark_of;
-use crate::client::{Client, path_bytes};
-use crate::paths::{Answer, Attributes, Call, Entry, FileKind, Listing, PendingCall, join};
+use crate::client::path_bytes;
+use crate::paths::{Answer, Attributes, Call, Entry, FileKind, PendingCall, join};
 
-/// Calls under way that ask about names.
+/// Calls in flight that look up or change entries.
 pub(super) const CALLS_MAX: usize = 64;
 
-/// One end of a tree.
+/// One side of a tree copy.
 pub(super) struct Namespace<'a> {
-    /// The session with the server that has it; `None` for this machine.
-    client: Option<&'a Client>,
+    /// The session with the server; `None` for a local tree.
+    session: Option<&'a TreeSession<'a>>,
     root: Vec<u8>,
-    /// What is beneath a root here and nothing else, whatever links lead there.
+    /// Store confined to the local root, whatever links lead out of it.
     beneath: OnceLock<Arc<LocalStore>>,
 }
 
-/// A call that was made. One about this machine is carried out when somebody waits for it.
-pub(super) enum Pending {
+/// A call in progress. A local one runs when it is waited for.
+pub(super) enum Pending<'a> {
     Here(Arc<LocalStore>, Call),
-    There(PendingCall),
-    Names(Listing),
+    There(RemoteCall<'a>),
+    /// A call that fails with its session.
+    Once(Result<PendingCall, Fault>),
+    Names(RemoteEntries<'a>),
     Refused(Fault),
 }
 
-impl Pending {
+impl Pending<'_> {
     pub(super) fn wait(self) -> Result<Answer, Fault> {
         match self {
             Self::Here(store, call) => {
@@ -54,15 +57,16 @@ impl Pending {
                 Ok(answer)
             }
             Self::There(call) => call.wait(),
-            Self::Names(listing) => Ok(Answer::Entries {
-                entries: listing.collect::<Result<_, _>>()?,
+            Self::Once(call) => call?.wait(),
+            Self::Names(entries) => Ok(Answer::Entries {
+                entries: entries.collect::<Result<_, _>>()?,
                 cursor: None,
             }),
             Self::Refused(fault) => Err(fault),
         }
     }
 
-    /// What a question about a name is answered with; `None` if nothing has it.
+    /// The result of a [`Call::Stat`]; `None` if there is no entry.
     pub(super) fn found(self) -> LookedUp {
         match self.wait() {
             Ok(Answer::Attributes(attributes)) => Ok(Some(attributes)),
@@ -73,20 +77,20 @@ impl Pending {
     }
 }
 
-/// What stands under a path, if anything.
+/// Attributes of the entry at a path; `None` if there is none.
 pub(super) type LookedUp = Result<Option<Attributes>, Fault>;
 
-/// A name that was found in a directory.
+/// An entry found in a directory.
 #[derive(Debug)]
 pub(super) struct FoundName {
     pub(super) path: Vec<u8>,
     pub(super) is_directory: bool,
-    /// What a listing of the server said of it. Here it is asked for when somebody needs it.
+    /// As listed by the server; `None` for a local entry, where they are read when needed.
     pub(super) attributes: Option<Attributes>,
 }
 
 impl FoundName {
-    /// What a listing told.
+    /// An entry of a listing.
     pub(super) fn listed(path: Vec<u8>, attributes: Attributes) -> Self {
         Self {
             path,
@@ -97,78 +101,76 @@ impl FoundName {
 }
 
 pub(super) fn odd_answer() -> Fault {
-    let cause = "the answer does not fit the question";
-    Fault::new(Code::ProtocolViolation, "look at a tree", cause).ending_session()
+    let cause = "the answer does not match the call";
+    Fault::new(Code::ProtocolViolation, "inspect a tree", cause).ending_session()
 }
 
 impl<'a> Namespace<'a> {
-    /// A tree on this machine.
+    /// A local tree.
     pub(super) fn local(root: Vec<u8>) -> Self {
         Self {
-            client: None,
+            session: None,
             root,
             beneath: OnceLock::new(),
         }
     }
 
     /// A tree on the server.
-    pub(super) fn remote(client: &'a Client, root: Vec<u8>) -> Self {
+    pub(super) fn remote(session: &'a TreeSession<'a>, root: Vec<u8>) -> Self {
         Self {
-            client: Some(client),
+            session: Some(session),
             ..Self::local(root)
         }
     }
 
-    /// Another tree at the same end.
+    /// Another tree on the same side.
     pub(super) fn with_root(&self, root: Vec<u8>) -> Self {
         Self {
-            client: self.client,
+            session: self.session,
             ..Self::local(root)
         }
     }
 
     pub(super) fn is_remote(&self) -> bool {
-        self.client.is_some()
+        self.session.is_some()
     }
 
     pub(super) fn root(&self) -> &[u8] {
         &self.root
     }
 
-    /// The whole path of an entry.
+    /// The full path of an entry.
     pub(super) fn path(&self, path: &[u8]) -> Vec<u8> {
         join(&self.root, path)
     }
 
-    /// The path of an entry here, for the system.
+    /// The full path of a local entry.
     fn local_path(&self, path: &[u8]) -> PathBuf {
-        // A name that this system can't have was not found on it.
+        // Names that are invalid on this system don't occur on it.
         let whole = xdfs_sys::fs::path_from_bytes(&self.path(path));
         whole.unwrap_or_default()
     }
 
-    /// Makes a call with whole paths.
-    pub(super) fn start(&self, call: Call) -> Pending {
-        match self.client {
+    /// Starts a call with full paths.
+    pub(super) fn start(&self, call: Call) -> Pending<'a> {
+        match self.session {
             None => Pending::Here(Arc::new(LocalStore::unrooted()), call),
-            Some(client) => client
-                .start_call(call)
-                .map_or_else(Pending::Refused, Pending::There),
+            Some(session) => Pending::There(RemoteCall::start(session, call)),
         }
     }
 
     /// The path of an entry, as [`Self::start_beneath`] takes it.
     pub(super) fn at(&self, path: &[u8]) -> Vec<u8> {
-        match self.client {
+        match self.session {
             Some(_) => self.path(path),
             None if path.is_empty() => b"/".to_vec(),
             None => path.to_vec(),
         }
     }
 
-    /// Makes a call about what is beneath the root. No link leads out of a root here.
-    pub(super) fn start_beneath(&self, call: Call) -> Pending {
-        match self.client {
+    /// Starts a call with paths from [`Self::at`]. No link leads out of a local root.
+    pub(super) fn start_beneath(&self, call: Call) -> Pending<'a> {
+        match self.session {
             Some(_) => self.start(call),
             None => match self.beneath() {
                 Ok(store) => Pending::Here(store, call),
@@ -177,7 +179,7 @@ impl<'a> Namespace<'a> {
         }
     }
 
-    /// The root here as a store that no path leaves.
+    /// A store confined to the local root.
     pub(super) fn beneath(&self) -> Result<Arc<LocalStore>, Fault> {
         if let Some(store) = self.beneath.get() {
             return Ok(Arc::clone(store));
@@ -188,15 +190,15 @@ impl<'a> Namespace<'a> {
         Ok(Arc::clone(self.beneath.get_or_init(|| store)))
     }
 
-    /// What stands under a whole path, if anything, links followed.
-    pub(super) fn start_find(&self, path: &[u8]) -> Pending {
+    /// Looks up a full path, following links.
+    pub(super) fn start_find(&self, path: &[u8]) -> Pending<'a> {
         self.start(Call::Stat {
             path: path.to_vec(),
             follow: true,
         })
     }
 
-    /// What the root is; `None` if there is nothing.
+    /// Attributes of the root; `None` if it doesn't exist.
     pub(super) fn find_root(&self) -> LookedUp {
         match self.start_find(&self.root).wait() {
             Ok(Answer::Attributes(attributes)) => Ok(Some(attributes)),
@@ -206,8 +208,8 @@ impl<'a> Namespace<'a> {
         }
     }
 
-    /// The root, which is a directory if there is anything. On the server that takes about
-    /// `round_trip`.
+    /// Attributes of the root, which must be a directory if it exists. Sets `round_trip` to the
+    /// duration of the call if the tree is on the server.
     pub(super) fn find_directory(&self, round_trip: &mut Duration) -> LookedUp {
         let began = Instant::now();
         let root = self.find_root()?;
@@ -220,7 +222,7 @@ impl<'a> Namespace<'a> {
         }
     }
 
-    /// The fault of a root that is something else.
+    /// The fault of a root that isn't a directory.
     pub(super) fn not_a_directory(&self) -> Fault {
         let fault = Fault::new(Code::NotDirectory, "copy a tree", "not a directory");
         let fault = fault.path(&self.root);
@@ -230,7 +232,7 @@ impl<'a> Namespace<'a> {
         }
     }
 
-    /// Makes the root, if it isn't there.
+    /// Creates the root if it is missing, with the directories above it.
     pub(super) fn make_root(&self) -> Result<(), Fault> {
         let call = Call::MakeDirectory {
             path: self.root.clone(),
@@ -240,17 +242,28 @@ impl<'a> Namespace<'a> {
         self.start(call).wait().map(|_| ())
     }
 
-    /// Has everything in the root made durable.
-    pub(super) fn start_sync(&self) -> Pending {
+    /// Starts to make everything in the root durable.
+    pub(super) fn start_sync(&self) -> Pending<'a> {
         let path = self.root.clone();
         self.start(Call::Sync { path })
     }
 
-    /// Asks for the names in a directory.
-    pub(super) fn start_list(&self, path: &[u8]) -> Pending {
+    /// Likewise, in the present session and no other: what was moved in another one may be lost.
+    pub(super) fn start_sync_once(&self) -> Pending<'static> {
+        let call = Call::Sync {
+            path: self.root.clone(),
+        };
+        match self.session {
+            None => Pending::Here(Arc::new(LocalStore::unrooted()), call),
+            Some(session) => Pending::Once(session.start_call(call).1),
+        }
+    }
+
+    /// Starts to list a directory.
+    pub(super) fn start_list(&self, path: &[u8]) -> Pending<'a> {
         let path = self.path(path);
-        match self.client {
-            Some(client) => Pending::Names(client.list(&path).begin()),
+        match self.session {
+            Some(session) => Pending::Names(RemoteEntries::start(session, path)),
             None => self.start(Call::List {
                 path,
                 cursor: Vec::new(),
@@ -259,8 +272,8 @@ impl<'a> Namespace<'a> {
         }
     }
 
-    /// The names in a directory, in the order of their bytes.
-    pub(super) fn names(asked: Pending) -> Result<Vec<Entry>, Fault> {
+    /// Waits for a listing, and sorts it by the bytes of the names.
+    pub(super) fn names(asked: Pending<'_>) -> Result<Vec<Entry>, Fault> {
         let Answer::Entries {
             entries: mut names,
             cursor: None,
@@ -269,24 +282,24 @@ impl<'a> Namespace<'a> {
             return Err(odd_answer());
         };
         names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        // What was made again while it was listed may come twice.
+        // An entry created again during the listing may be listed twice.
         names.dedup_by(|a, b| a.name == b.name);
         Ok(names)
     }
 
-    /// Asks what stands under the path of an entry.
-    pub(super) fn start_look(&self, path: &[u8]) -> Pending {
+    /// Looks up the path of an entry, without following a link.
+    pub(super) fn start_look(&self, path: &[u8]) -> Pending<'a> {
         self.start(Call::Stat {
             path: self.path(path),
             follow: false,
         })
     }
 
-    /// What stands under the paths of entries, in their order. Many are asked for at once. No link
-    /// leads out of a root here.
+    /// Looks up the paths of entries, several at a time. The results are in the order of the paths.
+    /// No link leads out of a local root.
     pub(super) fn look_up<'p>(&self, paths: impl Iterator<Item = &'p [u8]>) -> Vec<LookedUp> {
         let mut found = Vec::new();
-        let mut asked: VecDeque<Pending> = VecDeque::new();
+        let mut asked: VecDeque<Pending<'_>> = VecDeque::new();
         for path in paths {
             asked.push_back(self.start_beneath(Call::Stat {
                 path: self.at(path),
@@ -300,14 +313,14 @@ impl<'a> Namespace<'a> {
         found
     }
 
-    /// What is in a directory, as it comes. After an error nothing follows.
+    /// The entries of a directory, unsorted. An error is the last item.
     pub(super) fn entries(
         &self,
         directory: &[u8],
-    ) -> Box<dyn Iterator<Item = Result<FoundName, Fault>>> {
+    ) -> Box<dyn Iterator<Item = Result<FoundName, Fault>> + 'a> {
         let above = directory.to_vec();
-        if let Some(client) = self.client {
-            let listing = client.list(&self.path(directory));
+        if let Some(session) = self.session {
+            let listing = RemoteEntries::start(session, self.path(directory));
             return Box::new(listing.map(move |entry| {
                 let Entry { name, attributes } = entry?;
                 Ok(FoundName::listed(join(&above, &name), attributes))
@@ -331,20 +344,21 @@ impl<'a> Namespace<'a> {
         }
     }
 
-    /// What is known of an entry that was found here or on the server; `None` if it is gone.
+    /// Attributes of an entry, looked up if the listing didn't provide them; `None` if it is gone.
     pub(super) fn attributes(&self, found: &FoundName) -> Option<Attributes> {
         let known = found.attributes.clone();
         known.or_else(|| self.local_attributes(&found.path))
     }
 
-    /// What an entry that was found is known by in a journal.
+    /// The mark of an entry in a journal.
     pub(super) fn mark(&self, found: &FoundName) -> Option<Mark> {
         mark_of(&self.attributes(found)?)
     }
 
-    /// What the system here says of an entry. One call: a store would open its directory first.
+    /// Attributes of a local entry, by a single system call: a store would open its directory
+    /// first.
     pub(super) fn local_attributes(&self, path: &[u8]) -> Option<Attributes> {
-        // The user named the root: a link there is followed.
+        // The user named the root, so a link there is followed.
         local::look(&self.local_path(path), path.is_empty())
     }
 }

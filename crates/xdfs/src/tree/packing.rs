@@ -1,4 +1,4 @@
-//! Packs of what a source here has, made by threads that read small files.
+//! Packs of a local source, built by threads that read small files.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -15,7 +15,7 @@ use super::options::SMALL_BYTES_MAX;
 use super::run::TreeRun;
 
 impl TreeRun<'_> {
-    /// What takes from the source into packs.
+    /// Reads entries of the source into packs.
     fn pack_builder(&self) -> Result<PackBuilder, Fault> {
         let keep = self.options.keep();
         LocalStore::unrooted().pack_builder(self.source.root(), keep, SMALL_BYTES_MAX)
@@ -25,29 +25,29 @@ impl TreeRun<'_> {
         PackWriter::new(self.spares.take(0), PACK_BYTES_MAX)
     }
 
-    /// Gives a pack to the run, if there is anything in it, and begins another.
-    pub(super) fn hand_over(&self, pack: &mut PackWriter, feed: &Feed) {
+    /// Passes a pack to the run unless it is empty, and starts another.
+    pub(super) fn flush_pack(&self, pack: &mut PackWriter, feed: &Feed) {
         if pack.is_empty() {
             return;
         }
         self.begun.fetch_add(1, Ordering::Relaxed);
         let (memory, length) = std::mem::replace(pack, self.begin_pack()).finish();
         let items = Item::of_pack(&memory[..length]);
-        feed.tell(Event::Pack {
+        feed.send(Event::Pack {
             memory,
             length,
             items,
         });
     }
 
-    /// Reads what was found into packs, as one of several threads.
+    /// Body of a packer thread: reads queued entries into packs.
     pub(super) fn build_packs(&self, queue: &Mutex<mpsc::Receiver<Vec<FoundName>>>, feed: &Feed) {
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let mut source = match self.pack_builder() {
             Ok(source) => source,
             Err(fault) => {
-                feed.tell(Event::Failed(Vec::new(), fault));
-                // Or the scanner would wait until somebody takes what it finds.
+                feed.send(Event::Failed(Vec::new(), fault));
+                // Empty the queue, which would otherwise block the scanner.
                 while next().is_ok() {}
                 return;
             }
@@ -55,45 +55,45 @@ impl TreeRun<'_> {
         let mut pack = self.begin_pack();
         while let Ok(batch) = next() {
             for found in batch {
-                // Who finds the names is not to wait for a place for them.
+                // The scanner must not block on a full queue.
                 if self.is_stopped() {
                     break;
                 }
-                let (is_several, link) = self.first_name(&found);
-                if is_several {
-                    feed.tell(Event::Several(found.path.clone()));
+                let (has_links, link) = self.first_name(&found);
+                if has_links {
+                    feed.send(Event::HardLinked(found.path.clone()));
                 }
                 if let Some(link) = link {
-                    feed.tell(Event::Link(link));
+                    feed.send(Event::Link(link));
                     continue;
                 }
                 let mut added = source.add(&found.path, &mut pack);
                 if matches!(added, Added::Full) {
-                    self.hand_over(&mut pack, feed);
+                    self.flush_pack(&mut pack, feed);
                     added = source.add(&found.path, &mut pack);
                 }
                 match added {
                     Added::Done => {
                         let begun = self.begun.load(Ordering::Relaxed);
-                        if pack.len() >= self.cut.pack_bytes(begun) {
-                            self.hand_over(&mut pack, feed);
+                        if pack.len() >= self.pack_sizes.pack_bytes(begun) {
+                            self.flush_pack(&mut pack, feed);
                         }
                     }
-                    // A pack of its own had no room either.
+                    // Doesn't fit into an empty pack either.
                     Added::Full | Added::Large(_) => {
-                        feed.tell(Event::Large(found.path));
+                        feed.send(Event::Large(found.path));
                     }
                     Added::Failed(fault) => {
-                        feed.tell(Event::Unread(found, fault));
+                        feed.send(Event::Unread(found, fault));
                     }
                 }
             }
         }
-        self.hand_over(&mut pack, feed);
+        self.flush_pack(&mut pack, feed);
         self.unkept.fetch_add(source.unkept(), Ordering::Relaxed);
     }
 
-    /// A pack that sets what is kept of a large file here.
+    /// A pack that sets the metadata of a local large file.
     pub(super) fn pack_metadata(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
         let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
         match self.pack_builder()?.add_attributes(path, &mut pack) {

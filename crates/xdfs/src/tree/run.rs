@@ -1,7 +1,7 @@
-//! One tree on its way from a source to a target, of which one is here and the other on the
-//! server: what is found goes into packs or moves by itself, and what came of it is counted.
+//! The run of a tree copy between a local and a remote side: entries go into packs or separate
+//! transfers, and their outcomes are counted.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -16,7 +16,7 @@ use xdfs_store::tree_journal::Root;
 use xdfs_store::{LocalStore, PackOptions, Store as _};
 
 use super::feed::{Event, Feed, Unlisted};
-use super::inspector::Received;
+use super::inspector::{PackInspector, Received};
 use super::item::Item;
 use super::journal::{self, JournalWriter, ResumeIndex};
 use super::links::{FirstNames, Link};
@@ -26,41 +26,45 @@ use super::moving::{
 use super::name_collisions::Deferred;
 use super::namespace::{FoundName, Namespace};
 use super::options::{COMPLETED_WAITING, Durability, PACKS_MAX, PackSizes, TreeOptions};
+use super::session::TreeSession;
 use super::tracker::CompletedDirectory;
-use crate::client::Client;
+use super::version::{looks_like, mark_of};
 use crate::events::{Observer, TreeResult};
 use crate::paths::{FileKind, join};
 use crate::transfer::TransferOptions;
 
-/// Batches of names of a source here that may wait for the packers.
+/// Batches of local entries queued for the packers.
 const BATCHES_WAITING: usize = 64;
-/// What packers made and nobody took yet.
+/// Events queued by packers.
 const PACKS_WAITING: usize = 4;
-/// What listings found and nobody took yet.
+/// Events queued by listings.
 const LISTED_WAITING: usize = 64;
-/// Steps that a dry run of a synchronisation found and nobody took yet.
+/// Steps queued by a dry run of a synchronisation.
 const STEPS_WAITING: usize = 1024;
 /// Most threads that read small files.
 const PACKERS_MAX: usize = 4;
-/// Directories that are listed at once on the server, on short paths and on long ones.
+/// Concurrent listings on the server, on short and long paths.
 const LISTINGS_SHORT: usize = 4;
 const LISTINGS_LONG: usize = 16;
-/// How often is looked at what has ended while other things go on.
+/// Interval of [`Moving::poll_background`].
 const TICK: Duration = Duration::from_millis(100);
+/// Entries moved until the target is synchronised though no claim asks for it, so that their memory
+/// is bounded.
+const UNSYNCED_MAX: usize = 400_000;
 
-/// Where names come from if not from the scanner.
+/// Replaces the scanner as the source of entries.
 pub(super) type Provider<'p> = dyn Fn(&Feed) + Sync + 'p;
 
-/// Copies the tree `source` to `named`: into it if that is a directory that exists and `source`
-/// doesn't end in a slash, else as it.
+/// Copies the tree `source` to `named`: into it if it is an existing directory and `source` doesn't
+/// end in a slash, otherwise under that name.
 pub(super) fn copy(
-    client: &Client,
+    session: &TreeSession<'_>,
     source: &Namespace<'_>,
     named: &Namespace<'_>,
     options: &TreeOptions,
     observer: &mut dyn Observer,
 ) -> Result<TreeResult, Fault> {
-    client.prepare_packs();
+    session.client.prepare_packs();
     let mut round_trip = Duration::ZERO;
     let Some(attributes) = source.find_directory(&mut round_trip)? else {
         let cause = match source.is_remote() {
@@ -78,7 +82,7 @@ pub(super) fn copy(
             return Err(fault);
         }
     }
-    let mut writer = journal::open(client, [source, named], options, &mut report)?;
+    let mut writer = journal::open(session.client, [source, named], options, &mut report)?;
     let source_inode = attributes.inode;
     let earlier = match &mut writer {
         Some(writer) => writer.earlier_root(source_inode, &mut report, |path| {
@@ -104,14 +108,17 @@ pub(super) fn copy(
             }
         }
         (None, Ok(Some(_))) => return Err(named.not_a_directory()),
-        // Why it can't be looked at here is told when it is made.
+        // If a local lookup failed, creating the root fails too and reports why.
         (None, Ok(None) | Err(_)) => {}
     }
+    let has_target = matches!(&there, Ok(Some(_)));
     report.result.target.clone_from(&root.path);
     let target = named.with_root(root.path.clone());
-    let cut = PackSizes::new(client, round_trip);
-    let mut run = TreeRun::new(client, source, &target, options, cut);
+    let pack_sizes = PackSizes::new(session.client, round_trip);
+    let mut run = TreeRun::new(session, source, &target, options, pack_sizes);
     run.keeps_root = root.was_there;
+    // What --force replaces may look like what takes its place.
+    run.follow_sessions(&mut report, !options.overwrite);
     let (mut claims, mut has_run) = (false, false);
     if let Some(writer) = &mut writer {
         writer.begin(root, &mut report);
@@ -120,6 +127,10 @@ pub(super) fn copy(
     }
     if !options.dry_run {
         report.track(claims, has_run);
+    }
+    // Of what an earlier run left, its journal says what is finished.
+    if has_target && !options.overwrite && !has_run {
+        run.existing_directories = Mutex::new(HashSet::from([Vec::new()]));
     }
     let root = FoundName {
         path: Vec::new(),
@@ -131,52 +142,56 @@ pub(super) fn copy(
 }
 
 pub(super) struct TreeRun<'a> {
-    pub(super) client: &'a Client,
+    pub(super) session: &'a TreeSession<'a>,
     pub(super) source: &'a Namespace<'a>,
     pub(super) target: &'a Namespace<'a>,
     pub(super) options: &'a TreeOptions,
-    pub(super) cut: PackSizes,
+    pub(super) pack_sizes: PackSizes,
     pub(super) spares: Spares,
-    /// Nothing more is wanted from the scanner and the packers.
+    /// Ends the scanner and the packers.
     pub(super) stop: AtomicBool,
-    /// Packs that were begun.
+    /// Number of packs started.
     pub(super) begun: AtomicUsize,
-    /// The first name of each file that has several.
+    /// The first name of each file with several hard links.
     pub(super) names: FirstNames,
-    /// The root of the target was there, and keeps its mode and owner: it may be that of an export.
+    /// The root of the target existed, and keeps its mode and owner: it may be the root of an
+    /// export.
     pub(super) keeps_root: bool,
     pub(super) unlisted: Unlisted,
-    /// What an earlier run finished.
+    /// Entries that an earlier run finished.
     pub(super) resume: Option<ResumeIndex>,
-    /// Files that packers found, which go without their set-user-id and set-group-id.
+    /// Directories that exist at the target and aren't listed there yet: files that they have with
+    /// the same size and time aren't copied.
+    pub(super) existing_directories: Mutex<HashSet<Vec<u8>>>,
+    /// Files that packers sent without their set-user-id and set-group-id bits.
     pub(super) unkept: AtomicU64,
 }
 
-/// What is under way.
+/// The state of a run on its own thread.
 pub(super) struct Moving<'r, 'o> {
     pub(super) run: &'r TreeRun<'r>,
     pub(super) report: &'r mut Report<'o>,
     pub(super) packs: VecDeque<MovingPack>,
     pub(super) large: VecDeque<MovingFile>,
-    /// Large files that are there, but for what is kept of them.
-    pub(super) bare: Vec<(Item, Vec<u8>)>,
-    /// Names for the next pack of a source on the server.
+    /// Large files whose content has arrived, with the packs that set their metadata.
+    pub(super) awaiting_metadata: Vec<(Item, Vec<u8>)>,
+    /// The next pack request to a remote source.
     pub(super) request: NextRequest,
-    /// Whether what is begun now replaces what is there.
+    /// Whether new transfers may replace existing entries.
     pub(super) overwrite: bool,
-    /// A pack is being looked through: no other is meanwhile.
+    /// The entries of a pack are being processed; no other pack is taken meanwhile.
     is_in_pack: bool,
-    /// A directory of the target that is there.
+    /// A directory known to exist at the target.
     pub(super) made_directory: Option<Vec<u8>>,
-    /// Further names of files.
+    /// Further hard links, created at the end.
     pub(super) links: Vec<Link>,
-    /// Directories in which nothing more is made.
+    /// Complete directories whose metadata is to be set.
     pub(super) completed: VecDeque<CompletedDirectory>,
-    /// Those that are being set.
+    /// The pack in flight that sets directory metadata.
     pub(super) finalizing: Option<(PackTransfer, Vec<CompletedDirectory>)>,
     pub(super) journal: Option<JournalWriter>,
     ticked: Instant,
-    /// Names that others may be taken for.
+    /// Entries whose names may collide.
     pub(super) deferred: Deferred<FoundName>,
 }
 
@@ -191,7 +206,7 @@ impl<'r, 'o> Moving<'r, 'o> {
             report,
             packs: VecDeque::new(),
             large: VecDeque::new(),
-            bare: Vec::new(),
+            awaiting_metadata: Vec::new(),
             request: NextRequest::default(),
             overwrite: run.options.overwrite,
             is_in_pack: false,
@@ -219,17 +234,17 @@ impl<'r, 'o> Moving<'r, 'o> {
         self.move_deferred()?;
         if !self.report.is_stopped() {
             self.report.give_up_retries();
-            // What was moved has its first names by now.
+            // The first names exist by now.
             self.link()?;
         }
         self.finalize_directories()?;
-        // A synchronisation does that when all of it is done.
+        // A synchronisation does that at its own end.
         let is_durable = self.run.options.durability != Durability::None && provider.is_none();
-        // Asked for before, so that nothing waits for it by itself.
+        // Requested before the synchronisation, to save a round trip.
         let writer = self.journal.as_ref();
         let root = writer.and_then(|writer| writer.ask_for_root(self.run.target));
         if self.report.has_moved() && is_durable {
-            self.run.target.start_sync().wait()?;
+            self.run.sync_target(self.report)?;
         }
         let Some(mut writer) = self.journal.take() else {
             return Ok(());
@@ -240,7 +255,7 @@ impl<'r, 'o> Moving<'r, 'o> {
         writer.finish(is_whole, claims, self.report)
     }
 
-    /// Moves what the provider names, or else what is found from `roots` on.
+    /// Moves the entries of the provider, or without one `roots` and everything beneath them.
     pub(super) fn pass(
         &mut self,
         roots: Vec<FoundName>,
@@ -250,10 +265,14 @@ impl<'r, 'o> Moving<'r, 'o> {
         let (found, queue) = mpsc::sync_channel(BATCHES_WAITING);
         let queue = Mutex::new(queue);
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let (scanners, packers, waiting) = match (run.source.is_remote(), run.cut.is_long) {
+        let (scanners, packers, waiting) = match (run.source.is_remote(), run.pack_sizes.is_long) {
             (true, false) => (LISTINGS_SHORT, 0, LISTED_WAITING),
             (true, true) => (LISTINGS_LONG, 0, LISTED_WAITING),
-            (false, _) => (1, (cores / 2).clamp(1, PACKERS_MAX), PACKS_WAITING),
+            (false, is_long) => {
+                let asks_target = is_long && !self.run.existing_directories().is_empty();
+                let scanners = if asks_target { LISTINGS_LONG } else { 1 };
+                (scanners, (cores / 2).clamp(1, PACKERS_MAX), PACKS_WAITING)
+            }
         };
         let waiting = match provider {
             Some(_) if run.options.dry_run => STEPS_WAITING,
@@ -267,7 +286,7 @@ impl<'r, 'o> Moving<'r, 'o> {
         thread::scope(|scope| {
             for _ in 0..packers {
                 let queue = &queue;
-                // With the other end of their queue they would wait for themselves.
+                // The sender of their own queue would keep them from ending.
                 let events = Feed {
                     packers: None,
                     events: feed.events.clone(),
@@ -290,7 +309,7 @@ impl<'r, 'o> Moving<'r, 'o> {
             drop(feed);
             let result = self.take_events(&events);
             if result.is_err() || self.report.is_stopped() {
-                // The others end when nobody takes what they find.
+                // The other threads end once nobody receives their events.
                 run.stop.store(true, Ordering::Relaxed);
                 run.unlisted.wake();
             }
@@ -328,9 +347,12 @@ impl<'r, 'o> Moving<'r, 'o> {
                 length,
                 items,
             } => {
-                let pack = self
-                    .run
-                    .start_pack((memory, length), items, self.overwrite)?;
+                let pack = (memory, length);
+                let has_content = items.iter().any(|item| item.kind.has_name());
+                let pack = match has_content {
+                    true => self.run.start_pack(pack, items, self.overwrite)?,
+                    false => self.run.start_metadata_pack(pack, items, self.overwrite)?,
+                };
                 self.push(pack)?;
             }
             Event::Large(path) if self.run.options.dry_run => {
@@ -350,9 +372,9 @@ impl<'r, 'o> Moving<'r, 'o> {
             }
             Event::Deferred(found) => self.deferred.add(found),
             Event::Link(link) => self.links.push(link),
-            // Nothing is followed that isn't made.
-            Event::Several(_) | Event::Listed { .. } if self.run.options.dry_run => {}
-            Event::Several(path) => self.report.tracker.keep_open(&path),
+            // A dry run tracks nothing.
+            Event::HardLinked(_) | Event::Listed { .. } if self.run.options.dry_run => {}
+            Event::HardLinked(path) => self.report.tracker.keep_open(&path),
             Event::Listed {
                 directory,
                 entries,
@@ -373,9 +395,9 @@ impl<'r, 'o> Moving<'r, 'o> {
         Ok(())
     }
 
-    /// Takes in a pack that was begun, and waits until another may be.
+    /// Adds a started pack, and waits until another may be started.
     pub(super) fn push(&mut self, pack: MovingPack) -> Result<(), Fault> {
-        if matches!(pack.transfer, PackTransfer::Ended(_)) {
+        if pack.transfer.has_ended() {
             return self.end_pack(pack);
         }
         self.packs.push_back(pack);
@@ -385,9 +407,9 @@ impl<'r, 'o> Moving<'r, 'o> {
         Ok(())
     }
 
-    /// Waits a while for the pack that was begun first.
+    /// Waits briefly for the oldest pack.
     fn wait_for_packs(&mut self) -> Result<(), Fault> {
-        // They may wait behind those.
+        // Packs may wait behind large files.
         self.cancel_unwanted();
         if let Some(pack) = take_ended(&mut self.packs, PROGRESS_INTERVAL) {
             self.end_pack(pack)?;
@@ -397,13 +419,16 @@ impl<'r, 'o> Moving<'r, 'o> {
         self.poll_background()
     }
 
-    /// Waits for a pack, and takes what came of what is in it.
+    /// Waits for a pack, and records the outcome of each entry.
     pub(super) fn end_pack(&mut self, pack: MovingPack) -> Result<(), Fault> {
         let Some(inspector) = pack.inspector else {
             return self.run.count_pack(pack, self.report);
         };
-        let failures = match self.run.carry_out(pack.transfer, true)? {
+        let failures = match self.run.finish_pack(pack.transfer, true)?.1 {
             Ok(failures) => failures,
+            Err(fault) if fault.ends_session => {
+                return self.end_interrupted_request(&inspector, &fault);
+            }
             Err(fault) => {
                 for path in &inspector.names {
                     self.report.record_failure(path, false, None, fault.clone());
@@ -429,7 +454,7 @@ impl<'r, 'o> Moving<'r, 'o> {
                 }
             }
         }
-        // What had no room in the pack is asked for again.
+        // Request again what didn't fit into the pack.
         for path in inspector.names.get(count..).unwrap_or_default() {
             self.add_request(path.clone(), 0)?;
         }
@@ -438,14 +463,38 @@ impl<'r, 'o> Moving<'r, 'o> {
         Ok(())
     }
 
-    /// Waits for everything that is under way.
+    /// Processes the entries of a requested pack whose session broke.
+    fn end_interrupted_request(
+        &mut self,
+        inspector: &PackInspector,
+        fault: &Fault,
+    ) -> Result<(), Fault> {
+        let received = inspector.take();
+        let count = received.len();
+        let mut arrived = Vec::new();
+        for received in received {
+            match received {
+                Received::Moved(item) => arrived.push(item),
+                Received::Large(item, _) => self.report.interrupt(item.path, item.mark, fault),
+                Received::Failed(path, fault) => {
+                    self.report.record_failure(&path, false, None, fault);
+                }
+            }
+        }
+        for path in inspector.names.get(count..).unwrap_or_default() {
+            self.report.interrupt(path.clone(), None, fault);
+        }
+        self.run.find_interrupted(arrived, fault, self.report)
+    }
+
+    /// Waits for everything in flight.
     pub(super) fn drain(&mut self) -> Result<(), Fault> {
         loop {
             self.send_request()?;
             while !self.packs.is_empty() {
                 self.wait_for_packs()?;
             }
-            // What had no room in its pack is asked for again.
+            // Entries that didn't fit into their packs were requested again.
             if self.request.names.is_empty() || self.report.is_stopped() {
                 break;
             }
@@ -460,8 +509,8 @@ impl<'r, 'o> Moving<'r, 'o> {
         Ok(())
     }
 
-    /// What is done from time to time while the tree is moved: takes what has ended, sets what is
-    /// known of complete directories, and has claims made. Waits for nothing that is far away.
+    /// Periodic work: processes ended transfers, sets the metadata of complete directories, and
+    /// starts claims. Doesn't wait for the peer.
     pub(super) fn poll_background(&mut self) -> Result<(), Fault> {
         let completed = self.report.tracker.take_completed();
         self.completed.extend(completed);
@@ -484,6 +533,9 @@ impl<'r, 'o> Moving<'r, 'o> {
         if many {
             self.start_finalizing()?;
         }
+        if self.report.unsynced.len() >= UNSYNCED_MAX {
+            self.run.sync_target(self.report)?;
+        }
         let Some(writer) = &mut self.journal else {
             return Ok(());
         };
@@ -503,16 +555,24 @@ impl<'r, 'o> Moving<'r, 'o> {
         Ok(())
     }
 
-    /// Has what was moved so far made durable and claimed.
+    /// Starts to make everything moved so far durable, and to claim it.
     fn claim(&mut self) -> Result<(), Fault> {
         let Some(writer) = &mut self.journal else {
             return Ok(());
         };
         writer.learn_root(writer.ask_for_root(self.run.target))?;
-        let claims = self.report.tracker.take_claims();
-        // What arrives from now on is claimed the next time.
         let is_durable = self.run.options.durability != Durability::None;
-        let sync = is_durable.then(|| self.run.target.start_sync());
+        let sync = loop {
+            self.run.verify_unsynced(self.report)?;
+            let sync = is_durable.then(|| self.run.target.start_sync_once());
+            // Not in a later session than the one that has everything.
+            if self.run.session.generation() == self.report.unsynced_generation {
+                break sync;
+            }
+        };
+        // Entries that arrive after this are left to the next claim.
+        let claims = self.report.tracker.take_claims();
+        self.report.begin_sync();
         writer.claim(sync, claims, self.report);
         Ok(())
     }
@@ -520,18 +580,18 @@ impl<'r, 'o> Moving<'r, 'o> {
 
 impl<'a> TreeRun<'a> {
     pub(super) fn new(
-        client: &'a Client,
+        session: &'a TreeSession<'a>,
         source: &'a Namespace<'a>,
         target: &'a Namespace<'a>,
         options: &'a TreeOptions,
-        cut: PackSizes,
+        pack_sizes: PackSizes,
     ) -> Self {
         Self {
-            client,
+            session,
             source,
             target,
             options,
-            cut,
+            pack_sizes,
             spares: Spares::default(),
             stop: AtomicBool::new(false),
             begun: AtomicUsize::new(0),
@@ -539,11 +599,12 @@ impl<'a> TreeRun<'a> {
             keeps_root: false,
             unlisted: Unlisted::default(),
             resume: None,
+            existing_directories: Mutex::default(),
             unkept: AtomicU64::new(0),
         }
     }
 
-    /// Moves what the provider names, or else what is found from `roots` on.
+    /// Moves the entries of the provider, or without one `roots` and everything beneath them.
     pub(super) fn run(
         &self,
         roots: Vec<FoundName>,
@@ -561,7 +622,7 @@ impl<'a> TreeRun<'a> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Waits for a pack that was made here, and counts what is in it.
+    /// Waits for a pack that was built locally, and records the outcome of each entry.
     pub(super) fn count_pack(
         &self,
         pack: MovingPack,
@@ -571,7 +632,17 @@ impl<'a> TreeRun<'a> {
             transfer, items, ..
         } = pack;
         let has_names = items.iter().any(|item| item.kind.has_name());
-        let done = self.carry_out(transfer, has_names)?;
+        let (is_repeated, done) = self.finish_pack(transfer, has_names)?;
+        if let Err(fault) = &done
+            && fault.ends_session
+        {
+            return self.find_interrupted(items, fault, report);
+        }
+        if is_repeated {
+            items
+                .iter()
+                .for_each(|item| report.note_interrupted(&item.path));
+        }
         for (number, item) in (0..).zip(&items) {
             let fault = match &done {
                 Ok(failures) => failures.of(number).cloned().map(|f| f.path(&item.path)),
@@ -586,27 +657,130 @@ impl<'a> TreeRun<'a> {
         Ok(())
     }
 
-    /// Waits until a pack is carried out, and its names are durable if each is to be by then.
+    /// Waits for the end of a pack. With [`Durability::Full`] its names are durable then. A pack of
+    /// metadata is sent again if its session breaks, which the flag says.
+    ///
+    /// A fault that ends the session is returned as the result of any other pack: its outcome is
+    /// unknown, and another session is there.
     ///
     /// # Errors
-    /// The session ended, or the names could not be made durable.
-    pub(super) fn carry_out(
+    /// No session is there any more, or the names could not be made durable.
+    pub(super) fn finish_pack(
         &self,
         transfer: PackTransfer,
         has_names: bool,
-    ) -> Result<Result<Failures, Fault>, Fault> {
-        let done = transfer.wait();
-        match &done {
-            Err(fault) if fault.ends_session => return Err(fault.clone()),
-            Ok(_) if has_names && self.options.durability == Durability::Full => {
+    ) -> Result<(bool, Result<Failures, Fault>), Fault> {
+        let PackTransfer {
+            state,
+            mut generation,
+            repeatable,
+        } = transfer;
+        let mut is_repeated = false;
+        let mut done = state.wait();
+        while let Err(fault) = &done
+            && fault.ends_session
+        {
+            self.session.recover(generation, fault)?;
+            let Some((pack, overwrite)) = &repeatable else {
+                return Ok((false, done));
+            };
+            is_repeated = true;
+            let again = self.start_pack((pack.clone(), pack.len()), Vec::new(), *overwrite)?;
+            generation = again.transfer.generation;
+            done = again.transfer.state.wait();
+        }
+        if done.is_ok() {
+            self.session.note_progress();
+            if has_names && self.options.durability == Durability::Full {
                 self.target.start_sync().wait()?;
             }
-            _ => {}
         }
-        Ok(done)
+        Ok((is_repeated, done))
     }
 
-    /// How a large file is transferred.
+    /// Looks for entries that were in flight when their session broke: those at the target have
+    /// arrived, the others are moved again.
+    pub(super) fn find_interrupted(
+        &self,
+        items: Vec<Item>,
+        fault: &Fault,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
+        let found = self.target.look_up(items.iter().map(|item| &item.path[..]));
+        for (item, found) in items.into_iter().zip(found) {
+            let found = match found {
+                Err(fault) if fault.ends_session => return Err(fault),
+                found => found.ok().flatten(),
+            };
+            if found.is_some_and(|found| report.has_arrived(&item, &found)) {
+                report.moved(&item);
+            } else {
+                report.interrupt(item.path, item.mark, fault);
+            }
+        }
+        report.progress();
+        Ok(())
+    }
+
+    /// Has the report follow what is moved, in case a session breaks. With `trusts_marks` an entry
+    /// at the target with the kind, the size and the time of the source is the one that was in
+    /// flight.
+    pub(super) fn follow_sessions(&self, report: &mut Report<'_>, trusts_marks: bool) {
+        report.trusts_marks = trusts_marks;
+        report.unsynced_generation = self.session.generation();
+        report.keeps_unsynced = self.target.is_remote()
+            && self.session.reconnects()
+            && self.options.durability != Durability::None
+            && !self.options.dry_run;
+    }
+
+    /// Makes everything that was moved durable.
+    ///
+    /// # Errors
+    /// That failed, or the server lost something.
+    pub(super) fn sync_target(&self, report: &mut Report<'_>) -> Result<(), Fault> {
+        loop {
+            self.verify_unsynced(report)?;
+            self.target.start_sync().wait()?;
+            if self.session.generation() == report.unsynced_generation {
+                report.unsynced.clear();
+                return Ok(());
+            }
+        }
+    }
+
+    /// Looks whether the target still has what was moved in an earlier session and isn't durable:
+    /// the server's machine may have crashed in between.
+    ///
+    /// # Errors
+    /// It doesn't.
+    pub(super) fn verify_unsynced(&self, report: &mut Report<'_>) -> Result<(), Fault> {
+        let generation = self.session.generation();
+        if generation != report.unsynced_generation {
+            let unsynced = || report.syncing.iter().chain(&report.unsynced);
+            let found = self.target.look_up(unsynced().map(|(path, _)| &path[..]));
+            for ((path, mark), found) in unsynced().zip(found) {
+                let is_there = match (found, mark) {
+                    (Err(fault), _) if fault.ends_session => return Err(fault),
+                    (Ok(Some(found)), Some(mark)) => {
+                        mark_of(&found).is_some_and(|found| looks_like(found, *mark))
+                    }
+                    (Ok(Some(_)), None) => true,
+                    _ => false,
+                };
+                if !is_there {
+                    let cause = "it had arrived, and is gone or differs after the connection broke";
+                    return Err(Fault::new(Code::Stale, "copy a tree", cause)
+                        .path(self.target.path(path))
+                        .hint("run the same command again: it copies what the target lacks"));
+                }
+            }
+            report.unsynced_generation = generation;
+        }
+        Ok(())
+    }
+
+    /// Options for the transfer of a large file.
     pub(super) fn transfer_options(&self, overwrite: bool) -> TransferOptions {
         TransferOptions {
             rate_bytes_per_s_max: self.options.rate_bytes_per_s_max,
@@ -618,7 +792,7 @@ impl<'a> TreeRun<'a> {
         }
     }
 
-    /// How packs are transferred.
+    /// Options for the transfer of a pack.
     pub(super) fn pack_options(&self, overwrite: bool) -> TransferOptions {
         TransferOptions {
             digest: Some(DigestKind::None),
@@ -627,7 +801,7 @@ impl<'a> TreeRun<'a> {
         }
     }
 
-    /// Has a pack carried out at the target: the first bytes of some memory.
+    /// Starts a pack at the target: the first `length` bytes of `memory`.
     pub(super) fn start_pack(
         &self,
         (memory, length): (Vec<u8>, usize),
@@ -646,17 +820,18 @@ impl<'a> TreeRun<'a> {
                 relaxed,
             };
             let options = self.pack_options(overwrite);
-            let transfer = self.client.start(&options, TransferKind::Upload(job))?;
-            PackTransfer::Moving(Box::new(transfer))
+            let started = self.session.start(&options, TransferKind::Upload(job));
+            PackTransfer::started(started)?
         } else {
-            // What is made here sets attributes and links, and has no content that waits.
+            // Packs built here for a local target set metadata and links, without content to make
+            // durable.
             let how = PackOptions {
                 overwrite,
                 relaxed: false,
             };
             let done = LocalStore::unrooted().write_pack(root, how, &memory[..length]);
             self.spares.give(memory);
-            PackTransfer::Ended(done)
+            PackTransfer::ended(done)
         };
         Ok(MovingPack {
             transfer,
@@ -664,9 +839,23 @@ impl<'a> TreeRun<'a> {
             inspector: None,
         })
     }
+
+    /// Likewise a pack without content, which is sent again if its session breaks.
+    pub(super) fn start_metadata_pack(
+        &self,
+        (memory, length): (Vec<u8>, usize),
+        items: Vec<Item>,
+        overwrite: bool,
+    ) -> Result<MovingPack, Fault> {
+        let is_kept = self.target.is_remote() && self.session.reconnects();
+        let kept = is_kept.then(|| (memory[..length].to_vec(), overwrite));
+        let mut pack = self.start_pack((memory, length), items, overwrite)?;
+        pack.transfer.repeatable = kept;
+        Ok(pack)
+    }
 }
 
-/// The last name of a path; empty if it ends in a slash, or in no name.
+/// The last name of a path; empty if it ends in a slash, `.` or `..`.
 fn last_name(path: &[u8]) -> &[u8] {
     match path.rsplit(|b| *b == b'/').next() {
         Some(b"." | b"..") | None => b"",

@@ -1,7 +1,10 @@
-//! The scanner: lists the directories of a source one after the other, several at once where they
-//! are far away, and leaves out what an earlier run has finished.
+//! The scanner: lists the directories of a source, several at a time if it is remote, and skips
+//! entries that an earlier run finished.
 
-use xdfs_store::tree_journal::Totals;
+use std::collections::{HashMap, HashSet};
+use std::sync::{MutexGuard, PoisonError};
+
+use xdfs_store::tree_journal::{Mark, Totals};
 
 use super::feed::{Event, Feed};
 use super::journal::FinishedEntries;
@@ -10,20 +13,20 @@ use super::name_collisions::ListedNames;
 use super::namespace::FoundName;
 use super::run::TreeRun;
 use super::tracker::split;
-use super::version::{mark_of, totals_of};
+use super::version::{looks_like, mark_of, totals_of};
 use crate::paths::FileKind;
 
-/// Names that are given on at once.
+/// Entries passed on at a time.
 const BATCH_NAMES: usize = 256;
 
 impl TreeRun<'_> {
-    /// Finds names, directories before what is in them.
+    /// Finds entries; a directory comes before its contents.
     pub(super) fn scan(&self, feed: &Feed) {
         let mut batch = Vec::new();
         while let Some(directory) = self.unlisted.take(&self.stop) {
             self.list(directory, &mut batch, feed);
             if self.source.is_remote() {
-                // The next listing may have to be waited for.
+                // The next listing may take a while.
                 feed.entries(std::mem::take(&mut batch));
             }
             self.unlisted.end_one();
@@ -34,6 +37,7 @@ impl TreeRun<'_> {
     fn list(&self, directory: Vec<u8>, batch: &mut Vec<FoundName>, feed: &Feed) {
         let mut names = ListedNames::default();
         let finished = self.finished_in(&directory, &mut names);
+        let existing = self.existing_in(&directory);
         let (mut given, mut taken, mut is_well) = (0, Totals::default(), true);
         for found in self.source.entries(&directory) {
             if self.is_stopped() {
@@ -44,7 +48,7 @@ impl TreeRun<'_> {
                 Ok(found) => found,
                 Err(fault) => {
                     is_well = false;
-                    feed.tell(Event::Failed(directory.clone(), fault));
+                    feed.send(Event::Failed(directory.clone(), fault));
                     break;
                 }
             };
@@ -56,9 +60,13 @@ impl TreeRun<'_> {
                 taken.add(&totals);
                 continue;
             }
+            if let Some(totals) = self.existing(&existing, &found) {
+                taken.add(&totals);
+                continue;
+            }
             given += 1;
             if waits {
-                feed.tell(Event::Deferred(found));
+                feed.send(Event::Deferred(found));
                 continue;
             }
             if found.is_directory {
@@ -69,7 +77,7 @@ impl TreeRun<'_> {
                 return;
             }
         }
-        feed.tell(Event::Listed {
+        feed.send(Event::Listed {
             directory,
             entries: given,
             taken,
@@ -77,12 +85,49 @@ impl TreeRun<'_> {
         });
     }
 
+    /// The entries of a directory that exist at the target. Its directories are listed there too.
+    fn existing_in(&self, directory: &[u8]) -> HashMap<Vec<u8>, Mark> {
+        let mut existing = HashMap::new();
+        if !self.existing_directories().remove(directory) {
+            return existing;
+        }
+        // What can't be listed is refused or replaced when it is copied.
+        for found in self.target.entries(directory).map_while(Result::ok) {
+            if self.is_stopped() {
+                break;
+            }
+            if found.is_directory {
+                self.existing_directories().insert(found.path);
+            } else if let Some(mark) = self.target.mark(&found) {
+                existing.insert(split(&found.path).1.to_vec(), mark);
+            }
+        }
+        existing
+    }
+
+    pub(super) fn existing_directories(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
+        let directories = &self.existing_directories;
+        directories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The counts of an entry that exists at the target with the same kind, size and time: it isn't
+    /// copied.
+    fn existing(&self, existing: &HashMap<Vec<u8>, Mark>, found: &FoundName) -> Option<Totals> {
+        let there = existing.get(split(&found.path).1)?;
+        let attributes = self.source.attributes(found)?;
+        let mark = mark_of(&attributes)?;
+        // The names of one file are made to belong together.
+        let has_links = self.options.hard_links && attributes.links > 1;
+        (looks_like(*there, mark) && !has_links).then(|| totals_of(mark))
+    }
+
     pub(super) fn leaves_out(&self, found: &FoundName) -> bool {
         let filter = &self.options.filter;
         filter.leaves_out(&found.path, found.is_directory)
     }
 
-    /// What of a directory is finished and still stands at the target: `names` is told it.
+    /// The finished entries of a directory that are still at the target, which are added to
+    /// `names`.
     fn finished_in(
         &self,
         directory: &[u8],
@@ -92,7 +137,7 @@ impl TreeRun<'_> {
         for found in self.target.entries(directory) {
             let found = match found {
                 Ok(found) => found,
-                // The journal is as true as before.
+                // The claims remain valid.
                 Err(fault) if fault.ends_session => return None,
                 Err(_) => break,
             };
@@ -115,7 +160,7 @@ impl TreeRun<'_> {
         Some(finished)
     }
 
-    /// What an entry has that an earlier run finished.
+    /// The counts of an entry that an earlier run finished; `None` if it has to be moved.
     fn finished(
         &self,
         finished: Option<&FinishedEntries<'_>>,
@@ -132,16 +177,16 @@ impl TreeRun<'_> {
         if !finished.entry(name, mark) {
             return None;
         }
-        // Further names of it are links to this one. If it is one itself, the first may be moved
-        // anew, and is another file then.
+        // The first name of a file stays finished: further names link to it. A further name
+        // doesn't: the first may be moved again, and is then another file.
         match self.first_name(found).1 {
             Some(_) => None,
             None => Some(totals_of(mark)),
         }
     }
 
-    /// Whether a file has several names that are to stay, and for a further one the link that it
-    /// is to be.
+    /// Whether the entry is one of several hard links to preserve, and the link to create if it
+    /// isn't the first.
     pub(super) fn first_name(&self, found: &FoundName) -> (bool, Option<Link>) {
         if !self.options.hard_links || found.is_directory {
             return (false, None);

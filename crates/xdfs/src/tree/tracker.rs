@@ -1,9 +1,10 @@
-//! Which directories of a tree are complete, while it is moved: all their entries are settled, and
-//! all directories below them are complete. Then nothing more is made in them, so that their
-//! metadata can be set, and one claim stands for everything in them.
+//! Tracks which directories of a tree are complete: all their entries are settled, and all
+//! directories below them are complete. Nothing more is created in a complete directory, so its
+//! metadata can be set, and one claim covers everything in it.
 //!
-//! What is kept in memory are the directories that aren't complete: the edge of the walk. Of a
-//! synchronisation, which lists for itself, they are those in which a pass moves anything.
+//! Memory: the incomplete directories, which are those at the edge of the walk. In a
+//! synchronisation, which lists for itself, these are the directories in which a pass moves
+//! anything.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -11,27 +12,27 @@ use xdfs_store::tree_journal::{Finished, Header, Mark, Record, Totals};
 
 use crate::paths::Attributes;
 
-/// What the owner of a directory needs to make something in it.
+/// Permissions that the owner of a directory needs to create entries in it.
 pub(super) const OWNER_ALL: u32 = 0o700;
 
-/// What is known of a directory.
+/// The state of an incomplete directory.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
-    /// Entries that were given out; `None` until all are, and where nobody tells.
+    /// Entries to settle; `None` until the directory is listed, and always in a synchronisation.
     expected: Option<u64>,
     settled: u64,
     /// Its own entry is settled.
     is_made: bool,
-    /// Something in it failed, or has to be looked at again by a later run.
+    /// Something in it failed, or has to be seen by every run. Never claimed as a whole.
     is_open: bool,
-    /// It wasn't made, and something else may have its name: nothing is set.
+    /// It wasn't created, and something else may have its name: its metadata isn't set.
     pub(super) is_absent: bool,
     /// Something in it failed.
     has_failed: bool,
     totals: Totals,
-    /// What is to be set, if the source has told it.
+    /// Metadata to set, if the source was listed with it.
     pub(super) known: Option<DirectoryMetadata>,
-    /// To be claimed if the directory itself can't be.
+    /// Claimed one by one if the directory can't be claimed as a whole.
     entries: Entries,
 }
 
@@ -41,7 +42,8 @@ impl Directory {
         self.has_failed = true;
     }
 
-    /// The mode that it is given. Who owns it may go on in it as long as something is left to do.
+    /// The mode to set. The owner keeps full access while something in it has failed, so that a
+    /// later run can continue there.
     pub(super) fn mode(&self, mode: u32) -> u32 {
         match self.has_failed {
             true => mode | OWNER_ALL,
@@ -50,14 +52,14 @@ impl Directory {
     }
 }
 
-/// Entries to claim: their names one after the other, and where each ends.
+/// Entries to claim: their concatenated names, and the end of each with its mark.
 #[derive(Debug, Default)]
 struct Entries {
     names: Vec<u8>,
     marks: Vec<(usize, Mark)>,
 }
 
-/// What is to be set of a directory, where the tree's source doesn't tell it later.
+/// Metadata to set on a directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DirectoryMetadata {
     pub(super) mode: u32,
@@ -76,14 +78,14 @@ impl From<&Attributes> for DirectoryMetadata {
     }
 }
 
-/// A directory in which nothing more is made.
+/// A complete directory.
 #[derive(Debug)]
 pub(super) struct CompletedDirectory {
     pub(super) path: Vec<u8>,
     pub(super) directory: Directory,
 }
 
-/// What can be claimed as soon as it is durable.
+/// Claims to append once the entries are durable.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     finished: BTreeMap<Vec<u8>, Finished>,
@@ -105,30 +107,30 @@ impl Claims {
         });
         let finished = self.finished.into_iter();
         let finished = finished.map(|(path, finished)| Record::Directory(path, finished));
-        // A directory that has entries here isn't finished.
+        // The two don't overlap: a directory with entries here isn't finished.
         entries.chain(finished).collect()
     }
 }
 
-/// Follows a tree.
+/// Tracks the directories of a tree.
 #[derive(Debug, Default)]
 pub(super) struct Tracker {
     directories: HashMap<Vec<u8>, Directory>,
-    /// Those below stand before those above.
+    /// Subdirectories come before their parents.
     completed: Vec<CompletedDirectory>,
-    /// Complete directories below which something failed after all.
+    /// Complete directories in which metadata could not be set further down.
     spoiled: HashSet<Vec<u8>>,
     /// Whether there is a journal.
     claims: bool,
     finished: BTreeMap<Vec<u8>, Finished>,
-    /// Entries of directories that are complete and can't be claimed.
+    /// Entries of complete directories that can't be claimed as a whole.
     loose: Vec<(Vec<u8>, Entries)>,
     /// Entries that were settled since claims were taken.
     fresh: u64,
 }
 
 impl Tracker {
-    /// With `claims` what is settled is remembered for a journal.
+    /// With `claims`, settled entries are kept for a journal.
     pub(super) fn new(claims: bool) -> Self {
         Self {
             claims,
@@ -141,12 +143,12 @@ impl Tracker {
         self.fresh
     }
 
-    /// Nothing more is remembered for a journal, and what is remembered isn't asked for.
+    /// Stops keeping entries for a journal.
     pub(super) fn forgo_claims(&mut self) {
         self.claims = false;
     }
 
-    /// An entry that is no directory is at its place, or failed for good.
+    /// Settles an entry other than a directory: it was moved, or failed for good.
     pub(super) fn settled(&mut self, path: &[u8], what: Result<(Totals, Option<Mark>), ()>) {
         let (parent, name) = split(path);
         self.fresh += 1;
@@ -167,7 +169,7 @@ impl Tracker {
         self.close(parent);
     }
 
-    /// The entry of a directory itself is made, or failed.
+    /// Records that a directory was created, or failed.
     pub(super) fn made(&mut self, path: &[u8], is_well: bool) {
         self.fresh += 1;
         let directory = self.directory(path);
@@ -179,18 +181,18 @@ impl Tracker {
         self.close(path);
     }
 
-    /// A directory was found, with what is to be set of it.
+    /// Records the metadata of a directory found at the source.
     pub(super) fn found(&mut self, path: &[u8], known: DirectoryMetadata) {
         self.directory(path).known = Some(known);
     }
 
-    /// Whether the path is that of a directory that isn't complete.
+    /// Whether the path is an incomplete directory.
     pub(super) fn knows(&self, path: &[u8]) -> bool {
         self.directories.contains_key(path)
     }
 
-    /// All entries of a directory were given out: so many that are to be settled, and `taken` that
-    /// were finished by an earlier run.
+    /// Records the listing of a directory: the number of `entries` to settle, and those that an
+    /// earlier run finished.
     pub(super) fn listed(&mut self, path: &[u8], entries: u64, taken: &Totals, is_well: bool) {
         let directory = self.directory(path);
         directory.expected = Some(entries);
@@ -201,17 +203,17 @@ impl Tracker {
         self.close(path);
     }
 
-    /// The directory of an entry has to be looked at by every run.
+    /// Keeps the directory of an entry from being claimed: every run has to list it.
     pub(super) fn keep_open(&mut self, path: &[u8]) {
         self.directory(split(path).0).is_open = true;
     }
 
-    /// Directories that became complete; those below first.
+    /// Takes the complete directories, subdirectories first.
     pub(super) fn take_completed(&mut self) -> Vec<CompletedDirectory> {
         std::mem::take(&mut self.completed)
     }
 
-    /// The metadata of a complete directory are set, or could not be.
+    /// Records that the metadata of a complete directory was set, or could not be.
     pub(super) fn closed(&mut self, completed: CompletedDirectory, is_well: bool) {
         let CompletedDirectory { path, directory } = completed;
         let is_spoiled = self.spoiled.remove(&path);
@@ -230,7 +232,7 @@ impl Tracker {
         if !self.claims {
             return;
         }
-        // The whole tree has no claim: its journal goes when nothing is left to do.
+        // The root isn't claimed: a complete tree ends its journal.
         if is_well && !directory.is_open && !is_spoiled && !path.is_empty() {
             let first = [&path, &b"/"[..]].concat();
             while let Some((below, _)) = self.finished.range(first.clone()..).next()
@@ -249,7 +251,7 @@ impl Tracker {
         }
     }
 
-    /// What can be claimed now, once.
+    /// Takes the claims gathered so far.
     pub(super) fn take_claims(&mut self) -> Claims {
         self.fresh = 0;
         if !self.claims {
@@ -268,13 +270,14 @@ impl Tracker {
         }
     }
 
-    /// Directories that never became complete, those below first.
+    /// Takes the directories that never became complete, subdirectories first.
     pub(super) fn take_rest(&mut self) -> Vec<CompletedDirectory> {
         let rest = std::mem::take(&mut self.directories).into_iter();
         let rest = rest.filter(|(_, directory)| directory.is_made);
         let mut rest: Vec<_> = rest
             .map(|(path, mut directory)| {
-                // A synchronisation lists for itself, and sets whatever it tried to make.
+                // A synchronisation lists for itself, and sets every directory that it tried to
+                // create.
                 let is_listed = directory.expected.is_some();
                 directory.is_open = true;
                 directory.has_failed = is_listed;
@@ -290,7 +293,7 @@ impl Tracker {
         self.directories.entry(path.to_vec()).or_default()
     }
 
-    /// Looks whether a directory is complete, and those above it.
+    /// Completes a directory if all of it is settled, and then those above it.
     fn close(&mut self, path: &[u8]) {
         let mut path = path;
         loop {
@@ -324,7 +327,7 @@ impl Tracker {
     }
 }
 
-/// The directory of a path, and its name there.
+/// The parent and the last name of a path.
 pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|b| *b == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
@@ -372,7 +375,7 @@ mod tests {
             .collect()
     }
 
-    /// A tree `a/{1,2}`, `a/b/3`, told in an odd order.
+    /// Records a tree `a/{1,2}`, `a/b/3` in an unusual order.
     fn tell(tracker: &mut Tracker, is_well: bool) -> Vec<CompletedDirectory> {
         let none = Totals::default();
         tracker.made(b"", true);
@@ -413,11 +416,11 @@ mod tests {
         for completed in tell(&mut tracker, false) {
             tracker.closed(completed, true);
         }
-        // What didn't fail is claimed by itself.
+        // The other entries are claimed one by one.
         let claims = tracker.take_claims().records(&HEADER);
         let names = [&b"1"[..], b"2"].map(|name| HEADER.claim(b"a", name, MARK));
         assert_eq!(claims, [Record::Entries(b"a".to_vec(), names.to_vec())]);
-        // So do metadata that can't be set, and names that every run has to see.
+        // So do metadata failures, and names that every run has to see.
         let mut tracker = Tracker::new(true);
         let none = Totals::default();
         tracker.made(b"", true);
@@ -464,7 +467,7 @@ mod tests {
             tracker.closed(completed, true);
         }
         assert_eq!(finished(tracker.take_claims()), [("d".to_owned(), 1)]);
-        // What an earlier run did counts too; what never ends is left over.
+        // Entries of an earlier run count too; the root never completes.
         tracker.made(b"e", true);
         tracker.listed(b"e", 0, &FILE, true);
         for completed in tracker.take_completed() {

@@ -1,11 +1,11 @@
-//! Versions of an entry: by kind, size and time, as claims of a journal tell them.
+//! Versions of an entry, identified by kind, size and time as in the claims of a journal.
 
 use xdfs_store::tree_journal::{Mark, Totals};
 
 use crate::mtime::is_same_time;
 use crate::paths::{Attributes, FileKind};
 
-/// What a claim says of an entry with these attributes; `None` for what is never claimed.
+/// The mark of an entry with these attributes; `None` for kinds that are never claimed.
 pub(super) fn mark_of(attributes: &Attributes) -> Option<Mark> {
     let (kind, size) = match attributes.kind {
         FileKind::File => (0, attributes.size),
@@ -21,14 +21,14 @@ pub(super) fn mark_of(attributes: &Attributes) -> Option<Mark> {
     })
 }
 
-/// Whether what stands at the target looks like the version that is to be moved there.
+/// Whether the entry at the target looks like the wanted version.
 pub(super) fn looks_like(there: Mark, wanted: Mark) -> bool {
     there.kind == wanted.kind
         && there.size == wanted.size
         && is_same_time(there.mtime_ns, wanted.mtime_ns)
 }
 
-/// What an entry with such a mark counts as.
+/// The counts of an entry with this mark.
 pub(super) fn totals_of(mark: Mark) -> Totals {
     let is_file = mark.kind == 0;
     Totals {

@@ -144,19 +144,19 @@ fn a_server_that_is_not_there_is_told_once_for_all() {
 fn closing_waits_and_stopping_cancels() {
     let folders = Folders::new(943);
     let server = Serving::start(&folders.root(), |_| {});
-    let jobs = |prefix: &str| {
+    let jobs = |prefix: &str, bytes: u64, rate: u64| {
         let names = (0..6).map(|number| format!("{prefix}{number}"));
         let jobs = names.map(|name| {
-            folders.make_here(&name, 1 << 20);
+            folders.make_here(&name, bytes);
             let mut job = upload(&folders, server.addr, &name);
-            job.options.rate_bytes_per_s_max = Some(8 << 20);
+            job.options.rate_bytes_per_s_max = Some(rate);
             job
         });
         jobs.collect::<Vec<Job>>()
     };
     let queue = Queue::new(QueueOptions::default(), connect, Silent).unwrap();
     // Nobody waits for them by itself.
-    drop(queue.add(jobs("closed")));
+    drop(queue.add(jobs("closed", 1 << 20, 8 << 20)));
     queue.close();
     for number in 0..6 {
         let name = format!("closed{number}");
@@ -164,9 +164,12 @@ fn closing_waits_and_stopping_cancels() {
     }
 
     let queue = Queue::new(QueueOptions::default(), connect, Silent).unwrap();
-    let transfers = queue.add(jobs("stopped"));
+    // Too slow to be done before the queue hears of its end.
+    let slow = |prefix| jobs(prefix, 4 << 20, 128 << 10);
+    let (stopped, late) = (slow("stopped"), slow("late"));
+    let transfers = queue.add(stopped);
     queue.stop();
-    let late = queue.add(jobs("late"));
+    let late = queue.add(late);
     for transfer in transfers.into_iter().chain(late) {
         assert_eq!(transfer.wait().unwrap_err().code, Code::Cancelled);
     }

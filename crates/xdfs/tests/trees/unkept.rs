@@ -185,7 +185,7 @@ fn a_first_run_without_room_for_a_journal_warns_and_leaves_none() {
             let [warning] = &run.warnings[..] else {
                 panic!("{:?}", run.warnings);
             };
-            assert!(warning.hint.contains("can't go on"), "{warning:?}");
+            assert!(warning.hint.contains("can't resume it"), "{warning:?}");
             assert!(scene.found().is_empty());
             assert_same(&scene.source(), &scene.target());
             fs::remove_dir_all(scene.target()).unwrap();

@@ -1,9 +1,9 @@
-//! The table of locks by itself, with a clock of its own.
+//! The table of locks alone, with a clock controlled by the test.
 
 use super::*;
 
-fn key(user: &str, owner: u8) -> Key {
-    Key {
+fn key(user: &str, owner: u8) -> OwnerKey {
+    OwnerKey {
         user: user.into(),
         owner: FileOwner([owner; 16]),
     }
@@ -36,7 +36,7 @@ impl Scene {
         }
     }
 
-    fn lock(&self, who: &Key, range: LockRange, exclusive: bool) -> Result<u64, Refusal> {
+    fn lock(&self, who: &OwnerKey, range: LockRange, exclusive: bool) -> Result<u64, Refusal> {
         let lease = 10 * SECOND;
         self.locks
             .lock(&FILE, who, &range, exclusive, lease, self.now)
@@ -119,7 +119,7 @@ fn what_is_under_way_keeps_its_locks() {
     scene.now += 60 * SECOND;
     assert!(scene.lock(&b, range(0, 1), true).is_err());
     drop(under);
-    // From the end of it on there is a lease again, by the clock of this machine.
+    // After its end the lease applies again, by the clock of the system.
     assert!(scene.lock(&b, range(0, 1), true).is_ok());
 }
 
@@ -155,7 +155,7 @@ fn unlocking_leaves_what_is_around() {
 fn there_is_an_end_of_locks() {
     let scene = Scene::new();
     let mut owners = 0u8;
-    // One owner of one file, then one user of many.
+    // One owner of one file, then one user with many owners.
     let fill = |user: &str, owner: u8, file: u64| {
         let identity = FileIdentity {
             inode: file,
@@ -183,14 +183,14 @@ fn there_is_an_end_of_locks() {
         }
     }
     assert_eq!(got, TOTAL_MAX / 2);
-    // There is something left for others, and not all of it for one.
+    // Others can still lock something, but no single user everything.
     let mut other = 0;
     for owner in 0..8 {
         other += fill("v", owner, 1000 + u64::from(owner));
     }
     assert_eq!(other, SHARE_MAX);
     assert_eq!(scene.total(), TOTAL_MAX / 2 + SHARE_MAX);
-    // Leases that ran out make room.
+    // Expired leases make room.
     let later = scene.now + 2 * SECOND;
     let taken = scene
         .locks
@@ -199,7 +199,7 @@ fn there_is_an_end_of_locks() {
     assert_eq!(scene.total(), 1);
 }
 
-/// Locks of one owner against a list of single bytes.
+/// Compares the locks of one owner with a list of single bytes.
 #[test]
 fn sets_of_locks_are_sets_of_bytes() {
     const BYTES: u64 = 40;
@@ -250,7 +250,7 @@ fn sets_of_locks_are_sets_of_bytes() {
                 );
             }
         }
-        // As few as can be.
+        // The minimum number.
         let starts = (0..model.len()).filter(|i| {
             let before = i.checked_sub(1).and_then(|i| model[i]);
             model[*i].is_some() && model[*i] != before

@@ -1,4 +1,4 @@
-//! Blocks that are found, sums that lie, and how stretches are cut.
+//! Found blocks, forged signatures, and the cutting of stretches.
 
 use std::sync::atomic::AtomicBool;
 
@@ -43,7 +43,7 @@ fn whole(bytes: &[u8]) -> ByteRange {
     }
 }
 
-/// What is found, and how many bytes were read.
+/// The blocks found, and the number of bytes read.
 fn found(index: &Index, bytes: &[u8]) -> Vec<FoundBlock> {
     let mut all = Vec::new();
     let mut read = |at: u64, buf: &mut [u8]| {
@@ -82,7 +82,7 @@ fn everything_is_found_in_itself_and_when_it_moves() {
     assert_eq!(all.len(), 101);
     assert_true(&all, &theirs, &mine);
     assert_eq!(found(&index(&theirs), &noise(2, 50_000)), []);
-    // A file that is shorter than a block, and nothing at all.
+    // A file shorter than a block, and an empty one.
     for count in [0, 1, 1023] {
         let all = found(&index(&theirs[..count]), &theirs[..count]);
         assert_eq!(all.len(), usize::from(count > 0));
@@ -104,7 +104,7 @@ fn more_than_is_read_at_once() {
 fn a_weak_sum_alone_finds_nothing() {
     let theirs = noise(1, 64 * 1024);
     let mine = noise(2, 64 * 1024);
-    // Each block has the weak sum of one that is here, and another strong one.
+    // Each block has the weak sum of a present one, and another strong sum.
     let mut lies = sums(&mine);
     for (lie, block) in lies.iter_mut().zip(theirs.chunks(1024)) {
         lie.strong = strong(block);
@@ -115,7 +115,7 @@ fn a_weak_sum_alone_finds_nothing() {
 
 #[test]
 fn sums_that_are_made_to_meet_cost_a_bounded_time() {
-    // All blocks have the weak sum of zeros, and none the strong one.
+    // All blocks have the weak sum of zeros, and none the strong sum.
     let lie = |n: u32| Signature {
         weak: 0,
         strong: strong(&n.to_be_bytes()),
@@ -143,7 +143,7 @@ fn blocks_with_the_same_content_know_each_other() {
     assert_eq!(group, [0, 1, 2, 4, 5]);
 }
 
-/// Whichever version the sums are of: what is said to be the same is, in the order of the new one.
+/// Whichever version is indexed: stretches are identical in both, and in the order of the new one.
 #[test]
 fn stretches_are_what_both_have() {
     let old = [
@@ -236,7 +236,7 @@ fn pieces(runs: &[Stretch], new: &[u8], kind: DigestKind) -> Vec<SeedPiece> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
-    /// Pieces are what a call may have, and what they say is so.
+    /// Pieces satisfy the rules of a call, and match the new file.
     #[test]
     fn stretches_are_cut_into_pieces_that_calls_may_have(
         length in 1usize..200_000,

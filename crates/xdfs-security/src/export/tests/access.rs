@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Two named exports, one public, and a folder for each user.
+/// Two named exports, one of them public, and a folder per user.
 const SETTINGS: &str = r#"
     [[export]]
     name = "data"
@@ -120,7 +120,7 @@ fn the_place_of_all_exports_tells_nothing() {
     }
 }
 
-/// Whoever has no right in an export doesn't learn that it is there.
+/// A user without rights in an export doesn't learn that it exists.
 #[test]
 fn a_forbidden_export_is_like_none() {
     let scene = Scene::new();
@@ -153,7 +153,7 @@ fn each_right_is_needed() {
         assert_fault(reader.open_sink(&request), denied, &path);
         assert_fault(reader.check_sink(&request), denied, &path);
     }
-    // Without the right to make files, that to change them is of no use.
+    // Without the right to create files, that to change them is useless.
     let writer = scene.store("writer");
     for path in ["data/file", "data/new"] {
         assert_fault(read(&*writer, path), denied, path);
@@ -174,7 +174,7 @@ fn each_right_is_needed() {
     );
 }
 
-/// The target appears while the file comes in: it is the store that refuses, not a look before.
+/// The target appears during the upload: the store refuses, not only the initial check.
 #[test]
 fn who_may_not_replace_does_not_at_the_end_either() {
     let scene = Scene::new();
@@ -204,7 +204,7 @@ fn anonymous_has_what_is_public_and_no_more() {
     for path in ["data/file", "home/x", "home"] {
         assert_fault(store.open_source(path.as_bytes()), Code::NotFound, path);
     }
-    // Who proved who he is may do that as well.
+    // So may authenticated users.
     assert_eq!(
         read(&*scene.store("nobody"), "open/file").unwrap(),
         b"open/file"
@@ -235,7 +235,7 @@ fn a_single_root_is_every_users() {
     let gone = Exports::single(scene.root().join("gone"), Rights::ALL);
     let fault = read(&*self::store(&gone, &user("x")), "f").unwrap_err();
     assert_eq!(fault.code, Code::NotFound);
-    // The path on the server is nobody's business.
+    // The server's path must not be disclosed.
     assert!(!format!("{fault:?}").contains(scene.root().to_str().unwrap()));
 }
 
@@ -304,7 +304,7 @@ fn links_out_of_an_export_are_not_followed() {
     assert_eq!(text(&scene.root().join("secret")), "secret");
 }
 
-/// A folder that its user has replaced by a link to another's.
+/// A folder that its user has replaced by a link to another user's.
 #[cfg(unix)]
 #[test]
 fn a_folder_that_is_a_link_is_not_opened() {
@@ -322,7 +322,7 @@ fn a_folder_that_is_a_link_is_not_opened() {
 fn every_user_has_a_folder() {
     let scene = Scene::new();
     let (alice, bob) = (scene.store("alice"), scene.store("bob"));
-    // A dry run makes nothing, and foresees the path.
+    // A dry run creates nothing, and predicts the path.
     assert_eq!(
         alice.check_sink(&request("home/mine")).unwrap(),
         b"home/mine"
@@ -377,7 +377,7 @@ fn a_name_that_is_no_folder_has_none() {
             Code::PermissionDenied,
             "home",
         );
-        // What isn't named after users is still theirs.
+        // Exports not named after users are still accessible.
         assert_eq!(read(&*store, "open/file").unwrap(), b"open/file");
     }
     assert_eq!(names(&scene.root().join("home")), [""; 0]);
@@ -402,7 +402,7 @@ fn a_folder_in_a_folder_is_made_too() {
     let exports = parse(dir.path(), &settings(true)).unwrap();
     put(&*store(&exports, &user("a")), &request("x"), 1).unwrap();
     assert_eq!(names(&dir.path().join("u-a/files")), ["x"]);
-    // A directory without a name in its path is made as well, alone.
+    // A directory without a user in its path is created too, but without its parents.
     let exports = parse(
         dir.path(),
         "[[export]]\nname = 'e'\npath = 'ROOT/e'\nmake = true
@@ -447,9 +447,9 @@ fn scopes_limit_what_a_user_may() {
         assert_fault(store.check_sink(&forced(path)), denied, path);
     }
     put(&*store, &forced("open/new"), 1).unwrap();
-    // The user may replace files, this token may not.
+    // The user may replace files, but this token may not.
     assert_fault(put(&*store, &forced("open/new"), 1), denied, "open/new");
-    // Not one that the user hasn't.
+    // Not a right that the user doesn't have.
     let store = self::store(&scene.exports, &scoped("reader", &[("", Rights::ALL)]));
     assert_fault(store.open_sink(&forced("data/x")), denied, "data/x");
     assert_eq!(read(&*store, "data/file").unwrap(), b"data/file");
@@ -467,7 +467,7 @@ fn a_scope_of_one_file_is_one_file() {
         named.name = name.into();
         assert_fault(store.open_sink(&named), Code::InvalidArgument, "data/run/");
     }
-    // A path that may turn out to be a directory has to be covered itself.
+    // A path that may turn out to be a directory must be covered itself.
     named.name = b"new".to_vec();
     named.path = b"data/run".to_vec();
     assert_fault(store.open_sink(&named), Code::PermissionDenied, "data/run");
@@ -479,7 +479,7 @@ fn a_scope_of_one_file_is_one_file() {
 #[test]
 fn what_is_built_in_is_for_users() {
     let scene = Scene::new();
-    // Also for those who have no export.
+    // The same for users without any export.
     let exports = Exports::new(ExportsConfig::default()).unwrap();
     let users = store(&exports, &user("nobody"));
     for path in ["mem:zero", "/mem:zero"] {

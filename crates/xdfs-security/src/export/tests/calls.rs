@@ -189,7 +189,7 @@ fn each_right_allows_its_calls_and_no_others() {
                     assert_eq!(fault.operation, call.operation());
                 }
             }
-            // What isn't allowed changed nothing.
+            // A refused call changes nothing.
             if !allowed {
                 assert_eq!(names(&root), ["d", "empty", "link", "other"]);
                 assert_eq!(text(&root.join("d/file")), "content");
@@ -305,7 +305,7 @@ fn one_user_does_not_reach_the_tree_of_another() {
             "home/l",
         );
     }
-    // Public is for looking.
+    // Public access is read-only.
     let nobody = store(&exports, &anonymous());
     assert_eq!(listed(&*nobody, "b/d"), ["file"]);
     for call in [
@@ -388,7 +388,7 @@ fn a_scope_is_not_widened_by_links_and_moves() {
     assert_eq!(listed(&*store, "a/mine"), ["y"]);
 }
 
-/// What is counted while calls run is what is counted after a restart.
+/// The count during calls equals the count after a restart.
 #[test]
 fn calls_take_from_the_quota_and_give_back() {
     let temp = tempfile::tempdir().unwrap();
@@ -442,7 +442,7 @@ fn calls_take_from_the_quota_and_give_back() {
         path: b"q/1/".to_vec(),
     });
     check((6000, 4));
-    // An unfinished file in a tree that goes, and in one that is moved.
+    // An unfinished file in a removed tree, and in a renamed one.
     for (call, rest) in [
         (rename("q/2", "q/moved", false), (14_000, 5)),
         (remove_tree("q/moved"), (6000, 3)),
@@ -458,7 +458,7 @@ fn calls_take_from_the_quota_and_give_back() {
     check((6000, 3));
 }
 
-/// Else an empty file with many names would give back more than it took.
+/// Otherwise an empty file with many hard links would release more than it took.
 #[test]
 fn a_file_with_many_names_counts_by_each_of_them() {
     let temp = tempfile::tempdir().unwrap();
@@ -490,7 +490,7 @@ fn a_file_with_many_names_counts_by_each_of_them() {
     assert_used((1000, 1));
 }
 
-/// What each gives back is given once, however calls and transfers meet.
+/// Each change is released once, however calls and transfers interleave.
 #[test]
 fn calls_at_once_leave_the_count_in_order() {
     let temp = tempfile::tempdir().unwrap();
@@ -518,14 +518,14 @@ fn calls_at_once_leave_the_count_in_order() {
                 for round in 0..4 * calls.len() * (calls.len() + 1) {
                     begin.wait();
                     if thread == 0 {
-                        // It may be there still.
+                        // It may already exist.
                         let _ = call(&make("q/d", false));
                         for name in ["q/d/a", "q/d/b"] {
                             put(&*store, &forced(name), 1000).unwrap();
                         }
                     }
                     begin.wait();
-                    // Each with each, and with a transfer. What comes too late fails.
+                    // Each with each other, and with a transfer. Late ones fail.
                     let which = [round % calls.len(), round / calls.len() % (calls.len() + 1)];
                     let _ = match calls.get(which[thread]) {
                         Some(one) => call(one).map(|_| ()),

@@ -44,11 +44,11 @@ fn the_settings_of_the_manual() {
     assert_eq!(data.largest_file, Some(4096));
     assert_eq!(data.rights_of(&anonymous()), Rights::READ);
     assert_eq!(data.rights_of(&user("alice")), Rights::ALL);
-    // Grants add up, with what is public.
+    // Grants add up, also with public rights.
     let bobs = Rights::READ | Rights::CREATE | Rights::LIST;
     assert_eq!(data.rights_of(&user("bob")), bobs);
     assert_eq!(data.rights_of(&user("eve")), Rights::READ | Rights::LIST);
-    // The method says who is anonymous, not the name.
+    // The method determines who is anonymous, not the name.
     assert_eq!(home.rights_of(&user("anonymous")), Rights::ALL);
     assert_eq!(home.rights_of(&anonymous()), Rights::NONE);
 }

@@ -1,4 +1,4 @@
-//! Versions of files in exports: what each right allows, and what counts.
+//! Versions of files in exports: required rights, and quotas.
 
 use xdfs_proto::delta::{Seed, SeedPiece};
 use xdfs_proto::path::{Answer, Call};
@@ -47,7 +47,7 @@ fn signatures() -> Call {
     }
 }
 
-/// Two blocks of ones, the first of them at an odd place, for a file of `length` bytes.
+/// Two blocks of ones, the first of them misplaced, for a file of `length` bytes.
 fn seed(to: &str, length: u64) -> Call {
     let piece = |offset: u64, from_offset| {
         let mut hasher = BlockHasher::new(DigestKind::Crc64Nvme, false, offset);
@@ -83,7 +83,7 @@ fn each_right_allows_its_part() {
     assert_eq!(all.ask(&seed("q/new", 20_000)).unwrap(), COPIED);
     assert_eq!(all.ask(&seed("q/old", 20_000)).unwrap(), COPIED);
     let denied = Code::PermissionDenied;
-    // Whoever may not read learns nothing of what is there.
+    // Users without read access learn nothing about the content.
     let blind = Scene::new("", "['list', 'create', 'write', 'delete']");
     assert_fault(blind.ask(&signatures()), denied, "q/old");
     assert_fault(blind.ask(&seed("q/new", 20_000)), denied, "q/old");
@@ -112,7 +112,7 @@ fn what_is_begun_counts_like_an_unfinished_transfer() {
     let scene = Scene::new("quota_bytes = 40000", "'all'");
     let old = 2 * BLOCK as u64;
     scene.assert_used_after(&seed("q/new", 20_000), Ok(COPIED), (old + 20_000, 2));
-    // The transfer that goes on from there has its share already.
+    // The resumed transfer already has its share.
     let store = store(&scene.exports, &user("alice"));
     let opened = store.open_sink(&of_length("q/new", 20_000)).unwrap();
     assert_eq!(opened.durable.len(), 2);

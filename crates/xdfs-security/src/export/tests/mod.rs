@@ -1,4 +1,4 @@
-//! Every kind of export, and what each kind of peer tries there.
+//! All kinds of exports, and what all kinds of peers may do there.
 
 mod access;
 mod calls;
@@ -49,7 +49,7 @@ fn scoped(name: &str, scopes: &[(&str, Rights)]) -> Principal {
     }
 }
 
-/// The exports of settings in which ROOT stands for a directory.
+/// Parses settings in which ROOT stands for a directory.
 fn parse(root: &Path, text: &str) -> Result<Exports, Fault> {
     let text = text.replace("ROOT", root.to_str().unwrap());
     Exports::new(toml::from_str(&text).unwrap())
@@ -96,7 +96,7 @@ fn write(opened: &mut OpenedSink, offset: u64, count: usize) -> Result<(), Fault
         .write_at(offset, &[IoSlice::new(&vec![1; count])])
 }
 
-/// Writes bytes, makes them durable, and records them, so that the file can be gone on with.
+/// Writes bytes, makes them durable, and records them, so that the file can be resumed.
 fn save(opened: &mut OpenedSink, offset: u64, count: usize) {
     write(opened, offset, count).unwrap();
     opened.sink.sync().unwrap();

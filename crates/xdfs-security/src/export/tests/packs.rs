@@ -1,4 +1,4 @@
-//! Packs in exports: rights and scopes of each entry, and what counts.
+//! Packs in exports: rights and scopes of each entry, and quotas.
 
 use xdfs_proto::Limits;
 use xdfs_proto::pack::{
@@ -37,7 +37,7 @@ fn send(store: &dyn Store, root: &str, entries: &[Entry<'_>]) -> Result<Failures
     store.write_pack(root.as_bytes(), how, &pack(entries))
 }
 
-/// What each name is answered by: its content, or the code of the fault and its path.
+/// The answer for each name: its content, or the code of the fault and its path.
 fn take(store: &dyn Store, root: &str, names: &[&str]) -> Result<Vec<String>, Fault> {
     let request = PackRequest {
         keep: Preserve::default(),
@@ -242,7 +242,7 @@ fn no_entry_leaves_its_scope() {
         "permission-denied data/b",
     ];
     assert_eq!(read, expected);
-    // Also with a root out of the scope, and one that isn't there for this user.
+    // Also with a root outside of the scope, and one that doesn't exist for this user.
     let outside = send(&*store, "data/b", &[file("new", "x")]);
     assert_fault(outside, Code::PermissionDenied, "data/b");
     for root in ["other", "/other/x"] {
@@ -339,7 +339,7 @@ fn what_is_made_is_counted_and_what_fails_is_not() {
     );
     assert!(failures.unwrap().is_empty());
     scene.assert_used(12, 9);
-    // What is counted is what a new count finds.
+    // The count equals that of a new scan.
     let call = Call::RemoveTree {
         path: b"q/new".into(),
     };
@@ -365,18 +365,18 @@ fn a_quota_that_ends_within_a_pack() {
     )
     .unwrap();
     let full = Some(Code::QuotaExceeded);
-    // What is replaced is given back when the pack is done.
+    // Replaced bytes are released at the end of the pack.
     assert_codes(&failures, &[None, full, None, None, full, full]);
     let fault = failures.of(1).unwrap();
     assert_eq!(fault.path, b"q/b");
     scene.assert_used(8, 2);
     assert!(send(&*store, "q", &[file("d", "12")]).unwrap().is_empty());
     scene.assert_used(10, 3);
-    // One of the same length takes nothing.
+    // One of the same length needs nothing.
     assert!(send(&*store, "q", &[file("a", "21")]).unwrap().is_empty());
     let failures = send(&*store, "q", &[entry("h", Content::HardLink(b"a"))]).unwrap();
     assert_codes(&failures, &[full]);
-    // Directories on the way count too, however deep.
+    // Parent directories count too, however deep.
     let failures = send(&*store, "q", &[file("x/y/z/f", ""), file("e", "")]).unwrap();
     assert_codes(&failures, &[full, None]);
     assert_eq!(names_of(&scene, ""), ["a", "c", "d", "e"]);
@@ -395,8 +395,8 @@ fn no_file_is_too_large() {
     assert_eq!(names_of(&scene, ""), ["b"]);
 }
 
-/// Set-user-id is given, with an owner, by users who may change all of an export, and where the
-/// server is root's; else the entry says what was not kept.
+/// Set-user-id is set, with an owner, by users who may change the whole export, and if the server
+/// is root's; otherwise the entry reports what was not kept.
 #[cfg(unix)]
 #[test]
 fn who_is_held_to_a_part_makes_nothing_that_runs_as_somebody_else() {

@@ -27,7 +27,7 @@ impl Scene {
         parse(root, &settings).unwrap()
     }
 
-    /// The server is started anew.
+    /// Restarts the server.
     fn restart(&mut self, limits: &str) {
         self.exports = Self::exports(self.temp.path(), limits);
     }
@@ -40,7 +40,7 @@ impl Scene {
         names(self.temp.path())
     }
 
-    /// Bytes and files that are counted.
+    /// The counted bytes and files.
     #[track_caller]
     fn assert_used(&self, bytes: u64, files: u64) {
         let ledger = self.exports.shared.ledger(self.temp.path());
@@ -79,25 +79,25 @@ fn what_was_not_announced_is_refused_when_it_comes() {
     write(&mut opened, 0, 60).unwrap();
     write(&mut opened, 60, 40).unwrap();
     assert_exceeded(write(&mut opened, 100, 1), "q/a");
-    // Nothing goes from here on, not even what would fit.
+    // From here on everything is refused, even what would fit.
     assert_exceeded(write(&mut opened, 0, 1), "q/a");
     assert_exceeded(opened.sink.publish(10, &[]), "q/a");
     drop(opened);
     assert_eq!(scene.names(), [""; 0]);
     scene.assert_used(0, 0);
-    // Nor by a hole, or an offset that is no offset.
+    // Nor by a hole, or an invalid offset.
     let mut opened = store.open_sink(&request("q/a")).unwrap();
     assert_exceeded(opened.sink.publish(101, &[]), "q/a");
     let mut opened = store.open_sink(&request("q/b")).unwrap();
     assert_exceeded(write(&mut opened, u64::MAX, 2), "q/b");
     drop(opened);
-    // More than was announced.
+    // More than announced.
     let mut opened = store.open_sink(&of_length("q/c", 10)).unwrap();
     write(&mut opened, 0, 100).unwrap();
     assert_exceeded(write(&mut opened, 100, 1), "q/c");
 }
 
-/// What was recorded stays for a later attempt, under its hidden name, and is counted.
+/// Recorded data stays for a later attempt, under its hidden name, and is counted.
 #[test]
 fn an_unfinished_file_counts_and_can_be_gone_on_with() {
     let mut scene = Scene::new("quota_bytes = 10000\nquota_files = 3");
@@ -112,7 +112,7 @@ fn an_unfinished_file_counts_and_can_be_gone_on_with() {
     assert_eq!(inside, [".a.xdfs-journal", ".a.xdfs-part"]);
     scene.assert_used(8192, 2);
     assert_exceeded(store.open_sink(&of_length("q/b", 2000)), "q/b");
-    // Going on with it costs nothing more, a refusal in between changes nothing.
+    // Resuming costs nothing more, and a refusal in between changes nothing.
     for _ in 0..3 {
         let mut more = target.clone();
         more.length = Some(20_000);
@@ -125,7 +125,7 @@ fn an_unfinished_file_counts_and_can_be_gone_on_with() {
         drop(opened);
         scene.assert_used(8192, 2);
     }
-    // Also after the server was started anew, by what is on the disk.
+    // Also after a restart of the server, from the content of the disk.
     scene.restart("quota_bytes = 10000");
     let store = scene.store();
     put(&*store, &of_length("q/b", 1000), 1000).unwrap();
@@ -144,11 +144,11 @@ fn who_breaks_off_again_and_again_fills_his_quota() {
         target.length = length;
         save(&mut store.open_sink(&target).unwrap(), 0, 4096);
     }
-    // Of unknown length is what was written.
+    // With unknown length, the bytes written count.
     scene.assert_used(8192 + 4096 + 4096, 3);
     let fault = assert_exceeded(store.open_sink(&request("q/d")), "q/d");
     assert!(fault.cause.contains("3 files"), "{fault}");
-    // Without a quota for files the bytes would be the bound; a discarded one costs nothing.
+    // Without a quota for files the bytes would be the limit; a discarded one costs nothing.
     let mut opened = store.open_sink(&of_length("q/a", 8192)).unwrap();
     opened.sink.discard().unwrap();
     drop(opened);
@@ -157,7 +157,7 @@ fn who_breaks_off_again_and_again_fills_his_quota() {
     scene.assert_used(8193, 3);
 }
 
-/// Else one user could use up what others have in common with him.
+/// Otherwise one user could use up the shared quota.
 #[test]
 fn what_was_refused_is_not_counted() {
     let scene = Scene::new("quota_bytes = 10000");
@@ -223,7 +223,7 @@ fn replacing_a_file_costs_the_difference() {
     assert_exceeded(store.open_sink(&of_length("q/a", 101)), "q/a");
     put(&*store, &of_length("q/a", 100), 100).unwrap();
     scene.assert_used(100, 1);
-    // Of unknown length too.
+    // With unknown length too.
     put(&*store, &forced("q/a"), 80).unwrap();
     let mut opened = store.open_sink(&forced("q/a")).unwrap();
     write(&mut opened, 0, 100).unwrap();
@@ -235,7 +235,7 @@ fn replacing_a_file_costs_the_difference() {
     assert_eq!(text(&scene.temp.path().join("a")), "\u{1}".repeat(10));
 }
 
-/// A replacement that was broken off lies beside the file that it was to replace.
+/// An interrupted replacement exists beside the file that it was to replace.
 #[test]
 fn an_unfinished_replacement_counts_whole() {
     let scene = Scene::new("quota_bytes = 10000");
@@ -293,7 +293,7 @@ fn what_lies_there_already_counts() {
     // Four files and two directories.
     scene.assert_used(100, 6);
     assert_exceeded(store.open_sink(&of_length("q/c", 0)), "q/c");
-    // A right that there isn't goes before the count.
+    // Missing rights are reported before the quota.
     assert_fault(
         store.open_sink(&request("q/d/e/a")),
         Code::AlreadyExists,
@@ -339,7 +339,7 @@ fn every_user_has_a_quota_where_every_user_has_a_folder() {
     }
 }
 
-/// A dry run takes no share.
+/// A dry run reserves nothing.
 #[test]
 fn a_check_holds_nothing() {
     let scene = Scene::new("quota_bytes = 100");
@@ -351,7 +351,7 @@ fn a_check_holds_nothing() {
     assert_eq!(scene.names(), [""; 0]);
 }
 
-/// The file has its name although publishing failed at the end, or hasn't: it counts.
+/// The file may have its name although publishing failed at the end: it counts.
 #[cfg(unix)]
 #[test]
 fn a_failure_to_publish_is_counted_until_it_is_cleared_up() {
@@ -368,7 +368,7 @@ fn a_failure_to_publish_is_counted_until_it_is_cleared_up() {
     scene.assert_used(100, 1);
 }
 
-/// Opens "q/f" for writing, and makes it if it isn't there.
+/// Opens "q/f" for writing, creating it if necessary.
 fn in_place() -> FileRequest {
     FileRequest {
         path: b"q/f".to_vec(),
@@ -385,8 +385,8 @@ fn in_place() -> FileRequest {
     }
 }
 
-/// Whoever changes a file by its name, and whoever has it open, look at its length and count the
-/// change one after the other.
+/// Changes of a file by name and through an open handle check its length and update the count one
+/// at a time.
 #[test]
 fn one_file_by_name_and_open_at_once_is_counted_once() {
     let scene = Scene::new("quota_bytes = 1000000");
@@ -411,8 +411,7 @@ fn one_file_by_name_and_open_at_once_is_counted_once() {
     scene.assert_used(there.len(), 1);
 }
 
-/// A file that is worked on in place is counted by each of its names, as it is when one of them is
-/// made or removed.
+/// A file open in place counts once per hard link, even as links are added and removed.
 #[test]
 fn a_file_with_many_names_counts_by_each_of_them_when_it_is_open() {
     let scene = Scene::new("quota_bytes = 1000");
@@ -442,7 +441,7 @@ fn a_file_with_many_names_counts_by_each_of_them_when_it_is_open() {
         path: b"q/g".to_vec(),
     });
     scene.assert_used(0, 0);
-    // Without a name it counts as long as it is open.
+    // Without any name it counts as long as it is open.
     file.write_at(400, &[7; 50]).unwrap();
     scene.assert_used(50, 0);
     drop(file);

@@ -1,5 +1,5 @@
-//! Whoever is held to a part of an export reaches nothing else, by any sequence of calls, whatever
-//! links stand there: nothing outside is changed, and no answer has anything of it.
+//! A user restricted to a scope reaches nothing else, by any sequence of calls and with any links:
+//! nothing outside is changed, and no answer discloses anything of it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use xdfs_store::FileRequest;
 
 use super::*;
 
-/// In the content of every file outside, and nowhere else.
+/// The content of every file outside, and of no other.
 const SECRET: &[u8] = b"SECRET";
 const BLOCK: u32 = 1024;
 const OVERWRITE: PackOptions = PackOptions {
@@ -39,7 +39,7 @@ const SETTINGS: &str = r#"
     grant = [{ user = "*", rights = "all" }]
 "#;
 
-/// What makes paths: components that are there, that lead elsewhere, and that aren't there yet.
+/// Path components: existing ones, ones that lead elsewhere, and new ones.
 const COMPONENTS: [&str; 22] = [
     "a",
     "b",
@@ -64,10 +64,10 @@ const COMPONENTS: [&str; 22] = [
     "way",
     ".",
 ];
-/// What new links, which only some may make, say.
+/// Targets of new links, which only some users may create.
 const TARGETS: [&str; 6] = ["..", "../..", "../../out", "c", "/", "../../../etc"];
 
-/// A tree with links of all kinds: `in` and what is in it, and what is around it.
+/// A tree with links of all kinds: `in` with its content, and its surroundings.
 fn make_tree(root: &Path) {
     for dir in ["in/b/d", "in2", "out/hidden-dir"] {
         fs::create_dir_all(root.join(dir)).unwrap();
@@ -105,7 +105,7 @@ fn make_tree(root: &Path) {
     }
 }
 
-/// Who tries it, and the directories that it may see and change.
+/// Principals, and the directories that they may see and change.
 fn principals() -> [(Principal, Option<&'static str>, &'static str); 7] {
     let look = Rights::READ | Rights::LIST;
     [
@@ -125,7 +125,7 @@ fn principals() -> [(Principal, Option<&'static str>, &'static str); 7] {
             "in/b/d",
         ),
         (
-            // A file, and a directory that isn't there.
+            // A file, and a directory that doesn't exist.
             scoped(
                 "token",
                 &[("data/in/a", Rights::ALL), ("data/in/new", Rights::ALL)],
@@ -133,7 +133,7 @@ fn principals() -> [(Principal, Option<&'static str>, &'static str); 7] {
             Some("in"),
             "in",
         ),
-        // Through a link no scope is worth anything.
+        // A scope through a link is worthless.
         (
             scoped("token", &[("data/way/b", Rights::ALL)]),
             None,
@@ -145,7 +145,7 @@ fn principals() -> [(Principal, Option<&'static str>, &'static str); 7] {
     ]
 }
 
-/// All that is seen of what isn't in a directory.
+/// Everything visible outside of a directory.
 type Picture = BTreeMap<PathBuf, (u32, u64, i64, u32, Vec<u8>)>;
 
 fn picture(root: &Path, but: &str) -> Picture {
@@ -172,7 +172,7 @@ fn picture(root: &Path, but: &str) -> Picture {
         } else {
             fs::read(&path).unwrap()
         };
-        // The directory that holds the scope gets another time when that is removed.
+        // Removing the scope changes the time of its parent.
         let mtime = if but.parent() == Some(&path) {
             0
         } else {
@@ -184,7 +184,7 @@ fn picture(root: &Path, but: &str) -> Picture {
     all
 }
 
-/// What nobody may be told: things outside by their numbers, and sums of their content.
+/// What must not be disclosed: inode numbers of things outside, and digests of their content.
 struct Forbidden {
     inodes: Vec<u64>,
     answers: Vec<Answer>,
@@ -255,7 +255,7 @@ fn signatures(path: &str) -> Call {
     }
 }
 
-/// One thing that is tried: what, at which two paths, and how.
+/// One attempt: an operation, two paths, and a variant.
 type Step = (u8, Vec<u8>, Vec<u8>, u8);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -263,7 +263,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec((0_u8..34, path(), path(), any::<u8>()), 1..40)
 }
 
-/// A path from numbers; mostly one that begins in the scope.
+/// A path from numbers; usually within the scope.
 fn path_of(numbers: &[u8], base: &str) -> String {
     let mut path = String::from(match numbers[0] % 16 {
         0 => "data",
@@ -290,7 +290,7 @@ fn pack_of(entries: &[Entry<'_>]) -> Vec<u8> {
     buffer[..len].to_vec()
 }
 
-/// Tries one thing, and looks at what comes of it.
+/// Performs one attempt, and checks the result.
 fn take_step(store: &dyn Store, base: &str, step: &Step, forbidden: &Forbidden) {
     let (what, first, second, how) = step;
     let (from, to) = (path_of(first, base), path_of(second, base));
@@ -475,7 +475,7 @@ fn take_pack(store: &dyn Store, root: &[u8], names: &[u8], forbidden: &Forbidden
     for entry in PackReader::new(&buffer[..len], &limits) {
         match entry.unwrap().content {
             Content::File(bytes) => forbidden.check_bytes(bytes),
-            // Nothing outside is as long as this.
+            // Nothing outside has this length.
             Content::Large(size) => panic!("a file of {size} bytes"),
             _ => {}
         }
@@ -517,7 +517,7 @@ fn differences(before: &Picture, after: &Picture) -> Vec<PathBuf> {
     differ.cloned().collect()
 }
 
-/// The way out that tokens had: a link that stays within the export, at another depth.
+/// The former escape from tokens: a link that stays within the export, at another depth.
 #[test]
 fn a_link_that_is_moved_leads_nowhere_else() {
     let temp = tempfile::tempdir().unwrap();
@@ -555,14 +555,14 @@ fn a_link_that_is_moved_leads_nowhere_else() {
         .write_pack(b"data/in", OVERWRITE, &pack_of(&[entry]))
         .unwrap();
     assert_eq!(failures.of(0).unwrap().code, Code::PermissionDenied);
-    // With the directory that holds it a link moves, and leads nowhere then.
+    // Renaming its directory moves the link, which then leads nowhere.
     rename("data/in/b/d", "data/in/d").unwrap();
     assert_fault(
         read(&*token, "data/in/d/far/hidden-1"),
         Code::PathEscape,
         "data/in/d/far/hidden-1",
     );
-    // What leads nowhere outside is followed as before.
+    // Links that stay inside are followed as before.
     assert_eq!(read(&*token, "data/in/b/up/a").unwrap(), b"inside 0");
     assert_eq!(read(&*token, "data/in/chain/b/c").unwrap(), b"inside 1");
     let all = store(&exports, &user("all"));
@@ -588,7 +588,7 @@ fn a_scope_may_be_a_file_or_not_be_there_yet() {
     };
     held("data/in/x").call(&make, &mut |_| Ok(())).unwrap();
     put(&*held("data/in/x"), &request("data/in/x/y/f"), 3).unwrap();
-    // A link under the name of a scope, or on the way to it, isn't followed.
+    // A link in the place of a scope, or on the path to it, isn't followed.
     for (scope, path) in [
         ("data/in/b/up", "data/in/b/up/a"),
         ("data/way/b", "data/way/b/c"),

@@ -1,4 +1,4 @@
-//! The protocol of an agent, against threads that answer as one, or don't.
+//! The agent protocol, against threads that act as agents, correctly or not.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,7 +16,7 @@ use crate::key::public::signature;
 use crate::key::wire::{Reader, put_positive, put_string};
 use crate::key::{Agent, Algorithm, Signer, prove, verify};
 
-/// An agent that serves one connection by `serve`, and the folder of its socket.
+/// An agent that serves one connection with `serve`, and the folder of its socket.
 fn fake(serve: impl FnOnce(UnixStream) + Send + 'static) -> (TempDir, Agent, JoinHandle<()>) {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("agent");
@@ -37,11 +37,11 @@ fn request(stream: &mut UnixStream) -> Option<Vec<u8>> {
 fn answer(stream: &mut UnixStream, message: &[u8]) {
     let mut out = Vec::new();
     put_string(&mut out, message);
-    // The other end may have gone.
+    // The other end may be gone.
     let _ = stream.write_all(&out);
 }
 
-/// Answers with `bytes` as they are, length included, to the first request.
+/// Responds with `bytes` unchanged, including the length, to the first request.
 fn raw(bytes: Vec<u8>) -> (TempDir, Agent, JoinHandle<()>) {
     fake(move |mut stream| {
         request(&mut stream).unwrap();
@@ -122,7 +122,7 @@ fn rsa_signs_with_sha2_only() {
             let (name, padding) = match round {
                 1 => ("rsa-sha2-512", &RSA_PKCS1_SHA512),
                 2 => ("rsa-sha2-256", &RSA_PKCS1_SHA256),
-                // The name of one, made by the other.
+                // The name of one algorithm, the signature of the other.
                 3 => ("rsa-sha2-512", &RSA_PKCS1_SHA256),
                 _ => ("ssh-rsa", &RSA_PKCS1_SHA512),
             };
@@ -193,7 +193,7 @@ fn the_longest_answer_is_read() {
 
 #[test]
 fn a_truncated_answer_is_a_fault() {
-    // The connection ends before the length, in it, and before the end of what it promises.
+    // The connection ends before the length, within it, and before the announced end.
     for bytes in [vec![], vec![0, 0], vec![0, 0, 0, 9, 12, 0]] {
         assert_eq!(fault_of_identities(bytes).code, Code::ConnectionLost);
     }
@@ -243,7 +243,7 @@ fn an_odd_signature_is_a_fault() {
 fn a_silent_agent_is_given_up() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("agent");
-    // Connections are taken by the system; nobody answers.
+    // The system accepts connections, but nobody responds.
     let _listener = UnixListener::bind(&path).unwrap();
     let mut agent = Agent::connect_with(&path, Duration::from_millis(20)).unwrap();
     let fault = agent.identities().unwrap_err();

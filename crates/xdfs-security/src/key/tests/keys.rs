@@ -88,7 +88,7 @@ fn an_encrypted_key_needs_its_passphrase() {
 
 #[test]
 fn the_halves_of_a_key_belong_together() {
-    // The public key is there twice: whichever is altered, the file is refused.
+    // The public key occurs twice: whichever is altered, the file is refused.
     let text: String = P256.lines().filter(|l| !l.starts_with('-')).collect();
     let bytes = Base64::decode_vec(&text).unwrap();
     let point = key_of(P256).public_key().as_bytes()[40..].to_vec();

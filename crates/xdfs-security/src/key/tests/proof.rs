@@ -1,4 +1,4 @@
-//! What is accepted as a proof, and what isn't.
+//! Accepted and refused proofs.
 
 use proptest::prelude::*;
 use xdfs_proto::fault::{Code, Fault};
@@ -18,7 +18,7 @@ fn the_one_refusal(result: Result<PublicKey, Fault>) {
 #[test]
 fn right_proofs_are_accepted() {
     for mut key in [new_key(), key_of(P256), key_of(P384)] {
-        // ECDSA's numbers have leading zeros now and then.
+        // ECDSA numbers occasionally have leading zeros.
         for _ in 0..50 {
             let body = prove(&mut key, "ada", &HERE).unwrap();
             assert_eq!(&verify(&body, "ada", &HERE).unwrap(), key.public_key());
@@ -128,7 +128,7 @@ proptest! {
             let key = PublicKey::from_line(line).unwrap();
             let mut inner = Vec::new();
             if with_strings {
-                // Two numbers, as ECDSA has them.
+                // Two numbers, as in ECDSA.
                 put_string(&mut inner, &raw[..raw.len() / 2]);
                 put_string(&mut inner, &raw[raw.len() / 2..]);
             } else {

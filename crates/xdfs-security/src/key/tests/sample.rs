@@ -1,5 +1,5 @@
-//! Keys that `ssh-keygen` made for these tests; they open nothing. The passphrase of the encrypted
-//! ones is `open sesame`.
+//! Keys made by `ssh-keygen` for these tests; they grant access to nothing. The passphrase of the
+//! encrypted ones is `open sesame`.
 
 /// ECDSA on P-256 with a secret number that begins with a zero byte.
 pub(super) const SHORT: &str = "\

@@ -1,5 +1,4 @@
-//! Copying within the store: a transfer from a source to a sink, without the bytes leaving the
-//! system where it can do that.
+//! Copies within the store: a transfer from a source to a sink, inside the kernel where possible.
 
 use xdfs_proto::digest::DigestKind;
 use xdfs_proto::frame::Resume;
@@ -12,7 +11,7 @@ use super::super::target::Target;
 use super::Paths;
 use crate::{Sink, SinkRequest, Source};
 
-/// Told how long the copy is before it gets its name; a fault ends that.
+/// Called with the length of the copy before it gets its name; a fault aborts the copy.
 pub(super) type Ready<'a> = dyn FnMut(u64) -> Result<(), Fault> + 'a;
 
 pub(super) fn copy(
@@ -32,7 +31,7 @@ pub(super) fn copy(
         name: Vec::new(),
         offset: 0,
         length: Some(length),
-        // A copy that is broken off starts anew.
+        // An interrupted copy starts over.
         tag: SourceTag::default(),
         mode: info.mode,
         mtime_ns: None,
@@ -47,7 +46,7 @@ pub(super) fn copy(
     transfer(&mut source, &mut sink, length)?;
     source.verify_unchanged()?;
     if let Some(ready) = ready {
-        // So that what takes long is behind us.
+        // Anything slow must happen before `ready`.
         sink.sync()?;
         ready(length)?;
     }

@@ -1,8 +1,8 @@
-//! Files that are worked on in place.
+//! Files opened for access in place.
 //!
-//! A file is found first, without opening it, and opened when it is known to be a regular file or a
-//! pipe: opening a device can have consequences. What is opened is what was found, whatever happens
-//! to the name meanwhile.
+//! A path is first resolved without opening the file, which is opened once it is known to be a
+//! regular file or a pipe: opening a device can have side effects. The opened file is the resolved
+//! one, even if the name changes meanwhile.
 
 use std::fs;
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -20,11 +20,11 @@ use super::super::store::LocalStore;
 use super::{Paths, attributes, io_fault, not_found};
 use crate::file::{File, FileRequest, OpenedFile};
 
-/// How often a file that others make and remove at the same time is looked for.
+/// Attempts to open or create a file that others create and remove at the same time.
 const ATTEMPTS: u32 = 16;
 /// The largest offset in a file.
 const OFFSET_MAX: u64 = i64::MAX.unsigned_abs();
-/// After so long somebody may have opened the other end of a pipe.
+/// Pause before retrying to open a pipe without a peer.
 const PIPE_RETRY_MS: u32 = 20;
 
 /// Opens a file.
@@ -37,15 +37,15 @@ pub(in crate::local) fn open(
         return Err(fault.path(&request.path));
     }
     let paths = Paths { store };
-    let asked = &*request.path;
+    let requested = &*request.path;
     for _ in 0..ATTEMPTS {
         if !request.flags.exclusive {
-            match paths.find(asked) {
+            match paths.find(requested) {
                 Ok(found) => return open_found(&found, request),
                 Err(fault) if request.flags.create && fault.code == Code::NotFound => {}
                 Err(fault) if request.identity.is_some() && fault.code == Code::NotFound => {
                     let cause = "nothing has its name any more";
-                    return Err(Fault::new(Code::Stale, "", cause).path(asked));
+                    return Err(Fault::new(Code::Stale, "", cause).path(requested));
                 }
                 Err(fault) => return Err(fault),
             }
@@ -57,11 +57,11 @@ pub(in crate::local) fn open(
             return Ok(opened);
         }
     }
-    // A link that leads nowhere has the name.
-    Err(not_found(asked))
+    // A dangling symbolic link has the name.
+    Err(not_found(requested))
 }
 
-fn how(flags: &FileFlags) -> OpenMode {
+fn open_mode(flags: &FileFlags) -> OpenMode {
     OpenMode {
         read: flags.read,
         write: flags.write,
@@ -70,40 +70,40 @@ fn how(flags: &FileFlags) -> OpenMode {
 }
 
 fn open_found(found: &Handle, request: &FileRequest) -> Result<OpenedFile, Fault> {
-    let asked = &*request.path;
-    let fault = |error: io::Error| io_fault(asked, &error);
+    let requested = &*request.path;
+    let fault = |error: io::Error| io_fault(requested, &error);
     let flags = &request.flags;
     let is_pipe = match found.meta().map_err(fault)?.kind {
         FileKind::Regular => false,
         FileKind::Fifo if flags.read && flags.write => {
             let cause = "a pipe is opened for reading or for writing, not for both";
-            return Err(Fault::new(Code::InvalidArgument, "", cause).path(asked));
+            return Err(Fault::new(Code::InvalidArgument, "", cause).path(requested));
         }
         FileKind::Fifo => true,
         FileKind::Directory => {
-            return Err(Fault::new(Code::IsDirectory, "", "is a directory").path(asked));
+            return Err(Fault::new(Code::IsDirectory, "", "is a directory").path(requested));
         }
         kind => {
             let cause = format!("it is {kind}, neither a regular file nor a pipe");
-            return Err(Fault::new(Code::NotRegularFile, "", cause).path(asked));
+            return Err(Fault::new(Code::NotRegularFile, "", cause).path(requested));
         }
     };
-    if path::split(asked).1.is_empty() {
+    if path::split(requested).1.is_empty() {
         let cause = "it isn't a directory";
-        return Err(Fault::new(Code::NotDirectory, "", cause).path(asked));
+        return Err(Fault::new(Code::NotDirectory, "", cause).path(requested));
     }
-    let file = found.open(how(flags)).map_err(|error| {
+    let file = found.open(open_mode(flags)).map_err(|error| {
         if is_pipe && xdfs_sys::fs::is_without_reader(&error) {
-            let cause = "nobody has opened the pipe for reading";
-            let fault = Fault::new(Code::Busy, "", cause).path(asked);
+            let cause = "the pipe has no reader";
+            let fault = Fault::new(Code::Busy, "", cause).path(requested);
             return fault.retry(Retry::AfterMs(PIPE_RETRY_MS));
         }
         fault(error)
     })?;
-    let opened = LocalFile::wrap(file, asked, is_pipe, None, false)?;
+    let opened = LocalFile::wrap(file, requested, is_pipe, None, false)?;
     if request.identity.is_some_and(|was| was != opened.identity) {
         let cause = "another file has its name now";
-        return Err(Fault::new(Code::Stale, "", cause).path(asked));
+        return Err(Fault::new(Code::Stale, "", cause).path(requested));
     }
     if flags.truncate && !is_pipe {
         opened.file.set_length(0)?;
@@ -111,19 +111,19 @@ fn open_found(found: &Handle, request: &FileRequest) -> Result<OpenedFile, Fault
     Ok(opened)
 }
 
-/// Makes the file; `None` if something has the name.
+/// Creates the file; `None` if the name is taken.
 fn create(paths: &Paths<'_>, request: &FileRequest) -> Result<Option<OpenedFile>, Fault> {
-    let asked = &*request.path;
+    let requested = &*request.path;
     if let Some(mode) = request.mode {
-        attributes::check_new_mode(paths, asked, mode)?;
+        attributes::check_new_mode(paths, requested, mode)?;
     }
-    let name = paths.name(asked)?;
+    let name = paths.name(requested)?;
     if name.is_directory {
-        return Err(Fault::new(Code::IsDirectory, "", "the path is a directory's").path(asked));
+        return Err(Fault::new(Code::IsDirectory, "", "the path is a directory's").path(requested));
     }
     let file = match name
         .dir
-        .create(name.name, how(&request.flags), request.mode)
+        .create(name.name, open_mode(&request.flags), request.mode)
     {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -134,23 +134,24 @@ fn create(paths: &Paths<'_>, request: &FileRequest) -> Result<Option<OpenedFile>
         }
         Err(error) => return Err(name.fault(&error)),
     };
-    // What was looked up in can't be made durable; that it is still the same is looked at then.
-    let (parent, _) = path::split(asked);
+    // The directory handle of the lookup can't be synchronised. This one is compared with it before
+    // use.
+    let (parent, _) = path::split(requested);
     let parent = paths.open(parent).ok();
-    LocalFile::wrap(file, asked, false, parent, true).map(Some)
+    LocalFile::wrap(file, requested, false, parent, true).map(Some)
 }
 
 #[derive(Debug)]
 struct LocalFile {
     file: fs::File,
-    /// The path as it was asked for.
+    /// The path as requested.
     path: Vec<u8>,
     is_pipe: bool,
-    /// The directory of a file that was made, until its name is durable.
+    /// The directory of a created file, until its name is durable.
     parent: Mutex<Option<Dir>>,
-    /// Held while something is appended, so that where it went can be asked.
+    /// Held during an append, so that its offset can be determined.
     appending: Mutex<()>,
-    /// Something came out of the pipe.
+    /// Something has been read from the pipe.
     heard: AtomicBool,
 }
 
@@ -181,9 +182,9 @@ impl LocalFile {
 
     fn fault(&self, error: &io::Error) -> Fault {
         match error.kind() {
-            // Never as if a channel had broken.
+            // Must not look like a broken channel.
             io::ErrorKind::BrokenPipe => {
-                let cause = "nobody reads from the pipe any more";
+                let cause = "the pipe has no reader any more";
                 Fault::new(Code::Io, "", cause).path(&self.path)
             }
             io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge => {
@@ -195,7 +196,7 @@ impl LocalFile {
     }
 }
 
-/// Which file it is. Where the system gives files no numbers, the path stands for them.
+/// The identity of a file. The path substitutes for file numbers on systems without them.
 fn identity(file: &fs::File, meta: &Meta, path: &[u8]) -> FileIdentity {
     let born = file.metadata().and_then(|meta| meta.created()).ok();
     let born = born.and_then(|born| born.duration_since(UNIX_EPOCH).ok());
@@ -226,7 +227,7 @@ impl File for LocalFile {
         let mut filled = 0;
         while filled < buf.len() {
             let at = offset.saturating_add(filled as u64);
-            // Systems know no larger offset, and refuse a read that goes beyond; nothing is there.
+            // Systems support no larger offset, and refuse reads beyond it; there is no data there.
             let room = OFFSET_MAX.saturating_sub(at);
             let room = usize::try_from(room).unwrap_or(usize::MAX);
             let end = filled.saturating_add(room).min(buf.len());
@@ -262,7 +263,7 @@ impl File for LocalFile {
             }
         };
         if written < bytes.len() {
-            // The rest could come after what others append.
+            // The rest might be separated by an append of another writer.
             let cause = format!("only {written} of {} bytes found room", bytes.len());
             return Err(Fault::new(Code::NoSpace, "", cause).path(&self.path));
         }
@@ -296,7 +297,7 @@ impl File for LocalFile {
         loop {
             match file.read(buf) {
                 Ok(0) => {
-                    // Nobody writes: either not yet, or not any more.
+                    // There is no writer: either not yet, or no longer.
                     let heard = self.heard.load(Ordering::Relaxed);
                     let over = heard || xdfs_sys::fs::has_hung_up(&self.file);
                     return Ok(over.then_some(0));

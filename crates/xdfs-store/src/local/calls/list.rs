@@ -1,12 +1,12 @@
-//! Listing a directory, in parts and in several calls.
+//! Listing a directory, in parts and over several calls.
 //!
-//! A cursor says where to go on without anything being held open between two calls. Where the
-//! file system's own positions last, it is one of them. Elsewhere names come in the order of their
-//! bytes, and the cursor is the last one: each pass over the directory then takes as many as are
-//! kept in memory at once. Either way a name that is there all the time comes exactly once,
-//! whatever is added and removed meanwhile.
+//! A cursor says where to resume, so nothing is held open between calls. Where the file system has
+//! stable positions, a cursor is such a position. Elsewhere names are returned in byte order, and
+//! the cursor is the last one: each pass over the directory then collects as many names as fit into
+//! memory. Either way a name that exists throughout is returned exactly once, whatever is added and
+//! removed meanwhile.
 //!
-//! Cursors also say which directory they are of, so that one that was replaced is found out.
+//! A cursor also identifies its directory, so that a replaced one is detected.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,46 +19,46 @@ use xdfs_sys::fs::{self, Dir};
 use super::super::path;
 use super::{Paths, attributes, io_fault, kind, resolve_fault};
 
-/// Bytes that an entry takes beside its name, about.
+/// Approximate size of an entry without its name.
 const ENTRY_BYTES: usize = 96;
-/// Names that are kept in memory at once where they have to be sorted.
+/// Number of names held in memory when sorting.
 const SORTED_MAX: usize = 65_536;
-/// The first byte of cursors that are positions.
+/// First byte of a cursor with a position.
 const POSITION: u8 = 1;
-/// The first byte of cursors that are names.
+/// First byte of a cursor with a name.
 const NAME: u8 = 2;
-/// Bytes of the kind, the device and the inode before the rest of a cursor.
+/// Bytes of a cursor before its position or name: form, device and inode.
 const HEAD_BYTES: usize = 1 + 8 + 8;
 
 type Part<'a> = dyn FnMut(Answer) -> Result<(), Fault> + 'a;
 
 pub(super) fn list(
     paths: &Paths<'_>,
-    asked: &[u8],
+    requested: &[u8],
     cursor: &[u8],
     entries_max: u32,
     part: &mut Part<'_>,
 ) -> Result<Answer, Fault> {
-    paths.check(asked)?;
+    paths.check(requested)?;
     if entries_max == 0 {
-        let cause = "a listing of no entries can't be asked for";
-        return Err(Fault::new(Code::InvalidArgument, "", cause).path(asked));
+        let cause = "a listing must ask for at least one entry";
+        return Err(Fault::new(Code::InvalidArgument, "", cause).path(requested));
     }
-    let dir = paths.open(asked);
-    let dir = dir.map_err(|error| resolve_fault(asked, &error))?;
+    let dir = paths.open(requested);
+    let dir = dir.map_err(|error| resolve_fault(requested, &error))?;
     let by_position = dir.has_lasting_positions();
-    list_open(&dir, by_position, asked, cursor, entries_max, part)
+    list_open(&dir, by_position, requested, cursor, entries_max, part)
 }
 
 fn list_open(
     dir: &Dir,
     by_position: bool,
-    asked: &[u8],
+    requested: &[u8],
     cursor: &[u8],
     entries_max: u32,
     part: &mut Part<'_>,
 ) -> Result<Answer, Fault> {
-    let meta = dir.meta().map_err(|error| io_fault(asked, &error))?;
+    let meta = dir.meta().map_err(|error| io_fault(requested, &error))?;
     let (device, inode) = meta.identity.unwrap_or_default();
     let head = [
         &[if by_position { POSITION } else { NAME }][..],
@@ -70,7 +70,7 @@ fn list_open(
     let start = match cursor.strip_prefix(&*head) {
         Some(start) => start,
         None if cursor.is_empty() => &[],
-        None => return Err(bad_cursor(asked)),
+        None => return Err(bad_cursor(requested)),
     };
     let mut output = Output {
         dir,
@@ -86,7 +86,7 @@ fn list_open(
         let position = match start {
             [] => None,
             start => Some(u64::from_be_bytes(
-                start.try_into().map_err(|_| bad_cursor(asked))?,
+                start.try_into().map_err(|_| bad_cursor(requested))?,
             )),
         };
         by_positions(&mut output, position)
@@ -94,21 +94,21 @@ fn list_open(
         by_names(&mut output)
     };
     let ended = ended.map_err(|error| match error.kind() {
-        // Positions are numbers that only this file system understands.
-        io::ErrorKind::InvalidInput if !start.is_empty() => bad_cursor(asked),
-        _ => io_fault(asked, &error),
+        // Positions are numbers that only this file system can interpret.
+        io::ErrorKind::InvalidInput if !start.is_empty() => bad_cursor(requested),
+        _ => io_fault(requested, &error),
     })?;
     output.end(ended)
 }
 
-fn bad_cursor(asked: &[u8]) -> Fault {
+fn bad_cursor(requested: &[u8]) -> Fault {
     let cause = "the cursor isn't one of this directory; it may have been replaced";
     Fault::new(Code::InvalidArgument, "", cause)
-        .path(asked)
+        .path(requested)
         .hint("list it from the start")
 }
 
-/// Goes through the directory in its own order. Whether its end was reached.
+/// Lists the directory in its own order. Returns whether its end was reached.
 fn by_positions(output: &mut Output<'_, '_>, position: Option<u64>) -> io::Result<bool> {
     let dir = output.dir;
     let mut ended = true;
@@ -121,11 +121,11 @@ fn by_positions(output: &mut Output<'_, '_>, position: Option<u64>) -> io::Resul
     Ok(ended)
 }
 
-/// Goes through the directory in the order of the names. Whether its end was reached.
+/// Lists the directory in the order of names. Returns whether its end was reached.
 fn by_names(output: &mut Output<'_, '_>) -> io::Result<bool> {
     loop {
         let after = output.last.clone();
-        // One more than is wanted tells that there is more.
+        // One more than wanted shows that there is more.
         let wanted = usize::try_from(output.left)
             .unwrap_or(usize::MAX)
             .saturating_add(1)
@@ -156,36 +156,36 @@ fn by_names(output: &mut Output<'_, '_>) -> io::Result<bool> {
         let Some((last, _)) = names.pop_last().filter(|_| dropped) else {
             return Ok(true);
         };
-        // Also past those that vanished.
+        // Includes names that vanished.
         output.last = last;
     }
 }
 
-/// Where entries are gathered.
+/// Collects the entries of one call.
 struct Output<'a, 'p> {
     dir: &'a Dir,
-    /// What every cursor begins with.
+    /// The common beginning of all cursors.
     head: Vec<u8>,
     entries: Vec<Entry>,
     bytes: usize,
-    /// Entries that this call may still give.
+    /// Number of entries that this call may still return.
     left: u32,
     /// The rest of the cursor after the last entry.
     last: Vec<u8>,
     part: &'a mut Part<'p>,
-    /// What `part` said.
+    /// The fault returned by `part`.
     fault: Option<Fault>,
 }
 
 impl Output<'_, '_> {
-    /// Takes a name, and where to go on after it. Breaks before the first one too many.
+    /// Adds a name, with the cursor after it. Breaks before the first one too many.
     fn add(&mut self, name: &[u8], listed: Option<fs::FileKind>, after: &[u8]) -> ControlFlow<()> {
         if path::is_hidden_name(name) {
             return ControlFlow::Continue(());
         }
         let attributes = match self.dir.meta_of(name) {
             Ok(Some(meta)) => attributes(&meta),
-            // Removed at this moment.
+            // Removed concurrently.
             Ok(None) => return ControlFlow::Continue(()),
             Err(_) => unknown(listed),
         };
@@ -228,7 +228,7 @@ impl Output<'_, '_> {
     }
 }
 
-/// What is known of a name whose attributes can't be read.
+/// Attributes of a name whose attributes can't be read.
 fn unknown(listed: Option<fs::FileKind>) -> Attributes {
     Attributes {
         kind: listed.map_or(xdfs_proto::path::FileKind::Other, kind),

@@ -1,4 +1,4 @@
-//! Calls that look at one thing.
+//! Read-only calls about one path.
 
 use blake3::Hasher;
 use crc_fast::{CrcAlgorithm, Digest};
@@ -10,39 +10,41 @@ use super::super::path;
 use super::{Paths, attributes, io_fault, resolve_fault};
 use crate::{Source, Store, delta, work};
 
-/// Bytes that are read and hashed at once.
+/// Bytes read and hashed at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-pub(super) fn stat(paths: &Paths<'_>, asked: &[u8], follow: bool) -> Result<Attributes, Fault> {
+pub(super) fn stat(paths: &Paths<'_>, requested: &[u8], follow: bool) -> Result<Attributes, Fault> {
     if follow {
-        let found = paths.find(asked)?.meta();
-        return Ok(attributes(&found.map_err(|error| io_fault(asked, &error))?));
+        let found = paths.find(requested)?.meta();
+        return Ok(attributes(
+            &found.map_err(|error| io_fault(requested, &error))?,
+        ));
     }
-    paths.check(asked)?;
-    // A path that can only name a directory.
-    if path::split(asked).1.is_empty() {
-        let dir = paths.enter(asked);
-        let dir = dir.map_err(|error| resolve_fault(asked, &error))?;
-        let meta = dir.meta().map_err(|error| io_fault(asked, &error))?;
+    paths.check(requested)?;
+    // Such a path can only name a directory.
+    if path::split(requested).1.is_empty() {
+        let dir = paths.enter(requested);
+        let dir = dir.map_err(|error| resolve_fault(requested, &error))?;
+        let meta = dir.meta().map_err(|error| io_fault(requested, &error))?;
         return Ok(attributes(&meta));
     }
-    Ok(attributes(&paths.name(asked)?.existing()?))
+    Ok(attributes(&paths.name(requested)?.existing()?))
 }
 
-pub(super) fn read_link(paths: &Paths<'_>, asked: &[u8]) -> Result<Vec<u8>, Fault> {
-    let name = paths.name(asked)?;
+pub(super) fn read_link(paths: &Paths<'_>, requested: &[u8]) -> Result<Vec<u8>, Fault> {
+    let name = paths.name(requested)?;
     name.dir.read_link(name.name).map_err(|error| {
         if error.kind() == std::io::ErrorKind::InvalidInput {
             let cause = "it isn't a symbolic link";
-            return Fault::new(Code::InvalidArgument, "", cause).path(asked);
+            return Fault::new(Code::InvalidArgument, "", cause).path(requested);
         }
         name.fault(&error)
     })
 }
 
-pub(super) fn space(paths: &Paths<'_>, asked: &[u8]) -> Result<Answer, Fault> {
-    let space = paths.find(asked)?.space();
-    let space = space.map_err(|error| io_fault(asked, &error))?;
+pub(super) fn space(paths: &Paths<'_>, requested: &[u8]) -> Result<Answer, Fault> {
+    let space = paths.find(requested)?.space();
+    let space = space.map_err(|error| io_fault(requested, &error))?;
     Ok(Answer::Space {
         total: space.total,
         free: space.free,
@@ -54,25 +56,25 @@ pub(super) fn space(paths: &Paths<'_>, asked: &[u8]) -> Result<Answer, Fault> {
 
 pub(super) fn checksum(
     paths: &Paths<'_>,
-    asked: &[u8],
+    requested: &[u8],
     offset: u64,
     length: Option<u64>,
     kind: DigestKind,
 ) -> Result<Answer, Fault> {
-    paths.check(asked)?;
-    let mut source = paths.store.open_source(asked)?;
-    digest(&mut *source, asked, offset, length, kind)
+    paths.check(requested)?;
+    let mut source = paths.store.open_source(requested)?;
+    digest(&mut *source, requested, offset, length, kind)
 }
 
 pub(super) fn signatures(
     paths: &Paths<'_>,
-    asked: &[u8],
+    requested: &[u8],
     digest: DigestKind,
     block_bytes: u32,
     [first, count]: [u64; 2],
 ) -> Result<Answer, Fault> {
-    paths.check(asked)?;
-    let mut source = paths.store.open_source(asked)?;
+    paths.check(requested)?;
+    let mut source = paths.store.open_source(requested)?;
     let found = delta::signatures(&mut *source, digest, block_bytes, [first, count]);
     found.map(Answer::Signatures)
 }
@@ -80,21 +82,21 @@ pub(super) fn signatures(
 /// The digest of a part of a source.
 pub(crate) fn digest(
     source: &mut dyn Source,
-    asked: &[u8],
+    requested: &[u8],
     offset: u64,
     length: Option<u64>,
     kind: DigestKind,
 ) -> Result<Answer, Fault> {
     let mut hash = Hash::new(kind).ok_or_else(|| {
         let cause = "this digest is not supported here";
-        Fault::new(Code::InvalidArgument, "", cause).path(asked)
+        Fault::new(Code::InvalidArgument, "", cause).path(requested)
     })?;
     let total = source.info().length.unwrap_or(u64::MAX);
     let length = length.unwrap_or_else(|| total.saturating_sub(offset));
     let range = ByteRange::at(offset, length).filter(|range| range.end <= total);
     let Some(range) = range else {
         let cause = format!("the file has {total} bytes, and there is no such part of it");
-        return Err(Fault::new(Code::OffsetPastEnd, "", cause).path(asked));
+        return Err(Fault::new(Code::OffsetPastEnd, "", cause).path(requested));
     };
     let mut buf = vec![0; PIECE_BYTES];
     let mut at = range.start;
@@ -103,7 +105,7 @@ pub(crate) fn digest(
         let read = source.read_at(at, &mut buf[..wanted])?;
         if read == 0 {
             let cause = "it became shorter while it was read";
-            return Err(Fault::new(Code::SourceChanged, "", cause).path(asked));
+            return Err(Fault::new(Code::SourceChanged, "", cause).path(requested));
         }
         hash.update(&buf[..read]);
         at += read as u64;

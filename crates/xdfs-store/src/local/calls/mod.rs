@@ -1,15 +1,14 @@
 //! Calls about paths.
 //!
-//! Every call first resolves the directory that a name stands in, and from then on uses the
-//! directory that it holds open: names that are exchanged at the same time lead nowhere else.
+//! Each call first resolves the parent directory of a name, and from then on uses its open handle,
+//! so that names exchanged concurrently can't redirect it.
 //!
-//! - Names of unfinished transfers aren't listed, and no call takes one: neither as a name nor on
-//!   the way to one, nor as what a new symbolic link says.
-//! - Copying and renaming are durable when they are answered, as publishing is. All other changes
-//!   are as durable as the file system makes them by itself: a synchronisation for each of a
-//!   million of them would take hours.
-//! - With a root, no call gives a file the bits by which a program runs as its owner or group.
-//!   Packs do, together with the owner.
+//! - Names of unfinished transfers aren't listed and are refused in any part of a path, and in the
+//!   target of a new symbolic link.
+//! - A copy or rename is durable when it is answered, as publishing is. All other changes are as
+//!   durable as the file system makes them by itself: synchronising each of a million of them
+//!   would take hours.
+//! - With a root, no call sets set-user-id or set-group-id. Packs do, together with the owner.
 
 mod attributes;
 mod copy;
@@ -45,14 +44,14 @@ pub(super) fn answer(
         let fault = Fault::new(Code::ReadOnly, "", "this server takes no writes");
         return Err(named(call, fault.path(call.path())));
     }
-    // What `part` says is passed on as it is.
+    // The faults of `part` are passed on unchanged.
     let mut stopped = false;
     let mut part = |answer| part(answer).inspect_err(|_| stopped = true);
     let result = dispatch(&Paths { store }, call, &mut part);
     result.map_err(|fault| if stopped { fault } else { named(call, fault) })
 }
 
-/// Opens a file to work on it in place.
+/// Opens a file for access in place.
 pub(super) fn open_file(store: &LocalStore, request: &FileRequest) -> Result<OpenedFile, Fault> {
     file::open(store, request).map_err(|mut fault| {
         fault.operation = "open a file".into();
@@ -60,7 +59,7 @@ pub(super) fn open_file(store: &LocalStore, request: &FileRequest) -> Result<Ope
     })
 }
 
-/// Removes a tree, and tells of each name before and after it is removed.
+/// Removes a tree, calling `removed` before and after each removal.
 pub(super) fn remove_tree(
     store: &LocalStore,
     path: &[u8],
@@ -77,7 +76,7 @@ pub(super) fn remove_tree(
     result.map_err(|fault| named(&call, fault))
 }
 
-/// Copies a file, and tells when it is about to get its name.
+/// Copies a file, calling `ready` before it gets its name.
 pub(super) fn copy(
     store: &LocalStore,
     from: &[u8],
@@ -184,13 +183,13 @@ fn dispatch(
             seeded.map(|bytes| Answer::Copied { bytes })
         }
         _ => {
-            let cause = "this call isn't known here";
+            let cause = "this call isn't supported";
             Err(Fault::new(Code::Unsupported, "", cause).path(call.path()))
         }
     }
 }
 
-/// The fault with the words for what was asked, in place of those of the step that failed.
+/// The fault with the operation and path of the call in place of those of the failed step.
 fn named(call: &Call, mut fault: Fault) -> Fault {
     fault.operation = call.operation().into();
     fault
@@ -214,12 +213,12 @@ fn io_fault(path: &[u8], error: &io::Error) -> Fault {
         K::AlreadyExists => (
             Code::AlreadyExists,
             "the name is taken",
-            "choose another name, or remove what has it",
+            "choose another name, or remove the existing entry",
         ),
         K::DirectoryNotEmpty => (
             Code::NotEmpty,
             "the directory isn't empty",
-            "remove what is in it, or the whole tree",
+            "remove its content first, or the whole tree",
         ),
         _ => return Fault::from_io("", path, error),
     };
@@ -243,7 +242,7 @@ fn not_found(path: &[u8]) -> Fault {
     Fault::new(Code::NotFound, "", "no such file or directory").path(path)
 }
 
-/// What is known, in the form of an answer.
+/// Attributes as an answer.
 pub(super) fn attributes(meta: &Meta) -> Attributes {
     let (device, inode) = meta.identity.unwrap_or_default();
     Attributes {
@@ -275,18 +274,18 @@ fn kind(kind: fs::FileKind) -> FileKind {
     }
 }
 
-/// How the paths of a store are resolved.
+/// Resolves the paths of a store.
 pub(super) struct Paths<'a> {
     pub(super) store: &'a LocalStore,
 }
 
-/// A name in a directory that is held open. Nothing need have it.
+/// A name in an open directory. It need not exist.
 struct Name<'a> {
     dir: Dir,
     name: &'a [u8],
-    /// The path as it was asked for.
+    /// The path as requested.
     path: &'a [u8],
-    /// The path ended in '/', so that nothing but a directory is meant.
+    /// The path ended in '/', so it can only name a directory.
     is_directory: bool,
 }
 
@@ -295,65 +294,68 @@ impl Paths<'_> {
         self.store.root.as_deref()
     }
 
-    /// Refuses what no path of a call may have.
-    pub(super) fn check(&self, asked: &[u8]) -> Result<(), Fault> {
-        path::check_bytes("", asked)?;
-        if self.root().is_none() && asked.is_empty() {
+    /// Refuses paths that no call may have.
+    pub(super) fn check(&self, requested: &[u8]) -> Result<(), Fault> {
+        path::check_bytes("", requested)?;
+        if self.root().is_none() && requested.is_empty() {
             return Err(Fault::new(Code::InvalidArgument, "", "the path is empty"));
         }
-        if asked.split(path::is_separator).any(path::is_hidden_name) {
-            return Err(path::hidden_fault("", asked));
+        if requested
+            .split(path::is_separator)
+            .any(path::is_hidden_name)
+        {
+            return Err(path::hidden_fault("", requested));
         }
         Ok(())
     }
 
-    /// Opens a directory to look names up in it.
-    pub(super) fn enter(&self, asked: &[u8]) -> Result<Dir, ResolveError> {
+    /// Opens a directory for lookups.
+    pub(super) fn enter(&self, requested: &[u8]) -> Result<Dir, ResolveError> {
         match self.root() {
-            Some(root) => root.enter(asked),
-            None => Ok(Dir::enter(&fs::path_from_bytes(asked)?)?),
+            Some(root) => root.enter(requested),
+            None => Ok(Dir::enter(&fs::path_from_bytes(requested)?)?),
         }
     }
 
-    /// Opens a directory that can be listed and made durable.
-    fn open(&self, asked: &[u8]) -> Result<Dir, ResolveError> {
+    /// Opens a directory that can be listed and synchronised.
+    fn open(&self, requested: &[u8]) -> Result<Dir, ResolveError> {
         match self.root() {
-            Some(root) => root.open(asked),
-            None => Ok(Dir::open(&fs::path_from_bytes(asked)?)?),
+            Some(root) => root.open(requested),
+            None => Ok(Dir::open(&fs::path_from_bytes(requested)?)?),
         }
     }
 
-    /// Finds what a path leads to, links followed.
-    fn find(&self, asked: &[u8]) -> Result<Handle, Fault> {
-        self.check(asked)?;
+    /// Resolves a path, following links.
+    fn find(&self, requested: &[u8]) -> Result<Handle, Fault> {
+        self.check(requested)?;
         let found = match self.root() {
-            Some(root) => root.find(asked),
-            None => fs::path_from_bytes(asked)
+            Some(root) => root.find(requested),
+            None => fs::path_from_bytes(requested)
                 .and_then(|path| Handle::find(&path))
                 .map_err(ResolveError::Io),
         };
-        found.map_err(|error| resolve_fault(asked, &error))
+        found.map_err(|error| resolve_fault(requested, &error))
     }
 
-    /// The last name of a path, and the directory that it stands in.
-    fn name<'a>(&self, asked: &'a [u8]) -> Result<Name<'a>, Fault> {
-        self.check(asked)?;
-        let fault = |error: &ResolveError| resolve_fault(asked, error);
-        let end = asked.iter().rposition(|b| !path::is_separator(b));
-        let trimmed = &asked[..end.map_or(0, |end| end + 1)];
+    /// The last name of a path and its parent directory.
+    fn name<'a>(&self, requested: &'a [u8]) -> Result<Name<'a>, Fault> {
+        self.check(requested)?;
+        let fault = |error: &ResolveError| resolve_fault(requested, error);
+        let end = requested.iter().rposition(|b| !path::is_separator(b));
+        let trimmed = &requested[..end.map_or(0, |end| end + 1)];
         let (parent, name) = path::split(trimmed);
         if name.is_empty() {
-            // What is wrong with the way there comes first.
-            self.enter(asked).map_err(|error| fault(&error))?;
+            // Errors of the parent directory take precedence.
+            self.enter(requested).map_err(|error| fault(&error))?;
             let cause = "the path has no name at its end, so that nothing can be done with that";
-            let wrong = Fault::new(Code::InvalidArgument, "", cause).path(asked);
+            let wrong = Fault::new(Code::InvalidArgument, "", cause).path(requested);
             return Err(wrong.hint("name something in a directory"));
         }
         let found = Name {
             dir: self.enter(parent).map_err(|error| fault(&error))?,
             name,
-            path: asked,
-            is_directory: trimmed.len() < asked.len(),
+            path: requested,
+            is_directory: trimmed.len() < requested.len(),
         };
         if found.is_directory
             && let Some(meta) = found.meta()?
@@ -366,7 +368,7 @@ impl Paths<'_> {
 }
 
 impl Name<'_> {
-    /// What has the name now, a symbolic link itself included.
+    /// Attributes of the entry with this name, links not followed; `None` if there is none.
     fn meta(&self) -> Result<Option<Meta>, Fault> {
         self.dir
             .meta_of(self.name)

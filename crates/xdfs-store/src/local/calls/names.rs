@@ -1,4 +1,4 @@
-//! Calls that make, remove and change names.
+//! Calls that create, remove and rename entries.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -13,27 +13,27 @@ use super::super::path;
 use super::attributes::check_mode;
 use super::{Name, Paths, io_fault, not_found, resolve_fault};
 
-/// Journals and files of packs that are removed with a directory.
+/// Maximum number of leftover journals and pack files removed with a directory.
 const LEFTOVERS_MAX: usize = 1024;
 
 pub(super) fn make_directory(
     paths: &Paths<'_>,
-    asked: &[u8],
+    requested: &[u8],
     mode: Option<u32>,
     parents: bool,
 ) -> Result<(), Fault> {
-    paths.check(asked)?;
-    mode.map_or(Ok(()), |mode| check_mode(asked, mode))?;
+    paths.check(requested)?;
+    mode.map_or(Ok(()), |mode| check_mode(requested, mode))?;
     if parents {
-        return make_all(paths, asked, mode, &mut || Ok(()), &mut 0);
+        return make_all(paths, requested, mode, &mut || Ok(()), &mut 0);
     }
-    let name = match paths.name(asked) {
-        // The root, or '.': it is there.
-        Err(fault) if fault.code == Code::InvalidArgument && paths.enter(asked).is_ok() => {
-            return Err(io_fault(asked, &io::ErrorKind::AlreadyExists.into()));
+    let name = match paths.name(requested) {
+        // The root, or '.', which exist.
+        Err(fault) if fault.code == Code::InvalidArgument && paths.enter(requested).is_ok() => {
+            return Err(io_fault(requested, &io::ErrorKind::AlreadyExists.into()));
         }
-        Err(fault) if fault.code == Code::NotDirectory && is_taken(paths, asked) => {
-            return Err(io_fault(asked, &io::ErrorKind::AlreadyExists.into()));
+        Err(fault) if fault.code == Code::NotDirectory && is_taken(paths, requested) => {
+            return Err(io_fault(requested, &io::ErrorKind::AlreadyExists.into()));
         }
         name => name?,
     };
@@ -41,44 +41,44 @@ pub(super) fn make_directory(
     made.map_err(|error| name.fault(&error))
 }
 
-/// Whether something that is no directory has the name that a directory should get.
-fn is_taken(paths: &Paths<'_>, asked: &[u8]) -> bool {
-    let end = asked.iter().rposition(|b| !path::is_separator(b));
-    let name = paths.name(&asked[..end.map_or(0, |end| end + 1)]);
+/// Whether a requested directory's name is taken by another kind of entry.
+fn is_taken(paths: &Paths<'_>, requested: &[u8]) -> bool {
+    let end = requested.iter().rposition(|b| !path::is_separator(b));
+    let name = paths.name(&requested[..end.map_or(0, |end| end + 1)]);
     name.is_ok_and(|name| matches!(name.meta(), Ok(Some(_))))
 }
 
-/// Makes a directory and those above it that are missing. `allow` is asked before each, and `made`
-/// counts them.
+/// Creates a directory and its missing parents. `allow` is called before each, and `made` counts
+/// them.
 pub(in super::super) fn make_directories(
     paths: &Paths<'_>,
-    asked: &[u8],
+    requested: &[u8],
     allow: &mut dyn FnMut() -> Result<(), Fault>,
     made: &mut u64,
 ) -> Result<(), Fault> {
-    make_all(paths, asked, None, allow, made)
+    make_all(paths, requested, None, allow, made)
 }
 
 fn make_all(
     paths: &Paths<'_>,
-    asked: &[u8],
+    requested: &[u8],
     mode: Option<u32>,
     allow: &mut dyn FnMut() -> Result<(), Fault>,
     made: &mut u64,
 ) -> Result<(), Fault> {
-    // From behind, since most of the directories are mostly there.
+    // Starts from the end, since most parents usually exist.
     let mut missing = Vec::new();
-    let mut rest = asked;
+    let mut rest = requested;
     loop {
         match paths.enter(rest) {
             Ok(_) => break,
             Err(xdfs_sys::fs::ResolveError::Io(error))
                 if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                let fault = resolve_fault(asked, &error);
+                let fault = resolve_fault(requested, &error);
                 let is_last = missing.is_empty();
-                if fault.code == Code::NotDirectory && is_last && is_taken(paths, asked) {
-                    return Err(io_fault(asked, &io::ErrorKind::AlreadyExists.into()));
+                if fault.code == Code::NotDirectory && is_last && is_taken(paths, requested) {
+                    return Err(io_fault(requested, &io::ErrorKind::AlreadyExists.into()));
                 }
                 return Err(fault);
             }
@@ -95,40 +95,40 @@ fn make_all(
     while let Some(next) = missing.pop() {
         let (_, last) = path::split(next);
         if last.is_empty() {
-            // '.' or '..' in a directory that is there by now.
+            // '.' or '..' in a directory that exists by now.
             continue;
         }
-        let name = paths.name(next).map_err(|fault| fault.path(asked))?;
+        let name = paths.name(next).map_err(|fault| fault.path(requested))?;
         let mode = if missing.is_empty() { mode } else { None };
         allow()?;
         match name.dir.make_dir(name.name, mode) {
             Ok(()) => *made += 1,
-            // Somebody else made it at this moment, or it is a link that leads nowhere.
+            // Created concurrently, or a dangling symbolic link.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                paths.enter(next).map_err(|_| io_fault(asked, &error))?;
+                paths.enter(next).map_err(|_| io_fault(requested, &error))?;
             }
-            Err(error) => return Err(io_fault(asked, &error)),
+            Err(error) => return Err(io_fault(requested, &error)),
         }
     }
-    let there = paths.enter(asked).map(|_| ());
-    there.map_err(|error| resolve_fault(asked, &error))
+    let there = paths.enter(requested).map(|_| ());
+    there.map_err(|error| resolve_fault(requested, &error))
 }
 
-pub(super) fn remove_file(paths: &Paths<'_>, asked: &[u8]) -> Result<(), Fault> {
-    let name = paths.name(asked)?;
-    // Systems differ in what they say of a directory, and some would even remove it.
+pub(super) fn remove_file(paths: &Paths<'_>, requested: &[u8]) -> Result<(), Fault> {
+    let name = paths.name(requested)?;
+    // Systems report different errors for a directory, and some would even remove it.
     if name.is_directory || name.existing()?.kind == FileKind::Directory {
         name.existing()?;
         return Err(Fault::new(Code::IsDirectory, "", "is a directory")
-            .path(asked)
+            .path(requested)
             .hint("remove it as a directory"));
     }
     let removed = name.dir.remove(name.name);
     removed.map_err(|error| name.fault(&error))
 }
 
-pub(super) fn remove_directory(paths: &Paths<'_>, asked: &[u8]) -> Result<(), Fault> {
-    let name = paths.name(asked)?;
+pub(super) fn remove_directory(paths: &Paths<'_>, requested: &[u8]) -> Result<(), Fault> {
+    let name = paths.name(requested)?;
     let removed = match name.dir.remove_dir(name.name) {
         Err(error)
             if error.kind() == io::ErrorKind::DirectoryNotEmpty && removes_leftovers(&name) =>
@@ -146,9 +146,9 @@ pub(super) fn remove_directory(paths: &Paths<'_>, asked: &[u8]) -> Result<(), Fa
     })
 }
 
-/// Removes journals, and what packs left, from a directory that has nothing else; `false` if it
-/// has. Who was killed right before or after a file got its name left them, and nobody would see
-/// what keeps the directory.
+/// Removes leftover journals and pack files from a directory that contains nothing else; `false` if
+/// it does. A process killed just before or after a file got its name leaves them, and hidden files
+/// must not keep a directory from being removed.
 fn removes_leftovers(name: &Name<'_>) -> bool {
     let Ok(dir) = name.dir.child(name.name) else {
         return false;
@@ -172,7 +172,7 @@ fn removes_leftovers(name: &Name<'_>) -> bool {
     }
     let mut locks = Vec::new();
     for part in &parts {
-        // A transfer whose target is called like that goes on with it.
+        // A transfer to that target would resume with it.
         if path::journals_of_partial(part).any(|journal| journals.contains(&journal)) {
             return false;
         }
@@ -181,15 +181,15 @@ fn removes_leftovers(name: &Name<'_>) -> bool {
             Err(_) => return false,
         }
     }
-    // While a transfer runs its partial file is there too, or the file under its name.
+    // A running transfer also has its partial file there, or the published file.
     parts
         .iter()
         .chain(&journals)
         .all(|name| dir.remove(name).is_ok())
 }
 
-/// Takes the lock of a file that a pack left, which nobody must be writing. What is no file gets
-/// its name right after it is made: nobody waits with it.
+/// Locks a leftover pack file, which no process may be writing. Other kinds of entries get their
+/// final names right after creation, so no lock is needed.
 fn lock_of_part(dir: &Dir, name: &[u8]) -> io::Result<Option<File>> {
     match dir.meta_of(name)? {
         Some(meta) if meta.kind == FileKind::Regular => {
@@ -223,7 +223,7 @@ pub(super) fn rename(
             let cause = "a directory can't be moved into itself";
             Fault::new(Code::InvalidArgument, "", cause).path(to)
         }
-        // It vanished meanwhile, and the directories are held.
+        // It vanished meanwhile; the directories are held open.
         io::ErrorKind::NotFound => not_found(from),
         _ => new.fault(&error),
     })?;
@@ -231,7 +231,7 @@ pub(super) fn rename(
     sync(&old)
 }
 
-/// Makes the names in a directory durable. One that may not be read can't be.
+/// Makes the names in a directory durable. This is impossible if the directory can't be read.
 fn sync(name: &Name<'_>) -> Result<(), Fault> {
     let Ok(dir) = name.dir.open_dir_beneath(b"") else {
         return Ok(());
@@ -239,9 +239,9 @@ fn sync(name: &Name<'_>) -> Result<(), Fault> {
     dir.sync().map_err(|error| name.fault(&error))
 }
 
-pub(super) fn link(paths: &Paths<'_>, existing: &[u8], asked: &[u8]) -> Result<(), Fault> {
+pub(super) fn link(paths: &Paths<'_>, existing: &[u8], requested: &[u8]) -> Result<(), Fault> {
     let old = paths.name(existing)?;
-    let new = paths.name(asked)?;
+    let new = paths.name(requested)?;
     let kind = old.existing()?.kind;
     let kept = paths.store.check_kept(kind);
     kept.map_err(|fault| fault.path(existing))?;
@@ -260,15 +260,15 @@ pub(super) fn link(paths: &Paths<'_>, existing: &[u8], asked: &[u8]) -> Result<(
     })
 }
 
-pub(super) fn symlink(paths: &Paths<'_>, target: &[u8], asked: &[u8]) -> Result<(), Fault> {
-    let name = paths.name(asked)?;
+pub(super) fn symlink(paths: &Paths<'_>, target: &[u8], requested: &[u8]) -> Result<(), Fault> {
+    let name = paths.name(requested)?;
     if target.is_empty() || target.contains(&0) {
         let cause = "a symbolic link can't say this";
-        return Err(Fault::new(Code::InvalidArgument, "", cause).path(asked));
+        return Err(Fault::new(Code::InvalidArgument, "", cause).path(requested));
     }
-    // What the link says isn't resolved. But an unfinished transfer isn't to be reached by it.
+    // The target of the link isn't resolved, but must not lead to an unfinished transfer.
     if target.split(path::is_separator).any(path::is_hidden_name) {
-        return Err(path::hidden_fault("", asked));
+        return Err(path::hidden_fault("", requested));
     }
     if name.is_directory {
         return Err(name.not_directory());

@@ -1,10 +1,10 @@
 //! Removing a tree.
 //!
-//! The way down is a row of frames, of which only the last few hold their directory open; a
-//! directory that was closed is found again as the parent of the one in it, and has to be the one
-//! that it was. So neither the length of a path nor the number of descriptors bounds the depth, and
-//! a directory that is moved away meanwhile doesn't lead out. Links are removed, never followed,
-//! and what is mounted in the tree stays.
+//! The path down is a stack of frames, of which only the last few hold their directory open. A
+//! closed directory is reopened as the parent of its child, and must be the same directory as
+//! before. So neither the length of a path nor the number of descriptors bounds the depth, and
+//! moving a directory away meanwhile doesn't lead out of the tree. Links are removed, never
+//! followed; mount points in the tree stay.
 
 use std::fs::TryLockError;
 use std::io;
@@ -17,28 +17,28 @@ use xdfs_sys::fs::{Dir, FileKind};
 use super::super::{partial, path};
 use super::{Name, Paths, attributes, io_fault};
 
-/// Directories that are held open.
+/// Maximum number of directories held open.
 const OPEN_MAX: usize = 32;
-/// Names that are taken from a directory at once.
+/// Names read from a directory at once.
 const BATCH_MAX: usize = 1024;
-/// How often a directory that others fill meanwhile is gone through without any progress.
+/// Passes over a directory without progress, because others fill it, before giving up.
 const STALLS_MAX: u32 = 16;
-/// Longest path that a fault names.
+/// Longest path named in a fault.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// What [`LocalStore::remove_tree`](crate::LocalStore::remove_tree) tells: a path that was removed,
-/// and what it was.
+/// An event of [`LocalStore::remove_tree`](crate::LocalStore::remove_tree): the path and attributes
+/// of a removed entry, or `None` before a removal.
 pub type RemovedName<'a> = Option<(&'a [u8], &'a Attributes)>;
 
-/// Told before a name is removed, by nothing, and after it was, by its path and what it was.
+/// Called with `None` before each removal, and with the entry after it.
 pub(super) type Removed<'a> = dyn FnMut(RemovedName<'_>) + 'a;
 
 pub(super) fn remove(
     paths: &Paths<'_>,
-    asked: &[u8],
+    requested: &[u8],
     removed: Option<&mut Removed<'_>>,
 ) -> Result<u64, Fault> {
-    let base = paths.name(asked)?;
+    let base = paths.name(requested)?;
     if base.existing()?.kind != FileKind::Directory {
         return Err(base.not_directory());
     }
@@ -69,17 +69,17 @@ struct Walk<'a, 'r, 'f> {
 struct Frame {
     name: Vec<u8>,
     identity: Option<(u64, u64)>,
-    /// `None` if it was closed. The last frame's is open.
+    /// `None` while closed. The last frame's is open.
     dir: Option<Dir>,
-    /// Names still to be removed.
+    /// Names yet to be removed.
     batch: Vec<(Vec<u8>, Option<FileKind>)>,
     stalls: u32,
-    /// Whether anything was removed since the batch was taken.
+    /// Whether anything was removed from the batch.
     progress: bool,
 }
 
 impl Walk<'_, '_, '_> {
-    /// The directory that is being emptied, or the one that the tree stands in.
+    /// The directory being emptied, or the parent of the tree.
     fn here(&self) -> &Dir {
         self.frames
             .last()
@@ -88,9 +88,9 @@ impl Walk<'_, '_, '_> {
     }
 
     fn path(&self, name: &[u8]) -> Vec<u8> {
-        let asked = self.base.path;
-        let end = asked.iter().rposition(|b| !path::is_separator(b));
-        let mut path = asked[..end.map_or(0, |end| end + 1)].to_vec();
+        let requested = self.base.path;
+        let end = requested.iter().rposition(|b| !path::is_separator(b));
+        let mut path = requested[..end.map_or(0, |end| end + 1)].to_vec();
         for frame in self.frames.iter().skip(1) {
             path.push(b'/');
             path.extend(&frame.name);
@@ -118,8 +118,7 @@ impl Walk<'_, '_, '_> {
         }
     }
 
-    /// Goes into a directory in the present one. What vanished, or is none any more, is left to the
-    /// next pass.
+    /// Enters a subdirectory. If it vanished or is no directory any more, the next pass handles it.
     fn descend(&mut self, name: Vec<u8>) -> Result<(), Fault> {
         let dir = match self.here().child(&name) {
             Ok(dir) => dir,
@@ -142,7 +141,7 @@ impl Walk<'_, '_, '_> {
         Ok(())
     }
 
-    /// Takes names from the present directory. `false` if there are none.
+    /// Reads a batch of names from the current directory. `false` if it is empty.
     fn fill(&mut self) -> Result<bool, Fault> {
         let mut batch = Vec::new();
         let read = self.here().each_name(None, &mut |name, kind, _| {
@@ -154,7 +153,7 @@ impl Walk<'_, '_, '_> {
             }
         });
         read.map_err(|error| self.fault(b"", &error))?;
-        // In the order of the directory, which is the quicker one.
+        // In directory order, which is faster.
         batch.reverse();
         let Some(frame) = self.frames.last_mut() else {
             return Ok(false);
@@ -181,7 +180,7 @@ impl Walk<'_, '_, '_> {
                 .map_err(|error| self.fault(&name, &error))?,
             None => None,
         };
-        // Held while the name is removed, so that no transfer begins with it.
+        // Held during the removal, so that no transfer starts with it.
         let lock = self.lock(&name)?;
         let result = match kind {
             Some(FileKind::Directory) => here.remove_dir(&name),
@@ -224,7 +223,7 @@ impl Walk<'_, '_, '_> {
         }
     }
 
-    /// Takes the lock of an unfinished transfer, which must not run.
+    /// Locks the partial file of an unfinished transfer, which must not be running.
     fn lock(&self, name: &[u8]) -> Result<Option<std::fs::File>, Fault> {
         if !path::is_hidden_name(name) || !name.ends_with(path::PARTIAL_SUFFIX.as_bytes()) {
             return Ok(None);
@@ -241,7 +240,7 @@ impl Walk<'_, '_, '_> {
         Ok(Some(file))
     }
 
-    /// Leaves a directory that was emptied, and removes it.
+    /// Removes the emptied directory and returns to its parent.
     fn ascend(&mut self) -> Result<(), Fault> {
         let Some(mut child) = self.frames.pop() else {
             return Ok(());
@@ -284,7 +283,7 @@ impl Walk<'_, '_, '_> {
     }
 }
 
-/// Whether what was found under a name isn't there any more, or is something else.
+/// Whether the entry vanished or changed its kind.
 fn is_changed(error: &io::Error) -> bool {
     use io::ErrorKind as K;
     matches!(

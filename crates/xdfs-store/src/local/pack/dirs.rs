@@ -1,4 +1,4 @@
-//! The directories of a tree, of which those that were used last are held open.
+//! Directories of a tree, with a cache of the most recently used ones.
 
 use std::io;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use xdfs_sys::fs::{Dir, ResolveError};
 
 use super::{Problem, check_name, split};
 
-/// Directories that are held open beside that of the transfer.
+/// Maximum number of directories held open beside that of the transfer.
 const HELD_MAX: usize = 8;
 
-/// Directories beneath one, by their paths.
+/// Directories beneath a base, by path.
 #[derive(Debug)]
 pub(super) struct Dirs {
     base: Arc<Dir>,
-    /// The one used last comes first.
+    /// Most recently used first.
     held: Vec<(Vec<u8>, Arc<Dir>)>,
 }
 
@@ -27,7 +27,7 @@ impl Dirs {
         }
     }
 
-    /// The directory of the transfer itself.
+    /// The directory of the transfer.
     pub(super) fn base(&self) -> &Arc<Dir> {
         &self.base
     }
@@ -54,7 +54,8 @@ impl Dirs {
         self.open(path)?.map_err(|error| Problem::resolve(&error))
     }
 
-    /// The same, with what the system says of it kept apart from what isn't asked at all.
+    /// Opens a directory, with errors of the system kept apart from paths that are refused
+    /// beforehand.
     fn open(&mut self, path: &[u8]) -> Result<Result<Arc<Dir>, ResolveError>, Problem> {
         if let Some(dir) = self.held(path) {
             return Ok(Ok(dir));
@@ -64,8 +65,8 @@ impl Dirs {
         Ok(opened.map(|dir| self.hold(path, Arc::new(dir))))
     }
 
-    /// Opens a directory, and makes it and those above it that are missing. `allow` is asked before
-    /// each, and `made` counts them.
+    /// Opens a directory, creating it and its missing parents. `allow` is called before each, and
+    /// `made` counts them.
     pub(super) fn make(
         &mut self,
         path: &[u8],
@@ -77,21 +78,21 @@ impl Dirs {
             Err(error) if is_missing(&error) => {}
             Err(error) => return Err(Problem::resolve(&error)),
         }
-        // Mostly that alone is missing.
+        // Usually only the last is missing.
         let (parent, last) = split(path);
         let (mut dir, rest) = match self.open(parent)? {
             Ok(dir) => (dir, last),
             Err(error) if is_missing(&error) => (Arc::clone(&self.base), path),
             Err(error) => return Err(Problem::resolve(&error)),
         };
-        // One step after the other, so that the length of the path costs no more than itself.
+        // Step by step, so that the cost grows only linearly with the length of the path.
         for name in rest.split(|&b| b == b'/') {
             let next = match dir.enter_without_links(name) {
                 Err(error) if is_missing(&error) => {
                     allow()?;
                     match dir.make_dir(name, None) {
                         Ok(()) => *made += 1,
-                        // Somebody else made it at this moment.
+                        // Created concurrently.
                         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                         Err(error) => return Err(Problem::io(&error)),
                     }

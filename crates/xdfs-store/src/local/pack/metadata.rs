@@ -1,7 +1,7 @@
-//! What is kept of an entry beside its content, given to what was made.
+//! Applies the metadata of an entry.
 //!
-//! The order matters: a new owner takes the bits of set-user-id away, a new mode changes an access
-//! control list, and everything changes times.
+//! The order matters: changing the owner clears set-user-id and set-group-id, changing the mode
+//! changes an access control list, and every change updates times.
 
 use std::fs::File;
 use std::io;
@@ -13,18 +13,18 @@ use xdfs_sys::fs::{self, Handle};
 use super::Problem;
 use super::owners::OwnerNumbers;
 
-/// The bits by which a program runs as its owner or group.
+/// Set-user-id and set-group-id.
 pub(super) const SET_ID: u32 = 0o6000;
 
-/// The access control list that what is made in a directory gets.
+/// The access control list inherited by new entries of a directory.
 pub(super) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
-/// Whether an extended attribute is one that packs carry.
+/// Whether packs carry this extended attribute.
 pub(super) fn is_carried(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name == b"system.posix_acl_access" || name == DEFAULT_ACL
 }
 
-/// Something open that takes metadata.
+/// An open entry that accepts metadata.
 pub(super) trait MetadataTarget {
     fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()>;
     fn set_mode(&self, mode: u32) -> io::Result<()>;
@@ -68,7 +68,7 @@ impl MetadataTarget for Handle {
     }
 }
 
-/// The first thing that went wrong; the rest is done all the same.
+/// The first problem; later steps are performed nevertheless.
 #[derive(Debug, Default)]
 pub(super) struct FirstProblem(Option<(&'static str, Problem)>);
 
@@ -83,20 +83,20 @@ impl FirstProblem {
         }
     }
 
-    /// The problem of an entry that is there.
+    /// The problem of an entry that exists.
     pub(super) fn end(self) -> Result<(), Problem> {
         let Some((what, mut problem)) = self.0 else {
             return Ok(());
         };
         let cause = &problem.fault.cause;
-        problem.fault.cause = format!("it is there, but its {what} could not be set: {cause}");
+        problem.fault.cause = format!("it exists, but its {what} could not be set: {cause}");
         Err(problem)
     }
 }
 
-/// Gives a thing its metadata. `has` is the mode that it has, if that is known. The bits of
-/// [`SET_ID`] in `mode` are those that it may get, once it has its owner: without them that it is
-/// to get with its owner, something is wrong.
+/// Applies the metadata of an entry. `has` is its current mode, if known. `mode` includes the bits
+/// of [`SET_ID`] that may be set together with the owner; it is a problem if the metadata requires
+/// others.
 pub(super) fn give(
     thing: &dyn MetadataTarget,
     metadata: &Metadata<'_>,
@@ -111,13 +111,13 @@ pub(super) fn give(
         let given = give_owner(owner, owners, |uid, gid| thing.set_owner(uid, gid));
         let given = wrong.note("owner", given);
         if !given {
-            // What would run as the owner that it should have isn't to run as another.
+            // Without the intended owner, set-id bits would grant another user's rights.
             mode = mode.map(|mode| mode & !SET_ID);
         }
         is_as_made = false;
         let lost = metadata.mode.map_or(0, u32::from) & SET_ID & !mode.unwrap_or(0);
         if given && lost != 0 {
-            let cause = "nothing gets to run as somebody else this way";
+            let cause = "set-user-id and set-group-id may not be set here";
             let denied = Problem::new(Code::PermissionDenied, cause);
             wrong.note("set-user-id or set-group-id", Err(denied));
         }
@@ -143,7 +143,7 @@ pub(super) fn give(
     }
 }
 
-/// Finds the numbers of an owner and has them set.
+/// Resolves an owner to numbers and sets it.
 pub(super) fn give_owner(
     owner: &Owner<'_>,
     owners: &mut OwnerNumbers,

@@ -1,21 +1,21 @@
-//! Packs on this machine: many small entries of a tree made, or read, with as few system calls as
-//! each allows.
+//! Packs on the local machine: many small entries of a tree, written or read with as few system
+//! calls as possible.
 //!
-//! The directory of the transfer is resolved once, as any other path. From there on every name is
-//! resolved beneath it, and a symbolic link on the way is refused even where it would stay inside:
-//! a tree can't write through a link that it made before, nor can somebody who swaps a directory
-//! for one.
+//! The directory of the transfer is resolved once, like any other path. All names are resolved
+//! beneath it, and symbolic links on the way are refused even if they stay inside: a tree can't
+//! write through a link that it created earlier, nor through one that somebody exchanges for a
+//! directory.
 //!
-//! - A file is written without a name, and gets one when it is complete; where the system can't do
-//!   that, or the name is taken, it is written or named under a hidden name first and renamed. What
-//!   a crash leaves is hidden as unfinished transfers are.
-//! - It is durable before it gets its name, so that no crash of the system leaves less than all of
-//!   it there: files are written as far as the pack goes, and one synchronisation of the file
-//!   system is for all of them and for other packs that wait at the same time. In memory, and for
-//!   who wants it so, that is left out. Names, directories, links and attributes become durable by
+//! - A file is written without a name and gets one when it is complete. Where the system does not
+//!   support that, or the name is taken, it gets a hidden name first and is renamed. Leftovers of a
+//!   crash are hidden like unfinished transfers.
+//! - It is durable before it gets its name, so that a system crash never leaves an incomplete file
+//!   under it: the files of a pack are written, and one synchronisation of the file system covers
+//!   them and other packs that wait at the same time. This is omitted in memory and for relaxed
+//!   packs. Names, directories, links and attributes become durable by
 //!   [`Call::Sync`](xdfs_proto::path::Call::Sync).
-//! - Extended attributes are those of users (`user.`) and access control lists. Others mean
-//!   something to the system itself, and would give away what permission bits don't.
+//! - Extended attributes are those of users (`user.`) and access control lists. Others have a
+//!   meaning to the system, and would reveal what permission bits hide.
 
 mod dirs;
 mod metadata;
@@ -40,13 +40,13 @@ use super::path;
 
 /// Decides which entries of a pack may be written. The default methods allow everything.
 pub trait PackRules {
-    /// Called before an entry is written. Returns whether it may replace what has its name.
+    /// Called before an entry is written. Returns whether it may replace an existing one.
     ///
     /// # Errors
     /// The reason for which the entry is refused. Other entries are written.
     fn entry(&mut self, entry: &Entry<'_>) -> Result<bool, Fault>;
 
-    /// Called before a directory is made that no entry names.
+    /// Called before a directory is created that no entry names.
     ///
     /// # Errors
     /// The reason for which the entry that needs it is refused.
@@ -78,7 +78,7 @@ pub struct PackChange {
     pub names: u64,
     /// Of these, directories that no entry names.
     pub directories: u64,
-    /// Bytes of the files and further names of files that were made.
+    /// Bytes of the files and hard links created.
     pub bytes: u64,
     /// Bytes of the files that were replaced, if [`PackRules::counts`].
     pub replaced_bytes: u64,
@@ -87,7 +87,7 @@ pub struct PackChange {
 /// Options for writing the entries of a pack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PackOptions {
-    /// A file, link or pipe replaces what has its name.
+    /// Files, links and pipes replace existing entries.
     pub overwrite: bool,
     /// Files get their names before they are durable: a crash of the system may leave them
     /// incomplete.
@@ -98,7 +98,7 @@ pub struct PackOptions {
 #[derive(Clone, Debug)]
 struct Problem {
     fault: Fault,
-    /// It holds for all entries that follow.
+    /// It applies to all following entries.
     is_final: bool,
 }
 
@@ -112,7 +112,7 @@ impl From<Fault> for Problem {
 }
 
 impl Problem {
-    /// A system call failed. Operation and path are added later.
+    /// A failed system call. Operation and path are added later.
     fn io(error: &io::Error) -> Self {
         use io::ErrorKind as K;
         let kind = error.kind();
@@ -147,7 +147,7 @@ impl Problem {
     }
 }
 
-/// The last component of a path of a pack, and the directory that it stands in.
+/// The parent directory and last component of a path of a pack.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&b| b == b'/') {
         Some(cut) => (&path[..cut], &path[cut + 1..]),
@@ -155,7 +155,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Refuses a name that is ours, or that isn't one on this system.
+/// Refuses reserved names, and names that are invalid on this system.
 fn check_name(name: &[u8]) -> Result<(), Problem> {
     if path::is_hidden_name(name) {
         return Err(path::hidden_fault("", b"").into());

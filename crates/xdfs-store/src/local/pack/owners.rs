@@ -1,4 +1,4 @@
-//! Names of users and groups, each looked up once: the database may be in the network.
+//! Users and groups by name, each looked up once: the database may be on the network.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,14 +11,14 @@ use xdfs_sys::ids;
 
 use super::Problem;
 
-/// Names or numbers that are looked up, of users and of groups, for one pack or tree. They are the
-/// peer's, and each can take a while.
+/// Maximum number of lookups of users, and of groups, per pack or tree. The peer chooses the names,
+/// and each lookup may be slow.
 const LOOKUPS_MAX: usize = 1024;
 
 type Numbers = HashMap<Vec<u8>, Option<u32>>;
 type Names = HashMap<u32, Vec<u8>>;
 
-/// Numbers of names.
+/// User and group ids by name.
 #[derive(Debug, Default)]
 pub(super) struct OwnerNumbers {
     users: Numbers,
@@ -26,8 +26,7 @@ pub(super) struct OwnerNumbers {
 }
 
 impl OwnerNumbers {
-    /// The numbers of user and group that an owner has here: those that its names have, or else
-    /// its own.
+    /// User and group id of an owner on this system: by name if known here, otherwise its own ids.
     pub(super) fn of(&mut self, owner: &Owner<'_>) -> Result<(u32, u32), Problem> {
         let Some((user, group)) = owner.names else {
             return Ok((owner.uid, owner.gid));
@@ -58,7 +57,7 @@ fn look_up(
     Ok(number)
 }
 
-/// Names of numbers.
+/// User and group names by id.
 #[derive(Debug, Default)]
 pub(super) struct OwnerNames {
     users: Names,
@@ -66,8 +65,7 @@ pub(super) struct OwnerNames {
 }
 
 impl OwnerNames {
-    /// Looks up the names of an owner, which [`Self::of`] tells then. Who has none has an empty
-    /// one.
+    /// Looks up the names of an owner for [`Self::of`]. An unknown id gets an empty name.
     pub(super) fn learn(&mut self, uid: u32, gid: u32) {
         learn(&mut self.users, uid, ids::name_of_user);
         learn(&mut self.groups, gid, ids::name_of_group);
@@ -93,7 +91,7 @@ fn learn<K: Copy + Eq + Hash>(
         return;
     }
     if let Entry::Vacant(entry) = known.entry(number) {
-        // A database that can't be asked leaves the number.
+        // If the database fails, the id alone is kept.
         let name = ask(number).ok().flatten().unwrap_or_default();
         entry.insert(name.into_bytes());
     }

@@ -1,4 +1,4 @@
-//! How what was made gets its name.
+//! Gives entries their names.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Write as _};
@@ -14,10 +14,10 @@ use super::super::path::PARTIAL_SUFFIX;
 use super::super::zeros;
 use super::Problem;
 
-/// How often another hidden name is tried.
+/// Attempts with different hidden names.
 const ATTEMPTS: u32 = 16;
 
-/// A hidden name that nothing has: of this process and moment, and a number.
+/// A hidden name that is not in use: from the process id, the time and a counter.
 fn hidden_name() -> Vec<u8> {
     static PROCESS: OnceLock<u64> = OnceLock::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -45,26 +45,26 @@ pub(in super::super) fn is_hidden_by_pack(name: &[u8]) -> bool {
     process.iter().all(is_digit) && !number.is_empty() && number.iter().all(u8::is_ascii_digit)
 }
 
-/// Tells who removes a directory that a hidden file in it is still written. Where nothing can be
-/// locked nobody gets the lock, and it stays.
+/// Locks a hidden file while it is written, as a sign to those who remove its directory. Where
+/// locks are not supported nobody gets one, and the file stays.
 fn lock(file: &File) {
     let _ = file.try_lock();
 }
 
-/// What came of giving a name.
+/// The result of giving an entry its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Named {
-    /// Nothing had it.
+pub(super) enum NameOutcome {
+    /// The name was free.
     New,
-    /// What had it is gone. The length, if it was a file and that was asked for.
+    /// An existing entry was replaced. The length of a replaced file, if it was requested.
     Replaced(u64),
 }
 
-/// A file that is complete and hasn't got its name yet.
+/// A complete file without its final name.
 #[derive(Debug)]
 pub(super) struct Unnamed {
     pub(super) file: File,
-    /// The name that it has meanwhile, where files can't be without one.
+    /// Its hidden name, where files without a name are not supported.
     hidden: Option<Vec<u8>>,
 }
 
@@ -72,28 +72,28 @@ pub(super) struct Unnamed {
 #[derive(Clone, Copy)]
 pub(super) struct Bytes<'a> {
     pub(super) data: &'a [u8],
-    /// What is zero of it needs no storage.
+    /// Zeros need no storage.
     pub(super) sparse: bool,
 }
 
-/// Where something gets its name.
+/// The name and directory of an entry to be created.
 pub(super) struct Destination<'a> {
     pub(super) dir: &'a Dir,
     pub(super) name: &'a [u8],
-    /// What has the name is replaced.
+    /// An existing entry is replaced.
     pub(super) replace: bool,
-    /// The length of what is replaced is asked for.
+    /// The length of a replaced file is determined.
     pub(super) counts: bool,
 }
 
 impl Destination<'_> {
-    /// Makes something by one call that fails if the name is taken.
+    /// Creates an entry by a call that fails if the name is taken.
     pub(super) fn make(
         &self,
         mut make: impl FnMut(&[u8]) -> io::Result<()>,
-    ) -> Result<Named, Problem> {
+    ) -> Result<NameOutcome, Problem> {
         match make(self.name) {
-            Ok(()) => return Ok(Named::New),
+            Ok(()) => return Ok(NameOutcome::New),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(Problem::io(&error)),
         }
@@ -102,17 +102,17 @@ impl Destination<'_> {
         }
         let (hidden, ()) = hide(make)?;
         let named = self.rename(&hidden);
-        // Two names of one file both stay when one is renamed to the other.
+        // Renaming one hard link to another of the same file leaves both.
         self.remove(&hidden);
         named
     }
 
-    /// Likewise, but applies the metadata before the entry gets its name.
+    /// [`Self::make`], but with metadata applied before the entry gets its name.
     pub(super) fn make_with_metadata(
         &self,
         make: impl FnMut(&[u8]) -> io::Result<()>,
         apply_metadata: impl FnOnce(&[u8]),
-    ) -> Result<Named, Problem> {
+    ) -> Result<NameOutcome, Problem> {
         if !self.replace && matches!(self.dir.meta_of(self.name), Ok(Some(_))) {
             return Err(self.taken());
         }
@@ -130,17 +130,17 @@ impl Destination<'_> {
         mode: u32,
         nameless: &mut bool,
         apply_metadata: &mut dyn FnMut(&File, u32),
-    ) -> Result<Named, Problem> {
+    ) -> Result<NameOutcome, Problem> {
         let unnamed = self.write(bytes, mode, nameless, apply_metadata)?;
         if let Some(named) = self.give_name(unnamed)? {
             return Ok(named);
         }
         *nameless = false;
         let unnamed = self.write(bytes, mode, nameless, apply_metadata)?;
-        Ok(self.give_name(unnamed)?.unwrap_or(Named::New))
+        Ok(self.give_name(unnamed)?.unwrap_or(NameOutcome::New))
     }
 
-    /// The first part of [`Self::file`]: the file then has no name, or a hidden one.
+    /// First step of [`Self::file`]: the file has no name, or a hidden one.
     pub(super) fn write(
         &self,
         bytes: Bytes<'_>,
@@ -159,7 +159,7 @@ impl Destination<'_> {
                 Err(error) => return Err(Problem::io(&error)),
             }
         }
-        // The name would be refused in the end; this avoids writing the file first.
+        // The name would be refused at the end; this avoids writing the file first.
         if !self.replace && matches!(self.dir.meta_of(self.name), Ok(Some(_))) {
             return Err(self.taken());
         }
@@ -175,9 +175,9 @@ impl Destination<'_> {
         Ok(Unnamed { file, hidden })
     }
 
-    /// The second part of [`Self::file`]. `None` if a file without a name can't get one here; its
+    /// Second step of [`Self::file`]. `None` if a file without a name can't get one here; its
     /// content is lost then.
-    pub(super) fn give_name(&self, unnamed: Unnamed) -> Result<Option<Named>, Problem> {
+    pub(super) fn give_name(&self, unnamed: Unnamed) -> Result<Option<NameOutcome>, Problem> {
         let Unnamed { file, hidden } = unnamed;
         if let Some(hidden) = hidden {
             // Some systems can't rename open files.
@@ -187,7 +187,7 @@ impl Destination<'_> {
             return renamed;
         }
         match self.dir.give_name(&file, self.name) {
-            Ok(()) => Ok(Some(Named::New)),
+            Ok(()) => Ok(Some(NameOutcome::New)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 if !self.replace {
                     return Err(self.taken());
@@ -201,7 +201,7 @@ impl Destination<'_> {
         }
     }
 
-    /// Removes what was written by [`Self::write`].
+    /// Removes a file written by [`Self::write`].
     pub(super) fn discard(&self, unnamed: Unnamed) {
         let Unnamed { file, hidden } = unnamed;
         drop(file);
@@ -210,8 +210,8 @@ impl Destination<'_> {
         }
     }
 
-    /// Gives what has a hidden name its own.
-    fn rename(&self, hidden: &[u8]) -> Result<Named, Problem> {
+    /// Renames a hidden entry to its final name.
+    fn rename(&self, hidden: &[u8]) -> Result<NameOutcome, Problem> {
         let result = self.rename_hidden(hidden);
         if result.is_err() {
             self.remove(hidden);
@@ -219,25 +219,27 @@ impl Destination<'_> {
         result
     }
 
-    fn rename_hidden(&self, hidden: &[u8]) -> Result<Named, Problem> {
+    fn rename_hidden(&self, hidden: &[u8]) -> Result<NameOutcome, Problem> {
         if !self.replace {
             return match self.dir.rename_new(hidden, self.name) {
-                Ok(()) => Ok(Named::New),
+                Ok(()) => Ok(NameOutcome::New),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(self.taken()),
                 Err(error) => Err(Problem::io(&error)),
             };
         }
-        let mut replaced = Named::Replaced(0);
+        let mut replaced = NameOutcome::Replaced(0);
         if self.counts {
             replaced = match self.dir.meta_of(self.name) {
-                Ok(None) => Named::New,
-                Ok(Some(meta)) if meta.kind == FileKind::Regular => Named::Replaced(meta.length),
+                Ok(None) => NameOutcome::New,
+                Ok(Some(meta)) if meta.kind == FileKind::Regular => {
+                    NameOutcome::Replaced(meta.length)
+                }
                 _ => replaced,
             };
         }
         match self.dir.rename(hidden, self.name) {
             Ok(()) => Ok(replaced),
-            // Systems have several words for a directory that is in the way.
+            // Systems report different errors if a directory has the name.
             Err(error) => Err(match self.dir.meta_of(self.name) {
                 Ok(Some(meta)) if meta.kind == FileKind::Directory => is_directory(),
                 _ => Problem::io(&error),
@@ -245,12 +247,12 @@ impl Destination<'_> {
         }
     }
 
-    /// Removes a hidden name. If that fails it stays hidden.
+    /// Removes a hidden entry. If that fails, it stays hidden.
     fn remove(&self, hidden: &[u8]) {
         let _ = self.dir.remove(hidden);
     }
 
-    /// The problem of a name that something has.
+    /// The problem of a name that is taken.
     fn taken(&self) -> Problem {
         match self.dir.meta_of(self.name) {
             Ok(Some(meta)) if meta.kind == FileKind::Directory => is_directory(),
@@ -263,7 +265,7 @@ fn is_directory() -> Problem {
     Problem::new(Code::IsDirectory, "a directory has this name")
 }
 
-/// Makes something under a hidden name.
+/// Creates an entry under a hidden name.
 fn hide<T>(mut make: impl FnMut(&[u8]) -> io::Result<T>) -> Result<(Vec<u8>, T), Problem> {
     let mut attempt = 0;
     loop {
@@ -290,7 +292,7 @@ fn write(mut file: &File, bytes: Bytes<'_>) -> Result<(), Problem> {
     written.map_err(|error| Problem::io(&error))
 }
 
-/// Writes what isn't zero of the content of a file that was empty.
+/// Writes the non-zero parts of a file's content. The file must be empty.
 fn write_sparse(file: &File, data: &[u8]) -> io::Result<()> {
     let mut end = 0;
     for stretch in zeros::stretches(0, data) {

@@ -1,4 +1,4 @@
-//! Packs of what is there.
+//! Reads entries into packs.
 
 use std::fs::File;
 use std::io;
@@ -21,16 +21,15 @@ use super::owners::OwnerNames;
 use super::{Problem, check_name, shown, split};
 
 const OPERATION: &str = "read a pack";
-/// How often a file that changes is read anew.
+/// Attempts to read a changing file.
 const ATTEMPTS: u32 = 4;
 
-/// Takes what stands beneath a directory into packs, by its names.
+/// Adds entries beneath a directory to packs, by name.
 ///
-/// A small file costs five system calls: it is opened, looked at, read, looked at again and closed.
-/// One that was changed a moment ago is waited for, as a single file is: a further change within
-/// the same tick of the clock would leave its times as they are. One wait settles all that was
-/// there by then, so each pack has one and no more. What is written even later counts as a file
-/// that changes: whoever asked for it tries again when everything else is done.
+/// A small file costs five system calls: open, stat, read, stat and close. As for single files, a
+/// file modified a moment ago must settle first: another change within the same clock tick would
+/// not change its times. One wait settles all files modified before it, so each pack waits at most
+/// once. A file modified after that counts as changing, and is retried by the requester at the end.
 #[derive(Debug)]
 pub struct PackBuilder {
     root: Vec<u8>,
@@ -39,29 +38,29 @@ pub struct PackBuilder {
     file_bytes_max: u64,
     owners: OwnerNames,
     limits: Limits,
-    /// What was looked at last has set-user-id or set-group-id, without which it goes.
+    /// The last entry has set-user-id or set-group-id, which it will lose.
     is_special: bool,
     unkept: u64,
-    /// Something was waited for in the pack that was added to last.
+    /// The current pack has waited for files to settle.
     has_waited: bool,
-    /// The entries of that pack.
+    /// Number of entries in the current pack.
     entries: u32,
 }
 
-/// What became of a name.
+/// The result of adding a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Added {
-    /// It is in the pack.
+    /// Added to the pack.
     Done,
-    /// It is a file that is too large for a pack, or for any room in this one.
+    /// A file that is too large for a pack, or for the room in this one.
     Large(Attributes),
-    /// The pack has no room for it; the next will.
+    /// The pack has no room for it; the next one will.
     Full,
-    /// It can't be had.
+    /// It can't be read.
     Failed(Fault),
 }
 
-/// What is found under a name, once it was looked at.
+/// An entry with its attributes.
 struct FoundEntry<'a> {
     path: &'a [u8],
     meta: Meta,
@@ -69,8 +68,8 @@ struct FoundEntry<'a> {
 }
 
 impl PackBuilder {
-    /// Opens the directory `root` of a store, to take from what is beneath it: files of up to
-    /// `file_bytes_max` bytes, with the time of the last change, the mode, and what is to be kept.
+    /// Opens the directory `root` of a store, to add entries beneath it: files of up to
+    /// `file_bytes_max` bytes, with modification time, mode, and the metadata to be preserved.
     pub(in super::super) fn open(
         store: &LocalStore,
         root: &[u8],
@@ -98,38 +97,36 @@ impl PackBuilder {
         })
     }
 
-    /// Adds what a path beneath the directory names. Further names of a file are files of their
-    /// own here.
+    /// Adds the entry at a path beneath the directory. Hard links are added as separate files.
     pub fn add(&mut self, path: &[u8], pack: &mut PackWriter) -> Added {
         let added = match self.try_add(path, pack) {
             Ok(Some(large)) => Added::Large(calls::attributes(&large.meta)),
             Ok(None) => Added::Done,
-            Err(Miss::Full) => Added::Full,
-            Err(Miss::Problem(problem)) => Added::Failed(self.fault(path, problem)),
+            Err(NotAdded::Full) => Added::Full,
+            Err(NotAdded::Problem(problem)) => Added::Failed(self.fault(path, problem)),
         };
         let is_added = matches!(added, Added::Done | Added::Large(_));
         self.unkept += u64::from(is_added && self.is_special);
         added
     }
 
-    /// How many files were added without their set-user-id and set-group-id, since owners aren't
-    /// kept.
+    /// Number of files added without set-user-id and set-group-id, since owners aren't preserved.
     #[must_use]
     pub fn unkept(&self) -> u64 {
         self.unkept
     }
 
-    /// Adds what is kept of what a path names, without its content: [`Added::Done`],
-    /// [`Added::Full`] or [`Added::Failed`].
+    /// Adds an entry's metadata without its content: [`Added::Done`], [`Added::Full`] or
+    /// [`Added::Failed`].
     pub fn add_attributes(&mut self, path: &[u8], pack: &mut PackWriter) -> Added {
         match self.try_add_attributes(path, pack) {
             Ok(()) => Added::Done,
-            Err(Miss::Full) => Added::Full,
-            Err(Miss::Problem(problem)) => Added::Failed(self.fault(path, problem)),
+            Err(NotAdded::Full) => Added::Full,
+            Err(NotAdded::Problem(problem)) => Added::Failed(self.fault(path, problem)),
         }
     }
 
-    /// Grants a request as far as the pack has room: an entry for each name, in order.
+    /// Answers a request as far as the pack has room: one entry per name, in order.
     pub fn grant(&mut self, names: &[Vec<u8>], pack: &mut PackWriter) {
         for name in names {
             if !self.grant_one(name, pack, Ok(()), &|fault| fault) {
@@ -138,9 +135,9 @@ impl PackBuilder {
         }
     }
 
-    /// Adds the entry that answers the request for a name: also one of a file that is too large,
-    /// and one of what can't be had, or isn't `allowed`, with what `see` makes of the fault.
-    /// `false` if the pack has no room.
+    /// Adds the entry that answers the request of a name, including one for a file that is too
+    /// large, and one for a name that can't be read or isn't `allowed`; `see` may rewrite the
+    /// fault. `false` if the pack has no room.
     #[must_use]
     pub fn grant_one(
         &mut self,
@@ -161,8 +158,8 @@ impl PackBuilder {
                         content: Content::Large(size),
                     });
                 }
-                Err(Miss::Full) => return false,
-                Err(Miss::Problem(problem)) => self.fault(path, problem),
+                Err(NotAdded::Full) => return false,
+                Err(NotAdded::Problem(problem)) => self.fault(path, problem),
             },
         };
         pack.entry(&Entry {
@@ -178,15 +175,15 @@ impl PackBuilder {
         fault.path(shown(&self.root, path))
     }
 
-    fn try_add_attributes(&mut self, path: &[u8], pack: &mut PackWriter) -> Result<(), Miss> {
+    fn try_add_attributes(&mut self, path: &[u8], pack: &mut PackWriter) -> Result<(), NotAdded> {
         let (dir, name) = self.place(path)?;
         let file = dir.open_name(name).map_err(|error| Problem::io(&error))?;
         let found = self.look(path, &file)?;
         self.put(&found, Content::Attributes, pack)
     }
 
-    /// The directory of a path, and its name there.
-    fn place<'a>(&mut self, path: &'a [u8]) -> Result<(Arc<Dir>, &'a [u8]), Miss> {
+    /// The parent directory of a path, and the name in it.
+    fn place<'a>(&mut self, path: &'a [u8]) -> Result<(Arc<Dir>, &'a [u8]), NotAdded> {
         if !is_path(path, &self.limits) {
             let cause = "it isn't a path beneath the directory";
             return Err(Problem::new(Code::InvalidArgument, cause).into());
@@ -199,8 +196,8 @@ impl PackBuilder {
         Ok((self.dirs.find(parent)?, name))
     }
 
-    /// Looks at something that is open.
-    fn look<'a>(&mut self, path: &'a [u8], file: &File) -> Result<FoundEntry<'a>, Miss> {
+    /// Reads the attributes of an open entry.
+    fn look<'a>(&mut self, path: &'a [u8], file: &File) -> Result<FoundEntry<'a>, NotAdded> {
         let mut meta = fs::meta(file).map_err(|error| Problem::io(&error))?;
         let mode = meta.mode.unwrap_or(0);
         let is_owned = self.keep.owner || meta.kind == FileKind::Directory;
@@ -220,14 +217,14 @@ impl PackBuilder {
         Ok(found)
     }
 
-    /// Adds what a path names; returns what is a file that is too large.
+    /// Adds the entry at a path; returns it if it is a file that is too large.
     fn try_add<'a>(
         &mut self,
         path: &'a [u8],
         pack: &mut PackWriter,
-    ) -> Result<Option<FoundEntry<'a>>, Miss> {
+    ) -> Result<Option<FoundEntry<'a>>, NotAdded> {
         self.is_special = false;
-        // With fewer entries it is another one.
+        // Fewer entries mean that this is another pack.
         self.has_waited &= pack.entries() >= self.entries;
         let added = self.try_add_named(path, pack);
         self.entries = pack.entries();
@@ -238,7 +235,7 @@ impl PackBuilder {
         &mut self,
         path: &'a [u8],
         pack: &mut PackWriter,
-    ) -> Result<Option<FoundEntry<'a>>, Miss> {
+    ) -> Result<Option<FoundEntry<'a>>, NotAdded> {
         let (dir, name) = self.place(path)?;
         let file = match dir.open_name(name) {
             Ok(file) => file,
@@ -250,13 +247,13 @@ impl PackBuilder {
         self.opened(path, &file, pack)
     }
 
-    /// Adds something that is open.
+    /// Adds an open entry.
     fn opened<'a>(
         &mut self,
         path: &'a [u8],
         file: &File,
         pack: &mut PackWriter,
-    ) -> Result<Option<FoundEntry<'a>>, Miss> {
+    ) -> Result<Option<FoundEntry<'a>>, NotAdded> {
         for _ in 0..ATTEMPTS {
             let found = self.look(path, file)?;
             let meta = found.meta;
@@ -279,19 +276,19 @@ impl PackBuilder {
                 if std::mem::replace(&mut self.has_waited, true) {
                     break;
                 }
-                // As long as for the latest of those that come after it.
+                // Long enough for all files modified before the end of the wait.
                 thread::sleep(grain(&meta));
                 continue;
             }
             match self.content(&found, file, pack) {
                 Ok(true) => return Ok(None),
-                // No pack has room for it.
+                // It fits into no pack.
                 Ok(false) if pack.is_empty() => return Ok(Some(found)),
-                Ok(false) => return Err(Miss::Full),
-                Err(Read::Changed) => {
+                Ok(false) => return Err(NotAdded::Full),
+                Err(ReadFailure::Changed) => {
                     fs::rewind(file).map_err(|error| Problem::io(&error))?;
                 }
-                Err(Read::Io(error)) => return Err(Problem::io(&error).into()),
+                Err(ReadFailure::Io(error)) => return Err(Problem::io(&error).into()),
             }
         }
         let cause = "it changes while it is read";
@@ -300,7 +297,7 @@ impl PackBuilder {
         Err(Problem::from(fault.hint(hint)).into())
     }
 
-    /// Adds something that can't be opened: a link, or what may not be read.
+    /// Adds an entry that can't be opened: a link, or an unreadable one.
     fn closed<'a>(
         &mut self,
         path: &'a [u8],
@@ -308,7 +305,7 @@ impl PackBuilder {
         name: &[u8],
         error: &io::Error,
         pack: &mut PackWriter,
-    ) -> Result<Option<FoundEntry<'a>>, Miss> {
+    ) -> Result<Option<FoundEntry<'a>>, NotAdded> {
         let meta = dir.meta_of(name).map_err(|error| Problem::io(&error))?;
         let Some(meta) = meta else {
             return Err(Problem::io(&io::ErrorKind::NotFound.into()).into());
@@ -341,30 +338,30 @@ impl PackBuilder {
         found: &FoundEntry<'_>,
         file: &File,
         pack: &mut PackWriter,
-    ) -> Result<bool, Read> {
+    ) -> Result<bool, ReadFailure> {
         let length = usize::try_from(found.meta.length).unwrap_or(usize::MAX);
         let metadata = Metadata {
             sparse: found.meta.is_sparse(),
             ..self.metadata(&found.meta, &found.xattrs)
         };
-        // One byte more, so that one call finds the end too.
+        // One byte more, so that one call also detects the end.
         pack.file(found.path, &metadata, length.saturating_add(1), |room| {
             let mut filled = 0;
             while filled < room.len() {
-                match fs::read(file, &mut room[filled..]).map_err(Read::Io)? {
+                match fs::read(file, &mut room[filled..]).map_err(ReadFailure::Io)? {
                     0 => break,
                     read => filled += read,
                 }
                 if filled == length {
-                    // Less than was asked for: the end.
+                    // A short read is the end.
                     break;
                 }
             }
-            let now = fs::meta(file).map_err(Read::Io)?;
+            let now = fs::meta(file).map_err(ReadFailure::Io)?;
             if filled == length && difference(&found.meta, &now).is_none() {
                 Ok(filled)
             } else {
-                Err(Read::Changed)
+                Err(ReadFailure::Changed)
             }
         })
     }
@@ -374,7 +371,7 @@ impl PackBuilder {
         found: &FoundEntry<'_>,
         content: Content<'_>,
         pack: &mut PackWriter,
-    ) -> Result<(), Miss> {
+    ) -> Result<(), NotAdded> {
         let entry = Entry {
             path: found.path,
             metadata: self.metadata(&found.meta, &found.xattrs),
@@ -383,10 +380,10 @@ impl PackBuilder {
         if pack.entry(&entry) {
             Ok(())
         } else if pack.is_empty() {
-            let cause = "what is kept of it is too much for a pack";
+            let cause = "its metadata is too large for a pack";
             Err(Problem::new(Code::LimitExceeded, cause).into())
         } else {
-            Err(Miss::Full)
+            Err(NotAdded::Full)
         }
     }
 
@@ -408,26 +405,26 @@ impl PackBuilder {
             atime_ns: self.keep.read_times.then_some(meta.atime_ns),
             owner,
             xattrs: xattrs.collect(),
-            // Files alone have holes: told where their bytes are.
+            // Only files have holes, and they announce where their data is.
             sparse: false,
         }
     }
 }
 
-/// Why nothing was added.
-enum Miss {
+/// Why an entry wasn't added.
+enum NotAdded {
     Full,
     Problem(Problem),
 }
 
-impl From<Problem> for Miss {
+impl From<Problem> for NotAdded {
     fn from(problem: Problem) -> Self {
         Self::Problem(problem)
     }
 }
 
 /// Why a file wasn't read.
-enum Read {
+enum ReadFailure {
     Changed,
     Io(io::Error),
 }

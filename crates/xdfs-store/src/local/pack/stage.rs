@@ -1,4 +1,4 @@
-//! Files of a pack that are complete and wait for their names until they are durable.
+//! Complete files of a pack that wait for durability before they get their names.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,23 +12,24 @@ use xdfs_sys::limit;
 use super::metadata::FirstProblem;
 use super::place::Unnamed;
 
-/// Files that wait for one synchronisation in a pack.
+/// Files that share one synchronisation in a pack.
 const FILES_MAX: usize = 1024;
-/// Entries that wait in a pack, and those that failed meanwhile. A pack may have half a million.
+/// Maximum number of entries waiting in a pack, and of those that failed meanwhile. A pack may have
+/// half a million entries.
 pub(super) const WAITING_MAX: usize = 4096;
-/// Of the descriptors of the process, one in so many is for files that wait.
+/// Divisor of the process's descriptor limit for files that wait.
 const DESCRIPTORS_SHARE: u64 = 4;
-/// Descriptors of a process, where the system doesn't tell.
+/// Assumed descriptor limit if the system reports none.
 const DESCRIPTORS: u64 = 256;
 
-/// The right to hold a file open until it has its name.
+/// Permit to hold a file open until it has its name.
 #[derive(Debug)]
 pub(super) struct OpenFilePermit;
 
 static HELD: AtomicU64 = AtomicU64::new(0);
 
 impl OpenFilePermit {
-    /// `None` if as many are held as may be.
+    /// `None` if the limit is reached.
     pub(super) fn take() -> Option<Self> {
         let held = HELD.fetch_add(1, Ordering::Relaxed);
         let permit = Self;
@@ -54,24 +55,24 @@ pub(super) struct Staged {
     pub(super) dir: Arc<Dir>,
     pub(super) unnamed: Unnamed,
     pub(super) replace: bool,
-    /// It has to be made durable by itself.
+    /// It must be synchronised by itself.
     pub(super) is_alone: bool,
-    /// What could not be set of it.
+    /// The first metadata problem.
     pub(super) wrong: FirstProblem,
-    /// `None` for the only one that is held beyond what may be.
+    /// `None` for the one file held beyond the limit.
     pub(super) permit: Option<OpenFilePermit>,
 }
 
-/// An entry that is carried out when those before it are durable.
+/// An entry that is completed once those before it are durable.
 #[derive(Debug)]
 pub(super) struct PendingEntry<'p> {
     pub(super) number: u32,
     pub(super) entry: Entry<'p>,
-    /// A file that is written; `None` for what isn't begun.
+    /// A file already written; `None` for an entry not begun.
     pub(super) staged: Option<Staged>,
 }
 
-/// Entries that wait, in their order.
+/// Waiting entries, in order.
 #[derive(Debug, Default)]
 pub(super) struct Batch<'p> {
     waiting: Vec<PendingEntry<'p>>,
@@ -84,7 +85,7 @@ impl<'p> Batch<'p> {
         self.waiting.is_empty()
     }
 
-    /// Whether there is room for another file or entry.
+    /// Whether another file or entry fits.
     pub(super) fn has_room(&self) -> bool {
         self.files < FILES_MAX && self.waiting.len() < WAITING_MAX
     }
@@ -95,8 +96,7 @@ impl<'p> Batch<'p> {
         self.waiting.push(waiting);
     }
 
-    /// Whether what an entry means depends on one that waits: it has the same path, or stands
-    /// beneath it.
+    /// Whether an entry depends on one that waits: it has the same path, or lies beneath it.
     pub(super) fn decides(&self, path: &[u8]) -> bool {
         if self.is_empty() {
             return false;
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// A pack has room for hundreds of thousands of entries that take few bytes in it.
+    /// A pack can contain hundreds of thousands of entries of a few bytes each.
     #[test]
     fn what_waits_is_bounded_also_where_it_is_no_file() {
         let mut batch = Batch::default();

@@ -1,4 +1,4 @@
-//! Carrying out the entries of a pack.
+//! Writes the entries of a pack.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -17,15 +17,15 @@ use super::super::store::LocalStore;
 use super::dirs::Dirs;
 use super::metadata::{DEFAULT_ACL, FirstProblem, MetadataTarget, SET_ID, give, give_owner};
 use super::owners::OwnerNumbers;
-use super::place::{Bytes, Destination, Named, Unnamed};
+use super::place::{Bytes, Destination, NameOutcome, Unnamed};
 use super::stage::{Batch, OpenFilePermit, PendingEntry, Staged, WAITING_MAX};
 use super::{PackChange, PackRules, Problem, check_name, shown, split};
 
 const OPERATION: &str = "write a pack";
-/// What the owner of a directory needs to put something into it.
+/// Permissions that the owner of a directory needs to add entries.
 const OWNER_ALL: u32 = 0o700;
 
-/// Carries out the entries of a pack beneath `root`.
+/// Writes the entries of a pack beneath `root`.
 pub(in super::super) fn write(
     store: &LocalStore,
     root: &[u8],
@@ -37,7 +37,7 @@ pub(in super::super) fn write(
         return Err(fault.path(root));
     }
     let limits = Limits::default();
-    // Decode the whole pack first, so that nothing is written of a damaged one.
+    // Decode the whole pack first, so that a damaged one changes nothing.
     for entry in PackReader::new(pack, &limits) {
         entry.map_err(|error| undecodable(root, &error))?;
     }
@@ -76,7 +76,7 @@ fn operation(content: &Content<'_>) -> &'static str {
     }
 }
 
-/// Opens the directory of a transfer; makes it, and those above it, if they are missing.
+/// Opens the directory of a transfer, creating it and its missing parents.
 fn enter_or_make(
     paths: &Paths<'_>,
     root: &[u8],
@@ -105,26 +105,26 @@ fn enter_or_make(
     }
 }
 
-/// How what is written in a directory becomes durable.
+/// How entries of a directory become durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Medium {
-    /// It never does, or nobody waits for it.
+enum Durability {
+    /// Never, or nobody waits for it.
     Volatile,
-    /// With the file system, to which the writer of this number writes.
+    /// By synchronising the whole file system, through the writer at this index.
     Whole(usize),
-    /// Each file and directory by itself.
+    /// By synchronising each file and directory.
     Each,
 }
 
 struct Writing<'r, 'p> {
     root: &'r [u8],
-    /// The real path of the directory; empty if it isn't known.
+    /// Real path of the directory; empty if unknown.
     place: Vec<u8>,
     dirs: Dirs,
-    /// Files get set-user-id and set-group-id together with their owners.
+    /// Set-user-id and set-group-id are set together with owners.
     sets_id: bool,
     store: &'r LocalStore,
-    /// Files can be made without a name, as far as that is known.
+    /// Files can be created without a name, as far as is known.
     nameless: bool,
     /// Files get their names before they are durable.
     is_relaxed: bool,
@@ -132,18 +132,18 @@ struct Writing<'r, 'p> {
     owners: OwnerNumbers,
     rules: &'r mut dyn PackRules,
     change: PackChange,
-    /// That of the directory used last.
-    medium: Option<(Arc<Dir>, Medium)>,
-    /// The file systems that are written to, by their devices.
+    /// The medium of the most recently used directory.
+    durability: Option<(Arc<Dir>, Durability)>,
+    /// Writers of file systems, by device.
     writers: Vec<(u64, Writer)>,
     batch: Batch<'p>,
-    /// Paths of directories in which something was made and that are synchronised by themselves.
+    /// Directories with new entries that must be synchronised by themselves.
     unsynced: BTreeSet<&'p [u8]>,
     /// Entries that failed while others before them wait.
     failed: BTreeMap<u32, Fault>,
-    /// Those that failed before them.
+    /// Failures before those.
     failures: Failures,
-    /// Nothing more can be carried out.
+    /// The fault that ended the pack: no further entry is written.
     ended: Option<Fault>,
 }
 
@@ -168,7 +168,7 @@ impl<'r, 'p> Writing<'r, 'p> {
             owners: OwnerNumbers::default(),
             rules,
             change,
-            medium: None,
+            durability: None,
             writers: Vec::new(),
             batch: Batch::default(),
             unsynced: BTreeSet::new(),
@@ -178,7 +178,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         }
     }
 
-    /// Carries an entry out, or as much of it as may be before those that wait are durable.
+    /// Writes an entry, or as much of it as is allowed before the waiting ones are durable.
     fn take(&mut self, number: u32, entry: Entry<'p>) {
         let is_full = !self.batch.has_room() || self.failed.len() >= WAITING_MAX;
         if is_full || self.batch.decides(entry.path) {
@@ -186,7 +186,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         }
         let carried_out = match entry.content {
             Content::File(_) if !self.is_relaxed => self.stage(number, &entry),
-            // Nobody can see what isn't in it yet.
+            // A new directory is empty, and a staged file has no name yet.
             Content::Directory | Content::File(_) => self.entry(&entry),
             _ if self.batch.is_empty() => self.entry(&entry),
             _ => {
@@ -206,8 +206,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         }
     }
 
-    /// Adds what failed to the failures, where nothing before it waits any more: they take little
-    /// memory however many there are.
+    /// Moves faults to the failures, once nothing before them waits: there they take little memory.
     fn settle(&mut self) {
         for (number, fault) in std::mem::take(&mut self.failed) {
             self.failures.push(number, fault);
@@ -224,33 +223,33 @@ impl<'r, 'p> Writing<'r, 'p> {
         self.failed.insert(number, fault);
     }
 
-    /// How what is written in a directory becomes durable. Asked before anything is written in it.
-    fn medium(&mut self, dir: &Arc<Dir>) -> Result<Medium, Problem> {
+    /// The medium of a directory. Must be called before anything is written in it.
+    fn durability(&mut self, dir: &Arc<Dir>) -> Result<Durability, Problem> {
         if self.is_relaxed {
-            return Ok(Medium::Volatile);
+            return Ok(Durability::Volatile);
         }
-        if let Some((known, medium)) = &self.medium
+        if let Some((known, durability)) = &self.durability
             && Arc::ptr_eq(known, dir)
         {
-            return Ok(*medium);
+            return Ok(*durability);
         }
         let io = |error: io::Error| Problem::io(&error);
         let device = dir.meta().map_err(io)?.identity.map(|(device, _)| device);
         let known = self.writers.iter().position(|(d, _)| Some(*d) == device);
-        let medium = match (known, device) {
-            (Some(at), _) => Medium::Whole(at),
-            (None, _) if dir.sync_kind() == SyncKind::Needless => Medium::Volatile,
-            (None, None) => Medium::Each,
+        let durability = match (known, device) {
+            (Some(at), _) => Durability::Whole(at),
+            (None, _) if dir.sync_kind() == SyncKind::Needless => Durability::Volatile,
+            (None, None) => Durability::Each,
             (None, Some(device)) => match Writer::begin(dir, &self.place).map_err(io)? {
-                None => Medium::Each,
+                None => Durability::Each,
                 Some(writer) => {
                     self.writers.push((device, writer));
-                    Medium::Whole(self.writers.len() - 1)
+                    Durability::Whole(self.writers.len() - 1)
                 }
             },
         };
-        self.medium = Some((Arc::clone(dir), medium));
-        Ok(medium)
+        self.durability = Some((Arc::clone(dir), durability));
+        Ok(durability)
     }
 
     /// Writes a file that gets its name later.
@@ -263,13 +262,13 @@ impl<'r, 'p> Writing<'r, 'p> {
             return Ok(());
         };
         let place = place_of(&dir, entry, replace, self.counts);
-        let medium = self.medium(&dir)?;
-        match medium {
-            Medium::Volatile => return self.file(&place, data, &entry.metadata),
-            Medium::Each => {
+        let durability = self.durability(&dir)?;
+        match durability {
+            Durability::Volatile => return self.file(&place, data, &entry.metadata),
+            Durability::Each => {
                 self.unsynced.insert(parent);
             }
-            Medium::Whole(_) => {}
+            Durability::Whole(_) => {}
         }
         let mut permit = OpenFilePermit::take();
         if permit.is_none() && !self.batch.is_empty() {
@@ -290,7 +289,7 @@ impl<'r, 'p> Writing<'r, 'p> {
                 dir: Arc::clone(&dir),
                 unnamed,
                 replace,
-                is_alone: medium == Medium::Each,
+                is_alone: durability == Durability::Each,
                 wrong,
                 permit,
             }),
@@ -318,7 +317,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         place.write(bytes, made_as, &mut self.nameless, apply_metadata)
     }
 
-    /// Makes durable what waits, and then carries it out in its order.
+    /// Makes waiting entries durable, and then completes them in order.
     fn flush(&mut self) {
         let batch = std::mem::take(&mut self.batch);
         if batch.is_empty() {
@@ -370,7 +369,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         })
     }
 
-    /// Gives a file its name that is durable.
+    /// Gives a durable file its name.
     fn name(&mut self, entry: &Entry<'_>, staged: Staged) -> Result<(), Problem> {
         let Staged {
             dir,
@@ -395,7 +394,7 @@ impl<'r, 'p> Writing<'r, 'p> {
                     place.discard(hidden);
                     return Err(Problem::io(&error));
                 }
-                place.give_name(hidden)?.unwrap_or(Named::New)
+                place.give_name(hidden)?.unwrap_or(NameOutcome::New)
             }
         };
         drop(permit);
@@ -403,7 +402,8 @@ impl<'r, 'p> Writing<'r, 'p> {
         wrong.end()
     }
 
-    /// Makes durable which names directories have, where that isn't done by a whole file system.
+    /// Synchronises the directories with new entries, unless their whole file system is
+    /// synchronised.
     fn sync_directories(&mut self, count: u32) {
         let mut paths: BTreeSet<&[u8]> = BTreeSet::new();
         for path in std::mem::take(&mut self.unsynced) {
@@ -418,8 +418,8 @@ impl<'r, 'p> Writing<'r, 'p> {
                 lost.get_or_insert(fault);
             }
         }
-        // Which entries stand in it isn't known any more. So it is said of all that went well,
-        // which leaves nothing to say of the next.
+        // The entries of a lost directory are no longer known. So all entries that have succeeded
+        // fail with its fault, which also covers the faults of further directories.
         if let Some(fault) = lost {
             let earlier = std::mem::take(&mut self.failures);
             for number in 0..count {
@@ -434,7 +434,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         let synced = dir.reopen().and_then(|dir| dir.sync_all());
         let synced = synced.map_err(|error| Problem::io(&error));
         synced.or_else(|problem| {
-            // Some systems don't do that, and some directories can't be opened for it.
+            // Unsupported by some systems, and impossible for directories that can't be opened.
             let codes = [
                 Code::InvalidArgument,
                 Code::Unsupported,
@@ -453,7 +453,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         if entry.path.is_empty() {
             return match entry.content {
                 Content::Attributes => self.attributes_of_base(metadata),
-                // It is there.
+                // It exists.
                 _ => Ok(()),
             };
         }
@@ -465,14 +465,14 @@ impl<'r, 'p> Writing<'r, 'p> {
         }
         let mut link = None;
         if let Content::HardLink(existing) = entry.content {
-            // Nothing is made for what can't be linked.
+            // Nothing is created for a link that can't be made.
             let (parent, name) = split(existing);
             check_name(name)?;
             link = Some((self.dirs.find(parent)?, name));
         }
         let dir = self.parent(parent)?;
         // Before anything is written to its file system.
-        self.medium(&dir)?;
+        self.durability(&dir)?;
         let place = place_of(&dir, entry, replace, self.counts);
         match &entry.content {
             Content::File(data) => self.file(&place, data, metadata),
@@ -498,16 +498,16 @@ impl<'r, 'p> Writing<'r, 'p> {
         dir
     }
 
-    fn count(&mut self, named: Named, bytes: u64) {
+    fn count(&mut self, named: NameOutcome, bytes: u64) {
         self.change.bytes += bytes;
         match named {
-            Named::New => self.change.names += 1,
-            Named::Replaced(length) => self.change.replaced_bytes += length,
+            NameOutcome::New => self.change.names += 1,
+            NameOutcome::Replaced(length) => self.change.replaced_bytes += length,
         }
     }
 
-    /// The mode that something which isn't a directory may get: what runs as its owner is made with
-    /// the owner of the source alone.
+    /// The mode that an entry other than a directory may get: set-id bits only together with the
+    /// owner of the source.
     fn mode(&self, metadata: &Metadata<'_>) -> Option<u32> {
         let may_set_id = self.sets_id && metadata.owner.is_some();
         let denied = if may_set_id { 0 } else { SET_ID };
@@ -542,7 +542,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         metadata: &Metadata<'_>,
     ) -> Result<(), Problem> {
         let mode = metadata.mode.map(u32::from);
-        // What stays closed to ourselves until the tree is complete.
+        // Directories closed to the owner get their mode when the tree is complete.
         let is_open = mode.is_none_or(|mode| mode & OWNER_ALL == OWNER_ALL);
         let made_as = mode.map_or(0o777, |mode| mode & 0o777 | OWNER_ALL);
         let is_new = match place.dir.make_dir_masked(place.name, made_as) {
@@ -551,7 +551,7 @@ impl<'r, 'p> Writing<'r, 'p> {
             Err(error) => return Err(Problem::io(&error)),
         };
         if is_new {
-            self.count(Named::New, 0);
+            self.count(NameOutcome::New, 0);
             let is_bare = metadata.owner.is_none() && metadata.xattrs.is_empty();
             if is_bare && mode.is_none_or(|mode| !is_open || mode == fs::masked(made_as)) {
                 return Ok(());
@@ -564,15 +564,15 @@ impl<'r, 'p> Writing<'r, 'p> {
             return Err(Problem::new(Code::NotDirectory, cause));
         }
         let mut wrong = FirstProblem::default();
-        // Also where it is there: what is put into it may have been faster than its entry.
+        // Also if it exists: its entries may have been written before its own.
         let mut own = metadata.clone();
         (own.mode, own.mtime_ns, own.atime_ns) = (None, None, None);
-        // What is made in it would inherit that.
+        // Entries created in it would inherit this.
         own.xattrs.retain(|(name, _)| *name != DEFAULT_ACL);
         give(&found, &own, None, None, &mut self.owners, &mut wrong);
         if let Some(mode) = mode.filter(|_| is_open && (is_new || place.replace)) {
             let has = meta.mode.unwrap_or(mode);
-            // The bit that it has from the directory it stands in.
+            // The set-group-id bit inherited from the parent.
             let wanted = mode | has & 0o2000;
             if has != wanted {
                 let set = found.set_mode(wanted);
@@ -588,12 +588,12 @@ impl<'r, 'p> Writing<'r, 'p> {
         target: &[u8],
         metadata: &Metadata<'_>,
     ) -> Result<(), Problem> {
-        // What the link says isn't resolved. But an unfinished transfer isn't to be reached by it.
+        // The target of the link isn't resolved, but must not lead to an unfinished transfer.
         if target.split(path::is_separator).any(path::is_hidden_name) {
             return Err(path::hidden_fault("", b"").into());
         }
         let mut wrong = FirstProblem::default();
-        // It gets its name with all it is to have: whoever finds it knows which one it is.
+        // It gets its name with complete metadata, so that its owner is certain.
         let named = place.make_with_metadata(
             |name| place.dir.symlink(target, name),
             |name| self.link_metadata(place.dir, name, metadata, &mut wrong),
@@ -602,7 +602,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         wrong.end()
     }
 
-    /// Sets what a symbolic link itself has: it has no mode.
+    /// Applies the metadata of a symbolic link, which has no mode.
     fn link_metadata(
         &mut self,
         dir: &Dir,
@@ -663,7 +663,7 @@ impl<'r, 'p> Writing<'r, 'p> {
             return Err(Problem::new(Code::IsDirectory, cause));
         }
         let named = match place.make(|name| from.link_to(existing, place.dir, name)) {
-            // It is that file already, for instance by an attempt that was broken off.
+            // It already is that file, for instance from an interrupted attempt.
             Err(problem) if problem.fault.code == Code::AlreadyExists => {
                 return match place.dir.meta_of(place.name) {
                     Ok(Some(there))
@@ -713,7 +713,7 @@ impl<'r, 'p> Writing<'r, 'p> {
     ) -> Result<(), Problem> {
         let meta = found.meta().map_err(|error| Problem::io(&error))?;
         let mode = match meta.kind {
-            // It was swapped at this moment.
+            // It was exchanged concurrently.
             FileKind::Symlink => {
                 return Err(Problem::new(Code::Busy, "it is changed at this moment"));
             }

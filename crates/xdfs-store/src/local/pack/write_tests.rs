@@ -1,4 +1,4 @@
-//! Tests of what becomes of a pack when its directories can't be made durable.
+//! Tests of packs whose directories can't be made durable.
 
 use std::sync::mpsc;
 use std::thread;
@@ -14,8 +14,8 @@ impl PackRules for All {
     }
 }
 
-/// The failures of a pack with this many entries, of which one had failed, when directories of
-/// these names are gone by the time at which they are synchronised.
+/// The failures of a pack with this many entries, of which one had failed before, when directories
+/// of these names vanish before they are synchronised.
 fn failures_of(entries: u32, directories: &[Vec<u8>]) -> Failures {
     let temp = tempfile::tempdir().unwrap();
     let base = Dir::open(temp.path()).unwrap();
@@ -39,11 +39,11 @@ fn what_stands_in_a_directory_that_is_not_durable_has_failed() {
         assert_eq!(run.fault.code, Code::NotFound);
         assert_eq!(run.fault.path, b"top/gone");
     }
-    // One that is there is no failure.
+    // An existing one is no failure.
     assert_eq!(failures_of(4, &[Vec::new()]).runs().len(), 1);
 }
 
-/// As many as fit into a pack: what is done for each entry isn't done again for each directory.
+/// The maximum for a pack: the work per entry isn't repeated per directory.
 #[test]
 fn many_directories_that_are_not_durable_cost_no_more_than_themselves() {
     let (done, ends) = mpsc::channel();
@@ -51,7 +51,7 @@ fn many_directories_that_are_not_durable_cost_no_more_than_themselves() {
         let directories: Vec<_> = (0..50_000).map(|i| format!("{i}").into_bytes()).collect();
         let _ = done.send(failures_of(300_000, &directories));
     });
-    // A fraction of a second, or an hour.
+    // Takes a fraction of a second, or an hour.
     let failures = ends.recv_timeout(Duration::from_secs(120)).unwrap();
     assert!(failures.of(0).is_some() && failures.of(299_999).is_some());
 }

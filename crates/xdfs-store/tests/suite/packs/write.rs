@@ -334,7 +334,7 @@ fn attributes_are_set_and_others_than_users_refused() {
     assert_eq!(scene.text("f"), "x");
     if let Some(fault) = failures.of(0) {
         // This file system has none, and says so.
-        assert!(fault.cause.contains("it is there"), "{fault}");
+        assert!(fault.cause.contains("it exists"), "{fault}");
         return xdfs_testkit::skip::part("this file system has no attributes");
     }
     let limits = Limits::default();
@@ -357,7 +357,7 @@ fn attributes_are_set_and_others_than_users_refused() {
         };
         let failures = scene.replace(&[with(file("g", "x"), metadata)]);
         let fault = assert_one(&failures, 0, Code::PermissionDenied, "g");
-        assert!(fault.cause.contains("it is there"), "{fault}");
+        assert!(fault.cause.contains("it exists"), "{fault}");
         assert_eq!(scene.text("g"), "x");
     }
 }
@@ -386,7 +386,7 @@ fn owners_are_known_by_name_first() {
     if !xdfs_testkit::nobody::is_root() {
         let fault = failures.of(0).unwrap();
         assert_eq!(fault.code, Code::PermissionDenied);
-        assert!(fault.cause.contains("it is there"), "{fault}");
+        assert!(fault.cause.contains("it exists"), "{fault}");
         assert_eq!(scene.text("number"), "x");
         return xdfs_testkit::skip::part("only root gives files away");
     }

@@ -1,4 +1,4 @@
-//! Locks, and what is given up with one that is lost.
+//! Locks, and the writes dropped when a lock is lost.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,13 @@ use xdfs_proto::path::Answer;
 use xdfs_proto::range::RangeSet;
 use xdfs_proto::{ByteRange, Code, Fault};
 
-use super::{OpenFile, is_to_be_asked_again, unexpected};
+use super::{OpenFile, asks_for_retry, unexpected};
 
-/// Places of writes that an error names.
-const RANGES_TOLD: usize = 8;
+/// Ranges listed in an error.
+const RANGES_SHOWN: usize = 8;
 
 impl OpenFile {
-    /// Locks bytes; `false` if somebody else has them for longer than `wait`.
+    /// Locks a range; `false` if a conflicting lock is still held after `wait`.
     pub(in crate::files) fn lock(
         &mut self,
         range: LockRange,
@@ -22,7 +22,7 @@ impl OpenFile {
         wait: Duration,
     ) -> Result<bool, Fault> {
         self.drain()?;
-        // What is read under the lock is read anew.
+        // Reads under the lock must be fresh.
         self.ahead.forget();
         let deadline = Instant::now() + wait;
         loop {
@@ -36,7 +36,7 @@ impl OpenFile {
                 wait_ms: left.min(xdfs_proto::file::WAIT_MS_MAX),
             });
             match answer {
-                Err(fault) if is_to_be_asked_again(&fault) => {
+                Err(fault) if asks_for_retry(&fault) => {
                     if Instant::now() >= deadline {
                         return Ok(false);
                     }
@@ -45,13 +45,13 @@ impl OpenFile {
                     let had = !self.locks.is_empty();
                     let before = std::mem::replace(&mut self.holding, holding);
                     if had && before != holding {
-                        // Those of before are gone. Nobody is to believe in half of them.
+                        // The earlier locks are lost. Release all rather than keep some.
                         self.lose_locks();
                         self.call(&|own| FileCall::Unlock {
                             handle: own.handle,
                             range: LockRange::ALL,
                         })?;
-                        let cause = "locks that were held before are held no more";
+                        let cause = "earlier locks have been lost";
                         let fault = Fault::new(Code::LockLost, "lock a file", cause);
                         return Err(fault.path(&self.path));
                     }
@@ -87,7 +87,7 @@ impl OpenFile {
         })?;
         match answer {
             Answer::File(FileAnswer::InTheWay(held)) => Ok(held),
-            _ => Err(unexpected("look for locks")),
+            _ => Err(unexpected("test a lock")),
         }
     }
 
@@ -97,18 +97,21 @@ impl OpenFile {
             handle: own.handle,
             holding: own.holding,
         })?;
-        // A lock that was lost with a session shows there.
+        // Recovery may have revealed a lost lock.
         self.check()
     }
 
-    /// Whether something is to be done under the locks that are held.
+    /// Whether an operation on this range is done under the held locks.
     pub(super) fn is_locked(&self, offset: u64, length: Option<u64>, exclusive: bool) -> bool {
         let range = LockRange { offset, length };
         self.locks.covers(&range, exclusive)
     }
 
-    /// Notes what an answer says of the locks that is told at once.
-    pub(super) fn heard(&mut self, result: Result<Answer, Fault>) -> Result<Answer, Fault> {
+    /// Handles a lost lock in an answer that is returned directly.
+    pub(super) fn note_lock_loss(
+        &mut self,
+        result: Result<Answer, Fault>,
+    ) -> Result<Answer, Fault> {
         result.map_err(|fault| {
             if fault.code != Code::LockLost {
                 return fault;
@@ -118,25 +121,24 @@ impl OpenFile {
         })
     }
 
-    /// Tells of what isn't written because of a lock that was lost.
+    /// Adds a hint about ranges not written because of a lost lock.
     pub(super) fn with_unwritten(&mut self, fault: Fault) -> Fault {
-        match told(&std::mem::take(&mut self.unwritten)) {
+        match unwritten_hint(&std::mem::take(&mut self.unwritten)) {
             Some(hint) => fault.hint(hint),
             None => fault,
         }
     }
 
-    /// The locks aren't held any more. What was gathered to be written under them must not be sent
-    /// without them.
+    /// Drops all locks. Buffered writes under them must not be sent without them.
     pub(super) fn lose_locks(&mut self) {
         if let Some(extent) = self.behind.take_gathered_locked() {
-            self.miss(&[extent]);
+            self.note_unwritten(&[extent]);
         }
         self.locks = LockSet::default();
     }
 
-    /// Notes what isn't written because of a lock that was lost.
-    pub(super) fn miss(&mut self, extents: &[Extent]) {
+    /// Records extents not written because of a lost lock.
+    pub(super) fn note_unwritten(&mut self, extents: &[Extent]) {
         let range = |e: &Extent| ByteRange::at(e.offset, u64::from(e.length));
         for range in extents.iter().filter_map(range) {
             self.unwritten.insert(range);
@@ -144,20 +146,19 @@ impl OpenFile {
     }
 }
 
-/// What the user is told of bytes that weren't written; `None` if there are none.
-fn told(unwritten: &RangeSet) -> Option<String> {
+/// The hint about unwritten bytes; `None` if there are none.
+fn unwritten_hint(unwritten: &RangeSet) -> Option<String> {
     let ranges = unwritten.as_slice();
-    let some = ranges.iter().take(RANGES_TOLD);
+    let some = ranges.iter().take(RANGES_SHOWN);
     let some: Vec<String> = some
         .map(|r| format!("{} to {}", r.start, r.end - 1))
         .collect();
     let more = ranges.len().saturating_sub(some.len());
     let more = match more {
         0 => String::new(),
-        _ => format!(" and {more} more places"),
+        _ => format!(" and {more} more ranges"),
     };
     let list = some.join(", ");
-    (!ranges.is_empty()).then(|| {
-        format!("what was written to bytes {list}{more} under the lock may be missing: lock again")
-    })
+    (!ranges.is_empty())
+        .then(|| format!("writes to bytes {list}{more} under the lock may be missing: lock again"))
 }

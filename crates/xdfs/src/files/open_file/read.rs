@@ -1,4 +1,4 @@
-//! Reading: on, by what was asked for ahead; at places; and out of a pipe.
+//! Reads: sequential with read-ahead, at offsets, and from pipes.
 
 use std::sync::Arc;
 
@@ -7,14 +7,15 @@ use xdfs_proto::file::{Extent, FileAnswer, FileCall};
 use xdfs_proto::path::{Answer, Call};
 
 use super::super::read_ahead::{BLOCK_BYTES, Block};
-use super::{OpenFile, is_lost, is_to_be_asked_again, unexpected};
+use super::{OpenFile, asks_for_retry, unexpected};
 use crate::paths::PendingCall;
+use crate::retry::is_session_lost;
 
-/// Reads of one call of a program that are under way at once.
+/// Read requests in flight for one call of the program.
 const READS_MAX: usize = 32;
 
 impl OpenFile {
-    /// Reads on, by what was asked for ahead.
+    /// Reads sequentially, with read-ahead.
     pub(in crate::files) fn read_on(&mut self, buf: &mut [u8]) -> Result<usize, Fault> {
         self.check()?;
         if buf.is_empty() {
@@ -24,7 +25,7 @@ impl OpenFile {
             return self.read_pipe(buf);
         }
         if i64::try_from(self.position).is_err() {
-            // No system has files that go on there.
+            // No system has files of that length.
             return Ok(0);
         }
         let count = self.ahead.copy(self.position, buf);
@@ -45,7 +46,7 @@ impl OpenFile {
         Ok(count)
     }
 
-    /// Brings the block at the position, and asks for those after it.
+    /// Receives the block at the position, and requests those after it.
     fn fetch(&mut self) -> Result<(), Fault> {
         loop {
             let position = self.position;
@@ -64,26 +65,26 @@ impl OpenFile {
                 return Ok(());
             };
             match self.read_answer(block.call) {
-                // A write beyond may make it longer.
+                // A pending write further on may extend the file.
                 Ok(bytes) if bytes.len() < BLOCK_BYTES && !self.behind.is_empty() => {
                     self.ahead.forget();
                     self.drain()?;
                 }
                 Ok(bytes) => {
-                    self.ahead.came(block.offset, bytes);
+                    self.ahead.add_received(block.offset, bytes);
                     return Ok(());
                 }
-                Err(fault) if is_lost(&fault) => self.recover_and_check(fault)?,
+                Err(fault) if is_session_lost(&fault) => self.recover_and_check(fault)?,
                 Err(fault) => {
                     self.ahead.forget();
-                    return Err(self.named(fault));
+                    return Err(self.with_path(fault));
                 }
             }
         }
     }
 
     fn start_read(&self, offset: u64, length: usize) -> Result<PendingCall, Fault> {
-        // Nothing is beyond the last byte that can be numbered.
+        // Offsets end there.
         let length = u64::try_from(length)
             .unwrap_or(u64::MAX)
             .min(u64::MAX - offset);
@@ -100,13 +101,13 @@ impl OpenFile {
 
     fn read_answer(&mut self, call: Result<PendingCall, Fault>) -> Result<Arc<Vec<u8>>, Fault> {
         let result = call.and_then(PendingCall::wait);
-        match self.heard(result)? {
+        match self.note_lock_loss(result)? {
             Answer::File(FileAnswer::Data { bytes, .. }) => Ok(bytes),
             _ => Err(unexpected("read a file")),
         }
     }
 
-    /// Reads what the file has now, as far as it goes.
+    /// Reads current data, up to the end of the file.
     pub(in crate::files) fn read_at(
         &mut self,
         offset: u64,
@@ -134,11 +135,11 @@ impl OpenFile {
                     break;
                 };
                 let bytes = match self.read_answer(call) {
-                    Err(fault) if is_lost(&fault) => {
+                    Err(fault) if is_session_lost(&fault) => {
                         self.recover_and_check(fault)?;
                         continue 'again;
                     }
-                    result => result.map_err(|fault| self.named(fault))?,
+                    result => result.map_err(|fault| self.with_path(fault))?,
                 };
                 let count = bytes.len().min(length);
                 buf[filled..filled + count].copy_from_slice(&bytes[..count]);
@@ -148,7 +149,7 @@ impl OpenFile {
                 }
             }
             if filled < buf.len() && !self.behind.is_empty() {
-                // A write beyond may make it longer.
+                // A pending write further on may extend the file.
                 self.drain()?;
                 continue 'again;
             }
@@ -156,7 +157,7 @@ impl OpenFile {
         }
     }
 
-    /// Reads several pieces by one call.
+    /// Reads several extents in one call.
     pub(in crate::files) fn read_pieces(
         &mut self,
         pieces: &[(u64, u32)],
@@ -167,7 +168,7 @@ impl OpenFile {
             self.settle(offset, u64::from(length))?;
             extents.push(Extent { offset, length });
         }
-        // A write beyond may make the file longer.
+        // A pending write further on may extend the file.
         self.drain()?;
         let answer = self.call(&|own| {
             let is_locked = |extent: &Extent| {
@@ -202,7 +203,7 @@ impl OpenFile {
                 extents: vec![Extent { offset: 0, length }],
             });
             match answer {
-                Err(fault) if is_to_be_asked_again(&fault) => {}
+                Err(fault) if asks_for_retry(&fault) => {}
                 Ok(Answer::File(FileAnswer::Data { bytes, .. })) => {
                     let count = bytes.len().min(buf.len());
                     buf[..count].copy_from_slice(&bytes[..count]);

@@ -30,7 +30,7 @@ fn begin(gate: &SecureGate, peer: &str) -> Result<Verdict, Fault> {
     gate.begin(peer, &protection, &request)
 }
 
-/// Proofs that were begun before the first of them failed are no way around the wait.
+/// Proofs started before the first failure don't bypass the delay.
 #[test]
 fn guesses_that_begin_together_wait_together() {
     let folder = tempfile::tempdir().unwrap();
@@ -49,10 +49,10 @@ fn guesses_that_begin_together_wait_together() {
     let guesses = codes
         .iter()
         .filter(|code| **code == Code::AuthenticationFailed);
-    // Each failure doubles the wait, so that even on a slow machine only a few get through.
+    // Each failure doubles the delay, so even on a slow machine only a few get through.
     assert!(guesses.count() < 10, "{codes:?}");
     assert!(codes.contains(&Code::LimitExceeded), "{codes:?}");
-    // Channels of sessions that run still come in, and other addresses may try.
+    // Channels of running sessions are still accepted, as are other addresses.
     gate.admit_connection(PEER).unwrap();
     begin(&gate, "192.0.2.2:40000").unwrap();
 }
@@ -73,7 +73,7 @@ fn public_gate(folder: &Path) -> SecureGate {
     SecureGate::new(settings, folder.join("root"), false).unwrap()
 }
 
-/// Logs in without a proof, and says whether that was taken.
+/// Logs in without a proof, and returns whether that was accepted.
 fn anonymous(gate: &SecureGate, peer: &str) -> bool {
     let protection = Protection {
         binding: [1; 32],
@@ -87,7 +87,7 @@ fn anonymous(gate: &SecureGate, peer: &str) -> bool {
     gate.begin(peer, &protection, &request).is_ok()
 }
 
-/// Who needs no proof to come in can't buy guesses by that.
+/// Anonymous logins don't allow more guesses.
 #[test]
 fn anonymous_logins_forgive_no_guesses() {
     let folder = tempfile::tempdir().unwrap();
@@ -100,12 +100,12 @@ fn anonymous_logins_forgive_no_guesses() {
         }
         anonymous(&gate, PEER);
     }
-    // Three are free, and each further one doubles the wait, also on a slow machine.
+    // Three are free, and each further one doubles the delay, even on a slow machine.
     assert!((3..20).contains(&checked), "{checked}");
     assert!(anonymous(&gate, "192.0.2.2:40000"));
 }
 
-/// Challenges that nobody answers are failures too.
+/// Unanswered challenges count as failures.
 #[test]
 fn who_goes_away_before_the_proof_has_failed() {
     let folder = tempfile::tempdir().unwrap();
@@ -117,7 +117,7 @@ fn who_goes_away_before_the_proof_has_failed() {
         assert!(begun < 20, "they cost nothing");
     }
     assert!(begun >= 3, "{begun}");
-    // The user doesn't suffer: no password was tried.
+    // The user isn't delayed: no password was tried.
     for peer in ["192.0.2.2:1", "192.0.2.3:1", "192.0.2.4:1", "192.0.2.5:1"] {
         for _ in 0..3 {
             begin(&gate, peer).map(drop).unwrap();
@@ -126,7 +126,7 @@ fn who_goes_away_before_the_proof_has_failed() {
     begin(&gate, "192.0.2.9:1").map(drop).unwrap();
 }
 
-/// Guesses from many addresses make a user slow, and nobody else, and no key of the user.
+/// Guesses from many addresses delay password logins of that user only, and not logins by key.
 #[test]
 fn guesses_from_many_addresses_are_counted_together() {
     let folder = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ fn guesses_from_many_addresses_are_counted_together() {
     };
     let count = (1..=100).filter(|last| checked(*last)).count();
     assert!((10..20).contains(&count), "{count}");
-    // A wrong key is refused for what it is.
+    // A wrong key is refused as such.
     let protection = Protection {
         binding: [1; 32],
         peer_certificates: Vec::new(),
@@ -158,7 +158,7 @@ fn guesses_from_many_addresses_are_counted_together() {
     assert_eq!(fault.code, Code::AuthenticationFailed, "{fault}");
 }
 
-/// A door that takes passwords as such has its sessions counted with those of this one.
+/// Sessions of a front door that takes plain passwords count together with those of this one.
 #[test]
 fn sessions_by_another_door_count_too() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Carrying out what a comparison found: the only part of a synchronisation that changes things.
+//! Executes the actions of a comparison: the only part of a synchronisation that changes anything.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
@@ -11,7 +11,7 @@ use xdfs_proto::{Code, Fault, Limits};
 
 use super::delta::{Candidate, Delta};
 use super::name_matches::{DeferredEntry, Listed, same};
-use super::plan::{Action, Give, Outcome, Renaming, Replaces};
+use super::plan::{Action, Emit, Outcome, Renaming, Replaces};
 use super::swap;
 use crate::events::SyncStep;
 use crate::paths::{Attributes, Call};
@@ -22,23 +22,23 @@ use crate::tree::namespace::{CALLS_MAX, FoundName, Pending};
 use crate::tree::options::SET_ID;
 use crate::tree::run::TreeRun;
 
-/// Entries that are given to a mover at once.
+/// Entries passed to the tree run at a time.
 const BATCH_ENTRIES: usize = 128;
-/// How often it is looked whether a file that takes a place is to be broken off.
+/// Interval of checks whether to cancel the transfer of a swap.
 const SWAP_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Gives actions, until the flag is set, and says what is left to be done.
+/// Produces actions until the flag is set, and returns the deferred work.
 pub(super) type Actions<'a> =
-    dyn Fn(&AtomicBool, &mut Give<'_>) -> Result<Outcome, Fault> + Sync + 'a;
+    dyn Fn(&AtomicBool, &mut Emit<'_>) -> Result<Outcome, Fault> + Sync + 'a;
 
-/// What changes the target; in a dry run it tells what it would change.
+/// Changes the target; in a dry run, only reports the changes.
 pub(super) struct Carrier<'a> {
-    /// What moves entries.
+    /// Moves entries.
     pub(super) run: TreeRun<'a>,
     pub(super) delta: Delta,
 }
 
-/// Is told what came of a change.
+/// Receives the result of a change.
 pub(super) type Ended<'e, T> = dyn FnMut(T, Result<(), Fault>, &mut Report<'_>) + 'e;
 
 impl Carrier<'_> {
@@ -46,13 +46,13 @@ impl Carrier<'_> {
         self.run.options.dry_run
     }
 
-    /// Moves what the actions name, while they are given.
+    /// Executes actions while they are produced.
     pub(super) fn carry(
         &self,
         actions: &Actions<'_>,
         report: &mut Report<'_>,
     ) -> Result<Outcome, Fault> {
-        // A mover that was stopped may not have asked.
+        // A stopped run may not call the provider.
         let given = Mutex::new(Ok(Outcome::default()));
         let provide = |feed: &Feed| {
             let prepare = |candidate: Candidate| self.prepare(candidate, feed);
@@ -75,15 +75,16 @@ impl Carrier<'_> {
         if entries.is_empty() {
             return Ok(());
         }
-        let copies = |_: &AtomicBool, give: &mut Give<'_>| {
+        let copies = |_: &AtomicBool, emit: &mut Emit<'_>| {
             let mut copies = entries.iter().cloned();
-            copies.all(|entry| give(Action::Copy(entry, replaces)));
+            copies.all(|entry| emit(Action::Copy(entry, replaces)));
             Ok(Outcome::default())
         };
         self.carry(&copies, report).map(drop)
     }
 
-    /// Has what the target has of a large file taken from its old one, and the rest moved.
+    /// Seeds the transfer of a large file from the old version at the target, and passes the file
+    /// on.
     fn prepare(&self, candidate: Candidate, feed: &Feed) {
         let found = self.found(candidate.entry.clone());
         if !self.run.is_stopped() && self.run.first_name(&found).1.is_none() {
@@ -92,7 +93,7 @@ impl Carrier<'_> {
         feed.entries(vec![found]);
     }
 
-    /// What is to be moved. A source here is looked at again then.
+    /// The entry to move. Attributes of a local source are read again then.
     fn found(&self, (path, attributes): Listed) -> FoundName {
         let mut found = FoundName::listed(path, attributes);
         if !self.run.source.is_remote() {
@@ -109,7 +110,7 @@ impl Carrier<'_> {
     ) -> Result<Outcome, Fault> {
         let run = &self.run;
         if self.is_dry() {
-            return actions(&run.stop, &mut |action| feed.tell(told(action)));
+            return actions(&run.stop, &mut |action| feed.send(dry_run_event(action)));
         }
         let mut batch = Vec::new();
         let mut sets = run.begin_pack();
@@ -124,15 +125,15 @@ impl Carrier<'_> {
             Action::Set((path, attributes)) => {
                 let entry = self.attributes_entry(&path, &attributes);
                 if !sets.entry(&entry) {
-                    run.hand_over(&mut sets, feed);
-                    // A path is shorter than any pack.
+                    run.flush_pack(&mut sets, feed);
+                    // It fits: a path is shorter than any pack.
                     let _ = sets.entry(&entry);
                 }
                 true
             }
-            Action::Failed(path, fault) => feed.tell(Event::Failed(path, fault)),
+            Action::Failed(path, fault) => feed.send(Event::Failed(path, fault)),
         });
-        run.hand_over(&mut sets, feed);
+        run.flush_pack(&mut sets, feed);
         feed.entries(batch);
         outcome
     }
@@ -156,7 +157,7 @@ impl Carrier<'_> {
         }
     }
 
-    /// Makes the root of the target.
+    /// Creates the root of the target.
     pub(super) fn make_root(&self, report: &mut Report<'_>) -> Result<(), Fault> {
         match self.is_dry() {
             true => report.step(SyncStep::Copy, b"", None),
@@ -166,7 +167,7 @@ impl Carrier<'_> {
         Ok(())
     }
 
-    /// Sets what is known of entries, in this order.
+    /// Sets the metadata of entries, in this order.
     pub(super) fn set<'e>(
         &self,
         entries: impl Iterator<Item = (&'e Vec<u8>, &'e Attributes)>,
@@ -180,8 +181,8 @@ impl Carrier<'_> {
         self.run.apply(entries, true, report)
     }
 
-    /// Makes calls, several at once and in any order, until the observer wants no more. `ended` is
-    /// told what came of each.
+    /// Makes calls, several at a time and in any order, until the observer stops the run. `ended`
+    /// receives the result of each.
     pub(super) fn call_all<T>(
         &self,
         calls: impl Iterator<Item = (T, Call)>,
@@ -189,7 +190,7 @@ impl Carrier<'_> {
         ended: &mut Ended<'_, T>,
     ) -> Result<(), Fault> {
         let mut under_way = VecDeque::new();
-        let mut finish = |(what, begun): (T, Pending), report: &mut Report<'_>| {
+        let mut finish = |(what, begun): (T, Pending<'_>), report: &mut Report<'_>| {
             match begun.wait() {
                 Err(fault) if fault.ends_session => return Err(fault),
                 result => ended(what, result.map(|_| ()), report),
@@ -213,19 +214,20 @@ impl Carrier<'_> {
             .try_for_each(|begun| finish(begun, report))
     }
 
-    /// Gives files their new names; what can't be renamed is added to `late`. Returns how many
-    /// were.
+    /// Renames files, and returns their number. Files that can't be renamed are added to `late`.
     pub(super) fn rename(
         &self,
         renamings: Vec<Renaming>,
         late: &mut Vec<Listed>,
         report: &mut Report<'_>,
     ) -> Result<u64, Fault> {
-        let told = |renaming: &Renaming, report: &mut Report<'_>| {
+        let report_step = |renaming: &Renaming, report: &mut Report<'_>| {
             report.step(SyncStep::Rename, &renaming.to.0, Some(&renaming.from));
         };
         if self.is_dry() {
-            renamings.iter().for_each(|renaming| told(renaming, report));
+            renamings
+                .iter()
+                .for_each(|renaming| report_step(renaming, report));
             return Ok(renamings.len() as u64);
         }
         let target = self.run.target;
@@ -240,7 +242,7 @@ impl Carrier<'_> {
         });
         self.call_all(calls, report, &mut |renaming, result, report| {
             if result.is_ok() {
-                told(&renaming, report);
+                report_step(&renaming, report);
                 renamed.push(renaming.to);
             } else {
                 late.push(renaming.to);
@@ -250,8 +252,8 @@ impl Carrier<'_> {
         Ok(renamed.len() as u64)
     }
 
-    /// Of entries that waited those under whose names nothing stands. The others failed: where
-    /// something stands now, nothing was but what is moved.
+    /// The deferred entries whose names still don't exist at the target. The others fail: an entry
+    /// found now was created by this run under another name.
     pub(super) fn keep_missing(
         &self,
         waited: Vec<DeferredEntry>,
@@ -275,9 +277,9 @@ impl Carrier<'_> {
         Ok(missing)
     }
 
-    /// Puts large files where something stands that is no file and no directory: each comes whole
-    /// under a name of its own beside it, and takes the place in one step. Further names of files
-    /// are made when these are there.
+    /// Replaces entries that are neither files nor directories by large files: each is transferred
+    /// under a temporary name in the same directory, and then renamed atomically. Further hard
+    /// links follow at the end.
     pub(super) fn swap(&self, swaps: Vec<Listed>, report: &mut Report<'_>) -> Result<(), Fault> {
         if self.is_dry() {
             return self.copy(&swaps, Replaces::Entry, report);
@@ -292,12 +294,20 @@ impl Carrier<'_> {
                 links.push(link);
                 continue;
             }
-            match self.swap_one(&entry, report) {
+            let swapped = loop {
+                let generation = self.run.session.generation();
+                match self.swap_one(&entry, report) {
+                    Err(fault) if fault.ends_session => {
+                        self.run.session.recover(generation, &fault)?;
+                    }
+                    swapped => break swapped,
+                }
+            };
+            match swapped {
                 Ok(bytes) => {
                     report.result.unkept += u64::from(is_special && !self.run.options.owner);
                     report.moved(&Item::large(entry.0, bytes, None));
                 }
-                Err(fault) if fault.ends_session => return Err(fault),
                 Err(fault) => report.fail_permanently(&entry.0, &fault),
             }
         }
@@ -308,7 +318,7 @@ impl Carrier<'_> {
     }
 
     fn swap_one(&self, (path, attributes): &Listed, report: &mut Report<'_>) -> Result<u64, Fault> {
-        // Before it is read, which changes the time of the last read.
+        // Before it is read, which changes its access time.
         let kept = match self.run.options.keeps_more() {
             true => self.run.metadata_of(path)?,
             false => attributes_of(&self.attributes_entry(path, attributes)),
@@ -322,15 +332,15 @@ impl Carrier<'_> {
                 let removed = self.run.target.start_beneath(Call::RemoveFile { path });
                 match removed.wait() {
                     Err(fault) if fault.ends_session => Err(fault),
-                    // Why it has to go is told.
+                    // The first fault is the reason.
                     _ => Err(fault),
                 }
             }
         }
     }
 
-    /// Moves a large file to a name beside its own: the same ones each time, so that a transfer
-    /// that was broken off goes on. What somebody else has under such a name stays.
+    /// Moves a large file to a temporary name in the same directory. The names are deterministic,
+    /// so that an interrupted transfer resumes. Existing files under such names stay.
     fn move_beside(&self, path: &[u8], report: &mut Report<'_>) -> Result<(Vec<u8>, u64), Fault> {
         let mut moved = Err(Fault::new(Code::AlreadyExists, "", ""));
         for number in 0..swap::NAMES {
@@ -346,7 +356,7 @@ impl Carrier<'_> {
     fn move_to(&self, path: &[u8], to: &[u8], report: &mut Report<'_>) -> Result<u64, Fault> {
         let mut item = Item::large(path.to_vec(), 0, None);
         let target = self.run.target.at(to);
-        let mut transfer = self.run.start_file(&mut item, target, false)?;
+        let (_, mut transfer) = self.run.start_file(&mut item, target, false)?;
         while !transfer.is_finished() {
             if report.is_stopped() {
                 transfer.cancel();
@@ -357,10 +367,10 @@ impl Carrier<'_> {
         Ok(transfer.wait()?.bytes)
     }
 
-    /// Has a file take the place of another, after what is kept of it is set: who breaks it off
-    /// then leaves nothing that looks as if it were finished. If nothing of that can be set, what
-    /// stands there stays until the next run: who compares later would see nothing missing. Returns
-    /// what of it could not be set.
+    /// Renames a file over an existing entry, after its metadata has been set, so that an
+    /// interruption leaves nothing that looks complete. If the pack fails as a whole, the old entry
+    /// stays for the next run: once replaced, a later comparison would not notice the missing
+    /// metadata. If only some metadata could not be set, the fault is returned.
     fn take_place(&self, path: &[u8], beside: &[u8], kept: &[u8]) -> Result<Option<Fault>, Fault> {
         let limits = Limits::default();
         let mut lacks = None;
@@ -370,8 +380,10 @@ impl Carrier<'_> {
                 ..entry
             });
             let length = pack.len();
-            let pack = self.run.start_pack((pack, length), Vec::new(), true)?;
-            lacks = match pack.transfer.wait() {
+            let pack = self
+                .run
+                .start_metadata_pack((pack, length), Vec::new(), true)?;
+            lacks = match self.run.finish_pack(pack.transfer, false)?.1 {
                 Err(fault) if !fault.ends_session => return Err(fault.path(path)),
                 failures => failures?.of(0).cloned(),
             };
@@ -387,8 +399,8 @@ impl Carrier<'_> {
     }
 }
 
-/// What a dry run says of an action.
-fn told(action: Action) -> Event {
+/// The event by which a dry run reports an action.
+fn dry_run_event(action: Action) -> Event {
     match action {
         Action::Copy((path, attributes), replaces) => {
             let step = match replaces {

@@ -1,6 +1,6 @@
-//! Large files that changed in part: while others are moved, the transfers of these are seeded with
-//! what the target has of them in its old versions. A file that can't be seeded is sent whole, so
-//! that nothing here is a failure.
+//! Partly changed large files: while other entries move, the transfers of these files are seeded
+//! from the old versions at the target. A file that can't be seeded is sent whole, so nothing here
+//! is a failure.
 
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -13,22 +13,22 @@ use crate::paths::Attributes;
 use crate::seeding::{Seeding, may_pay};
 use crate::tree::run::TreeRun;
 
-/// Files that are looked through at once, and others that may wait for it.
+/// Concurrent seedings, and the length of their queue.
 const WORKERS: usize = 2;
 const WAITING: usize = 256;
 
-/// A file that may be sent in part.
+/// A file of which parts may not have to be sent.
 pub(super) struct Candidate {
-    /// What is known of it at the source.
+    /// Its entry at the source.
     pub(super) entry: Listed,
-    /// Bytes of the regular file that stands at the target.
+    /// Size of the old file at the target, in bytes.
     pub(super) old: u64,
 }
 
-/// Whether old files are looked at for what they have of new ones.
+/// Seeding of large files from their old versions.
 pub(super) struct Delta {
     is_wanted: bool,
-    /// Why the server doesn't take part, once it has said so.
+    /// Why the server refuses seeding, once known.
     refusal: OnceLock<Fault>,
 }
 
@@ -40,17 +40,17 @@ impl Delta {
         }
     }
 
-    /// Why the server doesn't take part.
+    /// Takes the reason for which the server refuses seeding.
     pub(super) fn take_refusal(&mut self) -> Option<Fault> {
         self.refusal.take()
     }
 
-    /// Whether it may pay, by what is known before anything is read.
+    /// Whether seeding may pay, judged by the sizes alone.
     pub(super) fn may_pay(&self, new: &Attributes, old: u64) -> bool {
         self.is_wanted && may_pay(new.size, old)
     }
 
-    /// Runs `feed`, and `work` for what it puts in, by threads of its own; waits for them.
+    /// Runs `feed`, and on threads of its own `work` for each candidate. Waits for all of them.
     pub(super) fn beside<T>(
         &self,
         work: &(dyn Fn(Candidate) + Sync),
@@ -74,32 +74,32 @@ impl Delta {
         })
     }
 
-    /// Has the target keep what its old version of a file has of the one that is to be moved.
+    /// Seeds the transfer of a file with the parts that the old version at the target contains.
     pub(super) fn prepare(&self, candidate: &Candidate, run: &TreeRun<'_>) {
         if self.refusal.get().is_some() {
             return;
         }
         let seeding = Seeding {
-            client: run.client,
-            digest: run.client.digest(run.options.digest),
+            client: run.session.client,
+            digest: run.session.client.digest(run.options.digest),
             stop: &run.stop,
         };
         let (path, attributes) = &candidate.entry;
         let (from, to) = (run.source.path(path), run.target.at(path));
         let seeded = if run.target.is_remote() {
-            seeding.at_server(&from, &to, candidate.old)
+            seeding.seed_upload(&from, &to, candidate.old)
         } else {
             let store = run.target.beneath();
-            store.and_then(|store| seeding.here(&from, attributes, &store, &to))
+            store.and_then(|store| seeding.seed_download(&from, attributes, &store, &to))
         };
         let target = to.escape_ascii();
         match seeded {
-            Ok(bytes) => tracing::debug!(%target, bytes, "the old file has these of the new one"),
-            // The transfer tells what is really wrong.
+            Ok(bytes) => tracing::debug!(%target, bytes, "seeded from the old file"),
+            // If something is wrong, the transfer reports it.
             Err(fault) => {
-                tracing::debug!(%target, %fault, "the old file was of no use");
+                tracing::debug!(%target, %fault, "not seeded from the old file");
                 if fault.code == Code::Unsupported && fault.side == Side::Remote {
-                    // Whoever was first has said it.
+                    // Only the first refusal is kept.
                     let _ = self.refusal.set(fault);
                 }
             }

@@ -1,7 +1,7 @@
-//! Synchronisation: what differs of two trees is moved, and what is too much is removed.
+//! Synchronisation of two trees: moves entries that differ, and removes extraneous ones.
 //!
-//! The comparison (`plan`) only looks at both sides, and gives actions.
-//! Only `carry` has the means to carry them out: the movers of whole trees, fed with these paths.
+//! The comparison (`plan`) only reads both sides, and produces actions. Only `carry` can execute
+//! them, by feeding their paths to a tree copy.
 
 mod carry;
 mod delta;
@@ -22,82 +22,83 @@ use super::name_collisions::Deferred;
 use super::namespace::Namespace;
 use super::options::{Durability, PackSizes, TreeOptions};
 use super::run::TreeRun;
+use super::session::TreeSession;
 use crate::client::{Client, path_bytes};
 use crate::events::{Observer, SyncStep, TreeResult};
 use crate::paths::{Attributes, Entry, FileKind};
 use carry::Carrier;
 use delta::Delta;
 use name_matches::{DeferredEntry, Listed};
-use plan::{Action, Comparison, Give, Outcome, Replaces};
+use plan::{Action, Comparison, Emit, Outcome, Replaces};
 use view::View;
 
 const OPERATION: &str = "synchronise";
 
-/// How files that are on both sides are compared.
+/// How files that exist on both sides are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compare {
-    /// Their sizes, then the times of the last change. Times are equal if they are as far as the
-    /// target keeps them.
+    /// Sizes, then modification times, in the resolution of the target.
     #[default]
     SizeAndTime,
-    /// Their sizes, then digests of the content, which each side computes: of the kind
-    /// [`TreeOptions::digest`], or BLAKE3 if that is none. Finds renamed files too.
+    /// Sizes, then digests of the content, which each side computes: of the kind
+    /// [`TreeOptions::digest`], or BLAKE3 if that is none. Detects renamed files too.
     Digest,
 }
 
-/// What is made equal, and how.
+/// Options of a synchronisation.
 #[derive(Clone, Debug, Default)]
 pub struct SyncOptions {
-    /// What is kept of entries, and how they are moved. `overwrite` is taken as set.
+    /// How entries are moved, and which metadata is preserved. `overwrite` is implied.
     pub tree: TreeOptions,
     /// How files are compared.
     pub compare: Compare,
-    /// Remove what is in the target and not in the source, when everything else succeeded and
-    /// every directory of the source was listed. What came into the source meanwhile stays. What
-    /// the filter leaves out stays, and the directories above it. What a synchronisation that was
-    /// killed left goes also without this. With [`Compare::Digest`] a
-    /// missing file that has the content of one that would be removed is renamed instead.
+    /// Remove entries of the target that the source lacks, if everything else succeeded and every
+    /// directory of the source was listed. Entries that have meanwhile appeared in the source stay,
+    /// as do entries that the filter leaves out, and the directories above them. Temporary files of
+    /// a killed synchronisation are removed even without this option. With [`Compare::Digest`], an
+    /// extraneous file with the content of a missing one is renamed instead.
     pub delete: bool,
-    /// Remove nothing if more names than this would be; `None` for no bound.
+    /// Remove nothing if there are more names to remove than this; `None` for no limit.
     pub delete_max: Option<u64>,
-    /// Delete even if the source is empty or missing.
+    /// Remove entries even if the source is empty or missing.
     pub force: bool,
-    /// Send only what changed of files of 1 MiB and more that are on both sides, if at least a
-    /// quarter is found in the old one, wherever it is there. Both sides read their version for
-    /// that, so that it pays where sending takes longer than reading. Large files have a digest
-    /// then, also if [`TreeOptions::digest`] is none.
+    /// Send only the changed parts of files of 1 MiB or more that exist on both sides, if at least
+    /// a quarter of the new version occurs in the old one, at any offset. Both sides read their
+    /// version for that, so it pays where sending takes longer than reading. Large files then have
+    /// a digest even if [`TreeOptions::digest`] is none.
     pub delta: bool,
 }
 
-/// What came of a synchronisation.
+/// The result of a synchronisation.
 #[derive(Clone, Debug, Default)]
 pub struct SyncResult {
-    /// What was moved, failures and time.
+    /// Moved entries, failures and elapsed time.
     pub tree: TreeResult,
-    /// Entries whose content or kind was to be replaced; they are among those that were moved.
+    /// Entries whose content or kind had to be replaced. Those that were moved are counted in
+    /// `tree` too.
     pub replaced: u64,
-    /// Entries whose mode, time or owner was to be set, and nothing else.
+    /// Entries of which only mode, time or owner had to be set.
     pub set: u64,
-    /// Files that were renamed; in a dry run those that would be.
+    /// Renamed files; in a dry run, files that would be renamed.
     pub renamed: u64,
-    /// Names that were removed; in a dry run those that would be.
+    /// Removed names; in a dry run, names that would be removed.
     pub deleted: u64,
-    /// Names that would have been removed, had nothing failed before, or had they not come into
-    /// the source meanwhile.
+    /// Names that stayed because something failed before, or because they appeared in the source
+    /// meanwhile.
     pub kept: u64,
 }
 
 impl Client {
-    /// Makes the directory `target` on the server equal to the directory `source`: moves what
-    /// differs or is missing. Waits for the end.
+    /// Makes the directory `target` on the server equal to the directory `source`: moves entries
+    /// that differ or are missing. Blocks until the end.
     ///
     /// # Errors
-    /// Why it could not be begun, or why the session ended. An empty source with
-    /// [`SyncOptions::delete`] and without `force` is one. What fails of the tree is told to
-    /// `observer` and counted in the result; then nothing is deleted. Of names that the target's
-    /// file system takes for one the first is kept, and the others fail; one that is there in
-    /// another spelling keeps that.
+    /// The synchronisation could not start, or the session ended. An empty source is refused with
+    /// [`SyncOptions::delete`], unless `force` is set. Failed entries are reported to `observer`
+    /// and counted in the result; then nothing is deleted. If the target's file system treats
+    /// several names as equal, the first is kept, and the others fail; an existing name with
+    /// another spelling keeps its spelling.
     pub fn sync_to(
         &self,
         source: &Path,
@@ -105,12 +106,14 @@ impl Client {
         options: &SyncOptions,
         observer: &mut dyn Observer,
     ) -> Result<SyncResult, Fault> {
+        let session = TreeSession::new(self, &options.tree);
         let from = Namespace::local(path_bytes(source));
-        let to = Namespace::remote(self, target.to_vec());
-        run(self, &from, &to, options, observer)
+        let to = Namespace::remote(&session, target.to_vec());
+        run(&session, &from, &to, options, observer)
     }
 
-    /// Makes the directory `target` here equal to the directory `source` on the server, likewise.
+    /// Makes the local directory `target` equal to the directory `source` on the server, like
+    /// [`Client::sync_to`].
     ///
     /// # Errors
     /// As [`Client::sync_to`].
@@ -121,20 +124,21 @@ impl Client {
         options: &SyncOptions,
         observer: &mut dyn Observer,
     ) -> Result<SyncResult, Fault> {
-        let from = Namespace::remote(self, source.to_vec());
+        let session = TreeSession::new(self, &options.tree);
+        let from = Namespace::remote(&session, source.to_vec());
         let to = Namespace::local(path_bytes(target));
-        run(self, &from, &to, options, observer)
+        run(&session, &from, &to, options, observer)
     }
 }
 
 fn run(
-    client: &Client,
+    session: &TreeSession<'_>,
     source: &Namespace<'_>,
     target: &Namespace<'_>,
     options: &SyncOptions,
     observer: &mut dyn Observer,
 ) -> Result<SyncResult, Fault> {
-    client.prepare_packs();
+    session.client.prepare_packs();
     let mut round_trip = Duration::ZERO;
     let source_root = source.find_directory(&mut round_trip)?;
     check_source(source, source_root.as_ref(), options)?;
@@ -150,9 +154,9 @@ fn run(
         },
         ..options.tree.clone()
     };
-    let cut = PackSizes::new(client, round_trip);
-    let mut run = TreeRun::new(client, source, target, &carried, cut);
-    // One that is there keeps its mode and its owner at a server: it may be that of an export.
+    let pack_sizes = PackSizes::new(session.client, round_trip);
+    let mut run = TreeRun::new(session, source, target, &carried, pack_sizes);
+    // An existing root on a server keeps its mode and owner: it may be the root of an export.
     run.keeps_root = target.is_remote() && target_root.is_some();
     let mut sync = Sync {
         carrier: Carrier {
@@ -163,6 +167,9 @@ fn run(
         options,
         counts: SyncResult::default(),
     };
+    sync.carrier
+        .run
+        .follow_sessions(&mut report, options.compare == Compare::SizeAndTime);
     sync.execute(&mut report)?;
     let tree = report.finish()?;
     Ok(SyncResult {
@@ -171,7 +178,7 @@ fn run(
     })
 }
 
-/// Whether the source can be trusted to say what is to be deleted.
+/// Refuses a missing source, and with `delete` an empty one, unless forced.
 fn check_source(
     source: &Namespace<'_>,
     root: Option<&Attributes>,
@@ -195,7 +202,7 @@ fn check_source(
     }
     if options.delete && !is_forced {
         let names = Namespace::names(source.start_list(b""))?;
-        // What the filter leaves out says nothing about what is missing.
+        // Entries that are left out don't count.
         let filter = &options.tree.filter;
         let is_kept = |entry: &Entry| {
             !filter.leaves_out(&entry.name, entry.attributes.kind == FileKind::Directory)
@@ -216,19 +223,19 @@ struct Sync<'a> {
 }
 
 impl Sync<'_> {
-    fn comparison<'s>(&'s self, stop: &'s AtomicBool, give: &'s mut Give<'s>) -> Comparison<'s> {
+    fn comparison<'s>(&'s self, stop: &'s AtomicBool, emit: &'s mut Emit<'s>) -> Comparison<'s> {
         let run = &self.carrier.run;
         let sides = (View::new(run.source), View::new(run.target));
-        Comparison::new(sides, self.options, stop, give)
+        Comparison::new(sides, self.options, stop, emit)
     }
 
-    fn compare(&self, stop: &AtomicBool, give: &mut Give<'_>) -> Result<Outcome, Fault> {
+    fn compare(&self, stop: &AtomicBool, emit: &mut Emit<'_>) -> Result<Outcome, Fault> {
         let (source, target) = &self.roots;
-        let comparison = self.comparison(stop, give);
+        let comparison = self.comparison(stop, emit);
         comparison.run(source.clone(), target.as_ref())
     }
 
-    /// Whether what is too much may go, as far as is known now.
+    /// Whether extraneous entries may be deleted, as far as known now.
     fn may_delete(&self, outcome: &Outcome, report: &mut Report<'_>) -> bool {
         if report.result.failed > outcome.harmless {
             return false;
@@ -264,7 +271,7 @@ impl Sync<'_> {
         if report.is_stopped() || self.carrier.is_dry() {
             return Ok(());
         }
-        // Those below first, since one above may take away the right to get there.
+        // Subdirectories first, since the mode of a parent may deny access to them.
         let directories = outcome.directories.iter().rev();
         self.carrier.set(directories, report)?;
         if self.options.tree.durability == Durability::None {
@@ -272,17 +279,17 @@ impl Sync<'_> {
         }
         let counts = &self.counts;
         let has_changed = report.has_moved() || counts.set + counts.renamed + counts.deleted > 0;
-        // Also what an earlier run has left that was killed before its end.
-        match self.carrier.run.target.start_sync().wait() {
+        // Even without changes, since an earlier run may have been killed before this.
+        match self.carrier.run.sync_target(report) {
             Err(fault) if !has_changed && may_only_look(&fault) => Ok(()),
-            synced => synced.map(|_| ()),
+            synced => synced,
         }
     }
 
-    /// Compares, and moves what differs meanwhile.
+    /// Compares, and at the same time moves entries that differ.
     fn carry(&mut self, report: &mut Report<'_>) -> Result<Outcome, Fault> {
         if self.roots.0.is_none() {
-            // There is nothing to be moved.
+            // There is nothing to move.
             return self.compare(&AtomicBool::new(false), &mut |action| {
                 if let Action::Failed(path, fault) = action {
                     report.failed(&path, &fault);
@@ -291,14 +298,14 @@ impl Sync<'_> {
             });
         }
         let carrier = &self.carrier;
-        let carried = carrier.carry(&|stop, give| self.compare(stop, give), report);
+        let carried = carrier.carry(&|stop, emit| self.compare(stop, emit), report);
         if let Some(fault) = self.carrier.delta.take_refusal() {
             report.warn(&fault.hint("large files that changed were sent whole"));
         }
         carried
     }
 
-    /// Renames, replaces what is of another kind, and deletes.
+    /// Renames, replaces entries of another kind, and deletes.
     fn settle(&mut self, outcome: &mut Outcome, report: &mut Report<'_>) -> Result<(), Fault> {
         let left_over = std::mem::take(&mut outcome.left_over);
         removal::remove(&self.carrier, left_over, &mut self.counts, report)?;
@@ -320,7 +327,7 @@ impl Sync<'_> {
             self.counts.kept += in_the_way.len() as u64;
             if !self.carrier.is_dry() {
                 for (path, _) in &outcome.late {
-                    let cause = "what stands in its way was not deleted, since something failed";
+                    let cause = "the entry in its way was not deleted, since something failed";
                     let fault = Fault::new(Code::AlreadyExists, OPERATION, cause).path(path);
                     report.failed(path, &fault);
                 }
@@ -339,7 +346,7 @@ impl Sync<'_> {
         }
     }
 
-    /// Moves what waited, unless something means it by now.
+    /// Moves deferred entries, unless their names resolve to others by now.
     fn carry_deferred(&self, outcome: &mut Outcome, report: &mut Report<'_>) -> Result<(), Fault> {
         let mut waiting = Deferred::new(|waits: &DeferredEntry| &waits.entry.0);
         let mut found = std::mem::take(&mut outcome.deferred);
@@ -350,7 +357,7 @@ impl Sync<'_> {
             }
             let round = self.carrier.keep_missing(waiting.take_round(), report)?;
             let more = self.carrier.carry(
-                &|stop, give| self.comparison(stop, give).run_deferred(&round),
+                &|stop, emit| self.comparison(stop, emit).run_deferred(&round),
                 report,
             )?;
             outcome.harmless += more.harmless;
@@ -360,8 +367,8 @@ impl Sync<'_> {
     }
 }
 
-/// Whether a user who changed nothing is refused to make anything durable, which only those may
-/// who change something, or the system can't.
+/// Whether the target could not be made durable because the user may not write, or because the
+/// system doesn't support it. That is no failure if nothing changed.
 fn may_only_look(fault: &Fault) -> bool {
     matches!(
         fault.code,

@@ -1,6 +1,5 @@
-//! Names that the target's file system may take for one, as the comparison finds them: names that
-//! are spelled in another way there, names that mean another entry of the source, and names of
-//! which only the copy of another can tell.
+//! Name collisions in a comparison: names with another spelling at the target, names that resolve
+//! to another entry of the source, and names that may do so once another entry has been moved.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,19 +10,19 @@ use super::view::View;
 use crate::paths::{Attributes, Entry, join};
 use crate::tree::name_collisions::{self, folded, identity};
 
-/// An entry of the source: its path, and what is known of it.
+/// An entry of the source: path and attributes.
 pub(super) type Listed = (Vec<u8>, Attributes);
 
-/// An entry of the source that waits until everything else is moved: the target may take its name
-/// for that of another.
+/// An entry of the source that waits until everything else has been moved: its name may collide
+/// with another at the target.
 #[derive(Clone, Debug)]
 pub(super) struct DeferredEntry {
     pub(super) entry: Listed,
-    /// The other name.
+    /// The name that it may collide with.
     pub(super) other: Vec<u8>,
 }
 
-/// The fault of a name that means something else at the target.
+/// The fault of a name that collides with another at the target.
 pub(super) fn same(path: &[u8], other: &[u8]) -> Fault {
     let fault = name_collisions::same(path, other);
     Fault {
@@ -32,22 +31,22 @@ pub(super) fn same(path: &[u8], other: &[u8]) -> Fault {
     }
 }
 
-/// What a name of the source is that the target doesn't list.
+/// How a name of the source relates to the target, which doesn't list it.
 pub(super) enum NameMatch {
-    /// It is there, with another spelling.
+    /// It exists with another spelling.
     Spelled(Attributes),
-    /// It means another entry of the source, or one that has to stay.
+    /// It resolves to another entry of the source, or to one that has to stay.
     Means(Vec<u8>),
-    /// It may mean this one when that is there.
+    /// It may collide with this name once that exists.
     Deferred(Vec<u8>),
     Failed(Fault),
 }
 
-/// Names of a directory that may be taken for others.
+/// Names of a directory that may collide.
 #[derive(Default)]
 pub(super) struct NameMatches {
     found: HashMap<Vec<u8>, NameMatch>,
-    /// Names at the target that stand for one of the source with another spelling.
+    /// Names at the target that match a name of the source with another spelling.
     pub(super) spelled: HashSet<Vec<u8>>,
 }
 
@@ -57,7 +56,7 @@ impl NameMatches {
     }
 }
 
-/// Names that may be taken for one.
+/// Names that may collide with each other.
 #[derive(Default)]
 struct NameGroup<'e> {
     source: Vec<&'e Entry>,
@@ -65,14 +64,14 @@ struct NameGroup<'e> {
 }
 
 impl<'e> NameGroup<'e> {
-    /// Those of the source that the target doesn't list.
+    /// Entries of the source that the target doesn't list.
     fn missing(&self) -> impl Iterator<Item = &'e Entry> {
         let is_listed = |entry: &Entry| self.target.iter().any(|t| t.name == entry.name);
         self.source.iter().copied().filter(move |e| !is_listed(e))
     }
 }
 
-/// What some names have in common of which a file system may take one for another.
+/// The folded names that several different names have.
 fn several(source: &[Entry], target: &[Entry]) -> HashSet<Vec<u8>> {
     use std::hash::{BuildHasher as _, RandomState};
     let random = RandomState::new();
@@ -88,14 +87,14 @@ fn several(source: &[Entry], target: &[Entry]) -> HashSet<Vec<u8>> {
     several
 }
 
-/// What stands at the target under names that it doesn't list.
+/// Lookups at the target of names that it doesn't list.
 type TargetNames<'e> = HashMap<&'e [u8], Result<Option<Attributes>, Fault>>;
 
-/// Whether a path of the source is left out.
+/// Whether the filter leaves out a path.
 type LeavesOut<'l> = dyn Fn(&[u8], &Entry) -> bool + 'l;
 
-/// Sorts the names of a directory that may be taken for others; what `there` has under names that
-/// it does not list is looked up.
+/// Matches the names of a directory that may collide. Names that `there` doesn't list are looked
+/// up.
 ///
 /// # Errors
 /// The session ended.
@@ -114,7 +113,7 @@ pub(super) fn match_names(
     for (entries, is_source) in [(source, true), (target, false)] {
         for entry in entries {
             let folded = folded(&entry.name);
-            // What is left out of the source is none of it.
+            // Excluded entries don't belong to the source.
             if !several.contains(&folded)
                 || is_source && leaves_out(&join(directory, &entry.name), entry)
             {
@@ -164,7 +163,7 @@ fn sort(
                 let own = kind.source.iter().find(|s| s.name == other.name);
                 let means = own.map(|own| &own.name[..]);
                 let means = means.or_else(|| taken.get(&other.name[..]).copied());
-                // What the filter leaves out stays as it is.
+                // Excluded entries stay as they are.
                 let stays = leaves_out(&join(directory, &other.name), other);
                 match means.or_else(|| stays.then_some(&other.name[..])) {
                     Some(means) => Some(NameMatch::Means(means.to_vec())),

@@ -1,8 +1,8 @@
 //! The comparison: walks both trees in the same order, directory by directory, merges their sorted
-//! names, and says what is to be done. It has no means to do it.
+//! names, and produces actions. It can't change anything.
 //!
-//! Memory: the directories on the way to the present one, their listings ahead, and what has to
-//! wait for the end: names to delete, files that may be renames, directories that change.
+//! Memory: the pending directories, some listings ahead, and everything that waits for the end:
+//! names to delete, files that may be renames, directories that change.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
@@ -18,41 +18,41 @@ use crate::paths::{Answer, Attributes, Entry, FileKind, join};
 use crate::tree::namespace::{Namespace, Pending, odd_answer};
 use crate::tree::options::{SET_ID, SMALL_BYTES_MAX};
 
-/// Listings on the server that are asked for ahead, and kept in all.
+/// Pending directories that are listed ahead on the server, and the most such listings in total.
 const LISTINGS_AHEAD: usize = 8;
 const LISTINGS_MAX: usize = 32;
-/// Contents that are compared at once.
+/// Concurrent comparisons of contents.
 const QUESTIONS_MAX: usize = 16;
 
-/// What is to be done while the comparison goes on.
+/// An action, executed while the comparison continues.
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    /// Move an entry; directories without what is in them.
+    /// Move an entry; a directory without its contents.
     Copy(Listed, Replaces),
-    /// Set what is known of an entry whose content is right.
+    /// Set the metadata of an entry whose content is equal.
     Set(Listed),
-    /// It can't be compared, or not moved.
+    /// The entry can't be compared or moved.
     Failed(Vec<u8>, Fault),
 }
 
-/// What stands where an entry goes.
+/// What an entry replaces at the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replaces {
     Nothing,
     Entry,
-    /// A regular file of so many bytes; it is one itself.
+    /// A regular file replaces one of this size in bytes.
     File(u64),
 }
 
-/// A name that isn't in the source.
+/// A name of the target that the source lacks.
 #[derive(Clone, Debug)]
 pub(super) struct Extraneous {
     pub(super) path: Vec<u8>,
     kind: FileKind,
     size: u64,
-    /// It stands where something of another kind has to go, or beneath such a directory.
+    /// An entry of another kind has to take its place, or that of a directory above it.
     pub(super) is_in_the_way: bool,
-    /// The source has something of another kind under this name.
+    /// The source has an entry of another kind under this name.
     pub(super) has_successor: bool,
 }
 
@@ -72,81 +72,81 @@ impl Extraneous {
     }
 }
 
-/// A file of the source that has another name in the target.
+/// A file of the source that has another name at the target.
 #[derive(Clone, Debug)]
 pub(super) struct Renaming {
     pub(super) from: Vec<u8>,
     pub(super) to: Listed,
 }
 
-/// What is to be done when everything else is.
+/// The results of a comparison, with the work that follows the actions.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) renamings: Vec<Renaming>,
-    /// Files that are too large for packs, which would replace what stands there in one step.
+    /// Files too large for packs, which would replace the old entries atomically.
     pub(super) swaps: Vec<Listed>,
-    /// What goes where something is in the way.
+    /// Entries to copy once those in the way are deleted.
     pub(super) late: Vec<Listed>,
-    /// What goes when all that is done: its name may mean something else then.
+    /// Entries to copy at the end, since their names may collide with others.
     pub(super) deferred: Vec<DeferredEntry>,
     pub(super) extras: Vec<Extraneous>,
-    /// Files that earlier swaps left, which go in any case.
+    /// Temporary files of interrupted swaps, deleted in any case.
     pub(super) left_over: Vec<Extraneous>,
-    /// Directories in which something changes, or that aren't as in the source.
+    /// Directories in which something changes, or whose metadata differs.
     pub(super) directories: BTreeMap<Vec<u8>, Attributes>,
-    /// Directories that aren't as in the source by themselves.
+    /// Directories whose own metadata differs.
     pub(super) directories_set: Vec<Vec<u8>>,
-    /// Failures that were told and keep nothing from being deleted: what is beneath a directory
-    /// of the target that can't be listed stays anyway, and sockets and devices are never moved.
+    /// Reported failures that don't prevent deletion: the contents of an unlistable directory of
+    /// the target stay anyway, and sockets and devices are never moved.
     pub(super) harmless: u64,
-    /// Entries that actions were to replace, and to set.
+    /// Number of replacing and of setting actions.
     pub(super) replaced: u64,
     pub(super) set: u64,
 }
 
 /// Takes an action; `false` if no more are wanted.
-pub(super) type Give<'g> = dyn FnMut(Action) -> bool + 'g;
+pub(super) type Emit<'g> = dyn FnMut(Action) -> bool + 'g;
 
-/// A directory of the source: what was known of it.
+/// A directory of the source, as listed.
 type Directory = Rc<Listed>;
 
-/// A directory that is to be visited.
-type Visit = (Vec<u8>, Standing);
+/// A directory to visit.
+type Visit = (Vec<u8>, Presence);
 
-/// On which side a directory is.
-enum Standing {
+/// The side or sides on which a directory exists.
+enum Presence {
     Both(Attributes),
-    /// In the source only; the second says that what is in it waits for the end.
+    /// In the source only; the flag defers its contents to the end.
     Source(Attributes, bool),
-    /// In the target only; the second says that it is in the way.
+    /// In the target only; the flag says that it is in the way.
     Target(bool),
 }
 
-/// Two contents that are compared.
-struct Question {
+/// A comparison of contents in progress.
+/// The metadata differs.
+struct Question<'a> {
     entry: Listed,
     parent: Directory,
-    source: Pending,
-    target: Pending,
-    /// What else is known of it differs.
+    source: Pending<'a>,
+    target: Pending<'a>,
     differs: bool,
 }
 
-/// The walk, and what is found on the way.
+/// The walk and its results.
 pub(super) struct Comparison<'a> {
     source: View<'a>,
     target: View<'a>,
     options: &'a SyncOptions,
     stop: &'a AtomicBool,
-    give: &'a mut Give<'a>,
+    emit: &'a mut Emit<'a>,
     wanted: bool,
     outcome: Outcome,
     stack: Vec<Visit>,
-    listings: HashMap<Vec<u8>, Pending>,
-    questions: VecDeque<Question>,
-    /// Files that are missing, and may be there under another name.
+    /// Missing files that may exist under another name.
+    listings: HashMap<Vec<u8>, Pending<'a>>,
+    questions: VecDeque<Question<'a>>,
     missing: Vec<Listed>,
-    /// Directories of the target that have to stay.
+    /// Entries and directories of the target that have to stay.
     kept: HashSet<Vec<u8>>,
 }
 
@@ -156,14 +156,14 @@ impl<'a> Comparison<'a> {
         (source, target): (View<'a>, View<'a>),
         options: &'a SyncOptions,
         stop: &'a AtomicBool,
-        give: &'a mut Give<'a>,
+        emit: &'a mut Emit<'a>,
     ) -> Self {
         Self {
             source,
             target,
             options,
             stop,
-            give,
+            emit,
             wanted: true,
             outcome: Outcome::default(),
             stack: Vec::new(),
@@ -174,10 +174,10 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Compares the trees. The roots are there, or are `None`.
+    /// Compares the trees. A missing root is `None`.
     ///
     /// # Errors
-    /// Why nothing more can be done.
+    /// The session ended.
     pub(super) fn run(
         mut self,
         source: Option<Attributes>,
@@ -186,28 +186,28 @@ impl<'a> Comparison<'a> {
         let place = match (source, target) {
             (Some(source), Some(target)) => {
                 self.compare_directories(Vec::new(), &source, target);
-                Some(Standing::Both(source))
+                Some(Presence::Both(source))
             }
             (Some(source), None) => {
                 self.touch(&(Vec::new(), source.clone()));
-                Some(Standing::Source(source, false))
+                Some(Presence::Source(source, false))
             }
-            (None, Some(_)) => Some(Standing::Target(false)),
+            (None, Some(_)) => Some(Presence::Target(false)),
             (None, None) => None,
         };
         self.stack.extend(place.map(|place| (Vec::new(), place)));
         self.end()
     }
 
-    /// Goes on with entries that waited, with all that is in them: they aren't at the target.
+    /// Copies deferred entries with everything beneath them, as they don't exist at the target.
     ///
     /// # Errors
-    /// Why nothing more can be done.
+    /// The session ended.
     pub(super) fn run_deferred(mut self, waited: &[DeferredEntry]) -> Result<Outcome, Fault> {
         for DeferredEntry { entry, .. } in waited {
             let (path, attributes) = entry;
             if attributes.kind == FileKind::Directory {
-                let place = Standing::Source(attributes.clone(), false);
+                let place = Presence::Source(attributes.clone(), false);
                 self.stack.push((path.clone(), place));
             }
             self.copy(entry.clone(), Replaces::Nothing);
@@ -225,22 +225,22 @@ impl<'a> Comparison<'a> {
         !self.wanted || self.stop.load(Ordering::Relaxed)
     }
 
-    fn give(&mut self, action: Action) {
-        self.wanted = self.wanted && (self.give)(action);
+    fn emit(&mut self, action: Action) {
+        self.wanted = self.wanted && (self.emit)(action);
     }
 
     fn copy(&mut self, entry: Listed, replaces: Replaces) {
         self.outcome.replaced += u64::from(replaces != Replaces::Nothing);
-        self.give(Action::Copy(entry, replaces));
+        self.emit(Action::Copy(entry, replaces));
     }
 
     fn set(&mut self, entry: Listed) {
         self.outcome.set += 1;
-        self.give(Action::Set(entry));
+        self.emit(Action::Set(entry));
     }
 
     fn failed(&mut self, path: &[u8], fault: Fault) {
-        self.give(Action::Failed(path.to_vec(), fault));
+        self.emit(Action::Failed(path.to_vec(), fault));
     }
 
     fn failed_harmlessly(&mut self, path: &[u8], fault: Fault) {
@@ -255,7 +255,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// An entry goes when another is there for which its name may be taken.
+    /// Defers an entry until the one that its name may collide with has been moved.
     fn wait(&mut self, entry: Listed, other: Vec<u8>, directory: &Directory) {
         if is_moved(entry.1.kind) {
             self.touch(directory);
@@ -265,7 +265,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// An entry of the target stays, and so do the directories above it.
+    /// Keeps an entry of the target, and the directories above it.
     fn keep(&mut self, path: &[u8]) {
         for path in upwards(path) {
             if !self.kept.insert(path.to_vec()) {
@@ -291,16 +291,16 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// Asks for the listings of the directories that come next.
+    /// Starts the listings of the next directories.
     fn look_ahead(&mut self) {
         for (path, place) in self.stack.iter().rev().take(LISTINGS_AHEAD) {
             if self.listings.len() >= LISTINGS_MAX {
                 return;
             }
             let side = match place {
-                Standing::Both(_) if self.source.is_remote() => self.source,
-                Standing::Source(..) => self.source,
-                Standing::Both(_) | Standing::Target(_) => self.target,
+                Presence::Both(_) if self.source.is_remote() => self.source,
+                Presence::Source(..) => self.source,
+                Presence::Both(_) | Presence::Target(_) => self.target,
             };
             if side.is_remote() && !self.listings.contains_key(path) {
                 self.listings.insert(path.clone(), side.start_list(path));
@@ -317,8 +317,8 @@ impl<'a> Comparison<'a> {
         match Namespace::names(asked) {
             Ok(names) => return Ok(Some(names)),
             Err(fault) if fault.ends_session => return Err(fault),
-            // What a source doesn't show may be what stands elsewhere in the target, so that
-            // nothing is deleted any more. What can't be seen of the target stays.
+            // An unlisted source directory may contain the entries that seem extraneous elsewhere,
+            // so this prevents deletion. An unlisted target directory stays.
             Err(fault) if side.is(self.source) => self.failed(path, fault),
             Err(fault) => self.failed_harmlessly(path, fault),
         }
@@ -333,22 +333,22 @@ impl<'a> Comparison<'a> {
     fn visit(&mut self, (path, place): Visit) -> Result<(), Fault> {
         let below = self.stack.len();
         match place {
-            Standing::Both(attributes) => {
+            Presence::Both(attributes) => {
                 let there = self.list(self.target, &path)?;
-                // What isn't known of the source isn't deleted at the target.
+                // If the source isn't listed, nothing is deleted at the target.
                 if let Some(source) = self.list(self.source, &path)?
                     && let Some(target) = there
                 {
                     self.merge(&Rc::new((path, attributes)), None, source, target)?;
                 }
             }
-            Standing::Source(attributes, is_late) => {
+            Presence::Source(attributes, is_late) => {
                 if let Some(source) = self.list(self.source, &path)? {
                     let directory = Rc::new((path, attributes));
                     self.merge(&directory, Some(is_late), source, Vec::new())?;
                 }
             }
-            Standing::Target(is_in_the_way) => match self.list(self.target, &path)? {
+            Presence::Target(is_in_the_way) => match self.list(self.target, &path)? {
                 Some(target) => {
                     for entry in target {
                         let path = join(&path, &entry.name);
@@ -362,13 +362,13 @@ impl<'a> Comparison<'a> {
                 None => self.keep(&path),
             },
         }
-        // In the order of their names.
+        // So that they are popped in the order of their names.
         self.stack[below..].reverse();
         Ok(())
     }
 
-    /// Compares what is in a directory. `is_late` is of one that is in the source only: whether
-    /// what is in it waits for the end.
+    /// Compares the contents of a directory. `is_late` is `Some` for a directory in the source
+    /// only: whether its contents wait for the end.
     fn merge(
         &mut self,
         directory: &Directory,
@@ -427,7 +427,7 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// A name that isn't in the source, in a directory that is.
+    /// Handles a name that the source lacks, in a directory that it has.
     fn extra(&mut self, directory: &Directory, entry: &Entry, matches: &NameMatches) {
         let path = join(&directory.0, &entry.name);
         let is_extra = self.options.delete && !matches.spelled.contains(&entry.name);
@@ -445,7 +445,7 @@ impl<'a> Comparison<'a> {
         has_successor: bool,
     ) {
         if found.kind == FileKind::Directory {
-            let place = Standing::Target(is_in_the_way);
+            let place = Presence::Target(is_in_the_way);
             self.stack.push((path.clone(), place));
         }
         let extra = Extraneous::new(path, found, is_in_the_way, has_successor);
@@ -455,7 +455,7 @@ impl<'a> Comparison<'a> {
     fn only_source(&mut self, entry: Listed, is_late: bool, directory: &Directory) {
         let (path, attributes) = &entry;
         if attributes.kind == FileKind::Directory {
-            let place = Standing::Source(attributes.clone(), is_late);
+            let place = Presence::Source(attributes.clone(), is_late);
             self.stack.push((path.clone(), place));
         }
         let may_be_renamed = self.finds_renames()
@@ -489,7 +489,7 @@ impl<'a> Comparison<'a> {
         match (source.kind, target.kind) {
             (Directory, Directory) => {
                 self.compare_directories(path.clone(), source, target);
-                self.stack.push((entry.0, Standing::Both(entry.1)));
+                self.stack.push((entry.0, Presence::Both(entry.1)));
             }
             (File, File) | (Symlink, Symlink) => {
                 return self.compare_content(entry, target, directory);
@@ -500,7 +500,7 @@ impl<'a> Comparison<'a> {
                 }
             }
             (kind, other) if !is_moved(kind) => {
-                // What is the same on both sides needs no move.
+                // Equal kinds need no move.
                 if kind != other {
                     self.failed_harmlessly(path, not_moved(path));
                 }
@@ -517,7 +517,7 @@ impl<'a> Comparison<'a> {
                 self.touch(directory);
                 self.outcome.swaps.push(entry);
             }
-            // Packs replace anything but directories in one step.
+            // Packs replace anything but directories atomically.
             _ => {
                 self.touch(directory);
                 self.copy(entry, Replaces::Entry);
@@ -527,7 +527,7 @@ impl<'a> Comparison<'a> {
     }
 
     fn compare_directories(&mut self, path: Vec<u8>, source: &Attributes, target: &Attributes) {
-        // A root at a server keeps its mode and its owner: it may be that of an export.
+        // A root on a server keeps its mode and owner: it may be the root of an export.
         let is_kept = path.is_empty() && self.target.is_remote();
         let differs = !is_kept && self.differs(source, target);
         if differs || !is_equal_or_cut(source.mtime_ns, target.mtime_ns) {
@@ -536,12 +536,12 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Whether something beside content and time differs.
+    /// Whether metadata other than the time differs.
     fn differs(&self, source: &Attributes, target: &Attributes) -> bool {
         let is_owner_kept = self.options.tree.owner;
         let ignored = match source.kind {
             FileKind::Directory => 0,
-            // They are given together with owners alone.
+            // Set together with owners only.
             _ if !is_owner_kept => SET_ID,
             _ => 0,
         };
@@ -566,8 +566,9 @@ impl<'a> Comparison<'a> {
             self.replace(entry, target.size, directory);
             return Ok(());
         }
-        // Of links the owner alone counts. It is set by its numbers, which are compared here: a
-        // link that came anew would get those that its names have there, and differ for ever.
+        // Of a link only the owner counts. It is set by the numeric ids that are compared here: a
+        // newly copied link would get the ids that its owner's names have there, and would differ
+        // forever.
         let differs = match is_file {
             true => self.differs(source, target) || !is_same_time,
             false => self.has_other_owner(source, target),
@@ -578,8 +579,9 @@ impl<'a> Comparison<'a> {
             }
             return Ok(());
         }
-        let ask = |side: View<'_>| match is_file {
-            true => self.start_digest(side, path),
+        let kind = self.digest_kind();
+        let ask = |side: View<'a>| match is_file {
+            true => side.start_digest(path, kind),
             false => side.start_read_link(path),
         };
         self.questions.push_back(Question {
@@ -597,7 +599,7 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// The content of an entry is another than that of the `old` bytes at the target.
+    /// Replaces an entry with different content, of `old` bytes at the target.
     fn replace(&mut self, entry: Listed, old: u64, directory: &Directory) {
         self.touch(directory);
         let replaces = match entry.1.kind {
@@ -607,15 +609,14 @@ impl<'a> Comparison<'a> {
         self.copy(entry, replaces);
     }
 
-    fn start_digest(&self, side: View<'_>, path: &[u8]) -> Pending {
-        let kind = match self.options.tree.digest.unwrap_or_default() {
+    fn digest_kind(&self) -> DigestKind {
+        match self.options.tree.digest.unwrap_or_default() {
             DigestKind::None => DigestKind::Blake3,
             kind => kind,
-        };
-        side.start_digest(path, kind)
+        }
     }
 
-    fn answer(&mut self, question: Question) -> Result<(), Fault> {
+    fn answer(&mut self, question: Question<'_>) -> Result<(), Fault> {
         let entry = question.entry;
         let source = match question.source.wait().and_then(compared_content) {
             Ok(source) => source,
@@ -632,9 +633,9 @@ impl<'a> Comparison<'a> {
                     self.set(entry);
                 }
             }
-            // What can't be read there can be replaced.
+            // An unreadable target can be replaced.
             Ok(_) | Err(_) => {
-                // They have as many bytes, or they would not have been asked for their content.
+                // Contents are compared only if the sizes are equal.
                 let old = entry.1.size;
                 self.replace(entry, old, &question.parent);
             }
@@ -642,10 +643,10 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// Settles what is known only at the end: what stays, and what only has another name.
+    /// Settles what depends on the whole walk: entries that stay, and renames.
     fn finish(&mut self) -> Result<(), Fault> {
         let kept = std::mem::take(&mut self.kept);
-        // What has to go where something stays can't, and then nothing has to make way for it.
+        // Entries can't replace those that stay, and then nothing has to make way for them.
         let late = &mut self.outcome.late;
         let blocked: Vec<_> = late.extract_if(.., |late| kept.contains(&late.0)).collect();
         for (path, _) in &blocked {
@@ -676,20 +677,20 @@ impl<'a> Comparison<'a> {
                 return Ok(());
             }
             let (path, size) = (&entry.0, entry.1.size);
-            // All of this size at once; each is asked for once.
+            // All candidates of this size together, each of them once.
             if let Some(extras) = extras.remove(&size) {
                 known.insert(size, self.contents(extras)?);
             }
             let mut found = None;
             if let Some(candidates) = known.get_mut(&size).filter(|c| !c.is_empty()) {
-                let asked = self.start_digest(self.source, path);
+                let asked = self.source.start_digest(path, self.digest_kind());
                 match asked.wait().and_then(compared_content) {
                     Ok(own) => {
                         let at = candidates.iter().position(|(_, content)| *content == own);
                         found = at.map(|at| candidates.remove(at).0);
                     }
                     Err(fault) if fault.ends_session => return Err(fault),
-                    // The copy tells why.
+                    // The copy reports the reason.
                     Err(_) => {}
                 }
             }
@@ -705,13 +706,13 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// The contents of files at the target. Those of which nothing is known are left out.
+    /// The contents of files at the target, without those that can't be read.
     fn contents(&self, files: Vec<Vec<u8>>) -> Result<Vec<(Vec<u8>, ComparedContent)>, Fault> {
         let mut known = Vec::with_capacity(files.len());
         for group in files.chunks(QUESTIONS_MAX) {
             let asked = group
                 .iter()
-                .map(|path| self.start_digest(self.target, path));
+                .map(|path| self.target.start_digest(path, self.digest_kind()));
             let asked: Vec<_> = asked.collect();
             for (path, asked) in group.iter().zip(asked) {
                 match asked.wait().and_then(compared_content) {
@@ -725,7 +726,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// A path, and those of the directories above it but the root.
+/// A path, and the directories above it without the root.
 fn upwards(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(Some(path), |path| {
         let at = path.iter().rposition(|b| *b == b'/')?;
@@ -735,20 +736,20 @@ fn upwards(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 fn clash(path: &[u8], is_directory: bool) -> Fault {
     let (code, cause) = if is_directory {
-        (Code::IsDirectory, "a directory stands where it has to go")
+        (Code::IsDirectory, "there is a directory in its place")
     } else {
         (
             Code::NotDirectory,
-            "it is a directory, and none at the target",
+            "it is a directory, but not at the target",
         )
     };
     Fault::new(code, OPERATION, cause)
         .path(path)
-        .hint("use --delete to have it replaced")
+        .hint("use --delete to replace it")
 }
 
 fn in_the_way(path: &[u8]) -> Fault {
-    let cause = "what stands in its way has names that have to stay";
+    let cause = "the entry in its way has contents that have to stay";
     Fault::new(Code::NotEmpty, OPERATION, cause).path(path)
 }
 
@@ -762,14 +763,14 @@ fn is_moved(kind: FileKind) -> bool {
     matches!(kind, Directory | Fifo | File | Symlink)
 }
 
-/// What is compared of the content of two entries of the same size.
+/// Content of an entry, compared with another of the same size.
 #[derive(PartialEq)]
 enum ComparedContent {
     Link(Vec<u8>),
     File(DigestValue, u64),
 }
 
-/// What an answer says of the content.
+/// The content in an answer.
 fn compared_content(answer: Answer) -> Result<ComparedContent, Fault> {
     match answer {
         Answer::Target(target) => Ok(ComparedContent::Link(target)),

@@ -1,5 +1,5 @@
-//! Removing what isn't in the source. What was seen of the source may have changed since, so that
-//! it is looked at once more, right before.
+//! Removal of extraneous entries. The source may have changed since the comparison, so each entry
+//! is looked up there again immediately before.
 
 use xdfs_proto::{Code, Fault};
 
@@ -12,8 +12,8 @@ use crate::tree::moving::Report;
 use crate::tree::namespace::{CALLS_MAX, Namespace};
 use crate::tree::tracker::split;
 
-/// Removes names from the target, what is in a directory before it. Counts those that went, and
-/// those that stay because they are in the source again.
+/// Removes names from the target, the contents of a directory before it. Counts the removed names,
+/// and those that stay because the source has them again.
 pub(super) fn remove(
     carrier: &Carrier<'_>,
     extras: Vec<Extraneous>,
@@ -33,7 +33,7 @@ pub(super) fn remove(
     directories.sort_by_key(|extra| std::cmp::Reverse(depth(extra)));
     let levels = directories.chunk_by(|a, b| depth(a) == depth(b));
     for level in std::iter::once(&*files).chain(levels) {
-        // No more at once than calls are under way: the look back is not to be old.
+        // In groups of at most the calls in flight, so that the lookups are recent.
         for group in level.chunks(CALLS_MAX) {
             if report.is_stopped() {
                 return Ok(());
@@ -52,7 +52,7 @@ pub(super) fn remove(
                     counts.deleted += 1;
                     report.step(SyncStep::Delete, &extra.path, None);
                 }
-                // Somebody else was faster.
+                // Removed by another process.
                 Err(fault) if fault.code == Code::NotFound => {}
                 Err(fault) => report.failed(&extra.path, &fault),
             })?;
@@ -61,14 +61,14 @@ pub(super) fn remove(
     Ok(())
 }
 
-/// Those that the source still doesn't have. The others stay, and that is told.
+/// The entries that the source still lacks. The others stay, and are reported.
 fn still_gone<'e>(
     source: &Namespace<'_>,
     extras: &'e [Extraneous],
     counts: &mut SyncResult,
     report: &mut Report<'_>,
 ) -> Result<Vec<&'e Extraneous>, Fault> {
-    // All questions at once, for a source that is far away.
+    // All lookups at once, for a remote source.
     let asked: Vec<_> = extras
         .iter()
         .map(|extra| source.start_look(&extra.path))
@@ -82,7 +82,7 @@ fn still_gone<'e>(
                 let is_as_seen = extra.has_successor && is_directory != extra.is_directory();
                 let is_gone = is_as_seen || !is_listed(source, &extra.path)?;
                 (!is_gone).then(|| {
-                    let cause = "it came into the source while the trees were compared";
+                    let cause = "it appeared in the source during the comparison";
                     Fault::new(Code::SourceChanged, OPERATION, cause)
                         .path(&extra.path)
                         .hint("run the same command again")
@@ -102,14 +102,13 @@ fn still_gone<'e>(
     Ok(gone)
 }
 
-/// Whether the source has exactly this name: a file system may find another one by it, which
-/// differs in case only.
+/// Whether the source lists exactly this name: a lookup may find one that differs in case.
 fn is_listed(source: &Namespace<'_>, path: &[u8]) -> Result<bool, Fault> {
     let (above, name) = split(path);
     match Namespace::names(source.start_list(above)) {
         Ok(names) => Ok(names.iter().any(|entry| entry.name == name)),
         Err(fault) if fault.ends_session => Err(fault),
-        // Nothing says that it is another one.
+        // Assume that it does.
         Err(_) => Ok(true),
     }
 }

@@ -1,23 +1,24 @@
-//! The names under which large files come that take the place of what is no file.
+//! Temporary names of large files that replace entries other than files.
 
 use std::collections::HashSet;
 
 use crate::paths::{Entry, FileKind, join};
 use crate::tree::tracker::split;
 
-/// How many names are tried for a file.
+/// Temporary names tried per file.
 pub(super) const NAMES: u32 = 8;
 const PREFIX: &str = ".xdfs-swap-";
 
-/// A path beside that of a file.
+/// A temporary path in the directory of a file.
 pub(super) fn beside(path: &[u8], number: u32) -> Vec<u8> {
     let hash = blake3::hash(path).to_hex();
     let name = format!("{PREFIX}{}-{number}", &hash[..16]);
     join(split(path).0, name.as_bytes())
 }
 
-/// Takes what a swap that was broken off left out of a directory of the target: files that are
-/// called like this for something in the directory. Others of that form may be anybody's.
+/// Takes the temporary files of interrupted swaps from the listing of a target directory: files
+/// with the temporary name of an entry in the directory. Other names of that form may belong to
+/// anybody.
 pub(super) fn take_left_over(
     directory: &[u8],
     source: &[Entry],

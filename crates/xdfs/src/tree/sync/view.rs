@@ -1,11 +1,11 @@
-//! One side of a comparison: a tree that can be looked at, and no more.
+//! One side of a comparison: a read-only view of a tree.
 
 use xdfs_proto::DigestKind;
 
 use crate::paths::Call;
 use crate::tree::namespace::{LookedUp, Namespace, Pending};
 
-/// A tree that can't be changed by this.
+/// A read-only view of a tree.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a>(&'a Namespace<'a>);
 
@@ -23,19 +23,19 @@ impl<'a> View<'a> {
         self.0.is_remote()
     }
 
-    /// Asks for the names in a directory.
-    pub(super) fn start_list(self, path: &[u8]) -> Pending {
+    /// Starts to list a directory.
+    /// Starts to read the target of a symbolic link.
+    pub(super) fn start_list(self, path: &[u8]) -> Pending<'a> {
         self.0.start_list(path)
     }
 
-    /// Asks what a symbolic link says.
-    pub(super) fn start_read_link(self, path: &[u8]) -> Pending {
+    pub(super) fn start_read_link(self, path: &[u8]) -> Pending<'a> {
         let path = self.0.path(path);
         self.0.start(Call::ReadLink { path })
     }
 
-    /// Asks for the digest of a file.
-    pub(super) fn start_digest(self, path: &[u8], kind: DigestKind) -> Pending {
+    /// Starts to compute the digest of a file.
+    pub(super) fn start_digest(self, path: &[u8], kind: DigestKind) -> Pending<'a> {
         self.0.start(Call::Checksum {
             path: self.0.path(path),
             offset: 0,
@@ -44,7 +44,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// What stands under the paths of entries.
+    /// Looks up the paths of entries.
     pub(super) fn look_up<'p>(self, paths: impl Iterator<Item = &'p [u8]>) -> Vec<LookedUp> {
         self.0.look_up(paths)
     }

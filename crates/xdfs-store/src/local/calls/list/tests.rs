@@ -1,4 +1,4 @@
-//! Tests of both kinds of cursors, whatever the file system.
+//! Tests of both forms of cursors, on any file system.
 
 use super::*;
 

@@ -1,0 +1,273 @@
+//! Trees whose connections break, and whose server goes away and comes back, within one command.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use xdfs_testkit::proxy::FaultProxy;
+
+use crate::support::{Place, Run, Running, Server, content, program};
+use crate::trees::assert_same;
+
+/// What a scene has, and what happens in it.
+struct Scene {
+    place: Place,
+    server: Server,
+    proxy: FaultProxy,
+    words: Vec<&'static str>,
+    up: bool,
+}
+
+/// Directories of directories with files of so many bytes, and `large` files of 3 MiB.
+fn make_tree(root: &Path, files: u64, bytes: usize, large: u64) {
+    for n in 0..files {
+        let directory = root.join(format!("{}/{}", n % 4, n % 20));
+        if n < 20 {
+            fs::create_dir_all(&directory).unwrap();
+        }
+        fs::write(directory.join(format!("f{n}")), content(n, bytes)).unwrap();
+    }
+    for n in 0..large {
+        fs::write(root.join(format!("large{n}")), content(n, 3 << 20)).unwrap();
+    }
+}
+
+/// Bytes of all files of a tree.
+fn bytes_of(root: &Path) -> u64 {
+    let entries = fs::read_dir(root).unwrap().map(Result::unwrap);
+    let sizes = entries.map(|entry| match entry.file_type().unwrap().is_dir() {
+        true => bytes_of(&entry.path()),
+        false => entry.metadata().unwrap().len(),
+    });
+    sizes.sum()
+}
+
+impl Scene {
+    fn new(words: &[&'static str], up: bool) -> Self {
+        let place = Place::new();
+        let server = Server::start(&place.root());
+        let proxy = FaultProxy::new(server.addresses[0].parse().unwrap()).unwrap();
+        Self {
+            place,
+            server,
+            proxy,
+            words: words.to_vec(),
+            up,
+        }
+    }
+
+    fn source(&self) -> PathBuf {
+        match self.up {
+            true => self.place.here("tree").into(),
+            false => self.place.remote("tree"),
+        }
+    }
+
+    fn target(&self) -> PathBuf {
+        match self.up {
+            true => self.place.remote("copy"),
+            false => self.place.here("copy").into(),
+        }
+    }
+
+    fn start(&self, more: &[&str]) -> Running {
+        let url = |path: &str| format!("xdfs://{}{path}", self.proxy.addr());
+        let (source, target) = match self.up {
+            true => (self.place.here("tree"), url("/copy")),
+            false => (url("/tree"), self.place.here("copy")),
+        };
+        let mut command = program();
+        command.env("XDFS_STATE_DIR", self.place.path().join("state"));
+        command.args(&self.words).args(more).args([source, target]);
+        Running::start(command.stdin(Stdio::null()))
+    }
+
+    fn restart(&mut self) {
+        self.server.running.kill();
+        self.server = Server::start(&self.place.root());
+        self.proxy
+            .set_target(self.server.addresses[0].parse().unwrap());
+    }
+
+    /// Bytes that went through the proxy in the direction of the tree.
+    fn moved(&self) -> u64 {
+        let (up, down) = self.proxy.forwarded();
+        if self.up { up } else { down }
+    }
+
+    /// Cuts all connections `breaks` times and restarts the server `restarts` times while the tree
+    /// is copied, each after an equal part of it. Returns the run, and the bytes that it took.
+    fn run_with_trouble(&mut self, breaks: u64, restarts: u64, more: &[&str]) -> (Run, u64) {
+        let total = bytes_of(&self.source());
+        let count = breaks + restarts;
+        let mut running = self.start(more);
+        let deadline = Instant::now() + Duration::from_secs(600);
+        for n in 0..count {
+            // The last one comes well before the end.
+            while self.moved() < total * (n + 1) / (count + 2) {
+                assert!(Instant::now() < deadline && !running.has_ended());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if (n + 1) * restarts / count > n * restarts / count {
+                self.restart();
+            } else {
+                self.proxy.cut_all();
+            }
+        }
+        (running.wait(), self.moved())
+    }
+
+    fn check(&mut self, breaks: u64, restarts: u64, more: &[&str]) -> f64 {
+        let total = bytes_of(&self.source());
+        let (run, moved) = self.run_with_trouble(breaks, restarts, more);
+        let run = run.ok();
+        assert_same(&self.source(), &self.target());
+        assert!(run.stderr.contains("connection lost"), "{}", run.stderr);
+        assert!(run.stderr.contains("connection restored"), "{}", run.stderr);
+        assert!(!run.stderr.contains("error"), "{}", run.stderr);
+        moved as f64 / total as f64
+    }
+}
+
+const SMALL: (u64, usize, u64) = (1500, 8000, 2);
+
+fn survives(words: &[&'static str], up: bool) {
+    let mut scene = Scene::new(words, up);
+    let (files, bytes, large) = SMALL;
+    make_tree(&scene.source(), files, bytes, large);
+    scene.check(6, 2, &["--limit-rate", "6M"]);
+}
+
+#[test]
+fn copies_go_on_up() {
+    survives(&["cp", "-r"], true);
+}
+
+#[test]
+fn copies_go_on_down() {
+    survives(&["cp", "-r"], false);
+}
+
+#[test]
+fn copies_that_replace_go_on() {
+    survives(&["cp", "-a", "--force"], true);
+}
+
+#[test]
+fn archives_go_on_down() {
+    survives(&["cp", "-a"], false);
+}
+
+#[test]
+fn synchronisations_go_on_up() {
+    survives(&["sync", "--delete"], true);
+}
+
+#[test]
+fn synchronisations_go_on_down() {
+    survives(&["sync"], false);
+}
+
+#[test]
+fn synchronisations_by_digest_go_on() {
+    survives(&["sync", "--compare", "digest"], true);
+}
+
+/// The figure of the manual: `cargo test --release -p xdfs-cli --test program -- --ignored
+/// --nocapture a_hundred_thousand`.
+#[test]
+#[ignore = "takes minutes: by hand"]
+fn a_hundred_thousand_files_survive_twenty_breaks_and_five_restarts() {
+    for words in [&["cp", "-r"][..], &["sync"]] {
+        for up in [true, false] {
+            let mut scene = Scene::new(words, up);
+            make_tree(&scene.source(), 100_000, 4096, 0);
+            let began = Instant::now();
+            let share = scene.check(20, 5, &[]);
+            println!(
+                "{words:?}, {}: {:.1} s, bytes on the wire {share:.4} of the content",
+                if up { "up" } else { "down" },
+                began.elapsed().as_secs_f64(),
+            );
+        }
+    }
+}
+
+#[test]
+fn without_retries_a_break_is_the_end() {
+    let mut scene = Scene::new(&["cp", "-r", "--retries", "0"], true);
+    make_tree(&scene.source(), 400, 8000, 0);
+    let (run, _) = scene.run_with_trouble(1, 0, &["--limit-rate", "2M"]);
+    run.fails(3, &["error"]);
+}
+
+#[test]
+fn a_server_that_stays_away_is_given_up() {
+    let scene = Scene::new(&["cp", "-r", "--retries", "2"], true);
+    make_tree(&scene.source(), 400, 8000, 0);
+    let mut running = scene.start(&["--limit-rate", "2M"]);
+    while scene.moved() < 100_000 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    scene.proxy.block_new(true);
+    scene.proxy.cut_all();
+    let run = running
+        .wait()
+        .fails(3, &["retry 1 of 2 in", "retry 2 of 2 in"]);
+    assert!(!run.stderr.contains("retry 3"), "{}", run.stderr);
+}
+
+#[test]
+#[cfg(unix)]
+fn who_waits_for_a_server_can_be_stopped() {
+    let scene = Scene::new(&["cp", "-r"], true);
+    make_tree(&scene.source(), 400, 8000, 0);
+    let mut running = scene.start(&["--limit-rate", "2M"]);
+    while scene.moved() < 100_000 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    scene.proxy.block_new(true);
+    scene.proxy.cut_all();
+    running.wait_for_message("retry 4 of 30 in");
+    running.signal("INT");
+    running.wait().fails(130, &["run the same command again"]);
+    scene.proxy.block_new(false);
+    scene.start(&[]).wait().ok();
+    assert_same(&scene.source(), &scene.target());
+}
+
+/// A machine that crashes loses what nobody made durable: a file that had arrived is taken away
+/// while the connection is cut. A synchronisation makes its target durable at the end only.
+#[test]
+fn what_a_server_lost_is_noticed() {
+    let scene = Scene::new(&["sync"], true);
+    make_tree(&scene.source(), 1000, 8000, 0);
+    let mut running = scene.start(&["--limit-rate", "4M"]);
+    let first = loop {
+        let arrived = fs::read_dir(scene.target().join("0/0"));
+        let mut paths = arrived.into_iter().flatten().map(|e| e.unwrap().path());
+        let is_published = |path: &PathBuf| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name.starts_with('f')
+        };
+        if let Some(path) = paths.find(is_published) {
+            break path;
+        }
+        assert!(!running.has_ended());
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    // Its pack is no longer in flight by then.
+    while scene.moved() < 6_000_000 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    scene.proxy.block_new(true);
+    scene.proxy.cut_all();
+    fs::remove_file(&first).unwrap();
+    scene.proxy.block_new(false);
+    let run = running.wait();
+    assert_ne!(run.code, Some(0), "{}", run.stderr);
+    assert!(run.stderr.contains("had arrived"), "{}", run.stderr);
+    scene.start(&[]).wait().ok();
+    assert_same(&scene.source(), &scene.target());
+}

@@ -1,0 +1,131 @@
+//! The session of a client, and those that take its place when it breaks.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use xdfs_proto::{Code, Fault};
+
+use crate::paths::Caller;
+use crate::remote::RemotePlace;
+use crate::security::Level;
+use crate::session::{ClientOptions, Session};
+
+/// The present session of a client. Transfers, calls, files and trees of the client share it.
+///
+/// Sessions are numbered in the order in which they were opened. Whoever finds one broken names its
+/// number to [`Self::replace`], so that several users of a broken session open one other session.
+#[derive(Debug)]
+pub(crate) struct ReconnectingSession {
+    place: RemotePlace,
+    current: Mutex<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    options: ClientOptions,
+    generation: u64,
+    /// `None` once the client is closed.
+    session: Option<Arc<Session>>,
+    /// Its calls, which say why they fail after the client is closed.
+    caller: Caller,
+    is_stopped: bool,
+}
+
+impl ReconnectingSession {
+    /// Starts to open the first session.
+    ///
+    /// # Errors
+    /// As [`Session::connect`].
+    pub(crate) fn connect(place: &RemotePlace, options: ClientOptions) -> Result<Self, Fault> {
+        let session = Session::connect(place, options.clone())?;
+        Ok(Self {
+            place: place.clone(),
+            current: Mutex::new(Current {
+                options,
+                generation: 0,
+                caller: session.caller.clone(),
+                session: Some(Arc::new(session)),
+                is_stopped: false,
+            }),
+        })
+    }
+
+    /// The server, as it was named.
+    pub(crate) fn place(&self) -> &RemotePlace {
+        &self.place
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The present session and its number.
+    ///
+    /// # Errors
+    /// [`Code::Cancelled`] once the client is closed.
+    pub(crate) fn session(&self) -> Result<(u64, Arc<Session>), Fault> {
+        let current = self.lock();
+        let session = current.session.clone().ok_or_else(closed)?;
+        Ok((current.generation, session))
+    }
+
+    /// The calls of the present session, and its number.
+    pub(crate) fn caller(&self) -> (u64, Caller) {
+        let current = self.lock();
+        (current.generation, current.caller.clone())
+    }
+
+    /// Starts to open another session in place of the broken one of this number, unless that was
+    /// done already. Returns the number of the present session and its calls.
+    ///
+    /// # Errors
+    /// The client was closed or stopped, or no session can be begun.
+    pub(crate) fn replace(&self, broken: u64) -> Result<(u64, Caller), Fault> {
+        let mut current = self.lock();
+        if current.is_stopped {
+            return Err(closed());
+        }
+        let mut old = None;
+        if current.generation == broken {
+            let session = Session::connect(&self.place, current.options.clone())
+                .map_err(Fault::ending_session)?;
+            current.generation += 1;
+            current.caller = session.caller.clone();
+            old = current.session.replace(Arc::new(session));
+        }
+        let now = (current.generation, current.caller.clone());
+        drop(current);
+        // Joins its thread.
+        drop(old);
+        Ok(now)
+    }
+
+    /// The level of protection that further sessions ask for.
+    pub(crate) fn set_level(&self, level: Level) {
+        if let Some(security) = &mut self.lock().options.security {
+            security.level = level;
+        }
+    }
+
+    /// Ends the present session at once, and opens no other.
+    pub(crate) fn stop(&self) {
+        let mut current = self.lock();
+        current.is_stopped = true;
+        if let Some(session) = &current.session {
+            session.stop();
+        }
+    }
+
+    /// Ends the present session in an orderly way, and opens no other.
+    pub(crate) fn close(&self) {
+        let mut current = self.lock();
+        current.is_stopped = true;
+        let session = current.session.take();
+        drop(current);
+        drop(session);
+    }
+}
+
+fn closed() -> Fault {
+    let cause = "the client was closed";
+    Fault::new(Code::Cancelled, "use a session", cause)
+}

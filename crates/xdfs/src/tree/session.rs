@@ -1,0 +1,291 @@
+//! The session of a tree. When it breaks, another one takes its place, and whoever started what was
+//! in flight looks it up or starts it again.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use xdfs_engine::command::TransferKind;
+use xdfs_proto::{Code, Fault};
+
+use super::options::TreeOptions;
+use crate::client::Client;
+use crate::paths::{Answer, Call, Entry, Listing, PendingCall};
+use crate::retry::{ReconnectEvent, ReconnectObserver, RetryPolicy, is_session_lost};
+use crate::transfer::{Transfer, TransferOptions};
+
+/// Longest part of a pause in which nobody looks whether the user wants to stop.
+const PAUSE_STEP: Duration = Duration::from_millis(50);
+
+/// The sessions of a client, as a tree uses them.
+pub(super) struct TreeSession<'a> {
+    pub(super) client: &'a Client,
+    policy: RetryPolicy,
+    observer: ReconnectObserver,
+    /// Counts what shows that the tree goes on.
+    progress: AtomicU64,
+    retries: Mutex<Retries>,
+    /// The server has answered: one that can't be reached at all isn't tried again.
+    is_reached: AtomicBool,
+}
+
+#[derive(Default)]
+struct Retries {
+    /// Retries in a row without progress.
+    count: u32,
+    /// The progress at the last of them.
+    progress: u64,
+    /// Why no other session is tried any more.
+    given_up: Option<Fault>,
+}
+
+impl<'a> TreeSession<'a> {
+    pub(super) fn new(client: &'a Client, options: &TreeOptions) -> Self {
+        Self {
+            client,
+            policy: options.retry.clone(),
+            observer: options.reconnect_observer.clone(),
+            progress: AtomicU64::new(0),
+            retries: Mutex::default(),
+            is_reached: AtomicBool::new(false),
+        }
+    }
+
+    /// The number of the present session.
+    pub(super) fn generation(&self) -> u64 {
+        self.client.sessions().caller().0
+    }
+
+    /// Whether sessions that break are replaced.
+    pub(super) fn reconnects(&self) -> bool {
+        self.policy.retries_max > 0
+    }
+
+    /// Something was moved, changed or listed.
+    pub(super) fn note_progress(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+        self.note_answer();
+    }
+
+    /// The server has answered.
+    fn note_answer(&self) {
+        self.is_reached.store(true, Ordering::Relaxed);
+    }
+
+    /// Starts a transfer. Returns the number of its session too.
+    pub(super) fn start(
+        &self,
+        options: &TransferOptions,
+        kind: TransferKind,
+    ) -> (u64, Result<Transfer, Fault>) {
+        // If another session comes between, the transfer is of a later one than it is taken for,
+        // and its loss is taken for one that was made good: it is started once more than needed.
+        let generation = self.generation();
+        (generation, self.client.start(options, kind))
+    }
+
+    pub(super) fn start_call(&self, call: Call) -> (u64, Result<PendingCall, Fault>) {
+        let (generation, caller) = self.client.sessions().caller();
+        (generation, caller.start_pending(call))
+    }
+
+    pub(super) fn list(&self, path: &[u8]) -> (u64, Listing) {
+        let (generation, caller) = self.client.sessions().caller();
+        (generation, Listing::new(caller, path))
+    }
+
+    /// Waits until another session has taken the place of the one of this number, which ended by
+    /// `fault`.
+    ///
+    /// # Errors
+    /// No other session can be had, or the user doesn't want one.
+    pub(super) fn recover(&self, broken: u64, fault: &Fault) -> Result<(), Fault> {
+        let is_reached = self.is_reached.load(Ordering::Relaxed);
+        if !is_reached || !self.reconnects() || !is_session_lost(fault) {
+            return Err(fault.clone());
+        }
+        // One thread does it, and the others wait for it here.
+        let mut retries = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fault) = &retries.given_up {
+            return Err(fault.clone());
+        }
+        let mut broken = broken;
+        if self.generation() != broken {
+            return Ok(());
+        }
+        let mut fault = fault.clone();
+        loop {
+            let progress = self.progress.load(Ordering::Relaxed);
+            if progress != retries.progress {
+                (retries.count, retries.progress) = (0, progress);
+            }
+            let result = self.try_again(&mut retries.count, &mut broken, &fault);
+            match result {
+                Ok(()) => return Ok(()),
+                Err(next) if is_session_lost(&next) && retries.count < self.policy.retries_max => {
+                    fault = next;
+                }
+                Err(last) => {
+                    let last = last.ending_session();
+                    retries.given_up = Some(last.clone());
+                    return Err(last);
+                }
+            }
+        }
+    }
+
+    fn try_again(&self, count: &mut u32, broken: &mut u64, fault: &Fault) -> Result<(), Fault> {
+        if *count >= self.policy.retries_max {
+            return Err(fault.clone());
+        }
+        let pause = self.policy.pause(*count, fault);
+        *count += 1;
+        let lost = ReconnectEvent::Lost {
+            fault,
+            retry: *count,
+            pause,
+        };
+        tracing::info!(%fault, retry = *count, ?pause, "the session of the tree was lost");
+        let mut goes_on = self.observer.tell(lost).is_continue();
+        let end = Instant::now() + pause;
+        while goes_on && Instant::now() < end {
+            thread::sleep(PAUSE_STEP.min(end.saturating_duration_since(Instant::now())));
+            goes_on = self.observer.tell(ReconnectEvent::Waiting).is_continue();
+        }
+        if !goes_on {
+            let cause = "it was stopped";
+            return Err(
+                Fault::new(Code::Cancelled, "reconnect to the server", cause)
+                    .hint("run the same command again to go on"),
+            );
+        }
+        let (generation, caller) = self.client.sessions().replace(*broken)?;
+        *broken = generation;
+        // Whether the server answers: opening a session doesn't wait for that.
+        let probe = Call::Stat {
+            path: b"/".to_vec(),
+            follow: true,
+        };
+        match caller.start_pending(probe).and_then(PendingCall::wait) {
+            Err(fault) if fault.ends_session => Err(fault),
+            _ => {
+                self.client.prepare_packs();
+                tracing::info!("the tree has another session");
+                let _ = self.observer.tell(ReconnectEvent::Restored);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A call to the server that is made again in another session if its own breaks.
+pub(super) struct RemoteCall<'a> {
+    session: &'a TreeSession<'a>,
+    generation: u64,
+    call: Call,
+    pending: Result<PendingCall, Fault>,
+}
+
+impl<'a> RemoteCall<'a> {
+    pub(super) fn start(session: &'a TreeSession<'a>, call: Call) -> Self {
+        let (generation, pending) = session.start_call(call.clone());
+        Self {
+            session,
+            generation,
+            call,
+            pending,
+        }
+    }
+
+    pub(super) fn wait(mut self) -> Result<Answer, Fault> {
+        // Whether the call takes a name away.
+        let removes = matches!(
+            self.call,
+            Call::RemoveFile { .. } | Call::RemoveDirectory { .. } | Call::Rename { .. }
+        );
+        let mut is_repeated = false;
+        loop {
+            let fault = match self.pending.and_then(PendingCall::wait) {
+                Ok(answer) => {
+                    // Entries that were in flight are looked at after each break: that alone is no
+                    // progress.
+                    match self.call {
+                        Call::Stat { .. } => self.session.note_answer(),
+                        _ => self.session.note_progress(),
+                    }
+                    return Ok(answer);
+                }
+                // The first call removed or renamed it, and its answer was lost.
+                Err(fault) if is_repeated && fault.code == Code::NotFound && removes => {
+                    return Ok(Answer::Done);
+                }
+                Err(fault) if !fault.ends_session => {
+                    self.session.note_answer();
+                    return Err(fault);
+                }
+                Err(fault) => fault,
+            };
+            self.session.recover(self.generation, &fault)?;
+            is_repeated = true;
+            (self.generation, self.pending) = self.session.start_call(self.call.clone());
+        }
+    }
+}
+
+/// The names in a directory on the server. If the session breaks they are listed again in another
+/// one, and each is given once.
+pub(super) struct RemoteEntries<'a> {
+    session: &'a TreeSession<'a>,
+    generation: u64,
+    path: Vec<u8>,
+    listing: Listing,
+    random: RandomState,
+    /// Digests of the names that were given.
+    given: HashSet<u64>,
+    is_repeated: bool,
+}
+
+impl<'a> RemoteEntries<'a> {
+    pub(super) fn start(session: &'a TreeSession<'a>, path: Vec<u8>) -> Self {
+        let (generation, listing) = session.list(&path);
+        Self {
+            session,
+            generation,
+            path,
+            listing: listing.begin(),
+            random: RandomState::new(),
+            given: HashSet::new(),
+            is_repeated: false,
+        }
+    }
+}
+
+impl Iterator for RemoteEntries<'_> {
+    type Item = Result<Entry, Fault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            match self.listing.next()? {
+                Ok(entry) => {
+                    self.session.note_progress();
+                    let is_new = self.given.insert(self.random.hash_one(&entry.name));
+                    if is_new || !self.is_repeated {
+                        return Some(Ok(entry));
+                    }
+                }
+                Err(fault) if fault.ends_session => {
+                    if let Err(fault) = self.session.recover(self.generation, &fault) {
+                        return Some(Err(fault));
+                    }
+                    self.is_repeated = true;
+                    let (generation, listing) = self.session.list(&self.path);
+                    (self.generation, self.listing) = (generation, listing.begin());
+                }
+                Err(fault) => return Some(Err(fault)),
+            }
+        }
+    }
+}
