@@ -35,11 +35,7 @@ pub fn descriptor_limit() -> Option<u64> {
 /// A number that differs between boots of the system; `None` where the system provides none.
 #[must_use]
 pub fn boot_number() -> Option<u64> {
-    if !cfg!(target_os = "linux") {
-        return None;
-    }
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    let digits: String = id.chars().filter(char::is_ascii_hexdigit).collect();
     // All of it is random; half suffices to distinguish boots.
-    u64::from_str_radix(digits.get(..16)?, 16).ok()
+    let half = *crate::boot::boot_id()?.first_chunk()?;
+    Some(u64::from_be_bytes(half))
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use xdfs_testkit::proxy::FaultProxy;
@@ -84,8 +84,13 @@ impl Scene {
     }
 
     fn restart(&mut self) {
+        self.restart_as(|serve| serve);
+    }
+
+    fn restart_as(&mut self, change: impl FnOnce(Command) -> Command) {
         self.server.running.kill();
-        self.server = Server::start(&self.place.root());
+        let flags = ["--listen", "127.0.0.1:0"];
+        self.server = Server::start_as(&self.place.root(), &flags, change);
         self.proxy
             .set_target(self.server.addresses[0].parse().unwrap());
     }
@@ -233,6 +238,68 @@ fn who_waits_for_a_server_can_be_stopped() {
     running.signal("INT");
     running.wait().fails(130, &["run the same command again"]);
     scene.proxy.block_new(false);
+    scene.start(&[]).wait().ok();
+    assert_same(&scene.source(), &scene.target());
+}
+
+/// The command, on a machine that was booted another time by what it can see.
+#[cfg(target_os = "linux")]
+fn after_another_boot(id: &Path, command: &Command) -> Command {
+    fs::write(id, "01234567-89ab-cdef-0123-456789abcdef\n").unwrap();
+    let mut other = Command::new("unshare");
+    other.args(["--map-root-user", "--mount", "--", "sh", "-c"]);
+    other.arg("mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"");
+    other
+        .arg(id)
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => other.env(name, value),
+            None => other.env_remove(name),
+        };
+    }
+    other
+}
+
+/// A machine that crashes loses what nobody made durable: here it has the old version of a file
+/// again, of the same size and time. Only that it was booted again tells.
+#[test]
+#[cfg(target_os = "linux")]
+fn what_a_crashed_machine_lost_is_noticed() {
+    let mut scene = Scene::new(&["sync", "--compare", "digest"], true);
+    let boot = scene.place.path().join("boot");
+    let probe = after_another_boot(&boot, &Command::new("true")).output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        return xdfs_testkit::skip::test("no boot can be pretended here");
+    }
+    make_tree(&scene.source(), 1000, 8000, 0);
+    make_tree(&scene.target(), 1000, 8000, 0);
+    for n in 0..1000 {
+        let file = format!("{}/{}/f{n}", n % 4, n % 20);
+        let (old, new) = (scene.target().join(&file), scene.source().join(&file));
+        fs::write(&new, content(n + 5000, 8000)).unwrap();
+        let file = fs::File::options().append(true).open(new).unwrap();
+        file.set_modified(fs::metadata(old).unwrap().modified().unwrap())
+            .unwrap();
+    }
+    let (first, old) = (scene.target().join("0/0/f0"), content(0, 8000));
+    let time = fs::metadata(&first).unwrap().modified().unwrap();
+    let mut running = scene.start(&["--limit-rate", "2M"]);
+    // Its pack is no longer in flight by then.
+    while scene.moved() < 4_000_000 || fs::read(&first).unwrap() == old {
+        assert!(!running.has_ended());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    scene.proxy.block_new(true);
+    scene.proxy.cut_all();
+    fs::write(&first, &old).unwrap();
+    let file = fs::File::options().append(true).open(&first).unwrap();
+    file.set_modified(time).unwrap();
+    scene.restart_as(|serve| after_another_boot(&boot, &serve));
+    scene.proxy.block_new(false);
+    let run = running.wait().fails(9, &["restarted before"]);
+    assert!(!run.stderr.contains("differs after"), "{}", run.stderr);
     scene.start(&[]).wait().ok();
     assert_same(&scene.source(), &scene.target());
 }

@@ -132,6 +132,9 @@ impl Moving<'_, '_> {
                 self.run.session.note_progress();
                 self.report.result.matched_bytes += result.resumed_bytes;
                 item.bytes = result.bytes;
+                if let Err(fault) = self.run.learn_server_run(&item.path, self.report) {
+                    return self.end_interrupted_file(item, kept, &fault);
+                }
                 match kept {
                     None => self.report.moved(&item),
                     Some(kept) => self.awaiting_metadata.push((item, kept)),

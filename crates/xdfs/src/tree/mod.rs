@@ -25,6 +25,7 @@ mod scan;
 mod session;
 mod sync;
 mod tracker;
+mod unsynced;
 mod version;
 
 pub use filter::{Filter, FilterRule};

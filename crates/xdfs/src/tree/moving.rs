@@ -78,6 +78,22 @@ pub(super) struct Report<'a> {
     pub(super) keeps_unsynced: bool,
     /// The session up to which the unsynced entries are known to be there.
     pub(super) unsynced_generation: u64,
+    pub(super) server_run: ServerRun,
+}
+
+/// The number by which a server shows whether it may have lost what wasn't durable ([D-6] of the
+/// specification).
+#[derive(Clone, Debug, Default)]
+pub(super) enum ServerRun {
+    #[default]
+    NotAsked,
+    /// It doesn't say.
+    Unknown,
+    Known {
+        run: u64,
+        /// The file at the target by which it was learnt.
+        file: Vec<u8>,
+    },
 }
 
 /// An entry that was moved and may not be durable: its path, and what it looks like.
@@ -107,6 +123,7 @@ impl<'a> Report<'a> {
             syncing: Vec::new(),
             keeps_unsynced: false,
             unsynced_generation: 0,
+            server_run: ServerRun::default(),
         }
     }
 

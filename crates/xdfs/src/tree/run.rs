@@ -17,7 +17,7 @@ use xdfs_store::{LocalStore, PackOptions, Store as _};
 
 use super::feed::{Event, Feed, Unlisted};
 use super::inspector::{PackInspector, Received};
-use super::item::Item;
+use super::item::{Item, Kind};
 use super::journal::{self, JournalWriter, ResumeIndex};
 use super::links::{FirstNames, Link};
 use super::moving::{
@@ -28,7 +28,6 @@ use super::namespace::{FoundName, Namespace};
 use super::options::{COMPLETED_WAITING, Durability, PACKS_MAX, PackSizes, TreeOptions};
 use super::session::TreeSession;
 use super::tracker::CompletedDirectory;
-use super::version::{looks_like, mark_of};
 use crate::events::{Observer, TreeResult};
 use crate::paths::{FileKind, join};
 use crate::transfer::TransferOptions;
@@ -632,7 +631,15 @@ impl<'a> TreeRun<'a> {
             transfer, items, ..
         } = pack;
         let has_names = items.iter().any(|item| item.kind.has_name());
-        let (is_repeated, done) = self.finish_pack(transfer, has_names)?;
+        let (is_repeated, mut done) = self.finish_pack(transfer, has_names)?;
+        if let Ok(failures) = &done
+            && let Some((_, file)) = (0..)
+                .zip(&items)
+                .find(|(n, item)| item.kind == Kind::File && failures.of(*n).is_none())
+            && let Err(fault) = self.learn_server_run(&file.path, report)
+        {
+            done = Err(fault);
+        }
         if let Err(fault) = &done
             && fault.ends_session
         {
@@ -719,64 +726,6 @@ impl<'a> TreeRun<'a> {
             }
         }
         report.progress();
-        Ok(())
-    }
-
-    /// Has the report follow what is moved, in case a session breaks. With `trusts_marks` an entry
-    /// at the target with the kind, the size and the time of the source is the one that was in
-    /// flight.
-    pub(super) fn follow_sessions(&self, report: &mut Report<'_>, trusts_marks: bool) {
-        report.trusts_marks = trusts_marks;
-        report.unsynced_generation = self.session.generation();
-        report.keeps_unsynced = self.target.is_remote()
-            && self.session.reconnects()
-            && self.options.durability != Durability::None
-            && !self.options.dry_run;
-    }
-
-    /// Makes everything that was moved durable.
-    ///
-    /// # Errors
-    /// That failed, or the server lost something.
-    pub(super) fn sync_target(&self, report: &mut Report<'_>) -> Result<(), Fault> {
-        loop {
-            self.verify_unsynced(report)?;
-            self.target.start_sync().wait()?;
-            if self.session.generation() == report.unsynced_generation {
-                report.unsynced.clear();
-                return Ok(());
-            }
-        }
-    }
-
-    /// Looks whether the target still has what was moved in an earlier session and isn't durable:
-    /// the server's machine may have crashed in between.
-    ///
-    /// # Errors
-    /// It doesn't.
-    pub(super) fn verify_unsynced(&self, report: &mut Report<'_>) -> Result<(), Fault> {
-        let generation = self.session.generation();
-        if generation != report.unsynced_generation {
-            let unsynced = || report.syncing.iter().chain(&report.unsynced);
-            let found = self.target.look_up(unsynced().map(|(path, _)| &path[..]));
-            for ((path, mark), found) in unsynced().zip(found) {
-                let is_there = match (found, mark) {
-                    (Err(fault), _) if fault.ends_session => return Err(fault),
-                    (Ok(Some(found)), Some(mark)) => {
-                        mark_of(&found).is_some_and(|found| looks_like(found, *mark))
-                    }
-                    (Ok(Some(_)), None) => true,
-                    _ => false,
-                };
-                if !is_there {
-                    let cause = "it had arrived, and is gone or differs after the connection broke";
-                    return Err(Fault::new(Code::Stale, "copy a tree", cause)
-                        .path(self.target.path(path))
-                        .hint("run the same command again: it copies what the target lacks"));
-                }
-            }
-            report.unsynced_generation = generation;
-        }
         Ok(())
     }
 

@@ -270,9 +270,9 @@ impl Iterator for RemoteEntries<'_> {
         loop {
             match self.listing.next()? {
                 Ok(entry) => {
-                    self.session.note_progress();
                     let is_new = self.given.insert(self.random.hash_one(&entry.name));
                     if is_new || !self.is_repeated {
+                        self.session.note_progress();
                         return Some(Ok(entry));
                     }
                 }
