@@ -72,10 +72,10 @@ fn options(flags: &SyncFlags, interrupt: &Interrupt) -> Result<SyncOptions, Faul
             digest: flags.digest.map(Into::into),
             rate_bytes_per_s_max: flags.limit_rate,
             verify_resumed: flags.verify_resumed,
-            retry: flags.session.retry.policy(),
+            retry: flags.retry.policy(),
             reconnect_observer: session::reconnect_observer(
                 flags.output,
-                flags.session.retry.policy().retries_max,
+                flags.retry.policy().retries_max,
                 interrupt,
             ),
             ..TreeOptions::default()

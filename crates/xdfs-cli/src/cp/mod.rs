@@ -41,7 +41,14 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     let copied = planned.and_then(|jobs| {
         let interrupt = context.interrupt()?;
         let options = transfer_options(flags);
-        queue::run(&connector, &options, jobs, &interrupt, &mut reporter)
+        queue::run(
+            &connector,
+            &options,
+            flags.retry.policy(),
+            jobs,
+            &interrupt,
+            &mut reporter,
+        )
     });
     if let Err(fault) = copied {
         reporter.failure(None, &fault);
@@ -88,7 +95,14 @@ fn run_trees(context: &Context, flags: &CpFlags) -> u8 {
             return Ok(());
         }
         let options = transfer_options(&files);
-        queue::run(&connector, &options, jobs, &interrupt, &mut reporter)
+        queue::run(
+            &connector,
+            &options,
+            flags.retry.policy(),
+            jobs,
+            &interrupt,
+            &mut reporter,
+        )
     });
     if let Err(fault) = copied {
         reporter.failure(None, &fault);

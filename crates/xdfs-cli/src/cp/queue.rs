@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use xdfs::{
-    Client, Code, Fault, Observer, Queue, QueueEvent, QueueOptions, RemotePlace, Transfer,
-    TransferOptions, TransferResult,
+    Client, Code, Fault, Observer, Queue, QueueEvent, QueueOptions, RemotePlace, RetryPolicy,
+    Transfer, TransferOptions, TransferResult,
 };
 
 use super::plan::PlannedCopy;
@@ -86,6 +86,7 @@ impl Observer for Relay {
 pub(super) fn run(
     connector: &Connector,
     options: &TransferOptions,
+    retry: RetryPolicy,
     jobs: Vec<PlannedCopy>,
     interrupt: &Interrupt,
     reporter: &mut Reporter,
@@ -107,7 +108,7 @@ pub(super) fn run(
         let _ = connector.ask_ahead(&job.server);
     }
     let limits = QueueOptions {
-        retry: connector.flags.retry.policy(),
+        retry,
         ..QueueOptions::default()
     };
     let (sender, events) = mpsc::channel();

@@ -166,10 +166,10 @@ fn options(flags: &CpFlags, interrupt: &Interrupt) -> Result<TreeOptions, Fault>
         journal: state::trees(),
         begin_anew: flags.no_resume,
         verify_resumed: flags.verify_resumed,
-        retry: flags.session.retry.policy(),
+        retry: flags.retry.policy(),
         reconnect_observer: session::reconnect_observer(
             flags.output,
-            flags.session.retry.policy().retries_max,
+            flags.retry.policy().retries_max,
             interrupt,
         ),
     })

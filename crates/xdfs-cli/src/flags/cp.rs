@@ -8,7 +8,7 @@ use clap::{
 };
 use xdfs::{DigestKind, Durability};
 
-use super::{FilterFlags, OutputFlags, SessionFlags};
+use super::{FilterFlags, OutputFlags, RetryFlags, SessionFlags};
 use crate::size;
 
 /// Copy files to or from a server.
@@ -48,6 +48,9 @@ pub(crate) struct CpFlags {
 
     #[command(flatten)]
     pub(crate) session: SessionFlags,
+
+    #[command(flatten)]
+    pub(crate) retry: RetryFlags,
 
     /// Offset of the first byte to copy.
     ///

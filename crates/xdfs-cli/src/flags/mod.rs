@@ -197,13 +197,10 @@ pub(crate) struct SessionFlags {
     pub(crate) window: Option<u32>,
 
     #[command(flatten)]
-    pub(crate) retry: RetryFlags,
-
-    #[command(flatten)]
     pub(crate) security: SecurityFlags,
 }
 
-/// Retries of the commands that transfer data.
+/// Retries of the commands that copy.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RetryFlags {
     /// Retries in a row without progress after transient failures. Default: 30; 0 for none.

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use xdfs::Compare;
 
 use super::cp::DigestFlag;
-use super::{DurabilityFlag, FilterFlags, OutputFlags, SessionFlags};
+use super::{DurabilityFlag, FilterFlags, OutputFlags, RetryFlags, SessionFlags};
 use crate::size;
 
 /// Make one directory equal to another, transferring only differences.
@@ -122,6 +122,9 @@ pub(crate) struct SyncFlags {
 
     #[command(flatten)]
     pub(crate) session: SessionFlags,
+
+    #[command(flatten)]
+    pub(crate) retry: RetryFlags,
 
     #[command(flatten)]
     pub(crate) output: OutputFlags,
