@@ -4,8 +4,8 @@
 //! While there is nothing to save ([`Interrupt::orderly`] is off), the first ends it immediately
 //! too.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xdfs::{Code, Fault};
 
@@ -29,7 +29,7 @@ impl Interrupt {
                 return;
             }
             at_once();
-            std::process::exit(i32::from(Code::Cancelled.exit_code()));
+            end_by_signal();
         })?;
         Ok(interrupt)
     }
@@ -60,11 +60,134 @@ impl Interrupt {
     }
 }
 
+/// Ends the program, with the exit code of what the user stopped.
+pub(crate) fn end_by_signal() -> ! {
+    std::process::exit(i32::from(Code::Cancelled.exit_code()))
+}
+
+/// What a signal does: the process has one handler.
+static SIGNALS: Mutex<Signals> = Mutex::new(Signals {
+    is_installed: false,
+    on_signal: None,
+    prompt: None,
+});
+
+struct Signals {
+    is_installed: bool,
+    /// `None` while it runs, and for the end of the program.
+    on_signal: Option<OnSignal>,
+    /// How the terminal was before a secret was asked for.
+    prompt: Option<Terminal>,
+}
+
+type OnSignal = Box<dyn FnMut() + Send>;
+
+fn signals() -> MutexGuard<'static, Signals> {
+    SIGNALS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Calls `on_signal` for each signal that asks the program to end.
 ///
 /// # Errors
 /// The signal handler can't be installed.
 pub(crate) fn handle_signals(on_signal: impl FnMut() + Send + 'static) -> Result<(), Fault> {
+    signals().on_signal = Some(Box::new(on_signal));
+    install()
+}
+
+fn install() -> Result<(), Fault> {
+    if std::mem::replace(&mut signals().is_installed, true) {
+        return Ok(());
+    }
     ctrlc::set_handler(on_signal)
         .map_err(|e| Fault::new(Code::Internal, "listen for signals", e.to_string()))
+}
+
+fn on_signal() {
+    let mut state = signals();
+    let handler = state.on_signal.take();
+    if let Some(before) = &state.prompt {
+        before.restore();
+        // Still with the lock, so that nothing hides again what is typed.
+        end_by_signal();
+    }
+    drop(state);
+    // Without the lock: it may wait for a command.
+    match handler {
+        Some(mut handler) => {
+            handler();
+            signals().on_signal.get_or_insert(handler);
+        }
+        None => end_by_signal(),
+    }
+}
+
+/// Reads a line of the terminal that isn't shown. A signal meanwhile ends the program, and leaves
+/// the terminal as it was.
+///
+/// # Errors
+/// Nothing can be read.
+#[cfg(unix)]
+pub(crate) fn read_hidden_line(prompt: &str) -> std::io::Result<String> {
+    let installed = install();
+    installed.map_err(|fault| std::io::Error::other(fault.to_string()))?;
+    let before = Terminal::now()?;
+    {
+        // Under the lock: a signal comes before this, or finds how it was before.
+        let mut state = signals();
+        before.hide()?;
+        state.prompt = Some(before);
+    }
+    eprint!("{prompt}");
+    let mut line = String::new();
+    let read = std::io::stdin().read_line(&mut line);
+    if let Some(before) = signals().prompt.take() {
+        before.restore();
+    }
+    read.map(|_| line)
+}
+
+/// The settings of the terminal.
+#[cfg(unix)]
+struct Terminal(rustix::termios::Termios);
+
+#[cfg(unix)]
+impl Terminal {
+    fn now() -> std::io::Result<Self> {
+        Ok(Self(rustix::termios::tcgetattr(std::io::stdin())?))
+    }
+
+    fn hide(&self) -> std::io::Result<()> {
+        let mut hidden = self.0.clone();
+        hidden.local_modes -= rustix::termios::LocalModes::ECHO;
+        set_terminal(&hidden)
+    }
+
+    /// Shows what is typed again, from a new line on.
+    fn restore(&self) {
+        // Nothing can be done about a failure.
+        let _ = set_terminal(&self.0);
+        eprintln!();
+    }
+}
+
+#[cfg(unix)]
+fn set_terminal(settings: &rustix::termios::Termios) -> std::io::Result<()> {
+    use rustix::termios::{OptionalActions, tcsetattr};
+    Ok(tcsetattr(std::io::stdin(), OptionalActions::Now, settings)?)
+}
+
+/// The same on consoles.
+#[cfg(not(unix))]
+pub(crate) fn read_hidden_line(prompt: &str) -> std::io::Result<String> {
+    rpassword::prompt_password(prompt)
+}
+
+/// The settings of the terminal: on consoles only the prompt itself hides what is typed.
+#[cfg(not(unix))]
+enum Terminal {}
+
+#[cfg(not(unix))]
+impl Terminal {
+    fn restore(&self) {}
 }

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use xdfs::{Code, Fault, RemotePlace};
 
+use crate::interrupt::read_hidden_line;
+
 /// The secrets typed for each server, so that reopening a session doesn't ask again.
 #[derive(Clone, Default)]
 pub(crate) struct TypedSecrets(Arc<Mutex<HashMap<String, String>>>);
@@ -45,13 +47,14 @@ impl fmt::Debug for TypedSecrets {
 /// Nothing can be read, or nothing was typed.
 pub(crate) fn ask(prompt: &str, operation: &str) -> Result<String, Fault> {
     let fault = |e: std::io::Error| Fault::from_io(operation, "", &e);
-    let password = if std::io::stdin().is_terminal() {
-        rpassword::prompt_password(prompt).map_err(fault)?
+    let line = if std::io::stdin().is_terminal() {
+        read_hidden_line(prompt)
     } else {
         let mut line = String::new();
-        std::io::stdin().read_line(&mut line).map_err(fault)?;
-        line.trim_end_matches(['\r', '\n']).to_owned()
+        std::io::stdin().read_line(&mut line).map(|_| line)
     };
+    let password = line.map_err(fault)?;
+    let password = password.trim_end_matches(['\r', '\n']).to_owned();
     if password.is_empty() {
         return Err(Fault::new(Code::InvalidArgument, operation, "it is empty"));
     }

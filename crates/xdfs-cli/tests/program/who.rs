@@ -114,6 +114,50 @@ fn a_password_is_asked_for_once_and_nothing_is_drawn_meanwhile() {
     assert!(place.remote("three").exists());
 }
 
+/// Whoever gives up at the prompt has a terminal afterwards that shows what is typed.
+#[test]
+#[cfg(unix)]
+fn the_terminal_is_as_before_when_a_prompt_is_left() {
+    const ROUNDS: usize = 8;
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let url = server.url("/").replace("xdfs://", "xdfs://alice@");
+    let file = place.make_here("one", b"content");
+    let xdfs = program();
+    let mut command = std::process::Command::new("sh");
+    command.args([
+        "-c",
+        "trap : INT; n=0; while [ $n -lt \"$1\" ]; do n=$((n+1)); \
+        \"$2\" cp --password-file - \"$3\" \"$4\"; echo \"code $?\"; stty -a; echo \"end $n\"; \
+        done",
+        "sh",
+    ]);
+    command.arg(ROUNDS.to_string()).arg(xdfs.get_program());
+    command.args([&file, &url]).env("TERM", "xterm");
+    for (name, value) in xdfs.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let patience = Duration::from_secs(60);
+    let mut terminal = Terminal::start(&command).unwrap();
+    let mut at = 0;
+    for round in 1..=ROUNDS {
+        at = terminal.wait_for("Password: ", at, patience).unwrap();
+        terminal.send(b"half\x03").unwrap();
+        let end = terminal.wait_for(&format!("end {round}"), at, patience);
+        let end = end.unwrap_or_else(|| panic!("{:?}", terminal.text()));
+        let text = terminal.text()[at..end].to_owned();
+        at = end;
+        assert!(text.contains("code 130"), "{text}");
+        assert!(
+            text.contains(" echo ") && text.contains(" icanon "),
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn a_ticket_lets_in_once_who_has_nothing_else() {
     let place = Place::new();
