@@ -68,6 +68,7 @@ pub(crate) struct FileBody<'a> {
     retransmitted_bytes: u64,
     digest: Digest,
     limited_by: &'static str,
+    skipped: bool,
     dry_run: bool,
 }
 
@@ -271,6 +272,7 @@ impl<'a> Record<'a> {
             retransmitted_bytes: result.retransmitted_bytes,
             digest: digest(result),
             limited_by: limited_by(result.limited_by),
+            skipped: result.is_skipped,
             dry_run,
         })
     }
@@ -424,6 +426,7 @@ mod tests {
             digest: DigestValue::Crc64Nvme(1),
             target: b"/t".to_vec(),
             limited_by: LimitedBy::TargetWrite,
+            is_skipped: false,
         }
     }
 
@@ -454,7 +457,7 @@ mod tests {
                 "seconds": 2.0, "bytes_per_second": 100.0, "channels": 4, "resumed_bytes": 100,
                 "retransmitted_bytes": 7,
                 "digest": {"kind": "crc64nvme", "value": "0000000000000001"},
-                "limited_by": "target-write", "dry_run": false
+                "limited_by": "target-write", "skipped": false, "dry_run": false
             })
         );
     }

@@ -233,6 +233,7 @@ impl Flow {
                 Direction::Into => LimitedBy::TargetWrite,
                 Direction::OutOf => LimitedBy::SourceRead,
             },
+            is_skipped: false,
         })
     }
 }

@@ -129,6 +129,12 @@ pub(crate) fn digest(value: &DigestValue) -> (&'static str, Option<String>) {
 
 /// The result of one file: `256 MiB in 134 ms, 1.91 GB/s, 4 channels`.
 pub(crate) fn result(result: &TransferResult) -> String {
+    if result.is_skipped {
+        return match result.resumed_bytes {
+            0 => "skipped, it exists already".to_owned(),
+            bytes => format!("skipped, its {} were there already", human::size(bytes)),
+        };
+    }
     let mut text = format!(
         "{} in {}, {}, {}",
         human::size(result.bytes),
@@ -254,6 +260,7 @@ mod tests {
             digest: DigestValue::None,
             target: b"/x".to_vec(),
             limited_by: LimitedBy::Network,
+            is_skipped: false,
         };
         assert_eq!(result(&done), "256 MiB in 134 ms, 2.00 GB/s, 1 channel");
         done.resumed_bytes = 1 << 20;

@@ -585,6 +585,7 @@ mod tests {
             digest: DigestValue::None,
             target: Vec::new(),
             limited_by: LimitedBy::Network,
+            is_skipped: false,
         }
     }
 

@@ -227,6 +227,8 @@ pub struct Outcome {
     pub limited_by: LimitedBy,
     /// For a pack: the entries that failed.
     pub failures: Failures,
+    /// Nothing was moved, since the target exists. The engine itself never skips anything.
+    pub is_skipped: bool,
 }
 
 /// An event of a transfer.

@@ -20,7 +20,7 @@ use crate::security::{Fingerprint, FirstUse, Level};
 pub use crate::session::ClientOptions;
 use crate::session::Session;
 use crate::sinks::Nameless;
-use crate::transfer::{LocalPlace, Transfer, TransferOptions, TransferRoute};
+use crate::transfer::{LocalPlace, Replacement, Skip, Transfer, TransferOptions, TransferRoute};
 
 /// A session with a server. It runs any number of transfers, back to back on the same channels, and
 /// calls at the same time. A session without transfers opens one channel, unless
@@ -30,6 +30,12 @@ use crate::transfer::{LocalPlace, Transfer, TransferOptions, TransferRoute};
 /// which all later transfers and calls of the client use.
 #[derive(Debug)]
 pub struct Client {
+    shared: Arc<Shared>,
+}
+
+/// What a client shares with transfers that may have to start again.
+#[derive(Debug)]
+struct Shared {
     sessions: Arc<ReconnectingSession>,
     next_file: AtomicU32,
     path_bytes_max: usize,
@@ -47,18 +53,18 @@ impl Client {
     pub fn connect(place: &RemotePlace, options: ClientOptions) -> Result<Self, Fault> {
         let level = options.security.as_ref().map(|security| security.level);
         let path_bytes_max = options.limits.path_bytes_max;
-        Ok(Self {
+        let shared = Arc::new(Shared {
             sessions: Arc::new(ReconnectingSession::connect(place, options)?),
             next_file: AtomicU32::new(1),
             path_bytes_max,
             is_clear: AtomicBool::new(level == Some(Level::Clear)),
-        })
+        });
+        Ok(Self { shared })
     }
 
     /// Starts to send `source` to `target`, a path on the server. In a target directory the file
-    /// keeps its name. An existing target is replaced or refused, as
-    /// [`TransferOptions::overwrite`] says. With [`TransferOptions::resume`] a target that already
-    /// equals the source is a success: an earlier attempt may have published it without an answer.
+    /// keeps its name. An existing target is skipped, replaced or refused, as
+    /// [`TransferOptions::skip`] and [`TransferOptions::overwrite`] say.
     ///
     /// # Errors
     /// The source can't be opened, or the session has ended. [`Transfer::wait`] returns later
@@ -69,6 +75,7 @@ impl Client {
         target: &[u8],
         options: &TransferOptions,
     ) -> Result<Transfer, Fault> {
+        let place = source;
         let is_file = matches!(source, LocalPlace::Path(_));
         let (source, source_path, name): (Box<dyn Source>, Vec<u8>, Vec<u8>) = match source {
             LocalPlace::Path(path) => (
@@ -91,10 +98,14 @@ impl Client {
             ),
         };
         let paths = [&source_path, target, &name];
-        let compared =
-            (is_file && options.resume).then(|| self.compared_paths(true, paths, options));
+        let compared = self.compared_paths(true, paths, options);
+        let compared = compared.filter(|_| is_file);
+        let refuses = TransferOptions {
+            overwrite: options.overwrite && compared.is_none(),
+            ..options.clone()
+        };
         let transfer = self.start(
-            options,
+            &refuses,
             TransferKind::Upload(UploadSpec {
                 source,
                 source_path,
@@ -104,7 +115,11 @@ impl Client {
                 relaxed: false,
             }),
         )?;
-        Ok(transfer.with_comparison(compared))
+        let route = TransferRoute::Upload {
+            from: place.clone(),
+            to: target.to_vec(),
+        };
+        Ok(self.compare(transfer, compared, route, options))
     }
 
     /// Starts to fetch `source`, a path on the server, to `target`. An existing target is treated
@@ -119,6 +134,7 @@ impl Client {
         options: &TransferOptions,
     ) -> Result<Transfer, Fault> {
         let name = last_part(source);
+        let place = target;
         let is_file = matches!(target, LocalPlace::Path(_));
         let (store, target): (Arc<dyn Store>, Vec<u8>) = match target {
             LocalPlace::Path(path) => (Arc::new(LocalStore::unrooted()), path_bytes(path)),
@@ -126,10 +142,14 @@ impl Client {
             LocalPlace::Memory => (Arc::new(Nameless::Null), b"mem:null".to_vec()),
         };
         let paths = [source, &target, &name];
-        let compared =
-            (is_file && options.resume).then(|| self.compared_paths(false, paths, options));
+        let compared = self.compared_paths(false, paths, options);
+        let compared = compared.filter(|_| is_file);
+        let refuses = TransferOptions {
+            overwrite: options.overwrite && compared.is_none(),
+            ..options.clone()
+        };
         let transfer = self.start(
-            options,
+            &refuses,
             TransferKind::Download(DownloadSpec {
                 source: source.to_vec(),
                 store,
@@ -138,7 +158,11 @@ impl Client {
                 pack_request: None,
             }),
         )?;
-        Ok(transfer.with_comparison(compared))
+        let route = TransferRoute::Download {
+            from: source.to_vec(),
+            to: place.clone(),
+        };
+        Ok(self.compare(transfer, compared, route, options))
     }
 
     /// Starts to send `source`, a path in a store of the caller, to `target`, a path on the server.
@@ -205,15 +229,22 @@ impl Client {
         }
     }
 
-    /// Source and target, to be compared if the target exists.
+    /// Source and target, to be compared if the target exists; `None` if nothing is skipped.
     fn compared_paths(
         &self,
         is_upload: bool,
         [source, target, name]: [&[u8]; 3],
         options: &TransferOptions,
-    ) -> ComparedPaths {
-        ComparedPaths {
-            caller: self.sessions.caller().1,
+    ) -> Option<ComparedPaths> {
+        let is_part = options.offset > 0 || options.length.is_some();
+        let skip = match options.skip {
+            // Parts of a file differ in nothing but their content.
+            Skip::SizeAndTime | Skip::NotOlder if is_part => Skip::Identical,
+            skip => skip,
+        };
+        let is_replaced = skip == Skip::Identical && (options.overwrite || !options.resume);
+        (skip != Skip::Never && !is_replaced).then(|| ComparedPaths {
+            caller: self.shared.sessions.caller().1,
             is_upload,
             source: source.to_vec(),
             target: target.to_vec(),
@@ -222,7 +253,38 @@ impl Client {
             length: options.length,
             digest: self.digest(options.digest),
             dry_run: options.dry_run,
-        }
+            skip,
+        })
+    }
+
+    /// Has a transfer that doesn't replace its target compare it, once it was refused, and replace
+    /// it then if `options` ask for that.
+    fn compare(
+        &self,
+        transfer: Transfer,
+        compared: Option<ComparedPaths>,
+        route: TransferRoute,
+        options: &TransferOptions,
+    ) -> Transfer {
+        let Some(compared) = compared else {
+            return transfer;
+        };
+        let shared = Arc::downgrade(&self.shared);
+        let replaces = options.overwrite;
+        let options = TransferOptions {
+            skip: Skip::Never,
+            ..options.clone()
+        };
+        let replace = move || {
+            let closed = || Fault::new(Code::Cancelled, "use a session", "the client was closed");
+            let shared = shared.upgrade().ok_or_else(closed)?;
+            Client { shared }.transfer(&route, &options)
+        };
+        let replace: Option<Replacement> = match replaces {
+            true => Some(Box::new(replace)),
+            false => None,
+        };
+        transfer.with_comparison(compared, replace)
     }
 
     pub(crate) fn start(
@@ -234,15 +296,15 @@ impl Client {
             TransferKind::Download(spec) => &spec.source,
             TransferKind::Upload(spec) => &spec.target,
         };
-        if remote.len() > self.path_bytes_max {
-            let cause = format!("it is longer than {} bytes", self.path_bytes_max);
+        if remote.len() > self.shared.path_bytes_max {
+            let cause = format!("it is longer than {} bytes", self.shared.path_bytes_max);
             return Err(
                 Fault::new(Code::NameTooLong, "name a file on the server", cause)
                     .path(remote)
                     .hint("use a shorter path"),
             );
         }
-        let file = FileId(self.next_file.fetch_add(1, Ordering::Relaxed));
+        let file = FileId(self.shared.next_file.fetch_add(1, Ordering::Relaxed));
         if remote.contains(&0) {
             let cause = "the path has a zero byte";
             return Err(
@@ -280,7 +342,7 @@ impl Client {
     }
 
     fn session(&self) -> Result<Arc<Session>, Fault> {
-        self.sessions.session().map(|(_, session)| session)
+        self.shared.sessions.session().map(|(_, session)| session)
     }
 
     fn command(&self, command: Command) {
@@ -292,7 +354,7 @@ impl Client {
 
     /// The sessions of this client.
     pub(crate) fn sessions(&self) -> &ReconnectingSession {
-        &self.sessions
+        &self.shared.sessions
     }
 
     /// Makes a call and waits for its end. The parts of a listing are joined; for large directories
@@ -310,7 +372,7 @@ impl Client {
     /// # Errors
     /// The session has ended. [`PendingCall::wait`] returns later faults.
     pub fn start_call(&self, call: Call) -> Result<PendingCall, Fault> {
-        self.sessions.caller().1.start_pending(call)
+        self.shared.sessions.caller().1.start_pending(call)
     }
 
     /// Lists a directory on the server in bounded memory. Errors come as items. An unfinished
@@ -318,7 +380,7 @@ impl Client {
     /// made when the first name is read, or by [`Listing::begin`].
     #[must_use]
     pub fn list(&self, path: &[u8]) -> Listing {
-        Listing::new(self.sessions.caller().1, path)
+        Listing::new(self.shared.sessions.caller().1, path)
     }
 
     /// Opens a file on the server for access in place: a regular file or a named pipe. Symbolic
@@ -331,12 +393,12 @@ impl Client {
     /// The fault of the server or of the session. With `create_new` the hint of a session's fault
     /// says that the file may have been created.
     pub fn open_file(&self, path: &[u8], options: &OpenOptions) -> Result<RemoteFile, Fault> {
-        RemoteFile::open_in(&self.sessions, path, options)
+        RemoteFile::open_in(&self.shared.sessions, path, options)
     }
 
     /// The server, as the user named it.
     pub(crate) fn place(&self) -> &RemotePlace {
-        self.sessions.place()
+        self.shared.sessions.place()
     }
 
     /// Whether the server is on this machine.
@@ -375,9 +437,10 @@ impl Client {
     /// with `protection-refused`. A running transfer keeps its digest: the default digest of
     /// [`Level::Private`] can be forged by an attacker on the path.
     pub fn protect(&self, level: Level) {
-        self.is_clear
+        self.shared
+            .is_clear
             .store(level == Level::Clear, Ordering::Relaxed);
-        self.sessions.set_level(level);
+        self.shared.sessions.set_level(level);
         self.command(Command::Protect(level));
     }
 
@@ -385,7 +448,7 @@ impl Client {
     /// unencrypted payload it is BLAKE3, which also detects an attacker on the path.
     #[must_use]
     pub fn default_digest(&self) -> DigestKind {
-        if self.is_clear.load(Ordering::Relaxed) {
+        if self.shared.is_clear.load(Ordering::Relaxed) {
             DigestKind::Blake3
         } else {
             DigestKind::default()
@@ -417,7 +480,7 @@ impl Client {
     /// Ends the session at once. Its transfers, calls and files fail soon after, even if other
     /// threads wait for them. Durable data stays for a resume.
     pub fn stop(&self) {
-        self.sessions.stop();
+        self.shared.sessions.stop();
     }
 
     /// Ends the session once its transfers and calls have ended; listings end at once. Dropping the
@@ -425,7 +488,7 @@ impl Client {
     pub fn close(self) {}
 }
 
-impl Drop for Client {
+impl Drop for Shared {
     fn drop(&mut self) {
         self.sessions.close();
     }

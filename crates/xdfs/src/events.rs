@@ -94,6 +94,8 @@ pub struct TransferResult {
     pub target: Vec<u8>,
     /// The bottleneck.
     pub limited_by: LimitedBy,
+    /// Nothing was moved, since the target exists: [`Skip`](crate::Skip) says which are skipped.
+    pub is_skipped: bool,
 }
 
 impl TransferResult {
@@ -119,6 +121,7 @@ impl From<Outcome> for TransferResult {
             digest: outcome.digest,
             target: outcome.target,
             limited_by: outcome.limited_by,
+            is_skipped: outcome.is_skipped,
         }
     }
 }

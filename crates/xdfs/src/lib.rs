@@ -101,7 +101,7 @@ pub use queue::{Job, Queue, QueueOptions};
 pub use remote::{Address, DEFAULT_PORT, Invitation, RemotePlace};
 pub use retry::{ReconnectEvent, ReconnectObserver, RetryPolicy};
 pub use server::{Server, ServerBuilder, ServerHandle};
-pub use transfer::{LocalPlace, Transfer, TransferOptions, TransferRoute};
+pub use transfer::{LocalPlace, Skip, Transfer, TransferOptions, TransferRoute};
 pub use tree::{Compare, Durability, Filter, FilterRule, SyncOptions, SyncResult, TreeOptions};
 pub use xdfs_proto::{Code, DigestKind, DigestValue, Fault, Limits, Retry, Side};
 

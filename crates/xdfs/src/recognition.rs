@@ -1,7 +1,7 @@
-//! Recognises an existing target that already equals the source.
+//! Compares an existing target with the source: some are skipped, as [`Skip`] says.
 //!
-//! A receiver may be stopped after it has published a file and before PUBLISHED arrives. Nothing
-//! but the file is left then, and a repeated transfer is refused because its target exists. So the
+//! One that is identical is skipped for another reason too: a receiver may be stopped after it has
+//! published a file and before PUBLISHED arrives. Nothing but the file is left then, and a repeated transfer is refused because its target exists. So the
 //! target is compared with the source, by calls that the user could make too. If length, time,
 //! permissions and content are equal, the transfer has succeeded. Neither file is changed.
 //!
@@ -21,6 +21,7 @@ use xdfs_store::{LocalStore, Store as _};
 
 use crate::mtime::is_same_time;
 use crate::paths::{Caller, join};
+use crate::transfer::Skip;
 
 /// Bytes compared by one call: small enough to find differences early and to cancel quickly.
 const PIECE_BYTES: u64 = 256 << 20;
@@ -46,6 +47,7 @@ pub(crate) struct ComparedPaths {
     /// The kind of the digest in the result.
     pub(crate) digest: DigestKind,
     pub(crate) dry_run: bool,
+    pub(crate) skip: Skip,
 }
 
 /// One of the two files.
@@ -72,17 +74,13 @@ impl Drop for OutcomeReporter {
 
 impl ComparedPaths {
     /// Whether the fault may mean that the target exists.
-    pub(crate) fn may_be_the_same(&self, fault: &Fault) -> bool {
-        match fault.code {
-            Code::AlreadyExists => true,
-            // The fault for users who may create files and not replace any.
-            Code::PermissionDenied => self.is_upload && !self.dry_run,
-            _ => false,
-        }
+    pub(crate) fn may_exist(&self, fault: &Fault) -> bool {
+        // The fault for users who may create files and not replace any is another one.
+        fault.code == Code::AlreadyExists || may_exist(fault) && self.is_upload && !self.dry_run
     }
 
     /// Compares the files in a thread of its own. It sends progress and the end as a transfer does;
-    /// the end is `refusal` if the files differ.
+    /// the end is `refusal` if the target isn't skipped.
     pub(crate) fn compare(self, events: Sender<TransferEvent>, refusal: Fault) {
         let mut reporter = OutcomeReporter {
             events,
@@ -129,16 +127,40 @@ impl ComparedPaths {
             return Ok(None);
         };
         let length = self.length.unwrap_or(rest).min(rest);
-        if there.size != length || !is_alike(&from, &there) {
+        if from.kind != FileKind::File || there.kind == FileKind::Directory {
             return Ok(None);
         }
-        let Some(digest) = self.digest_of_both(&source, &target, length, events)? else {
+        let is_file = there.kind == FileKind::File;
+        let has_size = is_file && there.size == length;
+        let has_time = is_same_time(there.mtime_ns, from.mtime_ns);
+        let may_skip = match self.skip {
+            Skip::Never => false,
+            Skip::Identical => has_size && has_time && has_mode(&from, &there),
+            Skip::SizeAndTime => has_size && has_time,
+            Skip::Content => has_size,
+            Skip::NotOlder => is_file && (has_time || there.mtime_ns >= from.mtime_ns),
+            Skip::All => true,
+        };
+        if !may_skip {
+            return Ok(None);
+        }
+        let is_read = matches!(self.skip, Skip::Identical | Skip::Content);
+        let digest = match is_read {
+            true => self.digest_of_both(&source, &target, length, events)?,
+            false => Some(DigestValue::None),
+        };
+        let Some(digest) = digest else {
             return Ok(None);
         };
         let (from_now, there_now) = look()?;
         if !is_unchanged(&from, &from_now) || !is_unchanged(&there, &there_now) {
             return Ok(None);
         }
+        // Of other versions nothing is known.
+        let length = match self.skip {
+            Skip::NotOlder | Skip::All => 0,
+            _ => length,
+        };
         Ok(Some(Outcome {
             bytes: length,
             elapsed: match self.dry_run {
@@ -152,18 +174,25 @@ impl ComparedPaths {
             target: target.path,
             limited_by: LimitedBy::SourceRead,
             failures: Failures::default(),
+            is_skipped: true,
         }))
     }
 
     /// Makes the target durable: another program may have created it without synchronising it.
     fn make_durable(&self, mut outcome: Outcome) -> Result<Outcome, Fault> {
-        if self.dry_run {
+        let is_source = matches!(
+            self.skip,
+            Skip::Identical | Skip::SizeAndTime | Skip::Content
+        );
+        if self.dry_run || !is_source {
             return Ok(outcome);
         }
         let (start, path) = (Instant::now(), outcome.target.clone());
         match self.ask(!self.is_upload, Call::Sync { path }) {
             // A published file is durable even if the system can't synchronise on request.
             Err(fault) if fault.code == Code::Unsupported => {}
+            Err(fault)
+                if fault.code == Code::PermissionDenied && self.skip == Skip::SizeAndTime => {}
             synced => drop(synced?),
         }
         outcome.elapsed += start.elapsed();
@@ -249,14 +278,15 @@ impl ComparedPaths {
     }
 }
 
-/// Whether kind, time and permissions of a target match the source. Permissions are ignored if one
-/// side has none.
-fn is_alike(source: &Attributes, target: &Attributes) -> bool {
-    let has_mode = source.mode != 0 && target.mode != 0;
-    source.kind == FileKind::File
-        && target.kind == FileKind::File
-        && is_same_time(target.mtime_ns, source.mtime_ns)
-        && (!has_mode || target.mode == source.mode & 0o777)
+/// Whether the fault of some transfer may mean that its target exists.
+pub(crate) fn may_exist(fault: &Fault) -> bool {
+    matches!(fault.code, Code::AlreadyExists | Code::PermissionDenied)
+}
+
+/// Whether a target has the permissions of the source, if both sides have any.
+fn has_mode(source: &Attributes, target: &Attributes) -> bool {
+    let both = source.mode != 0 && target.mode != 0;
+    !both || target.mode == source.mode & 0o777
 }
 
 /// Whether a file is still the same version.

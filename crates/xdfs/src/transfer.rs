@@ -14,7 +14,7 @@ use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, Fault};
 
 use crate::events::{Observer, TransferResult};
-use crate::recognition::ComparedPaths;
+use crate::recognition::{ComparedPaths, may_exist};
 use crate::session_end::SessionEnd;
 
 /// The local source or target of a transfer.
@@ -59,6 +59,26 @@ impl TransferRoute {
     }
 }
 
+/// Which files are skipped because they exist at the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Skip {
+    /// None.
+    Never,
+    /// Those with the size, modification time, permissions and content of the source. Nothing is
+    /// looked for where existing files are replaced: sending again is as cheap.
+    Identical,
+    /// Those with the size and modification time of the source.
+    #[default]
+    SizeAndTime,
+    /// Those with the size and content of the source, by a digest that each side computes.
+    Content,
+    /// Those that were not modified before the source.
+    NotOlder,
+    /// All.
+    All,
+}
+
 /// Options of a transfer.
 #[derive(Clone, Debug)]
 pub struct TransferOptions {
@@ -81,6 +101,8 @@ pub struct TransferOptions {
     pub digest: Option<DigestKind>,
     /// Replace an existing target.
     pub overwrite: bool,
+    /// Existing targets that are skipped instead, which is a success.
+    pub skip: Skip,
     /// Check everything and write nothing.
     pub dry_run: bool,
 }
@@ -96,6 +118,7 @@ impl Default for TransferOptions {
             verify_resumed: false,
             digest: None,
             overwrite: false,
+            skip: Skip::Identical,
             dry_run: false,
         }
     }
@@ -113,12 +136,17 @@ pub struct Transfer {
     session_end: SessionEnd,
     /// Source and target, to be compared if the target exists.
     compared_paths: Option<ComparedPaths>,
+    /// Starts the transfer that replaces a target that isn't skipped.
+    replacement: Option<Replacement>,
     /// While they are compared: ends the comparison.
     comparison: Option<Sender<TransferEvent>>,
     /// No comparison may begin any more.
     is_cancelled: AtomicBool,
     ended: Option<Result<Outcome, Fault>>,
 }
+
+/// Starts a transfer that replaces its target.
+pub(crate) type Replacement = Box<dyn FnOnce() -> Result<Transfer, Fault> + Send + Sync>;
 
 /// Cancels a transfer at its session or queue.
 type Canceller = Box<dyn Fn() + Send + Sync>;
@@ -135,16 +163,23 @@ impl Transfer {
             events,
             session_end,
             compared_paths: None,
+            replacement: None,
             comparison: None,
             is_cancelled: AtomicBool::new(false),
             ended: None,
         }
     }
 
-    /// Sets the paths to compare: a target that equals the source is then a success.
-    pub(crate) fn with_comparison(self, compared_paths: Option<ComparedPaths>) -> Self {
+    /// Sets the paths to compare if the target exists. If it is skipped, that is a success;
+    /// otherwise the replacement goes on.
+    pub(crate) fn with_comparison(
+        self,
+        compared_paths: ComparedPaths,
+        replacement: Option<Replacement>,
+    ) -> Self {
         Self {
-            compared_paths,
+            compared_paths: Some(compared_paths),
+            replacement,
             ..self
         }
     }
@@ -211,20 +246,38 @@ impl Transfer {
         }
     }
 
-    /// Ends the transfer, or starts a comparison if the target exists.
+    /// Ends the transfer, compares its paths if the target exists, or replaces the target after
+    /// that.
     fn end(&mut self, result: Result<Outcome, Fault>) {
-        match (result, self.compared_paths.take()) {
-            (Err(fault), Some(compared_paths)) if compared_paths.may_be_the_same(&fault) => {
-                if self.is_cancelled.load(Ordering::Relaxed) {
+        let is_compared = self.comparison.take().is_some();
+        let Err(fault) = result else {
+            self.ended = Some(result);
+            return;
+        };
+        let is_cancelled = self.is_cancelled.load(Ordering::Relaxed);
+        match (self.compared_paths.take(), self.replacement.take()) {
+            (Some(compared_paths), replacement) if compared_paths.may_exist(&fault) => {
+                if is_cancelled {
                     self.ended = Some(Err(cancelled()));
                     return;
                 }
+                self.replacement = replacement;
                 let (sender, events) = mailbox();
                 self.comparison = Some(sender.clone());
                 self.events = events;
                 compared_paths.compare(sender, fault);
             }
-            (result, _) => self.ended = Some(result),
+            (None, Some(replace)) if is_compared && may_exist(&fault) && !is_cancelled => {
+                match replace() {
+                    Ok(started) => {
+                        self.canceller = started.canceller;
+                        self.events = started.events;
+                        self.session_end = started.session_end;
+                    }
+                    Err(fault) => self.ended = Some(Err(fault)),
+                }
+            }
+            _ => self.ended = Some(Err(fault)),
         }
     }
 

@@ -119,7 +119,8 @@ fn transfer_options(flags: &CpFlags) -> TransferOptions {
         resume: !flags.no_resume,
         verify_resumed: flags.verify_resumed,
         digest: flags.digest.map(Into::into),
-        overwrite: flags.force,
+        overwrite: flags.overwrites(),
+        skip: flags.skip(),
         dry_run: flags.dry_run,
     }
 }

@@ -153,7 +153,8 @@ fn is_one_server(one: &RemotePlace, other: &RemotePlace) -> bool {
 fn options(flags: &CpFlags, interrupt: &Interrupt) -> Result<TreeOptions, Fault> {
     let all = flags.archive;
     Ok(TreeOptions {
-        overwrite: flags.force,
+        overwrite: flags.overwrites(),
+        skip: flags.skip(),
         owner: all || flags.owner,
         xattrs: all || flags.xattrs,
         read_times: flags.read_times,

@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{
     Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum, ValueHint, value_parser,
 };
-use xdfs::{DigestKind, Durability};
+use xdfs::{DigestKind, Durability, Skip};
 
 use super::{FilterFlags, OutputFlags, RetryFlags, SessionFlags};
 use crate::size;
@@ -92,8 +92,8 @@ pub(crate) struct CpFlags {
     /// As with 'cp -r', a directory is copied into the target if that is a directory; with a slash
     /// at the end of the source, only its contents are. Symbolic links stay links. Modes and
     /// modification times are preserved. Files that are at the target with the same size and time
-    /// are skipped and counted, unless --force is given. What can't be copied is reported and
-    /// counted, and the rest goes on; failures that may be temporary are retried at the end.
+    /// are skipped and counted. What can't be copied is reported and counted, and the rest goes on;
+    /// failures that may be temporary are retried at the end.
     ///
     /// To resume after an interruption of any kind, run the same command again: what was finished
     /// is neither rescanned nor resent. A file that changes later in a directory that was finished
@@ -132,9 +132,45 @@ pub(crate) struct CpFlags {
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = DurabilityFlag::Batch)]
     pub(crate) durability: DurabilityFlag,
 
-    /// Replace an existing target; it stays intact until the new content is complete.
-    #[arg(short, long)]
+    /// Replace what exists at the target; it stays intact until the new content is complete.
+    ///
+    /// A file with the size and modification time of its source is skipped and counted, with or
+    /// without this flag: repeating a copy costs next to nothing, and ends with 0. The other flags
+    /// of this group decide otherwise. Parts of files (--offset, --length) are skipped only if
+    /// their content is the same too.
+    #[arg(short, long, help_heading = EXISTING)]
     pub(crate) force: bool,
+
+    /// Skip whatever exists at the target, the same or not.
+    #[arg(
+        long,
+        help_heading = EXISTING,
+        conflicts_with_all = ["force", "update", "checksum", "ignore_times"]
+    )]
+    pub(crate) skip_existing: bool,
+
+    /// Replace what is older at the target than its source, and skip the rest.
+    #[arg(
+        short,
+        long,
+        help_heading = EXISTING,
+        conflicts_with_all = ["checksum", "ignore_times"]
+    )]
+    pub(crate) update: bool,
+
+    /// Skip what has the size and content of its source, whatever its time.
+    ///
+    /// Each side reads its file and computes a BLAKE3 digest. What differs is refused, or replaced
+    /// with --force.
+    #[arg(long, help_heading = EXISTING, conflicts_with = "ignore_times")]
+    pub(crate) checksum: bool,
+
+    /// Skip nothing for its size and time: with --force send everything again.
+    ///
+    /// Without --force only a file with the same content, time and mode is skipped, which both
+    /// sides read for that; in directories by content and time.
+    #[arg(short = 'I', long, help_heading = EXISTING)]
+    pub(crate) ignore_times: bool,
 
     /// Print what would be done, as far as both sides can tell, and write nothing.
     #[arg(long)]
@@ -142,6 +178,37 @@ pub(crate) struct CpFlags {
 
     #[command(flatten)]
     pub(crate) output: OutputFlags,
+}
+
+/// Heading of the flags for what exists at the target.
+const EXISTING: &str = "What exists at the target";
+
+impl CpFlags {
+    /// Whether what exists at the target is replaced.
+    pub(crate) fn overwrites(&self) -> bool {
+        self.force || self.update
+    }
+
+    /// What is skipped there.
+    pub(crate) fn skip(&self) -> Skip {
+        match self {
+            Self {
+                skip_existing: true,
+                ..
+            } => Skip::All,
+            Self { update: true, .. } => Skip::NotOlder,
+            Self { checksum: true, .. } => Skip::Content,
+            Self {
+                ignore_times: true,
+                force: true,
+                ..
+            } => Skip::Never,
+            Self {
+                ignore_times: true, ..
+            } => Skip::Identical,
+            _ => Skip::SizeAndTime,
+        }
+    }
 }
 
 /// The sources and the target.

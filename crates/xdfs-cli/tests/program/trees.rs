@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use crate::support::{Place, Server, assert_content, content, xdfs};
 
@@ -114,6 +115,7 @@ fn a_tree_that_is_whole_is_recognised() {
         assert_eq!(again().result()["files"], 101);
         let run = again();
         assert_eq!(run.result()["files"], 0);
+        // Not into the directory that exists by now.
         assert!(
             run.stderr.contains("has copied all of it before"),
             "{run:?}"
@@ -176,17 +178,134 @@ fn a_copy_of_what_is_there_is_free() {
         );
         assert_eq!(tree["resumed_files"], 31, "{tree}");
     }
-    let again = xdfs(["cp", "-r", "--no-resume", &here, &there]).ok();
-    assert_eq!(again.stderr.lines().count(), 1, "{}", again.stderr);
-    let words = "31 files, 1 link or pipe (3.14 MiB) were there already";
-    assert!(again.stderr.contains(words), "{}", again.stderr);
+    for words in [
+        &["cp", "-r", "--no-resume"][..],
+        &["cp", "-r"],
+        // Of what --force replaces, the same is left.
+        &["cp", "-rf", "--no-resume"],
+        &["cp", "-r", "--no-resume", "--checksum"],
+    ] {
+        let again = xdfs(words.iter().chain(&[&here[..], &there])).ok();
+        assert_eq!(again.stderr.lines().count(), 1, "{}", again.stderr);
+        let words = "31 files, 1 link or pipe (3.14 MiB) were there already";
+        assert!(again.stderr.contains(words), "{}", again.stderr);
+    }
 
     // One that differs isn't replaced, and the others don't suffer.
     place.make_here("tree/sub/f3", &content(1000, 5000));
     place.make_here("tree/new", b"new");
-    let run = xdfs(["cp", "-r", "--no-resume", &here, &there]).fails(6, &["sub/f3", "--force"]);
+    let run = xdfs(["cp", "-r", "--no-resume", &here, &there]).fails(6, &["f3", "--force"]);
     assert!(!run.stderr.contains("f4"), "{}", run.stderr);
     assert_content(place.remote("tree/new"), b"new");
     xdfs(["cp", "-r", "--no-resume", "--force", &here, &there]).ok();
     assert_same(here.as_ref(), &place.remote("tree"));
+}
+
+/// Writes a file with a modification time in seconds since 1970.
+fn write_at(path: impl AsRef<Path>, content: &[u8], seconds: u64) {
+    fs::write(&path, content).unwrap();
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    let file = fs::File::options().append(true).open(path).unwrap();
+    file.set_modified(time).unwrap();
+}
+
+/// Which of the flags replaces which files: a file alone and in a tree, both ways.
+#[test]
+fn existing_files_are_skipped_replaced_or_refused() {
+    // At the target: the same, the same content at another time, other content of the same size
+    // and time, older and newer.
+    let names = ["same", "touched", "other", "older", "newer"];
+    let rows: [(&[&str], [char; 5]); 7] = [
+        (&[], ['s', 'x', 's', 'x', 'x']),
+        (&["--force"], ['s', 'c', 's', 'c', 'c']),
+        (&["--skip-existing"], ['s', 's', 's', 's', 's']),
+        (&["--update"], ['s', 's', 's', 'c', 's']),
+        (&["--checksum"], ['s', 's', 'x', 'x', 'x']),
+        (&["--checksum", "--force"], ['s', 's', 'c', 'c', 'c']),
+        (&["--ignore-times", "--force"], ['c', 'c', 'c', 'c', 'c']),
+    ];
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    for (n, (flags, outcomes)) in rows.into_iter().enumerate() {
+        for up in [true, false] {
+            for tree in [false, true] {
+                let base = format!("{n}{up}{tree}");
+                let (here, there) = (place.here(&base), place.remote(&base));
+                fs::create_dir_all(&here).unwrap();
+                fs::create_dir_all(&there).unwrap();
+                let (source, target) = match up {
+                    true => (Path::new(&here), there.as_path()),
+                    false => (there.as_path(), Path::new(&here)),
+                };
+                let old = [&b"new1"[..], b"new2", b"old3", b"old4!", b"old5!"];
+                for (number, name) in names.iter().enumerate() {
+                    let new = format!("new{}", number + 1);
+                    let time = [1000, 3000, 1000, 500, 2000][number];
+                    write_at(source.join(name), new.as_bytes(), 1000);
+                    write_at(target.join(name), old[number], time);
+                }
+                let url = server.url(&format!("/{base}"));
+                let ends = |name: &str| match (up, tree) {
+                    (true, false) => [format!("{here}/{name}"), format!("{url}/{name}")],
+                    (false, false) => [format!("{url}/{name}"), format!("{here}/{name}")],
+                    (true, true) => [format!("{here}/"), format!("{url}/")],
+                    (false, true) => [format!("{url}/"), format!("{here}/")],
+                };
+                let run = |name: &str| {
+                    let first: &[&str] = if tree { &["cp", "-r"] } else { &["cp"] };
+                    let ends = ends(name);
+                    let words = first.iter().chain(flags).map(|w| w.to_string());
+                    xdfs(words.chain(["--json".to_owned()]).chain(ends))
+                };
+                let runs: Vec<_> = match tree {
+                    true => vec![run("")],
+                    false => names.map(run).into(),
+                };
+                for (number, name) in names.iter().enumerate() {
+                    let what = format!("{flags:?} {name} up {up} tree {tree}");
+                    let run = &runs[number.min(runs.len() - 1)];
+                    let wanted = outcomes[number];
+                    let content = fs::read(target.join(name)).unwrap();
+                    let is_copied = content != old[number] || wanted == 'c' && number < 2;
+                    assert_eq!(is_copied, wanted == 'c', "{what}: {}", run.stderr);
+                    let codes = if tree {
+                        &outcomes[..]
+                    } else {
+                        &outcomes[number..=number]
+                    };
+                    let code = if codes.contains(&'x') { 6 } else { 0 };
+                    assert_eq!(run.code, Some(code), "{what}: {}", run.stderr);
+                    if !tree && wanted != 'x' {
+                        let result = run.json();
+                        let file = result.iter().find(|o| o["type"] == "file").unwrap();
+                        assert_eq!(file["skipped"], wanted == 's', "{what}: {file}");
+                    }
+                }
+                if tree {
+                    let count = |of| outcomes.iter().filter(|o| **o == of).count();
+                    let result = runs[0].json();
+                    let tree = result.iter().find(|o| o["type"] == "tree").unwrap();
+                    assert_eq!(tree["resumed_files"], count('s'), "{flags:?} {tree}");
+                    assert_eq!(tree["files"], count('c'), "{flags:?} {tree}");
+                }
+            }
+        }
+    }
+}
+
+/// Parts of a file have its time, and may have the same size.
+#[test]
+fn parts_of_a_file_are_told_apart() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let source = place.make_here("file", &content(1, 3000));
+    let part = |offset: &str, more: &[&str]| {
+        let words = ["cp", "--offset", offset, "--length", "1000", &source];
+        xdfs(words.iter().chain(more).chain(&[&server.url("/part")[..]]))
+    };
+    part("0", &[]).ok();
+    part("0", &[]).ok();
+    part("1000", &[]).fails(6, &["--force"]);
+    part("1000", &["--force"]).ok();
+    assert_content(place.remote("part"), &content(1, 3000)[1000..2000]);
 }

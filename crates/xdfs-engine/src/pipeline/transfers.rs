@@ -508,6 +508,7 @@ impl LocalTransfer {
             target: std::mem::take(&mut self.path),
             limited_by,
             failures: std::mem::take(&mut self.failures),
+            is_skipped: false,
         }
     }
 

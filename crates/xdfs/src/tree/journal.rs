@@ -179,10 +179,11 @@ fn key(
 
 impl JournalWriter {
     /// The target of the earlier run, if it and the source (by `source_inode`) are still the same
-    /// directories. Otherwise the journal is cleared.
+    /// directories. Otherwise the journal is cleared. Says so if it isn't the `usual` target.
     pub(super) fn earlier_root(
         &mut self,
         source_inode: u64,
+        usual: &[u8],
         report: &mut Report<'_>,
         look: impl FnOnce(&[u8]) -> LookedUp,
     ) -> Result<Option<Root>, Fault> {
@@ -198,7 +199,7 @@ impl JournalWriter {
             Some(found)
                 if found.kind == FileKind::Directory && is_same(root.inode, found.inode) =>
             {
-                if self.index.earlier.was_whole {
+                if self.index.earlier.was_whole && root.path != usual {
                     let cause = "the same command has copied all of it before";
                     let fault = Fault::new(Code::AlreadyExists, "copy the tree", cause);
                     let hint = "only missing entries are copied; --no-resume starts over";

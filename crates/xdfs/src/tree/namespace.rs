@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::{Code, DigestKind, Fault};
 use xdfs_store::tree_journal::Mark;
 use xdfs_store::{LocalStore, Store as _, local};
 
@@ -292,6 +292,17 @@ impl<'a> Namespace<'a> {
         self.start(Call::Stat {
             path: self.path(path),
             follow: false,
+        })
+    }
+
+    /// Starts to compute the digest by which contents are compared: it must not be possible to
+    /// forge one that only looks equal.
+    pub(super) fn start_digest(&self, path: &[u8]) -> Pending<'a> {
+        self.start(Call::Checksum {
+            path: self.path(path),
+            offset: 0,
+            length: None,
+            kind: DigestKind::Blake3,
         })
     }
 

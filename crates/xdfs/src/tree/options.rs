@@ -8,7 +8,10 @@ use xdfs_proto::pack::Preserve;
 
 use super::filter::Filter;
 use crate::client::Client;
+#[cfg(doc)]
+use crate::events::TreeResult;
 use crate::retry::{ReconnectObserver, RetryPolicy};
+use crate::transfer::Skip;
 
 /// Largest file that travels in a pack, in bytes.
 pub(super) const SMALL_BYTES_MAX: u32 = 512 << 10;
@@ -35,9 +38,12 @@ pub(super) const LONG_PATH: Duration = Duration::from_millis(2);
 /// Options of a tree copy.
 #[derive(Clone, Debug, Default)]
 pub struct TreeOptions {
-    /// Replace existing files. Otherwise those with the size and time of their sources are skipped,
-    /// and others are failures.
+    /// Replace existing files. Otherwise those that aren't skipped are failures.
     pub overwrite: bool,
+    /// Existing files that are skipped, and counted as [`TreeResult::resumed`]. Symbolic links and
+    /// named pipes are compared by their time. Names of one file that are to stay hard links are
+    /// not skipped. Ignored by synchronisations.
+    pub skip: Skip,
     /// Preserve owner and group, by name where the other side knows it.
     pub owner: bool,
     /// Preserve user extended attributes (`user.`) and access control lists. System attributes such

@@ -30,7 +30,7 @@ use super::session::TreeSession;
 use super::tracker::CompletedDirectory;
 use crate::events::{Observer, TreeResult};
 use crate::paths::{FileKind, join};
-use crate::transfer::TransferOptions;
+use crate::transfer::{Skip, TransferOptions};
 
 /// Batches of local entries queued for the packers.
 const BATCHES_WAITING: usize = 64;
@@ -81,10 +81,12 @@ pub(super) fn copy(
             return Err(fault);
         }
     }
+    // In a directory that exists it keeps its name.
+    let inside = join(named.root(), last_name(source.root()));
     let mut writer = journal::open(session.client, [source, named], options, &mut report)?;
     let source_inode = attributes.inode;
     let earlier = match &mut writer {
-        Some(writer) => writer.earlier_root(source_inode, &mut report, |path| {
+        Some(writer) => writer.earlier_root(source_inode, &inside, &mut report, |path| {
             if path == named.root() {
                 return there.clone();
             }
@@ -101,7 +103,7 @@ pub(super) fn copy(
     match (earlier, &there) {
         (Some(earlier), _) => root = earlier,
         (None, Ok(Some(found))) if found.kind == FileKind::Directory => {
-            root.path = join(named.root(), last_name(source.root()));
+            root.path = inside;
             if named.is_remote() && root.path == named.root() {
                 (root.inode, root.was_there) = (found.inode, true);
             }
@@ -127,8 +129,13 @@ pub(super) fn copy(
     if !options.dry_run {
         report.track(claims, has_run);
     }
-    // Of what an earlier run left, its journal says what is finished.
-    if has_target && !options.overwrite && !has_run {
+    let skips = match options.skip {
+        Skip::Never => false,
+        // Of what an earlier run left, its journal says what is finished.
+        Skip::SizeAndTime | Skip::Identical => !has_run,
+        _ => true,
+    };
+    if has_target && skips {
         run.existing_directories = Mutex::new(HashSet::from([Vec::new()]));
     }
     let root = FoundName {
@@ -159,8 +166,8 @@ pub(super) struct TreeRun<'a> {
     pub(super) unlisted: Unlisted,
     /// Entries that an earlier run finished.
     pub(super) resume: Option<ResumeIndex>,
-    /// Directories that exist at the target and aren't listed there yet: files that they have with
-    /// the same size and time aren't copied.
+    /// Directories that exist at the target and aren't listed there yet: some of their files are
+    /// skipped.
     pub(super) existing_directories: Mutex<HashSet<Vec<u8>>>,
     /// Files that packers sent without their set-user-id and set-group-id bits.
     pub(super) unkept: AtomicU64,
@@ -734,6 +741,7 @@ impl<'a> TreeRun<'a> {
         TransferOptions {
             rate_bytes_per_s_max: self.options.rate_bytes_per_s_max,
             overwrite,
+            skip: Skip::Never,
             digest: self.options.digest,
             resume: !self.options.begin_anew,
             verify_resumed: self.options.verify_resumed,

@@ -14,7 +14,8 @@ use super::namespace::FoundName;
 use super::run::TreeRun;
 use super::tracker::split;
 use super::version::{looks_like, mark_of, totals_of};
-use crate::paths::FileKind;
+use crate::paths::{Answer, FileKind};
+use crate::transfer::Skip;
 
 /// Entries passed on at a time.
 const BATCH_NAMES: usize = 256;
@@ -110,15 +111,40 @@ impl TreeRun<'_> {
         directories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The counts of an entry that exists at the target with the same kind, size and time: it isn't
-    /// copied.
+    /// The counts of an entry that is skipped, since it exists at the target.
     fn existing(&self, existing: &HashMap<Vec<u8>, Mark>, found: &FoundName) -> Option<Totals> {
         let there = existing.get(split(&found.path).1)?;
         let attributes = self.source.attributes(found)?;
         let mark = mark_of(&attributes)?;
         // The names of one file are made to belong together.
         let has_links = self.options.hard_links && attributes.links > 1;
-        (looks_like(*there, mark) && !has_links).then(|| totals_of(mark))
+        let is_skipped = !has_links
+            && match self.options.skip {
+                Skip::Never => false,
+                Skip::SizeAndTime => looks_like(*there, mark),
+                Skip::Identical => {
+                    looks_like(*there, mark) && self.has_same_content(&found.path, *there, mark)
+                }
+                Skip::Content => self.has_same_content(&found.path, *there, mark),
+                Skip::NotOlder => looks_like(*there, mark) || there.mtime_ns >= mark.mtime_ns,
+                Skip::All => true,
+            };
+        is_skipped.then(|| totals_of(mark))
+    }
+
+    /// Whether two files have the same content; of other entries, whether they look alike.
+    fn has_same_content(&self, path: &[u8], there: Mark, wanted: Mark) -> bool {
+        if there.kind != 0 || there.kind != wanted.kind || there.size != wanted.size {
+            return looks_like(there, wanted);
+        }
+        // Each side reads its file at the same time.
+        let asked = [self.source, self.target].map(|side| side.start_digest(path));
+        let [source, target] = asked.map(|asked| match asked.wait() {
+            Ok(Answer::Digest { value, length }) => Some((value, length)),
+            // It is moved, which reports what is wrong.
+            _ => None,
+        });
+        source.is_some() && source == target
     }
 
     pub(super) fn leaves_out(&self, found: &FoundName) -> bool {
