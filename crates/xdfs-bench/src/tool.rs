@@ -588,7 +588,8 @@ fn perf(
 
 /// The rest of a run of `xdfs cp`.
 fn copy(line: CommandLine, direction: Direction, place: &FilePlace<'_>, port: u16) -> CommandLine {
-    let line = line.args(["-q", "-f"]);
+    // Otherwise the second repetition would find the file of the first, and skip it.
+    let line = line.args(["-q", "-f", "-I"]);
     let remote = |name: &str| format!("xdfs://127.0.0.1:{port}/{name}");
     if direction == Direction::Up {
         line.arg(place.local_source.as_str())
@@ -676,16 +677,16 @@ mod tests {
     fn file_clients() {
         assert_eq!(
             client(Tool::Xdfs, Direction::Down, None, false),
-            "xdfs cp --insecure -q -f xdfs://127.0.0.1:99/src/f /d/dst/f"
+            "xdfs cp --insecure -q -f -I xdfs://127.0.0.1:99/src/f /d/dst/f"
         );
         assert_eq!(
             client(Tool::Xdfs, Direction::Up, Some(16), false),
-            "xdfs cp -n 16 --insecure -q -f /d/src/f xdfs://127.0.0.1:99/dst/f"
+            "xdfs cp -n 16 --insecure -q -f -I /d/src/f xdfs://127.0.0.1:99/dst/f"
         );
         assert_eq!(
             protected(Tool::Xdfs, Protection::Private, Direction::Up, None, false),
-            "XDFS_CONFIG_DIR=/w/xdfs.client xdfs cp --key /w/xdfs.client/id_ed25519 -q -f /d/src/f \
-             xdfs://127.0.0.1:99/dst/f"
+            "XDFS_CONFIG_DIR=/w/xdfs.client xdfs cp --key /w/xdfs.client/id_ed25519 -q -f -I \
+             /d/src/f xdfs://127.0.0.1:99/dst/f"
         );
         assert_eq!(
             client(Tool::Scp, Direction::Up, None, false),

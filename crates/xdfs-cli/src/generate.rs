@@ -40,7 +40,10 @@ fn write_pages(dir: &Path) -> Result<(), Fault> {
     let at = |operation: &str, path: &Path, error: &std::io::Error| {
         Fault::from_io(operation, path.as_os_str().as_encoded_bytes(), error)
     };
-    std::fs::create_dir_all(dir).map_err(|e| at("make the directory", dir, &e))?;
+    // One directory at most: a mistyped path isn't made.
+    if !dir.is_dir() {
+        std::fs::create_dir(dir).map_err(|e| at("make the directory", dir, &e))?;
+    }
     for (name, page) in pages().map_err(|e| at("make a manual page", dir, &e))? {
         let path = dir.join(name);
         std::fs::write(&path, page).map_err(|e| at("write", &path, &e))?;

@@ -337,7 +337,7 @@ impl Reporter {
             format!(
                 " in {}, {}, {:.0} {}/s",
                 human::seconds(seconds),
-                human::rate(result.bytes as f64 / seconds),
+                human::rate(result.bytes.saturating_sub(result.matched_bytes) as f64 / seconds),
                 result.files as f64 / seconds,
                 if (result.files as f64 / seconds).round() == 1.0 {
                     "file"
@@ -360,8 +360,12 @@ impl Reporter {
             0 => String::new(),
             failed => format!("; {failed} not copied"),
         };
+        let matched = match result.matched_bytes {
+            0 => String::new(),
+            bytes => format!(", {} of it were there already", human::size(bytes)),
+        };
         self.console.say(&format!(
-            "{}: {verb}{moved}, {}{rates}{there}{failed}",
+            "{}: {verb}{moved}, {}{matched}{rates}{there}{failed}",
             printable(&label.source),
             human::size(result.bytes),
         ));

@@ -393,7 +393,7 @@ fn a_foreign_server_takes_and_gives_files() {
     let again = foreign.xdfs("cp", &["@source", ":file"]).ok();
     assert!(again.stderr.contains("there already"), "{}", again.stderr);
     foreign
-        .xdfs("cp --no-resume", &["@source", ":file"])
+        .xdfs("cp --no-resume -I", &["@source", ":file"])
         .fails(6, &["exists already"]);
     foreign
         .xdfs("cp", &[":none", "@other"])

@@ -33,7 +33,11 @@ impl Bounds {
         let before = self.own.take().or_else(|| self.last.take());
         self.own = Some(match before {
             Some(bucket) => bucket.at_rate(rate, now),
-            None => Bucket::new(rate, now),
+            // Without the burst, which would show in the rate of a small file.
+            None => Bucket {
+                tokens: 1.0,
+                ..Bucket::new(rate, now)
+            },
         });
     }
 
@@ -52,6 +56,11 @@ impl Bounds {
     pub(crate) fn are_open(&mut self, now: Duration) -> bool {
         let shared = self.share.as_ref().is_none_or(|share| share.is_open(now));
         shared && self.own.as_mut().is_none_or(|bucket| bucket.is_open(now))
+    }
+
+    /// Whether the session's own limit still delays what has passed.
+    pub(crate) fn owes(&mut self, now: Duration) -> bool {
+        self.own.as_mut().is_some_and(|bucket| !bucket.is_open(now))
     }
 
     /// Bytes that may pass at once while [open](Self::are_open); at least 1.
@@ -233,7 +242,7 @@ mod tests {
     fn what_is_owed_is_bytes_and_not_time() {
         let mut bounds = Bounds::default();
         bounds.bound(1000, Duration::ZERO);
-        bounds.take(1_000_050, Duration::ZERO);
+        bounds.take(1_000_001, Duration::ZERO);
         assert_eq!(bounds.delay(Duration::ZERO), seconds(1000));
         bounds.unbound();
         bounds.bound(1_000_000, Duration::ZERO);

@@ -28,6 +28,9 @@ pub mod trust;
 /// (RFC 8446, section 7.5).
 pub type Binding = [u8; 32];
 
+/// The cause of a refusal that says nothing about its reason, so that guesses learn nothing.
+pub const NOT_ACCEPTED: &str = "the proof isn't accepted";
+
 /// An authentication method, as a number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]

@@ -101,7 +101,7 @@ impl Client {
         let compared = self.compared_paths(true, paths, options);
         let compared = compared.filter(|_| is_file);
         let refuses = TransferOptions {
-            overwrite: options.overwrite && compared.is_none(),
+            overwrite: options.overwrite && !looks_first(&compared),
             ..options.clone()
         };
         let transfer = self.start(
@@ -145,7 +145,7 @@ impl Client {
         let compared = self.compared_paths(false, paths, options);
         let compared = compared.filter(|_| is_file);
         let refuses = TransferOptions {
-            overwrite: options.overwrite && compared.is_none(),
+            overwrite: options.overwrite && !looks_first(&compared),
             ..options.clone()
         };
         let transfer = self.start(
@@ -242,8 +242,8 @@ impl Client {
             Skip::SizeAndTime | Skip::NotOlder if is_part => Skip::Identical,
             skip => skip,
         };
-        let is_replaced = skip == Skip::Identical && (options.overwrite || !options.resume);
-        (skip != Skip::Never && !is_replaced).then(|| ComparedPaths {
+        let is_sent_again = skip == Skip::Identical && !options.resume;
+        (skip != Skip::Never && !is_sent_again).then(|| ComparedPaths {
             caller: self.shared.sessions.caller().1,
             is_upload,
             source: source.to_vec(),
@@ -270,7 +270,7 @@ impl Client {
             return transfer;
         };
         let shared = Arc::downgrade(&self.shared);
-        let replaces = options.overwrite;
+        let replaces = options.overwrite && compared.skip != Skip::Identical;
         let options = TransferOptions {
             skip: Skip::Never,
             ..options.clone()
@@ -486,6 +486,12 @@ impl Client {
     /// Ends the session once its transfers and calls have ended; listings end at once. Dropping the
     /// client does the same.
     pub fn close(self) {}
+}
+
+/// Whether a target that may be replaced is compared first.
+fn looks_first(compared: &Option<ComparedPaths>) -> bool {
+    let skip = compared.as_ref().map(|compared| compared.skip);
+    skip.is_some_and(|skip| skip != Skip::Identical)
 }
 
 impl Drop for Shared {

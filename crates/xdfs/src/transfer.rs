@@ -65,8 +65,8 @@ impl TransferRoute {
 pub enum Skip {
     /// None.
     Never,
-    /// Those with the size, modification time, permissions and content of the source. Nothing is
-    /// looked for where existing files are replaced: sending again is as cheap.
+    /// Those with the size, modification time, permissions and content of the source, and only
+    /// where they can't be replaced: sending again is as cheap.
     Identical,
     /// Those with the size and modification time of the source.
     #[default]

@@ -214,6 +214,8 @@ fn tree_refusal(path: &Path) -> Fault {
 /// The local target of downloads.
 enum LocalTarget {
     Stream,
+    /// Nowhere: the bytes are verified and dropped.
+    Null,
     File(PathBuf),
     Directory(PathBuf),
 }
@@ -226,6 +228,9 @@ fn local_target(target: &Place, many: bool) -> Result<LocalTarget, Fault> {
     let Place::Local(path) = target else {
         return Ok(LocalTarget::Stream);
     };
+    if cfg!(unix) && path == Path::new("/dev/null") {
+        return Ok(LocalTarget::Null);
+    }
     if path.is_dir() {
         return Ok(LocalTarget::Directory(path.clone()));
     }
@@ -254,6 +259,7 @@ fn download(
     }
     let to = match target {
         LocalTarget::Stream => LocalPlace::Standard,
+        LocalTarget::Null => LocalPlace::Memory,
         LocalTarget::File(path) => session::local_file(path),
         LocalTarget::Directory(dir) => {
             let name = place::remote_name(&server.path).and_then(place::local_name);
@@ -267,7 +273,10 @@ fn download(
     Ok(PlannedCopy {
         label: Label {
             source,
-            target: session::local_text(&to),
+            target: match target {
+                LocalTarget::Null => "/dev/null".to_owned(),
+                _ => session::local_text(&to),
+            },
         },
         server: server.clone(),
         route: TransferRoute::Download {

@@ -33,7 +33,7 @@ pub(crate) fn mkdir(context: &Context, flags: &MkdirFlags) -> u8 {
         };
         let made = change(&*work.client(operand)?, call);
         made.map_err(|fault| match fault.code {
-            Code::AlreadyExists => fault.hint("use --parents to accept it"),
+            Code::AlreadyExists => fault.hint("--parents ignores that"),
             Code::NotFound => fault.hint("use --parents to create its parent directories"),
             _ => fault,
         })?;

@@ -193,3 +193,73 @@ fn quiet_is_quiet_and_verbose_tells_more() {
     let verbose = xdfs(["cp", "-v", &source, &server.url("/verbose")]).ok();
     assert!(verbose.stderr.contains("crc64nvme") && verbose.stderr.contains("limited by"));
 }
+
+#[test]
+#[cfg(unix)]
+fn what_goes_to_dev_null_is_moved_and_dropped() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    for name in ["a", "b"] {
+        std::fs::write(place.remote(name), content(1, 100_000)).unwrap();
+    }
+    for names in [&["/a"][..], &["/a", "/b"]] {
+        let urls = names.iter().map(|name| server.url(name));
+        let words = ["cp".to_owned(), "--json".to_owned()]
+            .into_iter()
+            .chain(urls);
+        let run = xdfs(words.chain(["/dev/null".to_owned()])).ok();
+        assert_eq!(run.result()["bytes"], 100_000 * names.len());
+    }
+    assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
+}
+
+/// A limit holds for a small file too, of which the last block would exceed it.
+#[test]
+fn a_small_file_keeps_the_rate_limit() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let source = place.make_here("file", &content(1, 8 << 20));
+    let back = place.here("back");
+    for [from, to] in [
+        [&source, &server.url("/file")],
+        [&server.url("/file"), &back],
+    ] {
+        let run = xdfs(["cp", "--json", "--limit-rate", "20M", from, to]).ok();
+        let seconds = run.result()["seconds"].as_f64().unwrap();
+        // At least as long: however slow the machine is, this holds.
+        assert!(seconds >= 0.95 * f64::from(8 << 20) / 20e6, "{seconds}");
+    }
+}
+
+#[test]
+fn a_refusal_says_in_plain_words_why() {
+    let place = Place::new();
+    let flags = ["--listen", "127.0.0.1:0", "--read-only"];
+    let server = Server::start_with(&place.root(), &flags);
+    let source = place.make_here("file", b"content");
+    let url = server.url("/file");
+    xdfs(["cp", &source, &url]).fails(5, &["it is read-only for this user"]);
+    xdfs(["mkdir", &server.url("/d")]).fails(5, &["it is read-only for this user"]);
+    std::fs::create_dir(place.remote("d")).unwrap();
+    xdfs(["rm", "-r", &server.url("/d")]).fails(5, &["it is read-only for this user"]);
+
+    let server = Server::start(&place.root());
+    xdfs(["mkdir", &server.url("/d")]).fails(6, &["--parents ignores that"]);
+    // The key is named, so that the user finds it in the list of the server.
+    let alice = server.url("/").replace("xdfs://", "xdfs://alice@");
+    xdfs(["ls", &alice]).fails(16, &["login failed for 'alice' (key SHA256:"]);
+
+    let tree = place.here("tree");
+    std::fs::create_dir(&tree).unwrap();
+    #[cfg(unix)]
+    for text in ["/one", "/other"] {
+        let link = place.here("tree/link");
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(text, link).unwrap();
+        let run = xdfs(["cp", "-r", "--no-resume", &tree, &server.url("/")]);
+        match text {
+            "/one" => drop(run.ok()),
+            _ => drop(run.fails(6, &["make a symbolic link 'link'", "--force"])),
+        }
+    }
+}

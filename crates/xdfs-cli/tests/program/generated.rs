@@ -17,7 +17,7 @@ fn every_shell_gets_a_script() {
 #[test]
 fn manual_pages_are_written() {
     let place = Place::new();
-    let dir = place.here("man/man1");
+    let dir = place.here("man");
     let run = xdfs(["man", &dir]).ok();
     let pages = names(&dir);
     assert_eq!(run.text().lines().count(), pages.len());
@@ -26,4 +26,7 @@ fn manual_pages_are_written() {
     assert!(page.contains("EXIT STATUS") && page.contains("SOURCE"));
     let file = place.make_here("file", b"");
     xdfs(["man", &file]).fails(6, &["file"]);
+    // A mistyped path isn't made.
+    xdfs(["man", &place.here("nosuch/man1")]).fails(4, &["nosuch/man1"]);
+    assert!(!std::path::Path::new(&place.here("nosuch")).exists());
 }

@@ -371,6 +371,20 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
+    /// Sends the EOFR that waited for the rate limit.
+    pub(super) fn send_delayed_ends(&mut self) {
+        if self.delayed_ends.is_empty() || self.bounds.owes(self.now) {
+            return;
+        }
+        for frame in std::mem::take(&mut self.delayed_ends) {
+            if let Frame::Eofr(Eofr { file, .. }) = &frame
+                && self.transfers.source_mut(*file).is_some()
+            {
+                self.transmit_end(frame);
+            }
+        }
+    }
+
     /// Prepares an EOFR for sending: checks that the source is unchanged, and sets the share of the
     /// time for which the store was busy. `false` if it must not be sent, or not yet. Other frames
     /// need no preparation.
@@ -378,6 +392,13 @@ impl<K: Kernel> Pipeline<K> {
         let Frame::Eofr(Eofr { file, .. }) = *frame else {
             return true;
         };
+        // A block may exceed the rate limit, and after the last one nothing else would wait.
+        if self.bounds.owes(self.now) {
+            let is_other = |end: &Frame| !matches!(end, Frame::Eofr(end) if end.file == file);
+            self.delayed_ends.retain(is_other);
+            self.delayed_ends.push(frame.clone());
+            return false;
+        }
         match self.verify_source(file, frame) {
             Ok(true) => {}
             Ok(false) => return false,

@@ -147,6 +147,8 @@ pub struct Pipeline<K> {
     packs: Packs,
     buffers: Buffers,
     bounds: Bounds,
+    /// EOFR of files whose last blocks the rate limit still delays.
+    delayed_ends: Vec<Frame>,
     uniform: UniformBlock,
     parameters: Parameters,
     /// As many channels have opened as the start mode requires.
@@ -265,6 +267,7 @@ impl<K: Kernel> Pipeline<K> {
             packs,
             buffers: Buffers::new(),
             bounds: Bounds::default(),
+            delayed_ends: Vec::new(),
             uniform: UniformBlock::default(),
             parameters,
             is_started: false,
@@ -305,6 +308,7 @@ impl<K: Kernel> Pipeline<K> {
     fn run_turn(&mut self) -> Turn {
         self.process_commands();
         self.process_completions();
+        self.send_delayed_ends();
         self.pump_machines();
         self.receive_all();
         self.pump_machines();

@@ -34,7 +34,8 @@ impl ExportStore {
         let may_replace = located.rights.contains(Rights::WRITE);
         let may_make = located.rights.contains(Rights::CREATE);
         let flags = &request.flags;
-        let denied = || Fault::new(Code::PermissionDenied, OPEN, denial(Rights::CREATE));
+        let cause = denial(Rights::CREATE, located.rights);
+        let denied = || Fault::new(Code::PermissionDenied, OPEN, cause);
         if flags.exclusive && !may_make {
             return Err(denied().path(asked));
         }

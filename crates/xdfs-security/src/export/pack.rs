@@ -120,8 +120,9 @@ impl ExportStore {
         } else {
             Rights::CREATE
         };
-        if !self.rights[located.index].contains(need) {
-            let fault = Fault::new(Code::PermissionDenied, operation, denial(need));
+        let rights = self.rights[located.index];
+        if !rights.contains(need) {
+            let fault = Fault::new(Code::PermissionDenied, operation, denial(need, rights));
             return Err(fault.path(root));
         }
         let clean = Clean::of(operation, root)?.path;
@@ -157,7 +158,7 @@ impl Tree<'_> {
         if rights.contains(need) {
             return Ok(rights);
         }
-        Err(self.denied(path, denial(need)))
+        Err(self.denied(path, denial(need, rights)))
     }
 
     fn denied(&self, path: &[u8], cause: &str) -> Fault {
@@ -326,7 +327,9 @@ impl PackRules for Rules<'_> {
 
     fn directory(&mut self) -> Result<(), Fault> {
         if !self.in_root && !self.tree.may_make_root() {
-            return Err(self.tree.denied(b"", denial(Rights::CREATE)));
+            return Err(self
+                .tree
+                .denied(b"", denial(Rights::CREATE, self.tree.rights(b""))));
         }
         if let Some(counted) = self.counted {
             self.held.take(counted, 0, 1)?;

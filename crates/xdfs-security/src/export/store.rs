@@ -82,7 +82,7 @@ impl ExportStore {
         let (index, inner) = self.export_of(operation, path, &clean)?;
         let rights = self.rights[index] & by_scopes;
         if !rights.contains(need) {
-            return Err(denied(denial(need)));
+            return Err(denied(denial(need, rights)));
         }
         let separator: &[u8] = if clean.is_directory && !inner.is_empty() {
             b"/"
@@ -311,9 +311,12 @@ impl Store for ExportStore {
     }
 }
 
-/// The cause of a refusal for lack of a right.
-pub(super) fn denial(need: Rights) -> &'static str {
+/// The cause of a refusal for lack of a right of a user with these rights.
+pub(super) fn denial(need: Rights, has: Rights) -> &'static str {
+    let changes = [Rights::CREATE, Rights::WRITE, Rights::DELETE];
+    let may_change = changes.iter().any(|right| has.contains(*right));
     match need {
+        _ if changes.contains(&need) && !may_change => "it is read-only for this user",
         Rights::READ => "this user may not read here",
         Rights::LIST => "this user may not list directories here",
         Rights::WRITE => "this user may not change existing entries here",

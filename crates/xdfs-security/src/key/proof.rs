@@ -7,7 +7,7 @@ use super::authorized::AuthorizedKeys;
 use super::public::PublicKey;
 use super::signer::Signer;
 use super::wire::{Reader, put_string};
-use crate::Binding;
+use crate::{Binding, NOT_ACCEPTED};
 
 /// The namespace of these signatures, with the version of the signed content.
 const NAMESPACE: &[u8] = b"xdfs-key-v1";
@@ -87,7 +87,7 @@ fn refusal() -> Fault {
     Fault::new(
         Code::AuthenticationFailed,
         "authenticate the user",
-        "the proof isn't accepted",
+        NOT_ACCEPTED,
     )
     .hint("check the name of the user, and that the server lists this key for it")
 }

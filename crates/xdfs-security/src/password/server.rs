@@ -10,7 +10,7 @@ use super::derive::{
     Challenge, KEY_BYTES, NONCE_BYTES, Nonce, client_signature, random, stored_key, xor,
 };
 use super::users::Users;
-use crate::Binding;
+use crate::{Binding, NOT_ACCEPTED};
 
 const PROVE: &str = "authenticate the user";
 
@@ -80,10 +80,6 @@ impl fmt::Debug for PasswordServer {
 }
 
 fn refusal() -> Fault {
-    Fault::new(
-        Code::AuthenticationFailed,
-        PROVE,
-        "the proof isn't accepted",
-    )
-    .hint("check the name of the user and the password")
+    Fault::new(Code::AuthenticationFailed, PROVE, NOT_ACCEPTED)
+        .hint("check the name of the user and the password")
 }

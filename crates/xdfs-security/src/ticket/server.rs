@@ -8,7 +8,7 @@ use xdfs_proto::fault::{Code, Fault};
 use zeroize::Zeroizing;
 
 use super::{Id, SECRET_BYTES, Secret, tag, to_text};
-use crate::{Binding, Scope};
+use crate::{Binding, NOT_ACCEPTED, Scope};
 
 /// Maximum number of valid tickets.
 const TICKETS_MAX: usize = 1024;
@@ -175,7 +175,7 @@ fn refusal() -> Fault {
     Fault::new(
         Code::AuthenticationFailed,
         "authenticate the user",
-        "the proof isn't accepted",
+        NOT_ACCEPTED,
     )
     .hint("ask for a new link: a ticket is good once, and for a limited time")
 }

@@ -184,6 +184,9 @@ fn last_change(meta: &Meta) -> i64 {
     }
 }
 
+/// What happened to a file of which only the modification time differs.
+const MODIFIED: &str = "modified";
+
 /// How a file differs from its earlier attributes: `None` if it is the same version.
 ///
 /// The change time counts, since the modification time can be set back. Losing its last name, by
@@ -195,7 +198,7 @@ pub(super) fn difference(before: &Meta, now: &Meta) -> Option<&'static str> {
         std::cmp::Ordering::Less => Some("truncated"),
         std::cmp::Ordering::Greater => Some("extended"),
         std::cmp::Ordering::Equal if now.identity != before.identity => Some("replaced"),
-        std::cmp::Ordering::Equal if now.mtime_ns != before.mtime_ns => Some("modified"),
+        std::cmp::Ordering::Equal if now.mtime_ns != before.mtime_ns => Some(MODIFIED),
         std::cmp::Ordering::Equal if now.ctime_ns != before.ctime_ns && !lost_its_name => {
             Some("changed, or got other attributes or names,")
         }
@@ -269,6 +272,10 @@ impl Source for LocalSource {
         let now = fs::meta(&self.file).map_err(|error| self.fault(&error))?;
         let before = &self.opened;
         match difference(before, &now) {
+            Some(MODIFIED) => Err(self.changed("its modification time changed while it was read")),
+            Some(what) if before.length == now.length => {
+                Err(self.changed(format!("it was {what} while it was read")))
+            }
             Some(what) => Err(self.changed(format!(
                 "it was {what} while it was read: {} bytes at the start, {} now",
                 before.length, now.length

@@ -107,8 +107,14 @@ pub(super) struct QueuedJob {
     retries: u32,
     /// Largest number of bytes transferred so far.
     bytes: u64,
+    /// Bytes that were at the target before its first attempt that got so far.
+    resumed_bytes: Option<u64>,
+    /// Start of its first attempt.
+    began: Option<Instant>,
     /// It was started in a session before.
     was_started: bool,
+    /// More than once.
+    is_repeated: bool,
     is_cancelled: bool,
 }
 
@@ -120,16 +126,35 @@ impl QueuedJob {
             events,
             retries: 0,
             bytes: 0,
+            resumed_bytes: None,
+            began: None,
             was_started: false,
+            is_repeated: false,
             is_cancelled: false,
         }
     }
 
     fn record(&mut self, progress: &Progress) {
+        if progress.bytes > 0 {
+            self.resumed_bytes.get_or_insert(progress.resumed_bytes);
+        }
         if progress.bytes > self.bytes {
             self.bytes = progress.bytes;
             self.retries = 0;
         }
+    }
+
+    /// The outcome of all attempts, by that of the last.
+    fn outcome_of_all(&self, mut last: Outcome, now: Instant) -> Outcome {
+        if self.is_repeated {
+            let began = self.began.unwrap_or(now);
+            last.elapsed = now.saturating_duration_since(began).max(last.elapsed);
+            let before = self.resumed_bytes.unwrap_or(last.resumed_bytes);
+            last.resumed_bytes = last.resumed_bytes.min(before);
+            // An earlier attempt moved it, and its answer was lost.
+            last.is_skipped &= self.bytes == before;
+        }
+        last
     }
 
     /// Whether the local end is a standard stream, which can be read or written only once.
@@ -332,7 +357,7 @@ impl<C: Connect> Schedule<C> {
             let Some(mut task) = self.servers[index].waiting.remove(&number) else {
                 break;
             };
-            match self.start(index, &mut task) {
+            match self.start(index, &mut task, now) {
                 Ok(running) => {
                     self.report(number, QueueEvent::Started);
                     self.running.push((index, task, running));
@@ -347,6 +372,7 @@ impl<C: Connect> Schedule<C> {
         &mut self,
         server: usize,
         task: &mut QueuedJob,
+        now: Instant,
     ) -> Result<<C::Session as Session>::RunningTransfer, Fault> {
         let server = &mut self.servers[server];
         let open = server.session.take().filter(|session| !session.is_over());
@@ -363,7 +389,9 @@ impl<C: Connect> Schedule<C> {
         // Bytes that this job has transferred already are not sent again.
         options.resume |= task.bytes > 0;
         let running = session.start(&task.job.route, &options)?;
+        task.is_repeated = task.was_started;
         task.was_started = true;
+        task.began.get_or_insert(now);
         Ok(running)
     }
 
@@ -408,6 +436,7 @@ impl<C: Connect> Schedule<C> {
             Ok(outcome) => {
                 server.is_reached = true;
                 server.is_admitted = true;
+                let outcome = task.outcome_of_all(outcome, now);
                 self.report_end(task, Ok(outcome));
                 return;
             }

@@ -169,6 +169,7 @@ fn outcome(bytes: u64) -> Outcome {
         target: Vec::new(),
         limited_by: LimitedBy::Network,
         failures: Failures::default(),
+        is_skipped: false,
     }
 }
 
@@ -369,6 +370,24 @@ fn the_bound_on_what_runs_is_kept_and_is_at_least_one() {
         scene.run();
         assert_eq!(scene.log(), log);
     }
+}
+
+#[test]
+fn a_result_counts_the_time_of_all_attempts() {
+    let lost = (30, Err(lost()));
+    let world = World {
+        steps: vec![steps(
+            "a",
+            vec![lost.clone(), lost.clone(), lost, (100, Ok(()))],
+        )],
+        ..World::default()
+    };
+    let mut scene = run(world, jobs(&["a", "b"]));
+    let paused: u128 = scene.pauses.drain(..).sum();
+    let results: Vec<_> = scene.results().into_iter().map(Result::unwrap).collect();
+    assert!(paused > 1000, "{paused}");
+    assert!(results[0].seconds * 1000.0 >= paused as f64, "{results:?}");
+    assert!((results[1].seconds * 1000.0 - paused as f64).abs() < 1.0);
 }
 
 #[test]

@@ -11,12 +11,12 @@ use rustls::{AlertDescription, ClientConfig};
 use xdfs_engine::Identity;
 use xdfs_proto::frame::{AuthRequest, Level};
 use xdfs_proto::{Code, Fault, Retry};
-use xdfs_security::Method;
 use xdfs_security::identity::{Fingerprint, read_certificates, read_key};
-use xdfs_security::key::{self, SigningKey};
+use xdfs_security::key::{self, Signer as _, SigningKey};
 use xdfs_security::password::PasswordClient;
 use xdfs_security::ticket;
 use xdfs_security::trust::{TrustOutcome, TrustPolicy, client_fault, server_name};
+use xdfs_security::{Method, NOT_ACCEPTED};
 use xdfs_xio::Protection;
 use xdfs_xio::tls::Configs;
 
@@ -107,6 +107,10 @@ pub(crate) struct SecureIdentity {
     name: ServerName<'static>,
     password: Mutex<Option<PasswordClient>>,
     admitted: Mutex<Option<String>>,
+    /// The credential that the server was shown last, in words.
+    shown: Mutex<String>,
+    /// The server accepts passwords, and this side used another method.
+    takes_password: AtomicBool,
     first_use: Mutex<Option<FirstUse>>,
     /// The server accepts anonymous users, and this side used another method.
     is_open: AtomicBool,
@@ -138,6 +142,8 @@ impl SecureIdentity {
             name: server_name(&host)?,
             password: Mutex::default(),
             admitted: Mutex::default(),
+            shown: Mutex::default(),
+            takes_password: AtomicBool::new(false),
             first_use: Mutex::default(),
             is_open: AtomicBool::new(false),
         })
@@ -151,6 +157,7 @@ impl SecureIdentity {
         match credential {
             Credential::Key(path) => {
                 let mut signer = SigningKey::load(path, || None)?;
+                self.show(format!("key {}", signer.public_key().fingerprint()));
                 key::prove(&mut signer, &self.user, &protection.binding)
             }
             #[cfg(unix)]
@@ -164,6 +171,7 @@ impl SecureIdentity {
                     )
                     .hint("add one with ssh-add, or name a file with --key")
                 })?;
+                self.show(format!("key {} of the agent", first.key.fingerprint()));
                 key::prove(
                     &mut agent.signer(first.key),
                     &self.user,
@@ -217,6 +225,10 @@ impl Identity for SecureIdentity {
             return Err(self.nothing_fits(methods));
         };
         let method = credential.method();
+        let takes_password =
+            method != Method::Password && methods.contains(&Method::Password.number());
+        self.takes_password.store(takes_password, Ordering::Relaxed);
+        self.show(method.as_str().to_owned());
         if method == Method::Anonymous {
             self.is_open.store(false, Ordering::Relaxed);
         }
@@ -263,7 +275,27 @@ impl Identity for SecureIdentity {
         *self.admitted.lock().unwrap_or_else(PoisonError::into_inner) = Some(user.to_owned());
     }
 
-    fn refused(&self, fault: Fault) -> Fault {
+    fn refused(&self, mut fault: Fault) -> Fault {
+        if fault.code == Code::AuthenticationFailed {
+            let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+            let user = match self.user.as_str() {
+                "" => String::new(),
+                user => format!(" for '{user}'"),
+            };
+            let reason = match fault.cause.as_str() {
+                // Nothing but the fact.
+                NOT_ACCEPTED => String::new(),
+                cause => format!(": {cause}"),
+            };
+            fault.cause = format!("login failed{user} ({shown}){reason}");
+            if self.takes_password.load(Ordering::Relaxed) {
+                let password = "a password is asked for with --password-file -";
+                fault.hint = match fault.hint.as_str() {
+                    "" => password.to_owned(),
+                    hint => format!("{hint}; {password}"),
+                };
+            }
+        }
         self.hint_at_public(fault)
     }
 
@@ -308,6 +340,10 @@ impl Identity for SecureIdentity {
 }
 
 impl SecureIdentity {
+    fn show(&self, credential: String) {
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = credential;
+    }
+
     /// Configuration of the driver `tls` for channels to the server.
     pub(crate) fn tls(&self) -> Configs {
         Configs {
