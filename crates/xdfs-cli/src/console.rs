@@ -84,6 +84,20 @@ impl Console {
         }
     }
 
+    /// Whether somebody is there to ask: input and messages are at a terminal.
+    pub(crate) fn can_ask() -> bool {
+        std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+    }
+
+    /// Asks a question at the terminal. Anything but `y` or `yes` is a no.
+    pub(crate) fn confirms(&mut self, question: &str) -> bool {
+        self.print(&format!("{} (y/N) ", printable(question)));
+        let mut answer = String::new();
+        // What can't be read is no answer.
+        let _ = std::io::stdin().read_line(&mut answer);
+        matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
+    }
+
     /// Replaces the lines at the bottom. Only for a terminal.
     #[expect(
         clippy::needless_pass_by_ref_mut,

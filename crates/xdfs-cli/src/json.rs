@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 use xdfs::{
-    DigestValue, Fault, LimitedBy, Progress, Retry, SyncResult, SyncStep, TransferResult,
+    Deletion, DigestValue, Fault, LimitedBy, Progress, Retry, SyncResult, SyncStep, TransferResult,
     TreeResult,
 };
 
@@ -23,6 +23,7 @@ pub(crate) enum Record<'a> {
     Tree(TreeBody<'a>),
     #[serde(rename = "tree-progress")]
     TreeProgress(TreeBody<'a>),
+    Deletion(DeletionBody<'a>),
     Step(StepBody<'a>),
     Sync(SyncBody<'a>),
     Error(ErrorBody<'a>),
@@ -109,6 +110,13 @@ impl<'a> TreeBody<'a> {
             dry_run,
         }
     }
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct DeletionBody<'a> {
+    names: u64,
+    names_at_target: u64,
+    examples: &'a [String],
 }
 
 #[derive(Debug, Serialize)]
@@ -290,6 +298,15 @@ impl<'a> Record<'a> {
         dry_run: bool,
     ) -> Self {
         Self::Tree(TreeBody::new(source, target, result, dry_run))
+    }
+
+    /// What a synchronisation is about to delete; `examples` are the paths of the deletion.
+    pub(crate) fn deletion(deletion: &Deletion, examples: &'a [String]) -> Self {
+        Self::Deletion(DeletionBody {
+            names: deletion.names,
+            names_at_target: deletion.names_at_target,
+            examples,
+        })
     }
 
     /// A step of a synchronisation.
@@ -526,9 +543,15 @@ mod tests {
             channels: 0,
         };
         let fault = Fault::new(Code::Io, "x", "y");
+        let deletion = Record::Deletion(DeletionBody {
+            names: 1,
+            names_at_target: 2,
+            examples: &[],
+        });
         for (kind, record) in [
             ("progress", Record::progress("", "", &now, 0.0)),
             ("file", Record::file("", "", &file_result(), false)),
+            ("deletion", deletion),
             ("error", Record::error(None, &fault)),
             ("result", Record::result(None, "", &Totals::default(), None)),
         ] {

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use xdfs::security::FirstUse;
-use xdfs::{Fault, Progress, SyncResult, SyncStep, TransferResult, TreeResult};
+use xdfs::{Deletion, Fault, Progress, SyncResult, SyncStep, TransferResult, TreeResult};
 
 use crate::console::{Console, printable};
 use crate::flags::OutputFlags;
@@ -371,6 +371,29 @@ impl Reporter {
         ));
     }
 
+    /// Reports what a synchronisation is about to delete.
+    pub(crate) fn sync_deletion(&mut self, label: &Label, deletion: &Deletion) {
+        let examples = deletion.examples.iter();
+        let examples: Vec<_> = examples
+            .map(|path| String::from_utf8_lossy(path).into_owned())
+            .collect();
+        if self.json {
+            self.print(&Record::deletion(deletion, &examples).line());
+            return;
+        }
+        let rest = match deletion.names - examples.len() as u64 {
+            0 => String::new(),
+            rest => format!(" and {rest} more"),
+        };
+        self.console.say(&format!(
+            "{}: about to delete {} of {}: {}{rest}",
+            label.target,
+            deletion.names,
+            human::count(deletion.names_at_target, "name"),
+            examples.join(", "),
+        ));
+    }
+
     /// Reports a step of a synchronisation: in a dry run any step, otherwise a completed rename or
     /// removal.
     pub(crate) fn sync_step(&mut self, step: SyncStep, path: &[u8], from: Option<&[u8]>) {
@@ -426,10 +449,7 @@ impl Reporter {
             parts.push(format!("{matched} of it were there already"));
         }
         if result.kept > 0 {
-            parts.push(format!(
-                "{} not deleted, since something failed",
-                result.kept
-            ));
+            parts.push(format!("{} not deleted", result.kept));
         }
         let verb = if self.run.dry_run { "would copy " } else { "" };
         let time = match self.run.dry_run {

@@ -3,10 +3,14 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use xdfs::{Code, Fault, RemotePlace, SyncOptions, SyncResult, TreeEvent, TreeOptions};
+use xdfs::{
+    Code, DeletionConsent, DeletionRisk, Fault, RemotePlace, SyncOptions, SyncResult, TreeEvent,
+    TreeOptions,
+};
 
+use crate::console::Console;
 use crate::context::Context;
-use crate::flags::SyncFlags;
+use crate::flags::{OutputFlags, SyncFlags};
 use crate::interrupt::Interrupt;
 use crate::place::Place;
 use crate::report::{Label, Reporter, Run};
@@ -58,7 +62,7 @@ fn route(flags: &SyncFlags) -> Result<SyncDirection, Fault> {
     }
 }
 
-fn options(flags: &SyncFlags, interrupt: &Interrupt) -> Result<SyncOptions, Fault> {
+fn options(flags: &SyncFlags, label: &Label, interrupt: &Interrupt) -> Result<SyncOptions, Fault> {
     let all = flags.archive;
     Ok(SyncOptions {
         tree: TreeOptions {
@@ -83,9 +87,59 @@ fn options(flags: &SyncFlags, interrupt: &Interrupt) -> Result<SyncOptions, Faul
         compare: flags.compare.into(),
         delete: flags.delete,
         delete_max: flags.max_delete,
+        consent: consent(flags.output, label, interrupt),
         force: flags.force,
         delta: flags.delta,
     })
+}
+
+/// Asks the user about deletions that might be a surprise, if there is a terminal to ask at.
+fn consent(output: OutputFlags, label: &Label, interrupt: &Interrupt) -> DeletionConsent {
+    let (label, interrupt) = (label.clone(), interrupt.clone());
+    DeletionConsent::new(move |risk| {
+        if output.json || !Console::can_ask() {
+            return Err(refusal(&label, risk));
+        }
+        let question = match risk.is_wrong_target() {
+            true => format!("{risk}; go on with {}?", label.target),
+            false => format!("{risk}; delete them?"),
+        };
+        // Nothing is under way that would have to end in an orderly way.
+        interrupt.orderly(false);
+        let confirmed = Console::new(output).confirms(&question);
+        interrupt.orderly(true);
+        if confirmed {
+            return Ok(());
+        }
+        let refused = refusal(&label, risk);
+        let (cause, hint) = match risk.is_wrong_target() {
+            true => (
+                "nothing copied or deleted: it was not confirmed",
+                refused.hint,
+            ),
+            false => ("nothing deleted: it was not confirmed", String::new()),
+        };
+        Err(Fault::new(Code::Cancelled, refused.operation, cause).hint(hint))
+    })
+}
+
+/// The fault without consent, with the target that may have been meant.
+fn refusal(label: &Label, risk: &DeletionRisk) -> Fault {
+    let fault = risk.refusal();
+    if !risk.is_wrong_target() {
+        return fault;
+    }
+    let name = label.source.trim_end_matches('/');
+    let name = name.rsplit('/').next().unwrap_or_default();
+    if matches!(name, "" | "." | "..") {
+        return fault;
+    }
+    let target = label.target.trim_end_matches('/');
+    fault.hint(format!(
+        "the contents of SOURCE go into TARGET; did you mean {target}/{name}? --force accepts \
+         {} as it is",
+        label.target,
+    ))
 }
 
 fn sync(
@@ -103,12 +157,14 @@ fn sync(
     let client = connector.connect(server)?;
     let interrupt = context.interrupt()?;
     interrupt.orderly(true);
-    let options = options(flags, &interrupt)?;
+    let options = options(flags, label, &interrupt)?;
     let mut observer = |event: TreeEvent<'_>| {
         report_first_use(&client, reporter);
         match event {
             TreeEvent::Progress(result) => reporter.tree_progress(label, result),
             TreeEvent::Failed { path, fault } => reporter.tree_failure(label, path, fault),
+            TreeEvent::Warning(fault) => reporter.warn(fault),
+            TreeEvent::Deletion(deletion) => reporter.sync_deletion(label, deletion),
             TreeEvent::Step { step, path, from } => reporter.sync_step(step, path, from),
             _ => {}
         }

@@ -141,6 +141,9 @@ pub enum TreeEvent<'a> {
     },
     /// A problem that doesn't stop the tree, such as an unusable journal.
     Warning(&'a Fault),
+    /// A synchronisation is about to remove these names, if there is consent where it needs any.
+    /// Not in a dry run.
+    Deletion(&'a Deletion),
     /// A step of a synchronisation. In a dry run every step is reported, otherwise only completed
     /// renames and removals. Paths are relative.
     Step {
@@ -151,6 +154,18 @@ pub enum TreeEvent<'a> {
         /// Its old path, if it is renamed.
         from: Option<&'a [u8]>,
     },
+}
+
+/// Names that a synchronisation is about to remove from the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Deletion {
+    /// Number of the names.
+    pub names: u64,
+    /// Number of names at the target, with these.
+    pub names_at_target: u64,
+    /// The first of the names: paths relative to the target.
+    pub examples: Vec<Vec<u8>>,
 }
 
 /// The action of a synchronisation on an entry of the target.

@@ -92,8 +92,8 @@ mod tree;
 
 pub use client::{Client, ClientOptions};
 pub use events::{
-    LimitedBy, Observer, Progress, QueueEvent, Silent, SyncStep, TransferResult, TreeCounts,
-    TreeEvent, TreeResult,
+    Deletion, LimitedBy, Observer, Progress, QueueEvent, Silent, SyncStep, TransferResult,
+    TreeCounts, TreeEvent, TreeResult,
 };
 pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
 pub use paths::{Answer, Attributes, Call, Entry, FileKind, Listing, PendingCall};
@@ -102,7 +102,10 @@ pub use remote::{Address, DEFAULT_PORT, Invitation, RemotePlace};
 pub use retry::{ReconnectEvent, ReconnectObserver, RetryPolicy};
 pub use server::{Server, ServerBuilder, ServerHandle};
 pub use transfer::{LocalPlace, Skip, Transfer, TransferOptions, TransferRoute};
-pub use tree::{Compare, Durability, Filter, FilterRule, SyncOptions, SyncResult, TreeOptions};
+pub use tree::{
+    Compare, DeletionConsent, DeletionRisk, Durability, Filter, FilterRule, SyncOptions,
+    SyncResult, TreeOptions,
+};
 pub use xdfs_proto::{Code, DigestKind, DigestValue, Fault, Limits, Retry, Side};
 
 /// The README's code, compiled as a test.

@@ -90,7 +90,8 @@ pub(crate) struct CpFlags {
     /// Copy directories recursively.
     ///
     /// As with 'cp -r', a directory is copied into the target if that is a directory; with a slash
-    /// at the end of the source, only its contents are. Symbolic links stay links. Modes and
+    /// at the end of the source, only its contents are. ('xdfs sync' always takes the contents.)
+    /// Symbolic links stay links. Modes and
     /// modification times are preserved. Files that are at the target with the same size and time
     /// are skipped and counted. What can't be copied is reported and counted, and the rest goes on;
     /// failures that may be temporary are retried at the end.

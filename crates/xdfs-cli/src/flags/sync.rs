@@ -12,7 +12,10 @@ use crate::size;
 /// Make one directory equal to another, transferring only differences.
 ///
 /// One side is a local directory, the other xdfs://[user@]host[:port]/path. The contents of SOURCE
-/// go into TARGET, which is created if missing; a slash at the end of either changes nothing.
+/// go into TARGET, which is created if missing; a slash at the end of either changes nothing. So
+/// 'xdfs sync tree xdfs://host/' fills the root of the server, where 'xdfs cp -r tree xdfs://host/'
+/// makes /tree: name the directory itself, as in 'xdfs sync tree xdfs://host/tree'.
+///
 /// Symbolic links stay links and are compared by their text. Modes and modification times are
 /// preserved; where only these differ, no content is sent.
 ///
@@ -29,7 +32,8 @@ Examples:
   xdfs sync xdfs://host/tree tree                  fetch what differs
   xdfs sync --delete --dry-run tree xdfs://host/tree
                                                    say what would be done, deletions too
-  xdfs sync --delete --max-delete 100 tree xdfs://host/tree
+  xdfs sync --delete --max-delete 500 tree xdfs://host/tree
+                                                   delete up to 500 names without asking
   xdfs sync --exclude '*.o' --exclude /target/ tree xdfs://host/tree
   xdfs sync --filter-file .gitignore tree xdfs://host/tree
   xdfs sync --compare digest --delete tree xdfs://host/tree
@@ -53,15 +57,28 @@ pub(crate) struct SyncFlags {
     /// Delete what is in TARGET and not in SOURCE, once everything else has succeeded.
     ///
     /// What the filter excludes stays, and so do the directories above it. Files and directories
-    /// replace each other only with this flag. An empty or missing SOURCE is refused.
+    /// replace each other only with this flag. An empty SOURCE is refused without --force, a
+    /// missing one always.
+    ///
+    /// Before it deletes, it says how many names, and gives some. It asks on a terminal, and
+    /// refuses without one or with --json, if these are more than 100 and more than a tenth of the
+    /// names in TARGET, or if TARGET is the root of a server, of an export or of a file system;
+    /// and, before anything is copied, if TARGET seems to be the wrong one: it has directories and
+    /// nothing in common with SOURCE, or a directory with the name of SOURCE, which SOURCE lacks.
+    /// --max-delete and --force agree in advance. A refusal deletes nothing and ends with exit code
+    /// 6, a no with 130.
     #[arg(long)]
     pub(crate) delete: bool,
 
-    /// Delete nothing if more names than this would be deleted.
+    /// Delete nothing if more names than this would be deleted, even with --force.
+    ///
+    /// Up to that number nothing is asked and TARGET isn't questioned, so this is the flag for
+    /// scripts: a wrong SOURCE or TARGET costs no more than N names.
     #[arg(long, value_name = "N", requires = "delete")]
     pub(crate) max_delete: Option<u64>,
 
-    /// With --delete, accept an empty or missing SOURCE: TARGET becomes empty.
+    /// With --delete, delete as many names as it takes without asking, and accept an empty SOURCE:
+    /// TARGET becomes empty.
     #[arg(short, long, requires = "delete")]
     pub(crate) force: bool,
 

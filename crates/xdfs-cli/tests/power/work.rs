@@ -93,7 +93,7 @@ impl Work {
         };
         let mut command = Command::default();
         if matches!(self.task, Task::Sync | Task::Delta) && random.below(3) > 0 {
-            words.push("--delete");
+            words.extend(["--delete", "--force"]);
             command.deletes = true;
         }
         if matches!(self.task, Task::Sync | Task::Tree) && random.below(2) > 0 {

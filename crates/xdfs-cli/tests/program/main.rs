@@ -11,6 +11,8 @@
 #[cfg(target_os = "linux")]
 mod accounts;
 mod copy;
+#[cfg(target_os = "linux")]
+mod deletes;
 mod demo;
 mod generated;
 #[cfg(unix)]

@@ -162,9 +162,21 @@ fn what_could_delete_too_much_is_refused() {
         write(place.remote(&format!("copy/{name}")), name);
     }
     xdfs(["sync", "--delete", &tree, &url]).fails(2, &["empty", "--force"]);
-    xdfs(["sync", "--delete", &place.here("missing"), &url]).fails(4, &["--force"]);
+    let missing = place.here("missing");
+    for force in [&["--delete"][..], &["--delete", "--force"], &[]] {
+        let missing = [&["sync"], force, &[&missing, &url]].concat();
+        let run = xdfs(missing).fails(4, &["missing': no such directory"]);
+        assert!(!run.stderr.contains("hint:"), "{}", run.stderr);
+    }
     write(place.here("tree/a"), "a");
-    xdfs(["sync", "--delete", "--max-delete", "1", &tree, &url]).fails(10, &["2 names"]);
+    let words = [
+        "nothing deleted: 2 names exceed the limit of 1",
+        "--max-delete",
+    ];
+    for force in [&["--delete"][..], &["--delete", "--force"]] {
+        let few = [&["sync"], force, &["--max-delete", "1", &tree, &url]].concat();
+        xdfs(few).fails(6, &words);
+    }
     assert_eq!(names(place.remote("copy")), ["a", "b", "c"]);
     xdfs(["sync", "--delete", "--max-delete", "2", &tree, &url]).ok();
     assert_eq!(names(place.remote("copy")), ["a"]);

@@ -30,7 +30,7 @@ mod version;
 
 pub use filter::{Filter, FilterRule};
 pub use options::{Durability, TreeOptions};
-pub use sync::{Compare, SyncOptions, SyncResult};
+pub use sync::{Compare, DeletionConsent, DeletionRisk, SyncOptions, SyncResult};
 
 use std::path::Path;
 

@@ -15,7 +15,7 @@ use super::inspector::PackInspector;
 use super::item::{DeferredMetadata, Item, Kind};
 use super::tracker::Tracker;
 use super::version::{looks_like, mark_of};
-use crate::events::{Observer, SyncStep, TreeEvent, TreeResult};
+use crate::events::{Deletion, Observer, SyncStep, TreeEvent, TreeResult};
 use crate::paths::{Attributes, FileKind};
 use crate::transfer::Transfer;
 
@@ -371,6 +371,10 @@ impl<'a> Report<'a> {
     /// Reports a fault that doesn't stop the run.
     pub(super) fn warn(&mut self, fault: &Fault) {
         self.tell(TreeEvent::Warning(fault));
+    }
+
+    pub(super) fn deletion(&mut self, deletion: &Deletion) {
+        self.tell(TreeEvent::Deletion(deletion));
     }
 
     pub(super) fn step(&mut self, step: SyncStep, path: &[u8], from: Option<&[u8]>) {

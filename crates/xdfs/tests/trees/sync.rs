@@ -10,8 +10,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
 use xdfs::{
-    Client, Code, Compare, Fault, Filter, FilterRule, SyncOptions, SyncResult, SyncStep, TreeEvent,
-    TreeOptions,
+    Client, Code, Compare, DeletionConsent, Fault, Filter, FilterRule, SyncOptions, SyncResult,
+    SyncStep, TreeEvent, TreeOptions,
 };
 use xdfs_testkit::nobody;
 
@@ -170,6 +170,7 @@ fn filtered(rules: &[&str]) -> SyncOptions {
             filter: Filter::new(&rules.collect::<Vec<_>>()).unwrap(),
             ..TreeOptions::default()
         },
+        force: true,
         ..deleting()
     }
 }
@@ -247,7 +248,7 @@ fn what_is_too_much_goes_only_if_asked() {
         };
         let (result, told) = stage.sync(&few).unwrap();
         assert_eq!((result.deleted, result.kept), (0, 7));
-        assert_eq!(told.failed, [(String::new(), Code::LimitExceeded)]);
+        assert_eq!(told.failed, [(String::new(), Code::NotEmpty)]);
         assert!(target.join("0/alone").exists());
         let enough = SyncOptions {
             delete_max: Some(7),
@@ -388,6 +389,7 @@ fn a_source_that_says_nothing_deletes_nothing() {
         // What is left out says nothing either: an empty mount point has such names.
         fs::create_dir(stage.source().join("lost+found")).unwrap();
         let mut filtered = deleting();
+        filtered.consent = DeletionConsent::new(|_| panic!("there is nothing to consent to"));
         let rule = FilterRule::Exclude("lost+found".into());
         filtered.tree.filter = Filter::new(&[rule]).unwrap();
         let empty = stage.sync(&filtered).unwrap_err();
@@ -407,6 +409,14 @@ fn a_source_that_says_nothing_deletes_nothing() {
             force: true,
             ..deleting()
         };
+        // A mistyped source is no empty one.
+        let missing = stage.sync(&forced).unwrap_err();
+        assert_eq!(
+            (missing.code, missing.hint),
+            (Code::NotFound, String::new())
+        );
+        assert!(stage.target().join("file").exists());
+        fs::create_dir(stage.source()).unwrap();
         let (result, _) = stage.sync(&forced).unwrap();
         assert_eq!(result.deleted, 1);
         assert!(!stage.target().join("file").exists());
@@ -721,7 +731,11 @@ fn what_comes_into_the_source_meanwhile_is_not_deleted() {
             }
             ControlFlow::Continue(())
         };
-        let result = stage.sync_by(&deleting(), &mut observer).unwrap();
+        let many = SyncOptions {
+            delete_max: Some(202),
+            ..deleting()
+        };
+        let result = stage.sync_by(&many, &mut observer).unwrap();
         failed.sort_by(|a: &(String, Code), b| a.0.cmp(&b.0));
         let changed = Code::SourceChanged;
         assert_eq!(

@@ -4,6 +4,7 @@
 //! them, by feeding their paths to a tree copy.
 
 mod carry;
+mod consent;
 mod delta;
 mod name_matches;
 mod plan;
@@ -24,15 +25,19 @@ use super::options::{Durability, PackSizes, TreeOptions};
 use super::run::TreeRun;
 use super::session::TreeSession;
 use crate::client::{Client, path_bytes};
-use crate::events::{Observer, SyncStep, TreeResult};
+use crate::events::{Deletion, Observer, SyncStep, TreeResult};
 use crate::paths::{Attributes, Entry, FileKind};
 use carry::Carrier;
+use consent::Consent;
+pub use consent::{DeletionConsent, DeletionRisk};
 use delta::Delta;
 use name_matches::{DeferredEntry, Listed};
-use plan::{Action, Comparison, Emit, Outcome, Replaces};
+use plan::{Comparison, Emit, Outcome, Replaces};
 use view::View;
 
 const OPERATION: &str = "synchronise";
+/// Names given as examples of those that are about to be removed.
+const EXAMPLES: usize = 5;
 
 /// How files that exist on both sides are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,9 +64,13 @@ pub struct SyncOptions {
     /// a killed synchronisation are removed even without this option. With [`Compare::Digest`], an
     /// extraneous file with the content of a missing one is renamed instead.
     pub delete: bool,
-    /// Remove nothing if there are more names to remove than this; `None` for no limit.
+    /// Remove nothing if there are more names to remove than this, even with `force`. A limit that
+    /// isn't exceeded is consent to the removal. Without one, some removals need `consent`.
     pub delete_max: Option<u64>,
-    /// Remove entries even if the source is empty or missing.
+    /// Decides about removals that might be a surprise, each a [`DeletionRisk`]. Not asked with
+    /// `force`, with a `delete_max`, and in a dry run.
+    pub consent: DeletionConsent,
+    /// Remove entries even if the source is empty, and without asking for `consent`.
     pub force: bool,
     /// Send only the changed parts of files of 1 MiB or more that exist on both sides, if at least
     /// a quarter of the new version occurs in the old one, at any offset. Both sides read their
@@ -84,8 +93,8 @@ pub struct SyncResult {
     pub renamed: u64,
     /// Removed names; in a dry run, names that would be removed.
     pub deleted: u64,
-    /// Names that stayed because something failed before, or because they appeared in the source
-    /// meanwhile.
+    /// Names that stayed because something failed before, because there was no consent to their
+    /// removal, or because they appeared in the source meanwhile.
     pub kept: u64,
 }
 
@@ -94,11 +103,12 @@ impl Client {
     /// that differ or are missing. Blocks until the end.
     ///
     /// # Errors
-    /// The synchronisation could not start, or the session ended. An empty source is refused with
-    /// [`SyncOptions::delete`], unless `force` is set. Failed entries are reported to `observer`
-    /// and counted in the result; then nothing is deleted. If the target's file system treats
-    /// several names as equal, the first is kept, and the others fail; an existing name with
-    /// another spelling keeps its spelling.
+    /// The synchronisation could not start, or the session ended. With [`SyncOptions::delete`], an
+    /// empty source is refused unless `force` is set, and a target that seems to be the wrong one
+    /// unless there is `consent`. Failed entries are reported to `observer` and counted in the
+    /// result; then nothing is deleted. If the target's file system treats several names as equal,
+    /// the first is kept, and the others fail; an existing name with another spelling keeps its
+    /// spelling.
     pub fn sync_to(
         &self,
         source: &Path,
@@ -140,9 +150,21 @@ fn run(
 ) -> Result<SyncResult, Fault> {
     session.client.prepare_packs();
     let mut round_trip = Duration::ZERO;
-    let source_root = source.find_directory(&mut round_trip)?;
-    check_source(source, source_root.as_ref(), options)?;
+    let Some(source_root) = source.find_directory(&mut round_trip)? else {
+        let fault = Fault::new(Code::NotFound, OPERATION, "no such directory").path(source.root());
+        return Err(match source.is_remote() {
+            true => fault.remote(),
+            false => fault,
+        });
+    };
     let target_root = target.find_directory(&mut round_trip)?;
+    let mut consent = Consent::new((source, target), options);
+    if options.delete {
+        let names = check_source(source, options)?;
+        if target_root.is_some() {
+            consent.decide_on_target(&names)?;
+        }
+    }
     let mut report = Report::new(observer);
     report.result.target = target.root().to_vec();
     report.marks_suffice = options.compare == Compare::SizeAndTime;
@@ -165,6 +187,7 @@ fn run(
         },
         roots: (source_root, target_root),
         options,
+        consent,
         counts: SyncResult::default(),
     };
     sync.carrier
@@ -178,47 +201,28 @@ fn run(
     })
 }
 
-/// Refuses a missing source, and with `delete` an empty one, unless forced.
-fn check_source(
-    source: &Namespace<'_>,
-    root: Option<&Attributes>,
-    options: &SyncOptions,
-) -> Result<(), Fault> {
-    let refused = |code, cause: &str| {
-        let fault = Fault::new(code, OPERATION, cause).path(source.root());
-        if options.delete {
-            fault.hint("use --force to delete everything at the target")
-        } else {
-            fault
-        }
-    };
-    let is_forced = options.delete && options.force;
-    if root.is_none() {
-        return if is_forced {
-            Ok(())
-        } else {
-            Err(refused(Code::NotFound, "no such directory"))
-        };
+/// The names directly in the source, without those that are left out. Refuses a source without any,
+/// unless forced.
+fn check_source(source: &Namespace<'_>, options: &SyncOptions) -> Result<Vec<Entry>, Fault> {
+    let mut names = Namespace::names(source.start_list(b""))?;
+    let filter = &options.tree.filter;
+    names.retain(|entry| {
+        !filter.leaves_out(&entry.name, entry.attributes.kind == FileKind::Directory)
+    });
+    if names.is_empty() && !options.force {
+        let cause = "the source is empty, and everything at the target would be deleted";
+        return Err(Fault::new(Code::InvalidArgument, OPERATION, cause)
+            .path(source.root())
+            .hint("use --force to delete everything at the target"));
     }
-    if options.delete && !is_forced {
-        let names = Namespace::names(source.start_list(b""))?;
-        // Entries that are left out don't count.
-        let filter = &options.tree.filter;
-        let is_kept = |entry: &Entry| {
-            !filter.leaves_out(&entry.name, entry.attributes.kind == FileKind::Directory)
-        };
-        if !names.iter().any(is_kept) {
-            let cause = "the source is empty, and everything at the target would be deleted";
-            return Err(refused(Code::InvalidArgument, cause));
-        }
-    }
-    Ok(())
+    Ok(names)
 }
 
 struct Sync<'a> {
     carrier: Carrier<'a>,
-    roots: (Option<Attributes>, Option<Attributes>),
+    roots: (Attributes, Option<Attributes>),
     options: &'a SyncOptions,
+    consent: Consent<'a>,
     counts: SyncResult,
 }
 
@@ -236,20 +240,34 @@ impl Sync<'_> {
     }
 
     /// Whether extraneous entries may be deleted, as far as known now.
-    fn may_delete(&self, outcome: &Outcome, report: &mut Report<'_>) -> bool {
+    ///
+    /// # Errors
+    /// The session ended.
+    fn may_delete(&self, outcome: &Outcome, report: &mut Report<'_>) -> Result<bool, Fault> {
         if report.result.failed > outcome.harmless {
-            return false;
+            return Ok(false);
         }
-        let count = outcome.extras.len() as u64;
-        if let Some(max) = self.options.delete_max.filter(|max| count > *max) {
-            let cause = format!("{count} names would be deleted, and {max} are allowed");
-            let fault = Fault::new(Code::LimitExceeded, OPERATION, cause)
-                .path(self.carrier.run.target.root())
-                .hint("look at what would be deleted with --dry-run");
-            report.failed(b"", &fault);
-            return false;
+        let extras = &outcome.extras;
+        let deletion = Deletion {
+            names: extras.len() as u64,
+            names_at_target: outcome.target_names,
+            examples: extras
+                .iter()
+                .take(EXAMPLES)
+                .map(|extra| extra.path.clone())
+                .collect(),
+        };
+        if deletion.names > 0 && !self.carrier.is_dry() {
+            report.deletion(&deletion);
         }
-        true
+        match self.consent.decide_on_deletion(&deletion) {
+            Ok(()) => Ok(true),
+            Err(fault) if fault.ends_session => Err(fault),
+            Err(fault) => {
+                report.failed(b"", &fault);
+                Ok(false)
+            }
+        }
     }
 
     fn execute(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
@@ -288,15 +306,6 @@ impl Sync<'_> {
 
     /// Compares, and at the same time moves entries that differ.
     fn carry(&mut self, report: &mut Report<'_>) -> Result<Outcome, Fault> {
-        if self.roots.0.is_none() {
-            // There is nothing to move.
-            return self.compare(&AtomicBool::new(false), &mut |action| {
-                if let Action::Failed(path, fault) = action {
-                    report.failed(&path, &fault);
-                }
-                !report.is_stopped()
-            });
-        }
         let carrier = &self.carrier;
         let carried = carrier.carry(&|stop, emit| self.compare(stop, emit), report);
         if let Some(fault) = self.carrier.delta.take_refusal() {
@@ -309,7 +318,7 @@ impl Sync<'_> {
     fn settle(&mut self, outcome: &mut Outcome, report: &mut Report<'_>) -> Result<(), Fault> {
         let left_over = std::mem::take(&mut outcome.left_over);
         removal::remove(&self.carrier, left_over, &mut self.counts, report)?;
-        let may_delete = self.may_delete(outcome, report);
+        let may_delete = self.may_delete(outcome, report)?;
         let extras = std::mem::take(&mut outcome.extras);
         let (in_the_way, extras): (Vec<_>, Vec<_>) =
             extras.into_iter().partition(|extra| extra.is_in_the_way);
@@ -327,7 +336,7 @@ impl Sync<'_> {
             self.counts.kept += in_the_way.len() as u64;
             if !self.carrier.is_dry() {
                 for (path, _) in &outcome.late {
-                    let cause = "the entry in its way was not deleted, since something failed";
+                    let cause = "the entry in its way was not deleted";
                     let fault = Fault::new(Code::AlreadyExists, OPERATION, cause).path(path);
                     report.failed(path, &fault);
                 }

@@ -90,6 +90,8 @@ pub(super) struct Outcome {
     /// Entries to copy at the end, since their names may collide with others.
     pub(super) deferred: Vec<DeferredEntry>,
     pub(super) extras: Vec<Extraneous>,
+    /// Number of names that were found at the target.
+    pub(super) target_names: u64,
     /// Temporary files of interrupted swaps, deleted in any case.
     pub(super) left_over: Vec<Extraneous>,
     /// Directories in which something changes, or whose metadata differs.
@@ -174,28 +176,26 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Compares the trees. A missing root is `None`.
+    /// Compares the trees. A missing target is `None`.
     ///
     /// # Errors
     /// The session ended.
     pub(super) fn run(
         mut self,
-        source: Option<Attributes>,
+        source: Attributes,
         target: Option<&Attributes>,
     ) -> Result<Outcome, Fault> {
-        let place = match (source, target) {
-            (Some(source), Some(target)) => {
+        let place = match target {
+            Some(target) => {
                 self.compare_directories(Vec::new(), &source, target);
-                Some(Presence::Both(source))
+                Presence::Both(source)
             }
-            (Some(source), None) => {
+            None => {
                 self.touch(&(Vec::new(), source.clone()));
-                Some(Presence::Source(source, false))
+                Presence::Source(source, false)
             }
-            (None, Some(_)) => Some(Presence::Target(false)),
-            (None, None) => None,
         };
-        self.stack.extend(place.map(|place| (Vec::new(), place)));
+        self.stack.push((Vec::new(), place));
         self.end()
     }
 
@@ -315,7 +315,12 @@ impl<'a> Comparison<'a> {
         };
         let asked = ahead.unwrap_or_else(|| side.start_list(path));
         match Namespace::names(asked) {
-            Ok(names) => return Ok(Some(names)),
+            Ok(names) => {
+                if side.is(self.target) {
+                    self.outcome.target_names += names.len() as u64;
+                }
+                return Ok(Some(names));
+            }
             Err(fault) if fault.ends_session => return Err(fault),
             // An unlisted source directory may contain the entries that seem extraneous elsewhere,
             // so this prevents deletion. An unlisted target directory stays.
