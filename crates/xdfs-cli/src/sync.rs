@@ -89,8 +89,31 @@ fn options(flags: &SyncFlags, label: &Label, interrupt: &Interrupt) -> Result<Sy
         delete_max: flags.max_delete,
         consent: consent(flags.output, label, interrupt),
         force: flags.force,
+        backup: backup_dir(flags)?,
         delta: flags.delta,
     })
+}
+
+/// The backup directory, as a path on the target's side.
+fn backup_dir(flags: &SyncFlags) -> Result<Option<Vec<u8>>, Fault> {
+    let Some(word) = &flags.backup_dir else {
+        return Ok(None);
+    };
+    let target = Place::parse(&flags.target)?;
+    match (Place::parse(word)?, target) {
+        (Place::Local(path), _) => Ok(Some(path.as_os_str().as_encoded_bytes().to_vec())),
+        (Place::Remote(place), Place::Remote(target)) if place.address == target.address => {
+            Ok(Some(place.path))
+        }
+        _ => {
+            let cause = "the backup directory has to be on the target's side";
+            Err(
+                Fault::new(Code::InvalidArgument, "plan the synchronisation", cause)
+                    .path(word.as_encoded_bytes())
+                    .hint("name a path there: it is relative to the target, unless it is absolute"),
+            )
+        }
+    }
 }
 
 /// Asks the user about deletions that might be a surprise, if there is a terminal to ask at.

@@ -34,6 +34,8 @@ Examples:
                                                    say what would be done, deletions too
   xdfs sync --delete --max-delete 500 tree xdfs://host/tree
                                                    delete up to 500 names without asking
+  xdfs sync --delete --backup-dir ../old tree xdfs://host/tree
+                                                   what goes is kept in /old
   xdfs sync --exclude '*.o' --exclude /target/ tree xdfs://host/tree
   xdfs sync --filter-file .gitignore tree xdfs://host/tree
   xdfs sync --compare digest --delete tree xdfs://host/tree
@@ -81,6 +83,17 @@ pub(crate) struct SyncFlags {
     /// TARGET becomes empty.
     #[arg(short, long, requires = "delete")]
     pub(crate) force: bool,
+
+    /// Move what is replaced or deleted to this directory on TARGET's side, under the same names.
+    ///
+    /// DIR is relative to TARGET, or absolute on its machine; for a server also a URL. It has to be
+    /// in the same file system (and export), since nothing is copied: what is deleted is renamed,
+    /// and what is replaced gets a hard link until the new content takes its place. Files that an
+    /// earlier run kept under the same names are replaced; a directory for each run, such as
+    /// ../old/$(date +%F), keeps all. Directories are made as needed; deleted directories leave
+    /// their contents. A DIR in TARGET takes no part in the comparison.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) backup_dir: Option<OsString>,
 
     /// For large files that changed, send only the differences.
     ///

@@ -237,3 +237,138 @@ fn a_wrong_target_is_left_as_it_is() {
     xdfs(["sync", "--delete", "--force", &tree, &server.url("/")]).ok();
     assert_eq!(names(place.root()), ["a", "d"]);
 }
+
+fn inode(path: impl AsRef<Path>) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    fs::symlink_metadata(path).unwrap().ino()
+}
+
+/// What the backup directory has of an older state of `copy`: see the test.
+fn changed(source: &Path, copy: &Path, large: usize) -> [u64; 4] {
+    for directory in [source, copy] {
+        fs::create_dir_all(directory.join("d")).unwrap();
+        fs::create_dir_all(directory.join("gone/deep")).unwrap();
+    }
+    fs::remove_dir_all(source.join("gone")).unwrap();
+    fs::write(copy.join("small"), "old").unwrap();
+    fs::write(source.join("small"), "newer").unwrap();
+    fs::write(copy.join("d/large"), vec![1; large]).unwrap();
+    fs::write(source.join("d/large"), vec![2; large + 1]).unwrap();
+    std::os::unix::fs::symlink("old", copy.join("link")).unwrap();
+    fs::write(source.join("link"), vec![3; large]).unwrap();
+    fs::write(copy.join("gone/deep/file"), "gone").unwrap();
+    ["small", "d/large", "link", "gone/deep/file"].map(|name| inode(copy.join(name)))
+}
+
+#[track_caller]
+fn assert_kept(backup: &Path, inodes: [u64; 4], large: usize) {
+    let kept = ["small", "d/large", "link", "gone/deep/file"];
+    // Moved, and not copied.
+    assert_eq!(kept.map(|name| inode(backup.join(name))), inodes);
+    assert_eq!(fs::read(backup.join("small")).unwrap(), b"old");
+    assert_eq!(fs::read(backup.join("d/large")).unwrap(), vec![1; large]);
+    assert_eq!(
+        fs::read_link(backup.join("link")).unwrap(),
+        Path::new("old")
+    );
+    assert_eq!(names(backup), ["d", "gone", "link", "small"]);
+    assert_eq!(names(backup.join("d")), ["large"]);
+}
+
+#[test]
+fn what_goes_is_kept_in_the_backup_directory() {
+    const LARGE: usize = 3 << 20;
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let (tree, copy) = (place.here("tree"), place.remote("copy"));
+    let (up, back) = (server.url("/copy"), place.here("back"));
+    let inodes = changed(Path::new(&tree), &copy, LARGE);
+    let arguments = [
+        "sync",
+        "--delete",
+        "--delta",
+        "--backup-dir",
+        "../old/1",
+        &tree,
+        &up,
+    ];
+    xdfs(arguments.iter().chain(&["--dry-run"])).ok();
+    assert_eq!(names(place.root()), ["copy"]);
+    xdfs(arguments).ok();
+    assert_kept(&place.remote("old/1"), inodes, LARGE);
+    assert_eq!(names(&copy), ["d", "link", "small"]);
+    assert_eq!(fs::read(copy.join("d/large")).unwrap(), vec![2; LARGE + 1]);
+    // Nothing changed, nothing kept; and a newer backup takes the place of the older one.
+    xdfs(arguments).ok();
+    assert_kept(&place.remote("old/1"), inodes, LARGE);
+    fs::write(place.here("tree/small"), "newest!").unwrap();
+    xdfs(arguments).ok();
+    assert_eq!(fs::read(place.remote("old/1/small")).unwrap(), b"newer");
+    // The other way, into a directory of the target, which stays out of it all.
+    let inodes = changed(&copy.join("sub"), Path::new(&back), LARGE);
+    fs::create_dir(copy.join("sub/.old")).unwrap();
+    fs::write(copy.join("sub/.old/x"), "of the source").unwrap();
+    let (down, kept) = (server.url("/copy/sub"), place.here("back/.old"));
+    let arguments = ["sync", "--delete", "--backup-dir", ".old", &down, &back];
+    for _ in 0..2 {
+        xdfs(arguments).ok();
+        assert_kept(Path::new(&kept), inodes, LARGE);
+        assert_eq!(names(&back), [".old", "d", "link", "small"]);
+    }
+    // Wherever its name comes from.
+    fs::remove_file(copy.join("sub/small")).unwrap();
+    let link = place.here("alias");
+    std::os::unix::fs::symlink(&kept, &link).unwrap();
+    xdfs(["sync", "--delete", "--backup-dir", &link, &down, &back]).ok();
+    assert_eq!(names(&back), [".old", "d", "link"]);
+    assert_eq!(fs::read(Path::new(&kept).join("small")).unwrap(), b"newer");
+}
+
+#[test]
+fn a_backup_directory_that_can_t_keep_anything() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let (tree, url) = (place.here("tree"), server.url("/copy"));
+    fs::create_dir_all(place.remote("copy")).unwrap();
+    fs::create_dir_all(&tree).unwrap();
+    fs::write(place.here("tree/a"), "new!").unwrap();
+    for name in ["a", "b"] {
+        fs::write(place.remote(&format!("copy/{name}")), "old").unwrap();
+    }
+    let sync = |directory: &str| xdfs(["sync", "--delete", "--backup-dir", directory, &tree, &url]);
+    for directory in ["", ".", "/", "/copy", &url, "../copy/"] {
+        sync(directory).fails(2, &[]);
+    }
+    sync("xdfs://127.0.0.1:1/old").fails(2, &["target's side"]);
+    // A file is in the way, and then a directory.
+    fs::write(place.remote("old"), "").unwrap();
+    sync("/old").fails(6, &["/old"]);
+    fs::remove_file(place.remote("old")).unwrap();
+    fs::create_dir_all(place.remote("old/a")).unwrap();
+    sync("/old").fails(6, &["/old/a': is a directory", "could not be kept in /old"]);
+    let content = |name: &str| fs::read(place.remote(name)).unwrap();
+    assert_eq!(
+        (content("copy/a"), content("copy/b")),
+        (b"old".to_vec(), b"old".to_vec())
+    );
+    // Another file system, of a local target.
+    let back = place.here("back");
+    fs::create_dir(&back).unwrap();
+    fs::write(place.here("back/a"), "older").unwrap();
+    let Ok(elsewhere) = tempfile::tempdir_in("/dev/shm") else {
+        return xdfs_testkit::skip::part("there is no /dev/shm");
+    };
+    use std::os::unix::fs::MetadataExt as _;
+    if elsewhere.path().metadata().unwrap().dev() == place.path().metadata().unwrap().dev() {
+        return xdfs_testkit::skip::part("/dev/shm is in the same file system");
+    }
+    let elsewhere = elsewhere.path().to_str().unwrap();
+    xdfs(["sync", "--backup-dir", elsewhere, &url, &back]).fails(14, &["could not be kept"]);
+    assert_eq!(fs::read(place.here("back/a")).unwrap(), b"older");
+    sync("../old/new").ok();
+    assert_eq!(
+        (content("old/new/a"), content("old/new/b")),
+        (b"old".to_vec(), b"old".to_vec())
+    );
+    assert_eq!(names(place.remote("copy")), ["a"]);
+}

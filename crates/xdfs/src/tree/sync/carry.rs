@@ -9,6 +9,7 @@ use std::time::Duration;
 use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PackReader};
 use xdfs_proto::{Code, Fault, Limits};
 
+use super::backup::{Backup, Keep};
 use super::delta::{Candidate, Delta};
 use super::name_matches::{DeferredEntry, Listed, same};
 use super::plan::{Action, Emit, Outcome, Renaming, Replaces};
@@ -36,6 +37,8 @@ pub(super) struct Carrier<'a> {
     /// Moves entries.
     pub(super) run: TreeRun<'a>,
     pub(super) delta: Delta,
+    /// Keeps what is replaced or removed.
+    pub(super) backup: Option<Backup<'a>>,
 }
 
 /// Receives the result of a change.
@@ -113,8 +116,20 @@ impl Carrier<'_> {
             return actions(&run.stop, &mut |action| feed.send(dry_run_event(action)));
         }
         let mut batch = Vec::new();
+        let mut replaced = Vec::new();
+        let mut lost = Ok(());
         let mut sets = run.begin_pack();
         let outcome = actions(&run.stop, &mut |action| match action {
+            Action::Copy(entry, replaces)
+                if self.backup.is_some() && replaces != Replaces::Nothing =>
+            {
+                replaced.push((entry, replaces));
+                if replaced.len() < BATCH_ENTRIES {
+                    return true;
+                }
+                lost = self.feed_replaced(std::mem::take(&mut replaced), feed, candidates);
+                lost.is_ok()
+            }
             Action::Copy(entry, Replaces::File(old)) if self.delta.may_pay(&entry.1, old) => {
                 candidates.send(Candidate { entry, old }).is_ok()
             }
@@ -135,7 +150,38 @@ impl Carrier<'_> {
         });
         run.flush_pack(&mut sets, feed);
         feed.entries(batch);
+        lost.and_then(|()| self.feed_replaced(replaced, feed, candidates))?;
         outcome
+    }
+
+    /// Keeps what these entries replace, and passes them on.
+    ///
+    /// # Errors
+    /// The session ended.
+    fn feed_replaced(
+        &self,
+        entries: Vec<(Listed, Replaces)>,
+        feed: &Feed,
+        candidates: &SyncSender<Candidate>,
+    ) -> Result<(), Fault> {
+        let paths: Vec<_> = entries.iter().map(|(entry, _)| &entry.0[..]).collect();
+        let kept = self.backup.as_ref().map(|b| b.keep(&paths, Keep::Linked));
+        let mut batch = Vec::new();
+        for ((entry, replaces), kept) in entries.into_iter().zip(kept.into_iter().flatten()) {
+            match (kept, replaces) {
+                (Err(fault), _) if fault.ends_session => return Err(fault),
+                (Err(fault), _) => {
+                    feed.send(Event::Failed(entry.0, fault));
+                }
+                (Ok(()), Replaces::File(old)) if self.delta.may_pay(&entry.1, old) => {
+                    // Unless the run was stopped, which the next step notices.
+                    let _ = candidates.send(Candidate { entry, old });
+                }
+                (Ok(()), _) => batch.push(self.found(entry)),
+            }
+        }
+        feed.entries(batch);
+        Ok(())
     }
 
     fn attributes_entry<'e>(&self, path: &'e [u8], attributes: &Attributes) -> Entry<'e> {
@@ -288,6 +334,17 @@ impl Carrier<'_> {
         for entry in swaps {
             if report.is_stopped() {
                 return Ok(());
+            }
+            if let Some(backup) = &self.backup {
+                let kept = backup.keep(&[&entry.0], Keep::Linked);
+                match kept.into_iter().collect::<Result<(), Fault>>() {
+                    Err(fault) if fault.ends_session => return Err(fault),
+                    Err(fault) => {
+                        report.fail_permanently(&entry.0, &fault);
+                        continue;
+                    }
+                    Ok(()) => {}
+                }
             }
             let is_special = entry.1.mode & SET_ID != 0;
             if let Some(link) = self.run.first_name(&self.found(entry.clone())).1 {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use xdfs_proto::{Code, Fault};
 
+use super::backup::Backup;
 use super::{OPERATION, SyncOptions};
 use crate::events::Deletion;
 use crate::paths::{Attributes, Entry, FileKind};
@@ -178,7 +179,11 @@ impl<'a> Consent<'a> {
 
     /// Refuses a target that seems to be the wrong one, by the names directly in both directories.
     /// `names` are those of the source, without those that are left out.
-    pub(super) fn decide_on_target(&mut self, names: &[Entry]) -> Result<(), Fault> {
+    pub(super) fn decide_on_target(
+        &mut self,
+        names: &[Entry],
+        backup: Option<&Backup<'_>>,
+    ) -> Result<(), Fault> {
         // A limit bounds the loss, even in a wrong target.
         if self.is_given || self.options.delete_max.is_some() {
             return Ok(());
@@ -186,7 +191,7 @@ impl<'a> Consent<'a> {
         // The target may spell them differently.
         let names: HashSet<Vec<u8>> = names.iter().map(|entry| folded(&entry.name)).collect();
         let risk = match self.named_like_source(&names)? {
-            None => self.nothing_in_common(&names)?,
+            None => self.nothing_in_common(&names, backup)?,
             risk => risk,
         };
         if let Some(risk) = risk {
@@ -219,7 +224,11 @@ impl<'a> Consent<'a> {
         Some(crate::client::path_bytes(Path::new(&name)))
     }
 
-    fn nothing_in_common(&self, names: &HashSet<Vec<u8>>) -> Result<Option<DeletionRisk>, Fault> {
+    fn nothing_in_common(
+        &self,
+        names: &HashSet<Vec<u8>>,
+        backup: Option<&Backup<'_>>,
+    ) -> Result<Option<DeletionRisk>, Fault> {
         let mut entries = 0;
         let mut has_directory = false;
         for entry in self.target.entries(b"") {
@@ -229,7 +238,8 @@ impl<'a> Consent<'a> {
             if names.contains(&folded(&path)) {
                 return Ok(None);
             }
-            if !self.options.tree.filter.leaves_out(&path, is_directory) {
+            let is_kept = backup.is_some_and(|backup| backup.is_beneath(&path));
+            if !is_kept && !self.options.tree.filter.leaves_out(&path, is_directory) {
                 entries += 1;
                 has_directory |= is_directory;
             }

@@ -3,6 +3,7 @@
 //! The comparison (`plan`) only reads both sides, and produces actions. Only `carry` can execute
 //! them, by feeding their paths to a tree copy.
 
+mod backup;
 mod carry;
 mod consent;
 mod delta;
@@ -27,6 +28,7 @@ use super::session::TreeSession;
 use crate::client::{Client, path_bytes};
 use crate::events::{Deletion, Observer, SyncStep, TreeResult};
 use crate::paths::{Attributes, Entry, FileKind};
+use backup::Backup;
 use carry::Carrier;
 use consent::Consent;
 pub use consent::{DeletionConsent, DeletionRisk};
@@ -72,6 +74,13 @@ pub struct SyncOptions {
     pub consent: DeletionConsent,
     /// Remove entries even if the source is empty, and without asking for `consent`.
     pub force: bool,
+    /// Directory on the target's side that keeps what is replaced or removed, under its relative
+    /// name and instead of what an earlier run kept there; `None` to keep nothing. A path that
+    /// isn't absolute is relative to the target. It has to be in the same file system, and where
+    /// there are no hard links nothing can be replaced. Created when it is needed; one within the
+    /// target takes no part in the comparison. Removed directories aren't kept, only their
+    /// contents. If replacing an entry fails, it is in both places.
+    pub backup: Option<Vec<u8>>,
     /// Send only the changed parts of files of 1 MiB or more that exist on both sides, if at least
     /// a quarter of the new version occurs in the old one, at any offset. Both sides read their
     /// version for that, so it pays where sending takes longer than reading. Large files then have
@@ -158,11 +167,13 @@ fn run(
         });
     };
     let target_root = target.find_directory(&mut round_trip)?;
+    let backup = options.backup.as_ref();
+    let backup = backup.map(|path| Backup::new(target, path)).transpose()?;
     let mut consent = Consent::new((source, target), options);
     if options.delete {
         let names = check_source(source, options)?;
         if target_root.is_some() {
-            consent.decide_on_target(&names)?;
+            consent.decide_on_target(&names, backup.as_ref())?;
         }
     }
     let mut report = Report::new(observer);
@@ -184,6 +195,7 @@ fn run(
         carrier: Carrier {
             run,
             delta: Delta::new(options.delta),
+            backup,
         },
         roots: (source_root, target_root),
         options,
@@ -230,7 +242,12 @@ impl Sync<'_> {
     fn comparison<'s>(&'s self, stop: &'s AtomicBool, emit: &'s mut Emit<'s>) -> Comparison<'s> {
         let run = &self.carrier.run;
         let sides = (View::new(run.source), View::new(run.target));
-        Comparison::new(sides, self.options, stop, emit)
+        Comparison::new(
+            sides,
+            self.options,
+            self.carrier.backup.as_ref(),
+            (stop, emit),
+        )
     }
 
     fn compare(&self, stop: &AtomicBool, emit: &mut Emit<'_>) -> Result<Outcome, Fault> {
@@ -317,7 +334,7 @@ impl Sync<'_> {
     /// Renames, replaces entries of another kind, and deletes.
     fn settle(&mut self, outcome: &mut Outcome, report: &mut Report<'_>) -> Result<(), Fault> {
         let left_over = std::mem::take(&mut outcome.left_over);
-        removal::remove(&self.carrier, left_over, &mut self.counts, report)?;
+        removal::remove(&self.carrier, left_over, None, &mut self.counts, report)?;
         let may_delete = self.may_delete(outcome, report)?;
         let extras = std::mem::take(&mut outcome.extras);
         let (in_the_way, extras): (Vec<_>, Vec<_>) =
@@ -325,11 +342,12 @@ impl Sync<'_> {
         let swaps = std::mem::take(&mut outcome.swaps);
         self.counts.replaced += swaps.len() as u64;
         self.carrier.swap(swaps, report)?;
+        let backup = self.carrier.backup.as_ref();
         let renamings = std::mem::take(&mut outcome.renamings);
         let mut late: Vec<Listed> = Vec::new();
         if may_delete {
             self.counts.renamed = self.carrier.rename(renamings, &mut late, report)?;
-            removal::remove(&self.carrier, in_the_way, &mut self.counts, report)?;
+            removal::remove(&self.carrier, in_the_way, backup, &mut self.counts, report)?;
             late.append(&mut outcome.late);
         } else {
             late.extend(renamings.into_iter().map(|renaming| renaming.to));
@@ -348,7 +366,7 @@ impl Sync<'_> {
         self.carrier.copy(&late, Replaces::Nothing, report)?;
         self.carry_deferred(outcome, report)?;
         if may_delete && report.result.failed <= outcome.harmless && !report.is_stopped() {
-            removal::remove(&self.carrier, extras, &mut self.counts, report)
+            removal::remove(&self.carrier, extras, backup, &mut self.counts, report)
         } else {
             self.counts.kept += extras.len() as u64;
             Ok(())

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use xdfs_proto::{Code, DigestKind, DigestValue, Fault};
 
+use super::backup::Backup;
 use super::name_matches::{DeferredEntry, Listed, NameMatch, NameMatches, match_names, same};
 use super::view::View;
 use super::{Compare, OPERATION, SyncOptions, swap};
@@ -139,6 +140,7 @@ pub(super) struct Comparison<'a> {
     source: View<'a>,
     target: View<'a>,
     options: &'a SyncOptions,
+    backup: Option<&'a Backup<'a>>,
     stop: &'a AtomicBool,
     emit: &'a mut Emit<'a>,
     wanted: bool,
@@ -157,13 +159,14 @@ impl<'a> Comparison<'a> {
     pub(super) fn new(
         (source, target): (View<'a>, View<'a>),
         options: &'a SyncOptions,
-        stop: &'a AtomicBool,
-        emit: &'a mut Emit<'a>,
+        backup: Option<&'a Backup<'a>>,
+        (stop, emit): (&'a AtomicBool, &'a mut Emit<'a>),
     ) -> Self {
         Self {
             source,
             target,
             options,
+            backup,
             stop,
             emit,
             wanted: true,
@@ -335,6 +338,10 @@ impl<'a> Comparison<'a> {
         self.options.tree.filter.leaves_out(path, is_directory)
     }
 
+    fn is_backup(&self, path: &[u8], entry: &Entry) -> bool {
+        self.backup.is_some_and(|backup| backup.is_at(path, entry))
+    }
+
     fn visit(&mut self, (path, place): Visit) -> Result<(), Fault> {
         let below = self.stack.len();
         match place {
@@ -357,7 +364,7 @@ impl<'a> Comparison<'a> {
                 Some(target) => {
                     for entry in target {
                         let path = join(&path, &entry.name);
-                        if self.leaves_out(&path, &entry) {
+                        if self.leaves_out(&path, &entry) || self.is_backup(&path, &entry) {
                             self.keep(&path);
                         } else {
                             self.only_target(path, &entry.attributes, is_in_the_way, false);
@@ -378,9 +385,16 @@ impl<'a> Comparison<'a> {
         &mut self,
         directory: &Directory,
         is_late: Option<bool>,
-        source: Vec<Entry>,
+        mut source: Vec<Entry>,
         mut target: Vec<Entry>,
     ) -> Result<(), Fault> {
+        // Nothing goes into the backup directory but what is replaced or removed.
+        if let Some(backup) = self.backup {
+            let at = |entry: &Entry| join(&directory.0, &entry.name);
+            let found = target.extract_if(.., |entry| backup.is_at(&at(entry), entry));
+            let found: Vec<_> = found.map(|entry| entry.name).collect();
+            source.retain(|entry| !backup.is_named(&at(entry)) && !found.contains(&entry.name));
+        }
         for (path, entry) in swap::take_left_over(&directory.0, &source, &mut target) {
             if !self.leaves_out(&path, &entry) {
                 self.touch(directory);

@@ -3,6 +3,7 @@
 
 use xdfs_proto::{Code, Fault};
 
+use super::backup::{Backup, Keep};
 use super::carry::Carrier;
 use super::plan::Extraneous;
 use super::{OPERATION, SyncResult};
@@ -12,11 +13,12 @@ use crate::tree::moving::Report;
 use crate::tree::namespace::{CALLS_MAX, Namespace};
 use crate::tree::tracker::split;
 
-/// Removes names from the target, the contents of a directory before it. Counts the removed names,
-/// and those that stay because the source has them again.
+/// Removes names from the target, the contents of a directory before it. A `backup` keeps all but
+/// directories. Counts the removed names, and those that stay because the source has them again.
 pub(super) fn remove(
     carrier: &Carrier<'_>,
     extras: Vec<Extraneous>,
+    backup: Option<&Backup<'_>>,
     counts: &mut SyncResult,
     report: &mut Report<'_>,
 ) -> Result<(), Fault> {
@@ -39,6 +41,15 @@ pub(super) fn remove(
                 return Ok(());
             }
             let gone = still_gone(carrier.run.source, group, counts, report)?;
+            if let Some(backup) = backup
+                && level.first().is_some_and(|extra| !extra.is_directory())
+            {
+                let paths: Vec<_> = gone.iter().map(|extra| &extra.path[..]).collect();
+                for (extra, result) in gone.iter().zip(backup.keep(&paths, Keep::Renamed)) {
+                    removed(extra, result, counts, report)?;
+                }
+                continue;
+            }
             let calls = gone.into_iter().map(|extra| {
                 let path = carrier.run.target.at(&extra.path);
                 let call = match extra.is_directory() {
@@ -47,16 +58,34 @@ pub(super) fn remove(
                 };
                 (extra, call)
             });
-            carrier.call_all(calls, report, &mut |extra, result, report| match result {
-                Ok(()) => {
-                    counts.deleted += 1;
-                    report.step(SyncStep::Delete, &extra.path, None);
-                }
-                // Removed by another process.
-                Err(fault) if fault.code == Code::NotFound => {}
-                Err(fault) => report.failed(&extra.path, &fault),
+            carrier.call_all(calls, report, &mut |extra, result, report| {
+                // What ends the session doesn't come here.
+                let _ = removed(extra, result, counts, report);
             })?;
         }
+    }
+    Ok(())
+}
+
+/// Counts or reports the removal of an entry.
+///
+/// # Errors
+/// The session ended.
+fn removed(
+    extra: &Extraneous,
+    result: Result<(), Fault>,
+    counts: &mut SyncResult,
+    report: &mut Report<'_>,
+) -> Result<(), Fault> {
+    match result {
+        Ok(()) => {
+            counts.deleted += 1;
+            report.step(SyncStep::Delete, &extra.path, None);
+        }
+        Err(fault) if fault.ends_session => return Err(fault),
+        // Removed by another process.
+        Err(fault) if fault.code == Code::NotFound => {}
+        Err(fault) => report.failed(&extra.path, &fault),
     }
     Ok(())
 }
