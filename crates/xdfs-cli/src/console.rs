@@ -5,7 +5,7 @@
 //! the terminal: see [`printable`].
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use xdfs::Fault;
@@ -15,6 +15,9 @@ use crate::flags::OutputFlags;
 
 /// Assumed width of a terminal that doesn't report one.
 const COLUMNS_DEFAULT: usize = 80;
+
+/// Longest answer to a question.
+const ANSWER_BYTES_MAX: u64 = 4096;
 
 /// Lines at the bottom of standard error that the next output replaces, whoever writes it.
 static LINES_DRAWN: AtomicUsize = AtomicUsize::new(0);
@@ -32,12 +35,11 @@ impl Console {
     /// A console set up for standard error and the environment.
     pub(crate) fn new(flags: OutputFlags) -> Self {
         let terminal = std::io::stderr().is_terminal();
-        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = is_dumb();
         Self {
             quiet: flags.quiet,
             verbose: flags.verbose > 0,
-            color: terminal && !dumb && !no_color,
+            color: terminal && wants_color(),
             terminal: terminal && !dumb,
         }
     }
@@ -68,6 +70,23 @@ impl Console {
         if !self.quiet {
             self.print(&format!("{}\n", printable(text)));
         }
+    }
+
+    /// Asks a question, and reads a line of standard input: whether it begins with y. The end of
+    /// the input is a no.
+    ///
+    /// # Errors
+    /// Standard input can't be read.
+    pub(crate) fn confirm(&mut self, question: &str) -> Result<bool, Fault> {
+        self.print(&format!("{} [y/N] ", printable(question)));
+        let mut line = Vec::new();
+        let input = std::io::stdin().lock();
+        let read = input.take(ANSWER_BYTES_MAX).read_until(b'\n', &mut line);
+        read.map_err(|error| Fault::from_io("read the answer", "", &error))?;
+        Ok(line
+            .trim_ascii()
+            .first()
+            .is_some_and(|c| c.eq_ignore_ascii_case(&b'y')))
     }
 
     /// Prints that a server was trusted on first use; in quiet mode too if it received a secret.
@@ -135,6 +154,16 @@ impl Console {
         };
         write(&(erased + text));
     }
+}
+
+/// Whether the terminal understands no control sequences.
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+/// Whether the environment allows colour on a terminal.
+pub(crate) fn wants_color() -> bool {
+    !is_dumb() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Writes to standard error in one call. Failures are ignored.

@@ -35,7 +35,7 @@ pub(crate) struct MkdirFlags {
 
 /// Remove files on a server, or trees with -r.
 ///
-/// It does not ask, and removal can't be undone. The root of a server is never removed.
+/// Without -i it does not ask, and removal can't be undone. The root of a server is never removed.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -57,6 +57,13 @@ pub(crate) struct RmFlags {
     /// Ignore paths that don't exist.
     #[arg(short, long)]
     pub(crate) force: bool,
+
+    /// Ask before each path is removed: with -r once for a directory with all in it.
+    ///
+    /// The answers are lines of standard input; one that begins with y means yes, and any other,
+    /// or the end of the input, no.
+    #[arg(short, long, conflicts_with = "force")]
+    pub(crate) interactive: bool,
 
     #[command(flatten)]
     pub(crate) common: PathFlags,

@@ -8,6 +8,7 @@ use xdfs::DigestKind;
 
 use super::{OutputFlags, SecurityFlags};
 use crate::paths::criteria::{Days, FindKind, SizeTest, parse_days, parse_size_test};
+use crate::paths::format::StatFormat;
 use crate::size;
 
 /// The flags that all commands about paths on servers share.
@@ -41,8 +42,8 @@ impl PathFlags {
 /// List directories on a server.
 ///
 /// Prints one name per line, in byte order. Operands that aren't directories come first, then each
-/// directory. Owners and groups are numbers, because the account names of the server aren't known
-/// here.
+/// directory. Owners and groups are numbers: a server doesn't send the names of its accounts, and
+/// those of this machine may belong to other numbers there.
 ///
 /// Names with control characters or bytes that aren't UTF-8 are quoted for a shell ($'\n'); on a
 /// terminal so are names that a shell would split or expand.
@@ -54,6 +55,7 @@ Examples:
   xdfs ls xdfs://host/                     the names in the root of the server
   xdfs ls -l xdfs://host/runs
   xdfs ls -lhS xdfs://host/runs            the largest first
+  xdfs ls -F xdfs://host/runs              directories as runs/, links as latest@
   xdfs ls -R -0 xdfs://host/ | xargs -0    names as they are, each ended by a zero byte
   xdfs ls --json xdfs://host/ | jq -r 'select(.type == \"entry\").path'"
 )]
@@ -65,6 +67,25 @@ pub(crate) struct LsFlags {
     /// Long format: kind, permissions, links, owner, group, size, time, and link targets.
     #[arg(short)]
     pub(crate) long: bool,
+
+    /// One name per line, as always; accepted for scripts.
+    #[arg(short = '1')]
+    pub(crate) one: bool,
+
+    /// Append a mark to each name: / directory, * executable, @ link, | named pipe, = socket.
+    ///
+    /// In the long format, links have no mark: their names are followed by an arrow.
+    #[arg(short = 'F', long)]
+    pub(crate) classify: bool,
+
+    /// Colour names by their kind: auto, always (the same as no WHEN), or never.
+    ///
+    /// Directories are blue, links cyan, executable files green, pipes, sockets and devices yellow.
+    /// 'auto' colours on a terminal, unless NO_COLOR is set or TERM is dumb. LS_COLORS has no
+    /// effect.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = ColorFlag::Auto,
+        num_args = 0..=1, require_equals = true, default_missing_value = "always")]
+    pub(crate) color: ColorFlag,
 
     /// Include names that begin with a dot.
     #[arg(short, long)]
@@ -106,6 +127,17 @@ pub(crate) struct LsFlags {
     pub(crate) help: Option<bool>,
 }
 
+/// When names are coloured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorFlag {
+    /// On a terminal.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
 /// Show the attributes of paths on a server.
 ///
 /// Symbolic links are not followed unless -L is given.
@@ -113,6 +145,7 @@ pub(crate) struct LsFlags {
 #[command(after_help = "\
 Examples:
   xdfs stat xdfs://host/big.img
+  xdfs stat -c '%s %n' xdfs://host/big.img
   xdfs stat --json xdfs://host/big.img | jq 'select(.type == \"entry\").size'")]
 pub(crate) struct StatFlags {
     /// Paths on servers.
@@ -122,6 +155,17 @@ pub(crate) struct StatFlags {
     /// Follow symbolic links.
     #[arg(short = 'L', long)]
     pub(crate) dereference: bool,
+
+    /// Print a line of this format for each path, with fields as in GNU stat.
+    ///
+    /// %n path, %N path and link target, %F kind, %s size in bytes, %b allocated blocks of 512
+    /// bytes, %a permissions in octal, %A permissions as in ls -l, %f kind and permissions in hex,
+    /// %u owner, %g group, %h hard links, %i inode, %d device; %x access, %y modification and %z
+    /// change time, and the same in seconds since 1970 as %X, %Y and %Z; %% a percent sign. Owners
+    /// and groups have no names here, so %U and %G are refused like any other field.
+    #[arg(short = 'c', long, value_name = "FORMAT", value_parser = StatFormat::parse,
+        conflicts_with = "json")]
+    pub(crate) format: Option<StatFormat>,
 
     #[command(flatten)]
     pub(crate) common: PathFlags,
@@ -160,7 +204,8 @@ pub(crate) struct CatFlags {
 /// Search directory trees on a server.
 ///
 /// Prints the server path of everything that passes all tests, in the server's order. Symbolic
-/// links aren't followed. Tests may be written with one dash, as for find(1).
+/// links aren't followed. Tests may be written with one dash, as for find(1), and so may -print0
+/// and -delete.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 A test with a number N takes +N for more and -N for less; a size is rounded up to its unit.
@@ -170,7 +215,8 @@ Examples:
   xdfs find xdfs://host/ -type f -size +1G
   xdfs find xdfs://host/ -type f -mtime -1          changed in the last 24 hours
   xdfs find xdfs://host/ -newer '2026-01-31 12:00'
-  xdfs find xdfs://host/ -type d --maxdepth 1 --json")]
+  xdfs find xdfs://host/ -type d --maxdepth 1 --json
+  xdfs find xdfs://host/runs -name '*.tmp' -delete")]
 pub(crate) struct FindFlags {
     /// Where to start, on servers.
     #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url)]
@@ -204,6 +250,13 @@ pub(crate) struct FindFlags {
     /// End each path with a NUL byte, and print it unquoted.
     #[arg(short = '0', long, conflicts_with = "json")]
     pub(crate) print0: bool,
+
+    /// Remove what passes all tests instead of printing it, directories after their contents.
+    ///
+    /// A directory that isn't empty by then stays, which is an error. The root of a server is never
+    /// removed, and without any test nothing in it is.
+    #[arg(long, conflicts_with = "print0")]
+    pub(crate) delete: bool,
 
     #[command(flatten)]
     pub(crate) common: PathFlags,
@@ -311,8 +364,8 @@ pub(crate) struct DuFlags {
     pub(crate) help: Option<bool>,
 }
 
-/// Tests of `xdfs find` that may be written with one dash.
-const TESTS: [&str; 7] = [
+/// Tests and actions of `xdfs find` that may be written with one dash.
+const TESTS: [&str; 8] = [
     "-name",
     "-type",
     "-size",
@@ -320,6 +373,7 @@ const TESTS: [&str; 7] = [
     "-newer",
     "-maxdepth",
     "-print0",
+    "-delete",
 ];
 
 /// Whether a word is a test of `find` that is written with one dash.

@@ -27,8 +27,8 @@ pub(crate) use cp::{CpFlags, DurabilityFlag};
 pub(crate) use demo::DemoFlags;
 pub(crate) use filter::FilterFlags;
 pub(crate) use look::{
-    CatFlags, DfFlags, DuFlags, FindFlags, LsFlags, PathFlags, StatFlags, SumFlags, is_find_test,
-    words,
+    CatFlags, ColorFlag, DfFlags, DuFlags, FindFlags, LsFlags, PathFlags, StatFlags, SumFlags,
+    is_find_test, words,
 };
 pub(crate) use perf::PerfFlags;
 pub(crate) use serve::ServeFlags;

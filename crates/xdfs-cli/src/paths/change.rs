@@ -53,8 +53,9 @@ pub(crate) fn rm(context: &Context, flags: &RmFlags) -> u8 {
                 .path(&operand.path)
                 .hint("name its contents"));
         }
-        match remove(&*work.client(operand)?, operand, flags) {
+        match remove(work, operand, flags) {
             Err(fault) if flags.force && fault.code == Code::NotFound => {}
+            Ok(false) => {}
             removed => {
                 removed?;
                 work.done(operand);
@@ -65,26 +66,38 @@ pub(crate) fn rm(context: &Context, flags: &RmFlags) -> u8 {
     work.finish()
 }
 
-fn remove(client: &Client, operand: &Operand, flags: &RmFlags) -> Result<(), Fault> {
+/// Removes a path; `false` if the user decides against it.
+fn remove(work: &mut PathCommand, operand: &Operand, flags: &RmFlags) -> Result<bool, Fault> {
+    let client = work.client(operand)?;
     let path = operand.path.clone();
     // A link with a trailing slash would refer to its target, which must not be removed.
-    let is_directory = stat(client, &path, false)?.kind == FileKind::Directory;
-    if !is_directory {
-        if operand.is_written_as_directory() {
-            let cause = "not a directory";
-            return Err(Fault::new(Code::NotDirectory, "remove", cause).path(path));
+    let is_directory = stat(&client, &path, false)?.kind == FileKind::Directory;
+    if !is_directory && operand.is_written_as_directory() {
+        let cause = "not a directory";
+        return Err(Fault::new(Code::NotDirectory, "remove", cause).path(path));
+    }
+    if is_directory && !flags.recursive && !flags.dir {
+        return Err(Fault::new(Code::IsDirectory, "remove", "is a directory")
+            .path(path)
+            .hint("use -r to remove it with its contents, or -d if it is empty"));
+    }
+    if flags.interactive {
+        let all = if is_directory && flags.recursive {
+            " and all in it"
+        } else {
+            ""
+        };
+        let name = String::from_utf8_lossy(&path);
+        if !work.confirm(&format!("remove '{name}'{all}?"))? {
+            return Ok(false);
         }
-        return change(client, Call::RemoveFile { path });
     }
-    if flags.recursive {
-        return change(client, Call::RemoveTree { path });
-    }
-    if flags.dir {
-        return change(client, Call::RemoveDirectory { path });
-    }
-    Err(Fault::new(Code::IsDirectory, "remove", "is a directory")
-        .path(path)
-        .hint("use -r to remove it with its contents, or -d if it is empty"))
+    let call = match (is_directory, flags.recursive) {
+        (false, _) => Call::RemoveFile { path },
+        (true, true) => Call::RemoveTree { path },
+        (true, false) => Call::RemoveDirectory { path },
+    };
+    change(&client, call).map(|()| true)
 }
 
 /// The path of an entry placed at or into a target.

@@ -194,6 +194,16 @@ impl PathCommand {
         self.console.error(fault);
     }
 
+    /// Asks a question; `false` also after an interrupt.
+    ///
+    /// # Errors
+    /// Standard input can't be read.
+    pub(crate) fn confirm(&mut self, question: &str) -> Result<bool, Fault> {
+        self.flush();
+        let answer = self.console.confirm(question)?;
+        Ok(answer && !self.interrupt.requested())
+    }
+
     /// Writes to standard output.
     pub(crate) fn print(&mut self, bytes: &[u8]) {
         let written = self.out.write_all(bytes);

@@ -1,9 +1,11 @@
 //! `xdfs find`.
 
-use super::command::{PathCommand, stat};
+use xdfs::{Answer, Call, Client, Code, Fault};
+
+use super::command::{InFlight, PathCommand, stat};
 use super::glob::Glob;
 use super::json::PathRecord;
-use super::operand::last_part;
+use super::operand::{Operand, is_root, last_part};
 use super::time;
 use super::walk::{LISTINGS_AHEAD, Walk, WalkEntry, WalkStep};
 use crate::context::Context;
@@ -30,6 +32,16 @@ impl Tests<'_> {
                 .as_ref()
                 .is_none_or(|name| name.matches(&found.name))
     }
+
+    /// Whether everything passes.
+    fn are_none(&self) -> bool {
+        let flags = self.flags;
+        self.name.is_none()
+            && flags.kind.is_none()
+            && flags.size.is_none()
+            && flags.mtime.is_none()
+            && flags.newer.is_none()
+    }
 }
 
 /// Runs the command and returns the exit code.
@@ -46,6 +58,12 @@ pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
     };
     let end: &[u8] = if flags.print0 { b"\0" } else { b"\n" };
     work.each(&flags.urls, |work, operand| {
+        if flags.delete && tests.are_none() && is_root(&operand.path) {
+            let cause = "everything below the root of the server would be removed";
+            return Err(Fault::new(Code::InvalidArgument, "remove", cause)
+                .path(&operand.path)
+                .hint("add a test such as -name, or name a directory"));
+        }
         let client = work.client(operand)?;
         let path = operand.path.clone();
         let start = WalkEntry {
@@ -55,8 +73,25 @@ pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
             depth: 0,
         };
         let depth_max = flags.maxdepth.unwrap_or(u32::MAX);
+        let mut removal = Removal {
+            operand,
+            client: &client,
+            calls: InFlight::new(&client),
+        };
         for step in Walk::new(&*client, start, depth_max, LISTINGS_AHEAD) {
             match step {
+                // A directory that is entered is removed after its contents.
+                WalkStep::Entry(found) if flags.delete => {
+                    let is_entered = found.is_directory() && found.depth < depth_max;
+                    if !is_entered && tests.hold(&found) {
+                        removal.remove(work, &found);
+                    }
+                }
+                WalkStep::Left(found) if flags.delete => {
+                    if tests.hold(&found) {
+                        removal.remove(work, &found);
+                    }
+                }
                 WalkStep::Entry(found) if tests.hold(&found) => {
                     if work.is_json() {
                         let record =
@@ -74,7 +109,52 @@ pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
                 break;
             }
         }
+        removal.finish(work);
         Ok(())
     });
     work.finish()
+}
+
+/// Removes what was found, files several at a time.
+struct Removal<'a> {
+    operand: &'a Operand,
+    client: &'a Client,
+    calls: InFlight<'a, Vec<u8>>,
+}
+
+impl Removal<'_> {
+    fn remove(&mut self, work: &mut PathCommand, found: &WalkEntry) {
+        let path = found.path.clone();
+        if is_root(&path) {
+            return;
+        }
+        if !found.is_directory() {
+            let earliest = self.calls.push(path.clone(), Call::RemoveFile { path });
+            self.report(work, earliest);
+            return;
+        }
+        // Its contents first.
+        self.finish(work);
+        let removed = self
+            .client
+            .call(Call::RemoveDirectory { path: path.clone() });
+        self.report(work, Some((path, removed)));
+    }
+
+    /// Waits for all removals.
+    fn finish(&mut self, work: &mut PathCommand) {
+        while let Some(outcome) = self.calls.pop() {
+            self.report(work, Some(outcome));
+        }
+    }
+
+    fn report(&self, work: &mut PathCommand, outcome: Option<(Vec<u8>, Result<Answer, Fault>)>) {
+        match outcome {
+            Some((path, Ok(_))) if work.is_json() => {
+                work.say(PathRecord::done(&self.operand.text, &path));
+            }
+            Some((_, Err(fault))) => work.fault(Some(&self.operand.text), &fault),
+            Some(_) | None => {}
+        }
+    }
 }

@@ -1,23 +1,26 @@
 //! `xdfs ls` and `xdfs stat`.
 
 use std::cmp::Reverse;
+use std::io::IsTerminal as _;
 
 use jiff::tz::TimeZone;
 use xdfs::{Answer, Attributes, Call, Client, Code, Entry, Fault, FileKind};
 
 use super::command::{InFlight, PathCommand, stat as look_at, unexpected};
-use super::json::{PathRecord, kind_word};
+use super::format::description;
+use super::json::PathRecord;
 use super::mode::mode_text;
 use super::operand::{Operand, join};
 use super::quote::Quoting;
 use super::text::{align, human};
 use super::time;
 use super::walk::{LISTINGS_AHEAD, List as _};
+use crate::console::wants_color;
 use crate::context::Context;
-use crate::flags::{LsFlags, StatFlags};
+use crate::flags::{ColorFlag, LsFlags, StatFlags};
 
-/// Bytes of a block in the output of `stat`, by convention.
-const BLOCK_BYTES: u64 = 512;
+/// The permissions to execute, of anyone.
+const EXECUTABLE: u32 = 0o111;
 
 /// A line of a listing.
 struct Item {
@@ -33,6 +36,7 @@ struct Item {
 struct Look<'a> {
     flags: &'a LsFlags,
     quoting: Quoting,
+    color: bool,
     zone: TimeZone,
     now_ns: i64,
     /// Something was printed already.
@@ -52,6 +56,11 @@ pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
     let mut look = Look {
         flags,
         quoting: work.quoting(flags.zero),
+        color: match flags.color {
+            ColorFlag::Auto => std::io::stdout().is_terminal() && wants_color(),
+            ColorFlag::Always => true,
+            ColorFlag::Never => false,
+        },
         zone: TimeZone::system(),
         now_ns: time::now(),
         begun: false,
@@ -256,6 +265,19 @@ impl Look<'_> {
 
     fn name(&self, item: &Item) -> Vec<u8> {
         let mut text = self.quoting.write(&item.name);
+        let executable = item.attributes.mode & EXECUTABLE != 0;
+        if self.color
+            && let Some(code) = color(item.attributes.kind, executable)
+        {
+            text = [code, &text, b"\x1b[0m"].concat();
+        }
+        if self.flags.classify {
+            let is_link = item.attributes.kind == FileKind::Symlink;
+            // With its target, a link is recognisable.
+            if !(is_link && self.flags.long) {
+                text.extend(mark(item.attributes.kind, executable));
+            }
+        }
         if self.flags.long
             && let Some(target) = &item.target
         {
@@ -283,6 +305,31 @@ impl Look<'_> {
     }
 }
 
+/// The control sequence that begins the colour of a kind.
+fn color(kind: FileKind, executable: bool) -> Option<&'static [u8]> {
+    match kind {
+        FileKind::Directory => Some(b"\x1b[1;34m"),
+        FileKind::Symlink => Some(b"\x1b[1;36m"),
+        FileKind::File if executable => Some(b"\x1b[1;32m"),
+        FileKind::File | FileKind::Other => None,
+        FileKind::Fifo | FileKind::Socket | FileKind::BlockDevice | FileKind::CharacterDevice => {
+            Some(b"\x1b[33m")
+        }
+    }
+}
+
+/// The mark of a kind, as by `ls -F`.
+fn mark(kind: FileKind, executable: bool) -> Option<u8> {
+    match kind {
+        FileKind::Directory => Some(b'/'),
+        FileKind::Symlink => Some(b'@'),
+        FileKind::Fifo => Some(b'|'),
+        FileKind::Socket => Some(b'='),
+        FileKind::File if executable => Some(b'*'),
+        _ => None,
+    }
+}
+
 /// Runs `xdfs stat` and returns the exit code.
 pub(crate) fn stat(context: &Context, flags: &StatFlags) -> u8 {
     let mut work = PathCommand::new(context, "stat", &flags.common);
@@ -306,43 +353,17 @@ pub(crate) fn stat(context: &Context, flags: &StatFlags) -> u8 {
                 &attributes,
                 target,
             ));
-        } else {
-            let mut name = quoting.text(&operand.path);
-            if let Some(target) = target {
-                name = format!("{name} -> {}", quoting.text(&target));
-            }
-            let text = description(&name, &attributes, &zone);
-            work.print(text.as_bytes());
+            return Ok(());
         }
+        let name = quoting.text(&operand.path);
+        let arrow = target.map(|target| format!("{name} -> {}", quoting.text(&target)));
+        let full_name = arrow.as_deref().unwrap_or(&name);
+        let text = match &flags.format {
+            Some(format) => format.line(&name, full_name, &attributes, &zone),
+            None => description(full_name, &attributes, &zone),
+        };
+        work.print(text.as_bytes());
         Ok(())
     });
     work.finish()
-}
-
-/// The attributes of a path, in the format of stat(1).
-fn description(name: &str, a: &Attributes, zone: &TimeZone) -> String {
-    let kind = match a.kind {
-        FileKind::File if a.size == 0 => "regular empty file",
-        FileKind::File => "regular file",
-        FileKind::Symlink => "symbolic link",
-        FileKind::BlockDevice => "block special file",
-        FileKind::CharacterDevice => "character special file",
-        kind => kind_word(kind),
-    };
-    format!(
-        "  File: {name}\n  Size: {:<15} Blocks: {:<10} {kind}\nDevice: {:<15} Inode: {:<11} \
-         Links: {}\nAccess: ({:04o}/{})  Uid: {}  Gid: {}\nAccess: {}\nModify: {}\nChange: {}\n",
-        a.size,
-        a.allocated.div_ceil(BLOCK_BYTES),
-        a.device,
-        a.inode,
-        a.links,
-        a.mode,
-        mode_text(a.kind, a.mode),
-        a.uid,
-        a.gid,
-        time::full(a.atime_ns, zone),
-        time::full(a.mtime_ns, zone),
-        time::full(a.ctime_ns, zone),
-    )
 }

@@ -2,13 +2,14 @@
 //!
 //! [`command`] has the common parts: sessions, output, failures. [`walk`] walks trees. Related
 //! commands share a file. Small pure parts: quoting ([`quote`]), permissions ([`mode`]), times
-//! ([`time`]), patterns ([`glob`]), values of flags ([`criteria`]).
+//! ([`time`]), patterns ([`glob`]), values of flags ([`criteria`]), lines of `stat` ([`format`]).
 
 mod access;
 mod change;
 mod command;
 pub(crate) mod criteria;
 mod find;
+pub(crate) mod format;
 pub(crate) mod glob;
 pub(crate) mod json;
 mod look;

@@ -95,7 +95,8 @@ fn id(arg: &Arg) -> Id {
 }
 
 fn takes(arg: &Arg) -> bool {
-    arg.get_action().takes_values()
+    // Such a value is in the same word.
+    arg.get_action().takes_values() && !arg.is_require_equals_set()
 }
 
 fn long_flag<'a>(args: &[&'a Arg], name: &[u8]) -> Option<&'a Arg> {
@@ -179,6 +180,7 @@ mod tests {
         for (line, expected) in [
             ("ls -l a b", "cftt"),
             ("ls -- -l", "cft"),
+            ("ls --color a", "cft"),
             ("find a -name *.x -size -1k -print0", "ctfvfvf"),
             ("find --name=*.x a", "cft"),
             ("put a", "ch"),

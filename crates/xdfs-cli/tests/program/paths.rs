@@ -8,7 +8,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Place, Run, Running, Server, content, names, program, xdfs};
+use xdfs_testkit::tree::make_pipe;
+
+use crate::support::{Place, Run, Running, Server, content, names, program, xdfs, xdfs_with_input};
 
 /// What a program of this machine prints, run in `dir`.
 #[track_caller]
@@ -127,6 +129,49 @@ fn ls_prints_what_ls_prints() {
 }
 
 #[test]
+fn ls_marks_kinds_as_ls_does() {
+    let (place, server) = tree();
+    let root = place.root();
+    make_pipe(root.join("pipe")).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
+    for flags in ["-1", "-1F", "-1AF", "-1rF"] {
+        let expected = here(&root, &["ls", flags]);
+        let own = flags.replace('A', "a");
+        let text = there(&["ls", &own, &server.url("/")]).ok().text();
+        assert_eq!(text, expected, "{flags}");
+    }
+    drop(socket);
+    let expected = here(&root, &["ls", "-lFn", "runs"]);
+    let expected: String = expected.lines().skip(1).map(|l| format!("{l}\n")).collect();
+    let text = there(&["ls", "-lF", &server.url("/runs")]).ok().text();
+    assert_eq!(text, expected);
+    // A link has its arrow.
+    let text = there(&["ls", "-lF", &server.url("/link")]).ok().text();
+    assert!(text.ends_with(" /link -> runs/a.dat\n"), "{text}");
+}
+
+#[test]
+fn ls_colours_if_told_to() {
+    let (_place, server) = tree();
+    let url = server.url("/runs");
+    let plain = "a.dat\none\ntwo\n";
+    let colored = "\x1b[1;32ma.dat\x1b[0m\n\x1b[1;34mone\x1b[0m\n\x1b[1;34mtwo\x1b[0m\n";
+    for (flags, expected) in [
+        (&[][..], plain),
+        (&["--color=auto"], plain),
+        (&["--color=never"], plain),
+        (&["--color=always"], colored),
+        (&["--color"], colored),
+    ] {
+        let words = [&["ls"], flags, &[url.as_str()]].concat();
+        assert_eq!(there(&words).ok().text(), expected, "{flags:?}");
+    }
+    let link = there(&["ls", "--color", "-F", &server.url("/dangling")]);
+    assert_eq!(link.ok().text(), "\x1b[1;36m/dangling\x1b[0m@\n");
+    there(&["ls", "--color=blue", &url]).fails(2, &["blue", "auto, always, never"]);
+}
+
+#[test]
 fn ls_goes_through_trees_in_the_order_of_ls() {
     let (place, server) = tree();
     // Enough directories, wide and deep, that more are waiting than are asked for at once.
@@ -216,6 +261,40 @@ fn stat_says_what_stat_says() {
         (&"file".into(), &10.into())
     );
     there(&["stat", &server.url("/none")]).fails(4, &["error: remote", "/none"]);
+}
+
+#[test]
+fn stat_has_the_fields_of_stat() {
+    let (place, server) = tree();
+    make_pipe(place.root().join("pipe")).unwrap();
+    // To read a link sets its time, on most systems once.
+    there(&["stat", &server.url("/link")]).ok();
+    let form = "%F|%s %b %a %A %f %u %g %h %i %d|%x %y %z %X %Y %Z%%";
+    for name in [
+        "big.img",
+        "runs",
+        "runs/a.dat",
+        "runs/two/c.txt",
+        "link",
+        "pipe",
+    ] {
+        let url = server.url(&format!("/{name}"));
+        let text = there(&["stat", "-c", form, &url]).ok().text();
+        let expected = here(&place.root(), &["stat", "-c", form, name]);
+        assert_eq!(text, expected, "{name}");
+    }
+    let [link, words] = ["/link", "/two words"].map(|path| server.url(path));
+    let run = there(&["stat", "--format", "<%n> %N", &link, &words]).ok();
+    assert_eq!(
+        run.text(),
+        "</link> /link -> runs/a.dat\n</two words> /two words\n"
+    );
+    let followed = there(&["stat", "-L", "-c", "%F %s", &link]).ok();
+    assert_eq!(followed.text(), "regular file 10\n");
+    for (bad, words) in [("%q", "%q"), ("%U", "%u"), ("%s %", "after %")] {
+        there(&["stat", "-c", bad, &link]).fails(2, &[words]);
+    }
+    there(&["stat", "--json", "-c", "%s", &link]).fails(2, &["--json"]);
 }
 
 #[test]
@@ -393,6 +472,72 @@ fn what_is_removed_is_gone_and_nothing_else() {
     assert_eq!(names(place.root()), expected);
     xdfs(["rm"]).fails(2, &["URL"]);
     xdfs(["rm", "-f"]).fails(2, &["URL"]);
+}
+
+#[test]
+fn removal_asks_if_told_to() {
+    let (place, server) = tree();
+    let [big, runs, none] = ["/big.img", "/runs", "/none"].map(|path| server.url(path));
+    let words = ["rm", "-i", "-r", big.as_str(), runs.as_str()];
+    let run = xdfs_with_input(words, b"no\n").ok();
+    let questions = [
+        "remove '/big.img'? [y/N] ",
+        "remove '/runs' and all in it? [y/N] ",
+    ];
+    assert!(run.stderr.contains(questions[0]), "{}", run.stderr);
+    // The end of the input is a no.
+    assert!(run.stderr.contains(questions[1]), "{}", run.stderr);
+    assert!(place.remote("big.img").exists() && place.remote("runs/a.dat").exists());
+    let run = xdfs_with_input(words.iter().chain(&["--json"]), b"n\nYes\n").ok();
+    assert!(place.remote("big.img").exists() && !place.remote("runs").exists());
+    let lines = run.json();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert_eq!(
+        (&lines[0]["type"], &lines[0]["path"]),
+        (&"done".into(), &"/runs".into())
+    );
+    // What can't be removed isn't asked about.
+    let run = xdfs_with_input(["rm", "-i", &none], b"y\n").fails(4, &["/none"]);
+    assert!(!run.stderr.contains("[y/N]"), "{}", run.stderr);
+    there(&["rm", "-i", "-f", &big]).fails(2, &["--force"]);
+}
+
+#[test]
+fn find_deletes_what_it_finds() {
+    let (place, server) = tree();
+    let root = place.root();
+    for name in ["runs/one/x.tmp", "runs/x.tmp", ".x.tmp"] {
+        fs::write(root.join(name), "x").unwrap();
+    }
+    let all = server.url("/");
+    let run = there(&["find", &all, "-name", "*.tmp", "-delete"]).ok();
+    assert_eq!(run.text(), "");
+    let left = here(&root, &["find", ".", "-name", "*.tmp"]);
+    assert_eq!(left, "");
+    // The directory that wasn't empty before, after its contents.
+    let run = there(&["find", &server.url("/runs/one"), "-delete", "--json"]).ok();
+    let lines = run.json();
+    let paths: Vec<_> = lines.iter().filter(|l| l["type"] == "done").collect();
+    assert_eq!(paths.len(), 2);
+    assert_eq!(
+        (&paths[0]["path"], &paths[1]["path"]),
+        (&"/runs/one/b.dat".into(), &"/runs/one".into())
+    );
+    assert!(!root.join("runs/one").exists());
+    // A directory that isn't empty stays, and is a failure; the rest goes on.
+    let runs = server.url("/runs");
+    there(&["find", &runs, "-type", "d", "-delete"]).fails(6, &["error: remote", "/runs"]);
+    assert!(root.join("runs/a.dat").exists() && !root.join("runs/two/c.txt").is_dir());
+    // Not all of a server at once, and never its root.
+    for url in [&all, &server.url("/runs/..")] {
+        there(&["find", url, "-delete"]).fails(2, &["root", "hint: "]);
+        there(&["find", url, "-maxdepth", "1", "-delete"]).fails(2, &["root"]);
+    }
+    assert!(root.join("big.img").exists());
+    there(&["find", &all, "-type", "d", "-name", "e*", "-delete"]).ok();
+    assert!(root.is_dir() && !root.join("empty").exists());
+    there(&["find", &all, "-size", "+0", "-delete"]).fails(6, &["error: remote", "/runs"]);
+    there(&["find", &all, "-delete", "-print0"]).fails(2, &["--print0"]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! `xdfs shell` at a terminal: the prompt, completion, lines of earlier times, Ctrl-C, and
-//! connections that are lost.
+//! Commands at a terminal: colours and questions; and `xdfs shell`: the prompt, completion, lines
+//! of earlier times, Ctrl-C, and connections that are lost.
 
 use std::fs;
 use std::io::Write as _;
@@ -264,4 +264,48 @@ fn a_signal_at_the_prompt_is_no_end_and_that_of_a_script_is() {
     running.signal("INT");
     assert_eq!(running.wait().code, Some(130));
     assert!(!place.remote("after").exists());
+}
+
+#[test]
+fn names_are_coloured_on_a_terminal_that_allows_it() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    fs::create_dir(place.remote("one")).unwrap();
+    let url = server.url("/");
+    let shown = |no_color: &str, term: &str| {
+        let mut command = program();
+        command
+            .args(["ls", &url])
+            .env("TERM", term)
+            .env("NO_COLOR", no_color);
+        let mut terminal = Terminal::start(&command).unwrap();
+        assert!(terminal.wait(PATIENCE).unwrap().success());
+        terminal.text()
+    };
+    let blue = "\x1b[1;34mone\x1b[0m";
+    assert!(shown("", "xterm").contains(blue));
+    for (no_color, term) in [("1", "xterm"), ("", "dumb")] {
+        let text = shown(no_color, term);
+        assert!(text.contains("one") && !text.contains('\x1b'), "{text:?}");
+    }
+}
+
+#[test]
+fn removal_asks_on_a_terminal_only_if_told_to() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    fs::create_dir(place.remote("empty")).unwrap();
+    fs::write(place.remote("big.img"), "1").unwrap();
+    let mut command = program();
+    command.args(["rm", "-r", &server.url("/empty")]);
+    let mut terminal = Terminal::start(&command).unwrap();
+    assert!(terminal.wait(PATIENCE).unwrap().success());
+    assert!(!place.remote("empty").exists());
+    let mut command = program();
+    command.args(["rm", "-i", &server.url("/big.img")]);
+    let mut terminal = Terminal::start(&command).unwrap();
+    terminal.wait_for("[y/N]", 0, PATIENCE).unwrap();
+    terminal.send(b"y\r").unwrap();
+    assert!(terminal.wait(PATIENCE).unwrap().success());
+    assert!(!place.remote("big.img").exists());
 }
