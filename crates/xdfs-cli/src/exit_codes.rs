@@ -11,6 +11,9 @@ use xdfs::Code;
 /// Exit code of success.
 pub(crate) const SUCCESS: u8 = 0;
 
+/// Exit code of comparisons that found a difference; no fault leads to it.
+pub(crate) const DIFFERENT: u8 = 18;
+
 /// A row: an exit code, its meaning, and the fault codes that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
@@ -42,6 +45,7 @@ fn meaning(exit: u8) -> &'static str {
         15 => "input/output error",
         16 => "authentication failed",
         17 => "the server is not trusted, or the requested protection is not available",
+        DIFFERENT => "a comparison found a difference (`check`, `sum -c`)",
         130 => "stopped by the user",
         _ => "",
     }
@@ -49,7 +53,8 @@ fn meaning(exit: u8) -> &'static str {
 
 /// All rows, in the order of the exit codes.
 pub(crate) fn table() -> Vec<Row> {
-    let mut rows: BTreeMap<u8, Vec<&'static str>> = BTreeMap::from([(SUCCESS, Vec::new())]);
+    let mut rows: BTreeMap<u8, Vec<&'static str>> =
+        BTreeMap::from([(SUCCESS, Vec::new()), (DIFFERENT, Vec::new())]);
     for code in Code::ALL {
         rows.entry(code.exit_code())
             .or_default()

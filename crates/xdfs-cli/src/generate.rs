@@ -120,6 +120,7 @@ mod tests {
                 "xdfs-cat.1",
                 "xdfs-find.1",
                 "xdfs-sum.1",
+                "xdfs-check.1",
                 "xdfs-df.1",
                 "xdfs-du.1",
                 "xdfs-mkdir.1",

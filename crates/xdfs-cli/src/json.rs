@@ -5,8 +5,8 @@
 
 use serde::Serialize;
 use xdfs::{
-    Deletion, DigestValue, Fault, LimitedBy, Progress, Retry, SyncResult, SyncStep, TransferResult,
-    TreeResult,
+    ChecksumValue, Deletion, DigestValue, Fault, LimitedBy, Progress, Retry, SyncResult, SyncStep,
+    TransferResult, TreeResult,
 };
 
 use crate::progress;
@@ -53,6 +53,13 @@ impl Digest {
     /// The JSON form of a digest.
     pub(crate) fn new(value: &DigestValue) -> Self {
         let (kind, value) = progress::digest(value);
+        Self { kind, value }
+    }
+
+    /// The JSON form of a checksum.
+    pub(crate) fn of_checksum(value: &ChecksumValue) -> Self {
+        let (kind, value) = progress::checksum(value);
+        let value = Some(value);
         Self { kind, value }
     }
 }

@@ -59,6 +59,7 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Cat(flags) => paths::cat(context, &flags),
         Command::Find(flags) => paths::find(context, &flags),
         Command::Sum(flags) => paths::sum(context, &flags),
+        Command::Check(flags) => paths::check(context, &flags),
         Command::Df(flags) => paths::df(context, &flags),
         Command::Du(flags) => paths::du(context, &flags),
         Command::Mkdir(flags) => paths::mkdir(context, &flags),

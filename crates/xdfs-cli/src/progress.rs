@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use xdfs::{DigestValue, LimitedBy, TransferResult};
+use xdfs::{ChecksumValue, DigestValue, LimitedBy, TransferResult};
 
 use crate::human;
 
@@ -124,6 +124,19 @@ pub(crate) fn digest(value: &DigestValue) -> (&'static str, Option<String>) {
             "blake3",
             Some(hash.iter().map(|byte| format!("{byte:02x}")).collect()),
         ),
+    }
+}
+
+/// The name of a checksum and its value in hex.
+pub(crate) fn checksum(value: &ChecksumValue) -> (&'static str, String) {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    match value {
+        ChecksumValue::Crc64Nvme(crc) => ("crc64nvme", format!("{crc:016x}")),
+        ChecksumValue::Blake3(hash) => ("blake3", hex(hash)),
+        ChecksumValue::Sha256(hash) => ("sha256", hex(hash)),
+        ChecksumValue::Md5(hash) => ("md5", hex(hash)),
+        // No other is asked for.
+        _ => ("other", String::new()),
     }
 }
 

@@ -60,7 +60,7 @@ mod tests {
     use xdfs_proto::Code;
     use xdfs_proto::SourceTag;
     use xdfs_proto::delta::Seed;
-    use xdfs_proto::digest::DigestKind;
+    use xdfs_proto::digest::{ChecksumKind, DigestKind};
 
     use super::*;
 
@@ -72,7 +72,7 @@ mod tests {
                 path: path.clone(),
                 offset: 0,
                 length: None,
-                kind: DigestKind::Blake3,
+                kind: ChecksumKind::Blake3,
             },
             Call::Copy {
                 from: path.clone(),

@@ -75,6 +75,48 @@ impl DigestValue {
     }
 }
 
+/// The kind of a checksum: the digests of transfers, and those of other programs, which don't
+/// combine and so can't be digests of transfers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ChecksumKind {
+    /// CRC-64/NVME.
+    Crc64Nvme,
+    /// BLAKE3.
+    Blake3,
+    /// SHA-256, as by sha256sum.
+    Sha256,
+    /// MD5, as by md5sum: anybody can make two files with the same one.
+    Md5,
+}
+
+/// The checksum of a file or a part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChecksumValue {
+    /// CRC-64/NVME.
+    Crc64Nvme(u64),
+    /// BLAKE3.
+    Blake3([u8; 32]),
+    /// SHA-256.
+    Sha256([u8; 32]),
+    /// MD5.
+    Md5([u8; 16]),
+}
+
+impl ChecksumValue {
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> ChecksumKind {
+        match self {
+            Self::Crc64Nvme(_) => ChecksumKind::Crc64Nvme,
+            Self::Blake3(_) => ChecksumKind::Blake3,
+            Self::Sha256(_) => ChecksumKind::Sha256,
+            Self::Md5(_) => ChecksumKind::Md5,
+        }
+    }
+}
+
 /// The digest state of a range, which can be combined with its neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FragmentState {

@@ -31,7 +31,7 @@ pub mod receiver;
 pub mod sender;
 pub mod wire;
 
-pub use digest::{DigestKind, DigestValue};
+pub use digest::{ChecksumKind, ChecksumValue, DigestKind, DigestValue};
 pub use fault::{Code, Fault, Retry, Side};
 pub use frame::Frame;
 pub use id::{CallId, ChannelIndex, FileId, SessionId, SessionSecret, SourceTag};

@@ -9,7 +9,7 @@ mod codec;
 
 pub use crate::attributes::{Attributes, Entry, FileKind};
 use crate::delta::{Seed, Signatures};
-use crate::digest::{DigestKind, DigestValue};
+use crate::digest::{ChecksumKind, ChecksumValue, DigestKind};
 use crate::file::{Extent, FileAnswer, FileCall};
 
 /// Maximum number of listing parts that may be produced and not yet taken by the client.
@@ -155,8 +155,8 @@ pub enum Call {
         offset: u64,
         /// Number of bytes; `None` for all up to the end. Fewer are an error.
         length: Option<u64>,
-        /// The kind of digest, which isn't none.
-        kind: DigestKind,
+        /// The kind of digest.
+        kind: ChecksumKind,
     },
     /// Computes the signatures of some blocks of a file, for a side with another version of it.
     /// Answered by [`Answer::Signatures`].
@@ -214,7 +214,7 @@ pub enum Answer {
     /// A digest.
     Digest {
         /// The value.
-        value: DigestValue,
+        value: ChecksumValue,
         /// Number of bytes covered.
         length: u64,
     },
@@ -374,11 +374,7 @@ impl Call {
                 (digest, first) == (&signatures.digest, &signatures.first)
                     && signatures.blocks.len() <= *count as usize
             }
-            (Self::Checksum { kind, .. }, Answer::Digest { value, .. }) => matches!(
-                (kind, value),
-                (DigestKind::Crc64Nvme, DigestValue::Crc64Nvme(_))
-                    | (DigestKind::Blake3, DigestValue::Blake3(_))
-            ),
+            (Self::Checksum { kind, .. }, Answer::Digest { value, .. }) => *kind == value.kind(),
             _ => false,
         }
     }

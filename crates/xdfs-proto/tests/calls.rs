@@ -2,7 +2,7 @@
 //! found by [`Call::check`] and [`Answer::check`] as well as by the decoder.
 
 use proptest::prelude::*;
-use xdfs_proto::digest::{DigestKind, DigestValue};
+use xdfs_proto::digest::{ChecksumKind, ChecksumValue};
 use xdfs_proto::frame::{AnswerPart, CallRequest, FRAME_HEADER_BYTES, FrameHeader, Taken};
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
 use xdfs_proto::wire::DecodeError;
@@ -30,7 +30,12 @@ fn path() -> impl Strategy<Value = Vec<u8>> {
 fn call() -> impl Strategy<Value = Call> {
     let two = || (path(), path(), any::<bool>());
     let bytes = prop::collection::vec(any::<u8>(), 0..40);
-    let kind = prop::sample::select(vec![DigestKind::Crc64Nvme, DigestKind::Blake3]);
+    let kind = prop::sample::select(vec![
+        ChecksumKind::Crc64Nvme,
+        ChecksumKind::Blake3,
+        ChecksumKind::Sha256,
+        ChecksumKind::Md5,
+    ]);
     let times = (any::<Option<i64>>(), any::<Option<i64>>());
     let owner = (any::<Option<u32>>(), any::<Option<u32>>());
     let length = prop::option::of(0..u64::MAX / 2);
@@ -156,8 +161,10 @@ fn fault() -> impl Strategy<Value = Fault> {
 
 fn answer() -> impl Strategy<Value = Frame> {
     let digest = prop_oneof![
-        any::<u64>().prop_map(DigestValue::Crc64Nvme),
-        any::<[u8; 32]>().prop_map(DigestValue::Blake3),
+        any::<u64>().prop_map(ChecksumValue::Crc64Nvme),
+        any::<[u8; 32]>().prop_map(ChecksumValue::Blake3),
+        any::<[u8; 32]>().prop_map(ChecksumValue::Sha256),
+        any::<[u8; 16]>().prop_map(ChecksumValue::Md5),
     ];
     let whole = prop_oneof![
         Just(Answer::Done),
@@ -322,7 +329,7 @@ fn values_that_no_frame_carries_are_refused_when_they_are_encoded_all_the_same()
         path: path(),
         offset: 2,
         length: Some(u64::MAX - 1),
-        kind: DigestKind::Blake3,
+        kind: ChecksumKind::Blake3,
     });
 }
 

@@ -21,8 +21,8 @@
 //!   transfers, and retries transient failures.
 //! - Trees ([`Client::upload_tree`], [`Client::sync_to`], ...) move many files in one call, small
 //!   ones in packs. Copies keep a journal if they are given a folder for it.
-//! - [`Client::call`] and [`Client::list`] inspect and change paths on the server; a [`RemoteFile`]
-//!   implements the I/O traits of the standard library.
+//! - [`Client::call`] and [`Client::list`] inspect and change paths on the server, [`call_local`]
+//!   those of this machine; a [`RemoteFile`] implements the I/O traits of the standard library.
 //! - An [`Observer`] receives events. Every error is a [`Fault`]: side, operation, path, cause,
 //!   remedy, and whether a retry makes sense.
 //! - Programs can add their own stores ([`store`]) and drivers ([`drivers`]). Authentication and
@@ -96,7 +96,7 @@ pub use events::{
     TreeCounts, TreeEvent, TreeResult,
 };
 pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
-pub use paths::{Answer, Attributes, Call, Entry, FileKind, Listing, PendingCall};
+pub use paths::{Answer, Attributes, Call, Entry, FileKind, Listing, PendingCall, call_local};
 pub use queue::{Job, Queue, QueueOptions};
 pub use remote::{Address, DEFAULT_PORT, Invitation, RemotePlace};
 pub use retry::{ReconnectEvent, ReconnectObserver, RetryPolicy};
@@ -106,7 +106,9 @@ pub use tree::{
     Compare, DeletionConsent, DeletionRisk, Durability, Filter, FilterRule, SyncOptions,
     SyncResult, TreeOptions,
 };
-pub use xdfs_proto::{Code, DigestKind, DigestValue, Fault, Limits, Retry, Side};
+pub use xdfs_proto::{
+    ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Retry, Side,
+};
 
 /// The README's code, compiled as a test.
 #[cfg(doctest)]

@@ -12,9 +12,36 @@ use xdfs_engine::mailbox::{Mailbox, mailbox};
 use xdfs_engine::{CallPart, CallSpec, Command, Commands};
 pub use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
 use xdfs_proto::{Code, Fault};
+use xdfs_store::{LocalStore, Store as _};
 
 use self::listing_guard::ListingGuard;
 use crate::session_end::SessionEnd;
+
+/// Carries out a call on this machine: on paths as a program here would name them, with the answer
+/// that a server gives about its own. A list has all its entries in one answer.
+///
+/// # Errors
+/// As a server's, with [`Side::Local`](crate::Side::Local); [`Code::Unsupported`] for calls about
+/// open files.
+pub fn call_local(call: &Call) -> Result<Answer, Fault> {
+    call_store(&LocalStore::unrooted(), call)
+}
+
+/// Carries out a call in a store, a list as a whole.
+pub(crate) fn call_store(store: &LocalStore, call: &Call) -> Result<Answer, Fault> {
+    let mut names = Vec::new();
+    let mut answer = store.call(call, &mut |part| {
+        if let Answer::Entries { entries, .. } = part {
+            names.extend(entries);
+        }
+        Ok(())
+    })?;
+    if let Answer::Entries { entries, .. } = &mut answer {
+        names.append(entries);
+        *entries = names;
+    }
+    Ok(answer)
+}
 
 /// Makes calls in a session.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ use xdfs_engine::{LimitedBy, Outcome, Progress, TransferEvent};
 use xdfs_proto::digest::{BlockHasher, FragmentMap};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
-use xdfs_proto::{Code, DigestKind, DigestValue, Fault, FileId};
+use xdfs_proto::{ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, FileId};
 use xdfs_store::{LocalStore, Store as _};
 
 use crate::mtime::is_same_time;
@@ -31,7 +31,7 @@ const BLOCK_BYTES: u64 = 1 << 20;
 const PROGRESS_BYTES: u64 = 16 << 20;
 /// The digest of the comparison, whatever digest the transfer has: it must not be possible to forge
 /// a target that only looks equal.
-const COMPARISON_DIGEST: DigestKind = DigestKind::Blake3;
+const COMPARISON_CHECKSUM: ChecksumKind = ChecksumKind::Blake3;
 
 /// Source and target of a transfer, and the range of the source.
 #[derive(Debug)]
@@ -222,9 +222,9 @@ impl ComparedPaths {
                 path: there.path.clone(),
                 offset: first_of(there) + at,
                 length: Some(bytes),
-                kind: COMPARISON_DIGEST,
+                kind: COMPARISON_CHECKSUM,
             })?;
-            let mut piece = Digester::new(COMPARISON_DIGEST);
+            let mut piece = blake3::Hasher::new();
             let mut done = 0;
             while done < bytes {
                 let mut block = vec![0; BLOCK_BYTES.min(bytes - done) as usize];
@@ -248,9 +248,9 @@ impl ComparedPaths {
                     return Err(Fault::new(Code::Cancelled, "compare the target", cause));
                 }
             }
-            let own = piece.finish();
+            let own = ChecksumValue::Blake3(piece.finalize().into());
             match asked.wait()? {
-                Answer::Digest { value, length } if length == bytes && Some(value) == own => {}
+                Answer::Digest { value, length } if length == bytes && value == own => {}
                 _ => return Ok(None),
             }
             at += bytes;

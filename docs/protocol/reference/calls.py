@@ -10,7 +10,8 @@ from wire import (
     malformed,
     pack,
     read_block_size,
-    read_digest,
+    read_checksum,
+    read_checksum_kind,
     read_digest_kind,
     read_fault,
     read_mode,
@@ -152,7 +153,7 @@ def _read_checksum(r, o):
     c = {"offset": r.number("Q"), "length": _optional(r, "Q", o & 2, "length")}
     if c["offset"] + (c["length"] or 0) > U64:
         raise malformed("length")
-    return {**c, "digest": read_digest_kind(r, False), "path": r.path()}
+    return {**c, "digest": read_checksum_kind(r), "path": r.path()}
 
 
 def _append_data(r, _o):
@@ -391,7 +392,7 @@ CONTENTS = {
     0x03: ("entries", _read_entries, _write_entries),
     0x04: ("target", lambda r: {"target": r.path()}, lambda a: string(a["target"])),
     0x05: ("space", lambda r: {n: r.number("Q") for n in _SPACE}, lambda a: pack("5Q", *(a[n] for n in _SPACE))),
-    0x06: ("digest", lambda r: {"length": r.number("Q"), "digest": read_digest(r, False)},
+    0x06: ("digest", lambda r: {"length": r.number("Q"), "digest": read_checksum(r)},
            lambda a: pack("Q", a["length"]) + encode_digest(a["digest"])),
     0x07: ("removed", lambda r: {"entries": r.number("Q")}, lambda a: pack("Q", a["entries"])),
     0x08: ("copied", lambda r: {"bytes": r.number("Q")}, lambda a: pack("Q", a["bytes"])),

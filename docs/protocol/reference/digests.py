@@ -1,14 +1,15 @@
-"""CRC-32C, CRC-64/NVME and BLAKE3, with states of ranges that combine.
+"""CRC-32C, CRC-64/NVME and BLAKE3, with states of ranges that combine, and checksums.
 
 Written for clarity: some megabytes a second for the CRCs, some hundred kilobytes a second for BLAKE3.
 The rules are in frames.md (Digests, F-10) and xftsm.md (Digest of the whole).
 """
 
+import hashlib
 import struct
 from functools import lru_cache
 
-NONE, CRC64, BLAKE3 = 0, 1, 2
-NAMES = {"none": NONE, "crc64nvme": CRC64, "blake3": BLAKE3}
+NONE, CRC64, BLAKE3, SHA256, MD5 = range(5)
+NAMES = {"none": NONE, "crc64nvme": CRC64, "blake3": BLAKE3, "sha256": SHA256, "md5": MD5}
 
 CHUNK = 1024  # bytes of a leaf of BLAKE3
 
@@ -178,6 +179,13 @@ def blake3_node(data, start=0, root=False):
 def blake3(data):
     """The BLAKE3 hash of `data`."""
     return blake3_node(data, root=True)
+
+
+def checksum(kind, data):
+    """The value that the call checksum gives for `data`, by the name of its kind."""
+    if NAMES[kind] in (SHA256, MD5):
+        return hashlib.new(kind, data).digest()
+    return blake3(data) if NAMES[kind] == BLAKE3 else state_of(CRC64, data, 0)
 
 
 # States of ranges.

@@ -6,7 +6,7 @@ A message is a dictionary: `frame` names it, the other keys are its fields. Inte
 
 import struct
 
-from digests import BLAKE3, NAMES, crc32c
+from digests import BLAKE3, MD5, NAMES, crc32c
 
 MAGIC = b"\xf8xDFS\r\n"
 CONTROL_MAX = 64 << 10  # body of a control frame
@@ -19,7 +19,7 @@ U64 = (1 << 64) - 1
 
 DIGEST_NAMES = {number: name for name, number in NAMES.items()}
 RESUME = ("never", "trust", "verify")
-DIGEST_SIZE = {"none": 0, "crc64nvme": 8, "blake3": 32}
+DIGEST_SIZE = {"none": 0, "crc64nvme": 8, "blake3": 32, "sha256": 32, "md5": 16}
 
 CODES = (
     "internal invalid-argument connection-refused connection-lost bad-magic version-unsupported "
@@ -236,14 +236,25 @@ def read_digest_kind(reader, may_be_none=True):
     return DIGEST_NAMES[reader.bounded("B", 0 if may_be_none else 1, BLAKE3, "digest kind")]
 
 
+def read_checksum_kind(reader):
+    """A digest of a checksum call, as its name."""
+    return DIGEST_NAMES[reader.bounded("B", 1, MD5, "digest kind")]
+
+
 def encode_digest(digest):
     """The kind and the value of a (kind, value)."""
     return pack("B", NAMES[digest[0]]) + digest[1]
 
 
-def read_digest(reader, may_be_none=True):
+def read_digest(reader):
     """A (kind, value)."""
-    kind = read_digest_kind(reader, may_be_none)
+    kind = read_digest_kind(reader)
+    return kind, reader.take(DIGEST_SIZE[kind])
+
+
+def read_checksum(reader):
+    """A (kind, value) that answers a checksum call."""
+    kind = read_checksum_kind(reader)
     return kind, reader.take(DIGEST_SIZE[kind])
 
 

@@ -2,9 +2,10 @@
 //! `df` and `du`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
-use xdfs::DigestKind;
+use xdfs::ChecksumKind;
 
 use super::{OutputFlags, SecurityFlags};
 use crate::paths::criteria::{Days, FindKind, SizeTest, parse_days, parse_size_test};
@@ -262,41 +263,68 @@ pub(crate) struct FindFlags {
     pub(crate) common: PathFlags,
 }
 
-/// Compute digests of files on the server.
+/// Compute digests of files, where they are.
 ///
-/// No file content is transferred. Each line has the digest, two spaces and the server path.
+/// Digests of files on a server are computed there: no content is transferred. Each line has the
+/// digest, two spaces and the path, as sha256sum and b3sum write and check them: a name with a
+/// backslash or a line break is escaped, and its line begins with a backslash. On a terminal, names
+/// are quoted for a shell instead.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
   xdfs sum xdfs://host/big.img                      what b3sum prints there
-  xdfs sum --digest crc64nvme xdfs://host/a xdfs://host/b")]
+  xdfs sum --digest sha256 xdfs://host/a b          one there, one here
+  xdfs sum -r --digest sha256 xdfs://host/tree > SHA256SUMS
+  xdfs sum -c SHA256SUMS --digest sha256 tree       the copy here; or: cd tree; sha256sum -c
+  xdfs sum -c SHA256SUMS --digest sha256 xdfs://other/tree")]
 pub(crate) struct SumFlags {
-    /// Files on servers.
-    #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url)]
-    pub(crate) urls: Vec<OsString>,
+    /// Files on servers or here.
+    #[arg(required_unless_present = "check", value_name = "PLACE", value_hint = ValueHint::AnyPath)]
+    pub(crate) places: Vec<OsString>,
 
     /// The digest to compute.
     #[arg(long, value_name = "KIND", value_enum, default_value_t = SumDigest::Blake3)]
     pub(crate) digest: SumDigest,
 
+    /// All files in one directory, sorted by name, with paths relative to it.
+    ///
+    /// Symbolic links and special files in it are left out.
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+
+    /// Check the digests in a file (- for standard input) instead of printing them.
+    ///
+    /// Relative paths in it are taken from PLACE, a directory here or on a server; without it from
+    /// the current directory. Each path is printed with OK or FAILED. If a digest differs, the exit
+    /// code is 18.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath,
+        conflicts_with = "recursive")]
+    pub(crate) check: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) common: PathFlags,
 }
 
-/// The digests that a server can compute.
+/// The digests that `sum` can compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SumDigest {
     /// BLAKE3, cryptographic.
     Blake3,
+    /// SHA-256.
+    Sha256,
+    /// MD5, which detects accidental changes only.
+    Md5,
     /// CRC-64/NVME, as S3 uses for full objects.
     #[value(alias = "crc64")]
     Crc64nvme,
 }
 
-impl From<SumDigest> for DigestKind {
+impl From<SumDigest> for ChecksumKind {
     fn from(flag: SumDigest) -> Self {
         match flag {
             SumDigest::Blake3 => Self::Blake3,
+            SumDigest::Sha256 => Self::Sha256,
+            SumDigest::Md5 => Self::Md5,
             SumDigest::Crc64nvme => Self::Crc64Nvme,
         }
     }

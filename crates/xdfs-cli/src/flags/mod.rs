@@ -4,6 +4,7 @@
 //! checked as far as possible without files or the network.
 
 mod change;
+mod check;
 mod cp;
 mod demo;
 mod filter;
@@ -23,6 +24,7 @@ use tracing::Level;
 pub(crate) use change::{
     ChmodFlags, ChownFlags, LnFlags, MkdirFlags, MvFlags, RmFlags, TouchFlags, TruncateFlags,
 };
+pub(crate) use check::CheckFlags;
 pub(crate) use cp::{CpFlags, DurabilityFlag};
 pub(crate) use demo::DemoFlags;
 pub(crate) use filter::FilterFlags;
@@ -85,6 +87,7 @@ pub(crate) enum Command {
     Cat(CatFlags),
     Find(FindFlags),
     Sum(SumFlags),
+    Check(CheckFlags),
     Df(DfFlags),
     Du(DuFlags),
     Mkdir(MkdirFlags),

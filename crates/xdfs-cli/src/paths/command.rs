@@ -15,6 +15,7 @@ use super::quote::Quoting;
 use crate::client::{Copying, SharedClient};
 use crate::console::Console;
 use crate::context::Context;
+use crate::exit_codes::DIFFERENT;
 use crate::flags::{PathFlags, SecurityFlags};
 use crate::interrupt::Interrupt;
 use crate::report::unwritten;
@@ -192,6 +193,16 @@ impl PathCommand {
         }
         self.flush();
         self.console.error(fault);
+    }
+
+    /// Reports the result of a comparison. A difference decides the exit code unless something
+    /// failed.
+    pub(crate) fn compared(&mut self, is_different: bool, text: &str) {
+        if self.exit == 0 && is_different {
+            self.exit = DIFFERENT;
+        }
+        self.flush();
+        self.console.say(text);
     }
 
     /// Asks a question; `false` also after an interrupt.

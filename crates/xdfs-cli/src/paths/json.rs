@@ -11,6 +11,8 @@ use crate::json::{self, Digest, Record};
 pub(crate) enum PathRecord<'a> {
     Entry(EntryBody<'a>),
     Sum(SumBody<'a>),
+    Difference(DifferenceBody),
+    Check(CheckBody<'a>),
     Space(SpaceBody<'a>),
     Usage(UsageBody<'a>),
     Done(DoneBody<'a>),
@@ -124,6 +126,30 @@ pub(crate) struct SumBody<'a> {
     pub(crate) path: PathBody,
     pub(crate) bytes: u64,
     pub(crate) digest: Digest,
+    /// Whether it is the expected one, if one was.
+    pub(crate) matches: Option<bool>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct DifferenceBody {
+    #[serde(flatten)]
+    pub(crate) path: PathBody,
+    pub(crate) difference: &'static str,
+    pub(crate) source_kind: Option<&'static str>,
+    pub(crate) target_kind: Option<&'static str>,
+    pub(crate) source_size: Option<u64>,
+    pub(crate) target_size: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct CheckBody<'a> {
+    pub(crate) source: &'a str,
+    pub(crate) target: &'a str,
+    pub(crate) equal: u64,
+    pub(crate) equal_bytes: u64,
+    pub(crate) differs: u64,
+    pub(crate) missing: u64,
+    pub(crate) extra: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -169,7 +195,7 @@ pub(crate) fn error_line(operand: Option<&str>, fault: &Fault) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use xdfs::DigestValue;
+    use xdfs::ChecksumValue;
 
     use super::*;
 
@@ -230,7 +256,25 @@ mod tests {
                 operand: "",
                 path: body(),
                 bytes: 0,
-                digest: Digest::new(&DigestValue::Crc64Nvme(1)),
+                digest: Digest::of_checksum(&ChecksumValue::Crc64Nvme(1)),
+                matches: None,
+            }),
+            PathRecord::Difference(DifferenceBody {
+                path: body(),
+                difference: "differs",
+                source_kind: None,
+                target_kind: None,
+                source_size: None,
+                target_size: None,
+            }),
+            PathRecord::Check(CheckBody {
+                source: "",
+                target: "",
+                equal: 0,
+                equal_bytes: 0,
+                differs: 0,
+                missing: 0,
+                extra: 0,
             }),
             PathRecord::Space(SpaceBody {
                 operand: "",

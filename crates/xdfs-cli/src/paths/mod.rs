@@ -1,4 +1,4 @@
-//! The commands about paths on servers.
+//! The commands about paths on servers, some of which take local paths too ([`side`]).
 //!
 //! [`command`] has the common parts: sessions, output, failures. [`walk`] walks trees. Related
 //! commands share a file. Small pure parts: quoting ([`quote`]), permissions ([`mode`]), times
@@ -6,6 +6,7 @@
 
 mod access;
 mod change;
+mod check;
 mod command;
 pub(crate) mod criteria;
 mod find;
@@ -16,13 +17,17 @@ mod look;
 pub(crate) mod mode;
 pub(crate) mod operand;
 pub(crate) mod quote;
+mod side;
 mod space;
+mod sum;
 mod text;
 pub(crate) mod time;
 mod walk;
 
 pub(crate) use access::{chmod, chown};
 pub(crate) use change::{ln, mkdir, mv, rm, touch, truncate};
+pub(crate) use check::check;
 pub(crate) use find::find;
 pub(crate) use look::{ls, stat};
-pub(crate) use space::{cat, df, du, sum};
+pub(crate) use space::{cat, df, du};
+pub(crate) use sum::sum;

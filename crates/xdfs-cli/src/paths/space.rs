@@ -1,18 +1,16 @@
-//! `xdfs cat`, `sum`, `df` and `du`: the content of paths, and their space.
+//! `xdfs cat`, `df` and `du`: the content of paths, and their space.
 
 use std::collections::HashSet;
 
 use xdfs::{Answer, Call, LocalPlace, TransferOptions, TransferRoute};
 
 use super::command::{PathCommand, stat, unexpected};
-use super::json::{PathBody, PathRecord, SpaceBody, SumBody, UsageBody};
+use super::json::{PathBody, PathRecord, SpaceBody, UsageBody};
 use super::operand::last_part;
 use super::text::{align, space};
 use super::walk::{LISTINGS_AHEAD, Walk, WalkEntry, WalkStep};
 use crate::context::Context;
-use crate::flags::{CatFlags, DfFlags, DuFlags, PathFlags, SumFlags};
-use crate::json::Digest;
-use crate::progress;
+use crate::flags::{CatFlags, DfFlags, DuFlags, PathFlags};
 
 /// Runs `xdfs cat` and returns the exit code.
 pub(crate) fn cat(context: &Context, flags: &CatFlags) -> u8 {
@@ -36,40 +34,6 @@ pub(crate) fn cat(context: &Context, flags: &CatFlags) -> u8 {
             to: LocalPlace::Standard,
         };
         work.follow(client.copy(&route, &options)?)
-    });
-    work.finish()
-}
-
-/// Runs `xdfs sum` and returns the exit code.
-pub(crate) fn sum(context: &Context, flags: &SumFlags) -> u8 {
-    let mut work = PathCommand::new(context, "sum", &flags.common);
-    let quoting = work.quoting(false);
-    work.each(&flags.urls, |work, operand| {
-        let client = work.client(operand)?;
-        let answer = client.call(Call::Checksum {
-            path: operand.path.clone(),
-            offset: 0,
-            length: None,
-            kind: flags.digest.into(),
-        })?;
-        let Answer::Digest { value, length } = answer else {
-            return Err(unexpected("compute a digest", &operand.path));
-        };
-        if work.is_json() {
-            work.say(PathRecord::Sum(SumBody {
-                operand: &operand.text,
-                path: PathBody::new(&operand.path),
-                bytes: length,
-                digest: Digest::new(&value),
-            }));
-        } else {
-            let (_, digits) = progress::digest(&value);
-            let name = quoting.text(&operand.path);
-            let line = format!("{}  {name}\n", digits.unwrap_or_default());
-            work.print(line.as_bytes());
-            work.flush();
-        }
-        Ok(())
     });
     work.finish()
 }

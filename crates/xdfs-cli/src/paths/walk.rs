@@ -1,5 +1,4 @@
-//! Walks a tree on a server, one directory after the other, with the listings of the next ones in
-//! flight.
+//! Walks a tree, one directory after the other, with the listings of the next ones in flight.
 
 use std::collections::VecDeque;
 
@@ -40,7 +39,7 @@ impl List for Client {
 /// A path in the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WalkEntry {
-    /// The path on the server.
+    /// The path, which begins with that of the start.
     pub(crate) path: Vec<u8>,
     /// Its last component.
     pub(crate) name: Vec<u8>,
@@ -93,7 +92,12 @@ pub(crate) struct Walk<'a, C: List> {
     start: Option<WalkEntry>,
     levels: Vec<Level<C::Pending>>,
     failed: Option<Fault>,
+    sorted: bool,
+    keeps: Option<Keeps<'a>>,
 }
+
+/// Whether an entry is part of a walk.
+type Keeps<'a> = Box<dyn Fn(&WalkEntry) -> bool + 'a>;
 
 impl<'a, C: List> Walk<'a, C> {
     /// A walk from `start` to `depth_max` levels below it. At most `ahead_max` listings are
@@ -108,7 +112,21 @@ impl<'a, C: List> Walk<'a, C> {
             start: Some(start),
             levels: Vec::new(),
             failed: None,
+            sorted: false,
+            keeps: None,
         }
+    }
+
+    /// With the entries of each directory in the order of the bytes of their names.
+    pub(crate) fn sorted(mut self) -> Self {
+        self.sorted = true;
+        self
+    }
+
+    /// Without the entries below the start that `keeps` refuses, and what is in them.
+    pub(crate) fn only(mut self, keeps: impl Fn(&WalkEntry) -> bool + 'a) -> Self {
+        self.keeps = Some(Box::new(keeps));
+        self
     }
 
     fn goes_into(&self, found: &WalkEntry) -> bool {
@@ -121,18 +139,24 @@ impl<'a, C: List> Walk<'a, C> {
         self.ahead -= usize::from(listing.is_some());
         let listing = listing.unwrap_or_else(|| self.client.start(&found.path));
         let mut below = VecDeque::new();
+        let keeps = self.keeps.as_deref();
         let mut take = |Entry { name, attributes }| {
-            below.push_back(PendingEntry {
-                found: WalkEntry {
-                    path: join(&found.path, &name),
-                    name,
-                    attributes,
-                    depth: found.depth.saturating_add(1),
-                },
-                listing: None,
-            });
+            let found = WalkEntry {
+                path: join(&found.path, &name),
+                name,
+                attributes,
+                depth: found.depth.saturating_add(1),
+            };
+            if keeps.is_none_or(|keeps| keeps(&found)) {
+                let listing = None;
+                below.push_back(PendingEntry { found, listing });
+            }
         };
         let outcome = self.client.finish(listing, &mut take);
+        if self.sorted {
+            let below = below.make_contiguous();
+            below.sort_unstable_by(|a, b| a.found.name.cmp(&b.found.name));
+        }
         self.failed = outcome.err();
         self.levels.push(Level {
             directory: found,

@@ -38,9 +38,9 @@ use operands::{Role, Side};
 use words::Word;
 
 /// Commands of the program that are available in a shell.
-const COMMANDS: [&str; 20] = [
-    "cat", "chmod", "chown", "cp", "df", "du", "find", "get", "ln", "ls", "mkdir", "mv", "put",
-    "rm", "stat", "sum", "sync", "touch", "truncate", "help",
+const COMMANDS: [&str; 21] = [
+    "cat", "check", "chmod", "chown", "cp", "df", "du", "find", "get", "ln", "ls", "mkdir", "mv",
+    "put", "rm", "stat", "sum", "sync", "touch", "truncate", "help",
 ];
 /// Commands of the shell itself.
 const OWN: [&str; 7] = ["cd", "exit", "history", "lcd", "lpwd", "pwd", "quit"];
@@ -61,10 +61,11 @@ Commands of the shell:
   exit [CODE]      end the shell; so does quit, or Ctrl-D
 
 Commands of the program, with its flags:
-  ls stat cat find sum df du mkdir rm mv ln touch chmod chown truncate sync
+  ls stat cat find sum df du mkdir rm mv ln touch chmod chown truncate sync check
   put FILE... [DIRECTORY]  copy to the server
   get FILE... [DIRECTORY]  copy from the server
-  cp SOURCE... TARGET      copy either way; paths on the server are written :PATH
+  cp SOURCE... TARGET      copy either way; paths on the server are written :PATH,
+                           as for sync and check
 
 See 'xdfs shell --help' for how lines are read.
 ";

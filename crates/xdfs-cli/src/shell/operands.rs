@@ -126,7 +126,7 @@ pub(crate) fn target(command: &[u8], roles: &[Role]) -> Option<usize> {
     let last = roles.iter().rposition(is_operand)?;
     let count = roles.iter().filter(|role| is_operand(role)).count();
     match command {
-        b"cp" | b"ln" | b"mv" | b"sync" => Some(last),
+        b"check" | b"cp" | b"ln" | b"mv" | b"sync" => Some(last),
         // The target may be omitted.
         b"get" | b"put" if count > 1 => Some(last),
         _ => None,
@@ -137,7 +137,7 @@ pub(crate) fn target(command: &[u8], roles: &[Role]) -> Option<usize> {
 fn side(command: &[u8], index: usize, count: usize, symbolic: bool) -> Side {
     let is_target = count > 1 && index + 1 == count;
     match command {
-        b"cp" | b"sync" => Side::Either,
+        b"check" | b"cp" | b"sync" => Side::Either,
         b"put" if is_target => Side::Remote,
         b"put" | b"lcd" => Side::Local,
         b"get" if is_target => Side::Local,
@@ -193,6 +193,7 @@ mod tests {
             ("get a -", "cth"),
             ("cp a :b", "cee"),
             ("sync --exclude *.o a :b", "cfvee"),
+            ("check a :b", "cee"),
             ("chmod -R u+x a", "cfxt"),
             ("chmod -- -x a", "cfxt"),
             ("chown -h 1:2 a b", "cfxtt"),

@@ -10,6 +10,8 @@
 
 #[cfg(target_os = "linux")]
 mod accounts;
+#[cfg(unix)]
+mod check;
 mod copy;
 #[cfg(target_os = "linux")]
 mod deletes;

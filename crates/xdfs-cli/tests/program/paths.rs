@@ -383,6 +383,113 @@ fn digests_are_computed_there() {
 }
 
 #[test]
+fn digests_are_those_of_other_programs() {
+    let (place, server) = tree();
+    let root = place.root();
+    fs::write(root.join("runs/odd\nna\\me"), "odd").unwrap();
+    let [big, small] = ["/big.img", "/runs/a.dat"].map(|path| server.url(path));
+    let local = root.join("big.img");
+    let local = local.to_str().unwrap();
+    for (kind, other) in [("sha256", "sha256sum"), ("md5", "md5sum")] {
+        // There and here alike.
+        let run = there(&["sum", "--digest", kind, &big, local, &small]).ok();
+        let expected = here(&root, &[other, "big.img", local, "runs/a.dat"]);
+        let expected = expected.replace("  big.img", "  /big.img");
+        assert_eq!(run.text(), expected.replace("  runs/", "  /runs/"));
+        // A tree, in order, and as the other program checks it.
+        let lists = ["runs/", "runs"].map(|name| {
+            let local = root.join(name);
+            let local = local.to_str().unwrap();
+            let url = server.url(&format!("/{name}"));
+            [local, &url].map(|place| there(&["sum", "-r", "--digest", kind, place]).ok().text())
+        });
+        let list = &lists[0][0];
+        assert!(
+            lists.iter().flatten().all(|other| other == list),
+            "{lists:?}"
+        );
+        let names: Vec<&str> = list
+            .lines()
+            .map(|line| line.split_once("  ").unwrap().1)
+            .collect();
+        assert_eq!(names, ["a.dat", "odd\\nna\\\\me", "one/b.dat", "two/c.txt"]);
+        let file = place.make_here(other, list.as_bytes());
+        let checked = here(&root.join("runs"), &[other, "-c", &file]);
+        assert_eq!(checked.matches(": OK\n").count(), 4, "{checked}");
+        // And here its lists.
+        let list = here(
+            &root.join("runs"),
+            &[other, "a.dat", "odd\nna\\me", "two/c.txt"],
+        );
+        let file = place.make_here(other, list.as_bytes());
+        for base in [
+            server.url("/runs"),
+            root.join("runs").to_str().unwrap().to_owned(),
+        ] {
+            let run = there(&["sum", "--digest", kind, "-c", &file, &base]).ok();
+            assert_eq!(
+                run.text(),
+                "a.dat: OK\n\\odd\\nna\\\\me: OK\ntwo/c.txt: OK\n"
+            );
+        }
+    }
+    // One file, and links, which lead to their targets only if they are named.
+    let run = there(&["sum", "-r", "--digest", "md5", &server.url("/link")]).ok();
+    assert!(run.text().ends_with("  link\n"));
+    let run = there(&["sum", "-r", &server.url("/")]).ok();
+    assert!(!run.text().contains("link") && run.text().contains("  .hidden\n"));
+    there(&["sum", "-r", &small, &big]).fails(2, &["several"]);
+    there(&["sum", "-r", &server.url("/none")]).fails(4, &["error: remote", "/none"]);
+    there(&["sum", &place.here("none"), &small]).fails(4, &["error: local", "none"]);
+    there(&["sum", "-"]).fails(2, &["standard input"]);
+    there(&["sum"]).fails(2, &["PLACE"]);
+}
+
+#[test]
+fn lists_of_digests_are_checked() {
+    let (place, server) = tree();
+    let (root, runs) = (place.root(), server.url("/runs"));
+    let list = there(&["sum", "-r", &runs]).ok().text();
+    let file = place.make_here("list", list.as_bytes());
+    there(&["sum", "-c", &file, &runs]).ok();
+    let run = xdfs_with_input(["sum", "-c", "-", &runs], list.as_bytes()).ok();
+    assert_eq!(run.text(), "a.dat: OK\none/b.dat: OK\ntwo/c.txt: OK\n");
+    fs::write(root.join("runs/one/b.dat"), content(2, 2_000)).unwrap();
+    let words = ["sum", "-c", &file, &runs];
+    let run = there(&words).fails(18, &["1 of 3 digests differ"]);
+    assert_eq!(run.text(), "a.dat: OK\none/b.dat: FAILED\ntwo/c.txt: OK\n");
+    let run = there(&[&words[..], &["--json"]].concat()).fails(18, &[]);
+    let lines = run.json();
+    let matches: Vec<_> = lines[..3]
+        .iter()
+        .map(|line| line["matches"].as_bool())
+        .collect();
+    assert_eq!(matches, [Some(true), Some(false), Some(true)]);
+    assert_eq!(lines[3]["exit_code"], 18);
+    // A file that is gone is a failure, which goes first.
+    fs::remove_file(root.join("runs/a.dat")).unwrap();
+    let run = there(&words).fails(4, &["error: remote", "/runs/a.dat", "1 of 3"]);
+    assert_eq!(run.text(), "one/b.dat: FAILED\ntwo/c.txt: OK\n");
+    // From the current directory, and absolute paths.
+    let sums = here(
+        &root,
+        &["md5sum", "big.img", root.join("-dash").to_str().unwrap()],
+    );
+    let file = place.make_here("sums", sums.as_bytes());
+    let mut command = program();
+    command
+        .args(["sum", "--digest", "md5", "-c", &file])
+        .current_dir(&root);
+    let run = Running::start(&mut command).wait().ok();
+    assert_eq!(run.text().matches(": OK\n").count(), 2, "{}", run.text());
+    there(&["sum", "-c", &file, &runs]).fails(2, &["line 1", "--digest"]);
+    let bad = place.make_here("bad", b"words\n");
+    there(&["sum", "-c", &bad, &runs]).fails(2, &["line 1", "bad"]);
+    there(&["sum", "-c", &place.here("none"), &runs]).fails(4, &["error: local", "none"]);
+    there(&["sum", "-r", "-c", &bad, &runs]).fails(2, &["--recursive"]);
+}
+
+#[test]
 fn cat_prints_files_one_after_the_other() {
     let (place, server) = tree();
     let (big, small) = (server.url("/big.img"), server.url("/runs/a.dat"));

@@ -119,3 +119,26 @@ fn a_single_one_that_may_not_be_read_is_refused_by_its_name() {
     set_mode(&Path::new(&tree).join("closed"), 0o755);
     assert!(names(place.root()).is_empty());
 }
+
+#[test]
+fn what_cannot_be_listed_is_not_said_to_be_missing() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    for root in [place.root(), place.here("").into()] {
+        fs::create_dir_all(root.join("tree/closed/deep")).unwrap();
+        fs::write(root.join("tree/closed/deep/file"), "1").unwrap();
+        fs::write(root.join("tree/open"), "1").unwrap();
+    }
+    fs::write(place.remote("tree/closed-too"), "1").unwrap();
+    let (here, url) = (place.here("tree"), server.url("/tree"));
+    xdfs(["ls", &url]).ok();
+    set_mode(&Path::new(&here).join("closed"), 0);
+    // Both ways round.
+    for (words, line) in [([&here, &url], "extra"), ([&url, &here], "missing")] {
+        let run = run_unprivileged(&place, &["check", words[0], words[1]]);
+        let run = run.fails(5, &["error: local", "closed"]);
+        assert_eq!(run.text(), format!("{line} closed-too\n"), "{}", run.stderr);
+        assert!(run.stderr.contains("2 equal (1 B)"), "{}", run.stderr);
+    }
+    set_mode(&Path::new(&here).join("closed"), 0o755);
+}

@@ -235,7 +235,7 @@ fn a_digest_ends_with_its_session_and_is_paid_for() {
         path: b"file".to_vec(),
         offset: 0,
         length: None,
-        kind: xdfs_proto::DigestKind::Crc64Nvme,
+        kind: xdfs_proto::ChecksumKind::Crc64Nvme,
     };
     threads.submit(work(1, sum)).unwrap();
     // It has begun when the queue is empty, and does not end by itself.

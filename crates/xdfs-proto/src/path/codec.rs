@@ -10,7 +10,6 @@
 
 use super::{Answer, Call, Entry};
 use crate::delta::{Seed, Signatures};
-use crate::digest::{DigestKind, DigestValue};
 use crate::fault::Fault;
 use crate::file::{FileAnswer, FileCall};
 use crate::limits::Limits;
@@ -138,18 +137,10 @@ impl Call {
                 check_path(&seed.to, limits.path_bytes_max, "path")?;
                 seed.check()?;
             }
-            Self::Checksum {
-                offset,
-                length,
-                kind,
-                ..
-            } => {
-                if *kind == DigestKind::None {
-                    return Err(DecodeError::Invalid("digest kind"));
-                }
-                if offset.checked_add(length.unwrap_or(0)).is_none() {
-                    return Err(DecodeError::Invalid("length"));
-                }
+            Self::Checksum { offset, length, .. }
+                if offset.checked_add(length.unwrap_or(0)).is_none() =>
+            {
+                return Err(DecodeError::Invalid("length"));
             }
             _ => {}
         }
@@ -229,7 +220,7 @@ impl Call {
             } => {
                 w.u64(*offset);
                 w.u64(length.unwrap_or(0));
-                w.digest_kind(*kind);
+                w.checksum_kind(*kind);
                 w.path(path);
             }
             Self::Signatures {
@@ -384,7 +375,7 @@ impl Call {
             operation::CHECKSUM => Self::Checksum {
                 offset: r.u64("offset")?,
                 length: present(options, FIRST, r.u64("length")?, "length")?,
-                kind: r.digest_kind()?,
+                kind: r.checksum_kind()?,
                 path: path(r)?,
             },
             operation::SIGNATURES => Self::Signatures {
@@ -437,9 +428,6 @@ impl Answer {
                 Ok(())
             }
             Self::Target(target) => check_path(target, limits.path_bytes_max, "target of a link"),
-            Self::Digest { value, .. } if *value == DigestValue::None => {
-                Err(DecodeError::Invalid("digest kind"))
-            }
             Self::Signatures(signatures) => signatures.check(),
             Self::File(answer) => answer.check(),
             _ => Ok(()),
@@ -502,7 +490,7 @@ impl Answer {
             Ok(Self::Digest { value, length }) => {
                 w.u8(content::DIGEST);
                 w.u64(*length);
-                w.digest(value);
+                w.checksum(value);
             }
             Ok(Self::Removed { entries }) => {
                 w.u8(content::REMOVED);
@@ -552,7 +540,7 @@ impl Answer {
             },
             content::DIGEST => Self::Digest {
                 length: r.u64("length")?,
-                value: r.digest()?,
+                value: r.checksum()?,
             },
             content::REMOVED => Self::Removed {
                 entries: r.u64("count of entries")?,

@@ -2,7 +2,7 @@
 
 use super::{DecodeError, FAULT_TEXT_BYTES_MAX, Reader, Writer, check_most};
 use crate::attributes::{Attributes, FileKind};
-use crate::digest::{DigestKind, DigestValue, FragmentState};
+use crate::digest::{ChecksumKind, ChecksumValue, DigestKind, DigestValue, FragmentState};
 use crate::fault::{Code, Fault, Retry, Side};
 use crate::id::{CALL_SLOTS, CallId, FileId};
 use crate::limits::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, MODE_MAX};
@@ -56,6 +56,18 @@ impl DigestKind {
     }
 }
 
+impl ChecksumKind {
+    /// The number on the wire.
+    fn number(self) -> u8 {
+        match self {
+            Self::Crc64Nvme => 1,
+            Self::Blake3 => 2,
+            Self::Sha256 => 3,
+            Self::Md5 => 4,
+        }
+    }
+}
+
 impl Writer<'_> {
     pub(crate) fn file(&mut self, file: FileId) {
         self.u32(file.0);
@@ -86,6 +98,19 @@ impl Writer<'_> {
                 self.digest_kind(DigestKind::Blake3);
                 self.raw(hash);
             }
+        }
+    }
+
+    pub(crate) fn checksum_kind(&mut self, kind: ChecksumKind) {
+        self.u8(kind.number());
+    }
+
+    pub(crate) fn checksum(&mut self, checksum: &ChecksumValue) {
+        self.checksum_kind(checksum.kind());
+        match checksum {
+            ChecksumValue::Crc64Nvme(crc) => self.u64(*crc),
+            ChecksumValue::Blake3(hash) | ChecksumValue::Sha256(hash) => self.raw(hash),
+            ChecksumValue::Md5(hash) => self.raw(hash),
         }
     }
 
@@ -198,6 +223,25 @@ impl Reader<'_> {
             DigestKind::None => DigestValue::None,
             DigestKind::Crc64Nvme => DigestValue::Crc64Nvme(self.u64("digest")?),
             DigestKind::Blake3 => DigestValue::Blake3(self.array("digest")?),
+        })
+    }
+
+    pub(crate) fn checksum_kind(&mut self) -> Result<ChecksumKind, DecodeError> {
+        match self.u8("digest kind")? {
+            1 => Ok(ChecksumKind::Crc64Nvme),
+            2 => Ok(ChecksumKind::Blake3),
+            3 => Ok(ChecksumKind::Sha256),
+            4 => Ok(ChecksumKind::Md5),
+            _ => Err(DecodeError::Invalid("digest kind")),
+        }
+    }
+
+    pub(crate) fn checksum(&mut self) -> Result<ChecksumValue, DecodeError> {
+        Ok(match self.checksum_kind()? {
+            ChecksumKind::Crc64Nvme => ChecksumValue::Crc64Nvme(self.u64("digest")?),
+            ChecksumKind::Blake3 => ChecksumValue::Blake3(self.array("digest")?),
+            ChecksumKind::Sha256 => ChecksumValue::Sha256(self.array("digest")?),
+            ChecksumKind::Md5 => ChecksumValue::Md5(self.array("digest")?),
         })
     }
 

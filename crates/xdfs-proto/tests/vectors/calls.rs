@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 use xdfs_proto::delta::{Seed, SeedPiece, Signature, Signatures, strong, weak};
-use xdfs_proto::digest::{BlockHasher, DigestKind, DigestValue, FragmentState};
+use xdfs_proto::digest::{BlockHasher, ChecksumKind, ChecksumValue, DigestKind, FragmentState};
 use xdfs_proto::frame::{
     AnswerPart, CallRequest, FRAME_HEADER_BYTES, Frame, Taken, UnknownOperation,
 };
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
 use xdfs_proto::{CallId, Code, Fault, FileId, SourceTag};
 
-use crate::describe::{digest, fault, kind, wide};
+use crate::describe::{checksum, checksum_kind, fault, kind, wide};
 use crate::hex;
 use crate::negative::{damaged, resized, sample};
 
@@ -62,13 +62,13 @@ pub(crate) fn call(id: CallId, call: &Call) -> Value {
         Call::Checksum {
             offset,
             length,
-            kind: k,
+            kind,
             ..
         } => json!({
             "call": "checksum",
             "offset": wide(*offset),
             "length": length.map(wide),
-            "digest": kind(*k),
+            "digest": checksum_kind(*kind),
         }),
         Call::Signatures {
             digest,
@@ -170,7 +170,7 @@ pub(crate) fn answer(id: CallId, part: u32, last: bool, answer: &Result<Answer, 
             "files_free": wide(*files_free),
         }),
         Ok(Answer::Digest { value, length }) => {
-            json!({ "answer": "digest", "digest": digest(value), "length": wide(*length) })
+            json!({ "answer": "digest", "digest": checksum(value), "length": wide(*length) })
         }
         Ok(Answer::Removed { entries }) => {
             json!({ "answer": "removed", "entries": wide(*entries) })
@@ -290,15 +290,23 @@ fn calls() -> Vec<(&'static str, Frame)> {
         ("xpathm-space-last-slot", first),
         ("xpathm-operation-unknown", unknown(0x7f, &[0, 5, b'p'])),
         ("xpathm-operation-unknown-alone", unknown(0xff, &[])),
-        ("xpathm-checksum", checksum(0, None, DigestKind::Crc64Nvme)),
+        (
+            "xpathm-checksum",
+            checksum(0, None, ChecksumKind::Crc64Nvme),
+        ),
         (
             "xpathm-checksum-of-a-part",
-            checksum(4096, Some(u64::MAX - 4096), DigestKind::Blake3),
+            checksum(4096, Some(u64::MAX - 4096), ChecksumKind::Blake3),
         ),
         (
             "xpathm-checksum-of-nothing",
-            checksum(u64::MAX, Some(0), DigestKind::Blake3),
+            checksum(u64::MAX, Some(0), ChecksumKind::Blake3),
         ),
+        (
+            "xpathm-checksum-sha256",
+            checksum(0, None, ChecksumKind::Sha256),
+        ),
+        ("xpathm-checksum-md5", checksum(0, None, ChecksumKind::Md5)),
     ]
 }
 
@@ -463,11 +471,19 @@ fn answers() -> Vec<(&'static str, Frame)> {
         ("answer-space", whole(space)),
         (
             "answer-digest-crc64",
-            whole(digest(DigestValue::Crc64Nvme(0xae8b_1486_0a79_9888))),
+            whole(digest(ChecksumValue::Crc64Nvme(0xae8b_1486_0a79_9888))),
         ),
         (
             "answer-digest-blake3",
-            whole(digest(DigestValue::Blake3([0xc5; 32]))),
+            whole(digest(ChecksumValue::Blake3([0xc5; 32]))),
+        ),
+        (
+            "answer-digest-sha256",
+            whole(digest(ChecksumValue::Sha256([0x5a; 32]))),
+        ),
+        (
+            "answer-digest-md5",
+            whole(digest(ChecksumValue::Md5([0x3c; 16]))),
         ),
         ("answer-removed", whole(Answer::Removed { entries: 12 })),
         ("answer-copied", whole(Answer::Copied { bytes: 5 << 30 })),
@@ -668,7 +684,7 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
         ),
         (
             "xpathm-checksum-digest-unknown",
-            at("xpathm-checksum", fields + 16, &[3]),
+            at("xpathm-checksum", fields + 16, &[5]),
         ),
         (
             "answer-slot-over-the-last",

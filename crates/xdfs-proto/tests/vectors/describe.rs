@@ -1,7 +1,9 @@
 //! Messages as JSON: what a decoder has to find in the bytes.
 
 use serde_json::{Value, json};
-use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
+use xdfs_proto::digest::{
+    ChecksumKind, ChecksumValue, DigestKind, DigestValue, Fragment, FragmentState,
+};
 use xdfs_proto::frame::{
     Ack, AnswerPart, AuthOk, BlockHeader, CallRequest, Cancel, Challenge, Durable, Eofr, Exception,
     Frame, Hole, Offer, Proof, Published, Repeat, Resume, Scope, Start, Taken,
@@ -77,6 +79,26 @@ pub(crate) fn digest(digest: &DigestValue) -> Value {
         }
         DigestValue::Blake3(hash) => json!({ "kind": "blake3", "value": hex(hash) }),
     }
+}
+
+pub(crate) fn checksum_kind(kind: ChecksumKind) -> &'static str {
+    match kind {
+        ChecksumKind::Crc64Nvme => "crc64nvme",
+        ChecksumKind::Blake3 => "blake3",
+        ChecksumKind::Sha256 => "sha256",
+        ChecksumKind::Md5 => "md5",
+        _ => panic!("{kind:?} has no name here"),
+    }
+}
+
+pub(crate) fn checksum(checksum: &ChecksumValue) -> Value {
+    let value = match checksum {
+        ChecksumValue::Crc64Nvme(crc) => hex(&crc.to_be_bytes()),
+        ChecksumValue::Blake3(hash) | ChecksumValue::Sha256(hash) => hex(hash),
+        ChecksumValue::Md5(hash) => hex(hash),
+        _ => panic!("{checksum:?} has no form here"),
+    };
+    json!({ "kind": checksum_kind(checksum.kind()), "value": value })
 }
 
 pub(crate) fn fragment(fragment: &Fragment) -> Value {

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use xdfs_proto::{Code, DigestKind, Fault};
 use xdfs_store::tree_journal::Mark;
-use xdfs_store::{LocalStore, Store as _, local};
+use xdfs_store::{LocalStore, local};
 
 use super::session::{RemoteCall, RemoteEntries, TreeSession};
 use super::version::mark_of;
 use crate::client::path_bytes;
-use crate::paths::{Answer, Attributes, Call, Entry, FileKind, PendingCall, join};
+use crate::paths::{Answer, Attributes, Call, Entry, FileKind, PendingCall, call_store, join};
 
 /// Calls in flight that look up or change entries.
 pub(super) const CALLS_MAX: usize = 64;
@@ -42,20 +42,7 @@ pub(super) enum Pending<'a> {
 impl Pending<'_> {
     pub(super) fn wait(self) -> Result<Answer, Fault> {
         match self {
-            Self::Here(store, call) => {
-                let mut names = Vec::new();
-                let mut answer = store.call(&call, &mut |part| {
-                    if let Answer::Entries { entries, .. } = part {
-                        names.extend(entries);
-                    }
-                    Ok(())
-                })?;
-                if let Answer::Entries { entries, .. } = &mut answer {
-                    names.append(entries);
-                    *entries = names;
-                }
-                Ok(answer)
-            }
+            Self::Here(store, call) => call_store(&store, &call),
             Self::There(call) => call.wait(),
             Self::Once(call) => call?.wait(),
             Self::Names(entries) => Ok(Answer::Entries {

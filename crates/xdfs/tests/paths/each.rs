@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use xdfs::{Answer, Call, Client, Code, DigestKind, Fault};
+use xdfs::{Answer, Call, ChecksumKind, Client, Code, Fault};
 use xdfs_store::{LocalStore, Store};
 
 use crate::place::{Place, comparable, list, make, rename, stat};
@@ -151,10 +151,10 @@ fn every_call() -> Vec<(Call, Option<Code>)> {
         (truncate("/none"), not_found),
         (space("/a"), None),
         (space("/none"), not_found),
-        (checksum("/a/g", None, DigestKind::Blake3), None),
-        (checksum("/a/g", Some(9), DigestKind::Crc64Nvme), None),
+        (checksum("/a/g", None, ChecksumKind::Blake3), None),
+        (checksum("/a/g", Some(9), ChecksumKind::Crc64Nvme), None),
         (
-            checksum("/a/g", Some(1 << 40), DigestKind::Blake3),
+            checksum("/a/g", Some(1 << 40), ChecksumKind::Blake3),
             Some(Code::OffsetPastEnd),
         ),
         (stat("/d"), None),

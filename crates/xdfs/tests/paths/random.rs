@@ -1,6 +1,6 @@
 //! Random sequences of calls, against the same on a local store.
 
-use xdfs::{Call, DigestKind};
+use xdfs::{Call, ChecksumKind};
 use xdfs_testkit::tree::Random;
 
 use crate::each::Twins;
@@ -52,7 +52,7 @@ fn a_call(rng: &mut Random) -> Call {
             path,
             offset: rng.below(10),
             length: None,
-            kind: DigestKind::Crc64Nvme,
+            kind: ChecksumKind::Crc64Nvme,
         },
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-use xdfs::{Call, DigestKind, LocalPlace, OpenOptions};
+use xdfs::{Call, ChecksumKind, LocalPlace, OpenOptions};
 
 use crate::world::{Visit, World, assert_same, finish};
 
@@ -99,7 +99,7 @@ fn the_work_of_calls_counts_too() {
         path: path(),
         offset: 0,
         length,
-        kind: DigestKind::Crc64Nvme,
+        kind: ChecksumKind::Crc64Nvme,
     };
     let copy = Call::Copy {
         from: path(),

@@ -88,7 +88,7 @@ fn checksum(path: &str) -> Call {
         path: path.into(),
         offset: 0,
         length: None,
-        kind: DigestKind::Blake3,
+        kind: ChecksumKind::Blake3,
     }
 }
 

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use xdfs_proto::SourceTag;
-use xdfs_proto::digest::{BlockHasher, DigestKind};
+use xdfs_proto::digest::{BlockHasher, ChecksumKind, DigestKind};
 use xdfs_proto::frame::Resume;
 use xdfs_proto::{Code, Fault, FileId};
 use xdfs_store::{OpenedSink, PackOptions, SinkRequest, Store};

@@ -2,7 +2,9 @@
 
 use blake3::Hasher;
 use crc_fast::{CrcAlgorithm, Digest};
-use xdfs_proto::digest::{DigestKind, DigestValue};
+use md5::Md5;
+use sha2::{Digest as _, Sha256};
+use xdfs_proto::digest::{ChecksumKind, ChecksumValue, DigestKind};
 use xdfs_proto::path::{Answer, Attributes};
 use xdfs_proto::{ByteRange, Code, Fault};
 
@@ -59,7 +61,7 @@ pub(super) fn checksum(
     requested: &[u8],
     offset: u64,
     length: Option<u64>,
-    kind: DigestKind,
+    kind: ChecksumKind,
 ) -> Result<Answer, Fault> {
     paths.check(requested)?;
     let mut source = paths.store.open_source(requested)?;
@@ -85,7 +87,7 @@ pub(crate) fn digest(
     requested: &[u8],
     offset: u64,
     length: Option<u64>,
-    kind: DigestKind,
+    kind: ChecksumKind,
 ) -> Result<Answer, Fault> {
     let mut hash = Hash::new(kind).ok_or_else(|| {
         let cause = "this digest is not supported here";
@@ -121,16 +123,20 @@ pub(crate) fn digest(
 enum Hash {
     Crc64Nvme(Box<Digest>),
     Blake3(Box<Hasher>),
+    Sha256(Box<Sha256>),
+    Md5(Box<Md5>),
 }
 
 impl Hash {
-    fn new(kind: DigestKind) -> Option<Self> {
+    fn new(kind: ChecksumKind) -> Option<Self> {
         match kind {
-            DigestKind::Crc64Nvme => {
+            ChecksumKind::Crc64Nvme => {
                 let digest = Digest::new(CrcAlgorithm::Crc64Nvme);
                 Some(Self::Crc64Nvme(Box::new(digest)))
             }
-            DigestKind::Blake3 => Some(Self::Blake3(Box::new(Hasher::new()))),
+            ChecksumKind::Blake3 => Some(Self::Blake3(Box::new(Hasher::new()))),
+            ChecksumKind::Sha256 => Some(Self::Sha256(Box::default())),
+            ChecksumKind::Md5 => Some(Self::Md5(Box::default())),
             _ => None,
         }
     }
@@ -141,13 +147,17 @@ impl Hash {
             Self::Blake3(hasher) => {
                 hasher.update(bytes);
             }
+            Self::Sha256(hasher) => hasher.update(bytes),
+            Self::Md5(hasher) => hasher.update(bytes),
         }
     }
 
-    fn finish(self) -> DigestValue {
+    fn finish(self) -> ChecksumValue {
         match self {
-            Self::Crc64Nvme(crc) => DigestValue::Crc64Nvme(crc.finalize()),
-            Self::Blake3(hasher) => DigestValue::Blake3(hasher.finalize().into()),
+            Self::Crc64Nvme(crc) => ChecksumValue::Crc64Nvme(crc.finalize()),
+            Self::Blake3(hasher) => ChecksumValue::Blake3(hasher.finalize().into()),
+            Self::Sha256(hasher) => ChecksumValue::Sha256(hasher.finalize().into()),
+            Self::Md5(hasher) => ChecksumValue::Md5(hasher.finalize().into()),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use xdfs_proto::delta::{Seed, SeedPiece};
-use xdfs_proto::digest::{BlockHasher, DigestKind};
+use xdfs_proto::digest::{BlockHasher, ChecksumKind, DigestKind};
 use xdfs_proto::{FileId, Retry, SourceTag};
 use xdfs_store::watched;
 
@@ -17,7 +17,7 @@ fn sum() -> Call {
         path: bytes("d/file"),
         offset: 0,
         length: None,
-        kind: DigestKind::Blake3,
+        kind: ChecksumKind::Blake3,
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use xdfs_proto::{Code, DigestKind, DigestValue, Fault};
+use xdfs_proto::{ChecksumKind, ChecksumValue, Code, DigestKind, Fault};
 
 use super::backup::Backup;
 use super::name_matches::{DeferredEntry, Listed, NameMatch, NameMatches, match_names, same};
@@ -628,10 +628,10 @@ impl<'a> Comparison<'a> {
         self.copy(entry, replaces);
     }
 
-    fn digest_kind(&self) -> DigestKind {
+    fn digest_kind(&self) -> ChecksumKind {
         match self.options.tree.digest.unwrap_or_default() {
-            DigestKind::None => DigestKind::Blake3,
-            kind => kind,
+            DigestKind::Crc64Nvme => ChecksumKind::Crc64Nvme,
+            _ => ChecksumKind::Blake3,
         }
     }
 
@@ -786,7 +786,7 @@ fn is_moved(kind: FileKind) -> bool {
 #[derive(PartialEq)]
 enum ComparedContent {
     Link(Vec<u8>),
-    File(DigestValue, u64),
+    File(ChecksumValue, u64),
 }
 
 /// The content in an answer.

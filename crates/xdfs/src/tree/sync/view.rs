@@ -1,6 +1,6 @@
 //! One side of a comparison: a read-only view of a tree.
 
-use xdfs_proto::DigestKind;
+use xdfs_proto::ChecksumKind;
 
 use crate::paths::Call;
 use crate::tree::namespace::{LookedUp, Namespace, Pending};
@@ -24,18 +24,18 @@ impl<'a> View<'a> {
     }
 
     /// Starts to list a directory.
-    /// Starts to read the target of a symbolic link.
     pub(super) fn start_list(self, path: &[u8]) -> Pending<'a> {
         self.0.start_list(path)
     }
 
+    /// Starts to read the target of a symbolic link.
     pub(super) fn start_read_link(self, path: &[u8]) -> Pending<'a> {
         let path = self.0.path(path);
         self.0.start(Call::ReadLink { path })
     }
 
     /// Starts to compute the digest of a file.
-    pub(super) fn start_digest(self, path: &[u8], kind: DigestKind) -> Pending<'a> {
+    pub(super) fn start_digest(self, path: &[u8], kind: ChecksumKind) -> Pending<'a> {
         self.0.start(Call::Checksum {
             path: self.0.path(path),
             offset: 0,

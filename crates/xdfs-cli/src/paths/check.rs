@@ -1,0 +1,345 @@
+//! `xdfs check`: compares two trees, on any sides, by walking both in the same order.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+
+use xdfs::{Answer, Attributes, Call, ChecksumKind, ChecksumValue, Code, Fault, FileKind, Filter};
+
+use super::command::{PathCommand, unexpected};
+use super::json::{CheckBody, DifferenceBody, PathBody, PathRecord, kind_word};
+use super::operand::text_of;
+use super::side::{Asked, PathSide, SideOperand};
+use super::sum::ask_digest;
+use super::walk::{Walk, WalkEntry, WalkStep};
+use crate::context::Context;
+use crate::flags::CheckFlags;
+use crate::human;
+
+/// Entries that are compared at once.
+const ENTRIES_AHEAD: usize = 16;
+
+/// Runs the command and returns the exit code.
+pub(crate) fn check(context: &Context, flags: &CheckFlags) -> u8 {
+    let mut work = PathCommand::new(context, "check", &flags.common);
+    work.one(&text_of(&flags.source), |work| compare(work, flags));
+    work.finish()
+}
+
+/// One of the two trees: its next entry, and what could not be listed.
+struct Tree<'a> {
+    operand: &'a SideOperand,
+    walk: Walk<'a, PathSide>,
+    next: Option<WalkEntry>,
+    /// The latest entry, relative to the root.
+    latest: Vec<u8>,
+    /// Directories that were not listed completely, above the latest entry or at it.
+    unlisted: Vec<Vec<u8>>,
+}
+
+impl<'a> Tree<'a> {
+    fn new(operand: &'a SideOperand, attributes: Attributes, filter: &'a Filter) -> Self {
+        let keeps = |found: &WalkEntry| {
+            let path = operand.relative(&found.path);
+            !filter.leaves_out(path, found.is_directory())
+        };
+        Self {
+            operand,
+            walk: operand.walk(attributes).only(keeps),
+            next: None,
+            latest: Vec::new(),
+            unlisted: Vec::new(),
+        }
+    }
+
+    /// Goes to the next entry, and reports directories that can't be listed.
+    fn advance(&mut self, work: &mut PathCommand) {
+        self.next = loop {
+            match self.walk.next() {
+                Some(WalkStep::Entry(found)) => {
+                    self.latest = self.operand.relative(&found.path).to_vec();
+                    // The root has been looked at.
+                    if found.depth > 0 {
+                        break Some(found);
+                    }
+                }
+                Some(WalkStep::Left(_)) => {}
+                // Follows its directory at once.
+                Some(WalkStep::Failed(fault)) => {
+                    self.unlisted.push(self.latest.clone());
+                    work.fault(Some(&self.operand.text), &fault);
+                }
+                None => break None,
+            }
+        };
+    }
+
+    fn relative(&self, found: &WalkEntry) -> Vec<u8> {
+        self.operand.relative(&found.path).to_vec()
+    }
+
+    /// Whether the path may be in a directory that was not listed completely.
+    fn may_have(&mut self, path: &[u8]) -> bool {
+        let is_in = |above: &Vec<u8>| {
+            let below = path.strip_prefix(above.as_slice());
+            above.is_empty() || below.is_some_and(|below| below.starts_with(b"/"))
+        };
+        // Both trees are in the same order: none of the others is needed again.
+        self.unlisted.retain(is_in);
+        !self.unlisted.is_empty()
+    }
+}
+
+/// The order of a walk: by the names, one directory after the other.
+fn order(a: &[u8], b: &[u8]) -> Ordering {
+    a.split(|&c| c == b'/').cmp(b.split(|&c| c == b'/'))
+}
+
+/// An entry that is on one side or both.
+struct Compared {
+    path: Vec<u8>,
+    source: Option<Attributes>,
+    target: Option<Attributes>,
+    /// Content that has to be compared, of source and target.
+    asked: Option<[(Vec<u8>, Asked); 2]>,
+}
+
+struct Comparison<'a> {
+    source: &'a SideOperand,
+    target: &'a SideOperand,
+    kind: ChecksumKind,
+    waiting: VecDeque<Compared>,
+    counts: CheckBody<'a>,
+}
+
+fn compare(work: &mut PathCommand, flags: &CheckFlags) -> Result<(), Fault> {
+    let filter = flags.filter.filter()?;
+    let source = SideOperand::open(work, &flags.source)?;
+    let target = SideOperand::open(work, &flags.target)?;
+    let roots = [source.stat()?, target.stat()?];
+    let mut comparison = Comparison {
+        source: &source,
+        target: &target,
+        kind: flags.digest.into(),
+        waiting: VecDeque::new(),
+        counts: CheckBody {
+            source: &source.text,
+            target: &target.text,
+            equal: 0,
+            equal_bytes: 0,
+            differs: 0,
+            missing: 0,
+            extra: 0,
+        },
+    };
+    let [source_root, target_root] = roots;
+    let is_directory = |root: &Attributes| root.kind == FileKind::Directory;
+    match (is_directory(&source_root), is_directory(&target_root)) {
+        (true, true) => {
+            let mut trees = (
+                Tree::new(&source, source_root, &filter),
+                Tree::new(&target, target_root, &filter),
+            );
+            comparison.merge(work, &mut trees);
+        }
+        (false, false) => {
+            let paths = [source.path.clone(), target.path.clone()];
+            comparison.both(work, b".".to_vec(), paths, [source_root, target_root]);
+        }
+        (first, _) => {
+            let file = if first { &target } else { &source };
+            let cause = "the other one is a directory";
+            let hint = "name two files, or two directories";
+            let fault = Fault::new(Code::NotDirectory, "compare", cause);
+            return Err(fault.path(&file.path).hint(hint));
+        }
+    }
+    comparison.finish(work);
+    Ok(())
+}
+
+impl Comparison<'_> {
+    fn merge(&mut self, work: &mut PathCommand, (source, target): &mut (Tree<'_>, Tree<'_>)) {
+        source.advance(work);
+        target.advance(work);
+        while !work.is_over() {
+            let (one, other) = match (&source.next, &target.next) {
+                (None, None) => return,
+                (Some(one), None) => (Some(source.relative(one)), None),
+                (None, Some(other)) => (None, Some(target.relative(other))),
+                (Some(one), Some(other)) => {
+                    let [one, other] = [source.relative(one), target.relative(other)];
+                    match order(&one, &other) {
+                        Ordering::Less => (Some(one), None),
+                        Ordering::Equal => (Some(one), Some(other)),
+                        Ordering::Greater => (None, Some(other)),
+                    }
+                }
+            };
+            match (one, other) {
+                (Some(path), Some(_)) => {
+                    if let (Some(one), Some(other)) = (source.next.take(), target.next.take()) {
+                        let paths = [one.path, other.path];
+                        self.both(work, path, paths, [one.attributes, other.attributes]);
+                    }
+                    source.advance(work);
+                    target.advance(work);
+                }
+                (Some(path), None) => {
+                    let found = source.next.take().map(|found| found.attributes);
+                    if !target.may_have(&path) {
+                        self.push(work, path, (found, None), None);
+                    }
+                    source.advance(work);
+                }
+                (None, path) => {
+                    let path = path.unwrap_or_default();
+                    let found = target.next.take().map(|found| found.attributes);
+                    if !source.may_have(&path) {
+                        self.push(work, path, (None, found), None);
+                    }
+                    target.advance(work);
+                }
+            }
+        }
+    }
+
+    /// Compares an entry that is on both sides under these paths.
+    fn both(
+        &mut self,
+        work: &mut PathCommand,
+        path: Vec<u8>,
+        paths: [Vec<u8>; 2],
+        [source, target]: [Attributes; 2],
+    ) {
+        let is_content_needed = source.kind == target.kind
+            && match source.kind {
+                FileKind::File => source.size == target.size && source.size > 0,
+                FileKind::Symlink => true,
+                _ => false,
+            };
+        let ask = |operand: &SideOperand, path: Vec<u8>| {
+            let asked = match source.kind {
+                FileKind::Symlink => operand.side.ask(Call::ReadLink { path: path.clone() }),
+                _ => ask_digest(operand, path.clone(), self.kind),
+            };
+            (path, asked)
+        };
+        let asked = is_content_needed.then(|| {
+            let [one, other] = paths;
+            [ask(self.source, one), ask(self.target, other)]
+        });
+        self.push(work, path, (Some(source), Some(target)), asked);
+    }
+
+    fn push(
+        &mut self,
+        work: &mut PathCommand,
+        path: Vec<u8>,
+        (source, target): (Option<Attributes>, Option<Attributes>),
+        asked: Option<[(Vec<u8>, Asked); 2]>,
+    ) {
+        self.waiting.push_back(Compared {
+            path,
+            source,
+            target,
+            asked,
+        });
+        if self.waiting.len() >= ENTRIES_AHEAD {
+            self.report(work);
+        }
+    }
+
+    /// Waits for the earliest entry, and reports it.
+    fn report(&mut self, work: &mut PathCommand) {
+        let Some(entry) = self.waiting.pop_front() else {
+            return;
+        };
+        let is_equal = match (&entry.source, &entry.target, entry.asked) {
+            (Some(_), Some(_), Some([one, other])) => {
+                let one = content(one).map_err(|fault| (self.source, fault));
+                let other = content(other).map_err(|fault| (self.target, fault));
+                match (one, other) {
+                    (Ok(one), Ok(other)) => one == other,
+                    (one, other) => {
+                        for (operand, fault) in [one.err(), other.err()].into_iter().flatten() {
+                            work.fault(Some(&operand.text), &fault);
+                        }
+                        return;
+                    }
+                }
+            }
+            (Some(one), Some(other), None) => {
+                one.kind == other.kind && (one.kind != FileKind::File || one.size == other.size)
+            }
+            _ => false,
+        };
+        let counts = &mut self.counts;
+        let (count, word) = match (&entry.source, &entry.target) {
+            (Some(found), Some(_)) if is_equal => {
+                counts.equal += 1;
+                if found.kind == FileKind::File {
+                    counts.equal_bytes = counts.equal_bytes.saturating_add(found.size);
+                }
+                return;
+            }
+            (Some(_), Some(_)) => (&mut counts.differs, "differs"),
+            (Some(_), None) => (&mut counts.missing, "missing"),
+            (None, _) => (&mut counts.extra, "extra"),
+        };
+        *count += 1;
+        if work.is_json() {
+            let kind = |side: &Option<Attributes>| side.as_ref().map(|found| kind_word(found.kind));
+            let size = |side: &Option<Attributes>| side.as_ref().map(|found| found.size);
+            work.say(PathRecord::Difference(DifferenceBody {
+                path: PathBody::new(&entry.path),
+                difference: word,
+                source_kind: kind(&entry.source),
+                target_kind: kind(&entry.target),
+                source_size: size(&entry.source),
+                target_size: size(&entry.target),
+            }));
+            return;
+        }
+        let name = work.quoting(false).write(&entry.path);
+        work.print(&[word.as_bytes(), b" ", &name, b"\n"].concat());
+        work.flush();
+    }
+
+    fn finish(mut self, work: &mut PathCommand) {
+        while !self.waiting.is_empty() && !work.is_over() {
+            self.report(work);
+        }
+        if work.is_over() {
+            return;
+        }
+        let counts = self.counts;
+        let text = format!(
+            "{} equal ({}), {} differ, {} missing, {} extra",
+            counts.equal,
+            human::size(counts.equal_bytes),
+            counts.differs,
+            counts.missing,
+            counts.extra,
+        );
+        let is_different = counts.differs + counts.missing + counts.extra > 0;
+        if work.is_json() {
+            work.say(PathRecord::Check(counts));
+        }
+        work.compared(is_different, &text);
+    }
+}
+
+/// Content in a form that can be compared: the target of a link, or a digest.
+#[derive(PartialEq)]
+enum Content {
+    Link(Vec<u8>),
+    File(ChecksumValue, u64),
+}
+
+fn content((path, asked): (Vec<u8>, Asked)) -> Result<Content, Fault> {
+    match asked.wait()? {
+        Answer::Target(target) => Ok(Content::Link(target)),
+        Answer::Digest { value, length } => Ok(Content::File(value, length)),
+        _ => Err(unexpected("compare", &path)),
+    }
+}

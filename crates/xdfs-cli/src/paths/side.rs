@@ -1,0 +1,159 @@
+//! Paths on either side, looked at by the same calls.
+
+use std::ffi::OsStr;
+
+use xdfs::{
+    Answer, Attributes, Call, Code, Entry, Fault, Listing, PendingCall, RemotePlace, call_local,
+};
+
+use super::command::{PathCommand, unexpected};
+use super::operand::{Operand, last_part, text_of};
+use super::walk::{LISTINGS_AHEAD, List, Walk, WalkEntry};
+use crate::client::SharedClient;
+use crate::place::Place;
+
+/// The side of a path.
+#[derive(Clone, Debug)]
+pub(super) enum PathSide {
+    /// This machine.
+    Here,
+    /// A server.
+    There(SharedClient),
+}
+
+/// A call that was made. A local one runs when its answer is waited for.
+pub(super) enum Asked {
+    Here(Call),
+    There(Result<PendingCall, Fault>),
+}
+
+impl Asked {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// As the call.
+    pub(super) fn wait(self) -> Result<Answer, Fault> {
+        match self {
+            Self::Here(call) => call_local(&call),
+            Self::There(pending) => pending?.wait(),
+        }
+    }
+}
+
+impl PathSide {
+    /// Makes a call.
+    pub(super) fn ask(&self, call: Call) -> Asked {
+        match self {
+            Self::Here => Asked::Here(call),
+            Self::There(client) => Asked::There(client.start_call(call)),
+        }
+    }
+}
+
+/// A listing in progress.
+pub(super) enum SideListing {
+    Here(Vec<u8>),
+    There(Box<Listing>),
+}
+
+impl List for PathSide {
+    type Pending = SideListing;
+
+    fn start(&self, path: &[u8]) -> SideListing {
+        match self {
+            Self::Here => SideListing::Here(path.to_vec()),
+            Self::There(client) => SideListing::There(Box::new(client.start(path))),
+        }
+    }
+
+    fn finish(&self, pending: SideListing, take: &mut dyn FnMut(Entry)) -> Result<(), Fault> {
+        match pending {
+            SideListing::There(mut listing) => listing.try_for_each(|entry| entry.map(&mut *take)),
+            SideListing::Here(path) => {
+                let call = Call::List {
+                    path: path.clone(),
+                    cursor: Vec::new(),
+                    entries_max: u32::MAX,
+                };
+                let Answer::Entries { entries, .. } = call_local(&call)? else {
+                    return Err(unexpected("list a directory", &path));
+                };
+                entries.into_iter().for_each(take);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// An operand on either side.
+#[derive(Clone, Debug)]
+pub(super) struct SideOperand {
+    /// The word, for messages.
+    pub(super) text: String,
+    pub(super) side: PathSide,
+    /// The path, without trailing slashes; `/` if the URL names only the server.
+    pub(super) path: Vec<u8>,
+}
+
+impl SideOperand {
+    /// An operand, with a session if it is on a server.
+    ///
+    /// # Errors
+    /// It is no path, or the session can't be opened.
+    pub(super) fn open(work: &mut PathCommand, word: &OsStr) -> Result<Self, Fault> {
+        let text = text_of(word);
+        if RemotePlace::is_remote(&text) {
+            let operand = Operand::parse(&word.to_owned())?;
+            let side = PathSide::There(work.client(&operand)?);
+            let path = operand.path;
+            return Ok(Self { text, side, path });
+        }
+        let Place::Local(path) = Place::parse(word)? else {
+            let cause = "standard input is not a path";
+            return Err(Fault::new(Code::InvalidArgument, "read the path", cause)
+                .hint("name a file; one of this name is written ./-"));
+        };
+        Ok(Self {
+            text,
+            side: PathSide::Here,
+            path: without_slashes(path.as_os_str().as_encoded_bytes()).to_vec(),
+        })
+    }
+
+    /// Attributes of the path; links are followed.
+    ///
+    /// # Errors
+    /// As the call.
+    pub(super) fn stat(&self) -> Result<Attributes, Fault> {
+        let path = self.path.clone();
+        match self.side.ask(Call::Stat { path, follow: true }).wait()? {
+            Answer::Attributes(attributes) => Ok(attributes),
+            _ => Err(unexpected("look at a path", &self.path)),
+        }
+    }
+
+    /// A sorted walk of the tree, whose root has these attributes.
+    pub(super) fn walk(&self, attributes: Attributes) -> Walk<'_, PathSide> {
+        let start = WalkEntry {
+            name: last_part(&self.path).to_vec(),
+            path: self.path.clone(),
+            attributes,
+            depth: 0,
+        };
+        Walk::new(&self.side, start, u32::MAX, LISTINGS_AHEAD).sorted()
+    }
+
+    /// The path of an entry of the tree, relative to its root; empty for the root.
+    pub(super) fn relative<'p>(&self, path: &'p [u8]) -> &'p [u8] {
+        let rest = path.get(self.path.len()..).unwrap_or_default();
+        rest.strip_prefix(b"/").unwrap_or(rest)
+    }
+}
+
+/// A path without trailing slashes, unless it is the root.
+fn without_slashes(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|&b| b != b'/') {
+        Some(last) => &path[..=last],
+        None => &path[..1],
+    }
+}
