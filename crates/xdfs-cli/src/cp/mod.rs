@@ -1,10 +1,11 @@
 //! `xdfs cp`: plans the files, copies them back to back, reports.
 
+mod expand;
 mod plan;
 mod queue;
 mod tree;
 
-use xdfs::TransferOptions;
+use xdfs::{Fault, TransferOptions};
 
 use crate::context::Context;
 use crate::flags::CpFlags;
@@ -15,11 +16,14 @@ use crate::session::Connector;
 /// Runs the command and returns the exit code.
 pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     start_log(flags.output.log_level());
-    if flags.recursive || flags.archive {
-        return run_trees(context, flags);
-    }
     let connector = connector(context, flags);
-    let planned = plan::plan(flags);
+    let mut expanded = flags.clone();
+    let sources = expand::expand_sources(&connector, &mut expanded);
+    let flags = &expanded;
+    if flags.recursive || flags.archive {
+        return run_trees(&connector, context, flags, sources);
+    }
+    let planned = sources.and_then(|()| plan::plan(flags));
     let bytes = planned.as_ref().ok().and_then(|jobs| {
         jobs.iter()
             .try_fold(0_u64, |sum, job| sum.checked_add(job.bytes?))
@@ -64,10 +68,14 @@ fn connector(context: &Context, flags: &CpFlags) -> Connector {
 }
 
 /// Like [`run`], for sources that may be directories.
-fn run_trees(context: &Context, flags: &CpFlags) -> u8 {
-    let connector = connector(context, flags);
+fn run_trees(
+    connector: &Connector,
+    context: &Context,
+    flags: &CpFlags,
+    sources: Result<(), Fault>,
+) -> u8 {
     let mut files = flags.clone();
-    let trees = tree::sort_out(&connector, &mut files);
+    let trees = sources.and_then(|()| tree::sort_out(connector, &mut files));
     let planned = trees.and_then(|trees| {
         let jobs = if files.places.sources.is_empty() {
             Vec::new()
@@ -90,13 +98,13 @@ fn run_trees(context: &Context, flags: &CpFlags) -> u8 {
     let copied = planned.and_then(|(trees, jobs)| {
         let interrupt = context.interrupt()?;
         interrupt.orderly(true);
-        tree::copy(&connector, flags, &trees, &interrupt, &mut reporter);
+        tree::copy(connector, flags, &trees, &interrupt, &mut reporter);
         if jobs.is_empty() {
             return Ok(());
         }
         let options = transfer_options(&files);
         queue::run(
-            &connector,
+            connector,
             &options,
             flags.retry.policy(),
             jobs,

@@ -19,6 +19,10 @@ use crate::size;
 /// target is a directory in which each file keeps its name; they are copied back to back in one
 /// session.
 ///
+/// In the URL of a source, `*`, `?` and `[a-z]` match names on the server, unless a path exists as
+/// it is written; quote them for your shell. `%2A`, `%3F` and `%5B` are these characters themselves.
+/// A pattern that matches nothing is an error.
+///
 /// The target appears under its name only once all its bytes have arrived, have been verified and
 /// are durable. Until then they are in a hidden partial file beside it, so that the same command
 /// resumes after an interruption of any kind. If the source has changed in the meantime, the copy
@@ -36,6 +40,7 @@ Examples:
   xdfs cp big.img xdfs://host/            upload, the name is kept
   xdfs cp xdfs://host/big.img .           download into this directory
   xdfs cp *.dat xdfs://host/runs/         many files, one session
+  xdfs cp 'xdfs://host/runs/*.dat' data/  what matches there
   xdfs cp -r tree xdfs://host/            a whole tree, as tree on the server
   xdfs cp -n 16 --limit-rate 400M big.img xdfs://host/big.img
   tar -c tree | xdfs cp - xdfs://host/tree.tar

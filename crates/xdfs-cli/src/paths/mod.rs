@@ -2,13 +2,14 @@
 //!
 //! [`command`] has the common parts: sessions, output, failures. [`walk`] walks trees. Related
 //! commands share a file. Small pure parts: quoting ([`quote`]), permissions ([`mode`]), times
-//! ([`time`]), patterns ([`glob`]), values of flags ([`criteria`]), lines of `stat` ([`format`]).
+//! ([`time`]), patterns ([`glob`], [`expand`]), values of flags ([`criteria`]), lines of `stat` ([`format`]).
 
 mod access;
 mod change;
 mod check;
 mod command;
 pub(crate) mod criteria;
+pub(crate) mod expand;
 mod find;
 pub(crate) mod format;
 pub(crate) mod glob;

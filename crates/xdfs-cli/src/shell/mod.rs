@@ -1,7 +1,7 @@
 //! `xdfs shell`: runs commands of the program in one session.
 //!
 //! A line is split into [`words`]; [`operands`] distinguishes remote from local paths; [`paths`]
-//! makes relative paths absolute and expands patterns. The result is parsed and run as a command
+//! makes relative paths absolute, and patterns are expanded. The result is parsed and run as a command
 //! line of the program. Lines come from a terminal ([`edit`], with [`complete`]) or a script.
 
 mod complete;
@@ -27,6 +27,7 @@ use crate::exit_codes::SUCCESS;
 use crate::flags::{Cli, SessionFlags, ShellFlags};
 use crate::identity;
 use crate::interrupt::Interrupt;
+use crate::paths::expand::{Names, expand};
 use crate::paths::operand::Operand;
 use crate::paths::quote::Quoting;
 use crate::place::local_name;
@@ -377,9 +378,9 @@ impl Shell {
                     shell: self,
                     interrupt,
                 };
-                paths::expand(pattern, &mut there)?
+                expand(pattern, &mut there)?
             } else {
-                paths::expand(pattern, &mut LocalNames)?
+                expand(pattern, &mut LocalNames)?
             };
             if target == Some(at) && found.len() > 1 {
                 let cause = format!("{} names match, and there is one target", found.len());
@@ -506,7 +507,7 @@ struct RemoteNames<'a> {
     interrupt: &'a Interrupt,
 }
 
-impl paths::Names for RemoteNames<'_> {
+impl Names for RemoteNames<'_> {
     fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
         let path = trimmed(paths::absolute(&self.shell.directory, directory)?);
         let client = self.shell.session.session()?;
@@ -536,7 +537,7 @@ impl paths::Names for RemoteNames<'_> {
 /// Names on this machine.
 struct LocalNames;
 
-impl paths::Names for LocalNames {
+impl Names for LocalNames {
     fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
         let fault = |error: std::io::Error| Fault::from_io("list a directory", directory, &error);
         let path = local_path(directory)?;

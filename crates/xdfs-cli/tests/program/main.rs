@@ -12,6 +12,8 @@
 mod accounts;
 #[cfg(unix)]
 mod check;
+#[cfg(unix)]
+mod chosen;
 mod copy;
 #[cfg(target_os = "linux")]
 mod deletes;

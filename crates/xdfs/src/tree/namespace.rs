@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use xdfs_proto::{Code, DigestKind, Fault};
+use xdfs_proto::{ChecksumKind, Code, Fault};
 use xdfs_store::tree_journal::Mark;
 use xdfs_store::{LocalStore, local};
 
@@ -289,7 +289,7 @@ impl<'a> Namespace<'a> {
             path: self.path(path),
             offset: 0,
             length: None,
-            kind: DigestKind::Blake3,
+            kind: ChecksumKind::Blake3,
         })
     }
 
