@@ -28,6 +28,7 @@ mod rate;
 mod report;
 mod secret;
 mod serve;
+mod server_config;
 mod session;
 mod shell;
 mod size;

@@ -12,7 +12,7 @@ use crate::flags::{KeygenFlags, OutputFlags, TrustCommand, UserCommand, WhoamiFl
 use crate::identity;
 use crate::perf::server_only;
 use crate::report::print;
-use crate::serve::{folder_of, server_folder};
+use crate::server_config::{folder_of, server_folder};
 
 /// Characters that a new password has at least.
 const PASSWORD_CHARS_MIN: usize = 8;
