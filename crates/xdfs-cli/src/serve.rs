@@ -1,17 +1,17 @@
 //! `xdfs serve`: listeners and signals.
 
-use std::path::Path;
 use std::time::Duration;
 
 use tracing::Level;
-use xdfs::{Address, Code, Fault, ServerBuilder};
+use xdfs::{Address, Code, Fault};
 
+use crate::check_config;
 use crate::console::{Console, printable};
 use crate::exit_codes::SUCCESS;
 use crate::flags::{OutputFlags, ServeFlags};
 use crate::interrupt::handle_signals;
 use crate::report::print;
-use crate::server_config::{Config, builder, read_config};
+use crate::server_config::{Config, builder, missing_exports, read_config, served, warnings};
 
 /// Lifetime of a ticket from `--ticket`.
 const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -31,6 +31,9 @@ pub(crate) fn start_log(level: Option<Level>) {
 
 /// Runs the command and returns the exit code.
 pub(crate) fn run(flags: ServeFlags) -> u8 {
+    if flags.check_config {
+        return check_config::run(flags);
+    }
     start_log(flags.log_level());
     match serve(flags) {
         Ok(()) => SUCCESS,
@@ -47,10 +50,11 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
         None => Config::default(),
     };
     let ticket = flags.ticket;
+    let config_path = flags.config.clone();
     let builder = builder(flags, config)?;
-    let (root, read_only, grace) = (builder.root.clone(), builder.read_only, builder.grace);
-    let insecure = builder.insecure;
-    let exports = exports_of(&builder);
+    let grace = builder.grace;
+    let served = served(&builder);
+    let settings = builder.clone();
     let server = builder.bind()?;
     let handle = server.handle();
     let mut signals = 0_u32;
@@ -68,11 +72,13 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
             _ => std::process::exit(i32::from(Code::Cancelled.exit_code())),
         }
     })?;
-    let root = root.canonicalize().unwrap_or(root);
-    let exports = exports.as_deref();
-    let mut text = announcement(&server.addresses(), &root, exports, read_only);
-    if insecure {
-        warn_insecure(&server.addresses(), read_only);
+    let mut text = announcement(&server.addresses(), &served);
+    let missing = missing_exports(&settings);
+    for warning in warnings(&settings, &server.addresses(), config_path.as_deref())
+        .iter()
+        .chain(&missing)
+    {
+        Console::new(OutputFlags::default()).say(&format!("warning: {warning}"));
     }
     if let Some(fingerprint) = server.fingerprint() {
         text.push_str(&format!("fingerprint {fingerprint}\n"));
@@ -110,45 +116,8 @@ fn is_any(host: &str) -> bool {
         .is_ok_and(|address| address.is_unspecified())
 }
 
-/// The exports of a server that has any: their names and directories.
-fn exports_of(builder: &ServerBuilder) -> Option<Vec<(String, String)>> {
-    let exports = &builder.security.as_ref()?.exports.as_ref()?.export;
-    let named = exports.iter();
-    Some(
-        named
-            .map(|export| (export.name.clone(), export.path.clone()))
-            .collect(),
-    )
-}
-
-/// Warns of addresses that others reach without a credential.
-fn warn_insecure(addresses: &[Address], read_only: bool) {
-    let is_local = |host: &str| {
-        host == "localhost"
-            || host
-                .parse::<std::net::IpAddr>()
-                .is_ok_and(|address| address.is_loopback())
-    };
-    let verbs = if read_only { "read" } else { "read and write" };
-    for address in addresses {
-        if let Address::Tcp { host, .. } = address
-            && !is_local(host)
-        {
-            Console::new(OutputFlags::default()).say(&format!(
-                "warning: without authentication, anyone who can reach {address} can {verbs} \
-                 what is served"
-            ));
-        }
-    }
-}
-
 /// The announcement: scripts read the port from it, and people what is served.
-fn announcement(
-    addresses: &[Address],
-    root: &Path,
-    exports: Option<&[(String, String)]>,
-    read_only: bool,
-) -> String {
+fn announcement(addresses: &[Address], served: &[String]) -> String {
     let mut text = String::new();
     for address in addresses {
         text.push_str(&format!(
@@ -156,19 +125,8 @@ fn announcement(
             printable(&address.to_string())
         ));
     }
-    let mode = if read_only { ", read only" } else { "" };
-    let path = |path: &Path| printable(&path.to_string_lossy());
-    match exports {
-        None => text.push_str(&format!("serving {}{mode}\n", path(root))),
-        Some(exports) => {
-            for (name, root) in exports {
-                text.push_str(&format!(
-                    "serving /{} from {}{mode}\n",
-                    printable(name),
-                    printable(root)
-                ));
-            }
-        }
+    for line in served {
+        text.push_str(&format!("serving {line}\n"));
     }
     text
 }
@@ -181,8 +139,8 @@ mod tests {
     fn the_announcement_is_one_line_each() {
         let addresses = ["127.0.0.1:5".parse().unwrap(), "[::1]:6".parse().unwrap()];
         assert_eq!(
-            announcement(&addresses, Path::new("/d\n"), None, true),
-            "listening on 127.0.0.1:5\nlistening on [::1]:6\nserving /d\\n, read only\n"
+            announcement(&addresses, &["/d, read only".to_owned()]),
+            "listening on 127.0.0.1:5\nlistening on [::1]:6\nserving /d, read only\n"
         );
     }
 }

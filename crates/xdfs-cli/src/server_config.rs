@@ -6,11 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 use xdfs::security::{
-    ExportConfig, ExportsConfig, GuardLimits, IssuerConfig, ServerSecurity, TokenConfig,
+    ExportConfig, ExportsConfig, GuardLimits, IssuerConfig, Rights, ServerSecurity, TokenConfig,
 };
 use xdfs::{Address, Code, Fault, ServerBuilder};
 
+use crate::console::printable;
 use crate::flags::{LevelFlag, ServeFlags};
 use crate::identity;
 use crate::size::parse_rate;
@@ -113,11 +116,19 @@ pub(crate) fn server_folder() -> Result<PathBuf, Fault> {
 
 /// The folder of a server with this configuration file.
 pub(crate) fn folder_of(config: &Path) -> Result<PathBuf, Fault> {
-    match (read_config(config)?.folder, config.parent()) {
-        (Some(folder), Some(base)) => Ok(base.join(folder)),
-        (Some(folder), None) => Ok(folder),
-        (None, _) => server_folder(),
+    match read_config(config)?.folder {
+        Some(folder) => Ok(base_of(config)?.join(folder)),
+        None => server_folder(),
     }
+}
+
+/// The folder of a configuration file, on which relative paths in it are based.
+pub(crate) fn base_of(config: &Path) -> Result<PathBuf, Fault> {
+    let name = config.as_os_str().as_encoded_bytes();
+    let mut path = std::path::absolute(config)
+        .map_err(|e| Fault::from_io("read the configuration", name, &e))?;
+    path.pop();
+    Ok(path)
 }
 
 /// The server's security settings.
@@ -155,7 +166,15 @@ fn security(config: &mut Config, base: Option<&Path>) -> Result<ServerSecurity, 
         issuer.jwks_authorities = issuer.jwks_authorities.take().map(beside);
     }
     security.tokens = (!issuers.is_empty()).then_some(TokenConfig { issuers });
-    let export = std::mem::take(&mut config.export);
+    let mut export = std::mem::take(&mut config.export);
+    for export in &mut export {
+        let path = beside(PathBuf::from(std::mem::take(&mut export.path)));
+        export.path = path.into_os_string().into_string().map_err(|path| {
+            let cause = "the path isn't UTF-8, as those of exports have to be";
+            Fault::new(Code::InvalidArgument, "read the configuration", cause)
+                .path(path.as_encoded_bytes())
+        })?;
+    }
     let groups = std::mem::take(&mut config.groups);
     security.exports =
         (!export.is_empty() || !groups.is_empty()).then_some(ExportsConfig { export, groups });
@@ -165,6 +184,7 @@ fn security(config: &mut Config, base: Option<&Path>) -> Result<ServerSecurity, 
 /// Flags override the file, and the file overrides the defaults.
 pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBuilder, Fault> {
     let insecure = flags.insecure.or(config.insecure).unwrap_or(false);
+    let base = flags.config.as_deref().map(base_of).transpose()?;
     let security = if insecure {
         if config.accounts.is_some() {
             let cause = "[accounts] needs users who prove who they are, and nobody does here";
@@ -173,24 +193,21 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
         }
         None
     } else {
-        let base = flags.config.as_deref().and_then(Path::parent);
         let level = flags.protect.or(config.protect).unwrap_or_default();
-        let mut security = security(&mut config, base)?;
+        let mut security = security(&mut config, base.as_deref())?;
         security.takes_clear = level == LevelFlag::Clear;
         Some(security)
     };
     let default = ServerBuilder::default();
     let listen = if flags.listen.is_empty() {
-        let base = flags.config.as_deref().and_then(Path::parent);
         config
             .listen
             .iter()
-            .map(|text| config_address(text, base))
+            .map(|text| config_address(text, base.as_deref()))
             .collect::<Result<_, _>>()?
     } else {
         flags.listen
     };
-    let base = flags.config.as_deref().and_then(Path::parent);
     let root = match (flags.root, config.root) {
         (Some(root), _) => root,
         (None, Some(root)) => base.map_or_else(|| root.clone(), |base| base.join(&root)),
@@ -224,6 +241,123 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
     })
 }
 
+impl Config {
+    /// Removes the addresses to listen on that can't be read, and returns the faults with their
+    /// numbers. `path` is that of the file.
+    pub(crate) fn take_wrong_addresses(&mut self, path: &Path) -> Vec<(usize, Fault)> {
+        let base = base_of(path).ok();
+        let mut wrong = Vec::new();
+        let mut number = 0;
+        self.listen.retain(|text| {
+            let read = config_address(text, base.as_deref());
+            let is_right = read.is_ok();
+            wrong.extend(read.err().map(|fault| (number, fault)));
+            number += 1;
+            is_right
+        });
+        wrong
+    }
+}
+
+/// What is served, one line for each directory.
+pub(crate) fn served(builder: &ServerBuilder) -> Vec<String> {
+    let mode = if builder.read_only { ", read only" } else { "" };
+    match exports(builder) {
+        None => {
+            let root = &builder.root;
+            let root = root.canonicalize().unwrap_or_else(|_| root.clone());
+            vec![format!("{}{mode}", printable(&root.to_string_lossy()))]
+        }
+        Some(exports) => {
+            let line = |export: &ExportConfig| {
+                let (name, path) = (export.name.trim_start_matches('/'), &export.path);
+                format!("/{} from {}{mode}", printable(name), printable(path))
+            };
+            exports.export.iter().map(line).collect()
+        }
+    }
+}
+
+fn exports(builder: &ServerBuilder) -> Option<&ExportsConfig> {
+    builder.security.as_ref()?.exports.as_ref()
+}
+
+/// The exports that nobody can use at present, since a directory is missing.
+pub(crate) fn missing_exports(builder: &ServerBuilder) -> Vec<String> {
+    let faults = exports(builder).map(ExportsConfig::faults);
+    let faults = faults.into_iter().flatten();
+    faults.map(|(_, fault)| fault.to_string()).collect()
+}
+
+/// What is dangerous about the settings of a server that listens on `addresses`.
+/// `config` is the configuration file.
+pub(crate) fn warnings(
+    builder: &ServerBuilder,
+    addresses: &[Address],
+    config: Option<&Path>,
+) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(path) = config
+        && may_others_write(path)
+    {
+        let path = printable(&path.to_string_lossy());
+        warnings.push(format!(
+            "others than its owner may write to {path}, and so become any user of the server: \
+             run `chmod go-w` on it"
+        ));
+    }
+    let verbs = if builder.read_only {
+        "read"
+    } else {
+        "read and write"
+    };
+    for address in addresses {
+        if let Address::Tcp { host, .. } = address
+            && builder.insecure
+            && !is_local(host)
+        {
+            warnings.push(format!(
+                "without authentication, anyone who can reach {address} can {verbs} what is served"
+            ));
+        }
+    }
+    let changes = Rights::CREATE | Rights::WRITE | Rights::DELETE;
+    for export in exports(builder).iter().flat_map(|config| &config.export) {
+        let rights = export.anonymous.filter(|_| export.public);
+        if rights.is_some_and(|rights| rights & changes != Rights::NONE) {
+            let name = export.name.trim_start_matches('/');
+            warnings.push(format!(
+                "anyone who can reach the server can change /{name} without a login: it is public, \
+                 and 'anonymous' has more rights than read and list"
+            ));
+        }
+    }
+    let accounts = builder.security.as_ref().and_then(|s| s.accounts.as_ref());
+    if is_root() && accounts.is_none() {
+        warnings.push(format!(
+            "it runs as root without [accounts]: all clients {verbs} as root"
+        ));
+    }
+    warnings
+}
+
+fn is_local(host: &str) -> bool {
+    host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(unix)]
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[cfg(not(unix))]
+fn is_root() -> bool {
+    false
+}
+
 /// An address in the file. A relative Unix socket is relative to the file, as the root is.
 fn config_address(text: &str, base: Option<&Path>) -> Result<Address, Fault> {
     match text.parse()? {
@@ -242,19 +376,111 @@ fn config_address(text: &str, base: Option<&Path>) -> Result<Address, Fault> {
 }
 
 pub(crate) fn read_config(path: &Path) -> Result<Config, Fault> {
-    let name = path.as_os_str().as_encoded_bytes();
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Fault::from_io("read the configuration", name, &e))?;
-    parse_config(&text).map_err(|fault| fault.path(name))
+    let text = ConfigText::read(path)?;
+    // The first error is enough: --check-config prints all.
+    text.parse().map_err(|mut faults| faults.remove(0))
 }
 
-fn parse_config(text: &str) -> Result<Config, Fault> {
-    toml::from_str(text).map_err(|error: toml::de::Error| {
-        let offset = error.span().map_or(0, |span| span.start);
-        let line = text.bytes().take(offset).filter(|&b| b == b'\n').count() + 1;
+/// The text of a configuration file.
+#[derive(Debug)]
+pub(crate) struct ConfigText {
+    name: Vec<u8>,
+    text: String,
+}
+
+impl ConfigText {
+    /// Reads the file at `path`.
+    pub(crate) fn read(path: &Path) -> Result<Self, Fault> {
+        let name = path.as_os_str().as_encoded_bytes();
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Fault::from_io("read the configuration", name, &e))?;
+        Ok(Self {
+            name: name.to_owned(),
+            text,
+        })
+    }
+
+    /// The settings, or all errors: the first of each top-level setting and of each table in a list.
+    /// There is at least one.
+    pub(crate) fn parse(&self) -> Result<Config, Vec<Fault>> {
+        let first = match toml::from_str(&self.text) {
+            Ok(config) => return Ok(config),
+            Err(error) => error,
+        };
+        let (table, mut errors) = DeTable::parse_recoverable(&self.text);
+        if errors.is_empty() {
+            errors = entries(table.into_inner())
+                .filter_map(|entry| {
+                    let entry = toml::Deserializer::from(Spanned::new(0..0, entry));
+                    Config::deserialize(entry).err()
+                })
+                .collect();
+        }
+        if errors.is_empty() {
+            errors.push(first);
+        }
+        Err(errors.iter().map(|error| self.fault(error)).collect())
+    }
+
+    fn fault(&self, error: &toml::de::Error) -> Fault {
+        let line = self.line_at(error.span().map_or(0, |span| span.start));
         let cause = format!("line {line}: {}", error.message().replace('\n', " "));
         Fault::new(Code::InvalidArgument, "read the configuration", cause)
+            .path(&*self.name)
             .hint("`xdfs serve --help` lists the settings")
+    }
+
+    fn line_at(&self, offset: usize) -> usize {
+        let before = self.text.bytes().take(offset);
+        before.filter(|&byte| byte == b'\n').count() + 1
+    }
+
+    /// The line of a setting, or of its part with this number if it is a list.
+    pub(crate) fn line_of(&self, setting: &str, number: usize) -> Option<usize> {
+        let table = DeTable::parse(&self.text).ok()?.into_inner();
+        let (key, value) = table.get_key_value(setting)?;
+        let part = value.get_ref().as_array().and_then(|list| list.get(number));
+        let span = part.map_or_else(|| key.span(), Spanned::span);
+        Some(self.line_at(span.start))
+    }
+
+    /// The name of the file, for messages.
+    pub(crate) fn name(&self) -> String {
+        printable(&String::from_utf8_lossy(&self.name))
+    }
+}
+
+#[cfg(unix)]
+fn may_others_write(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o022 != 0)
+}
+
+/// Access control lists of other systems aren't checked.
+#[cfg(not(unix))]
+fn may_others_write(_path: &Path) -> bool {
+    false
+}
+
+/// Tables with one setting each. A list of tables becomes several tables.
+fn entries(table: DeTable<'_>) -> impl Iterator<Item = DeTable<'_>> {
+    table.into_iter().flat_map(|(key, value)| {
+        let (span, value) = (value.span(), value.into_inner());
+        let values = match value {
+            DeValue::Array(list) if list.iter().all(|part| part.get_ref().is_table()) => list
+                .into_iter()
+                .map(|part| {
+                    let span = part.span();
+                    Spanned::new(span, DeValue::Array([part].into_iter().collect()))
+                })
+                .collect(),
+            value => vec![Spanned::new(span, value)],
+        };
+        values.into_iter().map(move |value| {
+            let mut table = DeTable::new();
+            table.insert(key.clone(), value);
+            table
+        })
     })
 }
 
@@ -264,6 +490,14 @@ mod tests {
 
     use super::*;
     use crate::flags::{Cli, Command};
+
+    fn parse_config(text: &str) -> Result<Config, Fault> {
+        let config = ConfigText {
+            name: b"xdfs.toml".to_vec(),
+            text: text.to_owned(),
+        };
+        config.parse().map_err(|mut faults| faults.remove(0))
+    }
 
     fn flags(words: &[&str]) -> ServeFlags {
         let line = ["xdfs", "serve"].iter().chain(words);

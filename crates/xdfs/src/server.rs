@@ -1,6 +1,6 @@
 //! The server: listeners, the acceptor, and one pipeline per session.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,7 +13,9 @@ use xdfs_xio::Endpoint;
 use crate::client::path_bytes;
 use crate::drivers::Drivers;
 use crate::remote::{Address, DEFAULT_PORT};
-use crate::security::{Fingerprint, SecureGate, ServerSecurity, Tickets, keep_apart};
+use crate::security::{
+    Fingerprint, SecureGate, ServerSecurity, SettingsReport, Tickets, keep_apart,
+};
 use crate::stack::{address_of, resolve, stack_for};
 
 /// Settings of a server before it listens.
@@ -78,6 +80,43 @@ impl Default for ServerBuilder {
 }
 
 impl ServerBuilder {
+    /// Where it will listen.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<Address> {
+        if self.listen.is_empty() {
+            let host = "127.0.0.1".into();
+            let port = DEFAULT_PORT;
+            return vec![Address::Tcp { host, port }];
+        }
+        self.listen.clone()
+    }
+
+    /// Checks the settings as [`bind`](Self::bind) would, and more: reads all files that they name,
+    /// users and lists of keys included, and looks for the directories of exports. Creates nothing
+    /// and opens no port; host names to listen on are looked up.
+    #[must_use]
+    pub fn check(&self) -> SettingsReport {
+        let mut report = SettingsReport::default();
+        for (number, address) in self.listen.iter().enumerate() {
+            let endpoints = report.note("listen", number, resolve(address));
+            for endpoint in endpoints.unwrap_or_default() {
+                let is_protected = self.insecure || self.security.is_some();
+                report.note("listen", number, check_loopback(&endpoint, is_protected));
+                report.note("listen", number, check_folder(&endpoint));
+            }
+        }
+        let root = LocalStore::rooted(&self.root, self.read_only);
+        report.note("root", 0, root);
+        let private: Vec<&Path> = self.private.iter().map(PathBuf::as_path).collect();
+        match &self.security {
+            Some(security) => security.check(&self.root, &private, &mut report),
+            None => {
+                report.note("root", 0, keep_apart([self.root.as_path()], private));
+            }
+        }
+        report
+    }
+
     /// Opens the root and all listeners.
     ///
     /// # Errors
@@ -92,6 +131,7 @@ impl ServerBuilder {
                 keep_apart([self.root.as_path()], private)?;
             }
         }
+        let listen = self.addresses();
         let gate = match self.security {
             Some(security) => {
                 // It is opened on first use; this only checks that it exists.
@@ -103,14 +143,6 @@ impl ServerBuilder {
             None => None,
         };
         let is_protected = self.insecure || gate.is_some();
-        let listen = if self.listen.is_empty() {
-            vec![Address::Tcp {
-                host: "127.0.0.1".into(),
-                port: DEFAULT_PORT,
-            }]
-        } else {
-            self.listen
-        };
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for address in &listen {
@@ -158,6 +190,18 @@ impl ServerBuilder {
             guard,
         })
     }
+}
+
+/// Checks that the folder of a Unix socket is there.
+fn check_folder(endpoint: &Endpoint) -> Result<(), Fault> {
+    let Some(folder) = endpoint.path().and_then(Path::parent) else {
+        return Ok(());
+    };
+    if folder.as_os_str().is_empty() {
+        return Ok(());
+    }
+    let found = std::fs::read_dir(folder).map(drop);
+    found.map_err(|e| Fault::from_io(format!("listen on {endpoint}"), path_bytes(folder), &e))
 }
 
 fn check_loopback(endpoint: &Endpoint, anywhere: bool) -> Result<(), Fault> {

@@ -25,9 +25,9 @@ use super::LevelFlag;
 /// later. A second signal ends all sessions at once.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-The file of --config is TOML; flags go before it:
+The file of --config is TOML; flags go before it. Relative paths in it start at its directory:
   listen = [\"127.0.0.1:2799\", \"unix:/run/xdfs.sock\"]
-  root = \"/srv/data\"      # relative to the directory of the file
+  root = \"/srv/data\"
   read_only = false
   insecure = false
   protect = \"private\"     # \"clear\": clients may ask for payload in the clear
@@ -75,7 +75,8 @@ Examples:
   xdfs serve --root /srv/data
   xdfs serve --listen 127.0.0.1:0 --listen '[::1]:0' --read-only
   xdfs serve --listen unix:/run/xdfs.sock
-  xdfs serve --config /etc/xdfs.toml")]
+  xdfs serve --config /etc/xdfs.toml
+  xdfs serve --config /etc/xdfs.toml --check-config")]
 pub(crate) struct ServeFlags {
     /// Address to listen on: HOST, HOST:PORT, [IPV6]:PORT or unix:PATH; may be repeated.
     ///
@@ -134,6 +135,15 @@ pub(crate) struct ServeFlags {
     /// Read settings from a TOML file.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
+
+    /// Check the settings, print what would be served, and exit: 0 if they are valid, 2 if not.
+    ///
+    /// Reads the file of --config and all files that it names, as the server would: certificates,
+    /// users, keys, issuers, accounts; and looks for the directories of exports. Prints every error,
+    /// with its line in the file. Changes nothing and opens no port, so it can run beside the
+    /// server, for example before a reload.
+    #[arg(long, conflicts_with = "ticket")]
+    pub(crate) check_config: bool,
 
     /// Log level on standard error.
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = LogLevel::Warn)]

@@ -26,6 +26,8 @@ mod many;
 #[cfg(target_os = "linux")]
 mod offload;
 #[cfg(target_os = "linux")]
+mod operator;
+#[cfg(target_os = "linux")]
 mod owners;
 #[cfg(unix)]
 mod paths;

@@ -189,13 +189,17 @@ impl Running {
         stdin.write_all(input).unwrap();
     }
 
-    /// Waits until standard output has these words.
+    /// Waits until standard output has these words, and returns all of it.
     #[cfg(target_os = "linux")]
     #[track_caller]
-    pub(crate) fn wait_for_output(&self, words: &str) {
+    pub(crate) fn wait_for_output(&self, words: &str) -> String {
         let deadline = Instant::now() + DEADLINE;
         let stdout = self.stdout.as_ref().expect("standard output is a file");
-        while !read_all_at(stdout).contains(words) {
+        loop {
+            let text = read_all_at(stdout);
+            if text.contains(words) {
+                return text;
+            }
             assert!(Instant::now() < deadline, "'{words}' was never printed");
             std::thread::sleep(Duration::from_millis(5));
         }

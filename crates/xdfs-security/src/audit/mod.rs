@@ -42,6 +42,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum interval between warnings about failed writes.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
 
+const OPEN: &str = "open the audit file";
+
 /// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -171,7 +173,7 @@ impl Audit {
     pub fn open(path: &Path) -> Result<Self, Fault> {
         let file = open(path).map_err(|error| {
             let path = path.as_os_str().as_encoded_bytes();
-            Fault::from_io("open the audit file", path, &error)
+            Fault::from_io(OPEN, path, &error)
         })?;
         let output = Output {
             path: path.to_owned(),
@@ -186,6 +188,26 @@ impl Audit {
             repeats: Mutex::default(),
             failures: AtomicU64::new(0),
         })
+    }
+
+    /// Checks that [`open`](Self::open) would succeed, without creating anything.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn check(path: &Path) -> Result<(), Fault> {
+        let fault = |path: &Path, error: io::Error| {
+            Fault::from_io(OPEN, path.as_os_str().as_encoded_bytes(), &error)
+        };
+        match std::fs::metadata(path) {
+            Ok(_) => open(path).map(drop).map_err(|e| fault(path, e)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let folder = path.parent().filter(|f| !f.as_os_str().is_empty());
+                let folder = folder.unwrap_or_else(|| Path::new("."));
+                let found = std::fs::read_dir(folder).map(drop);
+                found.map_err(|e| fault(folder, e))
+            }
+            Err(error) => Err(fault(path, error)),
+        }
     }
 
     /// A log that discards everything.

@@ -112,6 +112,34 @@ fn parse_size(text: &str) -> Option<u64> {
 }
 
 impl ExportsConfig {
+    /// Checks each export, and that its directory is there or can be created. Returns the faults
+    /// with the number of the export in the settings, from 0. Creates nothing.
+    #[must_use]
+    pub fn faults(&self) -> Vec<(usize, Fault)> {
+        let mut faults = Vec::new();
+        for (number, export) in self.export.iter().enumerate() {
+            let checked = export.clone().check(&self.groups);
+            let found = checked.and_then(|checked| {
+                let place = &checked.place;
+                place.check().map_err(|error| {
+                    let path = place.needed().as_os_str().as_encoded_bytes().to_vec();
+                    let name = self.export[number].name.escape_default();
+                    let operation = format!("open the directory of the export '{name}'");
+                    Fault::from_io(operation, path, &error)
+                        .hint("create the directory, or let `make = true` do it")
+                })
+            });
+            faults.extend(found.err().map(|fault| (number, fault)));
+        }
+        if faults.is_empty()
+            && let Err(fault) = self.clone().check()
+        {
+            // Exports that don't go together: the last one is as good as any.
+            faults.push((self.export.len().saturating_sub(1), fault));
+        }
+        faults
+    }
+
     pub(super) fn check(self) -> Result<Vec<Export>, Fault> {
         let Self { export, groups } = self;
         let count = export.len();

@@ -51,6 +51,30 @@ impl ExportLocation {
         }
     }
 
+    /// The directory that has to exist before anybody comes: the export itself, or the one in which
+    /// the first missing directory is created or looked for.
+    pub(super) fn needed(&self) -> PathBuf {
+        if self.is_template {
+            let names = self.path.components();
+            return names
+                .take_while(|name| !name.as_os_str().to_string_lossy().contains(USER))
+                .collect();
+        }
+        match (self.make && !self.path.is_dir(), self.path.parent()) {
+            (true, Some(parent)) => parent.to_owned(),
+            _ => self.path.clone(),
+        }
+    }
+
+    /// Checks that [`needed`](Self::needed) is a directory.
+    pub(super) fn check(&self) -> io::Result<()> {
+        if std::fs::metadata(self.needed())?.is_dir() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::NotADirectory.into())
+        }
+    }
+
     /// Locates the directory for a user, and creates it if configured and `may_make`. Faults
     /// contain no path: clients must not learn the server's paths.
     pub(super) fn find(&self, user: &str, may_make: bool) -> Result<LocatedDirectory, Fault> {

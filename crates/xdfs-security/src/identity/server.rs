@@ -71,22 +71,25 @@ impl ServerIdentity {
         file::make_folder(MAKE, folder)?;
         let _lock = Lock::take(MAKE, &folder.join("server"))?;
         // Another process may have created it, or was between writing both files.
-        let (missing, other) = match are_there()? {
-            (true, true) => return Self::from_pem(&chain, &key),
-            (false, false) => return Self::make(&chain, &key, names),
-            (true, false) => (&key, &chain),
-            (false, true) => (&chain, &key),
-        };
-        Err(Fault::new(
-            Code::InvalidArgument,
-            LOAD,
-            format!("'{}' is there, but this isn't", other.display()),
-        )
-        .path(file::bytes(missing))
-        .hint(
-            "put it back, or remove the other to have a new identity made, which clients have to \
-             trust anew",
-        ))
+        match Self::load_if_made(folder)? {
+            Some(identity) => Ok(identity),
+            None => Self::make(&chain, &key, names),
+        }
+    }
+
+    /// Loads the identity in `folder` as [`load_or_make`](Self::load_or_make) would, and creates
+    /// nothing; `None` if there is none yet.
+    ///
+    /// # Errors
+    /// Those of `load_or_make` about existing files.
+    pub fn load_if_made(folder: &Path) -> Result<Option<Self>, Fault> {
+        let (chain, key) = Self::files(folder);
+        match (file::is_there(LOAD, &chain)?, file::is_there(LOAD, &key)?) {
+            (true, true) => Self::from_pem(&chain, &key).map(Some),
+            (false, false) => Ok(None),
+            (true, false) => Err(one_missing(&key, &chain)),
+            (false, true) => Err(one_missing(&chain, &key)),
+        }
     }
 
     /// Called with the lock of the folder.
@@ -215,6 +218,15 @@ impl ServerIdentity {
         config.max_early_data_size = 0;
         Ok(Arc::new(config))
     }
+}
+
+fn one_missing(missing: &Path, other: &Path) -> Fault {
+    let cause = format!("'{}' is there, but this isn't", other.display());
+    let hint = "put it back, or remove the other to have a new identity made, which clients have to \
+                trust anew";
+    Fault::new(Code::InvalidArgument, LOAD, cause)
+        .path(file::bytes(missing))
+        .hint(hint)
 }
 
 impl fmt::Debug for ServerIdentity {

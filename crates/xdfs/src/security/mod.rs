@@ -3,10 +3,12 @@
 //! [`ServerSecurity`] becomes the gate of a server's acceptor, [`ClientSecurity`] the identity of a
 //! client's session. All channels of both are TLS 1.3.
 
+mod check;
 mod gate;
 mod identity;
 mod settings;
 
+pub use check::{SettingFault, SettingsReport};
 pub(crate) use gate::SecureGate;
 pub(crate) use identity::SecureIdentity;
 pub use identity::{ClientSecurity, Credential, FirstUse};

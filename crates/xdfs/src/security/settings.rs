@@ -82,7 +82,7 @@ impl ServerSecurity {
     }
 
     /// The files and folders that would give control over the server, or access to its secrets.
-    fn own_paths(&self) -> Vec<&Path> {
+    pub(super) fn own_paths(&self) -> Vec<&Path> {
         let mut own: Vec<&Path> = vec![&self.folder];
         own.extend(self.audit.as_deref());
         let pairs = [&self.certificate, &self.client_authorities];
