@@ -21,13 +21,13 @@ fn scaled(value: f64, base: f64, units: &[&str]) -> String {
     }
 }
 
-/// A number of bytes, as `1.50 GiB`.
+/// A number of bytes, as `1.50 GB`: powers of 1000, as in rates.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub(crate) fn size(bytes: u64) -> String {
     scaled(
         bytes as f64,
-        1024.0,
-        &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"],
+        1000.0,
+        &["B", "kB", "MB", "GB", "TB", "PB", "EB"],
     )
 }
 
@@ -76,12 +76,10 @@ mod tests {
             (0, "0 B"),
             (2, "2 B"),
             (999, "999 B"),
-            (1023, "1.00 KiB"),
-            (1024, "1.00 KiB"),
-            (256 << 20, "256 MiB"),
-            (1_500 << 20, "1.46 GiB"),
-            (10_239, "10.0 KiB"),
-            (u64::MAX, "16.0 EiB"),
+            (1000, "1.00 kB"),
+            (1_500_000_000, "1.50 GB"),
+            (9_999, "10.0 kB"),
+            (u64::MAX, "18.4 EB"),
         ] {
             assert_eq!(size(bytes), text);
         }

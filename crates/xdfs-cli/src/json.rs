@@ -94,12 +94,19 @@ pub(crate) struct TreeBody<'a> {
     resumed_directories: u64,
     resumed_others: u64,
     resumed_bytes: u64,
+    files_total: Option<u64>,
+    bytes_total: Option<u64>,
+    in_flight: u64,
+    in_flight_bytes: u64,
+    reconnects: u64,
+    limited_by: Option<&'static str>,
     seconds: f64,
     dry_run: bool,
 }
 
 impl<'a> TreeBody<'a> {
     fn new(source: &'a str, target: &'a str, result: &TreeResult, dry_run: bool) -> Self {
+        let activity = &result.activity;
         Self {
             source,
             target,
@@ -113,6 +120,12 @@ impl<'a> TreeBody<'a> {
             resumed_directories: result.resumed.directories,
             resumed_others: result.resumed.others,
             resumed_bytes: result.resumed.bytes,
+            files_total: activity.is_counted.then_some(activity.counted.files),
+            bytes_total: activity.is_counted.then_some(activity.counted.bytes),
+            in_flight: activity.in_flight,
+            in_flight_bytes: activity.in_flight_bytes,
+            reconnects: result.reconnects,
+            limited_by: result.limited_by.map(limited_by),
             seconds: result.elapsed.as_secs_f64(),
             dry_run,
         }

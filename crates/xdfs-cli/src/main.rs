@@ -34,6 +34,7 @@ mod session;
 mod shell;
 mod size;
 mod state;
+mod stats;
 mod sync;
 mod users;
 

@@ -41,6 +41,7 @@ pub(crate) fn run(flags: &PerfFlags) -> u8 {
         files: 1,
         bytes: flags.bytes,
         dry_run: false,
+        stats: false,
     };
     let mut reporter = Reporter::new(flags.output, run);
     if let Err(fault) = measure(flags, &label, &mut reporter) {

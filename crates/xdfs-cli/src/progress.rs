@@ -15,6 +15,8 @@ pub(crate) struct ProgressLine {
     pub(crate) name: String,
     /// Files done, and their total number if known; only for the total, and for trees.
     pub(crate) files: Option<(u64, Option<u64>)>,
+    /// The total number may still grow.
+    pub(crate) is_counting: bool,
     /// Bytes that have arrived.
     pub(crate) bytes: u64,
     /// Total bytes, if known.
@@ -25,6 +27,10 @@ pub(crate) struct ProgressLine {
     pub(crate) left: Option<Duration>,
     /// Open channels; only for a file.
     pub(crate) channels: Option<u32>,
+    /// Entries in flight; only for a tree.
+    pub(crate) in_flight: u64,
+    /// Sessions that took the place of broken ones; only for a tree.
+    pub(crate) reconnects: u64,
 }
 
 /// The share in whole percent, 100 only when complete.
@@ -40,6 +46,9 @@ impl ProgressLine {
     fn fields(&self) -> Vec<String> {
         let mut fields = Vec::with_capacity(6);
         match self.files {
+            Some((done, Some(all))) if self.is_counting => {
+                fields.push(format!("{done} of {all}+ files"));
+            }
             Some((done, Some(all))) => fields.push(format!("{done} of {all} files")),
             Some((done, None)) => fields.push(format!("{done} files")),
             None => {}
@@ -62,10 +71,16 @@ impl ProgressLine {
         if let Some(channels) = self.channels {
             fields.push(human::count(channels.into(), "channel"));
         }
+        if self.in_flight > 0 {
+            fields.push(format!("{} in flight", self.in_flight));
+        }
+        if self.reconnects > 0 {
+            fields.push(human::count(self.reconnects, "reconnect"));
+        }
         fields
     }
 
-    /// A line for a log: `name: 45%, 115 MiB of 256 MiB, ...`.
+    /// A line for a log: `name: 45%, 121 MB of 268 MB, ...`.
     pub(crate) fn plain(&self) -> String {
         format!("{}: {}", self.name, self.fields().join(", "))
     }
@@ -140,7 +155,7 @@ pub(crate) fn checksum(value: &ChecksumValue) -> (&'static str, String) {
     }
 }
 
-/// The result of one file: `256 MiB in 134 ms, 1.91 GB/s, 4 channels`.
+/// The result of one file: `268 MB in 134 ms, 1.91 GB/s, 4 channels`.
 pub(crate) fn result(result: &TransferResult) -> String {
     if result.is_skipped {
         return match result.resumed_bytes {
@@ -183,6 +198,7 @@ mod tests {
             bytes_per_second: 1.91e9,
             left: Some(Duration::from_secs(61)),
             channels: Some(4),
+            ..ProgressLine::default()
         }
     }
 
@@ -190,7 +206,7 @@ mod tests {
     fn a_plain_line_says_everything() {
         assert_eq!(
             line().plain(),
-            "dir/big.img: 44%, 115 MiB of 256 MiB, 1.91 GB/s, 1:01 left, 4 channels"
+            "dir/big.img: 44%, 121 MB of 268 MB, 1.91 GB/s, 1:01 left, 4 channels"
         );
         let unknown = ProgressLine {
             bytes_total: None,
@@ -199,7 +215,7 @@ mod tests {
         };
         assert_eq!(
             unknown.plain(),
-            "dir/big.img: 115 MiB, 1.91 GB/s, 4 channels"
+            "dir/big.img: 121 MB, 1.91 GB/s, 4 channels"
         );
         let total = ProgressLine {
             name: "total".into(),
@@ -234,8 +250,8 @@ mod tests {
         assert_eq!(
             line().terminal(79),
             format!(
-                "{:<20}  {}",
-                "dir/big.img", "44%  115 MiB of 256 MiB  1.91 GB/s  1:01 left  4 channels"
+                "{:<22}  {}",
+                "dir/big.img", "44%  121 MB of 268 MB  1.91 GB/s  1:01 left  4 channels"
             )
         );
         assert!(long.terminal(79).starts_with("..."));
@@ -275,9 +291,9 @@ mod tests {
             limited_by: LimitedBy::Network,
             is_skipped: false,
         };
-        assert_eq!(result(&done), "256 MiB in 134 ms, 2.00 GB/s, 1 channel");
+        assert_eq!(result(&done), "268 MB in 134 ms, 2.00 GB/s, 1 channel");
         done.resumed_bytes = 1 << 20;
         done.retransmitted_bytes = 2048;
-        assert!(result(&done).ends_with("1.00 MiB were there already, 2.00 KiB sent again"));
+        assert!(result(&done).ends_with("1.05 MB were there already, 2.05 kB sent again"));
     }
 }

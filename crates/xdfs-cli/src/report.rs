@@ -15,6 +15,7 @@ use crate::human;
 use crate::json::{self, Record, Totals};
 use crate::progress::{self, ProgressLine};
 use crate::rate::RateMeter;
+use crate::stats::Stats;
 
 /// Shortest interval between two drawings on a terminal.
 const DRAW_STEP: Duration = Duration::from_millis(100);
@@ -47,6 +48,8 @@ pub(crate) struct Run {
     pub(crate) bytes: Option<u64>,
     /// It writes nothing.
     pub(crate) dry_run: bool,
+    /// It ends with a table of statistics.
+    pub(crate) stats: bool,
 }
 
 /// The file being followed.
@@ -74,6 +77,7 @@ pub(crate) struct Reporter {
     drawn: Option<Instant>,
     /// Trees were copied, so the number of files wasn't known in advance.
     trees: bool,
+    stats: Stats,
     /// The fault of standard output, reported at the end.
     unwritten: Option<Fault>,
 }
@@ -96,6 +100,7 @@ impl Reporter {
             meter: RateMeter::default(),
             drawn: None,
             trees: false,
+            stats: Stats::default(),
             unwritten: None,
         }
     }
@@ -222,7 +227,7 @@ impl Reporter {
             bytes_total: self.run.bytes,
             bytes_per_second: self.meter.bytes_per_second(elapsed),
             left,
-            channels: None,
+            ..ProgressLine::default()
         })
     }
 
@@ -260,6 +265,12 @@ impl Reporter {
             .retransmitted_bytes
             .saturating_add(result.retransmitted_bytes);
         totals.channels = totals.channels.max(result.channels);
+        if result.is_skipped {
+            self.stats.skipped += 1;
+        } else {
+            self.stats.copied += 1;
+            self.stats.add_limit(result.limited_by, result.seconds);
+        }
         if self.json {
             let dry_run = self.run.dry_run;
             self.print(&Record::file(&label.source, &label.target, &result, dry_run).line());
@@ -281,7 +292,9 @@ impl Reporter {
             (false, true) => DRAW_STEP,
             (false, false) => PLAIN_STEP,
         };
-        self.meter.record(result.elapsed, result.bytes);
+        let activity = &result.activity;
+        let moved = result.bytes.saturating_add(activity.in_flight_bytes);
+        self.meter.record(result.elapsed, moved);
         let last = self.drawn.unwrap_or(self.started);
         if now - last < step || self.console.is_quiet() {
             return;
@@ -291,21 +304,51 @@ impl Reporter {
             self.print(&Record::tree_progress(&label.source, &label.target, result).line());
             return;
         }
+        // What was there already is done too. The total is known once everything is counted.
+        let bytes = moved.saturating_add(result.resumed.bytes);
+        let counted = &activity.counted;
+        let total = activity.is_counted.then_some(counted.bytes.max(bytes));
+        let files = (activity.is_counted || counted.files > 0).then_some(counted.files);
         let line = ProgressLine {
             name: printable(&label.source),
-            // The walk may still find more.
-            files: Some((result.files, None)),
-            bytes: result.bytes,
-            bytes_total: None,
+            files: Some((result.files + result.resumed.files, files)),
+            is_counting: !activity.is_counted,
+            bytes,
+            bytes_total: total,
             bytes_per_second: self.meter.bytes_per_second(result.elapsed),
-            left: None,
+            left: total.and_then(|total| {
+                let rest = total.saturating_sub(bytes);
+                self.meter.time_left(result.elapsed, rest)
+            }),
             channels: None,
+            in_flight: activity.in_flight,
+            reconnects: result.reconnects,
         };
         if terminal {
             self.console.draw(|columns| vec![line.terminal(columns)]);
         } else {
             self.console.say(&line.plain());
         }
+    }
+
+    fn count_tree(&mut self, result: &TreeResult) {
+        self.totals.files += result.files;
+        self.totals.bytes = self.totals.bytes.saturating_add(result.bytes);
+        self.trees = true;
+        self.stats.copied += result.files;
+        self.stats.skipped += result.resumed.files;
+        self.stats.matched_bytes += result.matched_bytes;
+        self.stats.skipped_bytes += result.resumed.bytes;
+        self.stats.retries += result.reconnects;
+        if let Some(limit) = result.limited_by {
+            self.stats.add_limit(limit, result.elapsed.as_secs_f64());
+        }
+    }
+
+    /// Reports that a file is tried again.
+    pub(crate) fn retry(&mut self, text: &str) {
+        self.stats.retries += 1;
+        self.console.say(text);
     }
 
     /// Reports a failed entry of a tree.
@@ -321,9 +364,7 @@ impl Reporter {
     /// Reports a completed tree (in a dry run, one that would be copied), possibly with failed
     /// entries.
     pub(crate) fn tree_done(&mut self, label: &Label, result: &TreeResult) {
-        self.totals.files += result.files;
-        self.totals.bytes = self.totals.bytes.saturating_add(result.bytes);
-        self.trees = true;
+        self.count_tree(result);
         if self.json {
             let dry_run = self.run.dry_run;
             self.print(&Record::tree(&label.source, &label.target, result, dry_run).line());
@@ -422,9 +463,7 @@ impl Reporter {
     /// Reports a completed synchronisation (or its dry run), possibly with failed entries.
     pub(crate) fn sync_done(&mut self, label: &Label, result: &SyncResult) {
         let tree = &result.tree;
-        self.totals.files += tree.files;
-        self.totals.bytes = self.totals.bytes.saturating_add(tree.bytes);
-        self.trees = true;
+        self.count_tree(tree);
         if self.json {
             let dry_run = self.run.dry_run;
             self.print(&Record::sync(&label.source, &label.target, result, dry_run).line());
@@ -510,6 +549,12 @@ impl Reporter {
             );
             self.console.say(&text);
         }
+        if self.run.stats && !self.json && !self.run.dry_run {
+            let elapsed = self.started.elapsed().as_secs_f64();
+            for line in self.stats.table(&self.totals, elapsed) {
+                self.console.say(&line);
+            }
+        }
         if let Some(fault) = self.unwritten.take() {
             if self.totals.exit_code == 0 {
                 self.totals.exit_code = fault.code.exit_code();
@@ -561,6 +606,7 @@ fn file_line(current: &Current, now: Instant) -> ProgressLine {
         bytes_per_second: current.meter.bytes_per_second(elapsed),
         left: missing.and_then(|missing| current.meter.time_left(elapsed, missing)),
         channels: Some(last.channels),
+        ..ProgressLine::default()
     }
 }
 
@@ -681,8 +727,8 @@ mod tests {
     fn a_dry_run_says_would() {
         assert_eq!(
             dry_run_line(&label(), &result(2048, 0)),
-            "would copy a to b: 2.00 KiB\n"
+            "would copy a to b: 2.05 kB\n"
         );
-        assert!(dry_run_line(&label(), &result(2048, 1024)).contains("1.00 KiB are there already"));
+        assert!(dry_run_line(&label(), &result(2048, 1024)).contains("1.02 kB are there already"));
     }
 }

@@ -400,8 +400,8 @@ impl ConfigText {
         })
     }
 
-    /// The settings, or all errors: the first of each top-level setting and of each table in a list.
-    /// There is at least one.
+    /// The settings, or all errors: the first of each top-level setting and of each table in a
+    /// list. There is at least one.
     pub(crate) fn parse(&self) -> Result<Config, Vec<Fault>> {
         let first = match toml::from_str(&self.text) {
             Ok(config) => return Ok(config),

@@ -39,6 +39,7 @@ pub(crate) fn run(context: &Context, flags: &SyncFlags) -> u8 {
             files: 0,
             bytes: None,
             dry_run: flags.dry_run,
+            stats: flags.stats,
         },
     );
     match sync(context, flags, &label, &mut reporter) {

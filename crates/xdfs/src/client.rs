@@ -278,7 +278,7 @@ impl Client {
         let replace = move || {
             let closed = || Fault::new(Code::Cancelled, "use a session", "the client was closed");
             let shared = shared.upgrade().ok_or_else(closed)?;
-            Client { shared }.transfer(&route, &options)
+            Self { shared }.transfer(&route, &options)
         };
         let replace: Option<Replacement> = match replaces {
             true => Some(Box::new(replace)),

@@ -208,6 +208,27 @@ pub struct TreeResult {
     pub elapsed: Duration,
     /// Path of the tree at the target.
     pub target: Vec<u8>,
+    /// Other sessions that took the place of broken ones.
+    pub reconnects: u64,
+    /// What limited its transfers for the longest time; `None` if nothing was moved by any.
+    pub limited_by: Option<LimitedBy>,
+    /// What goes on, in progress events.
+    pub activity: TreeActivity,
+}
+
+/// What goes on in a tree copy or synchronisation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TreeActivity {
+    /// Entries of the source that were counted so far, with
+    /// [`TreeOptions::count_source`](crate::TreeOptions::count_source).
+    pub counted: TreeCounts,
+    /// All of them were counted.
+    pub is_counted: bool,
+    /// Entries in flight.
+    pub in_flight: u64,
+    /// Bytes of large files in flight that have arrived. Not included in [`TreeResult::bytes`].
+    pub in_flight_bytes: u64,
 }
 
 /// Counts of entries of a tree.

@@ -93,7 +93,7 @@ mod tree;
 pub use client::{Client, ClientOptions};
 pub use events::{
     Deletion, LimitedBy, Observer, Progress, QueueEvent, Silent, SyncStep, TransferResult,
-    TreeCounts, TreeEvent, TreeResult,
+    TreeActivity, TreeCounts, TreeEvent, TreeResult,
 };
 pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
 pub use paths::{Answer, Attributes, Call, Entry, FileKind, Listing, PendingCall, call_local};

@@ -1,9 +1,10 @@
 //! Compares an existing target with the source: some are skipped, as [`Skip`] says.
 //!
 //! One that is identical is skipped for another reason too: a receiver may be stopped after it has
-//! published a file and before PUBLISHED arrives. Nothing but the file is left then, and a repeated transfer is refused because its target exists. So the
-//! target is compared with the source, by calls that the user could make too. If length, time,
-//! permissions and content are equal, the transfer has succeeded. Neither file is changed.
+//! published a file and before PUBLISHED arrives. Nothing but the file is left then, and a repeated
+//! transfer is refused because its target exists. So the target is compared with the source, by
+//! calls that the user could make too. If length, time, permissions and content are equal, the
+//! transfer has succeeded. Neither file is changed.
 //!
 //! The receiver can't do that alone: the sender adopts the digest states that a receiver claims to
 //! hold, so the digest at the end would compare the target with itself.

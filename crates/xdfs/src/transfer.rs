@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use xdfs_engine::mailbox::{Mailbox, Sender, mailbox};
-use xdfs_engine::{Outcome, Progress, TransferEvent};
+use xdfs_engine::{LimitedBy, Outcome, Progress, TransferEvent};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, Fault};
 
@@ -144,6 +144,9 @@ pub struct Transfer {
     is_cancelled: AtomicBool,
     ended: Option<Result<Outcome, Fault>>,
 }
+
+/// What limited a transfer, and for how long.
+pub(crate) type Limit = (LimitedBy, Duration);
 
 /// Starts a transfer that replaces its target.
 pub(crate) type Replacement = Box<dyn FnOnce() -> Result<Transfer, Fault> + Send + Sync>;
@@ -307,9 +310,11 @@ impl Transfer {
         self.wait()
     }
 
-    /// Waits for the end of a pack, and returns the entries that failed.
-    pub(crate) fn wait_for_pack(self) -> Result<Failures, Fault> {
-        self.outcome().map(|outcome| outcome.failures)
+    /// Waits for the end of a pack, and returns the entries that failed, and what limited it for
+    /// how long.
+    pub(crate) fn wait_for_pack(self) -> Result<(Failures, Limit), Fault> {
+        let outcome = self.outcome()?;
+        Ok((outcome.failures, (outcome.limited_by, outcome.elapsed)))
     }
 
     fn outcome(mut self) -> Result<Outcome, Fault> {

@@ -40,6 +40,7 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
             files: flags.places.sources.len() as u64,
             bytes,
             dry_run: flags.dry_run,
+            stats: flags.stats,
         },
     );
     let copied = planned.and_then(|jobs| {
@@ -93,6 +94,7 @@ fn run_trees(
             files: count,
             bytes: None,
             dry_run: flags.dry_run,
+            stats: flags.stats,
         },
     );
     let copied = planned.and_then(|(trees, jobs)| {

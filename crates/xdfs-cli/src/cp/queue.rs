@@ -234,7 +234,7 @@ impl Following<'_> {
                 self.waiting.insert(of);
                 let of_whom = usize::try_from(of).ok().and_then(|of| self.labels.get(of));
                 if let Some(Label { source, .. }) = of_whom {
-                    reporter.console().say(&format!("{source}: {text}"));
+                    reporter.retry(&format!("{source}: {text}"));
                 }
                 if of == number {
                     reporter.begin(label);

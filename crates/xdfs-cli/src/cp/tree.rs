@@ -167,6 +167,7 @@ fn options(flags: &CpFlags, interrupt: &Interrupt) -> Result<TreeOptions, Fault>
         journal: state::trees(),
         begin_anew: flags.no_resume,
         verify_resumed: flags.verify_resumed,
+        count_source: flags.output.shows_progress(),
         retry: flags.retry.policy(),
         reconnect_observer: session::reconnect_observer(
             flags.output,

@@ -20,8 +20,8 @@ use crate::size;
 /// session.
 ///
 /// In the URL of a source, `*`, `?` and `[a-z]` match names on the server, unless a path exists as
-/// it is written; quote them for your shell. `%2A`, `%3F` and `%5B` are these characters themselves.
-/// A pattern that matches nothing is an error.
+/// it is written; quote them for your shell. `%2A`, `%3F` and `%5B` are these characters
+/// themselves. A pattern that matches nothing is an error.
 ///
 /// The target appears under its name only once all its bytes have arrived, have been verified and
 /// are durable. Until then they are in a hidden partial file beside it, so that the same command
@@ -181,6 +181,14 @@ pub(crate) struct CpFlags {
     /// Print what would be done, as far as both sides can tell, and write nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
+
+    /// End with a small table: counts, bytes, time, rate, retries, and what limited it.
+    ///
+    /// It goes to standard error. What limited the run is what limited its transfers for the
+    /// longest time: reading the source, writing the target, the rate limit, or the network and the
+    /// CPU. With --json the lines have the same facts.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) stats: bool,
 
     #[command(flatten)]
     pub(crate) output: OutputFlags,

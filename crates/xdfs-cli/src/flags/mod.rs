@@ -15,6 +15,7 @@ mod shell;
 mod sync;
 mod users;
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -163,6 +164,11 @@ pub(crate) struct OutputFlags {
 }
 
 impl OutputFlags {
+    /// Whether progress is drawn or printed as it goes on.
+    pub(crate) fn shows_progress(self) -> bool {
+        !self.quiet && (self.json || std::io::stderr().is_terminal())
+    }
+
     /// The level of the log; `None` if there is none.
     pub(crate) fn log_level(self) -> Option<Level> {
         match self.verbose {

@@ -139,9 +139,9 @@ pub(crate) struct ServeFlags {
     /// Check the settings, print what would be served, and exit: 0 if they are valid, 2 if not.
     ///
     /// Reads the file of --config and all files that it names, as the server would: certificates,
-    /// users, keys, issuers, accounts; and looks for the directories of exports. Prints every error,
-    /// with its line in the file. Changes nothing and opens no port, so it can run beside the
-    /// server, for example before a reload.
+    /// users, keys, issuers, accounts; and looks for the directories of exports. Prints every
+    /// error, with its line in the file. Changes nothing and opens no port, so it can run beside
+    /// the server, for example before a reload.
     #[arg(long, conflicts_with = "ticket")]
     pub(crate) check_config: bool,
 

@@ -156,6 +156,14 @@ pub(crate) struct SyncFlags {
     #[command(flatten)]
     pub(crate) retry: RetryFlags,
 
+    /// End with a small table: counts, bytes, time, rate, retries, and what limited it.
+    ///
+    /// It goes to standard error. What limited the run is what limited its transfers for the
+    /// longest time: reading the source, writing the target, the rate limit, or the network and the
+    /// CPU. With --json the lines have the same facts.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) stats: bool,
+
     #[command(flatten)]
     pub(crate) output: OutputFlags,
 }

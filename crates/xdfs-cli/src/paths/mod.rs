@@ -2,7 +2,8 @@
 //!
 //! [`command`] has the common parts: sessions, output, failures. [`walk`] walks trees. Related
 //! commands share a file. Small pure parts: quoting ([`quote`]), permissions ([`mode`]), times
-//! ([`time`]), patterns ([`glob`], [`expand`]), values of flags ([`criteria`]), lines of `stat` ([`format`]).
+//! ([`time`]), patterns ([`glob`], [`expand`]), values of flags ([`criteria`]), lines of `stat`
+//! ([`format`]).
 
 mod access;
 mod change;

@@ -1,8 +1,9 @@
 //! `xdfs shell`: runs commands of the program in one session.
 //!
 //! A line is split into [`words`]; [`operands`] distinguishes remote from local paths; [`paths`]
-//! makes relative paths absolute, and patterns are expanded. The result is parsed and run as a command
-//! line of the program. Lines come from a terminal ([`edit`], with [`complete`]) or a script.
+//! makes relative paths absolute, and patterns are expanded. The result is parsed and run as a
+//! command line of the program. Lines come from a terminal ([`edit`], with [`complete`]) or a
+//! script.
 
 mod complete;
 mod edit;

@@ -52,7 +52,7 @@ fn trees_with_the_same_content_are_equal_on_any_sides() {
     for (source, target) in [(&here, &one), (&one, &here), (&one, &other), (&here, &here)] {
         let run = xdfs(["check", source, target]).ok();
         assert_eq!(run.text(), "");
-        let said = "13 equal (2.86 MiB), 0 differ, 0 missing, 0 extra\n";
+        let said = "13 equal (3.00 MB), 0 differ, 0 missing, 0 extra\n";
         assert!(
             run.stderr.contains(said),
             "{source} {target}: {}",

@@ -50,11 +50,11 @@ fn one_failure_leaves_the_others_alone() {
     let a = place.make_here("a", b"aaa");
     let b = place.make_here("b", b"bbb");
     let c = place.make_here("c", b"ccc");
-    std::fs::write(place.remote("b"), b"old").unwrap();
+    std::fs::write(place.remote("b"), b"older").unwrap();
     let none = place.here("none");
     let run = xdfs(["cp", "--json", &a, &b, &none, &c, &server.url("/")]).fails(6, &["/b", "none"]);
     assert_content(place.remote("a"), b"aaa");
-    assert_content(place.remote("b"), b"old");
+    assert_content(place.remote("b"), b"older");
     assert_content(place.remote("c"), b"ccc");
     assert_eq!(
         (&run.result()["files"], &run.result()["failed"]),

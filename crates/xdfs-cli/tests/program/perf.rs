@@ -17,7 +17,7 @@ fn both_ways_by_bytes_and_by_time() {
     }
     let run = xdfs(["perf", &url, "--bytes", "8M"]).ok();
     assert!(
-        run.text().starts_with("upload: 8.00 MiB in "),
+        run.text().starts_with("upload: 8.39 MB in "),
         "{}",
         run.text()
     );

@@ -146,7 +146,7 @@ fn patterns_stand_for_names_on_both_sides() {
         &server,
         &[],
         "/",
-        "mkdir in\nmv [12].dat in\ncp --no-resume :in/*.dat .\n",
+        "mkdir in\nmv [12].dat in\ncp --no-resume -I :in/*.dat .\n",
     )
     .fails(6, &["1.dat"]);
     script(&place, &server, &[], "/", "rm in/*\nrm *.dat\n").ok();

@@ -187,7 +187,7 @@ fn a_copy_of_what_is_there_is_free() {
     ] {
         let again = xdfs(words.iter().chain(&[&here[..], &there])).ok();
         assert_eq!(again.stderr.lines().count(), 1, "{}", again.stderr);
-        let words = "31 files, 1 link or pipe (3.14 MiB) were there already";
+        let words = "31 files, 1 link or pipe (3.30 MB) were there already";
         assert!(again.stderr.contains(words), "{}", again.stderr);
     }
 
@@ -308,4 +308,58 @@ fn parts_of_a_file_are_told_apart() {
     part("1000", &[]).fails(6, &["--force"]);
     part("1000", &["--force"]).ok();
     assert_content(place.remote("part"), &content(1, 3000)[1000..2000]);
+}
+
+/// The totals are known while the copy goes on, and the table at the end adds up.
+#[test]
+fn progress_has_totals_and_the_end_a_table() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    for n in 0..200 {
+        let name = format!("tree/{}/f{n}", n % 5);
+        fs::create_dir_all(place.here(&format!("tree/{}", n % 5))).unwrap();
+        place.make_here(&name, &content(n, 20_000));
+    }
+    place.make_here("tree/large", &content(1, 4 << 20));
+    let (here, there) = (place.here("tree"), server.url("/"));
+    let total = 200 * 20_000 + (4 << 20);
+    let url = server.url("/tree");
+    let back = place.here("back");
+    for ends in [[&here, &there], [&url, &back]] {
+        let words = ["cp", "-r", "--json", "--limit-rate", "4M"];
+        let run = xdfs(words.iter().copied().chain(ends.map(|end| &end[..]))).ok();
+        let lines = run.json();
+        let is = |kind: &'static str| lines.iter().filter(move |line| line["type"] == kind);
+        let with_total = is("tree-progress").find(|line| !line["bytes_total"].is_null());
+        let with_total = with_total.unwrap_or_else(|| panic!("no total: {}", run.text()));
+        assert_eq!(with_total["bytes_total"], total);
+        assert_eq!(with_total["files_total"], 201);
+        assert!(is("tree-progress").any(|line| line["in_flight"].as_u64() > Some(0)));
+        let tree = is("tree").next().unwrap();
+        assert_eq!(
+            (&tree["in_flight"], &tree["reconnects"]),
+            (&0.into(), &0.into())
+        );
+        assert_eq!(tree["limited_by"], "rate-limit");
+    }
+    fs::remove_file(place.remote("tree/large")).unwrap();
+    let run = xdfs(["cp", "-r", "--no-resume", "--stats", &here, &there]).ok();
+    for line in [
+        "files copied   1",
+        "files skipped  200",
+        "failed         0",
+        "bytes sent     4.19 MB",
+        "there already  4.00 MB",
+        "retries        0",
+        "limited by     ",
+    ] {
+        assert!(run.stderr.contains(line), "{line}: {}", run.stderr);
+    }
+    // A file alone.
+    let source = place.make_here("file", b"content");
+    let run = xdfs(["cp", "--stats", &source, &server.url("/file")]).ok();
+    assert!(run.stderr.contains("files copied   1\n"), "{}", run.stderr);
+    let run = xdfs(["cp", "--stats", &source, &server.url("/file")]).ok();
+    assert!(run.stderr.contains("files copied   0\n"), "{}", run.stderr);
+    assert!(run.stderr.contains("nothing was sent"), "{}", run.stderr);
 }

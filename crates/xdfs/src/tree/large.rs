@@ -8,7 +8,7 @@ use xdfs_proto::{Code, Fault};
 use xdfs_store::{LocalStore, Store as _};
 
 use super::item::{DeferredMetadata, Item};
-use super::moving::{MovingFile, PROGRESS_INTERVAL, is_over};
+use super::moving::{MovingFile, PROGRESS_INTERVAL};
 use super::options::LARGE_MAX;
 use super::run::{Moving, TreeRun};
 use super::tracker::split;
@@ -41,6 +41,7 @@ impl Moving<'_, '_> {
                     generation,
                     item,
                     kept,
+                    bytes: 0,
                 });
                 while self.large.len() >= LARGE_MAX {
                     self.wait_for_large()?;
@@ -64,9 +65,8 @@ impl Moving<'_, '_> {
     pub(super) fn wait_for_large(&mut self) -> Result<(), Fault> {
         self.cancel_unwanted();
         if let Some(file) = self.large.front_mut() {
-            let progress = file.transfer.progress(PROGRESS_INTERVAL);
             // One that takes longer than sessions last makes progress all the same.
-            if progress.is_some_and(|progress| progress.bytes > progress.resumed_bytes) {
+            if file.is_over(PROGRESS_INTERVAL).1 {
                 self.run.session.note_progress();
             }
         }
@@ -111,7 +111,7 @@ impl Moving<'_, '_> {
     pub(super) fn poll_large(&mut self) -> Result<(), Fault> {
         let mut at = 0;
         while let Some(file) = self.large.get_mut(at) {
-            if !is_over(&mut file.transfer, Duration::ZERO) {
+            if !file.is_over(Duration::ZERO).0 {
                 at += 1;
             } else if let Some(file) = self.large.remove(at) {
                 self.end_large(file)?;
@@ -126,12 +126,15 @@ impl Moving<'_, '_> {
             generation,
             mut item,
             kept,
+            ..
         } = file;
         match transfer.wait() {
             Ok(result) => {
                 self.run.session.note_progress();
                 self.report.result.matched_bytes += result.resumed_bytes;
                 item.bytes = result.bytes;
+                let time = Duration::from_secs_f64(result.seconds);
+                self.run.add_limit((result.limited_by, time));
                 if let Err(fault) = self.run.learn_server_run(&item.path, self.report) {
                     return self.end_interrupted_file(item, kept, &fault);
                 }

@@ -11,13 +11,14 @@ use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, Fault, Retry};
 use xdfs_store::tree_journal::{Mark, Totals};
 
+use super::count::SourceCount;
 use super::inspector::PackInspector;
 use super::item::{DeferredMetadata, Item, Kind};
 use super::tracker::Tracker;
 use super::version::{looks_like, mark_of};
 use crate::events::{Deletion, Observer, SyncStep, TreeEvent, TreeResult};
 use crate::paths::{Attributes, FileKind};
-use crate::transfer::Transfer;
+use crate::transfer::{Limit, Transfer};
 
 /// Interval of progress events.
 pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -34,6 +35,24 @@ pub(super) struct MovingFile {
     pub(super) generation: u64,
     pub(super) item: Item,
     pub(super) kept: DeferredMetadata,
+    /// Bytes that have arrived.
+    pub(super) bytes: u64,
+}
+
+impl MovingFile {
+    /// Whether it has ended. Waits for up to `timeout` after the latest progress. The flag says
+    /// whether it has moved anything in its session.
+    pub(super) fn is_over(&mut self, timeout: Duration) -> (bool, bool) {
+        let mut has_moved = false;
+        while let Some(progress) = self.transfer.progress(timeout) {
+            self.bytes = progress.bytes;
+            has_moved |= progress.bytes > progress.resumed_bytes;
+            if timeout > Duration::ZERO {
+                break;
+            }
+        }
+        (self.transfer.is_finished(), has_moved)
+    }
 }
 
 /// A failed entry to retry.
@@ -79,6 +98,8 @@ pub(super) struct Report<'a> {
     /// The session up to which the unsynced entries are known to be there.
     pub(super) unsynced_generation: u64,
     pub(super) server_run: ServerRun,
+    /// The count of the source, if there is one.
+    pub(super) count: Option<Arc<SourceCount>>,
 }
 
 /// The number by which a server shows whether it may have lost what wasn't durable ([D-6] of the
@@ -124,6 +145,7 @@ impl<'a> Report<'a> {
             keeps_unsynced: false,
             unsynced_generation: 0,
             server_run: ServerRun::default(),
+            count: None,
         }
     }
 
@@ -397,6 +419,10 @@ impl<'a> Report<'a> {
         if self.last_progress.elapsed() >= PROGRESS_INTERVAL {
             self.last_progress = Instant::now();
             self.result.elapsed = self.began.elapsed();
+            if let Some(count) = &self.count {
+                let activity = &mut self.result.activity;
+                (activity.counted, activity.is_counted) = count.now();
+            }
             let result = self.result.clone();
             self.tell(TreeEvent::Progress(&result));
         }
@@ -451,11 +477,14 @@ pub(super) enum PackState {
 }
 
 impl PackState {
-    /// Waits for the end, and returns the entries that failed.
-    pub(super) fn wait(self) -> Result<Failures, Fault> {
+    /// Waits for the end, and returns the entries that failed, and what limited it.
+    pub(super) fn wait(self) -> Result<(Failures, Option<Limit>), Fault> {
         match self {
-            Self::Ended(result) => result,
-            Self::Moving(transfer) => transfer.wait_for_pack(),
+            Self::Ended(result) => result.map(|failures| (failures, None)),
+            Self::Moving(transfer) => {
+                let (failures, limit) = transfer.wait_for_pack()?;
+                Ok((failures, Some(limit)))
+            }
         }
     }
 }

@@ -83,6 +83,9 @@ pub struct TreeOptions {
     /// Reread what earlier runs wrote of large files, as
     /// [`TransferOptions::verify_resumed`](crate::TransferOptions::verify_resumed) does.
     pub verify_resumed: bool,
+    /// Count the source beside the copy, so that progress events have totals. A local source is
+    /// walked once more for that. Ignored by synchronisations.
+    pub count_source: bool,
     /// Other sessions when this one breaks: nothing that was listed or moved is listed or moved
     /// again.
     pub retry: RetryPolicy,

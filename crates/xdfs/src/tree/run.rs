@@ -2,9 +2,9 @@
 //! transfers, and their outcomes are counted.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use xdfs_proto::{Code, DigestKind, Fault};
 use xdfs_store::tree_journal::Root;
 use xdfs_store::{LocalStore, PackOptions, Store as _};
 
+use super::count::SourceCount;
 use super::feed::{Event, Feed, Unlisted};
 use super::inspector::{PackInspector, Received};
 use super::item::{Item, Kind};
@@ -28,9 +29,9 @@ use super::namespace::{FoundName, Namespace};
 use super::options::{COMPLETED_WAITING, Durability, PACKS_MAX, PackSizes, TreeOptions};
 use super::session::TreeSession;
 use super::tracker::CompletedDirectory;
-use crate::events::{Observer, TreeResult};
+use crate::events::{Observer, TreeActivity, TreeResult};
 use crate::paths::{FileKind, join};
-use crate::transfer::{Skip, TransferOptions};
+use crate::transfer::{Limit, Skip, TransferOptions};
 
 /// Batches of local entries queued for the packers.
 const BATCHES_WAITING: usize = 64;
@@ -143,7 +144,18 @@ pub(super) fn copy(
         is_directory: true,
         attributes: source.is_remote().then_some(attributes),
     };
-    run.run(vec![root], None, writer, &mut report)?;
+    run.count = options.count_source.then(Arc::default);
+    report.count.clone_from(&run.count);
+    thread::scope(|scope| {
+        if let Some(count) = run.count.as_deref().filter(|_| !source.is_remote()) {
+            let run = &run;
+            scope.spawn(move || run.count_source(count));
+        }
+        let result = run.run(vec![root], None, writer, &mut report);
+        // Ends the count.
+        run.stop.store(true, Ordering::Relaxed);
+        result
+    })?;
     report.finish()
 }
 
@@ -171,6 +183,10 @@ pub(super) struct TreeRun<'a> {
     pub(super) existing_directories: Mutex<HashSet<Vec<u8>>>,
     /// Files that packers sent without their set-user-id and set-group-id bits.
     pub(super) unkept: AtomicU64,
+    /// The count of the source, if progress is to have totals.
+    pub(super) count: Option<Arc<SourceCount>>,
+    /// For how long each bottleneck limited transfers.
+    limits: Mutex<Vec<Limit>>,
 }
 
 /// The state of a run on its own thread.
@@ -525,6 +541,7 @@ impl<'r, 'o> Moving<'r, 'o> {
             return Ok(());
         }
         self.ticked = Instant::now();
+        self.note_activity();
         while !self.is_in_pack
             && let Some(pack) = take_ended(&mut self.packs, Duration::ZERO)
         {
@@ -559,6 +576,17 @@ impl<'r, 'o> Moving<'r, 'o> {
             }
         }
         Ok(())
+    }
+
+    fn note_activity(&mut self) {
+        let packed = self.packs.iter().map(|pack| match &pack.inspector {
+            Some(inspector) => inspector.names.len(),
+            None => pack.items.len(),
+        });
+        let result = &mut self.report.result;
+        result.reconnects = self.run.session.reconnects();
+        result.activity.in_flight = (packed.sum::<usize>() + self.large.len()) as u64;
+        result.activity.in_flight_bytes = self.large.iter().map(|file| file.bytes).sum();
     }
 
     /// Starts to make everything moved so far durable, and to claim it.
@@ -607,6 +635,8 @@ impl<'a> TreeRun<'a> {
             resume: None,
             existing_directories: Mutex::default(),
             unkept: AtomicU64::new(0),
+            count: None,
+            limits: Mutex::default(),
         }
     }
 
@@ -621,6 +651,11 @@ impl<'a> TreeRun<'a> {
         report.keeps_lost |= self.options.hard_links;
         let result = Moving::new(self, report, journal).drive(roots, provider);
         report.result.unkept += self.unkept.swap(0, Ordering::Relaxed);
+        report.result.reconnects = self.session.reconnects();
+        report.result.activity = TreeActivity::default();
+        let limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = limits.iter().max_by_key(|(_, time)| *time);
+        report.result.limited_by = most.map(|(limit, _)| *limit);
         result
     }
 
@@ -690,7 +725,7 @@ impl<'a> TreeRun<'a> {
             repeatable,
         } = transfer;
         let mut is_repeated = false;
-        let mut done = state.wait();
+        let mut done = self.note_limit(state.wait());
         while let Err(fault) = &done
             && fault.ends_session
         {
@@ -701,7 +736,7 @@ impl<'a> TreeRun<'a> {
             is_repeated = true;
             let again = self.start_pack((pack.clone(), pack.len()), Vec::new(), *overwrite)?;
             generation = again.transfer.generation;
-            done = again.transfer.state.wait();
+            done = self.note_limit(again.transfer.state.wait());
         }
         if done.is_ok() {
             self.session.note_progress();
@@ -710,6 +745,23 @@ impl<'a> TreeRun<'a> {
             }
         }
         Ok((is_repeated, done))
+    }
+
+    fn note_limit(
+        &self,
+        done: Result<(Failures, Option<Limit>), Fault>,
+    ) -> Result<Failures, Fault> {
+        let (failures, limit) = done?;
+        limit.into_iter().for_each(|limit| self.add_limit(limit));
+        Ok(failures)
+    }
+
+    pub(super) fn add_limit(&self, (by, time): Limit) {
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        match limits.iter_mut().find(|(other, _)| *other == by) {
+            Some((_, all)) => *all += time,
+            None => limits.push((by, time)),
+        }
     }
 
     /// Looks for entries that were in flight when their session broke: those at the target have
@@ -804,7 +856,7 @@ impl<'a> TreeRun<'a> {
         items: Vec<Item>,
         overwrite: bool,
     ) -> Result<MovingPack, Fault> {
-        let is_kept = self.target.is_remote() && self.session.reconnects();
+        let is_kept = self.target.is_remote() && self.session.may_reconnect();
         let kept = is_kept.then(|| (memory[..length].to_vec(), overwrite));
         let mut pack = self.start_pack((memory, length), items, overwrite)?;
         pack.transfer.repeatable = kept;

@@ -6,6 +6,7 @@ use std::sync::{MutexGuard, PoisonError};
 
 use xdfs_store::tree_journal::{Mark, Totals};
 
+use super::count::SourceCount;
 use super::feed::{Event, Feed};
 use super::journal::FinishedEntries;
 use super::links::Link;
@@ -32,6 +33,11 @@ impl TreeRun<'_> {
             }
             self.unlisted.end_one();
         }
+        if let Some(count) = self.listing_count()
+            && !self.is_stopped()
+        {
+            count.complete();
+        }
         feed.entries(batch);
     }
 
@@ -40,6 +46,9 @@ impl TreeRun<'_> {
         let finished = self.finished_in(&directory, &mut names);
         let existing = self.existing_in(&directory);
         let (mut given, mut taken, mut is_well) = (0, Totals::default(), true);
+        if let Some(count) = self.listing_count() {
+            count.add_directory();
+        }
         for found in self.source.entries(&directory) {
             if self.is_stopped() {
                 is_well = false;
@@ -55,6 +64,9 @@ impl TreeRun<'_> {
             };
             if self.leaves_out(&found) {
                 continue;
+            }
+            if let (Some(count), Some(found)) = (self.listing_count(), &found.attributes) {
+                count.add(found.kind, found.size);
             }
             let waits = names.add(split(&found.path).1) && !self.options.dry_run;
             if let Some(totals) = self.finished(finished.as_ref(), &found) {
@@ -84,6 +96,11 @@ impl TreeRun<'_> {
             taken,
             is_well,
         });
+    }
+
+    /// The count of a source that is listed by the scanner alone.
+    fn listing_count(&self) -> Option<&SourceCount> {
+        self.count.as_deref().filter(|_| self.source.is_remote())
     }
 
     /// The entries of a directory that exist at the target. Its directories are listed there too.

@@ -28,6 +28,7 @@ pub(super) struct TreeSession<'a> {
     /// Counts what shows that the tree goes on.
     progress: AtomicU64,
     retries: Mutex<Retries>,
+    reconnects: AtomicU64,
     /// The server has answered: one that can't be reached at all isn't tried again.
     is_reached: AtomicBool,
 }
@@ -50,6 +51,7 @@ impl<'a> TreeSession<'a> {
             observer: options.reconnect_observer.clone(),
             progress: AtomicU64::new(0),
             retries: Mutex::default(),
+            reconnects: AtomicU64::new(0),
             is_reached: AtomicBool::new(false),
         }
     }
@@ -59,8 +61,13 @@ impl<'a> TreeSession<'a> {
         self.client.sessions().caller().0
     }
 
+    /// Sessions that took the place of broken ones.
+    pub(super) fn reconnects(&self) -> u64 {
+        self.reconnects.load(Ordering::Relaxed)
+    }
+
     /// Whether sessions that break are replaced.
-    pub(super) fn reconnects(&self) -> bool {
+    pub(super) fn may_reconnect(&self) -> bool {
         self.policy.retries_max > 0
     }
 
@@ -104,7 +111,7 @@ impl<'a> TreeSession<'a> {
     /// No other session can be had, or the user doesn't want one.
     pub(super) fn recover(&self, broken: u64, fault: &Fault) -> Result<(), Fault> {
         let is_reached = self.is_reached.load(Ordering::Relaxed);
-        if !is_reached || !self.reconnects() || !is_session_lost(fault) {
+        if !is_reached || !self.may_reconnect() || !is_session_lost(fault) {
             return Err(fault.clone());
         }
         // One thread does it, and the others wait for it here.
@@ -173,6 +180,7 @@ impl<'a> TreeSession<'a> {
             Err(fault) if fault.ends_session => Err(fault),
             _ => {
                 self.client.prepare_packs();
+                self.reconnects.fetch_add(1, Ordering::Relaxed);
                 tracing::info!("the tree has another session");
                 let _ = self.observer.tell(ReconnectEvent::Restored);
                 Ok(())

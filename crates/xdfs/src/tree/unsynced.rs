@@ -1,5 +1,5 @@
-//! What was moved and isn't durable yet: lost if the server's machine crashes, which a broken session
-//! may be a sign of.
+//! What was moved and isn't durable yet: lost if the server's machine crashes, which a broken
+//! session may be a sign of.
 
 use xdfs_proto::file::{FileAnswer, FileCall, FileFlags, FileOwner};
 use xdfs_proto::{Code, Fault};
@@ -18,7 +18,7 @@ impl TreeRun<'_> {
         report.trusts_marks = trusts_marks;
         report.unsynced_generation = self.session.generation();
         report.keeps_unsynced = self.target.is_remote()
-            && self.session.reconnects()
+            && self.session.may_reconnect()
             && self.options.durability != Durability::None
             && !self.options.dry_run;
     }

@@ -1,0 +1,68 @@
+//! The table of `--stats`.
+
+use xdfs::LimitedBy;
+
+use crate::human;
+use crate::json::Totals;
+use crate::progress;
+
+/// What the table has besides the totals of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    /// Files that were copied.
+    pub(crate) copied: u64,
+    /// Files that were skipped, since they exist at the target.
+    pub(crate) skipped: u64,
+    /// Their bytes.
+    pub(crate) skipped_bytes: u64,
+    /// Bytes of large files in trees that the target had already.
+    pub(crate) matched_bytes: u64,
+    /// Retries of files, and sessions that took the place of broken ones.
+    pub(crate) retries: u64,
+    /// For how many seconds each bottleneck limited the run.
+    limits: Vec<(LimitedBy, f64)>,
+}
+
+impl Stats {
+    /// Adds the time for which something was the bottleneck.
+    pub(crate) fn add_limit(&mut self, by: LimitedBy, seconds: f64) {
+        match self.limits.iter_mut().find(|(other, _)| *other == by) {
+            Some((_, all)) => *all += seconds,
+            None => self.limits.push((by, seconds)),
+        }
+    }
+
+    /// The table, after `seconds` since the command began.
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    pub(crate) fn table(&self, totals: &Totals, seconds: f64) -> Vec<String> {
+        let there = totals.resumed_bytes + self.matched_bytes;
+        let moved = totals.bytes.saturating_sub(there);
+        let rate = if seconds > 0.0 {
+            moved as f64 / seconds
+        } else {
+            0.0
+        };
+        let limit = self.limits.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+        let rows = [
+            ("files copied", self.copied.to_string()),
+            ("files skipped", self.skipped.to_string()),
+            ("failed", totals.failed.to_string()),
+            ("bytes sent", human::size(moved)),
+            ("there already", human::size(there + self.skipped_bytes)),
+            ("sent again", human::size(totals.retransmitted_bytes)),
+            ("time", human::seconds(seconds)),
+            ("rate", human::rate(rate)),
+            ("retries", self.retries.to_string()),
+            (
+                "limited by",
+                limit
+                    .map_or("nothing was sent", |(by, _)| progress::limited_by(*by))
+                    .to_owned(),
+            ),
+        ];
+        let lines = rows
+            .iter()
+            .map(|(name, value)| format!("{name:<14} {value}"));
+        lines.collect()
+    }
+}
