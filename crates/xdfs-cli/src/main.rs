@@ -73,6 +73,7 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Chmod(flags) => paths::chmod(context, &flags),
         Command::Chown(flags) => paths::chown(context, &flags),
         Command::Truncate(flags) => paths::truncate(context, &flags),
+        Command::Partial { command } => paths::partial(context, &command),
         Command::Perf(flags) => perf::run(&flags),
         Command::Demo(flags) => demo::run(flags),
         Command::Whoami(flags) => users::whoami(&flags),

@@ -50,6 +50,23 @@ pub struct Attributes {
     pub ctime_ns: i64,
 }
 
+/// An unfinished transfer to a name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartialFile {
+    /// The name of its target, without a separator; never `.` or `..`. Of a name that is too long
+    /// only the beginning is kept, with a hash; a call takes either. Small files on their way may
+    /// have a name of their own.
+    pub name: Vec<u8>,
+    /// Bytes that have arrived and need not be sent again.
+    pub arrived: u64,
+    /// Bytes of the transfer; `None` if unknown.
+    pub length: Option<u64>,
+    /// Allocated storage in bytes.
+    pub allocated: u64,
+    /// Time of the last change.
+    pub mtime_ns: i64,
+}
+
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {

@@ -7,7 +7,7 @@
 
 mod codec;
 
-pub use crate::attributes::{Attributes, Entry, FileKind};
+pub use crate::attributes::{Attributes, Entry, FileKind, PartialFile};
 use crate::delta::{Seed, Signatures};
 use crate::digest::{ChecksumKind, ChecksumValue, DigestKind};
 use crate::file::{Extent, FileAnswer, FileCall};
@@ -177,6 +177,21 @@ pub enum Call {
     /// transfer starts and resumes from them. Pieces that don't match the old file are skipped.
     /// Answered by [`Answer::Copied`].
     Seed(Box<Seed>),
+    /// Lists the unfinished transfers to names in a directory, in the order of the names. Answered
+    /// by [`Answer::Partial`].
+    ListPartial {
+        /// The directory.
+        path: Vec<u8>,
+        /// The name to continue after; empty for the start.
+        after: Vec<u8>,
+    },
+    /// Discards an unfinished transfer that isn't running. Answered by [`Answer::Done`].
+    RemovePartial {
+        /// The path of its target, or with a name from [`Answer::Partial`].
+        path: Vec<u8>,
+        /// Only if nothing has changed since this time; `None` for whatever its age is.
+        unchanged_since_ns: Option<i64>,
+    },
     /// A file call.
     File(FileCall),
 }
@@ -230,6 +245,13 @@ pub enum Answer {
     },
     /// Signatures of blocks.
     Signatures(Signatures),
+    /// Unfinished transfers.
+    Partial {
+        /// The transfers.
+        files: Vec<PartialFile>,
+        /// Whether there are others, after the last name.
+        more: bool,
+    },
     /// The answer to a file call.
     File(FileAnswer),
 }
@@ -244,6 +266,7 @@ impl Answer {
                 let count = u32::try_from(signatures.blocks.len()).unwrap_or(u32::MAX);
                 Signatures::data_bytes(signatures.digest, count)
             }
+            Self::Partial { files, .. } => files.iter().map(PartialFile::bytes).sum(),
             _ => 0,
         }
     }
@@ -270,6 +293,8 @@ impl Call {
             | Self::Space { path }
             | Self::Sync { path }
             | Self::Checksum { path, .. }
+            | Self::ListPartial { path, .. }
+            | Self::RemovePartial { path, .. }
             | Self::Signatures { path, .. } => path,
             Self::Rename { from, .. } | Self::Copy { from, .. } => from,
             Self::Seed(seed) => &seed.from,
@@ -301,6 +326,8 @@ impl Call {
             Self::Sync { .. } => "make changes durable",
             Self::Signatures { .. } => "compute the sums of blocks",
             Self::Seed(_) => "begin with an old file",
+            Self::ListPartial { .. } => "list unfinished transfers",
+            Self::RemovePartial { .. } => "remove an unfinished transfer",
             Self::File(call) => call.operation(),
         }
     }
@@ -320,6 +347,7 @@ impl Call {
                 | Self::Sync { .. }
                 | Self::Checksum { .. }
                 | Self::Signatures { .. }
+                | Self::ListPartial { .. }
         )
     }
 
@@ -329,6 +357,7 @@ impl Call {
         match self {
             Self::File(call) => call.answer_data_bytes(),
             Self::Signatures { digest, count, .. } => Signatures::data_bytes(*digest, *count),
+            Self::ListPartial { .. } => PART_BYTES,
             _ => 0,
         }
     }
@@ -347,6 +376,7 @@ impl Call {
                 | (Self::Space { .. }, Answer::Space { .. })
                 | (Self::RemoveTree { .. }, Answer::Removed { .. })
                 | (Self::Copy { .. } | Self::Seed(_), Answer::Copied { .. })
+                | (Self::ListPartial { .. }, Answer::Partial { .. })
                 | (
                     Self::MakeDirectory { .. }
                         | Self::RemoveFile { .. }
@@ -358,6 +388,7 @@ impl Call {
                         | Self::SetTimes { .. }
                         | Self::SetOwner { .. }
                         | Self::Truncate { .. }
+                        | Self::RemovePartial { .. }
                         | Self::Sync { .. },
                     Answer::Done
                 )

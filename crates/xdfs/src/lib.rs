@@ -96,7 +96,9 @@ pub use events::{
     TreeActivity, TreeCounts, TreeEvent, TreeResult,
 };
 pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
-pub use paths::{Answer, Attributes, Call, Entry, FileKind, Listing, PendingCall, call_local};
+pub use paths::{
+    Answer, Attributes, Call, Entry, FileKind, Listing, PartialFile, PendingCall, call_local,
+};
 pub use queue::{Job, Queue, QueueOptions};
 pub use remote::{Address, DEFAULT_PORT, Invitation, RemotePlace};
 pub use retry::{ReconnectEvent, ReconnectObserver, RetryPolicy};

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use xdfs_engine::mailbox::{Mailbox, mailbox};
 use xdfs_engine::{CallPart, CallSpec, Command, Commands};
-pub use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
+pub use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind, PartialFile};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::{LocalStore, Store as _};
 

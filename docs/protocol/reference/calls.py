@@ -97,6 +97,20 @@ def _write_open(c):
     return o, body + string(c["path"])
 
 
+def _read_list_partial(r, _o):
+    c = {"path": r.path(), "after": r.path()}
+    if c["after"] in (b".", b"..") or b"/" in c["after"]:
+        raise malformed("name of an entry")
+    return c
+
+
+def _read_remove_partial(r, o):
+    time, path = r.number("q"), r.path()
+    if time and not o & 2:
+        raise malformed("time")
+    return {"unchanged_since_ns": time if o & 2 else None, "path": path}
+
+
 def _read_signatures(r, _o):
     c = {"digest": read_digest_kind(r), "block_size": read_block_size(r)}
     c["first"], c["count"] = r.number("Q"), r.number("I")
@@ -236,6 +250,10 @@ CALLS = {
            lambda c: (0, pack("BIQI", NAMES[c["digest"]], c["block_size"], c["first"], c["count"])
                       + string(c["path"]))),
     0x14: ("seed", 3, _read_seed, _write_seed),
+    0x15: ("list-partial", 0, _read_list_partial, lambda c: (0, string(c["path"]) + string(c["after"]))),
+    0x16: ("remove-partial", 2, _read_remove_partial,
+           lambda c: ((c["unchanged_since_ns"] is not None) << 1,
+                      pack("q", c["unchanged_since_ns"] or 0) + string(c["path"]))),
     0x20: ("open", 0xFF, _read_open, _write_open),
     0x21: ("read", 1, lambda r, o: {"locked": bool(o), "handle": _handle(r), "extents": _extents(r)},
            lambda c: (c["locked"], pack("I", c["handle"]) + _write_extents(c["extents"]))),
@@ -305,13 +323,18 @@ def write_attributes(a):
     return head + b"".join(pack(form, a[name]) for name, form in _ATTRIBUTES)
 
 
+def _name(r):
+    name = r.path()
+    if name in (b"", b".", b"..") or b"/" in name:
+        raise malformed("name of an entry")
+    return name
+
+
 def _read_entries(r):
     cursor = r.string(4096, "cursor")
     entries = []
     for _ in range(r.number("I")):
-        attributes, name = read_attributes(r), r.path()
-        if name in (b"", b".", b"..") or b"/" in name:
-            raise malformed("name of an entry")
+        attributes, name = read_attributes(r), _name(r)
         entries.append({"attributes": attributes, "name": name})
     return {"cursor": cursor or None, "entries": entries}
 
@@ -339,6 +362,28 @@ def _read_signed(r):
 def _write_signed(a):
     body = a["tag"] + pack("QQBI", a["length"], a["first"], NAMES[a["digest"]], len(a["blocks"]))
     return body + b"".join(pack("I", b["weak"]) + b["strong"] + b["state"] for b in a["blocks"])
+
+
+def _read_partial(r):
+    more, files = bool(r.bounded("B", 0, 1, "options of an answer")), []
+    for _ in range(r.number("I")):
+        known = r.bounded("B", 0, 1, "options of an entry")
+        f = {"arrived": r.number("Q"), "length": r.number("Q"), "allocated": r.number("Q")}
+        if f["length"] and not known:
+            raise malformed("length")
+        f["length"] = f["length"] if known else None
+        files.append({**f, "mtime_ns": r.number("q"), "name": _name(r)})
+    if more and not files:
+        raise malformed("count of entries")
+    return {"more": more, "files": files}
+
+
+def _write_partial(a):
+    body = pack("BI", a["more"], len(a["files"]))
+    for f in a["files"]:
+        body += pack("BQQQq", f["length"] is not None, f["arrived"], f["length"] or 0, f["allocated"], f["mtime_ns"])
+        body += string(f["name"])
+    return body
 
 
 def _read_opened(r):
@@ -397,6 +442,7 @@ CONTENTS = {
     0x07: ("removed", lambda r: {"entries": r.number("Q")}, lambda a: pack("Q", a["entries"])),
     0x08: ("copied", lambda r: {"bytes": r.number("Q")}, lambda a: pack("Q", a["bytes"])),
     0x09: ("signatures", _read_signed, _write_signed),
+    0x0A: ("partial", _read_partial, _write_partial),
     0x20: ("opened", _read_opened, _write_opened),
     0x21: ("data", _read_data,
            lambda a: pack("H", len(a["lengths"])) + b"".join(pack("I", n) for n in a["lengths"]) + a["bytes"]),

@@ -36,6 +36,8 @@ pub(crate) struct MkdirFlags {
 /// Remove files on a server, or trees with -r.
 ///
 /// Without -i it does not ask, and removal can't be undone. The root of a server is never removed.
+/// With -r, unfinished transfers into the tree are discarded with it; if one is running, that is an
+/// error. 'xdfs partial rm' removes single ones.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

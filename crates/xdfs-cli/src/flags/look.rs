@@ -358,7 +358,8 @@ pub(crate) struct DfFlags {
 /// Show the disk usage of files and directories on a server.
 ///
 /// Prints the allocated space in KiB of each directory with everything in it. A file with several
-/// hard links counts once.
+/// hard links counts once. What has arrived of unfinished transfers counts too, although 'ls'
+/// doesn't show it; 'xdfs partial ls' does.
 #[derive(Clone, Debug, Args)]
 #[command(
     disable_help_flag = true,

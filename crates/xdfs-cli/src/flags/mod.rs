@@ -9,6 +9,7 @@ mod cp;
 mod demo;
 mod filter;
 mod look;
+mod partial;
 mod perf;
 mod serve;
 mod shell;
@@ -33,6 +34,7 @@ pub(crate) use look::{
     CatFlags, ColorFlag, DfFlags, DuFlags, FindFlags, LsFlags, PathFlags, StatFlags, SumFlags,
     is_find_test, words,
 };
+pub(crate) use partial::{PartialCommand, PartialFlags};
 pub(crate) use perf::PerfFlags;
 pub(crate) use serve::ServeFlags;
 pub(crate) use shell::ShellFlags;
@@ -99,6 +101,20 @@ pub(crate) enum Command {
     Chmod(ChmodFlags),
     Chown(ChownFlags),
     Truncate(TruncateFlags),
+    /// List and remove unfinished transfers on a server.
+    ///
+    /// What has arrived of an interrupted transfer stays beside its target under a hidden name,
+    /// until the same copy completes it. So it takes storage, which 'du' counts, and 'ls' doesn't
+    /// show. A server can remove old ones by itself: see 'xdfs serve --help'.
+    #[command(after_help = "\
+Examples:
+  xdfs partial ls xdfs://host/
+  xdfs partial rm --older-than 7d xdfs://host/runs")]
+    Partial {
+        /// The action.
+        #[command(subcommand)]
+        command: PartialCommand,
+    },
     Perf(PerfFlags),
     Demo(DemoFlags),
     Whoami(WhoamiFlags),

@@ -60,7 +60,8 @@ pub(crate) struct SyncFlags {
     ///
     /// What the filter excludes stays, and so do the directories above it. Files and directories
     /// replace each other only with this flag. An empty SOURCE is refused without --force, a
-    /// missing one always.
+    /// missing one always. Unfinished transfers into directories that are deleted are discarded,
+    /// unless they are running; others stay ('xdfs partial' lists them).
     ///
     /// Before it deletes, it says how many names, and gives some. It asks on a terminal, and
     /// refuses without one or with --json, if these are more than 100 and more than a tenth of the

@@ -1,5 +1,7 @@
 //! Values of the flags of path commands: tests of `find`, owners, new lengths.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
 use xdfs::FileKind;
 
@@ -95,6 +97,25 @@ pub(crate) fn parse_days(text: &str) -> Result<Days, String> {
         Some(days) => Ok(Days { bound, days }),
         None => Err("days are a whole number, after + for more, - for less".into()),
     }
+}
+
+/// Parses an age: a whole number and s, m, h or d.
+///
+/// # Errors
+/// A message for the user.
+pub(crate) fn parse_age(text: &str) -> Result<Duration, String> {
+    let wrong = || "an age is a whole number and a unit: 90s, 30m, 12h, 7d".to_owned();
+    let unit = text.chars().next_back().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number = text.strip_suffix(unit).and_then(whole).ok_or_else(wrong)?;
+    let seconds = number.checked_mul(seconds).ok_or_else(wrong)?;
+    Ok(Duration::from_secs(seconds))
 }
 
 /// Parses a number of digits only.
@@ -262,6 +283,25 @@ mod tests {
         }
         assert!(!parse_days("0").unwrap().holds(i64::MAX, now));
         assert!(parse_days("x").is_err() && parse_days("").is_err());
+    }
+
+    #[test]
+    fn ages() {
+        for (text, seconds) in [("0s", 0), ("90s", 90), ("30m", 1800), ("7d", 604_800)] {
+            assert_eq!(parse_age(text), Ok(Duration::from_secs(seconds)));
+        }
+        for wrong in [
+            "",
+            "7",
+            "d",
+            "1w",
+            "-1d",
+            "1.5h",
+            "7 d",
+            "18446744073709551615d",
+        ] {
+            assert!(parse_age(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub(crate) enum PathRecord<'a> {
     Difference(DifferenceBody),
     Check(CheckBody<'a>),
     Space(SpaceBody<'a>),
+    Partial(PartialBody<'a>),
     Usage(UsageBody<'a>),
     Done(DoneBody<'a>),
     Summary(SummaryBody),
@@ -162,6 +163,17 @@ pub(crate) struct SpaceBody<'a> {
     pub(crate) available: u64,
     pub(crate) files: u64,
     pub(crate) files_free: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct PartialBody<'a> {
+    pub(crate) operand: &'a str,
+    #[serde(flatten)]
+    pub(crate) path: PathBody,
+    pub(crate) arrived: u64,
+    pub(crate) length: Option<u64>,
+    pub(crate) allocated: u64,
+    pub(crate) mtime_ns: i64,
 }
 
 #[derive(Debug, Serialize)]

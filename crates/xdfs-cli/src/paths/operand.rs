@@ -79,6 +79,15 @@ pub(crate) fn last_part(path: &[u8]) -> &[u8] {
     path.rsplit(|&b| b == b'/').next().unwrap_or(path)
 }
 
+/// The directory of a path.
+pub(crate) fn parent(path: &[u8]) -> &[u8] {
+    let path = trimmed(path);
+    match path.iter().rposition(|&b| b == b'/') {
+        None | Some(0) => b"/",
+        Some(cut) => &path[..cut],
+    }
+}
+
 /// Whether the path is the root of the server, in any spelling.
 pub(crate) fn is_root(path: &[u8]) -> bool {
     let mut depth = 0_usize;
@@ -124,6 +133,8 @@ mod tests {
         assert_eq!(join(b"/a/", b"b"), b"/a/b");
         assert_eq!(last_part(b"/a/b/"), b"b");
         assert_eq!(last_part(b"/"), b"");
+        assert_eq!(parent(b"/a/b/"), b"/a");
+        assert_eq!((parent(b"/a"), parent(b"/")), (&b"/"[..], &b"/"[..]));
     }
 
     #[test]

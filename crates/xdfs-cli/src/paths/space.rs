@@ -7,6 +7,7 @@ use xdfs::{Answer, Call, LocalPlace, TransferOptions, TransferRoute};
 use super::command::{PathCommand, stat, unexpected};
 use super::json::{PathBody, PathRecord, SpaceBody, UsageBody};
 use super::operand::last_part;
+use super::partial::WithPartial;
 use super::text::{align, space};
 use super::walk::{LISTINGS_AHEAD, Walk, WalkEntry, WalkStep};
 use crate::context::Context;
@@ -134,7 +135,7 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
         };
         // Sums of the directories above the current entry, the innermost last.
         let mut sums: Vec<u64> = Vec::new();
-        for step in Walk::new(&*client, start, u32::MAX, LISTINGS_AHEAD) {
+        for step in Walk::new(&WithPartial(&client), start, u32::MAX, LISTINGS_AHEAD) {
             match step {
                 WalkStep::Entry(found) => {
                     let bytes = own_bytes(&found, flags.apparent_size, &mut counted);

@@ -174,7 +174,10 @@ fn the_root_of_an_export_is_never_emptied_in_silence() {
         )
         .as_bytes(),
     );
-    let server = Server::start_with(&place.root(), &["--config", &config]);
+    let server = Server::start_with(
+        &place.root(),
+        &["--listen", "127.0.0.1:0", "--config", &config],
+    );
     let url = server.url("/data");
     refused(&["sync", "--delete", &tree, &url], &words);
     assert_eq!(names(&export), ["a", "b"]);

@@ -30,6 +30,8 @@ mod operator;
 #[cfg(target_os = "linux")]
 mod owners;
 #[cfg(unix)]
+mod partial;
+#[cfg(unix)]
 mod paths;
 mod perf;
 #[cfg(unix)]

@@ -8,7 +8,7 @@
 //! [`Call::check`] and [`Answer::check`] contain the rules of calls and answers beyond their
 //! layout: decoders apply them to input, and machines to output.
 
-use super::{Answer, Call, Entry};
+use super::{Answer, Call, Entry, PartialFile};
 use crate::delta::{Seed, Signatures};
 use crate::fault::Fault;
 use crate::file::{FileAnswer, FileCall};
@@ -45,6 +45,8 @@ mod operation {
     pub(super) const SYNC: u8 = 0x12;
     pub(super) const SIGNATURES: u8 = 0x13;
     pub(super) const SEED: u8 = 0x14;
+    pub(super) const LIST_PARTIAL: u8 = 0x15;
+    pub(super) const REMOVE_PARTIAL: u8 = 0x16;
 }
 
 /// Numbers of the contents of an answer.
@@ -59,6 +61,7 @@ mod content {
     pub(super) const REMOVED: u8 = 0x07;
     pub(super) const COPIED: u8 = 0x08;
     pub(super) const SIGNATURES: u8 = 0x09;
+    pub(super) const PARTIAL: u8 = 0x0a;
 }
 
 /// Stat, SetTimes, SetOwner: follow a symbolic link.
@@ -70,10 +73,44 @@ const SPARSE: u8 = 1 << 1;
 /// MakeDirectory: create missing parents.
 const PARENTS: u8 = 1 << 0;
 /// MakeDirectory: permission bits are given. Checksum: the length is given. SetTimes, SetOwner: the
-/// first of the two values is given.
+/// first of the two values is given. RemovePartial: the time is given.
 const FIRST: u8 = 1 << 1;
 /// SetTimes, SetOwner: the second of the two values is given.
 const SECOND: u8 = 1 << 2;
+
+/// Size of an unfinished transfer without its name.
+const PARTIAL_BYTES: usize = 1 + 4 * 8 + 2;
+
+impl PartialFile {
+    /// Size in an answer.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        PARTIAL_BYTES + self.name.len()
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.u8(u8::from(self.length.is_some()));
+        w.u64(self.arrived);
+        w.u64(self.length.unwrap_or(0));
+        w.u64(self.allocated);
+        w.i64(self.mtime_ns);
+        w.path(&self.name);
+    }
+
+    fn decode(r: &mut Reader<'_>, limits: &Limits) -> Result<Self, DecodeError> {
+        let options = r.u8("options of an entry")?;
+        if options > 1 {
+            return Err(DecodeError::Invalid("options of an entry"));
+        }
+        Ok(Self {
+            arrived: r.u64("bytes")?,
+            length: present(options, 1, r.u64("length")?, "length")?,
+            allocated: r.u64("bytes")?,
+            mtime_ns: r.i64("time")?,
+            name: r.path(limits.path_bytes_max, "name of an entry")?,
+        })
+    }
+}
 
 fn check_name(name: &[u8], limits: &Limits) -> Result<(), DecodeError> {
     const FIELD: &str = "name of an entry";
@@ -92,8 +129,8 @@ impl Call {
             operation::SEED => Some(OVERWRITE | SPARSE),
             operation::MAKE_DIRECTORY => Some(PARENTS | FIRST),
             operation::SET_TIMES | operation::SET_OWNER => Some(FOLLOW | FIRST | SECOND),
-            operation::CHECKSUM => Some(FIRST),
-            operation::STAT..=operation::SIGNATURES => Some(0),
+            operation::CHECKSUM | operation::REMOVE_PARTIAL => Some(FIRST),
+            operation::STAT..=operation::SIGNATURES | operation::LIST_PARTIAL => Some(0),
             number => FileCall::options_defined(number),
         }
     }
@@ -118,6 +155,7 @@ impl Call {
                     return Err(DecodeError::Invalid("number of entries"));
                 }
             }
+            Self::ListPartial { after, .. } if !after.is_empty() => check_name(after, limits)?,
             Self::MakeDirectory { mode, .. } => check_mode(mode.unwrap_or(0))?,
             Self::SetMode { mode, .. } => check_mode(*mode)?,
             Self::Rename { to, .. } | Self::Copy { to, .. } => {
@@ -237,6 +275,17 @@ impl Call {
                 w.path(path);
             }
             Self::Seed(seed) => seed.encode(w),
+            Self::ListPartial { path, after } => {
+                w.path(path);
+                w.path(after);
+            }
+            Self::RemovePartial {
+                path,
+                unchanged_since_ns,
+            } => {
+                w.i64(unchanged_since_ns.unwrap_or(0));
+                w.path(path);
+            }
         }
     }
 
@@ -284,6 +333,13 @@ impl Call {
             Self::Seed(seed) => (
                 operation::SEED,
                 flag(seed.overwrite, OVERWRITE) | flag(seed.sparse, SPARSE),
+            ),
+            Self::ListPartial { .. } => (operation::LIST_PARTIAL, 0),
+            Self::RemovePartial {
+                unchanged_since_ns, ..
+            } => (
+                operation::REMOVE_PARTIAL,
+                flag(unchanged_since_ns.is_some(), FIRST),
             ),
         }
     }
@@ -391,6 +447,14 @@ impl Call {
                 seed.sparse = options & SPARSE != 0;
                 Self::Seed(Box::new(seed))
             }
+            operation::LIST_PARTIAL => Self::ListPartial {
+                path: path(r)?,
+                after: r.path(limits.path_bytes_max, "name of an entry")?,
+            },
+            operation::REMOVE_PARTIAL => Self::RemovePartial {
+                unchanged_since_ns: present(options, FIRST, r.i64("time")?, "time")?,
+                path: path(r)?,
+            },
             number => Self::File(FileCall::decode(number, options, r, limits)?),
         })
     }
@@ -417,21 +481,27 @@ impl Answer {
                     check_name(&entry.name, limits)?;
                     check_mode(entry.attributes.mode)?;
                 }
-                let (actual, limit) = (self.body_bytes(), limits.control_frame_bytes_max);
-                if actual > limit as usize {
-                    return Err(DecodeError::TooLarge {
-                        field: "length of an answer",
-                        actual: actual as u64,
-                        limit: u64::from(limit),
-                    });
-                }
-                Ok(())
+                self.check_length(limits)
             }
             Self::Target(target) => check_path(target, limits.path_bytes_max, "target of a link"),
             Self::Signatures(signatures) => signatures.check(),
+            Self::Partial { files, more } => {
+                for file in files {
+                    check_name(&file.name, limits)?;
+                }
+                if *more && files.is_empty() {
+                    return Err(DecodeError::Invalid("count of entries"));
+                }
+                self.check_length(limits)
+            }
             Self::File(answer) => answer.check(),
             _ => Ok(()),
         }
+    }
+
+    fn check_length(&self, limits: &Limits) -> Result<(), DecodeError> {
+        let (actual, limit) = (self.body_bytes(), limits.control_frame_bytes_max as usize);
+        check_most("length of an answer", actual, limit)
     }
 
     /// Size of the body of its ANSWER; small ones are rounded up to 256.
@@ -504,6 +574,14 @@ impl Answer {
                 w.u8(content::SIGNATURES);
                 signatures.encode(w);
             }
+            Ok(Self::Partial { files, more }) => {
+                w.u8(content::PARTIAL);
+                w.u8(u8::from(*more));
+                w.u32(u32::try_from(files.len()).unwrap_or(u32::MAX));
+                for file in files {
+                    file.encode(w);
+                }
+            }
             Ok(Self::File(answer)) => answer.encode(w),
         }
     }
@@ -549,6 +627,19 @@ impl Answer {
                 bytes: r.u64("bytes")?,
             },
             content::SIGNATURES => Self::Signatures(Signatures::decode(r)?),
+            content::PARTIAL => {
+                let more = match r.u8("options of an answer")? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(DecodeError::Invalid("options of an answer")),
+                };
+                let count = r.u32("count of entries")? as usize;
+                let mut files = Vec::with_capacity(count.min(r.remaining() / PARTIAL_BYTES));
+                for _ in 0..count {
+                    files.push(PartialFile::decode(r, limits)?);
+                }
+                Self::Partial { files, more }
+            }
             number => match FileAnswer::decode(number, r)? {
                 Some(answer) => Self::File(answer),
                 None => return Err(DecodeError::Invalid("content of an answer")),

@@ -6,7 +6,7 @@ use xdfs_proto::digest::{BlockHasher, ChecksumKind, ChecksumValue, DigestKind, F
 use xdfs_proto::frame::{
     AnswerPart, CallRequest, FRAME_HEADER_BYTES, Frame, Taken, UnknownOperation,
 };
-use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
+use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind, PartialFile};
 use xdfs_proto::{CallId, Code, Fault, FileId, SourceTag};
 
 use crate::describe::{checksum, checksum_kind, fault, kind, wide};
@@ -82,6 +82,16 @@ pub(crate) fn call(id: CallId, call: &Call) -> Value {
             "block_size": block_bytes,
             "first": wide(*first),
             "count": count,
+        }),
+        Call::ListPartial { after, .. } => json!({
+            "call": "list-partial",
+            "after": hex(after),
+        }),
+        Call::RemovePartial {
+            unchanged_since_ns, ..
+        } => json!({
+            "call": "remove-partial",
+            "unchanged_since_ns": time(unchanged_since_ns),
         }),
         Call::Seed(seed) => json!({
             "call": "seed",
@@ -192,6 +202,20 @@ pub(crate) fn answer(id: CallId, part: u32, last: bool, answer: &Result<Answer, 
                 }))
                 .collect::<Value>(),
         }),
+        Ok(Answer::Partial { files, more }) => json!({
+            "answer": "partial",
+            "more": more,
+            "files": files
+                .iter()
+                .map(|file| json!({
+                    "arrived": wide(file.arrived),
+                    "length": file.length.map(wide),
+                    "allocated": wide(file.allocated),
+                    "mtime_ns": file.mtime_ns.to_string(),
+                    "name": hex(&file.name),
+                }))
+                .collect::<Value>(),
+        }),
         Ok(Answer::File(answer)) => crate::files::answer(answer),
         Ok(Answer::Copied { bytes }) => json!({ "answer": "copied", "bytes": wide(*bytes) }),
         Ok(other) => panic!("{other:?} has no description"),
@@ -230,6 +254,16 @@ pub(crate) fn samples() -> Vec<(&'static str, Frame)> {
     samples.push(("taken", taken(3, false)));
     samples.push(("taken-stop", taken(u32::MAX, true)));
     samples
+}
+
+fn unfinished(name: &[u8], length: Option<u64>) -> PartialFile {
+    PartialFile {
+        name: name.to_vec(),
+        arrived: 5 << 30,
+        length,
+        allocated: (9 << 30) + 4096,
+        mtime_ns: -1,
+    }
 }
 
 fn asks(call: Call) -> Frame {
@@ -278,7 +312,23 @@ fn calls() -> Vec<(&'static str, Frame)> {
         },
         call: Ok(Call::Space { path: vec![] }),
     });
+    let remove_partial = |unchanged_since_ns| {
+        asks(Call::RemovePartial {
+            path: path.clone(),
+            unchanged_since_ns,
+        })
+    };
+    let list_partial = |after: &[u8]| {
+        asks(Call::ListPartial {
+            path: b"data".to_vec(),
+            after: after.to_vec(),
+        })
+    };
     vec![
+        ("xpathm-list-partial", list_partial(b"big.img")),
+        ("xpathm-list-partial-start", list_partial(b"")),
+        ("xpathm-remove-partial", remove_partial(None)),
+        ("xpathm-remove-partial-old", remove_partial(Some(-1))),
         ("xpathm-stat", stat(&path, false)),
         ("xpathm-stat-follow", stat(&[b'/', 0xff], true)),
         ("xpathm-list", list(&[], u32::MAX)),
@@ -487,6 +537,23 @@ fn answers() -> Vec<(&'static str, Frame)> {
         ),
         ("answer-removed", whole(Answer::Removed { entries: 12 })),
         ("answer-copied", whole(Answer::Copied { bytes: 5 << 30 })),
+        (
+            "answer-partial",
+            whole(Answer::Partial {
+                files: vec![
+                    unfinished(b"big.img", Some(9 << 30)),
+                    unfinished(b"\xff", None),
+                ],
+                more: true,
+            }),
+        ),
+        (
+            "answer-partial-none",
+            whole(Answer::Partial {
+                files: Vec::new(),
+                more: false,
+            }),
+        ),
         ("answer-fault", part(0, true, Err(missing.clone()))),
         ("answer-fault-after-parts", part(3, true, Err(missing))),
     ]
@@ -757,6 +824,34 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
             damaged(&short, short.len() - 1, &[0])
         }),
         ("answer-cut", resized("answer-space", -1)),
+        (
+            "answer-partial-flag-undefined",
+            at("answer-partial", rest, &[2]),
+        ),
+        (
+            "answer-partial-more-of-none",
+            at("answer-partial-none", rest, &[1]),
+        ),
+        (
+            "answer-partial-count-more-than-there",
+            at("answer-partial", rest + 1, &[0xff; 4]),
+        ),
+        (
+            "answer-partial-length-absent-but-set",
+            at("answer-partial", rest + 5, &[0]),
+        ),
+        (
+            "answer-partial-name-with-a-slash",
+            at("answer-partial", rest + 5 + 35, b"/"),
+        ),
+        (
+            "xpathm-list-partial-after-a-path",
+            at("xpathm-list-partial", fields + 8, b"/"),
+        ),
+        (
+            "xpathm-time-to-remove-absent-but-set",
+            at("xpathm-remove-partial", fields, &[1]),
+        ),
         ("answer-with-more", resized("answer-space", 1)),
         (
             "answer-fault-control-character",

@@ -203,6 +203,13 @@ impl Ledger {
         });
     }
 
+    /// Releases the unfinished file of a target, which was discarded.
+    pub(super) fn discarded(&self, target: &[u8]) {
+        self.with_counted(|usage| {
+            usage.take_unfinished(target);
+        });
+    }
+
     /// Records the rename of a directory, with the unfinished files in it.
     pub(super) fn moved(&self, from: &[u8], to: &[u8]) {
         let beneath = |path: &[u8]| {

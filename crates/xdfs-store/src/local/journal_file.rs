@@ -166,6 +166,21 @@ impl JournalFile {
         Ok(Some((publication, (durable, records, unverified))))
     }
 
+    /// Bytes that a journal claims, and the length of its transfer, if known. `None` if there is no
+    /// journal, or none that can be read.
+    pub(super) fn arrived(dir: &Dir, names: &HiddenNames) -> Option<(u64, Option<u64>)> {
+        let file = dir.open_name(&names.journal).ok()?;
+        let meta = fs::meta(&file).ok()?;
+        if meta.kind != FileKind::Regular || meta.length > FILE_BYTES_MAX {
+            return None;
+        }
+        let parsed = journal::parse(&read_all(&file, meta.length).ok()?)?;
+        let (durable, _) = claims(&parsed);
+        let ranges = durable.ranges().as_slice().iter();
+        let bytes = ranges.map(|range| range.end - range.start).sum();
+        Some((bytes, parsed.header.length))
+    }
+
     /// Removes the journal of a target; `false` if there was none.
     pub(super) fn remove(dir: &Dir, names: &HiddenNames) -> io::Result<bool> {
         // Left by a process killed during compaction. It claims nothing.

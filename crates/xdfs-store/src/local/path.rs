@@ -64,6 +64,20 @@ pub(super) fn is_hidden_name(name: &[u8]) -> bool {
     has_ending(name, &[PARTIAL_SUFFIX, JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX])
 }
 
+/// The part of a hidden name that all hidden files of a target have in common: the target's name,
+/// or as much of it as [`HiddenNames`] takes.
+pub(super) fn stem_of_hidden(name: &[u8]) -> Option<&[u8]> {
+    let name = name.strip_prefix(b".")?;
+    let suffixes = [PARTIAL_SUFFIX, JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX];
+    let mut stems = suffixes
+        .iter()
+        .filter_map(|suffix| name.strip_suffix(suffix.as_bytes()));
+    stems.next().filter(|stem| {
+        // Longer ones, and those of other names, were not made by a transfer.
+        stem.len() <= WHOLE_BYTES_MAX && !matches!(*stem, b"" | b"." | b"..")
+    })
+}
+
 /// Whether a name is that of a journal, under the same rules.
 pub(super) fn is_journal_name(name: &[u8]) -> bool {
     has_ending(name, &[JOURNAL_SUFFIX, NEW_JOURNAL_SUFFIX])
@@ -170,6 +184,8 @@ mod tests {
             for name in [&names.partial, &names.journal, &names.new_journal] {
                 assert!(name.len() <= NAME_BYTES_MAX, "{length}: {}", name.len());
                 assert!(is_hidden_name(name));
+                let stem = stem_of_hidden(name).unwrap();
+                assert_eq!(HiddenNames::of(stem), names);
                 assert!(str::from_utf8(name).is_ok());
             }
         }

@@ -18,6 +18,7 @@ mod look;
 mod names;
 mod sync;
 mod tree;
+mod unfinished;
 
 pub use tree::RemovedName;
 
@@ -182,6 +183,11 @@ fn dispatch(
             let seeded = crate::delta::seed(paths.store, seed);
             seeded.map(|bytes| Answer::Copied { bytes })
         }
+        Call::ListPartial { path, after } => unfinished::list(paths, path, after),
+        Call::RemovePartial {
+            path,
+            unchanged_since_ns,
+        } => done(unfinished::remove(paths, path, *unchanged_since_ns)),
         _ => {
             let cause = "this call isn't supported";
             Err(Fault::new(Code::Unsupported, "", cause).path(call.path()))

@@ -8,7 +8,7 @@ use super::carry::Carrier;
 use super::plan::Extraneous;
 use super::{OPERATION, SyncResult};
 use crate::events::SyncStep;
-use crate::paths::{Call, FileKind};
+use crate::paths::{Answer, Call, FileKind, join};
 use crate::tree::moving::Report;
 use crate::tree::namespace::{CALLS_MAX, Namespace};
 use crate::tree::tracker::split;
@@ -58,13 +58,56 @@ pub(super) fn remove(
                 };
                 (extra, call)
             });
-            carrier.call_all(calls, report, &mut |extra, result, report| {
+            let mut not_empty = Vec::new();
+            carrier.call_all(calls, report, &mut |extra, result, report| match result {
+                Err(fault) if fault.code == Code::NotEmpty => not_empty.push((extra, fault)),
                 // What ends the session doesn't come here.
-                let _ = removed(extra, result, counts, report);
+                result => drop(removed(extra, result, counts, report)),
             })?;
+            for (extra, fault) in not_empty {
+                let result = remove_unfinished(carrier.run.target, &extra.path, fault);
+                removed(extra, result, counts, report)?;
+            }
         }
     }
     Ok(())
+}
+
+/// Removes a directory that wasn't empty for `fault`, if nothing is in it but unfinished transfers
+/// that aren't running. These are discarded, as when a tree is removed.
+fn remove_unfinished(target: &Namespace<'_>, directory: &[u8], fault: Fault) -> Result<(), Fault> {
+    let path = target.at(directory);
+    // Something else may be in it by now.
+    if !Namespace::names(target.start_list(directory))?.is_empty() {
+        return Err(fault);
+    }
+    loop {
+        let found = target.start_beneath(Call::ListPartial {
+            path: path.clone(),
+            after: Vec::new(),
+        });
+        let (files, more) = match found.wait() {
+            Ok(Answer::Partial { files, more }) => (files, more),
+            // An older server.
+            Err(other) if other.code == Code::Unsupported => return Err(fault),
+            other => return other.and(Err(fault)),
+        };
+        for file in files {
+            let discarded = target.start_beneath(Call::RemovePartial {
+                path: target.at(&join(directory, &file.name)),
+                unchanged_since_ns: None,
+            });
+            match discarded.wait() {
+                Err(fault) if fault.code != Code::NotFound => return Err(fault),
+                _ => {}
+            }
+        }
+        if !more {
+            break;
+        }
+    }
+    let removed = target.start_beneath(Call::RemoveDirectory { path });
+    removed.wait().map(|_| ())
 }
 
 /// Counts or reports the removal of an entry.
