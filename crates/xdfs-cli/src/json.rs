@@ -28,6 +28,15 @@ pub(crate) enum Record<'a> {
     Sync(SyncBody<'a>),
     Error(ErrorBody<'a>),
     Result(ResultBody<'a>),
+    Identity(IdentityBody<'a>),
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct IdentityBody<'a> {
+    /// The server as the user wrote it.
+    pub(crate) server: &'a str,
+    pub(crate) user: Option<&'a str>,
+    pub(crate) fingerprint: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -574,6 +583,14 @@ mod tests {
             ("deletion", deletion),
             ("error", Record::error(None, &fault)),
             ("result", Record::result(None, "", &Totals::default(), None)),
+            (
+                "identity",
+                Record::Identity(IdentityBody {
+                    server: "",
+                    user: None,
+                    fingerprint: None,
+                }),
+            ),
         ] {
             let section = document
                 .split("\n## ")

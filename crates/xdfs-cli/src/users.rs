@@ -10,6 +10,7 @@ use crate::console::{Console, printable};
 use crate::exit_codes::SUCCESS;
 use crate::flags::{KeygenFlags, OutputFlags, TrustCommand, UserCommand, WhoamiFlags};
 use crate::identity;
+use crate::json::{IdentityBody, Record};
 use crate::perf::server_only;
 use crate::report::print;
 use crate::server_config::{folder_of, server_folder};
@@ -29,7 +30,12 @@ fn done(result: Result<(), Fault>) -> u8 {
 
 /// Runs `xdfs whoami` and returns the exit code.
 pub(crate) fn whoami(flags: &WhoamiFlags) -> u8 {
-    done(ask_server(flags))
+    let outcome = ask_server(flags);
+    if let (true, Err(fault)) = (flags.json, &outcome) {
+        // A failure to print is that of the command, which is reported below.
+        let _ = print(Record::operand_error(Some(&flags.server), fault).line());
+    }
+    done(outcome)
 }
 
 fn ask_server(flags: &WhoamiFlags) -> Result<(), Fault> {
@@ -52,9 +58,21 @@ fn ask_server(flags: &WhoamiFlags) -> Result<(), Fault> {
     let outcome = transfer.wait();
     // Even after a refusal the server is trusted now.
     if let Some(server) = client.first_use() {
-        Console::new(OutputFlags::default()).first_use(&server, true);
+        Console::new(OutputFlags::default()).first_use(&server, !flags.json);
     }
-    match (client.user(), client.server_fingerprint()) {
+    let (user, fingerprint) = (client.user(), client.server_fingerprint());
+    if flags.json {
+        if user.is_none() || fingerprint.is_none() {
+            outcome?;
+        }
+        let identity = IdentityBody {
+            server: &flags.server,
+            user: user.as_deref(),
+            fingerprint: fingerprint.map(|fingerprint| fingerprint.to_string()),
+        };
+        return print(Record::Identity(identity).line());
+    }
+    match (user, fingerprint) {
         (Some(user), Some(fingerprint)) => {
             print(format!("{}\nserver {fingerprint}\n", printable(&user)))
         }

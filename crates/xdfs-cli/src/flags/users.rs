@@ -15,11 +15,16 @@ use super::SecurityFlags;
 #[command(after_help = "\
 Examples:
   xdfs whoami xdfs://host
-  xdfs whoami --key ~/.ssh/id_ed25519 xdfs://alice@host")]
+  xdfs whoami --key ~/.ssh/id_ed25519 xdfs://alice@host
+  xdfs whoami --json xdfs://host | jq -r .user")]
 pub(crate) struct WhoamiFlags {
     /// The server, as a URL.
     #[arg(value_name = "URL")]
     pub(crate) server: String,
+
+    /// Print a JSON object to standard output; docs/json.md describes it.
+    #[arg(long)]
+    pub(crate) json: bool,
 
     #[command(flatten)]
     pub(crate) security: SecurityFlags,

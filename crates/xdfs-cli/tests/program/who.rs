@@ -15,6 +15,25 @@ fn the_same_user_needs_no_set_up() {
     assert!(lines.next().is_some_and(|user| !user.is_empty()), "{said}");
     let shown = lines.next().unwrap().strip_prefix("server ").unwrap();
     assert!(shown.starts_with("SHA256:"), "{said}");
+    let objects = xdfs(["whoami", "--json", &server.url("")]).ok().json();
+    assert_eq!(objects.len(), 1);
+    let identity = &objects[0];
+    assert_eq!(
+        (&identity["type"], &identity["schema"]),
+        (&"identity".into(), &1.into())
+    );
+    assert_eq!(identity["server"], server.url(""));
+    let fields = ["user", "fingerprint"].map(|field| identity[field].as_str().unwrap());
+    assert_eq!(format!("{}\nserver {}\n", fields[0], fields[1]), said);
+    let pin = "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+    let run = xdfs(["whoami", "--json", "--pin", pin, &server.url("")]).fails(17, &["error: "]);
+    assert_eq!(run.json()[0]["type"], "error");
+    assert_eq!(run.json()[0]["code"], "server-untrusted");
+    let open = Server::start_with(&place.root(), &["--listen", "127.0.0.1:0", "--insecure"]);
+    let objects = xdfs(["whoami", "--json", "--insecure", &open.url("")])
+        .ok()
+        .json();
+    assert!(objects[0]["user"].is_null() && objects[0]["fingerprint"].is_null());
 }
 
 #[test]
