@@ -70,10 +70,7 @@ pub(crate) fn run(flags: &PerfFlags) -> u8 {
 fn measure(flags: &PerfFlags, label: &Label, reporter: &mut Reporter) -> Result<(), Fault> {
     let server = server_only(&flags.server)?;
     let interrupt = Interrupt::install(|| ())?;
-    let connector = Connector {
-        context: Context::default(),
-        flags: flags.session.clone(),
-    };
+    let connector = Connector::new(Context::default(), flags.session.clone());
     let client = connector.connect(&server)?;
     let options = TransferOptions {
         length: flags.bytes,

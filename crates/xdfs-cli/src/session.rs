@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use xdfs::{Fault, LocalPlace, ReconnectEvent, ReconnectObserver, RemotePlace, TransferResult};
@@ -11,6 +12,7 @@ use crate::console::Console;
 use crate::context::Context;
 use crate::flags::{OutputFlags, SessionFlags};
 use crate::interrupt::Interrupt;
+use crate::paths::operand::same_session;
 use crate::report::{Label, Reporter};
 
 /// Interval of checks for an interrupt, and of progress drawing.
@@ -23,14 +25,42 @@ pub(crate) struct Connector {
     pub(crate) context: Context,
     /// Their options.
     pub(crate) flags: SessionFlags,
+    spare: Arc<Mutex<Vec<(RemotePlace, SharedClient)>>>,
 }
 
 impl Connector {
+    /// Opens sessions with these options.
+    pub(crate) fn new(context: Context, flags: SessionFlags) -> Self {
+        Self {
+            context,
+            flags,
+            spare: Arc::default(),
+        }
+    }
+
+    /// Leaves a session with the server of `place` to the next [`Connector::connect`]: opening one
+    /// takes round trips, and a ticket is valid for one only.
+    pub(crate) fn leave(&self, place: &RemotePlace, client: SharedClient) {
+        self.spare().push((place.clone(), client));
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<(RemotePlace, SharedClient)>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A session with the server of `place`.
     ///
     /// # Errors
     /// The session can't be opened.
     pub(crate) fn connect(&self, place: &RemotePlace) -> Result<SharedClient, Fault> {
+        let mut spare = self.spare();
+        let found = spare
+            .iter()
+            .position(|(server, client)| same_session(server, place) && client.ended().is_none());
+        if let Some(at) = found {
+            return Ok(spare.swap_remove(at).1);
+        }
+        drop(spare);
         let options = self.flags.client_options();
         self.context.connect(place, options, &self.flags.security)
     }

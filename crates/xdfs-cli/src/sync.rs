@@ -174,10 +174,7 @@ fn sync(
 ) -> Result<SyncResult, Fault> {
     let route = route(flags)?;
     let (SyncDirection::Up(_, server) | SyncDirection::Down(server, _)) = &route;
-    let connector = Connector {
-        context: context.clone(),
-        flags: flags.session.clone(),
-    };
+    let connector = Connector::new(context.clone(), flags.session.clone());
     let client = connector.connect(server)?;
     let interrupt = context.interrupt()?;
     interrupt.orderly(true);

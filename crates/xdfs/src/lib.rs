@@ -105,8 +105,8 @@ pub use retry::{ReconnectEvent, ReconnectObserver, RetryPolicy};
 pub use server::{Server, ServerBuilder, ServerHandle};
 pub use transfer::{LocalPlace, Skip, Transfer, TransferOptions, TransferRoute};
 pub use tree::{
-    Compare, DeletionConsent, DeletionRisk, Durability, Filter, FilterRule, SyncOptions,
-    SyncResult, TreeOptions,
+    Compare, DeletionConsent, DeletionRisk, Durability, FileLimits, Filter, FilterRule,
+    SyncOptions, SyncResult, TreeOptions,
 };
 pub use xdfs_proto::{
     ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Retry, Side,

@@ -30,7 +30,9 @@ pub(super) fn expand_sources(connector: &Connector, flags: &mut CpFlags) -> Resu
             Some((server, client)) if same_session(server, &place) => client.clone(),
             _ => {
                 let client = connector.connect(&place)?;
-                open = Some((place.clone(), client.clone()));
+                if let Some((server, client)) = open.replace((place.clone(), client.clone())) {
+                    connector.leave(&server, client);
+                }
                 client
             }
         };
@@ -51,6 +53,9 @@ pub(super) fn expand_sources(connector: &Connector, flags: &mut CpFlags) -> Resu
                 }));
             }
         }
+    }
+    if let Some((server, client)) = open {
+        connector.leave(&server, client);
     }
     flags.places.sources = sources;
     Ok(())

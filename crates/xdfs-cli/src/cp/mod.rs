@@ -1,11 +1,12 @@
 //! `xdfs cp`: plans the files, copies them back to back, reports.
 
 mod expand;
+mod list;
 mod plan;
 mod queue;
 mod tree;
 
-use xdfs::{Fault, TransferOptions};
+use xdfs::{Code, Fault, TransferOptions};
 
 use crate::context::Context;
 use crate::flags::CpFlags;
@@ -20,7 +21,7 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     let mut expanded = flags.clone();
     let sources = expand::expand_sources(&connector, &mut expanded);
     let flags = &expanded;
-    if flags.recursive || flags.archive {
+    if flags.recursive || flags.archive || flags.files_from.is_some() {
         return run_trees(&connector, context, flags, sources);
     }
     let planned = sources.and_then(|()| plan::plan(flags));
@@ -62,10 +63,7 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
 }
 
 fn connector(context: &Context, flags: &CpFlags) -> Connector {
-    Connector {
-        context: context.clone(),
-        flags: flags.session.clone(),
-    }
+    Connector::new(context.clone(), flags.session.clone())
 }
 
 /// Like [`run`], for sources that may be directories.
@@ -77,6 +75,7 @@ fn run_trees(
 ) -> u8 {
     let mut files = flags.clone();
     let trees = sources.and_then(|()| tree::sort_out(connector, &mut files));
+    let trees = trees.and_then(|trees| only_one_if_listed(flags, trees));
     let planned = trees.and_then(|trees| {
         let jobs = if files.places.sources.is_empty() {
             Vec::new()
@@ -118,6 +117,16 @@ fn run_trees(
         reporter.failure(None, &fault);
     }
     reporter.finish()
+}
+
+/// The trees, if they suit --files-from.
+fn only_one_if_listed(flags: &CpFlags, trees: Vec<tree::Tree>) -> Result<Vec<tree::Tree>, Fault> {
+    if flags.files_from.is_none() || trees.len() == 1 && flags.places.sources.len() == 1 {
+        return Ok(trees);
+    }
+    let cause = "--files-from lists paths of one directory";
+    let fault = Fault::new(Code::InvalidArgument, "plan the copy", cause);
+    Err(fault.hint("name a single directory as the source"))
 }
 
 fn transfer_options(flags: &CpFlags) -> TransferOptions {

@@ -9,6 +9,7 @@ use xdfs::{
     TreeResult,
 };
 
+use super::list;
 use crate::client::SharedClient;
 use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
@@ -71,6 +72,7 @@ pub(crate) fn sort_out(connector: &Connector, flags: &mut CpFlags) -> Result<Vec
                         client: Some(client),
                     });
                 } else {
+                    connector.leave(&server, client);
                     rest.push(word);
                 }
             }
@@ -115,7 +117,18 @@ fn copy_one(
         Some(client) => client,
         None => connector.connect(&tree.server)?,
     };
-    let options = options(flags, interrupt)?;
+    let mut options = options(flags, interrupt)?;
+    if let Some(list) = &flags.files_from {
+        let paths = list::read(list, flags.null)?;
+        let root = match &tree.route {
+            TreeDirection::Upload(source) => list::Root::Local(source),
+            TreeDirection::Download(_) => list::Root::Server(&client, &tree.server.path),
+        };
+        for (path, fault) in list::unreachable(&root, &paths) {
+            reporter.tree_failure(&tree.label, &path, &fault);
+        }
+        options.filter = options.filter.with_only(paths);
+    }
     let mut observer = |event: TreeEvent<'_>| {
         report_first_use(&client, reporter);
         match event {

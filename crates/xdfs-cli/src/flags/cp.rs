@@ -1,6 +1,7 @@
 //! The flags of `xdfs cp`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{
@@ -19,9 +20,9 @@ use crate::size;
 /// target is a directory in which each file keeps its name; they are copied back to back in one
 /// session.
 ///
-/// In the URL of a source, `*`, `?` and `[a-z]` match names on the server, unless a path exists as
-/// it is written; quote them for your shell. `%2A`, `%3F` and `%5B` are these characters
-/// themselves. A pattern that matches nothing is an error.
+/// In the URL of a source, *, ? and [a-z] match names on the server, unless a path exists as it is
+/// written; quote them for your shell. %2A, %3F and %5B stand for these characters themselves. A
+/// pattern that matches nothing is an error.
 ///
 /// The target appears under its name only once all its bytes have arrived, have been verified and
 /// are durable. Until then they are in a hidden partial file beside it, so that the same command
@@ -42,6 +43,8 @@ Examples:
   xdfs cp *.dat xdfs://host/runs/         many files, one session
   xdfs cp 'xdfs://host/runs/*.dat' data/  what matches there
   xdfs cp -r tree xdfs://host/            a whole tree, as tree on the server
+  xdfs cp -r --max-size 10M --min-age 1d tree xdfs://host/
+  git ls-files -z | xdfs cp -0 --files-from - ./ xdfs://host/src/
   xdfs cp -n 16 --limit-rate 400M big.img xdfs://host/big.img
   tar -c tree | xdfs cp - xdfs://host/tree.tar
   xdfs cp --offset 1G --length 64M xdfs://host/big.img part.bin
@@ -116,6 +119,20 @@ pub(crate) struct CpFlags {
 
     #[command(flatten)]
     pub(crate) filter: FilterFlags,
+
+    /// Copy only the paths listed in a file (- for standard input), relative to SOURCE.
+    ///
+    /// One path per line; blank lines are ignored, and there are no comments. SOURCE is a single
+    /// directory, and is copied as with --recursive: with its name, unless there is a slash at its
+    /// end. Of a listed directory everything is copied, and of the directories above a listed path
+    /// nothing else. A listed path that doesn't exist is a failure, as is one that leads through a
+    /// symbolic link; the others are copied. --exclude and the other filters apply too.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) files_from: Option<PathBuf>,
+
+    /// The paths of --files-from end in NUL bytes instead of line ends.
+    #[arg(short = '0', long, requires = "files_from")]
+    pub(crate) null: bool,
 
     /// Preserve owner and group, by name where the other side knows it. Needs privileges there.
     #[arg(long)]

@@ -1,23 +1,27 @@
-//! The flags that leave out parts of trees. The order of all of them matters.
+//! The flags that leave out parts of trees. The order of the rules matters.
 
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, ValueHint};
-use xdfs::{Fault, Filter, FilterRule};
+use xdfs::{Fault, FileLimits, Filter, FilterRule};
 
-/// Which parts of a tree are left out: rules in the order of the command line.
+use crate::paths::time::parse_age;
+use crate::size::parse_size;
+
+/// Which parts of a tree are left out: rules in the order of the command line, limits on files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FilterFlags {
     rules: Vec<FilterRule>,
+    limits: FileLimits,
 }
 
 impl FilterFlags {
-    /// The filter of these rules.
+    /// The filter of these flags.
     ///
     /// # Errors
     /// A rule makes no sense, or a file of them can't be read.
     pub(crate) fn filter(&self) -> Result<Filter, Fault> {
-        Filter::new(&self.rules)
+        Filter::new(&self.rules).map(|filter| filter.with_limits(self.limits))
     }
 }
 
@@ -26,6 +30,12 @@ fn pattern(name: &'static str) -> Arg {
         .long(name)
         .value_name("PATTERN")
         .action(ArgAction::Append)
+}
+
+fn limit(name: &'static str, value: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name.replace('_', "-"))
+        .value_name(value)
 }
 
 impl Args for FilterFlags {
@@ -52,6 +62,24 @@ impl Args for FilterFlags {
                     .action(ArgAction::Append)
                     .help("Read rules from a file in gitignore syntax"),
             )
+            .arg(limit("min_size", "SIZE").value_parser(parse_size).help(
+                "Leave out files smaller than this",
+            ).long_help(
+                "Leave out regular files smaller than this, such as 64K (65,536 bytes).\n\nA \
+                 file of exactly this size isn't left out; so it is with --max-size, --min-age and \
+                 --max-age. Directories and links have no limits. With 'sync --delete', what is \
+                 left out at the target stays there; of a file on both sides the limits concern \
+                 the source.",
+            ))
+            .arg(limit("max_size", "SIZE").value_parser(parse_size).help(
+                "Leave out files larger than this",
+            ))
+            .arg(limit("min_age", "AGE").value_parser(parse_age).help(
+                "Leave out files modified less than this ago: 30s, 15m, 12h, 7d, 2w",
+            ))
+            .arg(limit("max_age", "AGE").value_parser(parse_age).help(
+                "Leave out files modified more than this ago",
+            ))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -90,6 +118,12 @@ impl FromArgMatches for FilterFlags {
         rules.extend(places.zip(files));
         rules.sort_by_key(|(place, _)| *place);
         self.rules = rules.into_iter().map(|(_, rule)| rule).collect();
+        self.limits = FileLimits {
+            size_min: matches.get_one("min_size").copied(),
+            size_max: matches.get_one("max_size").copied(),
+            age_min: matches.get_one("min_age").copied(),
+            age_max: matches.get_one("max_age").copied(),
+        };
         Ok(())
     }
 }

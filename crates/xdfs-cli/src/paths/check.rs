@@ -39,8 +39,9 @@ struct Tree<'a> {
 impl<'a> Tree<'a> {
     fn new(operand: &'a SideOperand, attributes: Attributes, filter: &'a Filter) -> Self {
         let keeps = |found: &WalkEntry| {
-            let path = operand.relative(&found.path);
-            !filter.leaves_out(path, found.is_directory())
+            let (path, a) = (operand.relative(&found.path), &found.attributes);
+            let is_beyond = a.kind == FileKind::File && filter.leaves_out_file(a.size, a.mtime_ns);
+            !is_beyond && !filter.leaves_out(path, found.is_directory())
         };
         Self {
             operand,

@@ -75,6 +75,28 @@ fn parse_in(text: &str, zone: &TimeZone) -> Result<i64, String> {
     }
 }
 
+/// Parses an age: a whole number and its unit.
+///
+/// # Errors
+/// A message for the user.
+pub(crate) fn parse_age(text: &str) -> Result<Duration, String> {
+    let bad = || "an age is a whole number and s, m, h, d or w, such as 12h".to_owned();
+    let (at, unit) = text.char_indices().next_back().ok_or_else(bad)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        'w' => 7 * 86_400,
+        _ => return Err(bad()),
+    };
+    let number = &text[..at];
+    let is_whole = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+    let number = is_whole.then(|| number.parse::<u64>().ok()).flatten();
+    let seconds = number.and_then(|number| number.checked_mul(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(bad)
+}
+
 /// Parses a time in the format of touch(1): `[[CC]YY]MMDDhhmm[.ss]`.
 ///
 /// # Errors
@@ -174,6 +196,27 @@ mod tests {
             "12:00",
         ] {
             assert!(parse_in(bad, &zone).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ages() {
+        for (text, seconds) in [("0s", 0), ("90m", 5400), ("12h", 43_200), ("7d", 604_800)] {
+            assert_eq!(parse_age(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        assert_eq!(parse_age("2w"), parse_age("14d"));
+        for bad in [
+            "",
+            "d",
+            "7",
+            "1.5d",
+            "-1d",
+            "+1d",
+            "7 d",
+            "7\u{e9}",
+            "99999999999999999w",
+        ] {
+            assert!(parse_age(bad).is_err(), "{bad}");
         }
     }
 

@@ -29,7 +29,7 @@ mod tracker;
 mod unsynced;
 mod version;
 
-pub use filter::{Filter, FilterRule};
+pub use filter::{FileLimits, Filter, FilterRule};
 pub use options::{Durability, TreeOptions};
 pub use sync::{Compare, DeletionConsent, DeletionRisk, SyncOptions, SyncResult};
 

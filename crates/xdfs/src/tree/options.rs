@@ -10,6 +10,7 @@ use super::filter::Filter;
 use crate::client::Client;
 #[cfg(doc)]
 use crate::events::TreeResult;
+use crate::paths::{Attributes, FileKind};
 use crate::retry::{ReconnectObserver, RetryPolicy};
 use crate::transfer::Skip;
 
@@ -112,6 +113,11 @@ pub enum Durability {
 }
 
 impl TreeOptions {
+    /// Whether the filter leaves out an entry because of its size or age.
+    pub(super) fn is_beyond_limits(&self, found: &Attributes) -> bool {
+        found.kind == FileKind::File && self.filter.leaves_out_file(found.size, found.mtime_ns)
+    }
+
     /// Whether more metadata is preserved than by the transfer of a single file.
     pub(super) fn keeps_more(&self) -> bool {
         self.keep() != Preserve::default()

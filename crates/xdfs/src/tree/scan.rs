@@ -166,7 +166,13 @@ impl TreeRun<'_> {
 
     pub(super) fn leaves_out(&self, found: &FoundName) -> bool {
         let filter = &self.options.filter;
+        let is_limited = filter.has_limits() && !found.is_directory;
         filter.leaves_out(&found.path, found.is_directory)
+            || is_limited
+                && self
+                    .source
+                    .attributes(found)
+                    .is_some_and(|attributes| self.options.is_beyond_limits(&attributes))
     }
 
     /// The finished entries of a directory that are still at the target, which are added to

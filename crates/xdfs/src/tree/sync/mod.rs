@@ -219,7 +219,9 @@ fn check_source(source: &Namespace<'_>, options: &SyncOptions) -> Result<Vec<Ent
     let mut names = Namespace::names(source.start_list(b""))?;
     let filter = &options.tree.filter;
     names.retain(|entry| {
-        !filter.leaves_out(&entry.name, entry.attributes.kind == FileKind::Directory)
+        let found = &entry.attributes;
+        !filter.leaves_out(&entry.name, found.kind == FileKind::Directory)
+            && !options.tree.is_beyond_limits(found)
     });
     if names.is_empty() && !options.force {
         let cause = "the source is empty, and everything at the target would be deleted";

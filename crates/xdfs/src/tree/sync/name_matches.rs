@@ -91,7 +91,7 @@ fn several(source: &[Entry], target: &[Entry]) -> HashSet<Vec<u8>> {
 type TargetNames<'e> = HashMap<&'e [u8], Result<Option<Attributes>, Fault>>;
 
 /// Whether the filter leaves out a path.
-type LeavesOut<'l> = dyn Fn(&[u8], &Entry) -> bool + 'l;
+type LeavesOut<'l> = dyn Fn(&[u8], &Entry, bool) -> bool + 'l;
 
 /// Matches the names of a directory that may collide. Names that `there` doesn't list are looked
 /// up.
@@ -115,7 +115,7 @@ pub(super) fn match_names(
             let folded = folded(&entry.name);
             // Excluded entries don't belong to the source.
             if !several.contains(&folded)
-                || is_source && leaves_out(&join(directory, &entry.name), entry)
+                || is_source && leaves_out(&join(directory, &entry.name), entry, true)
             {
                 continue;
             }
@@ -164,7 +164,7 @@ fn sort(
                 let means = own.map(|own| &own.name[..]);
                 let means = means.or_else(|| taken.get(&other.name[..]).copied());
                 // Excluded entries stay as they are.
-                let stays = leaves_out(&join(directory, &other.name), other);
+                let stays = leaves_out(&join(directory, &other.name), other, false);
                 match means.or_else(|| stays.then_some(&other.name[..])) {
                     Some(means) => Some(NameMatch::Means(means.to_vec())),
                     None => {

@@ -16,6 +16,7 @@ use super::view::View;
 use super::{Compare, OPERATION, SyncOptions, swap};
 use crate::mtime::is_equal_or_cut;
 use crate::paths::{Answer, Attributes, Entry, FileKind, join};
+use crate::tree::filter::upwards;
 use crate::tree::namespace::{Namespace, Pending, odd_answer};
 use crate::tree::options::{SET_ID, SMALL_BYTES_MAX};
 
@@ -333,7 +334,14 @@ impl<'a> Comparison<'a> {
         Ok(None)
     }
 
+    /// Whether the filter leaves out an entry, be it of the source or an extraneous one.
     fn leaves_out(&self, path: &[u8], entry: &Entry) -> bool {
+        self.leaves_out_name(path, entry) || self.options.tree.is_beyond_limits(&entry.attributes)
+    }
+
+    /// Whether the filter leaves out an entry by its name. Of an entry on both sides the limits on
+    /// files concern the source only: the version at the target may be beyond them.
+    fn leaves_out_name(&self, path: &[u8], entry: &Entry) -> bool {
         let is_directory = entry.attributes.kind == FileKind::Directory;
         self.options.tree.filter.leaves_out(path, is_directory)
     }
@@ -396,13 +404,16 @@ impl<'a> Comparison<'a> {
             source.retain(|entry| !backup.is_named(&at(entry)) && !found.contains(&entry.name));
         }
         for (path, entry) in swap::take_left_over(&directory.0, &source, &mut target) {
-            if !self.leaves_out(&path, &entry) {
+            if !self.leaves_out_name(&path, &entry) {
                 self.touch(directory);
                 let left = Extraneous::new(path, &entry.attributes, false, false);
                 self.outcome.left_over.push(left);
             }
         }
-        let leaves_out = |path: &[u8], entry: &Entry| self.leaves_out(path, entry);
+        let leaves_out = |path: &[u8], entry: &Entry, is_source: bool| match is_source {
+            true => self.leaves_out(path, entry),
+            false => self.leaves_out_name(path, entry),
+        };
         let names = (&source[..], &target[..]);
         let mut matches = match_names(self.target, &leaves_out, &directory.0, names)?;
         let mut target = target.into_iter().peekable();
@@ -417,7 +428,7 @@ impl<'a> Comparison<'a> {
             }
             let attributes = entry.attributes;
             match twin {
-                Some(twin) if self.leaves_out(&path, &twin) => {}
+                Some(twin) if self.leaves_out_name(&path, &twin) => {}
                 Some(twin) => self.both((path, attributes), &twin.attributes, directory)?,
                 None => match matches.take(&entry.name) {
                     None => {
@@ -743,14 +754,6 @@ impl<'a> Comparison<'a> {
         }
         Ok(known)
     }
-}
-
-/// A path, and the directories above it without the root.
-fn upwards(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::successors(Some(path), |path| {
-        let at = path.iter().rposition(|b| *b == b'/')?;
-        Some(&path[..at])
-    })
 }
 
 fn clash(path: &[u8], is_directory: bool) -> Fault {
