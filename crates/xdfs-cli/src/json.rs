@@ -209,6 +209,7 @@ pub(crate) struct ResultBody<'a> {
     limited_by: Option<&'static str>,
     files: u64,
     failed: u64,
+    removed: u64,
     exit_code: u8,
     dry_run: bool,
 }
@@ -230,6 +231,8 @@ pub(crate) struct Totals {
     pub(crate) files: u64,
     /// Files that failed or were not started.
     pub(crate) failed: u64,
+    /// Source files that were removed.
+    pub(crate) removed: u64,
     /// Exit code of the program.
     pub(crate) exit_code: u8,
     /// Nothing was written.
@@ -423,6 +426,7 @@ impl<'a> Record<'a> {
             limited_by: only.map(|result| limited_by(result.limited_by)),
             files: totals.files,
             failed: totals.failed,
+            removed: totals.removed,
             exit_code: totals.exit_code,
             dry_run: totals.dry_run,
         })

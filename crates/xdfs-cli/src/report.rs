@@ -278,6 +278,11 @@ impl Reporter {
         self.only = (self.run.files == 1).then_some(result);
     }
 
+    /// Counts a source file that was removed.
+    pub(crate) fn source_removed(&mut self) {
+        self.totals.removed += 1;
+    }
+
     /// Reports a server trusted on first use.
     pub(crate) fn first_use(&mut self, server: &FirstUse) {
         self.console.first_use(server, !self.json);
@@ -353,6 +358,9 @@ impl Reporter {
 
     /// Reports a failed entry of a tree.
     pub(crate) fn tree_failure(&mut self, label: &Label, path: &[u8], fault: &Fault) {
+        if path.is_empty() {
+            return self.failure(Some(label), fault);
+        }
         let path = String::from_utf8_lossy(path);
         let entry = Label {
             source: format!("{}/{path}", label.source.trim_end_matches('/')),
@@ -554,6 +562,10 @@ impl Reporter {
             for line in self.stats.table(&self.totals, elapsed) {
                 self.console.say(&line);
             }
+        }
+        if !self.json && self.totals.removed > 0 {
+            let removed = human::count(self.totals.removed, "source file");
+            self.console.say(&format!("removed {removed}"));
         }
         if let Some(fault) = self.unwritten.take() {
             if self.totals.exit_code == 0 {

@@ -4,15 +4,18 @@ mod expand;
 mod list;
 mod plan;
 mod queue;
+mod removal;
 mod tree;
 
-use xdfs::{Code, Fault, TransferOptions};
+use xdfs::{Code, Fault, Filter, TransferOptions};
 
 use crate::context::Context;
 use crate::flags::CpFlags;
+use crate::interrupt::Interrupt;
 use crate::report::{Reporter, Run};
 use crate::serve::start_log;
 use crate::session::Connector;
+use plan::PlannedCopy;
 
 /// Runs the command and returns the exit code.
 pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
@@ -46,15 +49,7 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     );
     let copied = planned.and_then(|jobs| {
         let interrupt = context.interrupt()?;
-        let options = transfer_options(flags);
-        queue::run(
-            &connector,
-            &options,
-            flags.retry.policy(),
-            jobs,
-            &interrupt,
-            &mut reporter,
-        )
+        copy_files(&connector, flags, jobs, &interrupt, &mut reporter)
     });
     if let Err(fault) = copied {
         reporter.failure(None, &fault);
@@ -103,20 +98,39 @@ fn run_trees(
         if jobs.is_empty() {
             return Ok(());
         }
-        let options = transfer_options(&files);
-        queue::run(
-            connector,
-            &options,
-            flags.retry.policy(),
-            jobs,
-            &interrupt,
-            &mut reporter,
-        )
+        copy_files(connector, &files, jobs, &interrupt, &mut reporter)
     });
     if let Err(fault) = copied {
         reporter.failure(None, &fault);
     }
     reporter.finish()
+}
+
+/// Copies files, and removes their sources if that is wanted.
+fn copy_files(
+    connector: &Connector,
+    flags: &CpFlags,
+    jobs: Vec<PlannedCopy>,
+    interrupt: &Interrupt,
+    reporter: &mut Reporter,
+) -> Result<(), Fault> {
+    let options = transfer_options(flags);
+    let retry = flags.retry.policy();
+    let copied = queue::run(connector, &options, retry, jobs, interrupt, reporter)?;
+    if !flags.remove_source || flags.dry_run {
+        return Ok(());
+    }
+    for job in copied {
+        if interrupt.requested() {
+            return Ok(());
+        }
+        match removal::of_file(connector, &job, interrupt) {
+            Ok(Some(removal)) => removal.run(&Filter::default(), reporter),
+            Ok(None) => {}
+            Err(fault) => reporter.failure(Some(&job.label), &fault),
+        }
+    }
+    Ok(())
 }
 
 /// The trees, if they suit --files-from.

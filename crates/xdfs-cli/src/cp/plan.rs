@@ -52,6 +52,12 @@ pub(crate) fn plan(flags: &CpFlags) -> Result<Vec<PlannedCopy>, Fault> {
                 .hint("leave out --json, or name a file as the target"),
         );
     }
+    if flags.remove_source && (sources.contains(&Place::Standard) || target == Place::Standard) {
+        return Err(
+            invalid("what goes through a standard stream can't be compared")
+                .hint("leave out --remove-source"),
+        );
+    }
     if sources.len() > 1 {
         check_many(&sources, &target)?;
     }

@@ -20,12 +20,12 @@ use crate::session::{Connector, follow, report_first_use};
 struct Sessions {
     connector: Connector,
     interrupt: Interrupt,
-    /// The sessions that have not ended.
-    open: Arc<Mutex<Vec<SharedClient>>>,
+    /// The sessions that have not ended, with their servers.
+    open: Arc<Mutex<Vec<(RemotePlace, SharedClient)>>>,
 }
 
 impl Sessions {
-    fn open(&self) -> MutexGuard<'_, Vec<SharedClient>> {
+    fn open(&self) -> MutexGuard<'_, Vec<(RemotePlace, SharedClient)>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -36,9 +36,9 @@ impl Sessions {
         self.interrupt.orderly(true);
         let client = connected?;
         let mut open = self.open();
-        let ended = open.extract_if(.., |client| client.ended().is_some());
-        let ended: Vec<SharedClient> = ended.collect();
-        open.push(client.clone());
+        let ended = open.extract_if(.., |(_, client)| client.ended().is_some());
+        let ended: Vec<_> = ended.collect();
+        open.push((server.clone(), client.clone()));
         drop(open);
         // Without the lock, since this waits for their threads.
         drop(ended);
@@ -46,8 +46,15 @@ impl Sessions {
     }
 
     fn report_first_use(&self, reporter: &mut Reporter) {
-        for client in &*self.open() {
+        for (_, client) in &*self.open() {
             report_first_use(client, reporter);
+        }
+    }
+
+    /// Leaves the sessions to what follows the copies.
+    fn leave_open(&self) {
+        for (server, client) in self.open().drain(..) {
+            self.connector.leave(&server, client);
         }
     }
 }
@@ -79,7 +86,7 @@ impl Observer for Relay {
     }
 }
 
-/// Copies files, and reports each in order.
+/// Copies files, and reports each in order. Returns those that were copied, without streams.
 ///
 /// # Errors
 /// The run could not start.
@@ -90,7 +97,7 @@ pub(super) fn run(
     jobs: Vec<PlannedCopy>,
     interrupt: &Interrupt,
     reporter: &mut Reporter,
-) -> Result<(), Fault> {
+) -> Result<Vec<PlannedCopy>, Fault> {
     let sessions = Sessions {
         connector: connector.clone(),
         interrupt: interrupt.clone(),
@@ -101,7 +108,7 @@ pub(super) fn run(
         && job.is_stream()
     {
         copy_stream(&sessions, options, job, reporter);
-        return Ok(());
+        return Ok(Vec::new());
     }
     for job in jobs.iter().filter(|job| job.refused.is_none()) {
         // If this fails, opening the session fails too, and its files report the reason.
@@ -123,9 +130,12 @@ pub(super) fn run(
             .map(|client| Arc::clone(client.client()))
     };
     let queue = Queue::new(limits, connect, relay)?;
-    let queued = jobs.iter().filter(|job| job.refused.is_none());
-    let labels = queued.clone().map(|job| job.label.clone()).collect();
-    let transfers = queue.add(queued.map(|job| xdfs::Job {
+    let queued: Vec<PlannedCopy> = jobs
+        .iter()
+        .filter(|job| job.refused.is_none())
+        .cloned()
+        .collect();
+    let transfers = queue.add(queued.iter().map(|job| xdfs::Job {
         server: job.server.clone(),
         route: job.route.clone(),
         options: options.clone(),
@@ -139,13 +149,12 @@ pub(super) fn run(
         sessions,
         queue,
         events,
-        labels,
+        queued,
         waiting: HashSet::new(),
         interrupt,
         reporter,
     };
-    run.follow_all(files);
-    Ok(())
+    Ok(run.follow_all(files))
 }
 
 /// Copies a standard stream, which can be read or written only once.
@@ -172,8 +181,8 @@ struct Following<'a> {
     sessions: Sessions,
     queue: Queue,
     events: mpsc::Receiver<(u64, Option<String>)>,
-    /// The labels of the jobs, by number.
-    labels: Vec<Label>,
+    /// The jobs, by number.
+    queued: Vec<PlannedCopy>,
     /// Jobs that wait for a retry.
     waiting: HashSet<u64>,
     interrupt: &'a Interrupt,
@@ -184,7 +193,8 @@ impl Following<'_> {
     fn follow_all(
         mut self,
         mut files: impl Iterator<Item = (Label, Result<(u64, Transfer), Fault>)>,
-    ) {
+    ) -> Vec<PlannedCopy> {
+        let mut copied_jobs = Vec::new();
         let mut rest = None;
         while !self.interrupt.requested()
             && let Some((label, transfer)) = files.next()
@@ -193,7 +203,10 @@ impl Following<'_> {
             let copied =
                 transfer.and_then(|(number, transfer)| self.follow(number, &label, transfer));
             match copied {
-                Ok(result) => self.reporter.file_done(&label, result),
+                Ok(result) => {
+                    self.reporter.file_done(&label, result);
+                    copied_jobs.extend(number.and_then(|number| self.job(number)).cloned());
+                }
                 // Stopped while waiting for a retry.
                 Err(_)
                     if self.interrupt.requested()
@@ -215,6 +228,14 @@ impl Following<'_> {
                 self.reporter.failure(Some(&label), &fault);
             }
         }
+        self.sessions.leave_open();
+        copied_jobs
+    }
+
+    fn job(&self, number: u64) -> Option<&PlannedCopy> {
+        usize::try_from(number)
+            .ok()
+            .and_then(|number| self.queued.get(number))
     }
 
     /// Follows one transfer to its end.
@@ -232,8 +253,8 @@ impl Following<'_> {
                     continue;
                 };
                 self.waiting.insert(of);
-                let of_whom = usize::try_from(of).ok().and_then(|of| self.labels.get(of));
-                if let Some(Label { source, .. }) = of_whom {
+                let of_whom = usize::try_from(of).ok().and_then(|of| self.queued.get(of));
+                if let Some(Label { source, .. }) = of_whom.map(|job| &job.label) {
                     reporter.retry(&format!("{source}: {text}"));
                 }
                 if of == number {

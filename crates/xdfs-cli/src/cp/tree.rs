@@ -5,14 +5,16 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use xdfs::{
-    Answer, Attributes, Call, Client, Code, Fault, FileKind, RemotePlace, TreeEvent, TreeOptions,
-    TreeResult,
+    Answer, Attributes, Call, Client, Code, Fault, FileKind, Filter, RemotePlace, TreeEvent,
+    TreeOptions, TreeResult,
 };
 
 use super::list;
+use super::removal::Removal;
 use crate::client::SharedClient;
 use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
+use crate::paths::side::PathSide;
 use crate::place::Place;
 use crate::report::{Label, Reporter};
 use crate::session::{self, Connector, report_first_use};
@@ -91,20 +93,55 @@ pub(crate) fn copy(
     interrupt: &Interrupt,
     reporter: &mut Reporter,
 ) {
+    let chosen = match Chosen::read(flags) {
+        Ok(chosen) => chosen,
+        Err(fault) => return reporter.failure(None, &fault),
+    };
     for tree in trees {
         if interrupt.requested() {
             return;
         }
-        match copy_one(connector, flags, tree, interrupt, reporter) {
-            Ok(result) => reporter.tree_done(&tree.label, &result),
+        match copy_one(connector, flags, &chosen, tree, interrupt, reporter) {
+            Ok(result) => {
+                reporter.tree_done(&tree.label, &result);
+                if flags.remove_source && !flags.dry_run && !interrupt.requested() {
+                    match removal(connector, tree, &result, interrupt) {
+                        Ok(removal) => removal.run(&chosen.filter, reporter),
+                        Err(fault) => reporter.failure(Some(&tree.label), &fault),
+                    }
+                }
+            }
             Err(fault) => reporter.failure(Some(&tree.label), &fault),
         }
+    }
+}
+
+/// What of the trees is copied.
+struct Chosen {
+    filter: Filter,
+    /// The paths of --files-from.
+    listed: Option<Vec<Vec<u8>>>,
+}
+
+impl Chosen {
+    fn read(flags: &CpFlags) -> Result<Self, Fault> {
+        let filter = flags.filter.filter()?;
+        let Some(list) = &flags.files_from else {
+            let listed = None;
+            return Ok(Self { filter, listed });
+        };
+        let paths = list::read(list, flags.null)?;
+        Ok(Self {
+            filter: filter.with_only(paths.iter().cloned()),
+            listed: Some(paths),
+        })
     }
 }
 
 fn copy_one(
     connector: &Connector,
     flags: &CpFlags,
+    chosen: &Chosen,
     tree: &Tree,
     interrupt: &Interrupt,
     reporter: &mut Reporter,
@@ -117,18 +154,16 @@ fn copy_one(
         Some(client) => client,
         None => connector.connect(&tree.server)?,
     };
-    let mut options = options(flags, interrupt)?;
-    if let Some(list) = &flags.files_from {
-        let paths = list::read(list, flags.null)?;
+    if let Some(paths) = &chosen.listed {
         let root = match &tree.route {
             TreeDirection::Upload(source) => list::Root::Local(source),
             TreeDirection::Download(_) => list::Root::Server(&client, &tree.server.path),
         };
-        for (path, fault) in list::unreachable(&root, &paths) {
+        for (path, fault) in list::unreachable(&root, paths) {
             reporter.tree_failure(&tree.label, &path, &fault);
         }
-        options.filter = options.filter.with_only(paths);
     }
+    let options = options(flags, &chosen.filter, interrupt);
     let mut observer = |event: TreeEvent<'_>| {
         report_first_use(&client, reporter);
         match event {
@@ -152,7 +187,36 @@ fn copy_one(
         }
     };
     report_first_use(&client, reporter);
+    connector.leave(&tree.server, client);
     result
+}
+
+/// The removal of the source of a tree that was copied.
+fn removal<'a>(
+    connector: &Connector,
+    tree: &'a Tree,
+    result: &TreeResult,
+    interrupt: &'a Interrupt,
+) -> Result<Removal<'a>, Fault> {
+    let there = PathSide::There(connector.connect(&tree.server)?);
+    let target = result.target.clone();
+    let (source, target) = match &tree.route {
+        TreeDirection::Upload(source) => {
+            let source = source.as_os_str().as_encoded_bytes().to_vec();
+            ((PathSide::Here, source), (there, target))
+        }
+        TreeDirection::Download(_) => {
+            let source = tree.server.path.clone();
+            ((there, source), (PathSide::Here, target))
+        }
+    };
+    Ok(Removal {
+        label: &tree.label,
+        source,
+        target,
+        reports_all: result.failed == 0,
+        interrupt,
+    })
 }
 
 fn is_one_server(one: &RemotePlace, other: &RemotePlace) -> bool {
@@ -163,16 +227,16 @@ fn is_one_server(one: &RemotePlace, other: &RemotePlace) -> bool {
     place(one) == place(other)
 }
 
-fn options(flags: &CpFlags, interrupt: &Interrupt) -> Result<TreeOptions, Fault> {
+fn options(flags: &CpFlags, filter: &Filter, interrupt: &Interrupt) -> TreeOptions {
     let all = flags.archive;
-    Ok(TreeOptions {
+    TreeOptions {
         overwrite: flags.overwrites(),
         skip: flags.skip(),
         owner: all || flags.owner,
         xattrs: all || flags.xattrs,
         read_times: flags.read_times,
         hard_links: all || flags.hard_links,
-        filter: flags.filter.filter()?,
+        filter: filter.clone(),
         dry_run: flags.dry_run,
         durability: flags.durability.into(),
         digest: flags.digest.map(Into::into),
@@ -187,7 +251,7 @@ fn options(flags: &CpFlags, interrupt: &Interrupt) -> Result<TreeOptions, Fault>
             flags.retry.policy().retries_max,
             interrupt,
         ),
-    })
+    }
 }
 
 fn look(client: &Client, path: &[u8]) -> Result<Option<Attributes>, Fault> {

@@ -46,6 +46,7 @@ Examples:
   xdfs cp -r --max-size 10M --min-age 1d tree xdfs://host/
   git ls-files -z | xdfs cp -0 --files-from - ./ xdfs://host/src/
   xdfs cp -n 16 --limit-rate 400M big.img xdfs://host/big.img
+  xdfs cp -r --remove-source runs xdfs://host/   move the files
   tar -c tree | xdfs cp - xdfs://host/tree.tar
   xdfs cp --offset 1G --length 64M xdfs://host/big.img part.bin
   xdfs cp --json big.img xdfs://host/ | jq 'select(.type == \"result\")'"
@@ -194,6 +195,15 @@ pub(crate) struct CpFlags {
     /// sides read for that; in directories by content and time.
     #[arg(short = 'I', long, help_heading = EXISTING)]
     pub(crate) ignore_times: bool,
+
+    /// Remove each source file once its target is verified and durable: a move.
+    ///
+    /// After the copy, source and target are compared by BLAKE3, for which each side reads its
+    /// content again, also of files that were at the target already; then the target is made
+    /// durable. Files and symbolic links that are the same there, and have not changed meanwhile,
+    /// are removed from the source; all others stay and are reported. Directories stay.
+    #[arg(long, conflicts_with_all = ["offset", "length"])]
+    pub(crate) remove_source: bool,
 
     /// Print what would be done, as far as both sides can tell, and write nothing.
     #[arg(long)]

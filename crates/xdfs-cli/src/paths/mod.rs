@@ -20,12 +20,12 @@ pub(crate) mod mode;
 pub(crate) mod operand;
 mod partial;
 pub(crate) mod quote;
-mod side;
+pub(crate) mod side;
 mod space;
 mod sum;
 mod text;
 pub(crate) mod time;
-mod walk;
+pub(crate) mod walk;
 
 pub(crate) use access::{chmod, chown};
 pub(crate) use change::{ln, mkdir, mv, rm, touch, truncate};

@@ -14,7 +14,7 @@ use crate::place::Place;
 
 /// The side of a path.
 #[derive(Clone, Debug)]
-pub(super) enum PathSide {
+pub(crate) enum PathSide {
     /// This machine.
     Here,
     /// A server.
@@ -22,7 +22,7 @@ pub(super) enum PathSide {
 }
 
 /// A call that was made. A local one runs when its answer is waited for.
-pub(super) enum Asked {
+pub(crate) enum Asked {
     Here(Call),
     There(Result<PendingCall, Fault>),
 }
@@ -32,7 +32,7 @@ impl Asked {
     ///
     /// # Errors
     /// As the call.
-    pub(super) fn wait(self) -> Result<Answer, Fault> {
+    pub(crate) fn wait(self) -> Result<Answer, Fault> {
         match self {
             Self::Here(call) => call_local(&call),
             Self::There(pending) => pending?.wait(),
@@ -42,7 +42,7 @@ impl Asked {
 
 impl PathSide {
     /// Makes a call.
-    pub(super) fn ask(&self, call: Call) -> Asked {
+    pub(crate) fn ask(&self, call: Call) -> Asked {
         match self {
             Self::Here => Asked::Here(call),
             Self::There(client) => Asked::There(client.start_call(call)),
@@ -51,7 +51,7 @@ impl PathSide {
 }
 
 /// A listing in progress.
-pub(super) enum SideListing {
+pub(crate) enum SideListing {
     Here(Vec<u8>),
     There(Box<Listing>),
 }
@@ -87,12 +87,12 @@ impl List for PathSide {
 
 /// An operand on either side.
 #[derive(Clone, Debug)]
-pub(super) struct SideOperand {
+pub(crate) struct SideOperand {
     /// The word, for messages.
-    pub(super) text: String,
-    pub(super) side: PathSide,
+    pub(crate) text: String,
+    pub(crate) side: PathSide,
     /// The path, without trailing slashes; `/` if the URL names only the server.
-    pub(super) path: Vec<u8>,
+    pub(crate) path: Vec<u8>,
 }
 
 impl SideOperand {
@@ -100,7 +100,7 @@ impl SideOperand {
     ///
     /// # Errors
     /// It is no path, or the session can't be opened.
-    pub(super) fn open(work: &mut PathCommand, word: &OsStr) -> Result<Self, Fault> {
+    pub(crate) fn open(work: &mut PathCommand, word: &OsStr) -> Result<Self, Fault> {
         let text = text_of(word);
         if RemotePlace::is_remote(&text) {
             let operand = Operand::parse(&word.to_owned())?;
@@ -124,7 +124,7 @@ impl SideOperand {
     ///
     /// # Errors
     /// As the call.
-    pub(super) fn stat(&self) -> Result<Attributes, Fault> {
+    pub(crate) fn stat(&self) -> Result<Attributes, Fault> {
         let path = self.path.clone();
         match self.side.ask(Call::Stat { path, follow: true }).wait()? {
             Answer::Attributes(attributes) => Ok(attributes),
@@ -133,7 +133,7 @@ impl SideOperand {
     }
 
     /// A sorted walk of the tree, whose root has these attributes.
-    pub(super) fn walk(&self, attributes: Attributes) -> Walk<'_, PathSide> {
+    pub(crate) fn walk(&self, attributes: Attributes) -> Walk<'_, PathSide> {
         let start = WalkEntry {
             name: last_part(&self.path).to_vec(),
             path: self.path.clone(),
@@ -144,7 +144,7 @@ impl SideOperand {
     }
 
     /// The path of an entry of the tree, relative to its root; empty for the root.
-    pub(super) fn relative<'p>(&self, path: &'p [u8]) -> &'p [u8] {
+    pub(crate) fn relative<'p>(&self, path: &'p [u8]) -> &'p [u8] {
         let rest = path.get(self.path.len()..).unwrap_or_default();
         rest.strip_prefix(b"/").unwrap_or(rest)
     }

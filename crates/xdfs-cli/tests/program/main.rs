@@ -23,6 +23,8 @@ mod generated;
 mod interrupted;
 mod json;
 mod many;
+#[cfg(unix)]
+mod moved;
 #[cfg(target_os = "linux")]
 mod offload;
 #[cfg(target_os = "linux")]

@@ -1,0 +1,346 @@
+//! `xdfs cp --remove-source`: removes sources whose targets have the same content and are durable.
+//!
+//! It trusts no earlier step: everything is compared once more, by digests of both sides, so that
+//! entries which a copy skipped count like those that it moved.
+
+use std::collections::VecDeque;
+
+use xdfs::{
+    Answer, Attributes, Call, ChecksumKind, Code, Fault, FileKind, Filter, LocalPlace,
+    TransferRoute,
+};
+
+use super::plan::PlannedCopy;
+use crate::interrupt::Interrupt;
+use crate::paths::operand::{join, last_part};
+use crate::paths::side::{Asked, PathSide};
+use crate::paths::walk::{LISTINGS_AHEAD, Walk, WalkEntry, WalkStep};
+use crate::report::{Label, Reporter};
+use crate::session::Connector;
+
+const OPERATION: &str = "remove the source";
+/// Entries that are compared at once.
+const ENTRIES_AHEAD: usize = 16;
+/// Entries that are removed together, after one synchronisation of the target.
+const GROUP_ENTRIES: usize = 1024;
+
+/// A copy that has ended, with the sources that it leaves.
+pub(super) struct Removal<'a> {
+    pub(super) label: &'a Label,
+    /// The side and the path of the source.
+    pub(super) source: (PathSide, Vec<u8>),
+    /// The side and the path of the target.
+    pub(super) target: (PathSide, Vec<u8>),
+    /// Entries that are not the same at the target are failures; otherwise the copy has reported
+    /// some already.
+    pub(super) reports_all: bool,
+    pub(super) interrupt: &'a Interrupt,
+}
+
+/// An entry that is compared with its target.
+struct Candidate {
+    /// Relative to the root; empty for the root itself.
+    name: Vec<u8>,
+    path: Vec<u8>,
+    attributes: Attributes,
+    target: Asked,
+    contents: [Asked; 2],
+}
+
+/// An entry that may be removed.
+struct Compared {
+    name: Vec<u8>,
+    path: Vec<u8>,
+    attributes: Attributes,
+}
+
+struct Run<'a> {
+    removal: &'a Removal<'a>,
+    reporter: &'a mut Reporter,
+    waiting: VecDeque<Candidate>,
+    equal: Vec<Compared>,
+}
+
+/// The removal of the source of a file that was copied; `None` if it has no path.
+///
+/// # Errors
+/// The session can't be opened, or the target can't be looked up.
+pub(super) fn of_file<'a>(
+    connector: &Connector,
+    job: &'a PlannedCopy,
+    interrupt: &'a Interrupt,
+) -> Result<Option<Removal<'a>>, Fault> {
+    let LocalPlace::Path(here) = job.route.local() else {
+        return Ok(None);
+    };
+    let here_path = here.as_os_str().as_encoded_bytes().to_vec();
+    let client = connector.connect(&job.server)?;
+    let there = PathSide::There(client.clone());
+    connector.leave(&job.server, client);
+    let (source, target) = match &job.route {
+        TransferRoute::Upload { to, .. } => {
+            let found = stat(&there, to, true).wait().and_then(attributes_of)?;
+            let name = here.file_name().unwrap_or_default().as_encoded_bytes();
+            let to = match found.kind {
+                FileKind::Directory => join(to, name),
+                _ => to.clone(),
+            };
+            ((PathSide::Here, here_path), (there, to))
+        }
+        TransferRoute::Download { from, .. } => {
+            ((there, from.clone()), (PathSide::Here, here_path))
+        }
+    };
+    Ok(Some(Removal {
+        label: &job.label,
+        source,
+        target,
+        reports_all: true,
+        interrupt,
+    }))
+}
+
+impl Removal<'_> {
+    /// Removes the files and links of the source, without those that the filter leaves out.
+    /// Reports those that stay, and the failures.
+    pub(super) fn run(&self, filter: &Filter, reporter: &mut Reporter) {
+        let text = "comparing source and target before the source is removed";
+        reporter.console().detail(text);
+        let mut run = Run {
+            removal: self,
+            reporter,
+            waiting: VecDeque::new(),
+            equal: Vec::new(),
+        };
+        let (side, root) = &self.source;
+        match stat(side, root, true).wait().and_then(attributes_of) {
+            Ok(attributes) if attributes.kind == FileKind::Directory => {
+                run.tree(attributes, filter);
+            }
+            Ok(attributes) => run.push(Vec::new(), root.clone(), attributes),
+            Err(fault) => run.failed(b"", &fault),
+        }
+        while !run.waiting.is_empty() && !self.interrupt.requested() {
+            run.compare();
+        }
+        run.remove();
+    }
+}
+
+impl Run<'_> {
+    fn tree(&mut self, attributes: Attributes, filter: &Filter) {
+        let (side, root) = &self.removal.source;
+        let start = WalkEntry {
+            name: last_part(root).to_vec(),
+            path: root.clone(),
+            attributes,
+            depth: 0,
+        };
+        let relative = |path: &[u8]| {
+            let rest = path.get(root.len()..).unwrap_or_default();
+            rest.strip_prefix(b"/").unwrap_or(rest).to_vec()
+        };
+        let keeps = |found: &WalkEntry| {
+            let a = &found.attributes;
+            let is_beyond = a.kind == FileKind::File && filter.leaves_out_file(a.size, a.mtime_ns);
+            !is_beyond && !filter.leaves_out(&relative(&found.path), found.is_directory())
+        };
+        for step in Walk::new(side, start, u32::MAX, LISTINGS_AHEAD).only(keeps) {
+            if self.removal.interrupt.requested() {
+                return;
+            }
+            match step {
+                WalkStep::Entry(found) => match found.attributes.kind {
+                    FileKind::File | FileKind::Symlink => {
+                        self.push(relative(&found.path), found.path, found.attributes);
+                    }
+                    _ => {}
+                },
+                WalkStep::Left(_) => {}
+                WalkStep::Failed(fault) => self.failed(b"", &fault),
+            }
+        }
+    }
+
+    /// Starts to compare an entry.
+    fn push(&mut self, name: Vec<u8>, path: Vec<u8>, attributes: Attributes) {
+        let (source, (target, root)) = (&self.removal.source.0, &self.removal.target);
+        let there = match name.as_slice() {
+            [] => root.clone(),
+            name => join(root, name),
+        };
+        let content = |side: &PathSide, path: &[u8]| {
+            let path = path.to_vec();
+            side.ask(match attributes.kind {
+                FileKind::Symlink => Call::ReadLink { path },
+                _ => Call::Checksum {
+                    path,
+                    offset: 0,
+                    length: None,
+                    kind: ChecksumKind::Blake3,
+                },
+            })
+        };
+        let candidate = Candidate {
+            target: stat(target, &there, false),
+            contents: [content(source, &path), content(target, &there)],
+            name,
+            path,
+            attributes,
+        };
+        self.waiting.push_back(candidate);
+        if self.waiting.len() >= ENTRIES_AHEAD {
+            self.compare();
+        }
+    }
+
+    /// Waits for the earliest comparison.
+    fn compare(&mut self) {
+        let Some(entry) = self.waiting.pop_front() else {
+            return;
+        };
+        let Candidate {
+            name,
+            path,
+            attributes,
+            target,
+            contents,
+        } = entry;
+        match outcome(&attributes, target, contents) {
+            Ok(()) => self.equal.push(Compared {
+                name,
+                path,
+                attributes,
+            }),
+            Err(fault) => self.stays(&name, &fault.path(path)),
+        }
+        if self.equal.len() >= GROUP_ENTRIES {
+            self.remove();
+        }
+    }
+
+    /// Removes what was compared, once the target is durable.
+    fn remove(&mut self) {
+        let equal = std::mem::take(&mut self.equal);
+        if equal.is_empty() || self.removal.interrupt.requested() {
+            return;
+        }
+        let (target, root) = &self.removal.target;
+        if let Err(fault) = target.ask(Call::Sync { path: root.clone() }).wait() {
+            return self.failed(b"", &fault);
+        }
+        let source = &self.removal.source.0;
+        for group in equal.chunks(ENTRIES_AHEAD) {
+            let now = group.iter().map(|entry| stat(source, &entry.path, false));
+            let now: Vec<Asked> = now.collect();
+            let mut removals = Vec::with_capacity(group.len());
+            for (entry, now) in group.iter().zip(now) {
+                // A single source may be named by a link, to which its attributes don't belong.
+                match now.wait().and_then(attributes_of) {
+                    Ok(now) if is_unchanged(&entry.attributes, &now) => {
+                        let path = entry.path.clone();
+                        removals.push((entry, source.ask(Call::RemoveFile { path })));
+                    }
+                    Ok(_) => {
+                        let cause = "it changed after it was copied, or is a link to what was";
+                        let fault = Fault::new(Code::SourceChanged, OPERATION, cause);
+                        self.failed(&entry.name, &fault.path(&entry.path));
+                    }
+                    Err(fault) => self.failed(&entry.name, &fault),
+                }
+            }
+            for (entry, removal) in removals {
+                match removal.wait() {
+                    Ok(_) => self.reporter.source_removed(),
+                    Err(fault) => self.failed(&entry.name, &fault),
+                }
+            }
+        }
+    }
+
+    /// Reports an entry that isn't the same at the target.
+    fn stays(&mut self, name: &[u8], fault: &Fault) {
+        if self.removal.reports_all {
+            self.failed(name, fault);
+        } else {
+            self.reporter.console().detail(&fault.to_string());
+        }
+    }
+
+    fn failed(&mut self, name: &[u8], fault: &Fault) {
+        self.reporter.tree_failure(self.removal.label, name, fault);
+    }
+}
+
+fn stat(side: &PathSide, path: &[u8], follow: bool) -> Asked {
+    let path = path.to_vec();
+    side.ask(Call::Stat { path, follow })
+}
+
+fn attributes_of(answer: Answer) -> Result<Attributes, Fault> {
+    match answer {
+        Answer::Attributes(attributes) => Ok(attributes),
+        _ => Err(Fault::new(
+            Code::ProtocolViolation,
+            OPERATION,
+            "unexpected kind of answer",
+        )),
+    }
+}
+
+/// Whether a file is still the same version.
+fn is_unchanged(before: &Attributes, now: &Attributes) -> bool {
+    // The removal of another name of a file changes this time.
+    let ctime_ns = match before.links {
+        0 | 1 => now.ctime_ns,
+        _ => before.ctime_ns,
+    };
+    version(before)
+        == version(&Attributes {
+            ctime_ns,
+            ..now.clone()
+        })
+}
+
+/// What changes with a file.
+fn version(of: &Attributes) -> (FileKind, u64, u64, u64, i64, i64) {
+    (
+        of.kind,
+        of.device,
+        of.inode,
+        of.size,
+        of.mtime_ns,
+        of.ctime_ns,
+    )
+}
+
+/// Whether the entry is the same at the target, and another one.
+///
+/// # Errors
+/// It isn't, or can't be compared.
+fn outcome(source: &Attributes, target: Asked, contents: [Asked; 2]) -> Result<(), Fault> {
+    let different = |cause: &str| {
+        let fault = Fault::new(Code::IntegrityMismatch, OPERATION, cause);
+        Err(fault.hint("look at both with `xdfs check`"))
+    };
+    let target = target.wait().and_then(attributes_of)?;
+    if version(&target) == version(source) {
+        let cause = "source and target are one file";
+        return Err(Fault::new(Code::InvalidArgument, OPERATION, cause));
+    }
+    if target.kind != source.kind || source.kind == FileKind::File && target.size != source.size {
+        return different("its target is not the same");
+    }
+    let [one, other] = contents;
+    // The call of the server runs while this side computes.
+    let is_same = match (one.wait()?, other.wait()?) {
+        (Answer::Target(one), Answer::Target(other)) => one == other,
+        (Answer::Digest { value, length }, other) => other == Answer::Digest { value, length },
+        _ => false,
+    };
+    if is_same {
+        Ok(())
+    } else {
+        different("its target has other content")
+    }
+}
