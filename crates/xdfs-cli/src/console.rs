@@ -12,6 +12,7 @@ use xdfs::Fault;
 use xdfs::security::FirstUse;
 
 use crate::flags::OutputFlags;
+use crate::log;
 
 /// Assumed width of a terminal that doesn't report one.
 const COLUMNS_DEFAULT: usize = 80;
@@ -63,12 +64,21 @@ impl Console {
     pub(crate) fn error(&mut self, fault: &Fault) {
         let text = error_text(fault, self.color);
         self.print(&text);
+        if log::has_file() {
+            tracing::error!(
+                "{}",
+                error_text(fault, false).trim_end().replace('\n', "; ")
+            );
+        }
     }
 
     /// Prints a line unless only errors are wanted.
     pub(crate) fn say(&mut self, text: &str) {
         if !self.quiet {
             self.print(&format!("{}\n", printable(text)));
+        }
+        if log::has_file() {
+            tracing::info!("{}", printable(text));
         }
     }
 

@@ -20,6 +20,7 @@ mod human;
 mod identity;
 mod interrupt;
 mod json;
+mod log;
 mod paths;
 mod perf;
 mod pipe;
@@ -42,11 +43,18 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use console::Console;
 use context::Context;
-use flags::{Cli, Command};
+use flags::{Cli, Command, OutputFlags};
 
 fn main() -> ExitCode {
     let cli = Cli::parse_from(flags::words(std::env::args_os()));
+    if let Some(path) = &cli.log_file
+        && let Err(fault) = log::use_file(path)
+    {
+        Console::new(OutputFlags::default()).error(&fault);
+        return ExitCode::from(fault.code.exit_code());
+    }
     ExitCode::from(run_command(&Context::default(), cli.command))
 }
 

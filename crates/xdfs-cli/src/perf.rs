@@ -7,9 +7,9 @@ use xdfs::{Code, DigestKind, Fault, LocalPlace, RemotePlace, TransferOptions, Tr
 use crate::context::Context;
 use crate::flags::PerfFlags;
 use crate::interrupt::Interrupt;
+use crate::log::start_log;
 use crate::progress;
 use crate::report::{self, Label, Reporter, Run};
-use crate::serve::start_log;
 use crate::session::{Connector, follow, report_first_use};
 
 /// Default duration of a measurement.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tracing::Level;
 use xdfs::{Address, Code, Fault};
 
 use crate::check_config;
@@ -10,24 +9,12 @@ use crate::console::{Console, printable};
 use crate::exit_codes::SUCCESS;
 use crate::flags::{OutputFlags, ServeFlags};
 use crate::interrupt::handle_signals;
+use crate::log::start_log;
 use crate::report::print;
 use crate::server_config::{Config, builder, missing_exports, read_config, served, warnings};
 
 /// Lifetime of a ticket from `--ticket`.
 const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
-
-/// Starts logging to standard error, if a level is given.
-pub(crate) fn start_log(level: Option<Level>) {
-    if let Some(level) = level {
-        let log = tracing_subscriber::fmt()
-            .compact()
-            .with_ansi(false)
-            .with_writer(std::io::stderr)
-            .with_max_level(level);
-        // In a shell, logging may have been started already.
-        let _ = log.try_init();
-    }
-}
 
 /// Runs the command and returns the exit code.
 pub(crate) fn run(flags: ServeFlags) -> u8 {

@@ -12,9 +12,9 @@ use crate::console::Console;
 use crate::context::Context;
 use crate::flags::{OutputFlags, SyncFlags};
 use crate::interrupt::Interrupt;
+use crate::log::start_log;
 use crate::place::Place;
 use crate::report::{Label, Reporter, Run};
-use crate::serve::start_log;
 use crate::session::{self, Connector, report_first_use};
 
 /// The direction of a synchronisation.

@@ -11,6 +11,7 @@ use crate::exit_codes::SUCCESS;
 use crate::flags::{KeygenFlags, OutputFlags, TrustCommand, UserCommand, WhoamiFlags};
 use crate::identity;
 use crate::json::{IdentityBody, Record};
+use crate::log::start_log;
 use crate::perf::server_only;
 use crate::report::print;
 use crate::server_config::{folder_of, server_folder};
@@ -30,6 +31,7 @@ fn done(result: Result<(), Fault>) -> u8 {
 
 /// Runs `xdfs whoami` and returns the exit code.
 pub(crate) fn whoami(flags: &WhoamiFlags) -> u8 {
+    start_log(None);
     let outcome = ask_server(flags);
     if let (true, Err(fault)) = (flags.json, &outcome) {
         // A failure to print is that of the command, which is reported below.

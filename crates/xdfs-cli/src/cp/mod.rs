@@ -12,8 +12,8 @@ use xdfs::{Code, Fault, Filter, TransferOptions};
 use crate::context::Context;
 use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
+use crate::log::start_log;
 use crate::report::{Reporter, Run};
-use crate::serve::start_log;
 use crate::session::Connector;
 use plan::PlannedCopy;
 

@@ -75,6 +75,14 @@ pub(crate) struct Cli {
     /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
+
+    /// Append the log to a file, with the messages that go to standard error.
+    ///
+    /// Each line has a time (UTC) and a level. The engine's log goes there instead of standard
+    /// error, at level info unless -v or --log sets another one. With --quiet, messages still go
+    /// there. The file is created if missing, readable by its owner only.
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) log_file: Option<PathBuf>,
 }
 
 /// The commands.

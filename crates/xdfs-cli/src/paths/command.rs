@@ -18,8 +18,8 @@ use crate::context::Context;
 use crate::exit_codes::DIFFERENT;
 use crate::flags::{PathFlags, SecurityFlags};
 use crate::interrupt::Interrupt;
+use crate::log::start_log;
 use crate::report::unwritten;
-use crate::serve::start_log;
 
 /// The interval between two checks for an interrupt during a transfer.
 const TICK: Duration = Duration::from_millis(100);

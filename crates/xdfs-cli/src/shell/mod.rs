@@ -28,13 +28,13 @@ use crate::exit_codes::SUCCESS;
 use crate::flags::{Cli, SessionFlags, ShellFlags};
 use crate::identity;
 use crate::interrupt::Interrupt;
+use crate::log::start_log;
 use crate::paths::expand::{Names, expand};
 use crate::paths::operand::Operand;
 use crate::paths::quote::Quoting;
 use crate::place::local_name;
 use crate::report::{print, unwritten};
 use crate::run_command;
-use crate::serve::start_log;
 use complete::Completer;
 use operands::{Role, Side};
 use words::Word;
@@ -319,6 +319,11 @@ impl Shell {
             Ok(cli) => cli,
             Err(error) => return show(&error),
         };
+        if cli.log_file.is_some() {
+            let cause = "a shell has one log";
+            return Err(Fault::new(Code::InvalidArgument, "start the log", cause)
+                .hint("give --log-file to xdfs shell"));
+        }
         if interrupt.requested() {
             return Err(Interrupt::fault("run the command"));
         }

@@ -22,6 +22,7 @@ mod generated;
 #[cfg(unix)]
 mod interrupted;
 mod json;
+mod logged;
 mod many;
 #[cfg(unix)]
 mod moved;

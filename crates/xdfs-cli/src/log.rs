@@ -1,0 +1,54 @@
+//! The log: to standard error, or to the file of `--log-file`.
+
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use tracing::Level;
+use xdfs::Fault;
+
+/// The file of the log, if there is one.
+static FILE: OnceLock<Arc<File>> = OnceLock::new();
+
+/// Opens the file that the log goes to.
+///
+/// # Errors
+/// It can't be opened.
+pub(crate) fn use_file(path: &Path) -> Result<(), Fault> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        // It names files, users and servers.
+        options.mode(0o600);
+    }
+    let name = path.as_os_str().as_encoded_bytes();
+    let file = options.open(path);
+    let file = file.map_err(|error| Fault::from_io("open the log file", name, &error))?;
+    // There is one command line in a process.
+    let _ = FILE.set(Arc::new(file));
+    Ok(())
+}
+
+/// Whether messages belong into a file too.
+pub(crate) fn has_file() -> bool {
+    FILE.get().is_some()
+}
+
+/// Starts logging: to the file, or, if a level is given, to standard error.
+pub(crate) fn start_log(level: Option<Level>) {
+    let log = tracing_subscriber::fmt().compact().with_ansi(false);
+    // In a shell, logging may have been started already.
+    let _ = match (FILE.get(), level) {
+        (Some(file), level) => log
+            .with_writer(Arc::clone(file))
+            .with_max_level(level.unwrap_or(Level::INFO))
+            .try_init(),
+        (None, Some(level)) => log
+            .with_writer(std::io::stderr)
+            .with_max_level(level)
+            .try_init(),
+        (None, None) => Ok(()),
+    };
+}
