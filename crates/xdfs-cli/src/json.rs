@@ -545,7 +545,7 @@ mod tests {
             "seconds": 2.0, "bytes_per_second": 100.0, "channels": 4, "resumed_bytes": 100,
             "retransmitted_bytes": 7,
             "digest": {"kind": "crc64nvme", "value": "0000000000000001"},
-            "limited_by": "target-write", "files": 1, "failed": 0, "exit_code": 0,
+            "limited_by": "target-write", "files": 1, "failed": 0, "removed": 0, "exit_code": 0,
             "dry_run": false
         });
         assert_eq!(

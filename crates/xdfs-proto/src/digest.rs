@@ -42,6 +42,16 @@ pub enum DigestKind {
 }
 
 impl DigestKind {
+    /// The checksum of this kind; `None` without a digest.
+    #[must_use]
+    pub fn checksum(self) -> Option<ChecksumKind> {
+        match self {
+            Self::None => None,
+            Self::Crc64Nvme => Some(ChecksumKind::Crc64Nvme),
+            Self::Blake3 => Some(ChecksumKind::Blake3),
+        }
+    }
+
     /// The digest of the empty file.
     fn of_nothing(self) -> DigestValue {
         match self {
@@ -71,6 +81,16 @@ impl DigestValue {
             Self::None => DigestKind::None,
             Self::Crc64Nvme(_) => DigestKind::Crc64Nvme,
             Self::Blake3(_) => DigestKind::Blake3,
+        }
+    }
+
+    /// The same as a checksum; `None` without a digest.
+    #[must_use]
+    pub fn checksum(&self) -> Option<ChecksumValue> {
+        match *self {
+            Self::None => None,
+            Self::Crc64Nvme(crc) => Some(ChecksumValue::Crc64Nvme(crc)),
+            Self::Blake3(hash) => Some(ChecksumValue::Blake3(hash)),
         }
     }
 }

@@ -17,7 +17,7 @@ use xdfs_engine::{LimitedBy, Outcome, Progress, TransferEvent};
 use xdfs_proto::digest::{BlockHasher, FragmentMap};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
-use xdfs_proto::{ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, FileId};
+use xdfs_proto::{ChecksumKind, Code, DigestKind, DigestValue, Fault, FileId};
 use xdfs_store::{LocalStore, Store as _};
 
 use crate::mtime::is_same_time;
@@ -32,7 +32,7 @@ const BLOCK_BYTES: u64 = 1 << 20;
 const PROGRESS_BYTES: u64 = 16 << 20;
 /// The digest of the comparison, whatever digest the transfer has: it must not be possible to forge
 /// a target that only looks equal.
-const COMPARISON_CHECKSUM: ChecksumKind = ChecksumKind::Blake3;
+const COMPARISON_DIGEST: DigestKind = DigestKind::Blake3;
 
 /// Source and target of a transfer, and the range of the source.
 #[derive(Debug)]
@@ -223,9 +223,9 @@ impl ComparedPaths {
                 path: there.path.clone(),
                 offset: first_of(there) + at,
                 length: Some(bytes),
-                kind: COMPARISON_CHECKSUM,
+                kind: COMPARISON_DIGEST.checksum().unwrap_or(ChecksumKind::Blake3),
             })?;
-            let mut piece = blake3::Hasher::new();
+            let mut piece = Digester::new(COMPARISON_DIGEST);
             let mut done = 0;
             while done < bytes {
                 let mut block = vec![0; BLOCK_BYTES.min(bytes - done) as usize];
@@ -249,9 +249,9 @@ impl ComparedPaths {
                     return Err(Fault::new(Code::Cancelled, "compare the target", cause));
                 }
             }
-            let own = ChecksumValue::Blake3(piece.finalize().into());
+            let own = piece.finish().and_then(|own| own.checksum());
             match asked.wait()? {
-                Answer::Digest { value, length } if length == bytes && value == own => {}
+                Answer::Digest { value, length } if length == bytes && Some(value) == own => {}
                 _ => return Ok(None),
             }
             at += bytes;

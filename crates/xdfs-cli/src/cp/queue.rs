@@ -278,6 +278,9 @@ impl Following<'_> {
 
 /// Adds a hint to the fault, unless it has one.
 fn explained(fault: Fault, is_stream: bool) -> Fault {
+    if fault.code == Code::IsDirectory && fault.hint.is_empty() {
+        return fault.hint("use --recursive to copy it with its contents");
+    }
     let resumable = matches!(
         fault.code,
         Code::Cancelled | Code::ConnectionLost | Code::ShuttingDown

@@ -180,7 +180,13 @@ impl<'a> Sums<'a> {
         };
         let (value, bytes) = match digest_of(sum.asked, &sum.path) {
             Ok(found) => found,
-            Err(fault) => return work.fault(Some(&self.root.text), &fault),
+            Err(fault) => {
+                let fault = match fault.code {
+                    Code::IsDirectory => fault.hint("use --recursive for all files in it"),
+                    _ => fault,
+                };
+                return work.fault(Some(&self.root.text), &fault);
+            }
         };
         let (_, digits) = progress::checksum(&value);
         let matches = sum.expected.map(|expected| expected == digits);

@@ -70,6 +70,16 @@ fn patterns_match_names_on_the_server() {
     let run = xdfs(["cp", "--json", &server.url("/none/*.dat"), &here]).fails(4, &["/none"]);
     assert_eq!(run.result()["exit_code"], 4);
     assert_eq!(names(&here).len(), 0);
+    let run = xdfs(["cp", &server.url("/runs/*"), &here]).fails(6, &["/runs/one", "--recursive"]);
+    assert_eq!(
+        run.stderr.matches("--recursive").count(),
+        3,
+        "{}",
+        run.stderr
+    );
+    for name in names(&here) {
+        fs::remove_file(format!("{here}/{name}")).unwrap();
+    }
     // Without a pattern the server says what is missing.
     xdfs(["cp", &server.url("/x"), &here]).fails(4, &["error: remote", "/x"]);
     let run = xdfs(["cp", "--dry-run", &server.url("/runs/*.dat"), &here]).ok();

@@ -379,7 +379,7 @@ fn digests_are_computed_there() {
     ])
     .ok();
     assert_eq!(copy.result()["digest"], big[0]["digest"]);
-    there(&["sum", &server.url("/runs")]).fails(6, &["error: remote", "/runs"]);
+    there(&["sum", &server.url("/runs")]).fails(6, &["error: remote", "/runs", "--recursive"]);
 }
 
 #[test]

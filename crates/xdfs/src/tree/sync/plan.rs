@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use xdfs_proto::{ChecksumKind, ChecksumValue, Code, DigestKind, Fault};
+use xdfs_proto::{ChecksumKind, ChecksumValue, Code, Fault};
 
 use super::backup::Backup;
 use super::name_matches::{DeferredEntry, Listed, NameMatch, NameMatches, match_names, same};
@@ -640,10 +640,8 @@ impl<'a> Comparison<'a> {
     }
 
     fn digest_kind(&self) -> ChecksumKind {
-        match self.options.tree.digest.unwrap_or_default() {
-            DigestKind::Crc64Nvme => ChecksumKind::Crc64Nvme,
-            _ => ChecksumKind::Blake3,
-        }
+        let kind = self.options.tree.digest.unwrap_or_default().checksum();
+        kind.unwrap_or(ChecksumKind::Blake3)
     }
 
     fn answer(&mut self, question: Question<'_>) -> Result<(), Fault> {
