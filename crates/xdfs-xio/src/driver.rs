@@ -29,6 +29,44 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// The address is in use or not local, no descriptors are left, or the immediate failures of
     /// [`Transport::open`].
     fn listen(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Listener>>;
+
+    /// Listens on a socket that another program has opened. Its address stays in use, and a socket
+    /// file stays, when the listener is dropped.
+    ///
+    /// # Errors
+    /// The socket is one of another transport ([`io::ErrorKind::InvalidInput`]), or isn't usable.
+    fn adopt(&self, socket: ListeningSocket) -> io::Result<Box<dyn Listener>> {
+        Err(another_transport(&socket))
+    }
+}
+
+/// A socket that listens already, opened by another program or by the caller.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ListeningSocket {
+    /// Over TCP.
+    Tcp(std::net::TcpListener),
+    /// A Unix socket.
+    #[cfg(unix)]
+    Unix(std::os::unix::net::UnixListener),
+}
+
+impl ListeningSocket {
+    /// The transport that it belongs to.
+    #[must_use]
+    pub fn transport(&self) -> &'static str {
+        match self {
+            Self::Tcp(_) => "tcp",
+            #[cfg(unix)]
+            Self::Unix(_) => "unix",
+        }
+    }
+}
+
+/// The error for a socket of another transport.
+pub(crate) fn another_transport(socket: &ListeningSocket) -> io::Error {
+    let cause = format!("it is a socket of the transport {}", socket.transport());
+    io::Error::new(io::ErrorKind::InvalidInput, cause)
 }
 
 /// A configured transform: puts one of its ends on each stream.

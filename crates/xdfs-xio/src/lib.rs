@@ -30,7 +30,7 @@ mod transform;
 pub mod unix;
 
 pub use attribute::{Attribute, AttributeHelp};
-pub use driver::{Driver, Layer, Property, Role, Transport};
+pub use driver::{Driver, Layer, ListeningSocket, Property, Role, Transport};
 pub use endpoint::{Endpoint, Form, Location};
 pub use registry::Registry;
 pub use spec::{DriverSpec, SpecError, StackSpec};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use xdfs_sys::poll::{Poller, Token};
 
-use crate::driver::{Layer, Property, Transport};
+use crate::driver::{Layer, ListeningSocket, Property, Transport};
 use crate::endpoint::{Endpoint, Form};
 use crate::spec::StackSpec;
 use crate::stream::{Listener, Stream};
@@ -69,7 +69,18 @@ impl Stack {
     /// another transport.
     pub fn listen(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Listener>> {
         self.check(endpoint)?;
-        let below = self.transport.listen(endpoint)?;
+        self.layered(self.transport.listen(endpoint)?)
+    }
+
+    /// Listens on a socket that another program has opened; see [`Transport::adopt`].
+    ///
+    /// # Errors
+    /// Those of [`Transport::adopt`].
+    pub fn adopt(&self, socket: ListeningSocket) -> io::Result<Box<dyn Listener>> {
+        self.layered(self.transport.adopt(socket)?)
+    }
+
+    fn layered(&self, below: Box<dyn Listener>) -> io::Result<Box<dyn Listener>> {
         if self.layers.is_empty() {
             return Ok(below);
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::listener::TcpListener;
 use super::options::{ATTRIBUTES, TcpOptions};
 use super::stream::TcpStream;
-use crate::driver::{Driver, Property, Transport};
+use crate::driver::{Driver, ListeningSocket, Property, Transport, another_transport};
 use crate::endpoint::{Endpoint, Form};
 use crate::stream::{Listener, Stream};
 
@@ -36,5 +36,13 @@ impl Transport for Tcp {
 
     fn listen(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Listener>> {
         Ok(Box::new(TcpListener::listen(address(endpoint)?, &self.0)?))
+    }
+
+    fn adopt(&self, socket: ListeningSocket) -> io::Result<Box<dyn Listener>> {
+        match socket {
+            ListeningSocket::Tcp(socket) => Ok(Box::new(TcpListener::adopt(socket, &self.0)?)),
+            #[cfg(unix)]
+            other => Err(another_transport(&other)),
+        }
     }
 }

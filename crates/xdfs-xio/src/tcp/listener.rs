@@ -42,7 +42,23 @@ impl TcpListener {
         socket.set_nonblocking(true)?;
         socket.bind(&addr.into())?;
         socket.listen(BACKLOG)?;
-        let inner = net::TcpListener::from_std(socket.into());
+        Self::of(socket.into(), options)
+    }
+
+    /// Listens on a socket that is open already.
+    pub(super) fn adopt(
+        socket: std::net::TcpListener,
+        options: &Arc<TcpOptions>,
+    ) -> io::Result<Self> {
+        options.set(&SockRef::from(&socket))?;
+        socket.set_nonblocking(true)?;
+        // Its opener may have chosen a queue too short for a session's channels.
+        SockRef::from(&socket).listen(BACKLOG)?;
+        Self::of(socket, options)
+    }
+
+    fn of(socket: std::net::TcpListener, options: &Arc<TcpOptions>) -> io::Result<Self> {
+        let inner = net::TcpListener::from_std(socket);
         let local = inner.local_addr()?;
         Ok(Self {
             inner,

@@ -5,6 +5,8 @@ use std::io;
 #[cfg(unix)]
 use super::{listener::UnixListener, stream::UnixStream};
 use crate::driver::{Driver, Property, Transport};
+#[cfg(unix)]
+use crate::driver::{ListeningSocket, another_transport};
 use crate::endpoint::{Endpoint, Form};
 use crate::stream::{Listener, Stream};
 
@@ -25,6 +27,13 @@ impl Transport for Unix {
 
     fn listen(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Listener>> {
         Ok(Box::new(UnixListener::listen(path(endpoint)?)?))
+    }
+
+    fn adopt(&self, socket: ListeningSocket) -> io::Result<Box<dyn Listener>> {
+        match socket {
+            ListeningSocket::Unix(socket) => Ok(Box::new(UnixListener::adopt(socket)?)),
+            other => Err(another_transport(&other)),
+        }
     }
 }
 

@@ -3,11 +3,12 @@
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net as net_std;
 use std::path::{Path, PathBuf};
 
 use mio::Interest;
 use mio::net;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use xdfs_sys::poll::{Poller, Token};
 
 use super::stream::UnixStream;
@@ -25,7 +26,8 @@ pub struct UnixListener {
     inner: net::UnixListener,
     path: PathBuf,
     /// Identity of the created file: one that belongs to another server by now is not removed.
-    made: (u64, u64),
+    /// `None` if another program has created it.
+    made: Option<(u64, u64)>,
 }
 
 impl UnixListener {
@@ -41,13 +43,29 @@ impl UnixListener {
         socket.bind(&SockAddr::unix(path)?)?;
         // Before `listen` nobody can connect, so there is no moment with wider permissions.
         fs::set_permissions(path, Permissions::from_mode(0o600))?;
-        let made = identity(&fs::symlink_metadata(path)?);
+        let made = Some(identity(&fs::symlink_metadata(path)?));
         socket.listen(BACKLOG)?;
         let inner = net::UnixListener::from_std(socket.into());
         Ok(Self {
             inner,
             path: path.to_owned(),
             made,
+        })
+    }
+
+    /// Listens on a socket that is open already, and whose file somebody else removes.
+    pub(super) fn adopt(socket: net_std::UnixListener) -> io::Result<Self> {
+        let address = socket.local_addr()?;
+        let path = address
+            .as_pathname()
+            .unwrap_or_else(|| Path::new(""))
+            .to_owned();
+        socket.set_nonblocking(true)?;
+        SockRef::from(&socket).listen(BACKLOG)?;
+        Ok(Self {
+            inner: net::UnixListener::from_std(socket),
+            path,
+            made: None,
         })
     }
 }
@@ -76,7 +94,7 @@ impl Listener for UnixListener {
 
 impl Drop for UnixListener {
     fn drop(&mut self) {
-        let ours = fs::symlink_metadata(&self.path).is_ok_and(|m| identity(&m) == self.made);
+        let ours = fs::symlink_metadata(&self.path).is_ok_and(|m| Some(identity(&m)) == self.made);
         if ours {
             // The next server will find a leftover file stale.
             let _ = fs::remove_file(&self.path);
