@@ -192,8 +192,9 @@ impl ExportStore {
             fault.operation = call.operation().into();
             located.prefix.fault(fault)
         })?;
-        match &answer {
-            Answer::Attributes(found)
+        match (&answer, &folder.counted) {
+            (Answer::Space { .. }, Some(counted)) => counted.space(answer),
+            (Answer::Attributes(found), _)
                 if found.kind == FileKind::Directory && !located.rights.contains(Rights::LIST) =>
             {
                 let cause = "this user may not look at directories here";

@@ -51,6 +51,11 @@ impl ExportLocation {
         }
     }
 
+    /// The path in the settings.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The directory that has to exist before anybody comes: the export itself, or the one in which
     /// the first missing directory is created or looked for.
     pub(super) fn needed(&self) -> PathBuf {
@@ -274,6 +279,43 @@ impl Folder {
 }
 
 impl Counted {
+    /// The space of the file system as the quota limits it: the size and what is free of it are
+    /// those of the quota, and no more is available than the file system has.
+    pub(super) fn space(&self, space: Answer) -> Result<Answer, Fault> {
+        let Answer::Space {
+            mut total,
+            mut free,
+            mut available,
+            mut files,
+            mut files_free,
+        } = space
+        else {
+            return Ok(space);
+        };
+        let (bytes_used, files_used) = self.ledger.usage(&self.root)?;
+        if let Some(most) = self.quota.bytes {
+            total = most;
+            free = most.saturating_sub(bytes_used);
+            available = available.min(free);
+        }
+        if let Some(most) = self.quota.files {
+            let left = most.saturating_sub(files_used);
+            files_free = if files == 0 {
+                left
+            } else {
+                left.min(files_free)
+            };
+            files = most;
+        }
+        Ok(Answer::Space {
+            total,
+            free,
+            available,
+            files,
+            files_free,
+        })
+    }
+
     /// The length of the file that a publication at `path` would replace; `None` if there is none
     /// or it isn't accessible. Links aren't followed.
     pub(super) fn replaced(&self, path: &[u8]) -> Option<u64> {

@@ -158,6 +158,11 @@ impl Ledger {
         })
     }
 
+    /// Bytes and files counted.
+    pub(super) fn usage(&self, root: &Path) -> Result<(u64, u64), Fault> {
+        self.with(root, |usage| (usage.bytes, usage.files))
+    }
+
     /// Reserves for something to be created, if the quota allows.
     pub(super) fn take(
         &self,
