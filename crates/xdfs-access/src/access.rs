@@ -12,6 +12,7 @@ use xdfs_security::audit::{Audit, Kind};
 use xdfs_security::export::Exports;
 use xdfs_security::grid::{self, GridMapFile};
 use xdfs_security::guard::Limits;
+use xdfs_security::key;
 use xdfs_security::password::{CachedUsers, PasswordClient, PasswordServer, UsersFile};
 use xdfs_security::token::Verifier;
 use xdfs_security::{Binding, Method, Principal};
@@ -23,6 +24,7 @@ use crate::audited::{Actor, AuditedStore};
 use crate::clock::Clock;
 use crate::issuers;
 use crate::keys::KeyLists;
+use crate::login::{Basis, Login, Standing};
 use crate::login_guard::LoginGuard;
 use crate::password::PasswordExchange;
 use crate::peer::{Evidence, Peer};
@@ -71,15 +73,15 @@ pub struct Parts {
 pub struct Access {
     methods: Vec<Method>,
     keys: KeyLists,
-    users: CachedUsers,
+    users: Arc<CachedUsers>,
     /// Serialises checks of plaintext passwords, which take memory.
-    password_turn: Mutex<()>,
+    password_turn: Arc<Mutex<()>>,
     tickets: Tickets,
-    tokens: Option<Verifier>,
+    tokens: Option<Arc<Verifier>>,
     grid: Option<GridMapFile>,
     exports: Exports,
     accounts: Option<Accounts>,
-    rates: Option<UserRates>,
+    rates: Option<Arc<UserRates>>,
     guard: Arc<LoginGuard>,
     audit: Arc<Audit>,
     clock: Arc<dyn Clock>,
@@ -98,6 +100,8 @@ pub struct Admission {
     /// The rate limit for payload, shared by all sessions of the user through any door, and
     /// enforced by those that move payload. `None` for no limit.
     pub rate: Option<Arc<SharedRate>>,
+    /// What the admission rests on.
+    pub standing: Standing,
     /// The session's permit within the user's limits, including its first connection.
     pub permit: Permit,
 }
@@ -130,37 +134,106 @@ impl Access {
     /// The users file can't be created or read, a file of authorities can't be read, or a thread
     /// can't be started.
     pub fn new(parts: Parts) -> Result<Self, Fault> {
-        let is_audited = parts.audit.is_some();
         let audit = Arc::new(parts.audit.unwrap_or_else(Audit::none));
-        if is_audited {
-            watch(&audit, &parts.clock)?;
-        }
+        watch(&audit, &parts.clock)?;
         if let Some(tokens) = &parts.tokens {
             issuers::start(tokens.take_fetches(), &parts.clock)?;
         }
         // Now rather than at the first password attempt, which is unauthenticated.
         parts.users.init()?;
-        let mut methods = vec![Method::Key, Method::Password, Method::Ticket];
-        methods.extend(parts.tokens.as_ref().map(|_| Method::Token));
-        methods.extend(parts.grid.as_ref().map(|_| Method::Certificate));
-        methods.extend(parts.exports.has_public().then_some(Method::Anonymous));
         let rate = parts.limits.bytes_per_second_per_user_max;
         let (audit_log, clock) = (Arc::clone(&audit), Arc::clone(&parts.clock));
         Ok(Self {
-            methods,
+            methods: methods(&parts.tokens, &parts.grid, &parts.exports),
             tickets: Tickets::new(parts.keys.owner.clone(), Arc::clone(&clock)),
             keys: parts.keys,
-            users: CachedUsers::new(parts.users),
-            password_turn: Mutex::default(),
-            tokens: parts.tokens,
+            users: Arc::new(CachedUsers::new(parts.users)),
+            password_turn: Arc::default(),
+            tokens: parts.tokens.map(Arc::new),
             grid: parts.grid,
             exports: parts.exports,
             accounts: parts.accounts,
-            rates: rate.map(UserRates::new),
+            rates: rate.map(|rate| Arc::new(UserRates::new(rate))),
             guard: Arc::new(LoginGuard::new(parts.limits, audit_log, clock)),
             audit,
             clock: parts.clock,
         })
+    }
+
+    /// The access under changed settings: those of `parts`, except for the users file, the audit
+    /// log and the clock. It shares with this one what is counted and remembered: the permits of
+    /// sessions, failures, tickets, the use of quotas, and keys of issuers if their settings are
+    /// the same. This one stays usable, for sessions that were admitted by it.
+    ///
+    /// # Errors
+    /// A file of authorities can't be read, or a thread can't be started. Nothing has changed then.
+    pub fn renewed(&self, parts: Parts) -> Result<Self, Fault> {
+        let methods = methods(&parts.tokens, &parts.grid, &parts.exports);
+        let tokens = match (parts.tokens, &self.tokens) {
+            (Some(new), Some(old)) if new.config() == old.config() => Some(Arc::clone(old)),
+            (Some(new), _) => {
+                issuers::start(new.take_fetches(), &self.clock)?;
+                Some(Arc::new(new))
+            }
+            (None, _) => None,
+        };
+        let rates = parts.limits.bytes_per_second_per_user_max.map(|rate| {
+            let old = self.rates.as_ref().filter(|old| old.bytes_per_s() == rate);
+            old.map_or_else(|| Arc::new(UserRates::new(rate)), Arc::clone)
+        });
+        self.guard.set_limits(parts.limits);
+        Ok(Self {
+            methods,
+            keys: parts.keys,
+            users: Arc::clone(&self.users),
+            password_turn: Arc::clone(&self.password_turn),
+            tickets: self.tickets.clone(),
+            tokens,
+            grid: parts.grid,
+            exports: parts.exports.after(&self.exports),
+            accounts: parts.accounts,
+            rates,
+            guard: Arc::clone(&self.guard),
+            audit: Arc::clone(&self.audit),
+            clock: Arc::clone(&self.clock),
+        })
+    }
+
+    /// Whether a session with this standing would be admitted now, with the same account and with
+    /// the same rights or more. A token counts as valid until the settings of issuers change, and a
+    /// ticket always, as it may be used up.
+    #[must_use]
+    pub fn still_admits(&self, standing: &Standing) -> bool {
+        let Login { principal, basis } = &standing.login;
+        let user = &principal.user;
+        let is_known = || match basis {
+            Basis::Key(key) => self.keys.list(user, key, self.clock.unix_s()),
+            Basis::Certificate(chain) => {
+                let is_mapped = |grid: &GridMapFile| {
+                    let chain: Vec<_> = chain.iter().map(|der| der.as_slice().into()).collect();
+                    let map = grid.current(self.clock.unix_s_signed());
+                    grid::authenticate(&chain, &map, Some(user)).is_ok()
+                };
+                self.grid.as_ref().is_some_and(is_mapped)
+            }
+            Basis::Token(verifier) => {
+                let current = self.tokens.as_ref();
+                current.is_some_and(|current| Arc::ptr_eq(current, verifier))
+            }
+            Basis::User if principal.method == Method::Password => {
+                let users = self.users.current(self.clock.time());
+                users.is_ok_and(|users| users.contains(user))
+            }
+            Basis::User => true,
+        };
+        let has_account = || match &self.accounts {
+            None => standing.ids.is_none(),
+            Some(accounts) => accounts.ids_for(principal).ok() == standing.ids,
+        };
+        self.methods.contains(&principal.method)
+            && self.exports.cover(&standing.exports, principal)
+            && is_known()
+            && has_account()
     }
 
     /// The accepted methods.
@@ -180,7 +253,10 @@ impl Access {
     /// # Errors
     /// [`Code::LimitExceeded`] with a time to wait: there are too many unauthenticated peers.
     pub fn admit_connection(&self, peer: &Peer) -> Result<Permit, Fault> {
-        self.guard.handshake(peer).map(Permit::new)
+        let permit = self.guard.handshake(peer);
+        permit.map(Permit::new).inspect_err(|fault| {
+            self.guard.record_refusal(peer, "", None, "", fault.code);
+        })
     }
 
     /// Authenticates `peer`, which claims to be `user` (empty for no claim). A password takes as
@@ -194,7 +270,7 @@ impl Access {
         peer: &Peer,
         user: &str,
         evidence: Evidence<'_>,
-    ) -> Result<Principal, Fault> {
+    ) -> Result<Login, Fault> {
         let method = evidence.method();
         if !self.methods.contains(&method) {
             return Err(self.refuse(peer, user, not_taken(method)));
@@ -202,16 +278,27 @@ impl Access {
         if let Evidence::Password(password) = evidence {
             return self.check_password(peer, user, password);
         }
+        let basis = match evidence {
+            Evidence::Key { proof, .. } => key::claimed(proof).map(Basis::Key),
+            Evidence::Certificate(chain) => Some(Basis::Certificate(chain.to_vec())),
+            Evidence::Token(_) => self.tokens.clone().map(Basis::Token),
+            _ => None,
+        };
+        let shown = match &basis {
+            Some(Basis::Key(key)) => key.fingerprint(),
+            _ => String::new(),
+        };
         let principal = self
             .guard
             .check_failures(peer)
             .and_then(|()| self.principal(user, evidence))
-            .map_err(|fault| self.guard.refused(peer, user, Some(method), fault))?;
+            .map_err(|fault| self.guard.refused(peer, user, Some(method), &shown, fault))?;
         // Anonymous peers have proved nothing, and must not reset the count of failures.
         if method != Method::Anonymous {
             self.guard.succeeded(peer, user, &principal.user);
         }
-        Ok(principal)
+        let basis = basis.unwrap_or(Basis::User);
+        Ok(Login { principal, basis })
     }
 
     /// Starts to verify the password of `user` by a challenge on the channel with this `binding`;
@@ -234,7 +321,7 @@ impl Access {
         };
         let method = Some(Method::Password);
         let (server, challenge) =
-            begin().map_err(|fault| self.guard.refused(peer, user, method, fault))?;
+            begin().map_err(|fault| self.guard.refused(peer, user, method, "", fault))?;
         let guard = Arc::clone(&self.guard);
         let exchange =
             PasswordExchange::new(server, *binding, guard, peer.clone(), user.to_owned());
@@ -245,17 +332,18 @@ impl Access {
     /// It counts as a failure if the code of the fault is [`Code::AuthenticationFailed`]. Returns
     /// the fault.
     pub fn refuse(&self, peer: &Peer, user: &str, fault: Fault) -> Fault {
-        self.guard.refused(peer, user, None, fault)
+        self.guard.refused(peer, user, None, "", fault)
     }
 
-    /// Admits `peer`, authenticated as `principal`: opens its store.
+    /// Admits `peer`, authenticated by `login`: opens its store.
     ///
     /// # Errors
     /// [`Code::LimitExceeded`] with a time to wait: the user has the maximum number of sessions or
     /// connections. [`Code::PermissionDenied`]: the user has no account here, or is anonymous and
     /// nothing is public.
-    pub fn admit(&self, peer: &Peer, principal: &Principal) -> Result<Admission, Fault> {
-        let user = &principal.user;
+    pub fn admit(&self, peer: &Peer, login: &Login) -> Result<Admission, Fault> {
+        let principal = &login.principal;
+        let (user, key) = (&principal.user, login.fingerprint());
         let open = || {
             let places = self.guard.session(user)?;
             let accounts = self.accounts.as_ref();
@@ -264,7 +352,8 @@ impl Access {
         };
         let (places, ids, inner) = open().inspect_err(|fault: &Fault| {
             let method = Some(principal.method);
-            self.guard.record_refusal(peer, user, method, fault.code);
+            self.guard
+                .record_refusal(peer, user, method, &key, fault.code);
         })?;
         let actor = Actor {
             audit: Arc::clone(&self.audit),
@@ -272,16 +361,23 @@ impl Access {
             door: peer.door,
             user: user.clone(),
             method: principal.method,
+            key,
             from: peer.name.clone(),
         };
         actor.record(Kind::Authenticate, b"", None, None);
         if let Some(ids) = &ids {
             self.exports.make_folders(principal, ids);
         }
+        let standing = Standing {
+            login: login.clone(),
+            exports: self.exports.clone(),
+            ids: ids.clone(),
+        };
         Ok(Admission {
             user: user.clone(),
             store: Arc::new(AuditedStore { inner, actor }),
             ids,
+            standing,
             rate: self
                 .rates
                 .as_ref()
@@ -332,7 +428,7 @@ impl Access {
 
     /// Checks a plaintext password by a local challenge, so that nonexistent users take as long,
     /// and failures count alike.
-    fn check_password(&self, peer: &Peer, user: &str, password: &str) -> Result<Principal, Fault> {
+    fn check_password(&self, peer: &Peer, user: &str, password: &str) -> Result<Login, Fault> {
         let (client, hello) = PasswordClient::begin()?;
         // Before the challenge, which checks for failures once it is its turn.
         let turn = self.password_turn.lock();
@@ -340,6 +436,18 @@ impl Access {
         let (challenge, exchange) = self.challenge(peer, user, &NO_CHANNEL, &hello)?;
         exchange.settle(|| client.answer(user, password, &NO_CHANNEL, &challenge))
     }
+}
+
+fn methods(
+    tokens: &Option<Verifier>,
+    grid: &Option<GridMapFile>,
+    exports: &Exports,
+) -> Vec<Method> {
+    let mut methods = vec![Method::Key, Method::Password, Method::Ticket];
+    methods.extend(tokens.as_ref().map(|_| Method::Token));
+    methods.extend(grid.as_ref().map(|_| Method::Certificate));
+    methods.extend(exports.has_public().then_some(Method::Anonymous));
+    methods
 }
 
 /// Flushes the refusal counts in time when nothing else happens, as long as the log is used.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use xdfs_proto::digest::Fragment;
 use xdfs_proto::pack::{Content, Failures, PackReader, PackRequest, PackWriter};
@@ -26,6 +27,8 @@ pub(crate) struct Actor {
     pub(crate) door: &'static str,
     pub(crate) user: String,
     pub(crate) method: Method,
+    /// Fingerprint of the user's key, or empty.
+    pub(crate) key: String,
     pub(crate) from: String,
 }
 
@@ -36,6 +39,7 @@ impl Actor {
             door: self.door,
             user: &self.user,
             method: Some(self.method),
+            key: &self.key,
             from: &self.from,
             ..Event::new(self.clock.time(), kind)
         }
@@ -45,6 +49,25 @@ impl Actor {
         self.audit.record(&Event {
             path,
             bytes,
+            result,
+            ..self.event(kind)
+        });
+    }
+
+    /// Logs a file that was moved.
+    fn transferred(
+        &self,
+        kind: Kind,
+        path: &[u8],
+        bytes: Option<u64>,
+        begun: Instant,
+        result: Option<Code>,
+    ) {
+        let now = self.clock.instant();
+        self.audit.record(&Event {
+            path,
+            bytes,
+            elapsed: Some(now.saturating_duration_since(begun)),
             result,
             ..self.event(kind)
         });
@@ -131,6 +154,7 @@ impl Store for AuditedStore {
             actor: self.actor.clone(),
             path: path.to_vec(),
             bytes: 0,
+            begun: self.actor.clock.instant(),
             result: Some(Code::Cancelled),
         }))
     }
@@ -145,6 +169,7 @@ impl Store for AuditedStore {
             actor: self.actor.clone(),
             path: opened.path.clone(),
             bytes: 0,
+            begun: self.actor.clock.instant(),
             ended: false,
         };
         Ok(OpenedSink {
@@ -348,6 +373,7 @@ struct AuditedSource {
     actor: Actor,
     path: Vec<u8>,
     bytes: u64,
+    begun: Instant,
     result: Option<Code>,
 }
 
@@ -393,8 +419,9 @@ impl Drop for AuditedSource {
     fn drop(&mut self) {
         // A uniform source is read without calls.
         let bytes = (!self.inner.is_uniform()).then_some(self.bytes);
+        let (kind, path) = (Kind::Download, &self.path);
         self.actor
-            .record(Kind::Download, &self.path, bytes, self.result);
+            .transferred(kind, path, bytes, self.begun, self.result);
     }
 }
 
@@ -409,6 +436,7 @@ struct AuditedSink {
     actor: Actor,
     path: Vec<u8>,
     bytes: u64,
+    begun: Instant,
     ended: bool,
 }
 
@@ -416,8 +444,9 @@ impl AuditedSink {
     fn end(&mut self, result: Option<Code>) {
         if !self.ended {
             self.ended = true;
+            let (kind, path, bytes) = (Kind::Upload, &self.path, Some(self.bytes));
             self.actor
-                .record(Kind::Upload, &self.path, Some(self.bytes), result);
+                .transferred(kind, path, bytes, self.begun, result);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use xdfs_proto::{Code, Fault};
 use xdfs_security::Binding;
-use xdfs_security::key::{self, AuthorizedKeys};
+use xdfs_security::key::{self, AuthorizedKeys, PublicKey};
 
 /// The key lists of a server's users.
 #[derive(Clone, Debug)]
@@ -27,6 +27,16 @@ impl KeyLists {
         now_unix: u64,
     ) -> Result<String, Fault> {
         let name = if user.is_empty() { &self.owner } else { user };
+        let key = key::verify(body, user, binding)?;
+        if self.list(name, &key, now_unix) {
+            return Ok(name.to_owned());
+        }
+        // Unknown users are refused at the same cost as those with a list.
+        key::admit(body, user, binding, None, now_unix).map(|_| name.to_owned())
+    }
+
+    /// Whether a key is in one of the lists of the user `name`.
+    pub(crate) fn list(&self, name: &str, key: &PublicKey, now_unix: u64) -> bool {
         let mut lists = Vec::new();
         if is_plain(name) {
             lists.push(self.folder.join(name));
@@ -34,16 +44,10 @@ impl KeyLists {
         if name == self.owner {
             lists.extend(self.owner_lists.iter().cloned());
         }
-        let key = key::verify(body, user, binding)?;
-        let is_listed = lists
+        lists
             .iter()
             .filter_map(|path| load(path))
-            .any(|list| list.contains(&key, now_unix));
-        if is_listed {
-            return Ok(name.to_owned());
-        }
-        // Unknown users are refused at the same cost as those with a list.
-        key::admit(body, user, binding, None, now_unix).map(|_| name.to_owned())
+            .any(|list| list.contains(key, now_unix))
     }
 }
 

@@ -38,6 +38,11 @@ impl LoginGuard {
         }
     }
 
+    /// Changes the limits; what is counted stays.
+    pub(crate) fn set_limits(&self, limits: Limits) {
+        self.places.set_limits(limits);
+    }
+
     /// The time used by the guards.
     fn elapsed(&self) -> Duration {
         self.clock.instant().saturating_duration_since(self.started)
@@ -83,15 +88,17 @@ impl LoginGuard {
         let now = self.elapsed();
         self.failures.failed(peer.address, user, now);
         let method = Some(Method::Password);
-        self.record_refusal(peer, user, method, Code::ConnectionLost);
+        self.record_refusal(peer, user, method, "", Code::ConnectionLost);
     }
 
-    /// Records why a peer that claims to be `user` is refused, and returns the fault.
+    /// Records why a peer that claims to be `user` is refused, and returns the fault. `key` is the
+    /// fingerprint of the key that it has shown, or empty.
     pub(crate) fn refused(
         &self,
         peer: &Peer,
         user: &str,
         method: Option<Method>,
+        key: &str,
         fault: Fault,
     ) -> Fault {
         // Faults of the server itself are no failed guesses.
@@ -102,7 +109,7 @@ impl LoginGuard {
                 self.failures.guessed(user, now);
             }
         }
-        self.record_refusal(peer, user, method, fault.code);
+        self.record_refusal(peer, user, method, key, fault.code);
         fault
     }
 
@@ -111,12 +118,14 @@ impl LoginGuard {
         peer: &Peer,
         user: &str,
         method: Option<Method>,
+        key: &str,
         code: Code,
     ) {
         let event = Event {
             door: peer.door,
             user,
             method,
+            key,
             from: &peer.name,
             result: Some(code),
             ..Event::new(self.clock.time(), Kind::Authenticate)

@@ -6,6 +6,7 @@ use xdfs_proto::Fault;
 use xdfs_security::password::PasswordServer;
 use xdfs_security::{Binding, Method, Principal};
 
+use crate::login::{Basis, Login};
 use crate::login_guard::LoginGuard;
 use crate::peer::Peer;
 
@@ -53,7 +54,7 @@ impl PasswordExchange {
     /// # Errors
     /// [`AuthenticationFailed`](xdfs_proto::Code::AuthenticationFailed), or
     /// [`LimitExceeded`](xdfs_proto::Code::LimitExceeded) with a time to wait after failures.
-    pub fn finish(self, answer: &[u8]) -> Result<Principal, Fault> {
+    pub fn finish(self, answer: &[u8]) -> Result<Login, Fault> {
         self.settle(|| Ok(answer.to_vec()))
     }
 
@@ -61,7 +62,7 @@ impl PasswordExchange {
     pub(crate) fn settle(
         self,
         prove: impl FnOnce() -> Result<Vec<u8>, Fault>,
-    ) -> Result<Principal, Fault> {
+    ) -> Result<Login, Fault> {
         let Self {
             server,
             binding,
@@ -75,13 +76,15 @@ impl PasswordExchange {
         guard
             .check_guesses(peer, user)
             .and_then(|()| server.finish(&prove()?, &binding))
-            .map_err(|fault| guard.refused(peer, user, Some(Method::Password), fault))?;
+            .map_err(|fault| guard.refused(peer, user, Some(Method::Password), "", fault))?;
         guard.succeeded(peer, user, user);
-        Ok(Principal {
+        let principal = Principal {
             user: user.clone(),
             method: Method::Password,
             scopes: Vec::new(),
-        })
+        };
+        let basis = Basis::User;
+        Ok(Login { principal, basis })
     }
 }
 

@@ -22,6 +22,11 @@ impl UserRates {
         }
     }
 
+    /// The bytes per second of each user.
+    pub(crate) fn bytes_per_s(&self) -> NonZeroU64 {
+        self.bytes_per_s
+    }
+
     /// The rate limit shared by all sessions of a user.
     pub(crate) fn of(&self, user: &str, now: Instant) -> Arc<SharedRate> {
         let mut rates = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);

@@ -26,7 +26,7 @@ use crate::environment::{self, Environment, System, Task, Turn};
 use crate::files::Files;
 use crate::kernel::Readiness;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, no_such_session};
-use crate::security::{Gate, PeerGuard, Proof, SessionGrant, Verdict};
+use crate::security::{Gate, PeerGuard, Proof, SessionGrant, Standing, Verdict};
 
 /// Maximum number of channels that do not belong to a session yet.
 const PENDING_MAX: usize = 4096;
@@ -77,6 +77,19 @@ struct Session {
     host: String,
     /// The session's user; empty without protection.
     user: String,
+    standing: Option<Arc<dyn Standing>>,
+}
+
+impl Session {
+    fn reviewed(&self) -> (Commands, Option<Arc<dyn Standing>>) {
+        (self.commands.clone(), self.standing.clone())
+    }
+
+    /// Ends the session at once, in a resumable state.
+    fn end(commands: &Commands) {
+        // Fails only if the session has already ended.
+        let _ = commands.send(Command::Drain(Duration::ZERO));
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -141,6 +154,7 @@ struct PendingChannel {
 pub struct AcceptorControl {
     sender: mpsc::Sender<Duration>,
     notifier: Notifier,
+    sessions: Sessions,
 }
 
 /// State of the listening thread. See the module documentation.
@@ -191,9 +205,11 @@ impl Acceptor {
             listener.register(&mut poller, Token(i)).map_err(fault)?;
         }
         let (sender, drains) = mpsc::channel();
+        let sessions = Sessions::default();
         let control = AcceptorControl {
             sender,
             notifier: poller.notifier(),
+            sessions: sessions.clone(),
         };
         let acceptor = Self {
             config,
@@ -203,7 +219,7 @@ impl Acceptor {
             drain_until: None,
             deadlines_checked_at: environment.now(),
             drains,
-            sessions: Sessions::default(),
+            sessions,
             files: Arc::new(Files::new(Arc::clone(&environment))?),
             environment,
             running: Arc::default(),
@@ -267,11 +283,11 @@ impl Acceptor {
             AccessPolicy::Guarded(gate) => match gate.admit_connection(&stream.peer()) {
                 Ok(guard) => {
                     let (methods, clear) = (gate.methods(), gate.takes_clear());
-                    (handshake::Acceptor::protected(methods, clear), Some(guard))
+                    (handshake::Acceptor::protected(&methods, clear), Some(guard))
                 }
                 Err(fault) => {
                     // No answer: it would cost more than the request.
-                    tracing::info!(peer = %stream.peer(), %fault, "a channel is refused");
+                    tracing::debug!(peer = %stream.peer(), %fault, "a channel is refused");
                     return;
                 }
             },
@@ -372,7 +388,7 @@ impl Acceptor {
                     continue;
                 }
                 Err(fault) => {
-                    tracing::info!(peer = %pending.stream.peer(), %fault, "a channel is refused");
+                    tracing::debug!(peer = %pending.stream.peer(), %fault, "a channel is refused");
                     if let Some(pending) = self.take(slot) {
                         pending.close();
                     }
@@ -435,7 +451,7 @@ impl Acceptor {
     /// Sends the reason to the peer and closes the channel.
     fn refuse_proof(&mut self, slot: usize, fault: Fault) {
         if let Some(mut pending) = self.take(slot) {
-            tracing::info!(peer = %pending.stream.peer(), %fault, "a channel is refused");
+            tracing::debug!(peer = %pending.stream.peer(), %fault, "a channel is refused");
             pending.refuse(fault);
             pending.close();
         }
@@ -489,7 +505,7 @@ impl Acceptor {
         let Some(mut pending) = self.take(slot) else {
             return;
         };
-        tracing::info!(peer = %pending.stream.peer(), %fault, "a channel is refused");
+        tracing::debug!(peer = %pending.stream.peer(), %fault, "a channel is refused");
         if pending.answered.is_some() {
             pending.refuse(fault);
         } else {
@@ -560,14 +576,11 @@ impl Acceptor {
                 user: String::new(),
                 store: Arc::clone(store),
                 guard: PeerGuard(Box::new(())),
+                standing: None,
                 ids: None,
                 rate: None,
             },
-            (AccessPolicy::Guarded(_), Some(grant)) => {
-                let user = &grant.user;
-                tracing::info!(session = %request.id, %user, "a user has authenticated");
-                grant
-            }
+            (AccessPolicy::Guarded(_), Some(grant)) => grant,
             (AccessPolicy::Guarded(_), None) => {
                 pending.refuse(unprotected());
                 pending.close();
@@ -577,6 +590,7 @@ impl Acceptor {
         grant.guard = PeerGuard(Box::new((RunningSession::new(&self.running), grant.guard)));
         let peer = pending.stream.peer();
         let (host, user) = (host_of(&peer), grant.user.clone());
+        let (standing, name) = (grant.standing.take(), user.clone());
         let takes_clear = match &self.config.access {
             AccessPolicy::Open(_) => false,
             AccessPolicy::Guarded(gate) => gate.takes_clear(),
@@ -599,11 +613,16 @@ impl Acceptor {
             id,
             Session {
                 secret: accepted.secret,
-                commands,
+                commands: commands.clone(),
                 host,
                 user,
+                standing: standing.clone(),
             },
         );
+        // A review between the proof and this moment has missed it.
+        if standing.is_some_and(|standing| !standing.is_valid()) {
+            Session::end(&commands);
+        }
         let registration = Registration {
             sessions: self.sessions.clone(),
             id,
@@ -611,7 +630,7 @@ impl Acceptor {
         };
         let make = move || {
             let channels = accepted.channels;
-            tracing::info!(session = %id, %peer, channels, "a session begins");
+            tracing::info!(session = %id, user = name, %peer, channels, "a session begins");
             Box::new(SessionTask {
                 pipeline,
                 peer,
@@ -810,6 +829,26 @@ impl AcceptorControl {
         // Fails only if the acceptor has already ended.
         let _ = self.sender.send(grace);
         environment::wake(&self.notifier);
+    }
+
+    /// Ends the sessions whose [`Standing`] isn't valid any more, at once and in a resumable state.
+    /// Returns their number.
+    pub fn review(&self) -> usize {
+        // Without the lock, as the question may read files.
+        let sessions: Vec<_> = self
+            .sessions
+            .lock()
+            .values()
+            .map(Session::reviewed)
+            .collect();
+        let mut ended = 0;
+        for (commands, standing) in sessions {
+            if standing.is_some_and(|standing| !standing.is_valid()) {
+                ended += 1;
+                Session::end(&commands);
+            }
+        }
+        ended
     }
 }
 

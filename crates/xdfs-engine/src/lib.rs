@@ -48,5 +48,5 @@ pub use command::{
 pub use environment::{Environment, Task, Turn};
 pub use files::Files;
 pub use pipeline::{Dial, Pipeline};
-pub use security::{Gate, Identity, PeerGuard, Proof, SessionGrant, Verdict};
+pub use security::{Gate, Identity, PeerGuard, Proof, SessionGrant, Standing, Verdict};
 pub use store_workers::{PackSource, Spares};

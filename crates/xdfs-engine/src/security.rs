@@ -54,12 +54,22 @@ pub struct SessionGrant {
     pub store: Arc<dyn Store>,
     /// Held while the session lives: its share of the user's limits.
     pub guard: PeerGuard,
+    /// Whether the session may go on, as asked by [`AcceptorControl::review`].
+    ///
+    /// [`AcceptorControl::review`]: crate::AcceptorControl::review
+    pub standing: Option<Arc<dyn Standing>>,
     /// The user and group ids that the session's threads take on before they touch the store;
     /// `None` for those of the server.
     pub ids: Option<Ids>,
     /// The rate limit for payload in both directions, shared with the user's other sessions; `None`
     /// for no limit.
     pub rate: Option<Arc<SharedRate>>,
+}
+
+/// What a session was admitted with.
+pub trait Standing: Send + Sync + fmt::Debug {
+    /// Whether the session would be admitted now, with no less than it has.
+    fn is_valid(&self) -> bool;
 }
 
 /// Gives the calling thread the ids of a session, if the session has any.
@@ -104,7 +114,7 @@ pub trait Proof: Send + fmt::Debug {
 /// Checks the proofs of an acceptor's peers.
 pub trait Gate: Send + Sync + fmt::Debug {
     /// The supported methods, as numbers on the wire.
-    fn methods(&self) -> &[u8];
+    fn methods(&self) -> Vec<u8>;
 
     /// Whether payload may be sent unencrypted.
     fn takes_clear(&self) -> bool;

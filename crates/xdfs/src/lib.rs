@@ -102,7 +102,7 @@ pub use paths::{
 pub use queue::{Job, Queue, QueueOptions};
 pub use remote::{Address, DEFAULT_PORT, Invitation, RemotePlace};
 pub use retry::{ReconnectEvent, ReconnectObserver, RetryPolicy};
-pub use server::{Server, ServerBuilder, ServerHandle};
+pub use server::{Reloaded, Server, ServerBuilder, ServerHandle};
 pub use transfer::{LocalPlace, Skip, Transfer, TransferOptions, TransferRoute};
 pub use tree::{
     Compare, DeletionConsent, DeletionRisk, Durability, FileLimits, Filter, FilterRule,
@@ -111,6 +111,7 @@ pub use tree::{
 pub use xdfs_proto::{
     ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Retry, Side,
 };
+pub use xdfs_xio::ListeningSocket;
 
 /// The README's code, compiled as a test.
 #[cfg(doctest)]

@@ -1,14 +1,14 @@
 //! The server: listeners, the acceptor, and one pipeline per session.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use xdfs_engine::{Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy};
+use xdfs_engine::{Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy, Gate};
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_store::{LocalStore, ServerStore};
-use xdfs_xio::Endpoint;
+use xdfs_xio::{Endpoint, ListeningSocket};
 
 use crate::client::path_bytes;
 use crate::drivers::Drivers;
@@ -16,7 +16,7 @@ use crate::remote::{Address, DEFAULT_PORT};
 use crate::security::{
     Fingerprint, SecureGate, ServerSecurity, SettingsReport, Tickets, keep_apart,
 };
-use crate::stack::{address_of, resolve, stack_for};
+use crate::stack::{address_of, resolve, stack_for, stack_of};
 
 /// Settings of a server before it listens.
 #[derive(Clone, Debug)]
@@ -54,12 +54,27 @@ pub struct Server {
     guard: Option<(Fingerprint, Tickets)>,
 }
 
-/// Shuts a server down from another thread.
+/// The result of [`ServerHandle::reload`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reloaded {
+    /// Settings, named as in the configuration file of `xdfs serve`, that differ from those of the
+    /// server and take effect at its next start only.
+    pub unchanged: Vec<&'static str>,
+    /// Number of sessions that were ended, since the new settings don't admit them.
+    pub sessions_ended: usize,
+}
+
+/// Shuts a server down, or reloads its settings, from another thread.
 #[derive(Clone, Debug)]
 pub struct ServerHandle {
     control: AcceptorControl,
     grace: Duration,
     asked: Arc<AtomicBool>,
+    /// The server's own, so that its audit log is complete when it ends.
+    gate: Option<Weak<SecureGate>>,
+    /// The settings that it was started with.
+    original: Arc<ServerBuilder>,
 }
 
 impl Default for ServerBuilder {
@@ -122,7 +137,16 @@ impl ServerBuilder {
     /// # Errors
     /// The root can't be opened, or an address can't be bound, or isn't a loopback address although
     /// `insecure` isn't set. [`Code::InvalidArgument`] if the server's own files would be served.
-    pub fn bind(mut self) -> Result<Server, Fault> {
+    pub fn bind(self) -> Result<Server, Fault> {
+        self.bind_with(Vec::new())
+    }
+
+    /// Opens the root and uses sockets that listen already, such as those of a service manager;
+    /// only without any it listens on `listen` by itself.
+    ///
+    /// # Errors
+    /// Those of [`bind`](Self::bind).
+    pub fn bind_with(mut self, sockets: Vec<ListeningSocket>) -> Result<Server, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
         match &mut self.security {
             Some(security) => security.keep_apart(&self.root, &self.private)?,
@@ -131,13 +155,10 @@ impl ServerBuilder {
                 keep_apart([self.root.as_path()], private)?;
             }
         }
-        let listen = self.addresses();
+        let original = self.clone();
         let gate = match self.security {
             Some(security) => {
-                // It is opened on first use; this only checks that it exists.
-                LocalStore::rooted(&self.root, self.read_only)?;
-                let root = std::path::absolute(&self.root)
-                    .map_err(|e| Fault::from_io("open the root", path_bytes(&self.root), &e))?;
+                let root = open_root(&self.root, self.read_only)?;
                 Some(Arc::new(SecureGate::new(security, root, self.read_only)?))
             }
             None => None,
@@ -145,8 +166,23 @@ impl ServerBuilder {
         let is_protected = self.insecure || gate.is_some();
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
+        let tls = || gate.as_ref().map(|gate| gate.tls());
+        let listen = if sockets.is_empty() {
+            original.addresses()
+        } else {
+            Vec::new()
+        };
+        for socket in sockets {
+            let stack = stack_of(socket.transport(), &self.drivers, tls())?;
+            let listener = stack
+                .adopt(socket)
+                .map_err(|e| Fault::from_io("listen on a socket handed over", "", &e))?;
+            check_loopback(&listener.local_endpoint(), is_protected)?;
+            addresses.push(address_of(&listener.local_endpoint()));
+            listeners.push(listener);
+        }
         for address in &listen {
-            let stack = stack_for(address, &self.drivers, gate.as_ref().map(|gate| gate.tls()))?;
+            let stack = stack_for(address, &self.drivers, tls())?;
             for endpoint in resolve(address)? {
                 check_loopback(&endpoint, is_protected)?;
                 let listener = stack.listen(&endpoint).map_err(|e| {
@@ -163,8 +199,8 @@ impl ServerBuilder {
         let guard = gate
             .as_ref()
             .map(|gate| (gate.fingerprint(), gate.tickets()));
-        let access = match gate {
-            Some(gate) => AccessPolicy::Guarded(gate),
+        let access = match &gate {
+            Some(gate) => AccessPolicy::Guarded(Arc::clone(gate) as Arc<dyn Gate>),
             None => AccessPolicy::Open(Arc::new(ServerStore::new(LocalStore::rooted(
                 &self.root,
                 self.read_only,
@@ -182,6 +218,8 @@ impl ServerBuilder {
             control,
             grace: self.grace,
             asked,
+            gate: gate.as_ref().map(Arc::downgrade),
+            original: Arc::new(original),
         };
         Ok(Server {
             acceptor,
@@ -190,6 +228,12 @@ impl ServerBuilder {
             guard,
         })
     }
+}
+
+/// The absolute path of a root that can be opened. Sessions open it on first use.
+fn open_root(root: &Path, read_only: bool) -> Result<PathBuf, Fault> {
+    LocalStore::rooted(root, read_only)?;
+    std::path::absolute(root).map_err(|e| Fault::from_io("open the root", path_bytes(root), &e))
 }
 
 /// Checks that the folder of a Unix socket is there.
@@ -252,6 +296,61 @@ impl Server {
 }
 
 impl ServerHandle {
+    /// Uses the settings of `builder` from now on, without interrupting sessions and transfers: new
+    /// sessions get what the new settings give. Sessions whose user or credential is refused now,
+    /// or whose user has less rights, another account or another directory, are ended at once in a
+    /// resumable state; a client whose user is still admitted can reconnect. Other sessions keep
+    /// the exports, quotas and rates that they began with.
+    ///
+    /// Some settings can't change while the server runs; the result names those that differ.
+    ///
+    /// # Errors
+    /// The settings can't be used: see [`ServerBuilder::check`], which finds more errors. The old
+    /// ones stay in effect.
+    pub fn reload(&self, mut builder: ServerBuilder) -> Result<Reloaded, Fault> {
+        let old = &*self.original;
+        let mut unchanged = Vec::new();
+        let mut compare = |name, differs| unchanged.extend(Some(name).filter(|_| differs));
+        compare("listen", builder.listen != old.listen);
+        compare(
+            "insecure",
+            builder.security.is_some() != old.security.is_some(),
+        );
+        compare("sessions_max", builder.sessions_max != old.sessions_max);
+        compare("grace_seconds", builder.grace != old.grace);
+        if let (Some(new), Some(old)) = (&mut builder.security, &old.security) {
+            compare("folder", new.folder != old.folder);
+            compare("audit", new.audit != old.audit);
+            new.folder.clone_from(&old.folder);
+        }
+        let mut sessions_ended = 0;
+        match (&self.gate, builder.security) {
+            (Some(gate), Some(mut security)) => {
+                security.keep_apart(&builder.root, &builder.private)?;
+                let root = open_root(&builder.root, builder.read_only)?;
+                let gate = gate.upgrade().ok_or_else(|| {
+                    Fault::new(
+                        Code::ShuttingDown,
+                        "reload the settings",
+                        "the server has ended",
+                    )
+                })?;
+                gate.reload(security, root, builder.read_only)?;
+                sessions_ended = self.control.review();
+            }
+            (None, _) => {
+                let (new, old) = (&builder.root, &old.root);
+                let differs = new != old || builder.read_only != self.original.read_only;
+                unchanged.extend(Some("root").filter(|_| differs));
+            }
+            (Some(_), None) => {}
+        }
+        Ok(Reloaded {
+            unchanged,
+            sessions_ended,
+        })
+    }
+
     /// Starts to drain. A second call ends running sessions at once; their durable ranges stay.
     pub fn shutdown(&self) {
         let again = self.asked.swap(true, Ordering::Relaxed);

@@ -20,6 +20,15 @@ pub(crate) fn stack_for(
         Address::Tcp { .. } => "tcp",
         Address::Unix(_) => "unix",
     };
+    stack_of(transport, drivers, tls)
+}
+
+/// The same for a transport by its name.
+pub(crate) fn stack_of(
+    transport: &str,
+    drivers: &Drivers,
+    tls: Option<Configs>,
+) -> Result<Stack, Fault> {
     let build = || {
         let mut spec = StackSpec::new(DriverSpec::new(transport)?);
         for transform in &drivers.transforms {

@@ -15,7 +15,7 @@ const NAME_BYTES_MAX: usize = 256;
 /// would escape are escaped before.
 const PATH_BYTES_MAX: usize = 3200;
 /// Everything except the paths: field names, time, door, and numbers.
-const OTHER_BYTES_MAX: usize = 512 + 2 * 2 * NAME_BYTES_MAX;
+const OTHER_BYTES_MAX: usize = 640 + 2 * 2 * NAME_BYTES_MAX;
 const _: () = assert!(OTHER_BYTES_MAX + 2 * 2 * PATH_BYTES_MAX < LINE_BYTES_MAX);
 
 #[derive(Serialize)]
@@ -28,6 +28,8 @@ struct AuditRecord<'a> {
     user: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     method: Option<&'a str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    key: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     from: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -47,6 +49,8 @@ struct AuditRecord<'a> {
     failed: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     written: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds: Option<f64>,
     result: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<&'a str>,
@@ -68,6 +72,7 @@ pub(super) fn encode(event: &Event<'_>) -> Vec<u8> {
         door: event.door,
         user: &user,
         method: event.method.map(|method| method.as_str()),
+        key: event.key,
         from: &from,
         operation: event.operation,
         path: &path,
@@ -77,6 +82,9 @@ pub(super) fn encode(event: &Event<'_>) -> Vec<u8> {
         entries: event.entries,
         failed: event.failed,
         written: event.written,
+        seconds: event
+            .elapsed
+            .map(|elapsed| (elapsed.as_secs_f64() * 1e3).round() / 1e3),
         result: event.result.map_or("ok", |code| code.as_str()),
         session: session.as_deref(),
         repeats: event.repeats,

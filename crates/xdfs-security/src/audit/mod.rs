@@ -9,11 +9,14 @@
 //!
 //! A line that can't be written is counted and dropped: a full disk doesn't stop the server.
 //!
+//! Each event is also a line of the program's log (see `log`), with or without a file.
+//!
 //! Unauthenticated peers can cause refusals at any rate. The first is written, and similar ones are
 //! counted for a minute ([`Audit::record_refusal`]): then a line with the count as `repeats` is
 //! written. Everything that was allowed gets a line of its own.
 
 mod line;
+mod log;
 mod repeats;
 #[cfg(test)]
 mod tests;
@@ -108,6 +111,8 @@ pub struct Event<'a> {
     pub user: &'a str,
     /// The authentication method.
     pub method: Option<Method>,
+    /// The fingerprint of the key that the peer has shown; empty without one.
+    pub key: &'a str,
     /// The address of the peer.
     pub from: &'a str,
     /// The operation of a change.
@@ -124,6 +129,8 @@ pub struct Event<'a> {
     pub failed: Option<u64>,
     /// Bytes written to a closed file.
     pub written: Option<u64>,
+    /// Time from the opening to the end of a file that was moved.
+    pub elapsed: Option<Duration>,
     /// The code of the failure; `None` for success.
     pub result: Option<Code>,
     /// The session.
@@ -142,6 +149,7 @@ impl Event<'_> {
             door: "",
             user: "",
             method: None,
+            key: "",
             from: "",
             operation: "",
             path: b"",
@@ -150,6 +158,7 @@ impl Event<'_> {
             entries: None,
             failed: None,
             written: None,
+            elapsed: None,
             result: None,
             session: None,
             repeats: None,
@@ -210,7 +219,7 @@ impl Audit {
         }
     }
 
-    /// A log that discards everything.
+    /// No file: events are only in the program's log.
     #[must_use]
     pub fn none() -> Self {
         Self {
@@ -229,9 +238,6 @@ impl Audit {
     /// Writes that a peer at `address` was refused, or counts it if a similar refusal was written
     /// less than a minute ago.
     pub fn record_refusal(&self, event: &Event<'_>, address: IpAddr) {
-        if self.file.is_none() {
-            return;
-        }
         self.write_repeats(Some(event.time));
         if self.repeats().note(event, Network::of(address)) {
             self.write(event);
@@ -254,6 +260,7 @@ impl Audit {
     }
 
     fn write(&self, event: &Event<'_>) {
+        log::log(event);
         let Some(file) = &self.file else { return };
         let line = line::encode(event);
         let mut output = file.lock().unwrap_or_else(PoisonError::into_inner);

@@ -35,6 +35,8 @@ pub(super) struct Run {
     /// Common address and user; empty if they differ.
     pub(super) from: String,
     pub(super) user: String,
+    /// Common key; empty if they differ.
+    pub(super) key: String,
     begun: SystemTime,
 }
 
@@ -66,6 +68,7 @@ impl Repeats {
                 result: event.result,
                 from: shortened(event.from),
                 user: shortened(event.user),
+                key: shortened(event.key),
                 begun: event.time,
             };
             self.runs.insert(likeness, run);
@@ -80,6 +83,9 @@ impl Repeats {
             if host(kept) != host(&came) {
                 kept.clear();
             }
+        }
+        if run.key != event.key {
+            run.key.clear();
         }
         if likeness.is_none() {
             if run.door != event.door {
@@ -122,6 +128,7 @@ impl Run {
         Event {
             door: self.door,
             user: &self.user,
+            key: &self.key,
             method: self.method,
             from: &self.from,
             result: self.result,

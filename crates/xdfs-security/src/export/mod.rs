@@ -66,10 +66,10 @@ struct Shared {
     /// Either one without a name, or only named ones.
     exports: Vec<Export>,
     /// By counted directory.
-    ledgers: Mutex<HashMap<PathBuf, Arc<Ledger>>>,
+    ledgers: Arc<Mutex<HashMap<PathBuf, Arc<Ledger>>>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Export {
     /// First component of its paths; empty for the root.
     name: Vec<u8>,
@@ -82,7 +82,7 @@ struct Export {
     largest_file: Option<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Grant {
     /// `None` for all authenticated users.
     users: Option<BTreeSet<String>>,
@@ -119,9 +119,36 @@ impl Exports {
         Self {
             shared: Arc::new(Shared {
                 exports,
-                ledgers: Mutex::default(),
+                ledgers: Arc::default(),
             }),
         }
+    }
+
+    /// The same exports, with the usage counts of `earlier` ones: for settings that replace others
+    /// while there are sessions.
+    #[must_use]
+    pub fn after(&self, earlier: &Self) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                exports: self.shared.exports.clone(),
+                ledgers: Arc::clone(&earlier.shared.ledgers),
+            }),
+        }
+    }
+
+    /// Whether `principal` has at least the rights here that it has in `earlier` ones, to the same
+    /// directories under the same names.
+    #[must_use]
+    pub fn cover(&self, earlier: &Self, principal: &Principal) -> bool {
+        let here = &self.shared.exports;
+        earlier.shared.exports.iter().all(|export| {
+            let rights = export.rights_of(principal);
+            let is_same = |other: &&Export| {
+                other.name == export.name && other.place.path() == export.place.path()
+            };
+            let found = here.iter().find(is_same);
+            rights == Rights::NONE || found.is_some_and(|f| f.rights_of(principal).contains(rights))
+        })
     }
 
     /// Whether anonymous users have any access.

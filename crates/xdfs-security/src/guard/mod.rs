@@ -91,7 +91,6 @@ pub struct Guard {
 
 #[derive(Debug)]
 struct Shared {
-    limits: Limits,
     /// Hashes names unpredictably for outsiders.
     names: RandomState,
     state: Mutex<GuardCounts>,
@@ -99,6 +98,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct GuardCounts {
+    limits: Limits,
     handshakes: usize,
     by_network: HashMap<Network, usize>,
     failures: Failures<Network>,
@@ -113,6 +113,7 @@ impl Guard {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let state = GuardCounts {
+            limits,
             handshakes: 0,
             by_network: HashMap::new(),
             failures: Failures::new(limits.failures_free, limits.addresses_max, WAIT_MAX),
@@ -123,11 +124,16 @@ impl Guard {
         };
         Self {
             shared: Arc::new(Shared {
-                limits,
                 names: RandomState::new(),
                 state: Mutex::new(state),
             }),
         }
+    }
+
+    /// Changes the numbers of concurrent handshakes, sessions and channels. Whoever is above them
+    /// keeps what it has. Failures are counted and remembered as before.
+    pub fn set_limits(&self, limits: Limits) {
+        self.shared.lock().limits = limits;
     }
 
     /// Takes a slot for a handshake with a peer at `address`; `now` is monotonic time since some
@@ -137,9 +143,9 @@ impl Guard {
     /// [`Code::LimitExceeded`] with the time to wait: the address has failed too often, or too many
     /// handshakes are in progress.
     pub fn begin(&self, address: IpAddr, now: Duration) -> Result<Handshake, Fault> {
-        let limits = &self.shared.limits;
         let network = Network::of(address);
         let mut state = self.shared.lock();
+        let limits = state.limits;
         if let Some(wait) = state.failures.wait(network, now) {
             let cause = "too many attempts from this address failed";
             return Err(refusal("authenticate", cause, milliseconds(wait)));
@@ -227,15 +233,17 @@ impl Guard {
     }
 
     fn slot(&self, kind: Kind, user: &str) -> Result<Slot, Fault> {
-        let limits = &self.shared.limits;
+        let mut state = self.shared.lock();
+        let limits = state.limits;
         let (most, operation, what) = match kind {
             Kind::Session => (limits.sessions_per_user_max, "open the session", "sessions"),
             Kind::Channel => (limits.channels_per_user_max, "open a channel", "channels"),
         };
-        if !raise(self.shared.lock().counts(kind), user.to_owned(), most) {
+        if !raise(state.counts(kind), user.to_owned(), most) {
             let cause = format!("this user has {most} {what} already, which is the maximum");
             return Err(refusal(operation, cause, FULL_RETRY_MS));
         }
+        drop(state);
         Ok(Slot {
             shared: Arc::clone(&self.shared),
             kind,

@@ -222,8 +222,8 @@ impl ServerIdentity {
 
 fn one_missing(missing: &Path, other: &Path) -> Fault {
     let cause = format!("'{}' is there, but this isn't", other.display());
-    let hint = "put it back, or remove the other to have a new identity made, which clients have to \
-                trust anew";
+    let hint = "put it back, or remove the other to have a new identity made, which clients have \
+                to trust anew";
     Fault::new(Code::InvalidArgument, LOAD, cause)
         .path(file::bytes(missing))
         .hint(hint)

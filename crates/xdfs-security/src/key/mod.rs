@@ -37,7 +37,7 @@ mod wire;
 pub use agent::{Agent, AgentKey, Identity};
 pub use authorized::AuthorizedKeys;
 pub use make::make_key;
-pub use proof::{admit, prove, verify};
+pub use proof::{admit, claimed, prove, verify};
 pub use public::{Algorithm, PublicKey};
 pub use signer::{Signer, SigningKey};
 

@@ -58,6 +58,13 @@ pub fn admit(
     }
 }
 
+/// The key that the body of AUTH claims to be signed by, verified or not; `None` if the body is
+/// malformed. For logs.
+#[must_use]
+pub fn claimed(body: &[u8]) -> Option<PublicKey> {
+    PublicKey::decode(Reader(body).string()?)
+}
+
 fn check(body: &[u8], user: &str, binding: &Binding) -> Option<PublicKey> {
     let mut at = Reader(body);
     let (key, signature) = (at.string()?, at.string()?);

@@ -59,7 +59,7 @@ const DISCOVERY: &str = ".well-known/openid-configuration";
 const RETRY_MS: u32 = 3000;
 
 /// The accepted issuers.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The issuers, each at most once.
@@ -67,7 +67,7 @@ pub struct Config {
 }
 
 /// An issuer, and how its tokens are used.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IssuerConfig {
     /// The claim `iss`, byte by byte.
@@ -146,6 +146,7 @@ fn default_leeway_s() -> u32 {
 
 /// Verifies tokens. One instance is shared by all threads of a server.
 pub struct Verifier {
+    config: Config,
     issuers: Vec<Issuer>,
     /// The lock only makes the verifier shareable.
     fetches: Mutex<Vec<KeyFetch>>,
@@ -166,14 +167,24 @@ impl Verifier {
         }
         let mut issuers: Vec<Issuer> = Vec::with_capacity(config.issuers.len());
         let mut fetches = Vec::new();
-        for config in config.issuers {
+        for config in config.issuers.iter().cloned() {
             if issuers.iter().any(|i| i.name == config.issuer) {
                 return Err(setting(format!("issuer '{}' occurs twice", config.issuer)));
             }
             issuers.push(Issuer::new(config, &mut fetches)?);
         }
         let fetches = Mutex::new(fetches);
-        Ok(Self { issuers, fetches })
+        Ok(Self {
+            config,
+            issuers,
+            fetches,
+        })
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
     }
 
     /// The key fetches, one per issuer whose keys don't come from a file; empty at the second call.

@@ -2,14 +2,14 @@
 //! into grants for the engine.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
-use xdfs_access::{Access, Admission, Evidence, PasswordExchange, Peer, Tickets};
-use xdfs_engine::{Gate, PeerGuard, Proof, Verdict};
+use xdfs_access::{Access, Admission, Evidence, Login, PasswordExchange, Peer, Tickets};
+use xdfs_engine::{Gate, PeerGuard, Proof, Standing, Verdict};
 use xdfs_proto::frame::AuthRequest;
 use xdfs_proto::{Code, Fault};
+use xdfs_security::Method;
 use xdfs_security::identity::{Fingerprint, Reloading};
-use xdfs_security::{Method, Principal};
 use xdfs_xio::Protection;
 use xdfs_xio::tls::Configs;
 
@@ -18,10 +18,36 @@ use super::settings::ServerSecurity;
 /// The gate of a server's acceptor.
 #[derive(Debug)]
 pub(crate) struct SecureGate {
+    current: CurrentRules,
+}
+
+/// What the settings say now; [`SecureGate::reload`] replaces it.
+type CurrentRules = Arc<RwLock<Arc<Rules>>>;
+
+/// The settings in use.
+#[derive(Debug)]
+struct Rules {
     methods: Vec<u8>,
     takes_clear: bool,
     access: Arc<Access>,
-    identity: Arc<Reloading>,
+    identity: Reloading,
+}
+
+impl Rules {
+    fn new(takes_clear: bool, access: Access, identity: Reloading) -> Arc<Self> {
+        let methods = access.methods().iter();
+        Arc::new(Self {
+            methods: methods.map(|method| method.number()).collect(),
+            takes_clear,
+            access: Arc::new(access),
+            identity,
+        })
+    }
+}
+
+fn rules(current: &CurrentRules) -> Arc<Rules> {
+    // It is replaced in one step, so a panic elsewhere leaves it consistent.
+    Arc::clone(&current.read().unwrap_or_else(PoisonError::into_inner))
 }
 
 impl SecureGate {
@@ -34,53 +60,72 @@ impl SecureGate {
     ) -> Result<Self, Fault> {
         let takes_clear = settings.takes_clear;
         let (parts, identity) = settings.load(root, read_only)?;
-        let access = Access::new(parts)?;
-        let methods = access.methods().iter();
+        let rules = Rules::new(takes_clear, Access::new(parts)?, identity);
         Ok(Self {
-            methods: methods.map(|method| method.number()).collect(),
-            takes_clear,
-            access: Arc::new(access),
-            identity: Arc::new(identity),
+            current: Arc::new(RwLock::new(rules)),
         })
+    }
+
+    /// Uses other settings from now on, with the folder and the audit log of before. Sessions stay
+    /// as they are: their [`Standing`]s tell which ones the new settings admit.
+    ///
+    /// # Errors
+    /// The settings can't be used. The old ones stay in effect.
+    pub(crate) fn reload(
+        &self,
+        mut settings: ServerSecurity,
+        root: PathBuf,
+        read_only: bool,
+    ) -> Result<(), Fault> {
+        settings.audit = None;
+        let takes_clear = settings.takes_clear;
+        let (parts, identity) = settings.load(root, read_only)?;
+        let access = rules(&self.current).access.renewed(parts)?;
+        let renewed = Rules::new(takes_clear, access, identity);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = renewed;
+        Ok(())
     }
 
     /// Configuration of the driver `tls` for channels of clients: each channel gets the current
     /// one.
     pub(crate) fn tls(&self) -> Configs {
-        let identity = Arc::clone(&self.identity);
+        let current = Arc::clone(&self.current);
         Configs {
             client: None,
-            server: Some(Arc::new(move || identity.current())),
+            server: Some(Arc::new(move || rules(&current).identity.current())),
         }
     }
 
     /// Fingerprint of the server's key.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
-        self.identity.fingerprint()
+        rules(&self.current).identity.fingerprint()
     }
 
     /// Issues tickets.
     pub(crate) fn tickets(&self) -> Tickets {
-        self.access.tickets()
+        rules(&self.current).access.tickets()
     }
 }
 
 impl Gate for SecureGate {
-    fn methods(&self) -> &[u8] {
-        &self.methods
+    fn methods(&self) -> Vec<u8> {
+        rules(&self.current).methods.clone()
     }
 
     fn takes_clear(&self) -> bool {
-        self.takes_clear
+        rules(&self.current).takes_clear
     }
 
     fn admit_connection(&self, peer: &str) -> Result<PeerGuard, Fault> {
-        let permit = self.access.admit_connection(&peer_of(peer))?;
+        let permit = rules(&self.current)
+            .access
+            .admit_connection(&peer_of(peer))?;
         Ok(PeerGuard(Box::new(permit)))
     }
 
     fn join(&self, user: &str) -> Result<PeerGuard, Fault> {
-        let permit = self.access.join(user).map_err(|fault| Fault {
+        let access = &rules(&self.current).access;
+        let permit = access.join(user).map_err(|fault| Fault {
             // With this code a client continues with the channels it has.
             code: Code::TooManyChannels,
             ..fault
@@ -94,7 +139,8 @@ impl Gate for SecureGate {
         protection: &Protection,
         request: &AuthRequest,
     ) -> Result<Verdict, Fault> {
-        let (access, peer) = (&self.access, peer_of(peer));
+        let rules = rules(&self.current);
+        let (access, peer) = (&rules.access, peer_of(peer));
         let AuthRequest { method, user, body } = request;
         let binding = &protection.binding;
         let evidence = match Method::from_number(*method) {
@@ -112,8 +158,10 @@ impl Gate for SecureGate {
             Some(Method::Password) => {
                 let (challenge, exchange) = access.challenge(&peer, user, binding, body)?;
                 let access = Arc::clone(access);
+                let current = Arc::clone(&self.current);
                 let proof = Box::new(PasswordProof {
                     access,
+                    current,
                     peer,
                     exchange,
                 });
@@ -125,40 +173,68 @@ impl Gate for SecureGate {
                 return Err(access.refuse(&peer, user, fault));
             }
         };
-        let principal = access.authenticate(&peer, user, evidence)?;
-        admit(access, &peer, &principal)
+        let login = access.authenticate(&peer, user, evidence)?;
+        admit(access, &self.current, &peer, &login)
     }
 }
 
-fn admit(access: &Access, peer: &Peer, principal: &Principal) -> Result<Verdict, Fault> {
+fn admit(
+    access: &Arc<Access>,
+    current: &CurrentRules,
+    peer: &Peer,
+    login: &Login,
+) -> Result<Verdict, Fault> {
     let Admission {
         user,
         store,
         ids,
         rate,
+        standing,
         permit,
-    } = access.admit(peer, principal)?;
+    } = access.admit(peer, login)?;
+    let standing = SessionStanding {
+        standing,
+        admitted_by: Arc::clone(access),
+        current: Arc::clone(current),
+    };
     Ok(Verdict::Admitted(xdfs_engine::SessionGrant {
         user,
         store,
         guard: PeerGuard(Box::new(permit)),
+        standing: Some(Arc::new(standing)),
         ids,
         rate,
     }))
+}
+
+/// What a session was admitted with, and by which settings.
+#[derive(Debug)]
+struct SessionStanding {
+    standing: xdfs_access::Standing,
+    admitted_by: Arc<Access>,
+    current: CurrentRules,
+}
+
+impl Standing for SessionStanding {
+    fn is_valid(&self) -> bool {
+        let access = &rules(&self.current).access;
+        Arc::ptr_eq(access, &self.admitted_by) || access.still_admits(&self.standing)
+    }
 }
 
 /// A password proof in progress.
 #[derive(Debug)]
 struct PasswordProof {
     access: Arc<Access>,
+    current: CurrentRules,
     peer: Peer,
     exchange: PasswordExchange,
 }
 
 impl Proof for PasswordProof {
     fn step(self: Box<Self>, body: &[u8]) -> Result<Verdict, Fault> {
-        let principal = self.exchange.finish(body)?;
-        admit(&self.access, &self.peer, &principal)
+        let login = self.exchange.finish(body)?;
+        admit(&self.access, &self.current, &self.peer, &login)
     }
 }
 

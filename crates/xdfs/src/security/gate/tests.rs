@@ -187,8 +187,9 @@ fn sessions_by_another_door_count_too() {
     let peer = Peer::new("other", PEER);
     let there = || {
         let evidence = Evidence::Password("secret");
-        let principal = gate.access.authenticate(&peer, "owner", evidence).unwrap();
-        let admission = gate.access.admit(&peer, &principal);
+        let access = &rules(&gate.current).access;
+        let login = access.authenticate(&peer, "owner", evidence).unwrap();
+        let admission = access.admit(&peer, &login);
         admission.map_err(|fault| fault.code)
     };
     let first = here().unwrap();
