@@ -31,6 +31,7 @@ mod report;
 mod secret;
 mod serve;
 mod server_config;
+mod service;
 mod session;
 mod shell;
 mod size;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use xdfs::{Address, Code, Fault};
+use xdfs::{Address, Code, Fault, ServerHandle};
 
 use crate::check_config;
 use crate::console::{Console, printable};
@@ -12,6 +12,7 @@ use crate::interrupt::handle_signals;
 use crate::log::start_log;
 use crate::report::print;
 use crate::server_config::{Config, builder, missing_exports, read_config, served, warnings};
+use crate::service::{self, Hangup, Notice};
 
 /// Lifetime of a ticket from `--ticket`.
 const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -32,21 +33,25 @@ pub(crate) fn run(flags: ServeFlags) -> u8 {
 }
 
 fn serve(flags: ServeFlags) -> Result<(), Fault> {
+    // Before there is another thread.
+    let hangup = Hangup::hold()?;
+    let sockets = service::sockets()?;
     let config = match &flags.config {
         Some(path) => read_config(path)?,
         None => Config::default(),
     };
     let ticket = flags.ticket;
-    let config_path = flags.config.clone();
+    let again = flags.clone();
     let builder = builder(flags, config)?;
     let grace = builder.grace;
     let served = served(&builder);
     let settings = builder.clone();
-    let server = builder.bind()?;
+    let server = builder.bind_with(sockets)?;
     let handle = server.handle();
     let mut signals = 0_u32;
     handle_signals(move || {
         signals += 1;
+        service::tell(Notice::Stopping);
         handle.shutdown();
         let mut console = Console::new(OutputFlags::default());
         match signals {
@@ -61,7 +66,7 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
     })?;
     let mut text = announcement(&server.addresses(), &served);
     let missing = missing_exports(&settings);
-    for warning in warnings(&settings, &server.addresses(), config_path.as_deref())
+    for warning in warnings(&settings, &server.addresses(), again.config.as_deref())
         .iter()
         .chain(&missing)
     {
@@ -80,7 +85,43 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
         // It serves nevertheless.
         Console::new(OutputFlags::default()).error(&fault);
     }
+    let handle = server.handle();
+    hangup.watch(move || {
+        service::tell(Notice::Reloading);
+        reload(&again, &handle);
+        service::tell(Notice::Ready);
+    })?;
+    service::tell(Notice::Ready);
     server.run()
+}
+
+/// Reads the settings again, and uses them if they are valid.
+fn reload(flags: &ServeFlags, handle: &ServerHandle) {
+    let reloaded = check_config::checked(flags.clone()).and_then(|(builder, _)| {
+        for warning in warnings(&builder, &builder.addresses(), flags.config.as_deref()) {
+            tracing::warn!("{warning}");
+        }
+        handle.reload(builder).map_err(|fault| vec![fault])
+    });
+    match reloaded {
+        Ok(reloaded) => {
+            for setting in &reloaded.unchanged {
+                tracing::warn!(setting, "it takes effect at the next start only");
+            }
+            let sessions_ended = reloaded.sessions_ended;
+            tracing::info!(sessions_ended, "the settings were reloaded");
+        }
+        Err(faults) => {
+            for fault in &faults {
+                tracing::error!(%fault, hint = fault.hint, "a setting can't be used");
+            }
+            let errors = faults.len();
+            tracing::error!(
+                errors,
+                "the settings were not reloaded: the old ones stay in effect"
+            );
+        }
+    }
 }
 
 /// The command to type on another machine, and the ticket to paste there when asked: on the command

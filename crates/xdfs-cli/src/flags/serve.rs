@@ -23,6 +23,16 @@ use super::LevelFlag;
 /// DIR', and the fingerprint of the server's key. SIGTERM and Ctrl-C drain the server: it accepts
 /// no new sessions, and running ones get the grace period to end; whatever is left can be resumed
 /// later. A second signal ends all sessions at once.
+///
+/// SIGHUP reloads the settings (flags, the file of --config and all files that it names) without
+/// interrupting sessions and transfers: new sessions get what they say. A session ends at once, in
+/// a resumable state, if its user would be refused now, or would get less rights or another
+/// directory. If anything is wrong, the log says what, and the old settings stay. Users, passwords,
+/// keys and certificates need no reload: they are read at each login. Addresses, folder, audit,
+/// sessions_max, grace_seconds and insecure change at the next start only.
+///
+/// Started by systemd, it uses the sockets that it is handed (instead of the addresses), and tells
+/// when it is ready, reloads and stops.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 The file of --config is TOML; flags go before it. Relative paths in it start at its directory:
@@ -146,10 +156,15 @@ pub(crate) struct ServeFlags {
     pub(crate) check_config: bool,
 
     /// Log level on standard error.
-    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = LogLevel::Warn)]
+    ///
+    /// Each line has its fields as NAME=VALUE. A transfer is one line at its end, and so is each
+    /// pack of small files in a tree. Similar refused logins are one line a minute, with their
+    /// number as `repeats`. A server without authentication logs sessions only. Nothing secret is
+    /// logged.
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = LogLevel::Info)]
     pub(crate) log: LogLevel,
 
-    /// Log more: once for info, twice for debug, three times for trace.
+    /// Log more: once for debug, twice for trace.
     #[arg(short, long, action = ArgAction::Count, conflicts_with = "log")]
     pub(crate) verbose: u8,
 }
@@ -161,8 +176,8 @@ impl ServeFlags {
             (0, LogLevel::Off) => None,
             (0, LogLevel::Error) => Some(Level::ERROR),
             (0, LogLevel::Warn) => Some(Level::WARN),
-            (1, _) | (0, LogLevel::Info) => Some(Level::INFO),
-            (2, _) | (0, LogLevel::Debug) => Some(Level::DEBUG),
+            (0, LogLevel::Info) => Some(Level::INFO),
+            (1, _) | (0, LogLevel::Debug) => Some(Level::DEBUG),
             _ => Some(Level::TRACE),
         }
     }
@@ -175,11 +190,11 @@ pub(crate) enum LogLevel {
     Off,
     /// Operations that failed.
     Error,
-    /// Conditions that need attention.
+    /// Refused logins, and conditions that need attention.
     Warn,
-    /// Sessions and transfers.
+    /// Logins, sessions, transfers, refusals and reloads.
     Info,
-    /// Channels and decisions.
+    /// Channels, changes of paths, files opened in place, and decisions.
     Debug,
     /// Everything.
     Trace,

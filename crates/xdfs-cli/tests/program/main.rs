@@ -42,6 +42,8 @@ mod pipes;
 #[cfg(target_os = "linux")]
 mod power;
 mod reconnect;
+#[cfg(target_os = "linux")]
+mod reload;
 mod resume;
 mod serve;
 #[cfg(unix)]
