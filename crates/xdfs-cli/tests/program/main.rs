@@ -10,6 +10,8 @@
 
 #[cfg(target_os = "linux")]
 mod accounts;
+#[cfg(target_os = "linux")]
+mod admin_page;
 #[cfg(unix)]
 mod check;
 #[cfg(unix)]
