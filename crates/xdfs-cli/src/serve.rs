@@ -113,7 +113,8 @@ fn reload(flags: &ServeFlags, handle: &ServerHandle) {
         }
         Err(faults) => {
             for fault in &faults {
-                tracing::error!(%fault, hint = fault.hint, "a setting can't be used");
+                let hint = Some(fault.hint.as_str()).filter(|hint| !hint.is_empty());
+                tracing::error!(%fault, hint, "a setting can't be used");
             }
             let errors = faults.len();
             tracing::error!(

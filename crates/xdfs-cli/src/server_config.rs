@@ -270,8 +270,12 @@ pub(crate) fn served(builder: &ServerBuilder) -> Vec<String> {
         }
         Some(exports) => {
             let line = |export: &ExportConfig| {
-                let (name, path) = (export.name.trim_start_matches('/'), &export.path);
-                format!("/{} from {}{mode}", printable(name), printable(path))
+                let name = export.name.trim_start_matches('/');
+                // With {user} in it, there is no such path.
+                let path = Path::new(&export.path).canonicalize();
+                let path = path.unwrap_or_else(|_| PathBuf::from(&export.path));
+                let path = printable(&path.to_string_lossy());
+                format!("/{} from {path}{mode}", printable(name))
             };
             exports.export.iter().map(line).collect()
         }
@@ -335,7 +339,8 @@ pub(crate) fn warnings(
     let accounts = builder.security.as_ref().and_then(|s| s.accounts.as_ref());
     if is_root() && accounts.is_none() {
         warnings.push(format!(
-            "it runs as root without [accounts]: all clients {verbs} as root"
+            "it runs as root without [accounts], so all clients {verbs} as root: start it as \
+             another user"
         ));
     }
     warnings

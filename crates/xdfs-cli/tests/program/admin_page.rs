@@ -90,6 +90,8 @@ fn the_commands_of_the_page_do_what_it_says() {
             None => shell.env_remove(name),
         };
     }
+    // Its server has a key of its own, and the port may have had another.
+    shell.env("XDFS_CONFIG_DIR", format!("{folder}/client"));
     shell.env("XDFS", own.get_program());
     shell.env("STATE", format!("{folder}/state"));
     let run = Running::start(shell.stdin(Stdio::null())).wait();

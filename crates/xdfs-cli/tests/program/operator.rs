@@ -35,7 +35,7 @@ fn valid_settings_are_shown_and_nothing_is_made() {
     let config = place.make_here("xdfs.toml", EXPORTS.as_bytes());
     let before = everything(place.path());
     let run = check(&config).ok();
-    let root = place.path().join("here/../root");
+    let root = place.root().canonicalize().unwrap();
     for line in [
         "would listen on 127.0.0.1:0".to_owned(),
         format!("would listen on unix:{}", place.here("sock")),
@@ -53,7 +53,9 @@ fn valid_settings_are_shown_and_nothing_is_made() {
     assert_eq!(everything(place.path()), before);
     // The server starts with the same file, from another directory, and serves that directory.
     std::fs::write(place.remote("file"), b"abc").unwrap();
+    let own = place.here("config");
     let mut serve = program();
+    serve.env("XDFS_CONFIG_DIR", &own);
     serve.args(["serve", "--config", &config]).current_dir("/");
     let running = Running::start(serve.stdin(Stdio::null()));
     running.wait_for_output("serving /data from ");
@@ -67,7 +69,10 @@ fn valid_settings_are_shown_and_nothing_is_made() {
     assert!(run.text().contains(fingerprint), "{} {line}", run.text());
     let address = line.lines().next().unwrap();
     let address = address.strip_prefix("listening on ").unwrap();
-    let listed = xdfs(["ls", &format!("xdfs://{address}/data")]).ok();
+    let mut list = program();
+    list.env("XDFS_CONFIG_DIR", &own)
+        .args(["ls", &format!("xdfs://{address}/data")]);
+    let listed = Running::start(list.stdin(Stdio::null())).wait().ok();
     assert_eq!(listed.text(), "file\n");
 }
 

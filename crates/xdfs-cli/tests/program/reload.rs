@@ -5,7 +5,27 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{Place, Running, Server, assert_content, content, names, program, xdfs};
+use crate::support::{Place, Run, Running, Server, assert_content, content, names, program, xdfs};
+
+/// The program with keys and known servers of this test: its server has a key of its own, and a
+/// later one may get the same port.
+fn own_program(place: &Place) -> Command {
+    let mut command = program();
+    command.env("XDFS_CONFIG_DIR", place.here("config"));
+    command
+}
+
+fn own<const N: usize>(place: &Place, args: [&str; N]) -> Run {
+    Running::start(own_program(place).args(args).stdin(Stdio::null())).wait()
+}
+
+fn start(place: &Place, config: &str) -> Server {
+    let flags = ["--config", config];
+    Server::start_as(&place.root(), &flags, |mut serve| {
+        serve.env("XDFS_CONFIG_DIR", place.here("config"));
+        serve
+    })
+}
 
 /// A server with its own folder, and exports as in `exports`.
 fn settings(place: &Place, exports: &[(&str, &str)]) -> String {
@@ -23,7 +43,7 @@ fn settings(place: &Place, exports: &[(&str, &str)]) -> String {
 /// Makes a key that the server lists for `user`, and returns its path.
 fn key_of(place: &Place, user: &str) -> String {
     let key = place.here(&format!("key-{user}"));
-    let line = xdfs(["keygen", "--file", &key]).ok().text();
+    let line = own(place, ["keygen", "--file", &key]).ok().text();
     std::fs::create_dir_all(place.here("server/keys")).unwrap();
     std::fs::write(place.here(&format!("server/keys/{user}")), line).unwrap();
     key
@@ -35,7 +55,7 @@ fn slow_upload(place: &Place, target: &str, more: &[&str]) -> Running {
     if !std::path::Path::new(&source).exists() {
         std::fs::write(&source, content(31, 8 << 20)).unwrap();
     }
-    let mut upload = program();
+    let mut upload = own_program(place);
     upload.args(["cp", "--json", "--limit-rate", "2M"]);
     upload.args(more).args([&source, target]);
     let mut upload = Running::start(&mut upload);
@@ -47,15 +67,15 @@ fn slow_upload(place: &Place, target: &str, more: &[&str]) -> Running {
 fn a_reload_changes_exports_and_leaves_transfers_alone() {
     let place = Place::new();
     let config = settings(&place, &[("data", "*")]);
-    let server = Server::start_with(&place.root(), &["--config", &config]);
+    let server = start(&place, &config);
     let mut upload = slow_upload(&place, &server.url("/data/slow"), &[]);
-    xdfs(["ls", &server.url("/more")]).fails(4, &["/more"]);
+    own(&place, ["ls", &server.url("/more")]).fails(4, &["/more"]);
     settings(&place, &[("data", "*"), ("more", "*")]);
     server.running.signal("HUP");
     server
         .running
         .wait_for_message("the settings were reloaded");
-    xdfs(["ls", &server.url("/more")]).ok();
+    own(&place, ["ls", &server.url("/more")]).ok();
     let run = upload.wait().ok();
     assert!(!run.stderr.contains("connect"), "{}", run.stderr);
     assert_content(place.remote("slow"), &content(31, 8 << 20));
@@ -65,7 +85,7 @@ fn a_reload_changes_exports_and_leaves_transfers_alone() {
 fn an_invalid_file_changes_nothing() {
     let place = Place::new();
     let config = settings(&place, &[("data", "*")]);
-    let server = Server::start_with(&place.root(), &["--config", &config]);
+    let server = start(&place, &config);
     let source = place.make_here("a", b"abc");
     let mut text = std::fs::read_to_string(&config).unwrap();
     text += "[[export]]\nname = \"more\"\npath = \"../none\"\npublic = true\n";
@@ -76,11 +96,11 @@ fn an_invalid_file_changes_nothing() {
     server
         .running
         .wait_for_message("the old ones stay in effect");
-    xdfs(["cp", &source, &server.url("/data/one")]).ok();
+    own(&place, ["cp", &source, &server.url("/data/one")]).ok();
     std::fs::write(&config, text.replace("public", "pubic")).unwrap();
     server.running.signal("HUP");
     server.running.wait_for_message("unknown field `pubic`");
-    xdfs(["cp", &source, &server.url("/data/two")]).ok();
+    own(&place, ["cp", &source, &server.url("/data/two")]).ok();
     assert_eq!(names(place.root()), ["one", "two"]);
 }
 
@@ -88,7 +108,7 @@ fn an_invalid_file_changes_nothing() {
 fn settings_that_can_not_change_are_named() {
     let place = Place::new();
     let config = settings(&place, &[("data", "*")]);
-    let server = Server::start_with(&place.root(), &["--config", &config]);
+    let server = start(&place, &config);
     let text = std::fs::read_to_string(&config).unwrap();
     let text = text
         .replace("127.0.0.1:0", "127.0.0.1:1")
@@ -103,7 +123,7 @@ fn settings_that_can_not_change_are_named() {
         let words = format!("it takes effect at the next start only setting=\"{setting}\"");
         server.running.wait_for_message(&words);
     }
-    xdfs(["ls", &server.url("/data")]).ok();
+    own(&place, ["ls", &server.url("/data")]).ok();
     assert!(!place.path().join("here/other").exists());
     assert!(!place.path().join("here/audit").exists());
 }
@@ -114,18 +134,32 @@ fn sessions_of_removed_users_end() {
     let place = Place::new();
     let config = settings(&place, &[("data", "*")]);
     let key = key_of(&place, "bob");
-    let server = Server::start_with(&place.root(), &["--config", &config]);
+    let server = start(&place, &config);
     let mut owner = slow_upload(&place, &server.url("/data/owner"), &[]);
     let url = server.url("/data/bob").replace("xdfs://", "xdfs://bob@");
     let mut bob = slow_upload(&place, &url, &["--key", &key]);
+    let users = |words: &[&str]| {
+        let mut command = own_program(&place);
+        command.args(["user", "--config", &config]).args(words);
+        crate::support::run_with_input(&mut command, b"correct horse\n").ok();
+    };
+    users(&["add", "alice"]);
+    let password = place.make_here("password", b"correct horse\n");
+    let url = server
+        .url("/data/alice")
+        .replace("xdfs://", "xdfs://alice@");
+    let mut alice = slow_upload(&place, &url, &["--password-file", &password]);
     std::fs::remove_file(place.here("server/keys/bob")).unwrap();
+    users(&["remove", "alice"]);
     server.running.signal("HUP");
-    server
-        .running
-        .wait_for_message("the settings were reloaded sessions_ended=1");
+    let words = "the settings were reloaded sessions_ended=2";
+    server.running.wait_for_message(words);
     bob.wait().fails(16, &["error: remote"]);
+    alice.wait().fails(16, &["error: remote"]);
     owner.wait().ok();
-    assert!(place.remote("owner").exists() && !place.remote("bob").exists());
+    let found = names(place.root());
+    let published: Vec<_> = found.iter().filter(|name| !name.starts_with('.')).collect();
+    assert_eq!(published, ["owner"]);
 }
 
 #[test]
@@ -133,7 +167,7 @@ fn sessions_with_more_rights_than_now_end() {
     let place = Place::new();
     let config = settings(&place, &[("data", "*")]);
     let key = key_of(&place, "bob");
-    let server = Server::start_with(&place.root(), &["--config", &config]);
+    let server = start(&place, &config);
     let url = server.url("/data/bob").replace("xdfs://", "xdfs://bob@");
     let mut bob = slow_upload(&place, &url, &["--key", &key]);
     settings(&place, &[("data", "owner"), ("other", "*")]);
@@ -145,7 +179,7 @@ fn sessions_with_more_rights_than_now_end() {
     bob.wait().fails(4, &["error: remote"]);
     assert!(!place.remote("bob").exists());
     let other = url.replace("/data/", "/other/");
-    xdfs(["cp", "--key", &key, &place.here("source"), &other]).ok();
+    own(&place, ["cp", "--key", &key, &place.here("source"), &other]).ok();
 }
 
 /// The quota counts what was there before the reload, and what moves meanwhile.
@@ -156,9 +190,11 @@ fn quotas_are_counted_across_a_reload() {
     let text = std::fs::read_to_string(&config).unwrap();
     let with = |quota: &str| text.replace("name", &format!("quota_bytes = \"{quota}\"\nname"));
     std::fs::write(&config, with("10M")).unwrap();
-    let server = Server::start_with(&place.root(), &["--config", &config]);
+    let server = start(&place, &config);
     let space = || {
-        let found = xdfs(["df", "--json", &server.url("/data")]).ok().json();
+        let found = own(&place, ["df", "--json", &server.url("/data")])
+            .ok()
+            .json();
         let number = |name: &str| found[0][name].as_u64().unwrap();
         [number("total"), number("free"), number("available")]
     };
@@ -170,10 +206,10 @@ fn quotas_are_counted_across_a_reload() {
         .running
         .wait_for_message("the settings were reloaded");
     let big = place.make_here("big", &content(32, 2 << 20));
-    xdfs(["cp", &big, &server.url("/data/big")]).fails(7, &["quota"]);
+    own(&place, ["cp", &big, &server.url("/data/big")]).fails(7, &["quota"]);
     upload.wait().ok();
     assert_eq!(space(), [9 << 20, 1 << 20, 1 << 20]);
-    let text = xdfs(["df", &server.url("/data")]).ok().text();
+    let text = own(&place, ["df", &server.url("/data")]).ok().text();
     let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(row[..4], ["9216", "8192", "1024", "89%"], "{text}");
 }
@@ -187,26 +223,30 @@ fn logins_refusals_and_transfers_are_logged() {
     let place = Place::new();
     let config = settings(&place, &[("data", "*")]);
     let key = key_of(&place, "bob");
-    let mut server = Server::start_with(&place.root(), &["--config", &config]);
+    let mut server = start(&place, &config);
     let source = place.make_here("a", b"abcde");
     let base = server.url("").replace("xdfs://", "xdfs://bob@");
     let bob = |path: &str| format!("{base}{path}");
-    xdfs(["cp", "--key", &key, &source, &bob("/data/a b")]).ok();
-    xdfs(["cp", "--key", &key, &bob("/data/a b"), &place.here("back")]).ok();
+    own(&place, ["cp", "--key", &key, &source, &bob("/data/a b")]).ok();
+    own(
+        &place,
+        ["cp", "--key", &key, &bob("/data/a b"), &place.here("back")],
+    )
+    .ok();
     let tree = place.here("tree");
     std::fs::create_dir(&tree).unwrap();
     for i in 0..50 {
         std::fs::write(format!("{tree}/{i}"), "12345").unwrap();
     }
-    xdfs(["cp", "-r", "--key", &key, &tree, &bob("/data/")]).ok();
+    own(&place, ["cp", "-r", "--key", &key, &tree, &bob("/data/")]).ok();
     // Refused: by a key that isn't bob's, many times, and by a password.
     let strange = place.here("strange");
-    let line = xdfs(["keygen", "--file", &strange]).ok().text();
+    let line = own(&place, ["keygen", "--file", &strange]).ok().text();
     for _ in 0..5 {
-        xdfs(["ls", "--key", &strange, &bob("/data")]);
+        own(&place, ["ls", "--key", &strange, &bob("/data")]);
     }
     let password = place.make_here("password", b"very secret\n");
-    xdfs(["ls", "--password-file", &password, &bob("/data")]);
+    own(&place, ["ls", "--password-file", &password, &bob("/data")]);
     server.running.signal("TERM");
     let log = server.running.wait().ok().stderr;
     let shown = lines_with(&log, "login user=\"bob\" method=\"key\" key=\"SHA256:");

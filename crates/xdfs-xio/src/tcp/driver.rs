@@ -7,7 +7,9 @@ use std::sync::Arc;
 use super::listener::TcpListener;
 use super::options::{ATTRIBUTES, TcpOptions};
 use super::stream::TcpStream;
-use crate::driver::{Driver, ListeningSocket, Property, Transport, another_transport};
+#[cfg(unix)]
+use crate::driver::another_transport;
+use crate::driver::{Driver, ListeningSocket, Property, Transport};
 use crate::endpoint::{Endpoint, Form};
 use crate::stream::{Listener, Stream};
 

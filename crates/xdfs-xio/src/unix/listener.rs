@@ -3,7 +3,6 @@
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net as net_std;
 use std::path::{Path, PathBuf};
 
 use mio::Interest;
@@ -54,7 +53,7 @@ impl UnixListener {
     }
 
     /// Listens on a socket that is open already, and whose file somebody else removes.
-    pub(super) fn adopt(socket: net_std::UnixListener) -> io::Result<Self> {
+    pub(super) fn adopt(socket: std::os::unix::net::UnixListener) -> io::Result<Self> {
         let address = socket.local_addr()?;
         let path = address
             .as_pathname()

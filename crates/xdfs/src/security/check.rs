@@ -157,7 +157,10 @@ impl ServerSecurity {
             Ok(entries) => {
                 for entry in entries.flatten() {
                     let name = entry.file_name().to_string_lossy().into_owned();
-                    lists.push((name, entry.path()));
+                    // No user has such a name; editors and backups have.
+                    if !name.starts_with('.') {
+                        lists.push((name, entry.path()));
+                    }
                 }
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {}
