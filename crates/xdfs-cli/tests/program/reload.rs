@@ -199,17 +199,25 @@ fn quotas_are_counted_across_a_reload() {
         [number("total"), number("free"), number("available")]
     };
     assert_eq!(space(), [10 << 20; 3]);
-    let mut upload = slow_upload(&place, &server.url("/data/slow"), &[]);
+    // A session that goes on under the settings of before.
+    let first = place.make_here("first", &content(33, 2 << 20));
+    let second = place.make_here("second", &content(34, 6 << 20));
+    let url = server.url("/data");
+    let mut shell = own_program(&place);
+    shell.args(["shell", &url]).stdin(Stdio::piped());
+    let mut shell = Running::start(&mut shell);
+    shell.write_input(format!("put {first}\nls first\n").as_bytes());
+    shell.wait_for_output("first\n");
     std::fs::write(&config, with("9M")).unwrap();
     server.running.signal("HUP");
-    server
-        .running
-        .wait_for_message("the settings were reloaded");
-    let big = place.make_here("big", &content(32, 2 << 20));
-    own(&place, ["cp", &big, &server.url("/data/big")]).fails(7, &["quota"]);
-    upload.wait().ok();
+    let words = "the settings were reloaded sessions_ended=0";
+    server.running.wait_for_message(words);
+    assert_eq!(space(), [9 << 20, 7 << 20, 7 << 20]);
+    shell.write_input(format!("put {second}\nls second\n").as_bytes());
+    shell.wait_for_output("second\n");
     assert_eq!(space(), [9 << 20, 1 << 20, 1 << 20]);
-    let text = own(&place, ["df", &server.url("/data")]).ok().text();
+    own(&place, ["cp", &first, &server.url("/data/more")]).fails(7, &["quota"]);
+    let text = own(&place, ["df", &url]).ok().text();
     let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(row[..4], ["9216", "8192", "1024", "89%"], "{text}");
 }
