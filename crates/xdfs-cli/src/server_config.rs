@@ -16,6 +16,7 @@ use xdfs::{Address, Code, Fault, ServerBuilder};
 use crate::console::printable;
 use crate::flags::{LevelFlag, ServeFlags};
 use crate::identity;
+use crate::paths::criteria::parse_age;
 use crate::size::parse_rate;
 use crate::state;
 
@@ -30,6 +31,7 @@ pub(crate) struct Config {
     protect: Option<LevelFlag>,
     sessions_max: Option<NonZeroUsize>,
     grace_seconds: Option<u32>,
+    partial_expiry: Option<Age>,
     folder: Option<PathBuf>,
     owner: Option<String>,
     audit: Option<PathBuf>,
@@ -90,6 +92,22 @@ impl TryFrom<RateText> for Rate {
         };
         let rate = NonZeroU64::new(rate).ok_or("a rate of 0 would never end")?;
         Ok(Self(rate))
+    }
+}
+
+/// An age, as in `xdfs partial --older-than`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct Age(Duration);
+
+impl TryFrom<String> for Age {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match parse_age(&text)? {
+            Duration::ZERO => Err("at an age of 0 nothing could be resumed".into()),
+            age => Ok(Self(age)),
+        }
     }
 }
 
@@ -234,6 +252,7 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
         insecure,
         sessions_max: sessions_max.unwrap_or(default.sessions_max),
         grace: grace.map_or(default.grace, |seconds| Duration::from_secs(seconds.into())),
+        partial_expiry: config.partial_expiry.map(|Age(age)| age),
         limits: default.limits,
         drivers: default.drivers,
         private,

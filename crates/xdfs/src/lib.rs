@@ -71,6 +71,7 @@
 mod client;
 pub mod drivers;
 mod events;
+mod expiry;
 mod files;
 mod mtime;
 mod paths;

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use xdfs_engine::{Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy, Gate};
 use xdfs_proto::{Code, Fault, Limits};
+use xdfs_security::export::{Exports, Rights};
 use xdfs_store::{LocalStore, ServerStore};
 use xdfs_xio::{Endpoint, ListeningSocket};
 
 use crate::client::path_bytes;
 use crate::drivers::Drivers;
+use crate::expiry::{Expiry, Served};
 use crate::remote::{Address, DEFAULT_PORT};
 use crate::security::{
     Fingerprint, SecureGate, ServerSecurity, SettingsReport, Tickets, keep_apart,
@@ -33,6 +35,10 @@ pub struct ServerBuilder {
     pub sessions_max: usize,
     /// Grace period of running sessions after a shutdown request.
     pub grace: Duration,
+    /// Discard unfinished transfers that haven't changed for so long and aren't running; `None` for
+    /// never. Everything that is served is looked through at the start, and then after a quarter of
+    /// this time, at most a day.
+    pub partial_expiry: Option<Duration>,
     /// Limits for the resources that a peer may use.
     pub limits: Limits,
     /// Paths that must not lie beneath a served directory, in addition to the server's own files:
@@ -52,6 +58,7 @@ pub struct Server {
     addresses: Vec<Address>,
     handle: ServerHandle,
     guard: Option<(Fingerprint, Tickets)>,
+    expiry: Option<(Served, Duration)>,
 }
 
 /// The result of [`ServerHandle::reload`].
@@ -86,6 +93,7 @@ impl Default for ServerBuilder {
             insecure: false,
             sessions_max: 256,
             grace: Duration::from_secs(10),
+            partial_expiry: None,
             limits: Limits::default(),
             private: Vec::new(),
             security: None,
@@ -199,6 +207,13 @@ impl ServerBuilder {
         let guard = gate
             .as_ref()
             .map(|gate| (gate.fingerprint(), gate.tickets()));
+        let expiry = self.partial_expiry.filter(|_| !self.read_only).map(|age| {
+            let served = match &gate {
+                Some(gate) => Served::ByGate(Arc::downgrade(gate)),
+                None => Served::Root(Exports::single(self.root.clone(), Rights::ALL)),
+            };
+            (served, age)
+        });
         let access = match &gate {
             Some(gate) => AccessPolicy::Guarded(Arc::clone(gate) as Arc<dyn Gate>),
             None => AccessPolicy::Open(Arc::new(ServerStore::new(LocalStore::rooted(
@@ -226,6 +241,7 @@ impl ServerBuilder {
             addresses,
             handle,
             guard,
+            expiry,
         })
     }
 }
@@ -291,6 +307,10 @@ impl Server {
     /// # Errors
     /// The listeners failed.
     pub fn run(self) -> Result<(), Fault> {
+        let expiry = self.expiry;
+        let _expiry = expiry
+            .map(|(served, age)| Expiry::start(served, age))
+            .transpose()?;
         self.acceptor.run()
     }
 }
@@ -318,6 +338,10 @@ impl ServerHandle {
         );
         compare("sessions_max", builder.sessions_max != old.sessions_max);
         compare("grace_seconds", builder.grace != old.grace);
+        compare(
+            "partial_expiry",
+            builder.partial_expiry != old.partial_expiry,
+        );
         if let (Some(new), Some(old)) = (&mut builder.security, &old.security) {
             compare("folder", new.folder != old.folder);
             compare("audit", new.audit != old.audit);

@@ -43,6 +43,8 @@ The file of --config is TOML; flags go before it. Relative paths in it start at 
   protect = \"private\"     # \"clear\": clients may ask for payload in the clear
   sessions_max = 256
   grace_seconds = 10
+  partial_expiry = \"7d\"   # remove unfinished transfers that nothing came to for so long and
+                           # that aren't running; also 12h, 30m; default: never
   folder = \"server\"        # the server's key, users, lists of keys
   owner = \"alice\"          # whom keys in folder/authorized_keys belong to
   audit = \"audit.jsonl\"

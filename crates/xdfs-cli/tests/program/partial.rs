@@ -1,4 +1,4 @@
-//! Unfinished transfers: listed, counted, removed.
+//! Unfinished transfers: listed, counted, removed, expired.
 
 use std::fs::{self, FileTimes};
 use std::path::Path;
@@ -273,4 +273,88 @@ fn a_synchronisation_discards_those_in_what_it_deletes() {
     fs::write(place.here("back/gone/.big.xdfs-part"), "x").unwrap();
     xdfs(["sync", "--delete", &copy, &back]).ok();
     assert_eq!(names(&back), ["d"]);
+}
+
+#[test]
+fn a_server_removes_old_ones_by_itself() {
+    let place = Place::new();
+    let mine = place.path().join("homes/u-me/data");
+    fs::create_dir_all(&mine).unwrap();
+    fs::create_dir_all(place.path().join("homes/other")).unwrap();
+    fs::create_dir_all(place.path().join("all/deep/er")).unwrap();
+    let config = format!(
+        "owner = \"me\"\npartial_expiry = \"EXPIRY\"\n[[export]]\nname = \"mine\"\n\
+         path = \"{0}/homes/u-{{user}}/data\"\nquota_bytes = \"40M\"\n[[export.grant]]\n\
+         user = \"*\"\nrights = [\"read\", \"list\", \"create\", \"delete\"]\n[[export]]\n\
+         name = \"all\"\npath = \"{0}/all\"\n[[export.grant]]\nuser = \"*\"\n\
+         rights = [\"list\", \"create\"]\n",
+        place.path().display()
+    );
+    let start = |expiry: &str| {
+        let text = config.replace("EXPIRY", expiry);
+        let file = place.make_here("xdfs.toml", text.as_bytes());
+        Server::start_with(
+            &place.root(),
+            &[
+                "--listen",
+                "127.0.0.1:0",
+                "--config",
+                &file,
+                "--log",
+                "debug",
+            ],
+        )
+    };
+    let source = place.make_here("big", &content(46, SIZE));
+    let deep = place.path().join("all/deep/er");
+    let server = start("7d");
+    interrupt(&source, &server.url("/mine/big"), &mine);
+    interrupt(&source, &server.url("/all/deep/er/big"), &deep);
+    interrupt(&source, &server.url("/all/young"), place.path().join("all"));
+    age(&mine, 8);
+    age(&deep, 8);
+    drop(server);
+    // A link out of what is served isn't followed.
+    let outside = place.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join(".x.xdfs-part"), "x").unwrap();
+    age(&outside, 8);
+    std::os::unix::fs::symlink(&outside, place.path().join("all/out")).unwrap();
+    let server = start("7d");
+    let gone = wait::until(PATIENCE, || {
+        hidden(&mine).is_empty() && hidden(&deep).is_empty()
+    });
+    assert!(gone, "{:?} {:?}", hidden(&mine), hidden(&deep));
+    server
+        .running
+        .wait_for_message("looked for unfinished transfers");
+    assert_eq!(hidden(place.path().join("all")).len(), 2);
+    assert_eq!(hidden(&outside).len(), 1);
+    drop(server);
+    // One that has become old is removed while the server runs, and no longer counts against the
+    // quota. One that runs stays, however long ago something came.
+    let server = start("4s");
+    interrupt(&source, &server.url("/mine/big"), &mine);
+    xdfs(["cp", &source, &server.url("/mine/other")]).fails(7, &["quota"]);
+    let mut client = begin(&source, &server.url("/all/deep/er/big"));
+    client.signal("STOP");
+    age(&deep, 8);
+    let gone = wait::until(PATIENCE, || hidden(&mine).is_empty());
+    assert!(gone, "{:?}", hidden(&mine));
+    server
+        .running
+        .wait_for_message("an unfinished transfer stays");
+    assert_eq!(hidden(&deep).len(), 2);
+    client.signal("CONT");
+    client.wait().ok();
+    assert_eq!(names(&deep), ["big"]);
+    xdfs(["cp", &source, &server.url("/mine/other")]).ok();
+    assert_eq!(names(&mine), ["other"]);
+    drop(server);
+    // Never by itself, unless it is told to, and not in a wrong way.
+    for wrong in ["7", "0s", "-1d", "soon"] {
+        let text = config.replace("EXPIRY", wrong);
+        let file = place.make_here("wrong.toml", text.as_bytes());
+        xdfs(["serve", "--config", &file]).fails(2, &["line 2", "xdfs serve --help"]);
+    }
 }

@@ -80,6 +80,24 @@ impl ExportLocation {
         }
     }
 
+    /// The directory above those with the name of a user, and the form of their names; `None` if
+    /// all users have the same directory.
+    pub(super) fn users(&self) -> Option<(PathBuf, String)> {
+        if !self.is_template {
+            return None;
+        }
+        let mut above = PathBuf::new();
+        for component in self.path.components() {
+            // Templates come from text.
+            let name = component.as_os_str().to_string_lossy();
+            if name.contains(USER) {
+                return Some((above, name.into_owned()));
+            }
+            above.push(component);
+        }
+        None
+    }
+
     /// Locates the directory for a user, and creates it if configured and `may_make`. Faults
     /// contain no path: clients must not learn the server's paths.
     pub(super) fn find(&self, user: &str, may_make: bool) -> Result<LocatedDirectory, Fault> {

@@ -26,6 +26,7 @@ mod apart;
 mod builtin;
 mod call;
 mod config;
+mod expiry;
 mod file;
 mod folder;
 mod opened;
@@ -209,6 +210,12 @@ impl Export {
 }
 
 impl Shared {
+    /// The usage count of a directory, if there is one.
+    fn known_ledger(&self, root: &std::path::Path) -> Option<Arc<Ledger>> {
+        let ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
+        ledgers.get(root).map(Arc::clone)
+    }
+
     /// The usage count of a directory, shared by all sessions.
     fn ledger(&self, root: &std::path::Path) -> Arc<Ledger> {
         let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);

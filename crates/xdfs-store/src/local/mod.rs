@@ -29,11 +29,12 @@ pub use file_systems::SyncGroup;
 pub use pack::{Added, PackBuilder, PackChange, PackOptions, PackRules};
 pub use store::LocalStore;
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use xdfs_proto::Fault;
 use xdfs_proto::pack::{Entry, Failures, PackRequest, PackWriter, Preserve};
-use xdfs_proto::path::{Answer, Attributes, Call};
+use xdfs_proto::path::{Answer, Attributes, Call, PartialFile};
 use xdfs_sys::fs::SyncKind;
 
 use crate::{FileRequest, OpenedFile, OpenedSink, SinkRequest, Source, Store};
@@ -60,6 +61,16 @@ impl LocalStore {
         removed: &mut dyn FnMut(RemovedName<'_>),
     ) -> Result<u64, Fault> {
         calls::remove_tree(self, path, removed)
+    }
+
+    /// Passes the path of the target and the state of each unfinished transfer in a rooted store to
+    /// `take`, which may end the walk. Links aren't followed. Returns how many directories could
+    /// not be read.
+    pub fn each_partial(
+        &self,
+        take: &mut dyn FnMut(&[u8], &PartialFile) -> ControlFlow<()>,
+    ) -> u64 {
+        calls::each_partial(self, take)
     }
 
     /// Writes the entries of a pack as [`Store::write_pack`] does, restricted by `rules`, and

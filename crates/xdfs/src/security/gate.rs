@@ -9,6 +9,7 @@ use xdfs_engine::{Gate, PeerGuard, Proof, Standing, Verdict};
 use xdfs_proto::frame::AuthRequest;
 use xdfs_proto::{Code, Fault};
 use xdfs_security::Method;
+use xdfs_security::export::Exports;
 use xdfs_security::identity::{Fingerprint, Reloading};
 use xdfs_xio::Protection;
 use xdfs_xio::tls::Configs;
@@ -30,16 +31,18 @@ struct Rules {
     methods: Vec<u8>,
     takes_clear: bool,
     access: Arc<Access>,
+    exports: Exports,
     identity: Reloading,
 }
 
 impl Rules {
-    fn new(takes_clear: bool, access: Access, identity: Reloading) -> Arc<Self> {
+    fn new(takes_clear: bool, exports: Exports, access: Access, identity: Reloading) -> Arc<Self> {
         let methods = access.methods().iter();
         Arc::new(Self {
             methods: methods.map(|method| method.number()).collect(),
             takes_clear,
             access: Arc::new(access),
+            exports,
             identity,
         })
     }
@@ -60,10 +63,16 @@ impl SecureGate {
     ) -> Result<Self, Fault> {
         let takes_clear = settings.takes_clear;
         let (parts, identity) = settings.load(root, read_only)?;
-        let rules = Rules::new(takes_clear, Access::new(parts)?, identity);
+        let exports = parts.exports.clone();
+        let rules = Rules::new(takes_clear, exports, Access::new(parts)?, identity);
         Ok(Self {
             current: Arc::new(RwLock::new(rules)),
         })
+    }
+
+    /// What is served now.
+    pub(crate) fn exports(&self) -> Exports {
+        rules(&self.current).exports.clone()
     }
 
     /// Uses other settings from now on, with the folder and the audit log of before. Sessions stay
@@ -80,8 +89,9 @@ impl SecureGate {
         settings.audit = None;
         let takes_clear = settings.takes_clear;
         let (parts, identity) = settings.load(root, read_only)?;
+        let exports = parts.exports.clone();
         let access = rules(&self.current).access.renewed(parts)?;
-        let renewed = Rules::new(takes_clear, access, identity);
+        let renewed = Rules::new(takes_clear, exports, access, identity);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = renewed;
         Ok(())
     }

@@ -19,6 +19,7 @@ mod names;
 mod sync;
 mod tree;
 mod unfinished;
+mod walk_partial;
 
 pub use tree::RemovedName;
 
@@ -34,6 +35,7 @@ use super::store::LocalStore;
 use crate::file::{FileRequest, OpenedFile};
 
 pub(super) use names::make_directories;
+pub(super) use walk_partial::each_partial;
 
 /// Answers a call.
 pub(super) fn answer(
