@@ -52,13 +52,16 @@ fn write_pages(dir: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The pages by file name: `xdfs.1`, `xdfs-cp.1` and so on.
+/// The pages by file name: `xdfs.1`, `xdfs-cp.1`, `xdfs-user-add.1` and so on.
 fn pages() -> std::io::Result<Vec<(String, Vec<u8>)>> {
     let mut root = Cli::command();
     root.build();
     let mut pages = vec![page(root.clone())?];
     for command in root.get_subcommands() {
         pages.push(page(command.clone())?);
+        for action in command.get_subcommands().filter(|a| a.get_name() != "help") {
+            pages.push(page(action.clone())?);
+        }
     }
     Ok(pages)
 }
@@ -131,12 +134,22 @@ mod tests {
                 "xdfs-chmod.1",
                 "xdfs-chown.1",
                 "xdfs-truncate.1",
+                "xdfs-partial.1",
+                "xdfs-partial-ls.1",
+                "xdfs-partial-rm.1",
                 "xdfs-perf.1",
                 "xdfs-demo.1",
                 "xdfs-whoami.1",
                 "xdfs-keygen.1",
                 "xdfs-trust.1",
+                "xdfs-trust-list.1",
+                "xdfs-trust-add.1",
+                "xdfs-trust-remove.1",
                 "xdfs-user.1",
+                "xdfs-user-add.1",
+                "xdfs-user-list.1",
+                "xdfs-user-passwd.1",
+                "xdfs-user-remove.1",
                 "xdfs-completions.1",
                 "xdfs-man.1"
             ]

@@ -532,7 +532,8 @@ mod tests {
     }
 
     const FILE: &str = "listen = [\"[::1]:5\", \"unix:s\"]\nroot = \"data\"\nread_only = true\n\
-                        insecure = true\nsessions_max = 7\ngrace_seconds = 3\n";
+                        insecure = true\nsessions_max = 7\ngrace_seconds = 3\n\
+                        partial_expiry = \"36h\"\n";
 
     #[test]
     fn the_file_sets_everything() {
@@ -546,6 +547,7 @@ mod tests {
             (built.sessions_max, built.grace),
             (7, Duration::from_secs(3))
         );
+        assert_eq!(built.partial_expiry, Some(Duration::from_secs(36 * 3600)));
     }
 
     #[test]

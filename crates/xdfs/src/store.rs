@@ -8,5 +8,5 @@ pub use xdfs_proto::digest::Fragment;
 pub use xdfs_proto::frame::Resume;
 pub use xdfs_proto::{ByteRange, SourceTag};
 pub use xdfs_store::{
-    Capabilities, MemStore, OpenedSink, Sink, SinkRequest, Source, SourceInfo, Store,
+    Capabilities, LocalStore, MemStore, OpenedSink, Sink, SinkRequest, Source, SourceInfo, Store,
 };

@@ -109,7 +109,7 @@ pub(crate) enum Command {
     Chmod(ChmodFlags),
     Chown(ChownFlags),
     Truncate(TruncateFlags),
-    /// List and remove unfinished transfers on a server.
+    /// List and remove unfinished transfers, on a server or here.
     ///
     /// What has arrived of an interrupted transfer stays beside its target under a hidden name,
     /// until the same copy completes it. So it takes storage, which 'du' counts, and 'ls' doesn't

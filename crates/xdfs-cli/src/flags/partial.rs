@@ -28,7 +28,8 @@ pub(crate) enum PartialCommand {
 #[command(after_help = "\
 Examples:
   xdfs partial ls xdfs://host/
-  xdfs partial ls --older-than 7d --json xdfs://host/runs")]
+  xdfs partial ls --older-than 7d --json xdfs://host/runs
+  xdfs partial ls .                              downloads into this directory")]
 pub(crate) struct PartialLsFlags {
     #[command(flatten)]
     pub(crate) which: PartialFlags,
@@ -48,9 +49,10 @@ pub(crate) struct PartialRmFlags {
 /// Which unfinished transfers.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PartialFlags {
-    /// Directories on servers, for all transfers into them and below, or the targets of transfers.
-    #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url)]
-    pub(crate) urls: Vec<OsString>,
+    /// Directories on servers or here, for all transfers into them and below, or targets of
+    /// transfers on servers.
+    #[arg(required = true, value_name = "PLACE", value_hint = ValueHint::DirPath)]
+    pub(crate) places: Vec<OsString>,
 
     /// Only those to which nothing has arrived for so long: 90s, 30m, 12h, 7d.
     #[arg(long, value_name = "AGE", value_parser = parse_age)]

@@ -297,6 +297,14 @@ mod tests {
                 files: 0,
                 files_free: 0,
             }),
+            PathRecord::Partial(PartialBody {
+                operand: "",
+                path: body(),
+                arrived: 0,
+                length: None,
+                allocated: 0,
+                mtime_ns: 0,
+            }),
             PathRecord::Usage(UsageBody {
                 operand: "",
                 path: body(),

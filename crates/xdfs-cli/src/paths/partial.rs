@@ -1,19 +1,23 @@
-//! `xdfs partial`: unfinished transfers on a server.
+//! `xdfs partial`: unfinished transfers, on a server or here.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use xdfs::store::{LocalStore, Store as _};
 use xdfs::{Answer, Call, Client, Code, Entry, Fault, FileKind, Listing, PartialFile, PendingCall};
 
 use super::command::{InFlight, PathCommand, stat, unexpected};
 use super::json::{PartialBody, PathBody, PathRecord};
-use super::operand::{Operand, join, last_part, parent};
+use super::operand::{Operand, join, last_part, parent, text_of};
 use super::text::{align, human};
 use super::time::now;
 use super::walk::{LISTINGS_AHEAD, List, Walk, WalkEntry, WalkStep};
 use crate::context::Context;
 use crate::flags::{PartialCommand, PartialFlags};
 use crate::human::count;
+use crate::place::Place;
 
 /// Runs `xdfs partial` and returns the exit code.
 pub(crate) fn partial(context: &Context, command: &PartialCommand) -> u8 {
@@ -32,40 +36,50 @@ struct Found {
 fn ls(context: &Context, flags: &PartialFlags) -> u8 {
     let mut work = PathCommand::new(context, "partial ls", &flags.common);
     let quoting = work.quoting(false);
-    let mut rows = Vec::new();
-    work.each(&flags.urls, |work, operand| {
-        let client = work.client(operand)?;
-        find(
-            work,
-            &client,
-            operand,
-            flags,
-            &mut |work, Found { path, file }| {
-                if work.is_json() {
-                    work.say(PathRecord::Partial(PartialBody {
-                        operand: &operand.text,
-                        path: PathBody::new(&path),
-                        arrived: file.arrived,
-                        length: file.length,
-                        allocated: file.allocated,
-                        mtime_ns: file.mtime_ns,
-                    }));
-                    return;
-                }
-                let length = file.length.map_or_else(|| "-".to_owned(), human);
-                let age = now().saturating_sub(file.mtime_ns);
-                rows.push(vec![
-                    human(file.arrived),
-                    length,
-                    age_text(age),
-                    quoting.text(&path),
-                ]);
-            },
-        )
-    });
-    for line in align(&rows, &[3]) {
-        work.print(line.as_bytes());
-        work.print(b"\n");
+    let heading = ["Arrived", "Size", "Age", "Target"];
+    let mut rows = vec![heading.map(String::from).to_vec()];
+    let mut show = |work: &mut PathCommand, operand: &str, Found { path, file }: Found| {
+        if work.is_json() {
+            work.say(PathRecord::Partial(PartialBody {
+                operand,
+                path: PathBody::new(&path),
+                arrived: file.arrived,
+                length: file.length,
+                allocated: file.allocated,
+                mtime_ns: file.mtime_ns,
+            }));
+            return;
+        }
+        let length = file.length.map_or_else(|| "-".to_owned(), human);
+        let age = age_text(now().saturating_sub(file.mtime_ns));
+        rows.push(vec![human(file.arrived), length, age, quoting.text(&path)]);
+    };
+    for word in &flags.places {
+        let text = text_of(word);
+        work.one(&text, |work| match Place::parse(word)? {
+            Place::Local(directory) => {
+                let here = Here::open(directory)?;
+                let found = here.find(work, &text, flags);
+                found.into_iter().for_each(|found| show(work, &text, found));
+                Ok(())
+            }
+            _ => {
+                let operand = Operand::parse(word)?;
+                let client = work.client(&operand)?;
+                find(work, &client, &operand, flags, &mut |work, found| {
+                    show(work, &text, found);
+                })
+            }
+        });
+        if work.is_over() {
+            break;
+        }
+    }
+    if rows.len() > 1 {
+        for line in align(&rows, &[3]) {
+            work.print(line.as_bytes());
+            work.print(b"\n");
+        }
     }
     work.finish()
 }
@@ -73,53 +87,149 @@ fn ls(context: &Context, flags: &PartialFlags) -> u8 {
 fn rm(context: &Context, flags: &PartialFlags) -> u8 {
     let mut work = PathCommand::new(context, "partial rm", &flags.common);
     let since = oldest(flags);
-    work.each(&flags.urls, |work, operand| {
-        let client = work.client(operand)?;
-        let (mut removed, mut running, mut bytes) = (0, 0, 0);
-        let mut ended = |work: &mut PathCommand, found: Found, result: Result<Answer, Fault>| {
-            match result {
-                Ok(_) => {
-                    removed += 1;
-                    bytes += found.file.allocated;
-                    if work.is_json() {
-                        work.say(PathRecord::done(&operand.text, &found.path));
+    let call = |path: &[u8]| Call::RemovePartial {
+        path: path.to_vec(),
+        unchanged_since_ns: since,
+    };
+    for word in &flags.places {
+        let text = text_of(word);
+        work.one(&text, |work| {
+            let mut outcome = Outcome::default();
+            match Place::parse(word)? {
+                Place::Local(directory) => {
+                    let here = Here::open(directory)?;
+                    for found in here.find(work, &text, flags) {
+                        let result = here.call(&call(here.inner(&found.path)));
+                        outcome.add(work, &text, found, result);
                     }
                 }
-                Err(fault) if fault.code == Code::Busy => running += 1,
-                // It has just ended.
-                Err(fault) if fault.code == Code::NotFound => {}
-                Err(fault) => work.fault(Some(&operand.text), &fault),
+                _ => {
+                    let operand = Operand::parse(word)?;
+                    let client = work.client(&operand)?;
+                    let mut calls = InFlight::new(&client);
+                    find(work, &client, &operand, flags, &mut |work, found| {
+                        let call = call(&found.path);
+                        if let Some((found, result)) = calls.push(found, call) {
+                            outcome.add(work, &text, found, result);
+                        }
+                    })?;
+                    while let Some((found, result)) = calls.pop() {
+                        outcome.add(work, &text, found, result);
+                    }
+                }
             }
+            outcome.report(work);
+            Ok(())
+        });
+        if work.is_over() {
+            break;
+        }
+    }
+    work.finish()
+}
+
+/// What became of the unfinished transfers of an operand.
+#[derive(Default)]
+struct Outcome {
+    removed: u64,
+    running: u64,
+    /// Bytes that the removed ones took.
+    bytes: u64,
+}
+
+impl Outcome {
+    fn add(
+        &mut self,
+        work: &mut PathCommand,
+        operand: &str,
+        found: Found,
+        result: Result<Answer, Fault>,
+    ) {
+        match result {
+            Ok(_) => {
+                self.removed += 1;
+                self.bytes += found.file.allocated;
+                if work.is_json() {
+                    work.say(PathRecord::done(operand, &found.path));
+                }
+            }
+            Err(fault) if fault.code == Code::Busy => self.running += 1,
+            // It has just ended.
+            Err(fault) if fault.code == Code::NotFound => {}
+            Err(fault) => work.fault(Some(operand), &fault),
+        }
+    }
+
+    fn report(&self, work: &mut PathCommand) {
+        if work.is_json() {
+            return;
+        }
+        let stay = match self.running {
+            0 => String::new(),
+            1 => "; 1 is running".to_owned(),
+            running => format!("; {running} are running"),
         };
-        let mut calls = InFlight::new(&client);
-        let found = find(work, &client, operand, flags, &mut |work, found| {
-            let call = Call::RemovePartial {
-                path: found.path.clone(),
-                unchanged_since_ns: since,
-            };
-            if let Some((found, result)) = calls.push(found, call) {
-                ended(work, found, result);
+        let removed = count(self.removed, "unfinished transfer");
+        let text = format!("{removed} removed, {}B{stay}\n", human(self.bytes));
+        work.print(text.as_bytes());
+    }
+}
+
+/// A local directory.
+struct Here {
+    store: LocalStore,
+    /// Its path, which begins those of the targets.
+    path: Vec<u8>,
+}
+
+impl Here {
+    fn open(directory: PathBuf) -> Result<Self, Fault> {
+        let store = LocalStore::rooted(&directory, false).map_err(|mut fault| {
+            fault.operation = "list unfinished transfers".into();
+            fault
+        })?;
+        let mut path = directory.into_os_string().into_encoded_bytes();
+        // Paths in it begin with a slash.
+        while path.last() == Some(&b'/') {
+            path.pop();
+        }
+        Ok(Self { store, path })
+    }
+
+    /// The path beneath the directory.
+    fn inner<'p>(&self, path: &'p [u8]) -> &'p [u8] {
+        path.get(self.path.len()..).unwrap_or_default()
+    }
+
+    fn call(&self, call: &Call) -> Result<Answer, Fault> {
+        self.store.call(call, &mut |_| Ok(()))
+    }
+
+    fn find(&self, work: &mut PathCommand, operand: &str, flags: &PartialFlags) -> Vec<Found> {
+        let since = oldest(flags);
+        let mut all = Vec::new();
+        let unread = self.store.each_partial(&mut |path, file| {
+            if since.is_none_or(|since| file.mtime_ns < since) {
+                let path = [&self.path[..], path].concat();
+                let file = file.clone();
+                all.push(Found { path, file });
+            }
+            match work.is_over() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
             }
         });
-        while let Some((found, result)) = calls.pop() {
-            ended(work, found, result);
-        }
-        if !work.is_json() {
-            let stay = match running {
-                0 => String::new(),
-                1 => "; 1 is running".to_owned(),
-                running => format!("; {running} are running"),
+        if unread > 0 {
+            let cause = match unread {
+                1 => "a directory below it can't be read".to_owned(),
+                unread => format!("{unread} directories below it can't be read"),
             };
-            let text = format!(
-                "{} removed, {}B{stay}\n",
-                count(removed, "unfinished transfer"),
-                human(bytes),
-            );
-            work.print(text.as_bytes());
+            let fault = Fault::new(Code::PermissionDenied, "list unfinished transfers", cause);
+            work.fault(Some(operand), &fault.path(&self.path));
         }
-        found
-    });
-    work.finish()
+        all.sort_by(|a, b| a.path.cmp(&b.path));
+        all
+    }
 }
 
 /// The time before which a transfer must have changed last.

@@ -160,6 +160,35 @@ fn those_that_run_stay() {
 }
 
 #[test]
+fn those_of_downloads_are_here() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    fs::write(place.remote("big"), content(47, SIZE)).unwrap();
+    fs::create_dir(place.here("deep")).unwrap();
+    let (here, deep) = (place.here(""), place.here("deep"));
+    interrupt(&server.url("/big"), &place.here("deep/big"), &deep);
+    for directory in [&here, &deep] {
+        let found = partials(directory, &[]);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0]["path"], place.here("deep/big"));
+        assert_eq!(found[0]["length"], SIZE);
+    }
+    xdfs(["partial", "ls", &place.here("gone")]).fails(4, &["gone"]);
+    let file = place.make_here("file", b"x");
+    xdfs(["partial", "rm", &file]).fails(6, &["not a directory"]);
+    xdfs(["partial", "ls", "-"]).fails(2, &["xdfs://"]);
+    let run = xdfs(["partial", "rm", "--older-than", "1d", &here]).ok();
+    assert!(run.text().starts_with("0 unfinished"), "{}", run.text());
+    let run = xdfs(["partial", "rm", &here]).ok();
+    assert!(
+        run.text().starts_with("1 unfinished transfer removed"),
+        "{}",
+        run.text()
+    );
+    assert!(names(&deep).is_empty());
+}
+
+#[test]
 fn names_of_any_length_and_many_of_them() {
     let place = Place::new();
     let server = Server::start(&place.root());
