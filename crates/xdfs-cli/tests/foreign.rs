@@ -453,6 +453,11 @@ fn a_foreign_server_takes_and_gives_trees_and_answers_calls() {
     assert!(text("stat", &[":tree/zero"]).contains("Size: 12"));
     assert_eq!(text("cat", &[":tree/zero"]), "not any more");
     assert!(text("sum", &[":tree/zero"]).starts_with(&blake3_of(b"not any more")));
+    for kind in ["blake3", "sha256", "md5", "crc64nvme"] {
+        let sums = |word: &str| text(&format!("sum -r --digest {kind}"), &[word]);
+        assert_eq!(sums(":tree"), sums("@tree"), "{kind}");
+    }
+    foreign.xdfs("check", &["@tree", ":tree"]).ok();
     foreign.xdfs("mkdir -p", &[":a/b"]).ok();
     foreign.xdfs("mv", &[":tree/zero", ":a/b/one"]).ok();
     assert_eq!(foreign.at_server("a/b/one"), b"not any more");

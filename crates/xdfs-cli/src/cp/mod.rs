@@ -121,13 +121,13 @@ fn copy_files(
         return Ok(());
     }
     for job in copied {
-        if interrupt.requested() {
-            return Ok(());
-        }
         match removal::of_file(connector, &job, interrupt) {
             Ok(Some(removal)) => removal.run(&Filter::default(), reporter),
             Ok(None) => {}
             Err(fault) => reporter.failure(Some(&job.label), &fault),
+        }
+        if interrupt.requested() {
+            break;
         }
     }
     Ok(())

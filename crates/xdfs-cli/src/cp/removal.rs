@@ -106,6 +106,17 @@ impl Removal<'_> {
     pub(super) fn run(&self, filter: &Filter, reporter: &mut Reporter) {
         let text = "comparing source and target before the source is removed";
         reporter.console().detail(text);
+        if !self.interrupt.requested() {
+            self.compare_and_remove(filter, reporter);
+        }
+        if self.interrupt.requested() {
+            let fault = Interrupt::fault(OPERATION);
+            let hint = "run the same command again for what is left";
+            reporter.failure(Some(self.label), &fault.hint(hint));
+        }
+    }
+
+    fn compare_and_remove(&self, filter: &Filter, reporter: &mut Reporter) {
         let mut run = Run {
             removal: self,
             reporter,

@@ -104,7 +104,7 @@ pub(crate) fn copy(
         match copy_one(connector, flags, &chosen, tree, interrupt, reporter) {
             Ok(result) => {
                 reporter.tree_done(&tree.label, &result);
-                if flags.remove_source && !flags.dry_run && !interrupt.requested() {
+                if flags.remove_source && !flags.dry_run {
                     match removal(connector, tree, &result, interrupt) {
                         Ok(removal) => removal.run(&chosen.filter, reporter),
                         Err(fault) => reporter.failure(Some(&tree.label), &fault),

@@ -5,7 +5,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use crate::support::{Place, Server, assert_content, content, names, xdfs, xdfs_with_input};
+use crate::support::{
+    Place, Running, Server, assert_content, content, names, program, xdfs, xdfs_with_input,
+};
 
 /// Makes files in a tree.
 fn make(root: impl AsRef<Path>) {
@@ -216,4 +218,23 @@ fn a_file_is_never_moved_onto_itself() {
     xdfs(words).fails(2, &["one file"]);
     assert_eq!(files(place.remote("tree")), before);
     assert_content(large, &content(1, 3_000_000));
+}
+
+#[test]
+fn ctrl_c_leaves_what_is_not_compared_yet() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    // It is copied at once, and takes seconds to be read.
+    let source = place.here("hole");
+    fs::File::create(&source).unwrap().set_len(4 << 30).unwrap();
+    let url = server.url("/hole");
+    let mut command = program();
+    command.args(["cp", "-v", "--remove-source", &source, &url]);
+    let mut running = Running::start(&mut command);
+    running.wait_for_message("comparing source and target");
+    running.signal("INT");
+    running
+        .wait()
+        .fails(130, &["stopped by the user", "the same command again"]);
+    assert!(Path::new(&source).exists() && place.remote("hole").exists());
 }
