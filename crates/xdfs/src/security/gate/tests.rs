@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use xdfs_security::export::{ExportConfig, ExportsConfig};
+use xdfs_security::export::{ExportConfig, ExportsConfig, GrantConfig, Rights};
 use xdfs_security::password::{Parameters, PasswordClient, UsersFile};
 use xdfs_security::ticket;
 
@@ -58,6 +58,10 @@ fn guesses_that_begin_together_wait_together() {
 }
 
 fn public_gate(folder: &Path) -> SecureGate {
+    SecureGate::new(public_settings(folder), folder.join("root"), false).unwrap()
+}
+
+fn public_settings(folder: &Path) -> ServerSecurity {
     let mut settings = ServerSecurity::new(folder.join("server"), "owner".into());
     let export = ExportConfig {
         name: "public".into(),
@@ -70,21 +74,74 @@ fn public_gate(folder: &Path) -> SecureGate {
         export: vec![export],
         ..ExportsConfig::default()
     });
-    SecureGate::new(settings, folder.join("root"), false).unwrap()
+    settings
 }
 
 /// Logs in without a proof, and returns whether that was accepted.
 fn anonymous(gate: &SecureGate, peer: &str) -> bool {
+    log_in(gate, peer, Method::Anonymous, Vec::new()).is_ok()
+}
+
+fn log_in(
+    gate: &SecureGate,
+    peer: &str,
+    method: Method,
+    body: Vec<u8>,
+) -> Result<Arc<dyn Standing>, Fault> {
     let protection = Protection {
         binding: [1; 32],
         peer_certificates: Vec::new(),
     };
     let request = AuthRequest {
-        method: Method::Anonymous.number(),
+        method: method.number(),
         user: String::new(),
-        body: Vec::new(),
+        body,
     };
-    gate.begin(peer, &protection, &request).is_ok()
+    match gate.begin(peer, &protection, &request)? {
+        Verdict::Admitted(grant) => Ok(grant.standing.unwrap()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Sessions go on after a reload as long as their user has what it had.
+#[test]
+fn a_standing_follows_the_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let gate = public_gate(folder);
+    let ticket = gate.tickets().issue(Duration::from_secs(60), 9).unwrap();
+    let proof = || ticket::prove(&ticket, &[1; 32]).unwrap();
+    let anonymous = log_in(&gate, PEER, Method::Anonymous, Vec::new()).unwrap();
+    let owner = log_in(&gate, PEER, Method::Ticket, proof()).unwrap();
+    let reload = |change: &dyn Fn(&mut ExportConfig)| {
+        let mut settings = public_settings(folder);
+        change(&mut settings.exports.as_mut().unwrap().export[0]);
+        gate.reload(settings, folder.join("root"), false)
+    };
+    let are_valid = || (anonymous.is_valid(), owner.is_valid());
+    reload(&|_| ()).unwrap();
+    assert_eq!(are_valid(), (true, true));
+    reload(&|export| export.anonymous = Some(Rights::ALL)).unwrap();
+    assert_eq!(are_valid(), (true, true));
+    // The owner has the rights of everybody here, and now another grant of them.
+    reload(&|export| {
+        export.public = false;
+        export.grant.push(GrantConfig {
+            user: Some("owner".into()),
+            group: None,
+            rights: Rights::READ | Rights::LIST,
+        });
+    })
+    .unwrap();
+    assert_eq!(are_valid(), (false, true));
+    // Tickets are still known.
+    log_in(&gate, PEER, Method::Ticket, proof()).unwrap();
+    reload(&|export| export.path += "/below").unwrap();
+    assert_eq!(are_valid(), (false, false));
+    // What can't be used changes nothing.
+    reload(&|export| export.name = "a/b".into()).unwrap_err();
+    reload(&|_| ()).unwrap();
+    assert_eq!(are_valid(), (true, true));
 }
 
 /// Anonymous logins don't allow more guesses.
