@@ -9,7 +9,7 @@ use clap::{
 };
 use xdfs::{DigestKind, Durability, Skip};
 
-use super::{FilterFlags, OutputFlags, RetryFlags, SessionFlags};
+use super::{FILTERS, FilterFlags, METADATA, OUTPUT, OutputFlags, RetryFlags, SessionFlags};
 use crate::size;
 
 /// Copy files to or from a server.
@@ -55,12 +55,6 @@ pub(crate) struct CpFlags {
     #[command(flatten)]
     pub(crate) places: Places,
 
-    #[command(flatten)]
-    pub(crate) session: SessionFlags,
-
-    #[command(flatten)]
-    pub(crate) retry: RetryFlags,
-
     /// Offset of the first byte to copy.
     ///
     /// An offset past the end of the source is an error.
@@ -68,10 +62,15 @@ pub(crate) struct CpFlags {
     pub(crate) offset: u64,
 
     /// Number of bytes to copy. Default: to the end of the source.
+    ///
+    /// It is refused for directories. Together with --offset it copies a part of a file.
     #[arg(long, value_name = "SIZE", value_parser = size::parse_size)]
     pub(crate) length: Option<u64>,
 
     /// Limit in bytes per second over all channels, such as 400M (400,000,000). Default: none.
+    ///
+    /// K, M and G are powers of 1000 here. The limit holds for all sources of the command together,
+    /// one after the other.
     #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]
     pub(crate) limit_rate: Option<u64>,
 
@@ -115,6 +114,9 @@ pub(crate) struct CpFlags {
 
     /// Archive mode: --recursive --owner --xattrs --hard-links. It leaves out what --xattrs does,
     /// and access times.
+    ///
+    /// It copies a tree as far as the other side allows; what needs privileges that are missing
+    /// there is reported for each entry.
     #[arg(short, long)]
     pub(crate) archive: bool,
 
@@ -128,31 +130,45 @@ pub(crate) struct CpFlags {
     /// end. Of a listed directory everything is copied, and of the directories above a listed path
     /// nothing else. A listed path that doesn't exist is a failure, as is one that leads through a
     /// symbolic link; the others are copied. --exclude and the other filters apply too.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FILTERS)]
     pub(crate) files_from: Option<PathBuf>,
 
     /// The paths of --files-from end in NUL bytes instead of line ends.
-    #[arg(short = '0', long, requires = "files_from")]
+    #[arg(short = '0', long, requires = "files_from", help_heading = FILTERS)]
     pub(crate) null: bool,
 
     /// Preserve owner and group, by name where the other side knows it. Needs privileges there.
-    #[arg(long)]
+    ///
+    /// Without it everything belongs to the user of the target, and set-user-id and set-group-id
+    /// bits are left out.
+    #[arg(long, help_heading = METADATA)]
     pub(crate) owner: bool,
 
     /// Preserve extended attributes ('user.*') and access control lists. System attributes are left
     /// out silently: security.*, which includes file capabilities, and trusted.*.
-    #[arg(long)]
+    ///
+    /// A target that can't keep them reports that for each entry; the content is copied all the
+    /// same.
+    #[arg(long, help_heading = METADATA)]
     pub(crate) xattrs: bool,
 
     /// Preserve access times.
-    #[arg(long)]
+    ///
+    /// Reading a file to copy it may change its access time at the source, as the file system there
+    /// is mounted.
+    #[arg(long, help_heading = METADATA)]
     pub(crate) read_times: bool,
 
     /// Preserve hard links.
-    #[arg(long)]
+    ///
+    /// Names of one file within the tree become names of one file at the target. Without it each
+    /// becomes a file of its own.
+    #[arg(long, help_heading = METADATA)]
     pub(crate) hard_links: bool,
 
     /// When a copied tree is made durable.
+    ///
+    /// A single file is always durable when the command ends with 0.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = DurabilityFlag::Batch)]
     pub(crate) durability: DurabilityFlag,
 
@@ -166,6 +182,9 @@ pub(crate) struct CpFlags {
     pub(crate) force: bool,
 
     /// Skip whatever exists at the target, the same or not.
+    ///
+    /// Neither size nor time nor content is looked at. The files are counted, and the exit code is
+    /// 0.
     #[arg(
         long,
         help_heading = EXISTING,
@@ -174,6 +193,8 @@ pub(crate) struct CpFlags {
     pub(crate) skip_existing: bool,
 
     /// Replace what is older at the target than its source, and skip the rest.
+    ///
+    /// Times are modification times. A target with the same time is up to date, whatever its size.
     #[arg(
         short,
         long,
@@ -206,15 +227,24 @@ pub(crate) struct CpFlags {
     pub(crate) remove_source: bool,
 
     /// Print what would be done, as far as both sides can tell, and write nothing.
+    ///
+    /// Both sides are asked whether the copy could be done: existing targets, rights and free
+    /// space.
     #[arg(long)]
     pub(crate) dry_run: bool,
+
+    #[command(flatten)]
+    pub(crate) session: SessionFlags,
+
+    #[command(flatten)]
+    pub(crate) retry: RetryFlags,
 
     /// End with a small table: counts, bytes, time, rate, retries, and what limited it.
     ///
     /// It goes to standard error. What limited the run is what limited its transfers for the
     /// longest time: reading the source, writing the target, the rate limit, or the network and the
     /// CPU. With --json the lines have the same facts.
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = OUTPUT)]
     pub(crate) stats: bool,
 
     #[command(flatten)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, ValueHint};
 use xdfs::{Fault, FileLimits, Filter, FilterRule};
 
+use super::FILTERS;
 use crate::paths::time::parse_age;
 use crate::size::parse_size;
 
@@ -29,6 +30,7 @@ fn pattern(name: &'static str) -> Arg {
     Arg::new(name)
         .long(name)
         .value_name("PATTERN")
+        .help_heading(FILTERS)
         .action(ArgAction::Append)
 }
 
@@ -36,6 +38,7 @@ fn limit(name: &'static str, value: &'static str) -> Arg {
     Arg::new(name)
         .long(name.replace('_', "-"))
         .value_name(value)
+        .help_heading(FILTERS)
 }
 
 impl Args for FilterFlags {
@@ -52,7 +55,14 @@ impl Args for FilterFlags {
                          applies. The scan does not enter excluded directories.",
                     ),
             )
-            .arg(pattern("include").help("Include what an earlier rule excludes"))
+            .arg(
+                pattern("include")
+                    .help("Include what an earlier rule excludes")
+                    .long_help(
+                        "Include what an earlier rule excludes.\n\nThe directories above it have to \
+                         be included too: the scan does not enter excluded ones.",
+                    ),
+            )
             .arg(
                 Arg::new("filter_file")
                     .long("filter-file")
@@ -60,7 +70,13 @@ impl Args for FilterFlags {
                     .value_hint(ValueHint::FilePath)
                     .value_parser(clap::value_parser!(PathBuf))
                     .action(ArgAction::Append)
-                    .help("Read rules from a file in gitignore syntax"),
+                    .help_heading(FILTERS)
+                    .help("Read rules from a file in gitignore syntax")
+                    .long_help(
+                        "Read rules from a file in gitignore syntax.\n\nA line is a pattern to \
+                         exclude, or after '!' one to include; '#' begins a comment. Patterns are \
+                         relative to the root of the tree, wherever the file is.",
+                    ),
             )
             .arg(limit("min_size", "SIZE").value_parser(parse_size).help(
                 "Leave out files smaller than this",
@@ -73,13 +89,13 @@ impl Args for FilterFlags {
             ))
             .arg(limit("max_size", "SIZE").value_parser(parse_size).help(
                 "Leave out files larger than this",
-            ))
+            ).long_help("Leave out files larger than this.\n\nIt concerns regular files only, as --min-size."))
             .arg(limit("min_age", "AGE").value_parser(parse_age).help(
                 "Leave out files modified less than this ago: 30s, 15m, 12h, 7d, 2w",
-            ))
+            ).long_help("Leave out files modified less than this ago: 30s, 15m, 12h, 7d, 2w.\n\nSo files that are still being written are left to the next run."))
             .arg(limit("max_age", "AGE").value_parser(parse_age).help(
                 "Leave out files modified more than this ago",
-            ))
+            ).long_help("Leave out files modified more than this ago.\n\nThe age is that at the start of the command, by the clock of this machine."))
     }
 
     fn augment_args_for_update(command: Command) -> Command {

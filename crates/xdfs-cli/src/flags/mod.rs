@@ -166,6 +166,7 @@ Examples:
 
 /// Output options of the commands that transfer data.
 #[derive(Clone, Copy, Debug, Default, Args)]
+#[command(next_help_heading = OUTPUT)]
 pub(crate) struct OutputFlags {
     /// Print JSON lines to standard output instead of progress.
     ///
@@ -176,6 +177,8 @@ pub(crate) struct OutputFlags {
     pub(crate) json: bool,
 
     /// Print errors only.
+    ///
+    /// Neither progress nor results nor notices are printed; the exit code says how it ended.
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
@@ -204,10 +207,21 @@ impl OutputFlags {
     }
 }
 
+/// Headings of groups of flags.
+const CONNECTION: &str = "Connection";
+const SECURITY: &str = "Security";
+const FILTERS: &str = "What is left out";
+const METADATA: &str = "What is kept besides the content";
+const OUTPUT: &str = "Output";
+
 /// Session options of the commands that transfer data.
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = CONNECTION)]
 pub(crate) struct SessionFlags {
     /// Number of parallel channels, 1 to 4096. Default: automatic.
+    ///
+    /// Automatic means one, and more where the path is long or a session has more work than one
+    /// channel carries. More channels than a few help on long or lossy paths only.
     #[arg(
         short = 'n',
         long,
@@ -235,6 +249,7 @@ pub(crate) struct SessionFlags {
 
 /// Retries of the commands that copy.
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = CONNECTION)]
 pub(crate) struct RetryFlags {
     /// Retries in a row without progress after transient failures. Default: 30; 0 for none.
     ///
@@ -271,21 +286,28 @@ impl SessionFlags {
 
 /// Which servers to trust, and how to authenticate to them.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Security")]
+#[command(next_help_heading = SECURITY)]
 pub(crate) struct SecurityFlags {
     /// What `-` stood for, once it was typed.
     #[arg(skip)]
     pub(crate) typed: TypedSecrets,
 
     /// Authenticate with this OpenSSH private key. Default: xdfs's own key.
+    ///
+    /// The server has to list its public key for the user. A key with a passphrase is used through
+    /// the ssh-agent (--agent).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) key: Option<PathBuf>,
 
     /// Authenticate with the first key in the ssh-agent.
+    ///
+    /// The agent is the one of SSH_AUTH_SOCK. The private key stays there.
     #[arg(long, conflicts_with = "key")]
     pub(crate) agent: bool,
 
     /// Authenticate with the password on the first line of a file; '-' prompts for it.
+    ///
+    /// The user is the one of the URL, as in xdfs://alice@host/. The password itself is never sent.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) password_file: Option<PathBuf>,
 
@@ -304,27 +326,41 @@ pub(crate) struct SecurityFlags {
     pub(crate) ticket_file: Option<PathBuf>,
 
     /// Do not authenticate, for public data. The same as xdfs://anonymous@HOST/.
+    ///
+    /// A server admits such users only to exports that are public.
     #[arg(long, conflicts_with_all = ["key", "agent", "password_file", "token_file", "ticket_file",
         "cert"])]
     pub(crate) anonymous: bool,
 
     /// Authenticate with the X.509 certificate chain in a PEM file.
+    ///
+    /// The client needs --cert-key too. The server maps the name in the certificate to a user.
     #[arg(long, value_name = "FILE", requires = "cert_key", value_hint = ValueHint::FilePath)]
     pub(crate) cert: Option<PathBuf>,
 
     /// The private key for --cert, as PEM.
+    ///
+    /// It has to belong to the first certificate of --cert.
     #[arg(long, value_name = "FILE", requires = "cert", value_hint = ValueHint::FilePath)]
     pub(crate) cert_key: Option<PathBuf>,
 
     /// Trust servers whose certificates these authorities (PEM) signed, and no new servers.
+    ///
+    /// The name in the certificate has to be that of the URL. Keys that are remembered from earlier
+    /// sessions are not used then.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) ca: Option<PathBuf>,
 
     /// Trust only the server with this key fingerprint, as printed by `xdfs serve`.
+    ///
+    /// Nothing is remembered, and a server with another key is refused.
     #[arg(long, value_name = "FINGERPRINT")]
     pub(crate) pin: Option<xdfs::security::Fingerprint>,
 
     /// Refuse unknown servers instead of remembering their keys.
+    ///
+    /// Without this flag, the key of a server that is seen for the first time is remembered and
+    /// shown.
     #[arg(long)]
     pub(crate) known_only: bool,
 
@@ -560,5 +596,40 @@ mod tests {
             panic!()
         };
         assert_eq!((serve.read_only, serve.insecure), (Some(true), Some(true)));
+    }
+
+    /// The commands that move data and serve them explain each flag.
+    #[test]
+    fn every_flag_has_a_long_text() {
+        let command = Cli::command();
+        for name in ["cp", "sync", "serve", "perf"] {
+            let command = command.find_subcommand(name).unwrap();
+            for arg in command.get_arguments().filter(|arg| !arg.is_positional()) {
+                let text = arg.get_long_help().map(ToString::to_string);
+                let has_more = text.is_some_and(|text| text.contains("\n\n"));
+                assert!(has_more, "xdfs {name}: {}", arg.get_id());
+            }
+        }
+        for command in command.get_subcommands() {
+            for arg in command.get_arguments() {
+                assert!(arg.get_help().is_some(), "{}: {arg}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn flags_stand_under_their_own_headings() {
+        let security = SecurityFlags::augment_args(clap::Command::new("security"));
+        let is_security = |arg: &clap::Arg| {
+            let mut own = security.get_arguments();
+            own.any(|own| own.get_id() == arg.get_id())
+        };
+        for command in Cli::command().get_subcommands() {
+            for arg in command.get_arguments() {
+                let stands_there = arg.get_help_heading() == Some(SECURITY);
+                let name = command.get_name();
+                assert!(!stands_there || is_security(arg), "{name}: {arg}");
+            }
+        }
     }
 }

@@ -30,14 +30,20 @@ pub(crate) struct PerfFlags {
     pub(crate) server: String,
 
     /// Send to the server; this is the default.
+    ///
+    /// Memory to memory: no disk takes part on either side.
     #[arg(long, conflicts_with = "download")]
     pub(crate) upload: bool,
 
     /// Receive from the server.
+    ///
+    /// Memory to memory: no disk takes part on either side.
     #[arg(long)]
     pub(crate) download: bool,
 
     /// Stop after this many bytes.
+    ///
+    /// With several channels all of them together move this many.
     #[arg(
         long,
         value_name = "SIZE",
@@ -47,6 +53,8 @@ pub(crate) struct PerfFlags {
     pub(crate) bytes: Option<u64>,
 
     /// Stop after this many seconds, such as 0.5. Default: 10, unless --bytes is given.
+    ///
+    /// The rate is that of the whole time, the start included.
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     pub(crate) seconds: Option<Duration>,
 

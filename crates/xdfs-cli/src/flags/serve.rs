@@ -97,10 +97,15 @@ pub(crate) struct ServeFlags {
     pub(crate) listen: Vec<Address>,
 
     /// The directory to serve. Default: the current directory.
+    ///
+    /// Nothing outside of it can be reached, through symbolic links either. With [[export]] tables
+    /// in the configuration it is not used.
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) root: Option<PathBuf>,
 
     /// Refuse all writes.
+    ///
+    /// Users may list and read as their rights allow. It needs no configuration.
     #[arg(
         long,
         value_name = "BOOL",
@@ -137,14 +142,22 @@ pub(crate) struct ServeFlags {
     pub(crate) ticket: bool,
 
     /// Maximum number of concurrent sessions. Default: 256.
+    ///
+    /// A client beyond that is told to try again. Each session takes a thread and memory for its
+    /// channels.
     #[arg(long, value_name = "N", value_parser = parse_sessions)]
     pub(crate) sessions_max: Option<usize>,
 
     /// Seconds that running sessions have to end after a signal. Default: 10.
+    ///
+    /// Transfers that end within this time are complete; others stop in a state from which they
+    /// resume. A second signal ends them at once.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) grace: Option<u32>,
 
     /// Read settings from a TOML file.
+    ///
+    /// Flags override it. `--check-config` says whether it is right; SIGHUP reads it again.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 

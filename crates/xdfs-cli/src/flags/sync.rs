@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use xdfs::Compare;
 
 use super::cp::DigestFlag;
-use super::{DurabilityFlag, FilterFlags, OutputFlags, RetryFlags, SessionFlags};
+use super::{DurabilityFlag, FilterFlags, METADATA, OUTPUT, OutputFlags, RetryFlags, SessionFlags};
 use crate::size;
 
 /// Make one directory equal to another, transferring only differences.
@@ -53,6 +53,9 @@ pub(crate) struct SyncFlags {
     pub(crate) target: OsString,
 
     /// How to compare files that are on both sides.
+    ///
+    /// By size and time is fast; by digest both sides read every file that has the same size on
+    /// both.
     #[arg(long, value_name = "HOW", value_enum, default_value_t = CompareFlag::SizeTime)]
     pub(crate) compare: CompareFlag,
 
@@ -109,29 +112,44 @@ pub(crate) struct SyncFlags {
     pub(crate) filter: FilterFlags,
 
     /// Print one line for each step that would be done, and write nothing.
+    ///
+    /// The lines name copies, replacements, renames, deletions and changes of metadata. Nothing is
+    /// asked.
     #[arg(long)]
     pub(crate) dry_run: bool,
 
     /// Archive mode: --owner --xattrs --hard-links. It leaves out what --xattrs does, and access
     /// times.
+    ///
+    /// It copies a tree as far as the other side allows; what needs privileges that are missing
+    /// there is reported for each entry.
     #[arg(short, long)]
     pub(crate) archive: bool,
 
     /// Preserve owner and group, compared by number. Needs privileges on the target.
-    #[arg(long)]
+    ///
+    /// Without it everything belongs to the user of the target, and set-user-id and set-group-id
+    /// bits are left out.
+    #[arg(long, help_heading = METADATA)]
     pub(crate) owner: bool,
 
     /// Preserve extended attributes ('user.*') and access control lists of what is transferred.
     /// System attributes are left out silently: security.*, which includes file capabilities, and
     /// trusted.*.
-    #[arg(long)]
+    ///
+    /// They are not compared: a file of which only these changed stays as it is.
+    #[arg(long, help_heading = METADATA)]
     pub(crate) xattrs: bool,
 
     /// Preserve hard links among what is transferred.
-    #[arg(long)]
+    ///
+    /// Links among what is already the same on both sides are neither made nor broken.
+    #[arg(long, help_heading = METADATA)]
     pub(crate) hard_links: bool,
 
     /// When the transferred data is made durable.
+    ///
+    /// The target is synchronised once at the end, whatever was moved.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = DurabilityFlag::Batch)]
     pub(crate) durability: DurabilityFlag,
 
@@ -142,6 +160,8 @@ pub(crate) struct SyncFlags {
     pub(crate) digest: Option<DigestFlag>,
 
     /// Limit in bytes per second over all channels, such as 400M (400,000,000). Default: none.
+    ///
+    /// K, M and G are powers of 1000 here. Listings and digests are not limited.
     #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]
     pub(crate) limit_rate: Option<u64>,
 
@@ -162,7 +182,7 @@ pub(crate) struct SyncFlags {
     /// It goes to standard error. What limited the run is what limited its transfers for the
     /// longest time: reading the source, writing the target, the rate limit, or the network and the
     /// CPU. With --json the lines have the same facts.
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = OUTPUT)]
     pub(crate) stats: bool,
 
     #[command(flatten)]

@@ -22,6 +22,8 @@ mod deletes;
 mod demo;
 mod generated;
 #[cfg(unix)]
+mod guide;
+#[cfg(unix)]
 mod interrupted;
 mod json;
 mod logged;
