@@ -80,11 +80,13 @@ pub enum QueueEvent<'a> {
 pub struct TransferResult {
     /// Bytes of the transfer, including those of earlier attempts.
     pub bytes: u64,
-    /// Seconds from the start of the transfer to its publication.
+    /// Seconds from the start of the transfer to its publication; of a job that was tried again,
+    /// from its first start.
     pub seconds: f64,
     /// Largest number of channels open at the same time, without those that were leaving.
     pub channels: u32,
-    /// Bytes that earlier attempts had made durable, and that were not sent again.
+    /// Bytes that earlier attempts had made durable, and that were not sent again. Attempts of the
+    /// same job of a queue are one.
     pub resumed_bytes: u64,
     /// Bytes that were sent more than once.
     pub retransmitted_bytes: u64,
