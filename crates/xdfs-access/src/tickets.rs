@@ -19,7 +19,9 @@ pub struct Tickets {
 }
 
 impl Tickets {
-    pub(crate) fn new(owner: String, clock: Arc<dyn Clock>) -> Self {
+    /// An issuer without tickets, for the user `owner`.
+    #[must_use]
+    pub fn new(owner: String, clock: Arc<dyn Clock>) -> Self {
         Self {
             tickets: Arc::default(),
             owner,
@@ -38,12 +40,13 @@ impl Tickets {
         Ok(text.as_str().to_owned())
     }
 
-    /// Checks the proof of a ticket.
-    pub(crate) fn redeem(
-        &self,
-        proof: &[u8],
-        binding: &Binding,
-    ) -> Result<(String, Vec<Scope>), Fault> {
+    /// Checks the proof of a ticket on the channel with this `binding`, and consumes one use.
+    /// Returns its user and scopes.
+    ///
+    /// # Errors
+    /// [`Code::AuthenticationFailed`](xdfs_proto::Code::AuthenticationFailed), always with the same
+    /// text.
+    pub fn redeem(&self, proof: &[u8], binding: &Binding) -> Result<(String, Vec<Scope>), Fault> {
         let now = self.clock.unix_s();
         self.lock().redeem(proof, binding, now)
     }

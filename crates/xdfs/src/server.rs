@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use xdfs_engine::{Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy, Gate};
+use xdfs_engine::{Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy};
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_security::export::{Exports, Rights};
 use xdfs_store::{LocalStore, ServerStore};
+use xdfs_xio::tls::Configs;
 use xdfs_xio::{Endpoint, ListeningSocket};
 
 use crate::client::path_bytes;
@@ -16,7 +17,8 @@ use crate::drivers::Drivers;
 use crate::expiry::{Expiry, Served};
 use crate::remote::{Address, DEFAULT_PORT};
 use crate::security::{
-    Fingerprint, SecureGate, ServerSecurity, SettingsReport, Tickets, keep_apart,
+    Fingerprint, PersonalGate, SecureGate, ServerSecurity, SettingsReport, Tickets,
+    channel_limits, keep_apart,
 };
 use crate::stack::{address_of, resolve, stack_for, stack_of};
 
@@ -164,24 +166,85 @@ impl ServerBuilder {
             }
         }
         let original = self.clone();
-        let gate = match self.security {
+        let gate = match self.security.take() {
             Some(security) => {
                 let root = open_root(&self.root, self.read_only)?;
                 Some(Arc::new(SecureGate::new(security, root, self.read_only)?))
             }
             None => None,
         };
-        let is_protected = self.insecure || gate.is_some();
+        let served = match &gate {
+            Some(gate) => Served::ByGate(Arc::downgrade(gate)),
+            None => Served::Root(Exports::single(self.root.clone(), Rights::ALL)),
+        };
+        let expiry = self.partial_expiry.filter(|_| !self.read_only);
+        let entrance = Entrance {
+            guard: gate
+                .as_ref()
+                .map(|gate| (gate.fingerprint(), gate.tickets())),
+            tls: gate.as_ref().map(|gate| gate.tls()),
+            gate: gate.as_ref().map(Arc::downgrade),
+            expiry: expiry.map(|age| (served, age)),
+            access: match gate {
+                Some(gate) => AccessPolicy::Guarded(gate),
+                None => AccessPolicy::Open(Arc::new(ServerStore::new(LocalStore::rooted(
+                    &self.root,
+                    self.read_only,
+                )?))),
+            },
+        };
+        self.listen(entrance, sockets, original)
+    }
+
+    /// Opens all listeners of a personal server, which serves every file that this process can
+    /// access, by its own paths, to whoever has one of its tickets ([`Server::tickets`]): a ticket
+    /// is worth what a login as the user of this process is. Relative paths begin in the current
+    /// directory of the process. The key of the server is in memory only, and ends with it.
+    ///
+    /// `user` is the name that clients are told. With `takes_clear`, they may ask for unencrypted
+    /// payload. The settings about what is served and to whom (`root`, `read_only`, `insecure`,
+    /// `private`, `security`) are not used, and they can't be reloaded.
+    ///
+    /// # Errors
+    /// An address can't be bound.
+    pub fn bind_personal(self, user: String, takes_clear: bool) -> Result<Server, Fault> {
+        xdfs_sys::limit::raise_descriptor_limit();
+        let gate = PersonalGate::new(user, takes_clear, channel_limits())?;
+        let entrance = Entrance {
+            guard: Some((gate.fingerprint(), gate.tickets())),
+            tls: Some(gate.tls()),
+            gate: None,
+            expiry: None,
+            access: AccessPolicy::Guarded(Arc::new(gate)),
+        };
+        let original = self.clone();
+        self.listen(entrance, Vec::new(), original)
+    }
+
+    /// Opens all listeners. `original` has the settings as they were given.
+    fn listen(
+        self,
+        entrance: Entrance,
+        sockets: Vec<ListeningSocket>,
+        original: Self,
+    ) -> Result<Server, Fault> {
+        let Entrance {
+            access,
+            guard,
+            tls,
+            gate,
+            expiry,
+        } = entrance;
+        let is_protected = self.insecure || tls.is_some();
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
-        let tls = || gate.as_ref().map(|gate| gate.tls());
         let listen = if sockets.is_empty() {
             original.addresses()
         } else {
             Vec::new()
         };
         for socket in sockets {
-            let stack = stack_of(socket.transport(), &self.drivers, tls())?;
+            let stack = stack_of(socket.transport(), &self.drivers, tls.clone())?;
             let listener = stack
                 .adopt(socket)
                 .map_err(|e| Fault::from_io("listen on a socket handed over", "", &e))?;
@@ -190,7 +253,7 @@ impl ServerBuilder {
             listeners.push(listener);
         }
         for address in &listen {
-            let stack = stack_for(address, &self.drivers, tls())?;
+            let stack = stack_for(address, &self.drivers, tls.clone())?;
             for endpoint in resolve(address)? {
                 check_loopback(&endpoint, is_protected)?;
                 let listener = stack.listen(&endpoint).map_err(|e| {
@@ -204,23 +267,6 @@ impl ServerBuilder {
                 listeners.push(listener);
             }
         }
-        let guard = gate
-            .as_ref()
-            .map(|gate| (gate.fingerprint(), gate.tickets()));
-        let expiry = self.partial_expiry.filter(|_| !self.read_only).map(|age| {
-            let served = match &gate {
-                Some(gate) => Served::ByGate(Arc::downgrade(gate)),
-                None => Served::Root(Exports::single(self.root.clone(), Rights::ALL)),
-            };
-            (served, age)
-        });
-        let access = match &gate {
-            Some(gate) => AccessPolicy::Guarded(Arc::clone(gate) as Arc<dyn Gate>),
-            None => AccessPolicy::Open(Arc::new(ServerStore::new(LocalStore::rooted(
-                &self.root,
-                self.read_only,
-            )?))),
-        };
         let config = AcceptorConfig {
             listeners,
             access,
@@ -233,7 +279,7 @@ impl ServerBuilder {
             control,
             grace: self.grace,
             asked,
-            gate: gate.as_ref().map(Arc::downgrade),
+            gate,
             original: Arc::new(original),
         };
         Ok(Server {
@@ -244,6 +290,17 @@ impl ServerBuilder {
             expiry,
         })
     }
+}
+
+/// Who may enter a server, and what keeps its channels and its files in order.
+struct Entrance {
+    access: AccessPolicy,
+    guard: Option<(Fingerprint, Tickets)>,
+    /// Of a protected server.
+    tls: Option<Configs>,
+    /// Whose settings can be reloaded.
+    gate: Option<Weak<SecureGate>>,
+    expiry: Option<(Served, Duration)>,
 }
 
 /// The absolute path of a root that can be opened. Sessions open it on first use.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{
-    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair,
+    Certificate, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, date_time_ymd,
 };
 use rustls::crypto::aws_lc_rs::Ticketer;
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
@@ -92,28 +92,27 @@ impl ServerIdentity {
         }
     }
 
+    /// Creates an identity that no file keeps, otherwise as [`load_or_make`](Self::load_or_make)
+    /// does.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if a name is not allowed in a certificate.
+    pub fn temporary(names: &[String]) -> Result<Self, Fault> {
+        let (pair, certificate) = generate(names)?;
+        let secret = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(pair.serialize_der()));
+        let chain = vec![certificate.der().clone()];
+        let (fingerprint, not_after) = facts(&chain)
+            .ok_or_else(|| Fault::new(Code::Internal, MAKE, "the certificate can't be read"))?;
+        Ok(Self {
+            key: pem::certified(chain, secret)?,
+            fingerprint,
+            not_after,
+        })
+    }
+
     /// Called with the lock of the folder.
     fn make(chain: &Path, key: &Path, names: &[String]) -> Result<Self, Fault> {
-        let fault = |error: rcgen::Error| {
-            Fault::new(
-                Code::InvalidArgument,
-                MAKE,
-                error.to_string().to_lowercase(),
-            )
-        };
-        // P-256 is supported by all TLS libraries.
-        let pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(fault)?;
-        let mut parameters = CertificateParams::new(names).map_err(fault)?;
-        let mut subject = DistinguishedName::new();
-        subject.push(DnType::CommonName, "xdfs server");
-        parameters.distinguished_name = subject;
-        // Clients trust the key, so an expiry date would only cause failures. The end is the "no
-        // expiry" date of RFC 5280, section 4.1.2.5; the start allows for clocks that are behind.
-        parameters.not_before = date_time_ymd(2020, 1, 1);
-        parameters.not_after = date_time_ymd(9999, 12, 31) + Duration::from_secs(86_399);
-        parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let certificate = parameters.self_signed(&pair).map_err(fault)?;
+        let (pair, certificate) = generate(names)?;
         let secret = Zeroizing::new(pair.serialize_pem());
         // Both are durable before the first gets its name, so that an interruption is unlikely to
         // leave only one.
@@ -141,10 +140,7 @@ impl ServerIdentity {
             )
             .path(file::bytes(chain))
         };
-        let leaf = certificates.first().ok_or_else(damaged)?;
-        let fingerprint = Fingerprint::of_certificate(leaf).map_err(|_| damaged())?;
-        let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| damaged())?;
-        let not_after = parsed.validity().not_after.timestamp();
+        let (fingerprint, not_after) = facts(&certificates).ok_or_else(damaged)?;
         let key =
             pem::certified(certificates, secret).map_err(|fault| fault.path(file::bytes(key)))?;
         Ok(Self {
@@ -227,6 +223,39 @@ fn one_missing(missing: &Path, other: &Path) -> Fault {
     Fault::new(Code::InvalidArgument, LOAD, cause)
         .path(file::bytes(missing))
         .hint(hint)
+}
+
+/// Generates a key and a self-signed certificate for `names`.
+fn generate(names: &[String]) -> Result<(KeyPair, Certificate), Fault> {
+    let fault = |error: rcgen::Error| {
+        Fault::new(
+            Code::InvalidArgument,
+            MAKE,
+            error.to_string().to_lowercase(),
+        )
+    };
+    // P-256 is supported by all TLS libraries.
+    let pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(fault)?;
+    let mut parameters = CertificateParams::new(names).map_err(fault)?;
+    let mut subject = DistinguishedName::new();
+    subject.push(DnType::CommonName, "xdfs server");
+    parameters.distinguished_name = subject;
+    // Clients trust the key, so an expiry date would only cause failures. The end is the "no
+    // expiry" date of RFC 5280, section 4.1.2.5; the start allows for clocks that are behind.
+    parameters.not_before = date_time_ymd(2020, 1, 1);
+    parameters.not_after = date_time_ymd(9999, 12, 31) + Duration::from_secs(86_399);
+    parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let certificate = parameters.self_signed(&pair).map_err(fault)?;
+    Ok((pair, certificate))
+}
+
+/// The fingerprint and the expiry of a chain's first certificate; `None` if it is damaged.
+fn facts(chain: &[CertificateDer<'_>]) -> Option<(Fingerprint, i64)> {
+    let leaf = chain.first()?;
+    let fingerprint = Fingerprint::of_certificate(leaf).ok()?;
+    let (_, parsed) = X509Certificate::from_der(leaf).ok()?;
+    Some((fingerprint, parsed.validity().not_after.timestamp()))
 }
 
 impl fmt::Debug for ServerIdentity {

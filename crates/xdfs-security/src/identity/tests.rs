@@ -20,6 +20,18 @@ fn names() -> Vec<String> {
     vec!["localhost".to_owned(), "127.0.0.1".to_owned()]
 }
 
+#[test]
+fn a_temporary_identity_is_another_one_each_time() {
+    let one = ServerIdentity::temporary(&names()).unwrap();
+    let other = ServerIdentity::temporary(&names()).unwrap();
+    assert_ne!(one.fingerprint(), other.fingerprint());
+    assert!(one.config(ClientCertificates::None).is_ok());
+    // Its key stays out of logs.
+    assert!(!format!("{one:?}").contains("key"));
+    let bad = ServerIdentity::temporary(&["\u{e9}".to_owned()]);
+    assert_eq!(bad.unwrap_err().code, Code::InvalidArgument);
+}
+
 /// A client that trusts any key on first use.
 fn client(folder: &Path) -> TrustPolicy {
     TrustPolicy {

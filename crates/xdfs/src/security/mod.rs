@@ -6,14 +6,16 @@
 mod check;
 mod gate;
 mod identity;
+mod personal;
 mod settings;
 
 pub use check::{SettingFault, SettingsReport};
 pub(crate) use gate::SecureGate;
 pub(crate) use identity::SecureIdentity;
 pub use identity::{ClientSecurity, Credential, FirstUse};
+pub(crate) use personal::PersonalGate;
 pub use settings::ServerSecurity;
-pub(crate) use settings::keep_apart;
+pub(crate) use settings::{channel_limits, keep_apart};
 pub use xdfs_access::Tickets;
 pub use xdfs_proto::frame::Level;
 pub use xdfs_security::export::{ExportConfig, ExportsConfig, GrantConfig, Rights};

@@ -71,12 +71,7 @@ impl ServerSecurity {
             client_authorities: None,
             audit: None,
             accounts: None,
-            // A session opens all its channels at once, and a thousand of them is normal.
-            limits: GuardLimits {
-                handshakes_max: 4096,
-                handshakes_per_address_max: 2048,
-                ..GuardLimits::default()
-            },
+            limits: channel_limits(),
             takes_clear: false,
         }
     }
@@ -169,6 +164,16 @@ impl ServerSecurity {
             clock: Arc::new(SystemClock),
         };
         Ok((parts, identity))
+    }
+}
+
+/// The default limits of servers.
+pub(crate) fn channel_limits() -> GuardLimits {
+    // A session opens all its channels at once, and a thousand of them is normal.
+    GuardLimits {
+        handshakes_max: 4096,
+        handshakes_per_address_max: 2048,
+        ..GuardLimits::default()
     }
 }
 

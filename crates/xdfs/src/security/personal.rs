@@ -1,0 +1,126 @@
+//! The gate of a personal server: one user, who serves everything to themselves for a while.
+//!
+//! It knows nothing but tickets, and keeps nothing: key, certificate and tickets are in memory and
+//! end with the server. Whoever has a ticket acts as the process of the server, on paths as that
+//! process sees them; the kernel is the only judge. So a ticket is worth what a login as that user
+//! is.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustls::ServerConfig;
+use xdfs_access::{SystemClock, Tickets};
+use xdfs_engine::{Gate, PeerGuard, SessionGrant, Verdict};
+use xdfs_proto::frame::AuthRequest;
+use xdfs_proto::{Code, Fault};
+use xdfs_security::Method;
+use xdfs_security::guard::{Guard, Limits};
+use xdfs_security::identity::{ClientCertificates, Fingerprint, ServerIdentity};
+use xdfs_store::{LocalStore, ServerStore, Store};
+use xdfs_xio::Protection;
+use xdfs_xio::tls::Configs;
+
+/// The gate of an acceptor without users.
+#[derive(Debug)]
+pub(crate) struct PersonalGate {
+    methods: [u8; 1],
+    takes_clear: bool,
+    tickets: Tickets,
+    guard: Guard,
+    started: Instant,
+    store: Arc<dyn Store>,
+    config: Arc<ServerConfig>,
+    fingerprint: Fingerprint,
+}
+
+impl PersonalGate {
+    /// Creates the key. `user` is the name that clients are told.
+    pub(crate) fn new(user: String, takes_clear: bool, limits: Limits) -> Result<Self, Fault> {
+        let identity = ServerIdentity::temporary(&["localhost".to_owned()])?;
+        Ok(Self {
+            methods: [Method::Ticket.number()],
+            takes_clear,
+            tickets: Tickets::new(user, Arc::new(SystemClock)),
+            guard: Guard::new(limits),
+            started: Instant::now(),
+            store: Arc::new(ServerStore::new(LocalStore::unrooted())),
+            config: identity.config(ClientCertificates::None)?,
+            fingerprint: identity.fingerprint(),
+        })
+    }
+
+    /// Configuration of the driver `tls` for channels of clients.
+    pub(crate) fn tls(&self) -> Configs {
+        let config = Arc::clone(&self.config);
+        Configs {
+            client: None,
+            server: Some(Arc::new(move || Arc::clone(&config))),
+        }
+    }
+
+    /// Fingerprint of the server's key.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Issues tickets.
+    pub(crate) fn tickets(&self) -> Tickets {
+        self.tickets.clone()
+    }
+}
+
+impl Gate for PersonalGate {
+    fn methods(&self) -> &[u8] {
+        &self.methods
+    }
+
+    fn takes_clear(&self) -> bool {
+        self.takes_clear
+    }
+
+    fn admit_connection(&self, peer: &str) -> Result<PeerGuard, Fault> {
+        let address = peer
+            .parse::<SocketAddr>()
+            .map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| {
+                peer.ip().to_canonical()
+            });
+        let handshake = self.guard.begin(address, self.started.elapsed())?;
+        Ok(PeerGuard(Box::new(handshake)))
+    }
+
+    fn join(&self, user: &str) -> Result<PeerGuard, Fault> {
+        let slot = self.guard.channel(user).map_err(|fault| Fault {
+            // With this code a client continues with the channels it has.
+            code: Code::TooManyChannels,
+            ..fault
+        })?;
+        Ok(PeerGuard(Box::new(slot)))
+    }
+
+    fn begin(
+        &self,
+        _peer: &str,
+        protection: &Protection,
+        request: &AuthRequest,
+    ) -> Result<Verdict, Fault> {
+        if request.method != Method::Ticket.number() {
+            let cause = "this server takes nothing but its tickets";
+            return Err(Fault::new(
+                Code::AuthenticationFailed,
+                "authenticate",
+                cause,
+            ));
+        }
+        // The scopes are those of its own tickets, which have none.
+        let (user, _scopes) = self.tickets.redeem(&request.body, &protection.binding)?;
+        let slots = [self.guard.session(&user)?, self.guard.channel(&user)?];
+        Ok(Verdict::Admitted(SessionGrant {
+            user,
+            store: Arc::clone(&self.store),
+            guard: PeerGuard(Box::new(slots)),
+            ids: None,
+            rate: None,
+        }))
+    }
+}
