@@ -21,6 +21,14 @@ pub enum Address {
         /// TCP port.
         port: u16,
     },
+    /// A machine on which a server is started through ssh, for one command. Only programs that do
+    /// so can connect to it: by [`ClientOptions::via`](crate::ClientOptions::via).
+    Ssh {
+        /// The host as ssh takes it: a name, an address, or an alias in its configuration.
+        host: String,
+        /// The port of ssh; `None` for that of its configuration.
+        port: Option<u16>,
+    },
     /// A Unix socket.
     Unix(PathBuf),
     /// A listener in this process, by name. Only programs can create one; no text form is parsed.
@@ -28,7 +36,9 @@ pub enum Address {
 }
 
 /// A path on a server: `xdfs://[user@]host[:port]/path`, or
-/// `xdfs+unix://SOCKET/path` with the slashes of SOCKET written as `%2F`.
+/// `xdfs+unix://SOCKET/path` with the slashes of SOCKET written as `%2F`; or a path on a machine
+/// that ssh reaches: `ssh://[user@]host[:port]/path`, where `/~/path` begins in the user's home,
+/// and no path at all is the home itself.
 ///
 /// Bytes that a URL can't hold are percent-encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +48,8 @@ pub struct RemotePlace {
     /// The server.
     pub address: Address,
     /// The path on the server, percent-decoded, with its leading slash; a built-in store of the
-    /// server such as `mem:null` has none. Empty if the URL names only the server.
+    /// server such as `mem:null` has none. Empty if the URL names only the server. Paths in the
+    /// home of a user of ssh are relative and begin with `./`.
     pub path: Vec<u8>,
     /// Optional end of a URL: `?ticket=SECRET&pin=FINGERPRINT`.
     pub invitation: Invitation,
@@ -109,68 +120,74 @@ impl FromStr for Address {
 
     /// Parses `HOST`, `HOST:PORT`, `[IPV6]:PORT`, a bare IPv6 address, or `unix:PATH`.
     fn from_str(text: &str) -> Result<Self, Fault> {
-        let bad = |cause: String| {
-            Fault::new(Code::InvalidArgument, "read the address", cause)
-                .hint("write HOST, HOST:PORT, [IPV6]:PORT or unix:PATH")
-        };
         if let Some(path) = text.strip_prefix("unix:") {
             if path.is_empty() {
-                return Err(bad("the path of the Unix socket is empty".into()));
+                return Err(bad_address("the path of the Unix socket is empty"));
             }
             return Ok(Self::Unix(path.into()));
         }
         if text == "unix" {
-            return Err(bad("'unix' lacks the path of the Unix socket".into()));
+            return Err(bad_address("'unix' lacks the path of the Unix socket"));
         }
-        let (host, port) = if let Some(rest) = text.strip_prefix('[') {
-            let (host, rest) = rest
-                .split_once(']')
-                .ok_or_else(|| bad(format!("'{text}' lacks a ']'")))?;
-            host.parse::<std::net::Ipv6Addr>()
-                .map_err(|_| bad(format!("'{host}' is not an IPv6 address")))?;
-            match rest.strip_prefix(':') {
-                Some(port) => (host, Some(port)),
-                None if rest.is_empty() => (host, None),
-                None => return Err(bad(format!("'{rest}' follows the address"))),
-            }
-        } else if text.matches(':').count() > 1 {
-            text.parse::<std::net::Ipv6Addr>()
-                .map_err(|_| bad(format!("'{text}' is not an IPv6 address")))?;
-            (text, None)
-        } else {
-            match text.split_once(':') {
-                Some((host, port)) => (host, Some(port)),
-                None => (text, None),
-            }
-        };
-        if host.is_empty() {
-            return Err(bad(format!("'{text}' names no host")));
-        }
-        if host.bytes().all(|b| b.is_ascii_digit()) {
-            // Systems take it for an IPv4 address in one number.
-            return Err(
-                bad(format!("'{host}' is a number, and not a host")).hint(format!(
-                    "write a host before the port, such as localhost:{host}"
-                )),
-            );
-        }
-        // Characters that no host name has, and that could make the address parse as another one.
-        let odd = |c: char| c.is_whitespace() || c.is_control() || "/@%?#\\".contains(c);
-        if host.contains(odd) {
-            let host = host.escape_default();
-            return Err(bad(format!("'{host}' is not a name or an address")));
-        }
-        let port = match port {
-            Some(port) => port
-                .parse()
-                .map_err(|_| bad(format!("'{port}' is not a port (0 to 65535)")))?,
-            None => DEFAULT_PORT,
-        };
+        let (host, port) = host_and_port(text)?;
         Ok(Self::Tcp {
             host: host.into(),
-            port,
+            port: port.unwrap_or(DEFAULT_PORT),
         })
     }
+}
+
+fn bad_address(cause: impl Into<String>) -> Fault {
+    Fault::new(Code::InvalidArgument, "read the address", cause)
+        .hint("write HOST, HOST:PORT, [IPV6]:PORT or unix:PATH")
+}
+
+/// Splits `HOST`, `HOST:PORT`, `[IPV6]:PORT` or a bare IPv6 address.
+fn host_and_port(text: &str) -> Result<(&str, Option<u16>), Fault> {
+    let bad = |cause: String| bad_address(cause);
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (host, rest) = rest
+            .split_once(']')
+            .ok_or_else(|| bad(format!("'{text}' lacks a ']'")))?;
+        host.parse::<std::net::Ipv6Addr>()
+            .map_err(|_| bad(format!("'{host}' is not an IPv6 address")))?;
+        match rest.strip_prefix(':') {
+            Some(port) => (host, Some(port)),
+            None if rest.is_empty() => (host, None),
+            None => return Err(bad(format!("'{rest}' follows the address"))),
+        }
+    } else if text.matches(':').count() > 1 {
+        text.parse::<std::net::Ipv6Addr>()
+            .map_err(|_| bad(format!("'{text}' is not an IPv6 address")))?;
+        (text, None)
+    } else {
+        match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        }
+    };
+    if host.is_empty() {
+        return Err(bad(format!("'{text}' names no host")));
+    }
+    if host.bytes().all(|b| b.is_ascii_digit()) {
+        // Systems take it for an IPv4 address in one number.
+        return Err(
+            bad(format!("'{host}' is a number, and not a host")).hint(format!(
+                "write a host before the port, such as localhost:{host}"
+            )),
+        );
+    }
+    // Characters that no host name has, and that could make the address parse as another one.
+    let odd = |c: char| c.is_whitespace() || c.is_control() || "/@%?#\\".contains(c);
+    if host.contains(odd) {
+        let host = host.escape_default();
+        return Err(bad(format!("'{host}' is not a name or an address")));
+    }
+    let port = port.map(|port| {
+        port.parse()
+            .map_err(|_| bad(format!("'{port}' is not a port (0 to 65535)")))
+    });
+    Ok((host, port.transpose()?))
 }
 
 impl fmt::Display for Address {
@@ -178,6 +195,14 @@ impl fmt::Display for Address {
         match self {
             Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
             Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Ssh { host, port } => {
+                f.write_str("ssh:")?;
+                match host.contains(':') {
+                    true => write!(f, "[{host}]")?,
+                    false => f.write_str(host)?,
+                }
+                port.map_or(Ok(()), |port| write!(f, ":{port}"))
+            }
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Memory(name) => write!(f, "memory:{name}"),
         }
@@ -214,11 +239,18 @@ fn percent_encode(bytes: &[u8], reserved: &[u8]) -> String {
     out
 }
 
+/// The beginning of URLs of machines that ssh reaches.
+const SSH: &str = "ssh://";
+/// Characters that ssh refuses in names of hosts and users: it may pass both to a shell.
+const REFUSED_BY_SSH: &str = "'`\"$\\;&<>|(){}";
+
 impl RemotePlace {
     /// Whether `text` is meant as a remote place, well formed or not.
     #[must_use]
     pub fn is_remote(text: &str) -> bool {
-        text.starts_with("xdfs://") || text.starts_with("xdfs+unix://")
+        ["xdfs://", "xdfs+unix://", SSH]
+            .iter()
+            .any(|scheme| text.starts_with(scheme))
     }
 }
 
@@ -233,13 +265,14 @@ impl FromStr for RemotePlace {
                 .path(shown)
                 .hint("write xdfs://[user@]host[:port]/path")
         };
-        let (unix, rest) = if let Some(rest) = text.strip_prefix("xdfs://") {
-            (false, rest)
-        } else if let Some(rest) = text.strip_prefix("xdfs+unix://") {
-            (true, rest)
-        } else {
+        let schemes = ["xdfs://", "xdfs+unix://", SSH].into_iter();
+        let Some((scheme, rest)) = schemes
+            .filter_map(|scheme| Some((scheme, text.strip_prefix(scheme)?)))
+            .next()
+        else {
             return Err(bad("it does not start with xdfs://"));
         };
+        let (unix, ssh) = (scheme == "xdfs+unix://", scheme == SSH);
         let (authority, path) = match rest.find('/') {
             Some(i) => rest.split_at(i),
             None => (rest, ""),
@@ -268,10 +301,29 @@ impl FromStr for RemotePlace {
             if host.starts_with("unix:") {
                 return Err(bad("the host is not a name or an IP address"));
             }
-            host.parse().map_err(|f: Fault| bad(&f.cause))?
+            let parsed = host_and_port(host).map_err(|f| bad(&f.cause))?;
+            match parsed {
+                (host, port) if ssh => {
+                    let odd = |name: &str| {
+                        name.starts_with('-')
+                            || name.contains(|c: char| c.is_control() || REFUSED_BY_SSH.contains(c))
+                    };
+                    if odd(host) || user.as_deref().is_some_and(odd) {
+                        return Err(bad("ssh takes no such name of a host or a user"));
+                    }
+                    let host = host.to_owned();
+                    Address::Ssh { host, port }
+                }
+                (host, port) => Address::Tcp {
+                    host: host.into(),
+                    port: port.unwrap_or(DEFAULT_PORT),
+                },
+            }
         };
         let (path, invitation) = match path.rsplit_once('?') {
-            Some((path, query)) if query.starts_with("ticket=") || query.starts_with("pin=") => {
+            Some((path, query))
+                if !ssh && (query.starts_with("ticket=") || query.starts_with("pin=")) =>
+            {
                 let invitation = Invitation::parse(query)
                     .ok_or_else(|| bad("neither a ticket nor a pin follows the question mark"))?;
                 (path, invitation)
@@ -282,6 +334,8 @@ impl FromStr for RemotePlace {
         // `/mem:null` names the store of the server itself, not a file.
         let path = match path.strip_prefix(b"/") {
             Some(rest) if rest.starts_with(b"mem:") => rest.to_vec(),
+            _ if ssh && (path.is_empty() || path == b"/~") => b"./".to_vec(),
+            Some(rest) if ssh && rest.starts_with(b"~/") => [b".", &rest[1..]].concat(),
             _ => path,
         };
         Ok(Self {
@@ -302,6 +356,14 @@ impl fmt::Display for RemotePlace {
             Address::Unix(path) => {
                 let path = percent_encode(path.to_string_lossy().as_bytes(), b"/@");
                 write!(f, "xdfs+unix://{user}{path}")?;
+            }
+            Address::Ssh { .. } => {
+                let address = self.address.to_string();
+                let host = address.strip_prefix("ssh:").unwrap_or(&address);
+                write!(f, "{SSH}{user}{host}")?;
+                if let Some(rest) = self.path.strip_prefix(b"./") {
+                    return write!(f, "/~/{}", percent_encode(rest, b""));
+                }
             }
             address => write!(f, "xdfs://{user}{address}")?,
         }
@@ -362,6 +424,9 @@ mod tests {
             "xdfs://me@[::1]:1/x%20y%FF",
             "xdfs+unix://%2Frun%2Fx.sock/data/f",
             "xdfs://host:2799/mem:null",
+            "ssh://host/a/b",
+            "ssh://me@[::1]:22/~/x%20y",
+            "ssh://host/~/",
         ] {
             assert_eq!(place(text).to_string(), text);
         }
@@ -378,12 +443,29 @@ mod tests {
         assert!(!odd.to_string().contains("secret"));
         assert_eq!(place("xdfs://h").path, b"");
         assert_eq!(place("xdfs://h/mem:zero").path, b"mem:zero");
+        for (text, path) in [
+            ("ssh://h", "./"),
+            ("ssh://h/", "/"),
+            ("ssh://h/~", "./"),
+            ("ssh://h/~/", "./"),
+            ("ssh://h/~/a/b", "./a/b"),
+            ("ssh://h/~a", "/~a"),
+            ("ssh://h/a/~/b", "/a/~/b"),
+            ("ssh://h/a?pin=x", "/a?pin=x"),
+        ] {
+            assert_eq!(place(text).path, path.as_bytes(), "{text}");
+        }
         for bad in [
             "http://h/x",
             "xdfs:///x",
             "xdfs://h/%zz",
             "xdfs://h:x/",
             "xdfs://unix:/a",
+            "ssh:///a",
+            "ssh://h:x/a",
+            "ssh://-oProxyCommand=x/a",
+            "ssh://h;x/a",
+            "ssh://$(x)@h/a",
         ] {
             assert!(bad.parse::<RemotePlace>().is_err(), "{bad}");
         }

@@ -11,7 +11,7 @@ use xdfs_proto::{Fault, Limits};
 
 use crate::drivers::Drivers;
 use crate::paths::Caller;
-use crate::remote::RemotePlace;
+use crate::remote::{Address, RemotePlace};
 use crate::security::{ClientSecurity, SecureIdentity};
 use crate::session_end::SessionEnd;
 use crate::stack::{resolve, stack_for};
@@ -34,6 +34,9 @@ pub struct ClientOptions {
     pub security: Option<ClientSecurity>,
     /// The drivers of channels; the server needs the same ones.
     pub drivers: Drivers,
+    /// Connect to this address, while that of the place only names the server: for a server with
+    /// another address each time, such as one started through ssh. `None` for that of the place.
+    pub via: Option<Address>,
 }
 
 /// A session whose thread runs. Dropping it ends the session in an orderly way.
@@ -56,18 +59,19 @@ impl Session {
     pub(crate) fn connect(place: &RemotePlace, options: ClientOptions) -> Result<Self, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
         let level = options.security.as_ref().map(|s| s.level);
+        let address = options.via.as_ref().unwrap_or(&place.address);
         let identity = match options.security {
             Some(security) => Some(Arc::new(SecureIdentity::new(
                 security,
-                &place.address,
+                address,
                 place.user.as_deref(),
             )?)),
             None => None,
         };
         let dial = Dial {
-            endpoints: resolve(&place.address)?,
+            endpoints: resolve(address)?,
             stack: stack_for(
-                &place.address,
+                address,
                 &options.drivers,
                 identity.as_ref().map(|own| own.tls()),
             )?,

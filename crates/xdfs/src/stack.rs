@@ -17,6 +17,7 @@ pub(crate) fn stack_for(
 ) -> Result<Stack, Fault> {
     let transport = match address {
         Address::Memory(_) => "memory",
+        Address::Ssh { host, .. } => return Err(not_started(host)),
         Address::Tcp { .. } => "tcp",
         Address::Unix(_) => "unix",
     };
@@ -51,6 +52,7 @@ pub(crate) fn stack_of(
 pub(crate) fn resolve(address: &Address) -> Result<Vec<Endpoint>, Fault> {
     match address {
         Address::Memory(name) => Ok(vec![Endpoint::memory(name.as_str())]),
+        Address::Ssh { host, .. } => Err(not_started(host)),
         Address::Unix(path) => Ok(vec![Endpoint::unix(path.as_path())]),
         Address::Tcp { host, port } => {
             let fault = |cause: String| {
@@ -69,6 +71,14 @@ pub(crate) fn resolve(address: &Address) -> Result<Vec<Endpoint>, Fault> {
             }
         }
     }
+}
+
+/// The fault of a connection to a server that nobody has started.
+fn not_started(host: &str) -> Fault {
+    let cause = "a server there has to be started through ssh first";
+    Fault::new(Code::InvalidArgument, "open a session", cause)
+        .path(host)
+        .hint("name a server that listens: xdfs://HOST/PATH")
 }
 
 /// The address of a listener.
