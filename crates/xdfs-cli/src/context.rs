@@ -12,9 +12,10 @@ use xdfs::{Client, ClientOptions, Code, Fault, RemotePlace};
 
 use crate::client::SharedClient;
 use crate::console::Console;
-use crate::flags::{OutputFlags, SecurityFlags};
+use crate::flags::{OutputFlags, SecurityFlags, SessionFlags};
 use crate::identity;
 use crate::interrupt::{Interrupt, handle_signals};
+use crate::ssh::{self, SshServers};
 
 /// Time that an interrupted command has to react before its sessions are ended.
 const GRACE: Duration = Duration::from_millis(300);
@@ -25,14 +26,27 @@ pub(crate) struct Context {
     shell: Option<Arc<ShellSession>>,
     /// The command has its own session flags.
     own_sessions: bool,
+    /// Only errors are to be printed.
+    quiet: bool,
+    ssh: Arc<SshServers>,
 }
 
 impl Context {
+    /// The context of a command from the command line.
+    pub(crate) fn new(quiet: bool) -> Self {
+        Self {
+            quiet,
+            ..Self::default()
+        }
+    }
+
     /// The context of a command in a shell. With `own_sessions` it doesn't use the shell's session.
     pub(crate) fn of_shell(shell: &Arc<ShellSession>, own_sessions: bool) -> Self {
         Self {
             shell: Some(Arc::clone(shell)),
             own_sessions,
+            quiet: false,
+            ssh: Arc::clone(&shell.ssh),
         }
     }
 
@@ -51,19 +65,16 @@ impl Context {
         let shell = self.shell.as_ref().filter(|shell| shell.serves(place));
         let client = match shell {
             Some(shell) if !self.own_sessions => return shell.session(),
-            Some(shell) => shell.other_session(options, security)?,
+            Some(shell) => Arc::new(shell.other_session(options, security)?),
             None => {
-                let security = identity::security(security, place)?;
-                Client::connect(
-                    place,
-                    ClientOptions {
-                        security,
-                        ..options
-                    },
-                )?
+                let (options, server) = self.ssh.options(place, options, security, self.quiet)?;
+                let client = Arc::new(Client::connect(place, options)?);
+                if let Some(server) = server {
+                    server.watch_over(&client);
+                }
+                client
             }
         };
-        let client = Arc::new(client);
         if let Some(shell) = &self.shell {
             shell.state().others.push(Arc::downgrade(&client));
         }
@@ -82,6 +93,7 @@ impl Context {
         let shell = self.shell.as_ref().filter(|shell| shell.serves(place));
         match shell {
             Some(_) if !self.own_sessions => Ok(()),
+            _ if ssh::is_started_for(place) => Ok(()),
             _ => identity::ask_ahead(security, place),
         }
     }
@@ -103,6 +115,9 @@ impl Context {
 pub(crate) struct ShellSession {
     place: RemotePlace,
     options: ClientOptions,
+    /// The flags that `options` come from.
+    security: SecurityFlags,
+    ssh: Arc<SshServers>,
     /// Signals between commands end the program.
     ends_when_idle: bool,
     state: Mutex<ShellState>,
@@ -124,15 +139,25 @@ impl ShellSession {
     /// `ends_when_idle`, a signal between two commands ends the program.
     ///
     /// # Errors
-    /// The signal handler can't be installed.
+    /// A file that is named by a flag can't be used, the server can't be started through ssh, or
+    /// the signal handler can't be installed.
     pub(crate) fn new(
-        place: RemotePlace,
-        options: ClientOptions,
+        mut place: RemotePlace,
+        flags: &SessionFlags,
         ends_when_idle: bool,
     ) -> Result<Arc<Self>, Fault> {
+        let ssh = Arc::new(SshServers::default());
+        let security = flags.security.clone();
+        let options = flags.client_options();
+        let (options, server) = ssh.options(&place, options, &security, false)?;
+        if let Some(server) = server {
+            place.path = server.absolute(&place.path);
+        }
         let shell = Arc::new(Self {
             place,
             options,
+            security,
+            ssh,
             ends_when_idle,
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -192,10 +217,20 @@ impl ShellSession {
             },
             None => None,
         };
-        let mut client = SharedClient::new(Arc::new(Client::connect(
-            &self.place,
-            self.options.clone(),
-        )?));
+        let mut options = self.options.clone();
+        // The server that was started through ssh may have ended; then another one is started.
+        let server = match ssh::is_started_for(&self.place) {
+            true => Some(self.ssh.reach(&self.place, &self.security, false)?),
+            false => None,
+        };
+        if let Some(server) = &server {
+            options = server.options(options);
+        }
+        let client = Arc::new(Client::connect(&self.place, options)?);
+        if let Some(server) = &server {
+            server.watch_over(&client);
+        }
+        let mut client = SharedClient::new(client);
         if let Some(before) = &state.client {
             client.share_reported(before);
         }
@@ -222,6 +257,15 @@ impl ShellSession {
             .client
             .as_ref()
             .and_then(SharedClient::first_use)
+    }
+
+    /// Ends the session, and the servers that were started through ssh. The handler of signals
+    /// holds this value up to the end of the program.
+    pub(crate) fn close(&self) {
+        let client = self.state().client.take();
+        // Without the lock, since this waits for its threads.
+        drop(client);
+        self.ssh.close();
     }
 
     /// The session if it is open.

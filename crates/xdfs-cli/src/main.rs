@@ -35,6 +35,7 @@ mod service;
 mod session;
 mod shell;
 mod size;
+mod ssh;
 mod state;
 mod stats;
 mod sync;
@@ -56,7 +57,8 @@ fn main() -> ExitCode {
         Console::new(OutputFlags::default()).error(&fault);
         return ExitCode::from(fault.code.exit_code());
     }
-    ExitCode::from(run_command(&Context::default(), cli.command))
+    let context = Context::new(cli.command.is_quiet());
+    ExitCode::from(run_command(&context, cli.command))
 }
 
 /// Runs a command and returns the exit code.
@@ -83,9 +85,9 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Chown(flags) => paths::chown(context, &flags),
         Command::Truncate(flags) => paths::truncate(context, &flags),
         Command::Partial { command } => paths::partial(context, &command),
-        Command::Perf(flags) => perf::run(&flags),
+        Command::Perf(flags) => perf::run(context, &flags),
         Command::Demo(flags) => demo::run(flags),
-        Command::Whoami(flags) => users::whoami(&flags),
+        Command::Whoami(flags) => users::whoami(context, &flags),
         Command::Keygen(flags) => users::keygen(flags),
         Command::Trust { command } => users::trust(command),
         Command::User { command, config } => users::user(command, config.as_deref()),

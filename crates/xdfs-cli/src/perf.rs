@@ -22,7 +22,7 @@ const SINK: &[u8] = b"mem:null";
 const SOURCE: &[u8] = b"mem:zero";
 
 /// Runs the command and returns the exit code.
-pub(crate) fn run(flags: &PerfFlags) -> u8 {
+pub(crate) fn run(context: &Context, flags: &PerfFlags) -> u8 {
     start_log(flags.output.log_level());
     let label = if flags.download {
         Label {
@@ -44,7 +44,7 @@ pub(crate) fn run(flags: &PerfFlags) -> u8 {
         stats: false,
     };
     let mut reporter = Reporter::new(flags.output, run);
-    if let Err(fault) = measure(flags, &label, &mut reporter) {
+    if let Err(fault) = measure(context, flags, &label, &mut reporter) {
         reporter.failure(Some(&label), &fault);
     }
     let code = reporter.finish();
@@ -67,10 +67,15 @@ pub(crate) fn run(flags: &PerfFlags) -> u8 {
     code
 }
 
-fn measure(flags: &PerfFlags, label: &Label, reporter: &mut Reporter) -> Result<(), Fault> {
+fn measure(
+    context: &Context,
+    flags: &PerfFlags,
+    label: &Label,
+    reporter: &mut Reporter,
+) -> Result<(), Fault> {
     let server = server_only(&flags.server)?;
     let interrupt = Interrupt::install(|| ())?;
-    let connector = Connector::new(Context::default(), flags.session.clone());
+    let connector = Connector::new(context.clone(), flags.session.clone());
     let client = connector.connect(&server)?;
     let options = TransferOptions {
         length: flags.bytes,
@@ -111,7 +116,8 @@ fn duration(flags: &PerfFlags) -> Option<Duration> {
 /// Parses the URL of a server, which must not name a file.
 pub(crate) fn server_only(url: &str) -> Result<RemotePlace, Fault> {
     let place: RemotePlace = url.parse()?;
-    if !place.path.is_empty() && place.path != b"/" {
+    // The home of a user of ssh is what a URL without a path names.
+    if ![&b""[..], b"/", b"./"].contains(&place.path.as_slice()) {
         return Err(Fault::new(
             Code::InvalidArgument,
             "read the URL",

@@ -52,8 +52,9 @@ impl Place {
             && !Path::new(&format!("{host}:")).exists()
         {
             let path = path.trim_start_matches('/');
-            return Err(bad("it is neither a URL nor a local path")
-                .hint(format!("did you mean xdfs://{host}/{path}, or ./{text}?")));
+            return Err(bad("it is neither a URL nor a local path").hint(format!(
+                "did you mean xdfs://{host}/{path}, ssh://{host}/{path}, or ./{text}?"
+            )));
         }
         Ok(Self::Local(word.into()))
     }

@@ -7,12 +7,13 @@ use xdfs::{Address, Code, Fault, ServerHandle};
 use crate::check_config;
 use crate::console::{Console, printable};
 use crate::exit_codes::SUCCESS;
-use crate::flags::{OutputFlags, ServeFlags};
+use crate::flags::{LevelFlag, OutputFlags, ServeFlags};
 use crate::interrupt::handle_signals;
 use crate::log::start_log;
 use crate::report::print;
 use crate::server_config::{Config, builder, missing_exports, read_config, served, warnings};
 use crate::service::{self, Hangup, Notice};
+use crate::ssh;
 
 /// Lifetime of a ticket from `--ticket`.
 const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -33,6 +34,10 @@ pub(crate) fn run(flags: ServeFlags) -> u8 {
 }
 
 fn serve(flags: ServeFlags) -> Result<(), Fault> {
+    if let Some(socket) = &flags.over_ssh {
+        let takes_clear = flags.protect == Some(LevelFlag::Clear);
+        return ssh::serve(socket, takes_clear);
+    }
     // Before there is another thread.
     let hangup = Hangup::hold()?;
     let sockets = service::sockets()?;

@@ -4,9 +4,10 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 
 use xdfs::security::{KnownHosts, UsersFile, host_port};
-use xdfs::{Address, Client, ClientOptions, Code, Fault, LocalPlace, TransferOptions};
+use xdfs::{Address, ClientOptions, Code, Fault, LocalPlace, TransferOptions};
 
 use crate::console::{Console, printable};
+use crate::context::Context;
 use crate::exit_codes::SUCCESS;
 use crate::flags::{KeygenFlags, OutputFlags, TrustCommand, UserCommand, WhoamiFlags};
 use crate::identity;
@@ -30,9 +31,9 @@ fn done(result: Result<(), Fault>) -> u8 {
 }
 
 /// Runs `xdfs whoami` and returns the exit code.
-pub(crate) fn whoami(flags: &WhoamiFlags) -> u8 {
+pub(crate) fn whoami(context: &Context, flags: &WhoamiFlags) -> u8 {
     start_log(None);
-    let outcome = ask_server(flags);
+    let outcome = ask_server(context, flags);
     if let (true, Err(fault)) = (flags.json, &outcome) {
         // A failure to print is that of the command, which is reported below.
         let _ = print(Record::operand_error(Some(&flags.server), fault).line());
@@ -40,14 +41,13 @@ pub(crate) fn whoami(flags: &WhoamiFlags) -> u8 {
     done(outcome)
 }
 
-fn ask_server(flags: &WhoamiFlags) -> Result<(), Fault> {
+fn ask_server(context: &Context, flags: &WhoamiFlags) -> Result<(), Fault> {
     let place = server_only(&flags.server)?;
     let options = ClientOptions {
         channels: Some(1),
-        security: identity::security(&flags.security, &place)?,
         ..ClientOptions::default()
     };
-    let client = Client::connect(&place, options)?;
+    let client = context.connect(&place, options, &flags.security)?;
     // A session is open once a transfer has ended, even one of no bytes.
     let nothing = TransferOptions {
         length: Some(0),

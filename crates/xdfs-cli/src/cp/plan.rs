@@ -144,7 +144,7 @@ fn check_many(sources: &[Place], target: &Place) -> Result<(), Fault> {
 fn remote_target(server: &RemotePlace, many: bool) -> Vec<u8> {
     let mut path = server.path.clone();
     // A built-in store of the server, such as mem:null, is not a directory and takes any file.
-    if path.is_empty() || many && path.starts_with(b"/") && !path.ends_with(b"/") {
+    if path.is_empty() || many && !path.starts_with(b"mem:") && !path.ends_with(b"/") {
         path.push(b'/');
     }
     path

@@ -13,6 +13,7 @@ mod partial;
 mod perf;
 mod serve;
 mod shell;
+mod ssh;
 mod sync;
 mod users;
 
@@ -38,6 +39,7 @@ pub(crate) use partial::{PartialCommand, PartialFlags};
 pub(crate) use perf::PerfFlags;
 pub(crate) use serve::ServeFlags;
 pub(crate) use shell::ShellFlags;
+pub(crate) use ssh::SshFlags;
 pub(crate) use sync::SyncFlags;
 pub(crate) use users::{KeygenFlags, TrustCommand, UserCommand, WhoamiFlags};
 
@@ -51,6 +53,7 @@ Examples:
   xdfs serve --root /srv/data               offer a directory on 127.0.0.1:2799
   xdfs cp big.img xdfs://localhost/big.img  upload
   xdfs cp xdfs://localhost/big.img .        download
+  xdfs cp big.img ssh://host/data/          over ssh, with no server there before
   xdfs ls -l xdfs://localhost/              look at what is there
 
 See 'xdfs COMMAND --help' for the flags of a command.";
@@ -162,6 +165,18 @@ Examples:
         #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
         dir: PathBuf,
     },
+}
+
+impl Command {
+    /// Whether only errors are to be printed.
+    pub(crate) fn is_quiet(&self) -> bool {
+        match self {
+            Self::Cp(flags) => flags.output.quiet,
+            Self::Sync(flags) => flags.output.quiet,
+            Self::Perf(flags) => flags.output.quiet,
+            _ => false,
+        }
+    }
 }
 
 /// Output options of the commands that transfer data.
@@ -380,6 +395,9 @@ pub(crate) struct SecurityFlags {
     #[arg(long, conflicts_with_all = ["key", "agent", "password_file", "token_file",
         "ticket_file", "anonymous", "cert", "ca", "pin", "known_only", "protect"])]
     pub(crate) insecure: bool,
+
+    #[command(flatten)]
+    pub(crate) ssh: SshFlags,
 }
 
 impl SecurityFlags {

@@ -141,6 +141,15 @@ pub(crate) struct ServeFlags {
     #[arg(long, conflicts_with = "insecure")]
     pub(crate) ticket: bool,
 
+    /// Serve all files to the command that starts this through ssh, for its ssh:// URL.
+    ///
+    /// Commands with ssh:// URLs start this themselves. It listens on the address that ssh came in
+    /// at, on a free port, and at SOCKET; prints one line with the port, the fingerprint of a
+    /// temporary key and a ticket; and ends when its standard input does.
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["listen", "root", "read_only",
+        "insecure", "ticket", "sessions_max", "grace", "config"])]
+    pub(crate) over_ssh: Option<PathBuf>,
+
     /// Maximum number of concurrent sessions. Default: 256.
     ///
     /// A client beyond that is told to try again. Each session takes a thread and memory for its

@@ -9,7 +9,7 @@ mod complete;
 mod edit;
 mod operands;
 mod paths;
-mod words;
+pub(crate) mod words;
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
@@ -20,13 +20,12 @@ use std::time::{Duration, Instant};
 
 use clap::parser::ValueSource;
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
-use xdfs::{Answer, Call, ClientOptions, Code, Fault, FileKind, RemotePlace};
+use xdfs::{Answer, Call, Code, Fault, FileKind, RemotePlace};
 
 use crate::console::Console;
 use crate::context::{Context, ShellSession};
 use crate::exit_codes::SUCCESS;
 use crate::flags::{Cli, SessionFlags, ShellFlags};
-use crate::identity;
 use crate::interrupt::Interrupt;
 use crate::log::start_log;
 use crate::paths::expand::{Names, expand};
@@ -114,17 +113,17 @@ impl Shell {
     fn begin(flags: &ShellFlags, console: &mut Console) -> Result<Self, Fault> {
         let operand = Operand::parse(&flags.url)?;
         let place = operand.place;
-        if !place.path.is_empty() && !place.path.starts_with(b"/") {
+        if place.path.starts_with(b"mem:") {
             let cause = "it is a built-in store of the server, not a directory";
             return Err(Fault::new(Code::NotDirectory, "begin the shell", cause).path(place.path));
         }
-        let options = ClientOptions {
-            security: identity::security(&flags.session.security, &place)?,
-            ..flags.session.client_options()
-        };
         let is_interactive = std::io::stdin().is_terminal();
-        let home = paths::absolute(b"/", &operand.path)?;
-        let session = ShellSession::new(place, options, !is_interactive)?;
+        let session = ShellSession::new(place, &flags.session, !is_interactive)?;
+        let path = match session.place().path.as_slice() {
+            b"" => b"/",
+            path => path,
+        };
+        let home = paths::absolute(b"/", path)?;
         let mut definition = Cli::command();
         definition.build();
         let completer = Rc::new(Completer::new(&session, definition.clone()));
@@ -151,11 +150,13 @@ impl Shell {
     }
 
     fn run(mut self, keep_going: bool) -> u8 {
-        if self.is_interactive {
+        let exit = if self.is_interactive {
             edit::run(&mut self)
         } else {
             self.run_script(keep_going)
-        }
+        };
+        self.session.close();
+        exit
     }
 
     /// Runs the lines of standard input.

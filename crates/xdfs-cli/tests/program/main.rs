@@ -52,6 +52,8 @@ mod resume;
 mod serve;
 #[cfg(unix)]
 mod shell;
+#[cfg(target_os = "linux")]
+mod ssh;
 mod support;
 #[cfg(unix)]
 mod sync;

@@ -22,6 +22,8 @@ pub(crate) fn program() -> Command {
     for name in [
         "BEARER_TOKEN",
         "BEARER_TOKEN_FILE",
+        "XDFS_REMOTE_PROGRAM",
+        "XDFS_SSH",
         "XDFS_TICKET",
         "SSH_AUTH_SOCK",
         "HOME",
@@ -160,14 +162,13 @@ impl Running {
     /// Sends a signal by its name.
     #[cfg(unix)]
     pub(crate) fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-s", name, &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+        send_signal(name, &self.child.id().to_string());
+    }
+
+    /// Sends a signal to the process group that it leads, as a terminal does.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn signal_group(&self, name: &str) {
+        send_signal(name, &format!("-{}", self.child.id()));
     }
 
     /// Waits until standard error has these words.
@@ -187,6 +188,12 @@ impl Running {
     pub(crate) fn write_input(&mut self, input: &[u8]) {
         let stdin = self.child.stdin.as_mut().expect("standard input is piped");
         stdin.write_all(input).unwrap();
+    }
+
+    /// Closes its standard input.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn close_input(&mut self) {
+        self.child.stdin = None;
     }
 
     /// Waits until standard output has these words, and returns all of it.
@@ -228,6 +235,13 @@ impl Running {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// Sends a signal to a process, or to a group of them.
+#[cfg(unix)]
+fn send_signal(name: &str, to: &str) {
+    let sent = Command::new("kill").args(["-s", name, "--", to]).status();
+    assert!(sent.unwrap().success());
 }
 
 /// Reads a file without moving the offset that another process writes at.

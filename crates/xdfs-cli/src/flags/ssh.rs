@@ -1,0 +1,22 @@
+//! The flags of commands with `ssh://` URLs.
+
+use clap::Args;
+
+/// How commands reach the machines of `ssh://` URLs.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct SshFlags {
+    /// The ssh command for ssh:// URLs, with flags of its own. Default: XDFS_SSH, or ssh.
+    ///
+    /// Such as 'ssh -i key -J gateway', quoted as in a shell. It has to take the options of
+    /// OpenSSH. The user and the port in a URL are added to it, and count unless it names others.
+    #[arg(long, help_heading = "Over ssh", value_name = "COMMAND")]
+    pub(crate) ssh: Option<String>,
+
+    /// The program to start there for ssh:// URLs. Default: XDFS_REMOTE_PROGRAM, or xdfs.
+    ///
+    /// The shell of the user there reads it as it is, so that '~/.cargo/bin/xdfs' and 'sudo xdfs'
+    /// work. A plain name has to be in the PATH of commands that ssh runs, which may be shorter
+    /// than that of a login.
+    #[arg(long, help_heading = "Over ssh", value_name = "PROGRAM")]
+    pub(crate) remote_program: Option<String>,
+}

@@ -1,0 +1,526 @@
+//! Servers that a command starts through ssh, for `ssh://` URLs.
+//!
+//! ```text
+//!   xdfs cp f ssh://host/dir/                            host
+//!        |                                                |
+//!        |-- ssh host 'xdfs serve --over-ssh SOCKET' -----+--> a personal server
+//!        |<- one line: address, fingerprint, ticket ------+     |  port, SOCKET
+//!        |                                                |     |
+//!        +== channels: directly to the port, =============+=====+
+//!            or through ssh to SOCKET
+//! ```
+//!
+//! One ssh serves all sessions of a command with one machine. It keeps the terminal, to ask for
+//! passwords and about unknown hosts. Secrets travel within it only, and never on a command line.
+//! The server ends when the standard input of its ssh does, so also when this process is killed.
+
+mod direct;
+mod handover;
+mod server;
+
+use std::collections::hash_map::RandomState;
+use std::ffi::OsString;
+use std::hash::BuildHasher as _;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use xdfs::security::{ClientSecurity, Credential, NewHosts, TrustPolicy};
+use xdfs::{Address, Call, Client, ClientOptions, Code, Fault, RemotePlace};
+
+use crate::console::{Console, printable};
+use crate::flags::{LevelFlag, OutputFlags, SecurityFlags};
+use crate::identity;
+use crate::shell::words;
+use handover::Handover;
+pub(crate) use server::serve;
+
+/// The operation in faults.
+const START: &str = "start the server through ssh";
+/// How long the end of ssh may take after that of the command.
+const END: Duration = Duration::from_secs(2);
+/// The directory of the sockets there: every Unix has it, and all users may write to it.
+const SOCKETS: &str = "/tmp";
+/// Longest path of a socket on common systems, in bytes.
+const SOCKET_BYTES_MAX: usize = 100;
+
+/// The servers that a command has started.
+#[derive(Debug, Default)]
+pub(crate) struct SshServers {
+    running: Mutex<Vec<Arc<SshServer>>>,
+}
+
+/// A server that runs as long as this value.
+#[derive(Debug)]
+pub(crate) struct SshServer {
+    address: Address,
+    user: Option<String>,
+    level: LevelFlag,
+    /// Where sessions with it connect to.
+    via: Address,
+    security: ClientSecurity,
+    home: Option<String>,
+    child: Child,
+    /// The server ends when this is closed.
+    stdin: Option<ChildStdin>,
+    /// Disconnected at the end of ssh.
+    end: Mutex<mpsc::Receiver<()>>,
+    watched: Arc<Watched>,
+    /// The local socket of what goes through ssh; `None` if nothing does.
+    local: Option<PathBuf>,
+}
+
+/// What the end of ssh affects.
+#[derive(Debug, Default)]
+struct Watched {
+    has_ended: AtomicBool,
+    is_closing: AtomicBool,
+    clients: Mutex<Vec<Weak<Client>>>,
+}
+
+/// Whether a server has to be started for this place.
+pub(crate) fn is_started_for(place: &RemotePlace) -> bool {
+    matches!(place.address, Address::Ssh { .. })
+}
+
+impl SshServers {
+    /// Ends the servers, and waits for that.
+    pub(crate) fn close(&self) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        // The sessions with them are over.
+        running.clear();
+    }
+
+    /// The options of a session with the server of `place`, and that server if it was started
+    /// through ssh.
+    ///
+    /// # Errors
+    /// It can't be started or reached, or a file that is named by a flag can't be used.
+    pub(crate) fn options(
+        &self,
+        place: &RemotePlace,
+        options: ClientOptions,
+        flags: &SecurityFlags,
+        quiet: bool,
+    ) -> Result<(ClientOptions, Option<Arc<SshServer>>), Fault> {
+        if is_started_for(place) {
+            let server = self.reach(place, flags, quiet)?;
+            return Ok((server.options(options), Some(server)));
+        }
+        let security = identity::security(flags, place)?;
+        let options = ClientOptions {
+            security,
+            ..options
+        };
+        Ok((options, None))
+    }
+
+    /// The server on the machine of `place`: the running one, or another one.
+    ///
+    /// # Errors
+    /// It can't be started or reached, or the flags are not for `ssh://` URLs.
+    pub(crate) fn reach(
+        &self,
+        place: &RemotePlace,
+        flags: &SecurityFlags,
+        quiet: bool,
+    ) -> Result<Arc<SshServer>, Fault> {
+        check(flags)?;
+        let level = flags.protect.unwrap_or_default();
+        // One after the other: each may ask for a password.
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.retain(|server| !server.watched.has_ended.load(Ordering::SeqCst));
+        let found = running.iter().find(|server| {
+            server.address == place.address && server.user == place.user && server.level == level
+        });
+        if let Some(server) = found {
+            return Ok(Arc::clone(server));
+        }
+        let server = Arc::new(SshServer::start(place, flags, level, quiet)?);
+        running.push(Arc::clone(&server));
+        Ok(server)
+    }
+}
+
+/// Refuses flags that would be ignored.
+fn check(flags: &SecurityFlags) -> Result<(), Fault> {
+    let trusts = flags.ca.is_some() || flags.pin.is_some() || flags.known_only;
+    if flags.names_credentials() || trusts || flags.insecure {
+        let cause = "with ssh:// URLs, ssh logs in and knows the hosts";
+        return Err(Fault::new(Code::InvalidArgument, START, cause).hint(
+            "leave out the flags about keys, passwords and trusted servers; those of ssh go into \
+             --ssh, such as --ssh 'ssh -i KEY'",
+        ));
+    }
+    Ok(())
+}
+
+impl SshServer {
+    fn start(
+        place: &RemotePlace,
+        flags: &SecurityFlags,
+        level: LevelFlag,
+        quiet: bool,
+    ) -> Result<Self, Fault> {
+        let Address::Ssh { host, port } = &place.address else {
+            return Err(Fault::new(Code::Internal, START, "it isn't an ssh:// URL"));
+        };
+        let ssh = Ssh {
+            words: ssh_words(flags)?,
+            user: place.user.clone(),
+            host: host.clone(),
+            port: *port,
+        };
+        let name = format!("xdfs-{:016x}", RandomState::new().hash_one("socket"));
+        let local = forwarded(&format!("{name}-local"));
+        let remote = format!("{SOCKETS}/{name}");
+        let mut command = ssh.command();
+        // As scp does: what the user set up for logins isn't for this.
+        command.args(["-T", "-a", "-x"]);
+        for option in [
+            "PermitLocalCommand=no",
+            "RemoteCommand=none",
+            "ExitOnForwardFailure=no",
+            "ClearAllForwardings=no",
+            "StreamLocalBindMask=0177",
+        ] {
+            command.args(["-o", option]);
+        }
+        if let Some(local) = &local {
+            command
+                .arg("-L")
+                .arg(format!("{}:{remote}", local.display()));
+        }
+        ssh.name_host(&mut command);
+        command.arg(remote_command(flags, level, &remote));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| {
+            let program = ssh.words.first().cloned().unwrap_or_default();
+            Fault::from_io(START, program.as_encoded_bytes(), &e)
+                .hint("install OpenSSH, or name another program with --ssh")
+                .ending_session()
+        })?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Fault::new(Code::Internal, START, "ssh has no pipes"));
+        };
+        let mut stdout = BufReader::new(stdout);
+        let handover = match Handover::read(&mut stdout) {
+            Ok(Some(handover)) => handover,
+            refused => {
+                drop(stdin);
+                if refused.is_err() {
+                    // It may have more to print than anybody reads. If it has ended, so be it.
+                    let _ = child.kill();
+                }
+                let status = child.wait().map_err(|e| Fault::from_io(START, "", &e))?;
+                if let Some(local) = &local {
+                    remove(local);
+                }
+                let fault = refused.err().unwrap_or_else(|| ended(&ssh, flags, status));
+                return Err(fault.path(place.address.to_string()).ending_session());
+            }
+        };
+        let watched = Arc::new(Watched::default());
+        let end = watch(stdout, place, &watched, quiet)?;
+        let mut server = Self {
+            address: place.address.clone(),
+            user: place.user.clone(),
+            level,
+            via: place.address.clone(),
+            security: security(&handover, level)?,
+            home: handover.home,
+            child,
+            stdin: Some(stdin),
+            end: Mutex::new(end),
+            watched,
+            local: local.clone(),
+        };
+        let mut ask = ssh.command();
+        ask.arg("-G");
+        ssh.name_host(&mut ask);
+        let direct = direct::find(&handover.addresses, host, ask);
+        if let Some(address) = direct {
+            server.via = address;
+            server.remove_local();
+            return Ok(server);
+        }
+        let reason = unreachable(&handover.addresses, host);
+        let local = local.filter(|_| handover.socket);
+        if let Some(local) = local {
+            server.via = Address::Unix(local);
+        }
+        if let Err(fault) = server.open_once(place) {
+            tracing::info!(%fault, "nothing goes through ssh");
+            let cause = format!("{reason}, and ssh forwards nothing to the server");
+            return Err(Fault::new(Code::ConnectionRefused, START, cause)
+                .path(place.address.to_string())
+                .hint(
+                    "open that port in the firewall there, or allow AllowStreamLocalForwarding in \
+                     the settings of sshd",
+                )
+                .ending_session());
+        }
+        console(quiet).say(&format!("through ssh, since {reason}"));
+        Ok(server)
+    }
+
+    /// Removes the local socket, which ssh leaves there.
+    fn remove_local(&mut self) {
+        if let Some(local) = self.local.take() {
+            remove(&local);
+        }
+    }
+
+    /// Opens a session and ends it: whether sshd forwards anything shows in nothing less.
+    fn open_once(&self, place: &RemotePlace) -> Result<(), Fault> {
+        let options = ClientOptions {
+            channels: Some(1),
+            ..ClientOptions::default()
+        };
+        let client = Client::connect(place, self.options(options))?;
+        let path = b"/".to_vec();
+        let follow = true;
+        client.call(Call::Stat { path, follow }).map(drop)
+    }
+
+    /// The options of a session with it.
+    pub(crate) fn options(&self, options: ClientOptions) -> ClientOptions {
+        ClientOptions {
+            security: Some(self.security.clone()),
+            via: Some(self.via.clone()),
+            ..options
+        }
+    }
+
+    /// Stops `client` some time after ssh has ended.
+    pub(crate) fn watch_over(&self, client: &Arc<Client>) {
+        let clients = &self.watched.clients;
+        let mut clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.retain(|client| client.strong_count() > 0);
+        clients.push(Arc::downgrade(client));
+    }
+
+    /// The path with relative ones made absolute.
+    pub(crate) fn absolute(&self, path: &[u8]) -> Vec<u8> {
+        match (&self.home, path.strip_prefix(b"./")) {
+            (Some(home), Some(rest)) => [home.as_bytes(), b"/", rest].concat(),
+            _ => path.to_vec(),
+        }
+    }
+}
+
+impl Drop for SshServer {
+    fn drop(&mut self) {
+        self.watched.is_closing.store(true, Ordering::SeqCst);
+        drop(self.stdin.take());
+        // Nothing is sent: it is disconnected at the end.
+        let end = self.end.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if end.recv_timeout(END) == Err(mpsc::RecvTimeoutError::Timeout) {
+            // If it has ended by now, so be it.
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+        self.remove_local();
+    }
+}
+
+/// The ssh of a place.
+struct Ssh {
+    words: Vec<OsString>,
+    user: Option<String>,
+    host: String,
+    port: Option<u16>,
+}
+
+impl Ssh {
+    /// The command, without its host.
+    fn command(&self) -> Command {
+        let mut words = self.words.iter();
+        let mut command = Command::new(words.next().cloned().unwrap_or_else(|| "ssh".into()));
+        command.args(words);
+        if let Some(user) = &self.user {
+            command.args(["-l", user]);
+        }
+        if let Some(port) = self.port {
+            command.args(["-p", &port.to_string()]);
+        }
+        command
+    }
+
+    fn name_host(&self, command: &mut Command) {
+        command.args(["--", &self.host]);
+    }
+}
+
+/// The value of a flag, or of its environment variable.
+fn setting(flag: Option<&str>, variable: &str) -> Option<String> {
+    let set = || std::env::var(variable).ok().filter(|text| !text.is_empty());
+    flag.map(str::to_owned).or_else(set)
+}
+
+fn ssh_words(flags: &SecurityFlags) -> Result<Vec<OsString>, Fault> {
+    let Some(text) = setting(flags.ssh.ssh.as_deref(), "XDFS_SSH") else {
+        return Ok(vec!["ssh".into()]);
+    };
+    let words = words::split(text.as_bytes()).map_err(|fault| Fault {
+        operation: "read the ssh command".into(),
+        ..fault
+    })?;
+    let words: Vec<OsString> = words
+        .into_iter()
+        // What was split is text.
+        .map(|word| String::from_utf8_lossy(&word.bytes).into_owned().into())
+        .collect();
+    match words.is_empty() {
+        true => Err(Fault::new(
+            Code::InvalidArgument,
+            "read the ssh command",
+            "it is empty",
+        )),
+        false => Ok(words),
+    }
+}
+
+fn remote_program(flags: &SecurityFlags) -> String {
+    let program = flags.ssh.remote_program.as_deref();
+    setting(program, "XDFS_REMOTE_PROGRAM").unwrap_or_else(|| "xdfs".into())
+}
+
+/// The command for the shell there.
+fn remote_command(flags: &SecurityFlags, level: LevelFlag, socket: &str) -> String {
+    let program = remote_program(flags);
+    let protect = match level {
+        LevelFlag::Private => "",
+        LevelFlag::Clear => " --protect clear",
+    };
+    format!("{program} serve --log error{protect} --over-ssh {socket}")
+}
+
+/// The local socket of what goes through ssh, which makes it for this user only; `None` if it can't
+/// listen there.
+fn forwarded(name: &str) -> Option<PathBuf> {
+    let path = std::env::temp_dir().join(name);
+    let text = path.to_str()?;
+    // A colon separates it from the other socket.
+    let fits = text.len() <= SOCKET_BYTES_MAX && !text.contains(':');
+    (cfg!(unix) && fits).then_some(path)
+}
+
+fn remove(local: &Path) {
+    // There is none if ssh couldn't listen.
+    let _ = std::fs::remove_file(local);
+}
+
+/// The fault of an ssh that ended before the server was there.
+fn ended(ssh: &Ssh, flags: &SecurityFlags, status: ExitStatus) -> Fault {
+    let host = &ssh.host;
+    let program = remote_program(flags);
+    let (code, cause, hint) = match status.code() {
+        Some(255) => (
+            Code::ConnectionRefused,
+            "ssh could not connect or log in; its message is above".to_owned(),
+            format!("see that `ssh {host} true` works"),
+        ),
+        Some(127) => (
+            Code::NotFound,
+            format!("there is no program '{program}' there"),
+            "install xdfs there, or name its path: --remote-program '~/.cargo/bin/xdfs'".to_owned(),
+        ),
+        Some(126) => (
+            Code::PermissionDenied,
+            format!("'{program}' can't be run there"),
+            "see whether it is a program for that machine".to_owned(),
+        ),
+        // How the parser of flags ends.
+        Some(2) => (
+            Code::Unsupported,
+            format!("'{program}' there doesn't know serve --over-ssh"),
+            "install this version of xdfs there".to_owned(),
+        ),
+        _ => (
+            Code::ConnectionRefused,
+            format!("'{program}' there ended before it listened ({status})"),
+            format!("see what `ssh {host} {program} --version` prints"),
+        ),
+    };
+    Fault::new(code, START, cause).hint(hint)
+}
+
+/// Why nothing goes directly.
+fn unreachable(addresses: &[String], host: &str) -> String {
+    let port = addresses
+        .iter()
+        .find_map(|address| address.rsplit_once(':'))
+        .map(|(_, port)| port);
+    match port {
+        Some(port) => format!("port {} of {host} can't be reached", printable(port)),
+        None => format!("no port could be opened on {host}"),
+    }
+}
+
+fn console(quiet: bool) -> Console {
+    Console::new(OutputFlags {
+        quiet,
+        ..OutputFlags::default()
+    })
+}
+
+/// Trust in the server that was handed over and in no other.
+fn security(handover: &Handover, level: LevelFlag) -> Result<ClientSecurity, Fault> {
+    let pin = handover.pin.parse().map_err(|_| {
+        let cause = "the handover has no valid fingerprint";
+        Fault::new(Code::ProtocolViolation, START, cause)
+    })?;
+    Ok(ClientSecurity {
+        trust: TrustPolicy {
+            known_hosts: PathBuf::new(),
+            pins: vec![pin],
+            roots: Vec::new(),
+            system_roots: false,
+            new_hosts: NewHosts::Refuse,
+        },
+        credentials: vec![Credential::Ticket(handover.ticket.clone())],
+        level: level.into(),
+    })
+}
+
+/// Waits for the end of ssh. If the command goes on after that, its sessions can't: they are
+/// stopped, rather than to try for long to reach a server that has ended.
+fn watch(
+    mut stdout: impl BufRead + Send + 'static,
+    place: &RemotePlace,
+    watched: &Arc<Watched>,
+    quiet: bool,
+) -> Result<mpsc::Receiver<()>, Fault> {
+    let (sender, end) = mpsc::channel();
+    let watched = Arc::clone(watched);
+    let host = printable(&place.address.to_string());
+    let watching = move || {
+        // An error is an end too.
+        let _ = std::io::copy(&mut stdout, &mut std::io::sink());
+        watched.has_ended.store(true, Ordering::SeqCst);
+        drop(sender);
+        // Ctrl-C ends ssh at once, and the command in an orderly way.
+        thread::sleep(END);
+        if !watched.is_closing.load(Ordering::SeqCst) {
+            console(quiet).say(&format!(
+                "the connection of ssh to {host} has ended, and the server there with it"
+            ));
+            let clients = watched.clients.lock();
+            for client in clients.unwrap_or_else(PoisonError::into_inner).iter() {
+                if let Some(client) = client.upgrade() {
+                    client.stop();
+                }
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("xdfs-ssh".into())
+        .spawn(watching)
+        .map_err(|e| Fault::from_io(START, "", &e))?;
+    Ok(end)
+}
