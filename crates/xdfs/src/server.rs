@@ -17,8 +17,8 @@ use crate::drivers::Drivers;
 use crate::expiry::{Expiry, Served};
 use crate::remote::{Address, DEFAULT_PORT};
 use crate::security::{
-    Fingerprint, PersonalGate, SecureGate, ServerSecurity, SettingsReport, Tickets,
-    channel_limits, keep_apart,
+    Fingerprint, PersonalGate, SecureGate, ServerSecurity, SettingsReport, Tickets, channel_limits,
+    keep_apart,
 };
 use crate::stack::{address_of, resolve, stack_for, stack_of};
 

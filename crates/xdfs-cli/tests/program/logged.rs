@@ -25,7 +25,7 @@ fn messages_go_to_the_file_too() {
         "{line}"
     );
     // Appended, with errors and their hints; quiet or not; without the engine's log at -v.
-    let run = xdfs(["cp", "-f", "-q", &source, &url, "--log-file", &log]).ok();
+    let run = xdfs(["cp", "-f", "-I", "-q", &source, &url, "--log-file", &log]).ok();
     assert_eq!(run.stderr, "");
     let run = xdfs(["cp", "-vv", "--log-file", &log, &source, &none]);
     let run = run.fails(4, &["error: remote"]);
