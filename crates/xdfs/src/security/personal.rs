@@ -24,7 +24,6 @@ use xdfs_xio::tls::Configs;
 /// The gate of an acceptor without users.
 #[derive(Debug)]
 pub(crate) struct PersonalGate {
-    methods: [u8; 1],
     takes_clear: bool,
     tickets: Tickets,
     guard: Guard,
@@ -39,7 +38,6 @@ impl PersonalGate {
     pub(crate) fn new(user: String, takes_clear: bool, limits: Limits) -> Result<Self, Fault> {
         let identity = ServerIdentity::temporary(&["localhost".to_owned()])?;
         Ok(Self {
-            methods: [Method::Ticket.number()],
             takes_clear,
             tickets: Tickets::new(user, Arc::new(SystemClock)),
             guard: Guard::new(limits),
@@ -71,8 +69,8 @@ impl PersonalGate {
 }
 
 impl Gate for PersonalGate {
-    fn methods(&self) -> &[u8] {
-        &self.methods
+    fn methods(&self) -> Vec<u8> {
+        vec![Method::Ticket.number()]
     }
 
     fn takes_clear(&self) -> bool {
@@ -121,6 +119,7 @@ impl Gate for PersonalGate {
             guard: PeerGuard(Box::new(slots)),
             ids: None,
             rate: None,
+            standing: None,
         }))
     }
 }
