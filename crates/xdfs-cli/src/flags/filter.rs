@@ -59,8 +59,8 @@ impl Args for FilterFlags {
                 pattern("include")
                     .help("Include what an earlier rule excludes")
                     .long_help(
-                        "Include what an earlier rule excludes.\n\nThe directories above it have to \
-                         be included too: the scan does not enter excluded ones.",
+                        "Include what an earlier rule excludes.\n\nThe directories above it have \
+                         to be included too: the scan does not enter excluded ones.",
                     ),
             )
             .arg(
@@ -78,24 +78,45 @@ impl Args for FilterFlags {
                          relative to the root of the tree, wherever the file is.",
                     ),
             )
-            .arg(limit("min_size", "SIZE").value_parser(parse_size).help(
-                "Leave out files smaller than this",
-            ).long_help(
-                "Leave out regular files smaller than this, such as 64K (65,536 bytes).\n\nA \
-                 file of exactly this size isn't left out; so it is with --max-size, --min-age and \
-                 --max-age. Directories and links have no limits. With 'sync --delete', what is \
-                 left out at the target stays there; of a file on both sides the limits concern \
-                 the source.",
-            ))
-            .arg(limit("max_size", "SIZE").value_parser(parse_size).help(
-                "Leave out files larger than this",
-            ).long_help("Leave out files larger than this.\n\nIt concerns regular files only, as --min-size."))
-            .arg(limit("min_age", "AGE").value_parser(parse_age).help(
-                "Leave out files modified less than this ago: 30s, 15m, 12h, 7d, 2w",
-            ).long_help("Leave out files modified less than this ago: 30s, 15m, 12h, 7d, 2w.\n\nSo files that are still being written are left to the next run."))
-            .arg(limit("max_age", "AGE").value_parser(parse_age).help(
-                "Leave out files modified more than this ago",
-            ).long_help("Leave out files modified more than this ago.\n\nThe age is that at the start of the command, by the clock of this machine."))
+            .arg(
+                limit("min_size", "SIZE")
+                    .value_parser(parse_size)
+                    .help("Leave out files smaller than this")
+                    .long_help(
+                        "Leave out regular files smaller than this, such as 64K (65,536 \
+                         bytes).\n\nA file of exactly this size isn't left out; so it is with \
+                         --max-size, --min-age and --max-age. Directories and links have no \
+                         limits. With 'sync --delete', what is left out at the target stays there; \
+                         of a file on both sides the limits concern the source.",
+                    ),
+            )
+            .arg(
+                limit("max_size", "SIZE")
+                    .value_parser(parse_size)
+                    .help("Leave out files larger than this")
+                    .long_help(
+                        "Leave out files larger than this.\n\nIt concerns regular files only, as \
+                         --min-size.",
+                    ),
+            )
+            .arg(
+                limit("min_age", "AGE")
+                    .value_parser(parse_age)
+                    .help("Leave out files modified less than this ago: 30s, 15m, 12h, 7d, 2w")
+                    .long_help(
+                        "Leave out files modified less than this ago: 30s, 15m, 12h, 7d, \
+                         2w.\n\nSo files that are still being written are left to the next run.",
+                    ),
+            )
+            .arg(
+                limit("max_age", "AGE")
+                    .value_parser(parse_age)
+                    .help("Leave out files modified more than this ago")
+                    .long_help(
+                        "Leave out files modified more than this ago.\n\nThe age is that at the \
+                         start of the command, by the clock of this machine.",
+                    ),
+            )
     }
 
     fn augment_args_for_update(command: Command) -> Command {
