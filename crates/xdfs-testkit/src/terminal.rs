@@ -138,6 +138,13 @@ impl Terminal {
             status = self.child.try_wait().ok().flatten();
             status.is_some()
         });
+        if status.is_some() {
+            // What it showed last is still on its way; the end of the terminal follows it.
+            let reader = self.reader.as_ref();
+            let _ = wait::until(KILL_PATIENCE, || {
+                reader.is_none_or(|reader| reader.is_finished())
+            });
+        }
         status
     }
 }

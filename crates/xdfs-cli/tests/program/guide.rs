@@ -37,7 +37,7 @@ fn the_tasks_of_the_guide_work_as_they_stand_there() {
     assert!(run.stderr.contains("skipped"), "{}", run.stderr);
     assert!(run.text().contains("refused: it is another version now"));
     assert!(!std::path::Path::new(&place.here("fetched/a.txt")).exists());
-    assert!(!place.remote("chosen").exists() && place.remote("moved/fetched").exists());
+    assert!(!place.remote("chosen").exists() && place.remote("moved/a.txt").exists());
     assert!(place.remote("replaced/b.txt").exists());
     assert!(place.remote("listed/sub/c.txt").exists() || place.remote("listed/tree").exists());
 }
