@@ -8,7 +8,7 @@ fuzz_target!(|text: &str| {
     if let Ok(address) = text.parse::<Address>() {
         assert_eq!(address.to_string().parse::<Address>(), Ok(address));
     }
-    for prefix in ["", "xdfs://", "xdfs+unix://"] {
+    for prefix in ["", "xdfs://", "xdfs+unix://", "ssh://"] {
         if let Ok(mut place) = format!("{prefix}{text}").parse::<RemotePlace>() {
             // What is shown to the user names the same place, without what let somebody in.
             let shown = place.to_string();

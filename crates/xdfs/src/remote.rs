@@ -298,7 +298,8 @@ impl FromStr for RemotePlace {
             if host.is_empty() {
                 return Err(bad("it names no host"));
             }
-            if host.starts_with("unix:") {
+            // What addresses without a scheme begin with.
+            if !ssh && (host == "unix" || host.starts_with("unix:")) {
                 return Err(bad("the host is not a name or an IP address"));
             }
             let parsed = host_and_port(host).map_err(|f| bad(&f.cause))?;
@@ -381,6 +382,15 @@ mod tests {
 
     fn place(text: &str) -> RemotePlace {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn no_host_is_taken_for_a_socket() {
+        for text in ["xdfs://unix", "xdfs://unix:7/x", "xdfs://me@unix/"] {
+            assert!(text.parse::<RemotePlace>().is_err(), "{text}");
+        }
+        let place = place("ssh://unix:22/x");
+        assert_eq!(place.to_string().parse(), Ok(place));
     }
 
     #[test]

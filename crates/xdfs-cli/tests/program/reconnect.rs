@@ -43,6 +43,18 @@ fn bytes_of(root: &Path) -> u64 {
     sizes.sum()
 }
 
+/// Removes the hidden files of interrupted transfers from a tree.
+fn remove_leftovers(root: &Path) {
+    for entry in fs::read_dir(root).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            remove_leftovers(&entry.path());
+        } else if name.starts_with('.') && name.contains(".xdfs-") {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+}
+
 impl Scene {
     fn new(words: &[&'static str], up: bool) -> Self {
         let place = Place::new();
@@ -127,6 +139,9 @@ impl Scene {
         let total = bytes_of(&self.source());
         let (run, moved) = self.run_with_trouble(breaks, restarts, more);
         let run = run.ok();
+        // A server that was killed may leave hidden files.
+        remove_leftovers(&self.source());
+        remove_leftovers(&self.target());
         assert_same(&self.source(), &self.target());
         assert!(run.stderr.contains("connection lost"), "{}", run.stderr);
         assert!(run.stderr.contains("connection restored"), "{}", run.stderr);

@@ -5,6 +5,7 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 use xdfs::{
     Client, Code, Compare, Fault, SyncOptions, SyncResult, TreeEvent, TreeOptions, TreeResult,
@@ -233,6 +234,14 @@ fn a_target_that_tells_names_apart_gets_them_all() {
     for up in [true, false] {
         let scene = Scene::new(up, false).unwrap();
         make_tree(&scene.source());
+        // Size and time tell them apart, however coarse the clock is.
+        let mut file = fs::File::options();
+        let file = file
+            .append(true)
+            .open(scene.source().join("README"))
+            .unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(1000))
+            .unwrap();
         let (_, failed) = scene.copy(&scene.options(false));
         assert!(failed.is_empty(), "{failed:?}");
         assert_same(&scene.source(), &scene.target());
