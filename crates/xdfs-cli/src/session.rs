@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use xdfs::{Fault, LocalPlace, ReconnectEvent, ReconnectObserver, RemotePlace, TransferResult};
+use xdfs::{
+    Code, Fault, LocalPlace, ReconnectEvent, ReconnectObserver, RemotePlace, TransferResult,
+};
 
 use crate::client::{Copying, SharedClient};
 use crate::console::Console;
@@ -137,6 +139,18 @@ pub(crate) fn reconnect_observer(
             false => ControlFlow::Continue(()),
         }
     })
+}
+
+/// The fault of a tree whose client was closed, though the user didn't stop it: the server that was
+/// started through ssh has ended.
+pub(crate) fn lost_with_ssh(fault: Fault, interrupt: &Interrupt) -> Fault {
+    let is_closed = fault.code == Code::Cancelled && fault.operation == "use a session";
+    if !is_closed || interrupt.requested() {
+        return fault;
+    }
+    let cause = "ssh has ended, and the server there with it";
+    Fault::new(Code::ConnectionLost, "continue the session", cause)
+        .hint("run the same command again to resume")
 }
 
 /// Reports a server that was trusted on first use.

@@ -204,5 +204,5 @@ fn sync(
         }
     };
     report_first_use(&client, reporter);
-    result
+    result.map_err(|fault| session::lost_with_ssh(fault, &interrupt))
 }

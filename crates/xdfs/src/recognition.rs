@@ -118,8 +118,15 @@ impl ComparedPaths {
             is_here: !self.is_upload,
             path: self.target.clone(),
         };
-        if self.stat(&target, true)?.kind == FileKind::Directory {
-            target.path = join(&target.path, &self.name);
+        match self.stat(&target, true) {
+            Ok(found) if found.kind == FileKind::Directory => {
+                target.path = join(&target.path, &self.name);
+            }
+            // A link that leads nowhere exists too.
+            Err(fault) if fault.code != Code::NotFound || self.skip != Skip::All => {
+                return Err(fault);
+            }
+            _ => {}
         }
         // A link was never published by a transfer.
         let look = || Ok::<_, Fault>((self.stat(&source, true)?, self.stat(&target, false)?));

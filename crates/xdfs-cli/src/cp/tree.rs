@@ -188,7 +188,7 @@ fn copy_one(
     };
     report_first_use(&client, reporter);
     connector.leave(&tree.server, client);
-    result
+    result.map_err(|fault| session::lost_with_ssh(fault, interrupt))
 }
 
 /// The removal of the source of a tree that was copied.

@@ -317,6 +317,10 @@ fn check(work: &mut PathCommand, flags: &SumFlags, list: &Path) -> Result<(), Fa
         };
         sums.push(work, path, name, kind, Some(digits));
     }
+    if number == 0 && !work.is_over() {
+        let fault = Fault::new(Code::InvalidArgument, "read the digests", "there are none");
+        return Err(fault.path(list_name));
+    }
     sums.finish(work);
     if sums.different > 0 {
         let hint = match kind {

@@ -170,3 +170,10 @@ fn files_can_be_compared_too() {
     xdfs(["check", &here]).fails(2, &["TARGET"]);
     xdfs(["check", &here, "-"]).fails(2, &["standard input"]);
 }
+
+#[test]
+fn a_list_without_digests_proves_nothing() {
+    let place = Place::new();
+    let list = place.make_here("list", b"");
+    xdfs(["sum", "-c", &list]).fails(2, &["there are none"]);
+}

@@ -149,7 +149,10 @@ fn those_that_run_stay() {
         run.text(),
         "0 unfinished transfers removed, 0B; 1 is running\n"
     );
+    let before = hidden(place.remote("d"));
     xdfs(["rm", "-r", &server.url("/d")]).fails(12, &["a transfer is writing"]);
+    // With its journal, in whatever order the directory lists them.
+    assert_eq!(hidden(place.remote("d")), before);
     client.wait().ok();
     assert_content(place.remote("d/big"), &expected);
     // One that doesn't is removed with its directory.

@@ -363,3 +363,26 @@ fn progress_has_totals_and_the_end_a_table() {
     assert!(run.stderr.contains("files copied   0\n"), "{}", run.stderr);
     assert!(run.stderr.contains("nothing was sent"), "{}", run.stderr);
 }
+
+/// What an earlier run has copied counts only for those who trust size and time.
+#[test]
+fn who_compares_content_doubts_earlier_runs() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    fs::create_dir_all(place.here("tree")).unwrap();
+    write_at(place.here("tree/f"), b"AAAA", 1000);
+    let (here, there) = (place.here("tree/"), server.url("/tree"));
+    let target = place.remote("tree/f");
+    xdfs(["cp", "-r", &here, &there]).ok();
+    for flags in [&["--ignore-times"][..], &["--checksum"]] {
+        write_at(&target, b"BBBB", 1000);
+        let run = |more: &[&str]| {
+            let words = ["cp", "-r"].iter().chain(flags).chain(more);
+            xdfs(words.chain(&[&here[..], &there]))
+        };
+        run(&[]).fails(6, &["--force"]);
+        assert_content(&target, b"BBBB");
+        run(&["--force"]).ok();
+        assert_content(&target, b"AAAA");
+    }
+}

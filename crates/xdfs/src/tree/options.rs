@@ -43,7 +43,8 @@ pub struct TreeOptions {
     pub overwrite: bool,
     /// Existing files that are skipped, and counted as [`TreeResult::resumed`]. Symbolic links and
     /// named pipes are compared by their time. Names of one file that are to stay hard links are
-    /// not skipped. Ignored by synchronisations.
+    /// not skipped. Ignored by synchronisations. With [`Skip::Never`], [`Skip::Identical`] and
+    /// [`Skip::Content`] there is no journal, which goes by size and time.
     pub skip: Skip,
     /// Preserve owner and group, by name where the other side knows it.
     pub owner: bool,

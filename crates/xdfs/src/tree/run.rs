@@ -84,6 +84,13 @@ pub(super) fn copy(
     }
     // In a directory that exists it keeps its name.
     let inside = join(named.root(), last_name(source.root()));
+    // What an earlier run claims by size and time counts only where these are trusted.
+    let compares = matches!(options.skip, Skip::Never | Skip::Identical | Skip::Content);
+    let unclaimed = compares.then(|| TreeOptions {
+        journal: None,
+        ..options.clone()
+    });
+    let options = unclaimed.as_ref().unwrap_or(options);
     let mut writer = journal::open(session.client, [source, named], options, &mut report)?;
     let source_inode = attributes.inode;
     let earlier = match &mut writer {

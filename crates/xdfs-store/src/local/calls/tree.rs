@@ -223,12 +223,18 @@ impl Walk<'_, '_, '_> {
         }
     }
 
-    /// Locks the partial file of an unfinished transfer, which must not be running.
+    /// Locks the partial file of an unfinished transfer, which must not be running, before it or
+    /// its journal is removed.
     fn lock(&self, name: &[u8]) -> Result<Option<std::fs::File>, Fault> {
-        if !path::is_hidden_name(name) || !name.ends_with(path::PARTIAL_SUFFIX.as_bytes()) {
+        if !path::is_hidden_name(name) {
             return Ok(None);
         }
-        let Ok(file) = self.here().open_existing(name) else {
+        let partial = match path::stem_of_hidden(name) {
+            Some(stem) => [b".", stem, path::PARTIAL_SUFFIX.as_bytes()].concat(),
+            None if name.ends_with(path::PARTIAL_SUFFIX.as_bytes()) => name.to_vec(),
+            None => return Ok(None),
+        };
+        let Ok(file) = self.here().open_existing(&partial) else {
             return Ok(None);
         };
         if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
