@@ -232,7 +232,7 @@ pub(crate) struct ChownFlags {
     pub(crate) common: PathFlags,
 
     /// Print help.
-    #[arg(long, action = ArgAction::Help)]
+    #[arg(long, action = ArgAction::Help, help_heading = None::<&'static str>)]
     pub(crate) help: Option<bool>,
 }
 

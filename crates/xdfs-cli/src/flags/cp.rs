@@ -137,6 +137,8 @@ pub(crate) struct CpFlags {
     pub(crate) files_from: Option<PathBuf>,
 
     /// The paths of --files-from end in NUL bytes instead of line ends.
+    ///
+    /// So that names with line ends can be listed, as by `find -print0` and `git ls-files -z`.
     #[arg(short = '0', long, requires = "files_from", help_heading = FILTERS)]
     pub(crate) null: bool,
 

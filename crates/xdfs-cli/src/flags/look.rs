@@ -124,7 +124,7 @@ pub(crate) struct LsFlags {
     pub(crate) common: PathFlags,
 
     /// Print help.
-    #[arg(long, action = ArgAction::Help)]
+    #[arg(long, action = ArgAction::Help, help_heading = None::<&'static str>)]
     pub(crate) help: Option<bool>,
 }
 
@@ -351,7 +351,7 @@ pub(crate) struct DfFlags {
     pub(crate) common: PathFlags,
 
     /// Print help.
-    #[arg(long, action = ArgAction::Help)]
+    #[arg(long, action = ArgAction::Help, help_heading = None::<&'static str>)]
     pub(crate) help: Option<bool>,
 }
 
@@ -389,7 +389,7 @@ pub(crate) struct DuFlags {
     pub(crate) common: PathFlags,
 
     /// Print help.
-    #[arg(long, action = ArgAction::Help)]
+    #[arg(long, action = ArgAction::Help, help_heading = None::<&'static str>)]
     pub(crate) help: Option<bool>,
 }
 

@@ -189,6 +189,8 @@ pub(crate) struct ServeFlags {
     pub(crate) log: LogLevel,
 
     /// Log more: once for debug, twice for trace.
+    ///
+    /// It is for a moment at a terminal; --log is for services.
     #[arg(short, long, action = ArgAction::Count, conflicts_with = "log")]
     pub(crate) verbose: u8,
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{ArgAction, Args, ValueHint};
 
-use super::{OutputFlags, SessionFlags};
+use super::{OUTPUT, OutputFlags, SessionFlags};
 
 /// Run commands on a server interactively, in one session.
 ///
@@ -62,7 +62,7 @@ pub(crate) struct ShellFlags {
     pub(crate) session: SessionFlags,
 
     /// Print the engine's log to standard error; repeat for more.
-    #[arg(short, long, action = ArgAction::Count)]
+    #[arg(short, long, action = ArgAction::Count, help_heading = OUTPUT)]
     pub(crate) verbose: u8,
 }
 

@@ -85,6 +85,9 @@ pub(crate) struct SyncFlags {
 
     /// With --delete, delete as many names as it takes without asking, and accept an empty SOURCE:
     /// TARGET becomes empty.
+    ///
+    /// Without it, a deletion of more than a share of TARGET, or at the root of a server, asks on a
+    /// terminal and is refused elsewhere. --max-delete holds all the same.
     #[arg(short, long, requires = "delete")]
     pub(crate) force: bool,
 
