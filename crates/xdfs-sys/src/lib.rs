@@ -7,3 +7,4 @@ pub mod fs;
 pub mod ids;
 pub mod limit;
 pub mod poll;
+pub mod tcp;
