@@ -35,5 +35,7 @@ pub use endpoint::{Endpoint, Form, Location};
 pub use registry::Registry;
 pub use spec::{DriverSpec, SpecError, StackSpec};
 pub use stack::Stack;
-pub use stream::{Capabilities, Extension, Listener, Offload, Protected, Protection, Stream};
+pub use stream::{
+    Capabilities, Extension, Listener, Offload, PathSample, Protected, Protection, Stream,
+};
 pub use transform::{End, Output, Room, Transform, Transformed};

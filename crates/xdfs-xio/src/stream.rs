@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::time::Duration;
 
 use socket2::SockRef;
 use xdfs_sys::poll::{Poller, Token};
@@ -20,6 +21,22 @@ pub struct Capabilities {
     /// Both ends are on one machine, so the round-trip time is meaningless and large socket buffers
     /// only pollute the caches.
     pub local: bool,
+}
+
+/// The system's measurements of the network path of one stream, since it began unless stated
+/// otherwise. Payload counts include what transforms add.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PathSample {
+    /// Smoothed round-trip time; zero before the first measurement.
+    pub round_trip: Duration,
+    /// Shortest round-trip time of the last minutes; zero before the first measurement.
+    pub round_trip_min: Duration,
+    /// Bytes sent, including those sent again.
+    pub sent_bytes: u64,
+    /// Bytes sent again.
+    pub resent_bytes: u64,
+    /// Name of the congestion control; empty if unknown.
+    pub congestion: String,
 }
 
 /// The protection of a channel.
@@ -106,6 +123,20 @@ pub trait Stream: Send + fmt::Debug {
     /// Any error of the system call.
     fn set_window(&mut self, bytes: u32) -> io::Result<()> {
         let _ = bytes;
+        Ok(())
+    }
+
+    /// The system's measurements of the network path; `None` if the transport has none.
+    fn measure(&self) -> Option<PathSample> {
+        None
+    }
+
+    /// Sets the transport's options for a long path, unless they were configured. A transport
+    /// without such options does nothing.
+    ///
+    /// # Errors
+    /// The system lacks an option or forbids it; the stream works as before, only slower.
+    fn suit_long_path(&mut self) -> io::Result<()> {
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 
 use xdfs_sys::poll::{Poller, Token};
 
-use crate::stream::{Capabilities, Protection, Stream};
+use crate::stream::{Capabilities, PathSample, Protection, Stream};
 
 /// Size of a pooled buffer: a batch of 32 TLS records, after the possible rest of another one.
 pub(crate) const BUFFER_BYTES: usize = 33 * ((16 << 10) + 256);
@@ -502,6 +502,14 @@ impl<T: Transform> Stream for Transformed<T> {
 
     fn set_window(&mut self, bytes: u32) -> io::Result<()> {
         self.below.set_window(bytes)
+    }
+
+    fn measure(&self) -> Option<PathSample> {
+        self.below.measure()
+    }
+
+    fn suit_long_path(&mut self) -> io::Result<()> {
+        self.below.suit_long_path()
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -10,7 +10,12 @@
 //! - The kernel sizes the socket buffers, unless [`crate::Stream::set_window`] is called.
 //! - On paths within one machine, cubic where available. bbr measures a rate and paces its segments
 //!   accordingly; over loopback there is no queue to protect, and the pacing timers cost about half
-//!   of the rate. Elsewhere the system's default stays: its operator knows the path.
+//!   of the rate.
+//! - On long paths ([`crate::Stream::suit_long_path`]), bbr where the system has it and allows it.
+//!   Others halve their rate at each loss, and recover within as many round trips as the path
+//!   holds segments: a loss of 0.1 % leaves a twentieth of 1 Gbit/s at 100 ms. Little data waits
+//!   unsent in the socket there, so that it can still go over another channel.
+//! - Anywhere else the system's default stays.
 
 mod driver;
 mod listener;

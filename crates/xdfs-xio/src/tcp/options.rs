@@ -19,7 +19,7 @@ pub struct TcpOptions {
     /// the kernel sizes them. [`crate::Stream::set_window`] overrides it for one stream.
     pub buffer: Option<u32>,
     /// Congestion control on Linux, by its name there; by default cubic on paths within one
-    /// machine, and the system's default elsewhere.
+    /// machine, bbr on long ones, and the system's default elsewhere.
     pub congestion: Option<String>,
     /// Silence after which the kernel probes the peer, from 1 second to a day; by default it never
     /// does.
@@ -118,6 +118,55 @@ impl TcpOptions {
         }
         Ok(())
     }
+
+    /// Sets the options of a connection over a long path (see the module documentation).
+    pub(super) fn suit_long_path(&self, socket: &SockRef<'_>) -> io::Result<()> {
+        limit_unsent(socket);
+        if self.congestion.is_some() || congestion(socket) == PACED {
+            return Ok(());
+        }
+        prefer_paced(socket)
+    }
+}
+
+/// The congestion control that measures the path and paces, instead of taking each loss for a
+/// queue that is full.
+const PACED: &str = "bbr";
+/// Bytes that may wait in a socket before they are sent, on a long path.
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES_MAX: u32 = 128 << 10;
+
+#[cfg(target_os = "linux")]
+fn prefer_paced(socket: &SockRef<'_>) -> io::Result<()> {
+    socket.set_tcp_congestion(PACED.as_bytes())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn prefer_paced(_: &SockRef<'_>) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Blocks stay with the engine, which can still give them to another channel, until they can be
+/// sent. A system without this option keeps more in the socket.
+#[cfg(target_os = "linux")]
+fn limit_unsent(socket: &SockRef<'_>) {
+    let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn limit_unsent(_: &SockRef<'_>) {}
+
+/// The name of a socket's congestion control; empty if the system doesn't tell.
+#[cfg(target_os = "linux")]
+pub(super) fn congestion(socket: &SockRef<'_>) -> String {
+    let name = socket.tcp_congestion().unwrap_or_default();
+    let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
+    String::from_utf8_lossy(&name[..end]).into_owned()
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn congestion(_: &SockRef<'_>) -> String {
+    String::new()
 }
 
 /// Avoids pacing congestion control on a path without a queue (see the module documentation). A
@@ -213,12 +262,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn the_congestion_control_is_the_named_one_or_there_is_no_channel() {
-        let congestion = |s: &SockRef<'_>| {
-            let name = s.tcp_congestion().unwrap();
-            String::from_utf8_lossy(&name)
-                .trim_end_matches('\0')
-                .to_owned()
-        };
+        let congestion = |s: &SockRef<'_>| congestion(s);
         assert_eq!(sockets("tcp:congestion=reno", congestion), ["reno", "reno"]);
         let spec: StackSpec = "tcp:congestion=none_such".parse().unwrap();
         let stack = Registry::standard().build(&spec).unwrap();

@@ -9,9 +9,9 @@ use mio::net;
 use socket2::SockRef;
 use xdfs_sys::poll::{Poller, Token};
 
-use super::options::TcpOptions;
+use super::options::{TcpOptions, congestion};
 use crate::socket::{connected, set_buffers, shut_writing, uninterrupted};
-use crate::stream::{Capabilities, Extension, Stream};
+use crate::stream::{Capabilities, Extension, PathSample, Stream};
 
 /// A TCP connection, established or pending.
 #[derive(Debug)]
@@ -105,6 +105,21 @@ impl Stream for TcpStream {
 
     fn set_window(&mut self, bytes: u32) -> io::Result<()> {
         set_buffers(&SockRef::from(&self.inner), bytes)
+    }
+
+    fn measure(&self) -> Option<PathSample> {
+        let info = xdfs_sys::tcp::info(&self.inner).ok()?;
+        Some(PathSample {
+            round_trip: info.round_trip,
+            round_trip_min: info.round_trip_min,
+            sent_bytes: info.sent_bytes,
+            resent_bytes: info.resent_bytes,
+            congestion: congestion(&SockRef::from(&self.inner)),
+        })
+    }
+
+    fn suit_long_path(&mut self) -> io::Result<()> {
+        self.options.suit_long_path(&SockRef::from(&self.inner))
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -18,7 +18,7 @@ use super::kernel::{self, KernelDirection};
 use super::records::{BAD_RECORD_MAC, CLOSE_NOTIFY, Records, cut_off};
 use super::seal::{ALERT, APPLICATION_DATA, CONTENT_BYTES, Direction};
 use super::session::Session;
-use crate::stream::{Capabilities, Extension, Offload, Protected, Protection, Stream};
+use crate::stream::{Capabilities, Extension, Offload, PathSample, Protected, Protection, Stream};
 use crate::transform::{End, Room, Transform, Transformed, read_once, write_once};
 
 /// Bytes read beyond a cleartext run: the next record, if it is small.
@@ -373,6 +373,14 @@ impl Stream for TlsStream {
 
     fn set_window(&mut self, bytes: u32) -> io::Result<()> {
         self.flow.set_window(bytes)
+    }
+
+    fn measure(&self) -> Option<PathSample> {
+        self.flow.measure()
+    }
+
+    fn suit_long_path(&mut self) -> io::Result<()> {
+        self.flow.suit_long_path()
     }
 
     fn capabilities(&self) -> Capabilities {
