@@ -126,6 +126,8 @@ pub(crate) struct Channel {
     pub(crate) read_queued: bool,
     pub(crate) write_queued: bool,
     pub(crate) idle_queued: bool,
+    /// The options for a long path are set, or can't be.
+    pub(crate) suits_path: bool,
     /// It waits for a buffer of the pool.
     pub(crate) starved: bool,
     /// It waits for the rate limit.
@@ -168,6 +170,7 @@ impl Channel {
             read_queued: false,
             write_queued: false,
             idle_queued: false,
+            suits_path: false,
             starved: false,
             throttled: false,
             opened_at: now,

@@ -46,6 +46,11 @@ impl Bounds {
         self.last = self.own.take().or_else(|| self.last.take());
     }
 
+    /// Whether a limit applies.
+    pub(crate) fn are_set(&self) -> bool {
+        self.own.is_some() || self.share.is_some()
+    }
+
     /// Total time for which the session's own limit delayed payload.
     pub(crate) fn waited(&self) -> Duration {
         let own = self.own.as_ref().or(self.last.as_ref());

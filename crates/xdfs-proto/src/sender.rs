@@ -836,6 +836,12 @@ impl Sender {
         self.in_flight
     }
 
+    /// Bytes acknowledged in all, including those sent again.
+    #[must_use]
+    pub fn acknowledged_bytes(&self) -> u64 {
+        self.acknowledged_bytes
+    }
+
     /// Number of data frames outstanding on a channel.
     #[must_use]
     pub fn outstanding(&self, channel: ChannelIndex) -> usize {

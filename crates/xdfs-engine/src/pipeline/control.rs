@@ -90,19 +90,24 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Sets the round-trip time of the network path. On a short path few bytes in flight suffice,
-    /// and stay in the CPU caches; on a long or unmeasured one the socket buffers are the limit.
+    /// Sets the round-trip time of the network path.
     pub(super) fn set_round_trip(&mut self, round_trip: Option<Duration>) {
         self.network_path.set_round_trip(round_trip);
-        let bound = if self.network_path.is_short() {
+        self.bound_in_flight();
+        tracing::debug!(?round_trip, "the path is measured");
+    }
+
+    /// Bounds the bytes in flight by what is known of the path. Within one machine few suffice, and
+    /// stay in the CPU caches; elsewhere the socket buffers are the limit, which follow the
+    /// bandwidth-delay product.
+    pub(super) fn bound_in_flight(&mut self) {
+        let bound = if self.network_path.is_local() {
             self.limits.in_flight_bytes_max
         } else {
             u64::MAX
         };
-        self.sender.set_in_flight_max(
-            bound.max(2 * u64::from(self.parameters.block_size().max(BLOCK_BYTES))),
-        );
-        tracing::debug!(?round_trip, "the path is measured");
+        let least = 2 * u64::from(self.parameters.block_size().max(BLOCK_BYTES));
+        self.sender.set_in_flight_max(bound.max(least));
     }
 
     /// Handles a frame other than BLOCK.

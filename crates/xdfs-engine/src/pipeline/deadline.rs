@@ -60,6 +60,8 @@ impl<K: Kernel> Pipeline<K> {
             self.end(Err(fault));
             return;
         }
+        self.suit_channels();
+        self.tune_channels();
         self.check_channels();
         self.check_incomplete();
         for file in self.transfers.all_local() {

@@ -11,6 +11,7 @@ use xdfs_proto::{ChannelIndex, Code, Fault, Limits, Retry, SessionId, SessionSec
 use xdfs_xio::{Endpoint, Stack};
 
 use super::buffers::{BLOCK_BYTES, SEND_POOL_BYTES};
+use super::network_path::NetworkPath;
 use crate::channel::{Channel, Phase};
 use crate::environment::Environment;
 use crate::security::Identity;
@@ -147,6 +148,20 @@ impl Dialer {
     /// Raises the target number of channels to `wanted`, at most `max`.
     pub(super) fn want(&mut self, wanted: u32, max: u32) {
         self.wanted = self.wanted.max(wanted.min(max));
+    }
+
+    /// Sets the target number of channels, at most `max`.
+    pub(super) fn set_wanted(&mut self, wanted: u32, max: u32) {
+        self.wanted = wanted.min(max);
+    }
+
+    /// The request of the session on this path, if it is not sent yet: the user's block size, or
+    /// what suits the path.
+    pub(super) fn suit_path(&mut self, path: &NetworkPath) -> &SessionRequest {
+        if self.dial.block_size.is_none() {
+            self.request.block_size = path.block_size(self.request.block_size);
+        }
+        &self.request
     }
 
     /// Replaces a channel as soon as one is open.

@@ -9,7 +9,8 @@
 //! - `channels`: the channels, and queues of those that are ready for something.
 //! - `dialer`: the channels that an initiator opens, and their endpoints.
 //! - `parameters`: the parameters that the peers agreed on.
-//! - `network_path`: the round-trip time, and the number of channels chosen for it.
+//! - `network_path`: the round-trip time, and what is chosen for it.
+//! - `channel_count`: the search for the number of channels that fills a long path.
 //! - `transfers`: the state of each transfer.
 //! - `source`: the sources of the files that are sent.
 //! - `buffers`, `uniform`: memory for payload, and the block whose bytes are all zero.
@@ -30,6 +31,7 @@
 
 mod buffers;
 mod calls;
+mod channel_count;
 mod channels;
 mod closing;
 mod control;
@@ -157,6 +159,8 @@ pub struct Pipeline<K> {
     channel_set: ChannelSet,
     /// Largest number of channels open at once.
     open_channels_max: u32,
+    /// Bytes of payload received.
+    received_bytes: u64,
     timers: Timers,
     ending: Ending,
     network_path: NetworkPath,
@@ -273,6 +277,7 @@ impl<K: Kernel> Pipeline<K> {
             is_started: false,
             channel_set: ChannelSet::new(limits.idle_timeout),
             open_channels_max: 0,
+            received_bytes: 0,
             timers: Timers::new(TICK, limits.stall_timeout),
             ending: Ending::default(),
             network_path: NetworkPath::default(),

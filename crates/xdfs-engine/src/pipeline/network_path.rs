@@ -1,16 +1,32 @@
-//! The path to the peer: its round-trip time, and the number of channels chosen for it.
+//! The path to the peer: its round-trip time, and what is chosen for it: the congestion control,
+//! the size of blocks, and the number of channels that a transfer begins with (`channel_count`
+//! finds a better one).
 
+use std::io;
 use std::time::Duration;
 
 use xdfs_proto::FileId;
+use xdfs_xio::{PathSample, Stream};
+
+use super::channel_count::{ChannelCount, Traffic};
 
 /// Round-trip time below which a path is short: its bandwidth-delay product is small.
 const SHORT: Duration = Duration::from_millis(2);
+/// Round-trip time from which a path is long: there losses cost more than paced sending does.
+const LONG: Duration = Duration::from_millis(10);
+/// Round-trip time from which a path is very long.
+const FAR: Duration = Duration::from_millis(150);
+/// Largest block on a long path. Many channels are in the middle of a block there, each with a
+/// buffer, and what a slow channel still has to send at the end is a block.
+const BLOCK_BYTES_LONG: u32 = 256 << 10;
 /// File size up to which one channel suffices, since opening more takes longer.
-const ONE_CHANNEL_BYTES: u64 = 16 << 20;
-/// Channels for a large file on a short path, and the maximum on a long one.
+pub(super) const ONE_CHANNEL_BYTES: u64 = 16 << 20;
+/// Channels for a large file on a short path, and at the beginning on a long one.
 const CHANNELS_SHORT: u32 = 4;
-const CHANNELS_LONG: u32 = 16;
+const CHANNELS_LONG: u32 = 8;
+/// The same on a very long path, where the largest socket buffer of a channel holds less than a
+/// round trip of data, and on a long one where the congestion control halves the rate at each loss.
+const CHANNELS_FAR: u32 = 32;
 /// Channels for packs on a long path. More would overrun the path's queue when all leave slow start
 /// together.
 const CHANNELS_PACKS: u32 = 4;
@@ -36,8 +52,14 @@ impl Workload {
 pub(super) struct NetworkPath {
     /// Both ends are on the same machine.
     is_local: bool,
-    /// `None` until it is measured.
+    /// From the first exchange of frames; `None` until it is measured.
     round_trip: Option<Duration>,
+    /// The shortest one that the system has measured on any channel.
+    sampled: Option<Duration>,
+    /// Why the options for long paths could not be set on a channel.
+    refused: Option<String>,
+    /// The search for the number of channels.
+    channel_count: Option<ChannelCount>,
     /// The offer whose answer measures the round trip, and when it was sent.
     offered_at: Option<(FileId, Duration)>,
     /// Workloads that started before the path was measured.
@@ -55,13 +77,89 @@ impl NetworkPath {
     }
 
     pub(super) fn is_measured(&self) -> bool {
-        self.round_trip.is_some()
+        self.round_trip.is_some() || self.sampled.is_some()
     }
 
-    /// Whether few bytes in flight suffice. On one machine they always do: a long round trip there
-    /// only means that a process waited to be scheduled.
-    pub(super) fn is_short(&self) -> bool {
-        self.is_local || self.round_trip.is_some_and(|time| time < SHORT)
+    /// The round-trip time: the system's where it measures one, since a peer that is slow to answer
+    /// makes the first exchange longer.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        self.sampled.or(self.round_trip)
+    }
+
+    /// Whether both ends are on the same machine. A long round trip there only means that a process
+    /// waited to be scheduled.
+    pub(super) fn is_local(&self) -> bool {
+        self.is_local
+    }
+
+    /// Whether few channels suffice.
+    fn is_short(&self) -> bool {
+        self.is_local || self.round_trip().is_some_and(|time| time < SHORT)
+    }
+
+    /// Whether the options for long paths apply.
+    pub(super) fn is_long(&self) -> bool {
+        !self.is_local && self.round_trip().is_some_and(|time| time >= LONG)
+    }
+
+    /// Measures the path of a channel, and if it is long, sets the channel's options for that.
+    /// `true` once the options are set, or can't be.
+    pub(super) fn suit_channel(&mut self, stream: &mut dyn Stream) -> bool {
+        if let Some(sample) = stream.measure() {
+            self.see_sample(&sample);
+        }
+        if !self.is_long() {
+            return false;
+        }
+        let result = stream.suit_long_path();
+        self.see_refusal(result, stream.measure().as_ref());
+        true
+    }
+
+    fn see_sample(&mut self, sample: &PathSample) {
+        let time = sample.round_trip_min;
+        if time > Duration::ZERO {
+            self.sampled = Some(self.sampled.map_or(time, |sampled| sampled.min(time)));
+        }
+    }
+
+    /// Reports a refusal, the first time only.
+    fn see_refusal(&mut self, result: io::Result<()>, sample: Option<&PathSample>) {
+        let used = sample.map_or("", |sample| &sample.congestion);
+        match (result, &self.refused) {
+            (Ok(()), _) => tracing::debug!(congestion = used, "a channel suits a long path"),
+            (Err(_), Some(_)) => {}
+            (Err(error), None) => {
+                tracing::info!(
+                    %error,
+                    congestion = used,
+                    "the system refuses bbr, which suits long paths; more channels are used instead"
+                );
+                self.refused = Some(error.to_string());
+            }
+        }
+    }
+
+    /// The size of blocks on this path, if the session allows `agreed` bytes.
+    pub(super) fn block_size(&self, agreed: u32) -> u32 {
+        match self.is_long() {
+            true => agreed.min(BLOCK_BYTES_LONG),
+            false => agreed,
+        }
+    }
+
+    /// Continues the search for the number of channels on a long path. Returns another number if
+    /// there should be one.
+    pub(super) fn tune_channels(&mut self, traffic: Traffic, max: u32) -> Option<u32> {
+        let search = self
+            .channel_count
+            .get_or_insert_with(|| ChannelCount::new(traffic));
+        search.step(traffic, max)
+    }
+
+    /// Ends the search: nothing is moved that further channels could help.
+    pub(super) fn stop_tuning(&mut self) {
+        self.channel_count = None;
     }
 
     /// Records an offer, to measure the round trip by its answer unless another one is pending.
@@ -97,7 +195,12 @@ impl NetworkPath {
             Workload::File(_) if is_short => CHANNELS_SHORT,
             Workload::File(length) => {
                 let by_length = u32::try_from(length / (ONE_CHANNEL_BYTES / 4));
-                by_length.unwrap_or(u32::MAX).clamp(1, CHANNELS_LONG)
+                let is_far = self.round_trip().is_some_and(|time| time >= FAR);
+                let most = match is_far || self.refused.is_some() {
+                    true => CHANNELS_FAR,
+                    false => CHANNELS_LONG,
+                };
+                by_length.unwrap_or(u32::MAX).clamp(1, most)
             }
         })
     }
@@ -105,5 +208,144 @@ impl NetworkPath {
     /// Takes the workloads that started before the path was measured.
     pub(super) fn take_unpicked(&mut self) -> Vec<Workload> {
         std::mem::take(&mut self.unpicked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{IoSlice, IoSliceMut};
+
+    use xdfs_sys::poll::{Poller, Token};
+    use xdfs_xio::Capabilities;
+
+    use super::*;
+
+    /// A channel whose path the system has measured, and which takes options or refuses them.
+    #[derive(Debug)]
+    struct Measured {
+        round_trip_ms: u64,
+        refuses: bool,
+        is_suited: bool,
+    }
+
+    impl Measured {
+        fn new(round_trip_ms: u64) -> Self {
+            Self {
+                round_trip_ms,
+                refuses: false,
+                is_suited: false,
+            }
+        }
+    }
+
+    impl Stream for Measured {
+        fn read_vectored(&mut self, _: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+
+        fn write_vectored(&mut self, _: &[IoSlice<'_>]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+
+        fn finish_open(&mut self) -> io::Result<bool> {
+            Ok(true)
+        }
+
+        fn close(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn register(&mut self, _: &mut Poller, _: Token) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn deregister(&mut self, _: &mut Poller) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn measure(&self) -> Option<PathSample> {
+            Some(PathSample {
+                round_trip: Duration::from_millis(2 * self.round_trip_ms),
+                round_trip_min: Duration::from_millis(self.round_trip_ms),
+                ..PathSample::default()
+            })
+        }
+
+        fn suit_long_path(&mut self) -> io::Result<()> {
+            self.is_suited = true;
+            match self.refuses {
+                true => Err(io::ErrorKind::PermissionDenied.into()),
+                false => Ok(()),
+            }
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities {
+                integrity: false,
+                local: false,
+            }
+        }
+
+        fn peer(&self) -> String {
+            String::new()
+        }
+    }
+
+    const LARGE: Workload = Workload::File(1 << 30);
+
+    #[test]
+    fn a_long_path_has_its_options_blocks_and_channels() {
+        let mut path = NetworkPath::default();
+        let mut channel = Measured::new(50);
+        assert!(path.suit_channel(&mut channel) && channel.is_suited);
+        assert_eq!(path.round_trip(), Some(Duration::from_millis(50)));
+        assert_eq!(path.block_size(2 << 20), BLOCK_BYTES_LONG);
+        assert_eq!(path.block_size(64 << 10), 64 << 10);
+        assert_eq!(path.pick_channels(LARGE), Some(CHANNELS_LONG));
+        assert_eq!(path.pick_channels(Workload::File(17 << 20)), Some(4));
+    }
+
+    #[test]
+    fn a_short_or_local_path_keeps_the_systems_options() {
+        let mut path = NetworkPath::default();
+        let mut channel = Measured::new(1);
+        assert!(!path.suit_channel(&mut channel) && !channel.is_suited);
+        assert_eq!(path.block_size(2 << 20), 2 << 20);
+        assert_eq!(path.pick_channels(LARGE), Some(CHANNELS_SHORT));
+
+        let mut path = NetworkPath::default();
+        path.see_channel(true);
+        let mut channel = Measured::new(50);
+        assert!(!path.suit_channel(&mut channel) && !channel.is_suited);
+        assert_eq!(path.block_size(2 << 20), 2 << 20);
+    }
+
+    #[test]
+    fn a_path_is_long_as_soon_as_that_is_known() {
+        let mut path = NetworkPath::default();
+        let mut unmeasured = Measured::new(0);
+        assert!(!path.suit_channel(&mut unmeasured));
+        assert_eq!(path.pick_channels(LARGE), None);
+        path.set_round_trip(Some(Duration::from_millis(80)));
+        assert!(path.suit_channel(&mut unmeasured) && unmeasured.is_suited);
+    }
+
+    #[test]
+    fn a_peer_that_is_slow_to_answer_makes_no_long_path() {
+        let mut path = NetworkPath::default();
+        path.set_round_trip(Some(Duration::from_secs(3)));
+        assert!(!path.suit_channel(&mut Measured::new(1)));
+    }
+
+    #[test]
+    fn where_the_system_refuses_there_are_more_channels() {
+        let mut path = NetworkPath::default();
+        let mut channel = Measured::new(50);
+        channel.refuses = true;
+        assert!(path.suit_channel(&mut channel), "it isn't tried again");
+        assert_eq!(path.pick_channels(LARGE), Some(CHANNELS_FAR));
+        let mut far = NetworkPath::default();
+        far.suit_channel(&mut Measured::new(200));
+        assert_eq!(far.pick_channels(LARGE), Some(CHANNELS_FAR));
     }
 }

@@ -1,11 +1,12 @@
 //! Channels that join and leave the session.
 
 use xdfs_proto::frame::{Exception, Frame, Level, Scope, SessionAccept};
-use xdfs_proto::handshake::InitiatorStep;
-use xdfs_proto::{Code, Fault, Retry};
+use xdfs_proto::handshake::{InitiatorStep, Purpose};
+use xdfs_proto::{ChannelIndex, Code, Fault, Retry};
 use xdfs_sys::poll::Token;
 
 use super::dialer::{AfterFailure, ChannelCounts};
+use super::parameters::Parameters;
 use super::{Pipeline, Role};
 use crate::channel::{Channel, Phase};
 use crate::kernel::Kernel;
@@ -74,6 +75,8 @@ impl<K: Kernel> Pipeline<K> {
         {
             channel.set_level(Level::Clear);
         }
+        self.suit_channel(slot);
+        self.bound_in_flight();
         self.offload_private(slot);
         self.sender.channel_up(index, self.now);
         self.receiver.channel_up(index);
@@ -117,6 +120,40 @@ impl<K: Kernel> Pipeline<K> {
             dialer.want(wanted, max);
         }
         self.dial_missing();
+    }
+
+    /// Sets the target number of channels: opens missing ones, or lets the latest ones leave
+    /// (initiator).
+    pub(super) fn set_channels(&mut self, wanted: u32) {
+        let max = self.parameters.channels_max();
+        if let Role::Initiator(dialer) = &mut self.role {
+            dialer.set_wanted(wanted, max);
+        }
+        let staying = self.count().staying;
+        let mut open: Vec<ChannelIndex> = self.channels.open().map(|(_, c)| c.index).collect();
+        open.sort_unstable();
+        let extra = staying.saturating_sub(wanted.max(1)) as usize;
+        let mut left = 0;
+        while let Some(index) = open.pop().filter(|_| left < extra) {
+            left += usize::from(self.channel_set.leave(index, self.now));
+        }
+        self.dial_missing();
+    }
+
+    /// Sets the options of channels on a long path, as soon as it is known to be one.
+    pub(super) fn suit_channels(&mut self) {
+        let slots: Vec<usize> = self.channels.open().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            self.suit_channel(slot);
+        }
+    }
+
+    fn suit_channel(&mut self, slot: usize) {
+        if let Some(channel) = self.channels.get_mut(slot)
+            && !channel.suits_path
+        {
+            channel.suits_path = self.network_path.suit_channel(&mut *channel.stream);
+        }
     }
 
     /// Starts to replace a channel (initiator).
@@ -193,6 +230,11 @@ impl<K: Kernel> Pipeline<K> {
                         let fault = Fault::new(Code::ProtectionRefused, "open a channel", cause);
                         self.opening_failed(slot, fault);
                         return;
+                    }
+                    channel.suits_path = self.network_path.suit_channel(&mut *channel.stream);
+                    if let Phase::Connecting(Purpose::Session(request)) = &mut channel.phase {
+                        request.clone_from(dialer.suit_path(&self.network_path));
+                        self.parameters = Parameters::requested(request);
                     }
                     channel.greet();
                     dialer.request_sent(self.now);

@@ -333,6 +333,7 @@ impl<K: Kernel> Pipeline<K> {
                 incoming.remaining -= n;
                 channel.consume(n);
                 self.bounds.take(n as u64, self.now);
+                self.received_bytes += n as u64;
             }
             return self.finish_piece(slot, true, 0);
         }
@@ -343,6 +344,7 @@ impl<K: Kernel> Pipeline<K> {
             Ok(None) => Ok(ReadOutcome::Again(0)),
             Ok(Some((n, complete))) => {
                 self.bounds.take(n as u64, self.now);
+                self.received_bytes += n as u64;
                 self.finish_piece(slot, complete, n)
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {

@@ -10,8 +10,9 @@ use xdfs_proto::{Code, DigestKind, DigestValue, Fault, FileId, SourceTag};
 use xdfs_store::{OpenedSink, SinkRequest, Source};
 
 use super::buffers::PIECE_BYTES;
+use super::channel_count::Traffic;
 use super::faults::mark_session_end;
-use super::network_path::Workload;
+use super::network_path::{ONE_CHANNEL_BYTES, Workload};
 use super::source::{OpenSource, Reader};
 use super::transfers::{LocalTransfer, Target, permille};
 use super::{Pipeline, Role};
@@ -180,7 +181,7 @@ impl<K: Kernel> Pipeline<K> {
             }
             (Role::Initiator(_), None) => return,
         };
-        request.block_size = self.parameters.block_size();
+        request.block_size = self.network_path.block_size(self.parameters.block_size());
         let started = self.transfers.local(file);
         let dry_run = offer.dry_run || started.is_some_and(LocalTransfer::is_dry_run);
         if store.is_slow() {
@@ -356,6 +357,51 @@ impl<K: Kernel> Pipeline<K> {
         if !self.transfers.has_local() {
             self.bounds.unbound();
         }
+    }
+
+    /// Looks for a better number of channels on a long path while much is left to move, unless the
+    /// user chose the number (initiator).
+    pub(super) fn tune_channels(&mut self) {
+        let is_settled = self.explicit_channels() || self.bounds.are_set();
+        let left = match !is_settled && self.network_path.is_long() {
+            true => self.bytes_left(),
+            false => Some(0),
+        };
+        if left.is_some_and(|bytes| bytes <= ONE_CHANNEL_BYTES) {
+            self.network_path.stop_tuning();
+            return;
+        }
+        let traffic = Traffic {
+            now: self.now,
+            bytes: self.sender.acknowledged_bytes() + self.received_bytes,
+            left,
+            channels: self.count().staying,
+            round_trip: self.network_path.round_trip().unwrap_or_default(),
+        };
+        let max = self.parameters.channels_max();
+        if let Some(wanted) = self.network_path.tune_channels(traffic, max) {
+            tracing::info!(
+                before = traffic.channels,
+                wanted,
+                "the number of channels changes"
+            );
+            self.set_channels(wanted);
+        }
+    }
+
+    /// Bytes that the local transfers still have to move; `None` if one doesn't know.
+    fn bytes_left(&self) -> Option<u64> {
+        let left = |file| {
+            let transfer = self.transfers.local(file)?;
+            let moved = match transfer.uploads() {
+                true => self.sender.progress(file),
+                false => self.receiver.progress(file).0,
+            };
+            transfer
+                .bytes_total()
+                .map(|total| total.saturating_sub(moved))
+        };
+        self.transfers.all_local().into_iter().map(left).sum()
     }
 
     fn explicit_channels(&self) -> bool {

@@ -385,6 +385,11 @@ impl LocalTransfer {
         self.bytes_total = bytes;
     }
 
+    /// The length of the transfer, if known.
+    pub(super) fn bytes_total(&self) -> Option<u64> {
+        self.bytes_total
+    }
+
     /// Sets the path under which the file is published.
     pub(super) fn set_path(&mut self, path: Vec<u8>) {
         self.path = path;

@@ -1,0 +1,244 @@
+//! The search for the number of channels that fills a long path.
+//!
+//! More channels help where each is limited by its losses or its socket buffer, and only cost where
+//! the path is full. So the number doubles while the total rate grows by more than noise, and goes
+//! back to the one before when it doesn't. Rates are measured over some round trips, after a pause
+//! in which the new channels open and fill. Time and bytes are arguments.
+
+use std::time::Duration;
+
+/// Growth of the total rate for which twice as many channels are kept.
+const WORTH: f64 = 1.15;
+/// Share of the best rate below which the search begins anew: the path has changed.
+const CHANGED: f64 = 0.7;
+/// Round trips, and least times, of the pause at the beginning, in which the first channels find
+/// their rates, of the pause after a change, and of a measurement.
+const BEGINNING: (u32, Duration) = (10, Duration::from_millis(250));
+const SETTLING: (u32, Duration) = (8, Duration::from_millis(250));
+const MEASUREMENT: (u32, Duration) = (8, Duration::from_millis(500));
+/// Pauses between searches, the first and the longest.
+const REST: Duration = Duration::from_secs(8);
+const REST_MAX: Duration = Duration::from_secs(120);
+/// Seconds for which the transfer must still last, at the present rate, for channels to be added.
+const LEFT_MIN_S: f64 = 2.0;
+
+/// The state of a session as seen by the search.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Traffic {
+    /// Time since the session began.
+    pub(super) now: Duration,
+    /// Payload bytes moved so far, in both directions.
+    pub(super) bytes: u64,
+    /// Payload bytes that are left; `None` if unknown.
+    pub(super) left: Option<u64>,
+    /// Open channels that stay.
+    pub(super) channels: u32,
+    /// Round-trip time of the path.
+    pub(super) round_trip: Duration,
+}
+
+/// A rate in bytes per second with a number of channels.
+#[derive(Clone, Copy, Debug)]
+struct Rated {
+    channels: u32,
+    rate: f64,
+}
+
+/// The stages of a search.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// The channels open and fill, until this time.
+    Settling(Duration),
+    /// The rate of the number of channels is measured.
+    Measuring(Window),
+    /// The number is found. It is looked at again at this time, or when the rate falls.
+    Resting(Duration, Window),
+}
+
+/// A measurement under way.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    since: Duration,
+    bytes_before: u64,
+}
+
+impl Window {
+    fn new(traffic: Traffic) -> Self {
+        Self {
+            since: traffic.now,
+            bytes_before: traffic.bytes,
+        }
+    }
+
+    /// The rate in bytes per second, once enough time has passed.
+    fn rate(&self, traffic: Traffic) -> Option<f64> {
+        let time = traffic.now.saturating_sub(self.since);
+        let bytes = traffic.bytes.saturating_sub(self.bytes_before);
+        (time >= span(MEASUREMENT, traffic.round_trip)).then(|| bytes as f64 / time.as_secs_f64())
+    }
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(super) struct ChannelCount {
+    stage: Stage,
+    /// The number of channels to which the present one is compared.
+    base: Option<Rated>,
+    rest: Duration,
+}
+
+impl ChannelCount {
+    /// A search that begins at this time.
+    pub(super) fn new(traffic: Traffic) -> Self {
+        Self {
+            stage: settling(traffic, BEGINNING),
+            base: None,
+            rest: REST,
+        }
+    }
+
+    /// Continues the search. Returns another number of channels, at most `max`, if there should be
+    /// one.
+    pub(super) fn step(&mut self, traffic: Traffic, max: u32) -> Option<u32> {
+        let channels = traffic.channels;
+        match self.stage {
+            Stage::Settling(until) => {
+                if until <= traffic.now {
+                    self.stage = Stage::Measuring(Window::new(traffic));
+                }
+                None
+            }
+            Stage::Measuring(window) => {
+                let rate = window.rate(traffic)?;
+                self.measured(traffic, Rated { channels, rate }, max)
+            }
+            Stage::Resting(until, window) => {
+                let rate = window.rate(traffic)?;
+                let best = self.base.map_or(0.0, |base| base.rate);
+                if rate < best * CHANGED || until <= traffic.now {
+                    self.base = None;
+                    let rated = Rated { channels, rate };
+                    return self.measured(traffic, rated, max);
+                }
+                self.stage = Stage::Resting(until, Window::new(traffic));
+                None
+            }
+        }
+    }
+
+    fn measured(&mut self, traffic: Traffic, found: Rated, max: u32) -> Option<u32> {
+        tracing::debug!(
+            channels = found.channels,
+            bytes_per_s = found.rate.round(),
+            "the rate of a number of channels is measured"
+        );
+        let before = self.base.filter(|base| base.channels < found.channels);
+        if let Some(before) = before
+            && found.rate < before.rate * WORTH
+        {
+            self.rest(traffic);
+            return Some(before.channels);
+        }
+        self.base = Some(found);
+        let left_s = traffic.left.map_or(f64::MAX, |left| left as f64) / found.rate.max(1.0);
+        let next = found.channels.saturating_mul(2).min(max);
+        if next <= found.channels || left_s < LEFT_MIN_S {
+            self.rest(traffic);
+            return None;
+        }
+        self.stage = settling(traffic, SETTLING);
+        Some(next)
+    }
+
+    fn rest(&mut self, traffic: Traffic) {
+        self.stage = Stage::Resting(traffic.now + self.rest, Window::new(traffic));
+        self.rest = (self.rest * 2).min(REST_MAX);
+    }
+}
+
+fn settling(traffic: Traffic, pause: (u32, Duration)) -> Stage {
+    Stage::Settling(traffic.now + span(pause, traffic.round_trip))
+}
+
+fn span((round_trips, least): (u32, Duration), round_trip: Duration) -> Duration {
+    (round_trip * round_trips).max(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_TRIP: Duration = Duration::from_millis(100);
+    const MAX: u32 = 64;
+
+    /// Moves data for `seconds` at the rate that `rate` gives for a number of channels and a time;
+    /// returns the numbers of channels in the order in which they were used.
+    fn run(start: u32, seconds: u64, left: u64, rate: impl Fn(u32, f64) -> f64) -> Vec<u32> {
+        let step = Duration::from_millis(100);
+        let mut traffic = Traffic {
+            now: Duration::ZERO,
+            bytes: 0,
+            left: Some(left),
+            channels: start,
+            round_trip: ROUND_TRIP,
+        };
+        let mut count = ChannelCount::new(traffic);
+        let mut used = vec![start];
+        while traffic.now < Duration::from_secs(seconds) {
+            traffic.now += step;
+            let moved = rate(traffic.channels, traffic.now.as_secs_f64()) * step.as_secs_f64();
+            traffic.bytes += moved as u64;
+            traffic.left = Some(left.saturating_sub(traffic.bytes));
+            if let Some(next) = count.step(traffic, MAX) {
+                traffic.channels = next;
+                used.push(next);
+            }
+        }
+        used
+    }
+
+    #[test]
+    fn channels_are_added_while_each_brings_its_share() {
+        let used = run(8, 10, u64::MAX, |n, _| f64::from(n) * 1e6);
+        assert_eq!(used, [8, 16, 32, 64]);
+    }
+
+    #[test]
+    fn channels_that_bring_nothing_are_taken_away() {
+        let used = run(8, 10, u64::MAX, |_, _| 100e6);
+        assert_eq!(used, [8, 16, 8]);
+        // The path takes 20 channels' worth.
+        let used = run(8, 12, u64::MAX, |n, _| f64::from(n.min(20)) * 1e6);
+        assert_eq!(used, [8, 16, 32, 64, 32]);
+        let used = run(8, 12, u64::MAX, |n, _| f64::from(n.min(17)) * 1e6);
+        assert_eq!(used, [8, 16, 32, 16]);
+    }
+
+    #[test]
+    fn a_search_is_repeated_after_longer_and_longer_times() {
+        let used = run(8, 100, u64::MAX, |_, _| 100e6);
+        assert_eq!(used, [8, 16, 8, 16, 8, 16, 8, 16, 8]);
+    }
+
+    #[test]
+    fn a_path_that_changes_is_searched_again_without_a_rest() {
+        // The path is ten times as slow from the second measurement on, and lossy.
+        let used = run(8, 12, u64::MAX, |n, s| match s < 1.9 {
+            true => 100e6,
+            false => f64::from(n) * 0.2e6,
+        });
+        assert_eq!(used[..4], [8, 16, 8, 16]);
+        assert_eq!(used.last(), Some(&64));
+    }
+
+    #[test]
+    fn a_transfer_that_is_nearly_over_gets_no_further_channels() {
+        assert_eq!(run(8, 3, 10_000_000, |n, _| f64::from(n) * 1e6), [8]);
+    }
+
+    #[test]
+    fn a_silent_path_is_no_reason_for_more_than_the_most() {
+        let used = run(8, 200, u64::MAX, |_, _| 0.0);
+        assert!(used.iter().all(|n| *n <= MAX), "{used:?}");
+    }
+}
