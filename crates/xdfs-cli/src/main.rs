@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod candidates;
 mod check_config;
 mod client;
 mod console;
