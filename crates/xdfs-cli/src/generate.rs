@@ -1,10 +1,15 @@
 //! Completions and manual pages, from the definition of the flags.
+//!
+//! In bash, zsh and fish the script of clap_complete gets a function that completes paths on
+//! servers: it passes the line to [`crate::complete`]. The dynamic completion of clap_complete is
+//! not stable, calls the program for flags too, and doesn't handle the colons of URLs in bash.
 
 use std::io::Write as _;
 use std::path::Path;
 
 use clap::CommandFactory as _;
 use clap::builder::{Resettable, StyledStr};
+use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use xdfs::Fault;
@@ -15,10 +20,27 @@ use crate::flags::{Cli, OutputFlags};
 use crate::report::print;
 
 /// Prints the completion script of a shell.
-pub(crate) fn completions(shell: clap_complete::Shell) -> u8 {
+pub(crate) fn completions(shell: Shell) -> u8 {
+    done(print(script(shell)))
+}
+
+/// The start of the function that completes in zsh.
+const ZSH_FUNCTION: &str = "\n_xdfs() {\n";
+
+fn script(shell: Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "xdfs", &mut script);
-    done(print(script))
+    let script = String::from_utf8_lossy(&script).into_owned();
+    match shell {
+        Shell::Bash => script + include_str!("completions/places.bash"),
+        Shell::Fish => script + include_str!("completions/places.fish"),
+        Shell::Zsh => {
+            let places = include_str!("completions/places.zsh");
+            let first = format!("\n{places}{ZSH_FUNCTION}    _xdfs_places && return\n");
+            script.replacen(ZSH_FUNCTION, &first, 1)
+        }
+        _ => script,
+    }
 }
 
 /// Writes all manual pages into a directory, and prints their names.
@@ -176,13 +198,13 @@ mod tests {
     #[test]
     fn every_shell_gets_a_script() {
         use clap::ValueEnum as _;
-        for shell in clap_complete::Shell::value_variants() {
-            let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "xdfs", &mut script);
-            assert!(
-                String::from_utf8_lossy(&script).contains("limit-rate"),
-                "{shell}"
-            );
+        for shell in Shell::value_variants() {
+            let script = script(*shell);
+            assert!(script.contains("limit-rate"), "{shell}");
+            let calls = script.matches(crate::complete::COMMAND).count();
+            let may_call = matches!(shell, Shell::Bash | Shell::Fish | Shell::Zsh);
+            assert_eq!(calls, usize::from(may_call), "{shell}");
         }
+        assert!(script(Shell::Zsh).starts_with("#compdef xdfs\n"));
     }
 }

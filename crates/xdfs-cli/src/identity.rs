@@ -90,6 +90,47 @@ pub(crate) fn security(
     flags: &SecurityFlags,
     place: &RemotePlace,
 ) -> Result<Option<ClientSecurity>, Fault> {
+    security_with(flags, place, Attendance::Attended)
+}
+
+/// Like [`security`], for a session that the user didn't ask for: nothing is asked or written, no
+/// ticket is used up, and unknown servers are refused.
+///
+/// # Errors
+/// A named file can't be used, or a ticket or a typed secret would be needed.
+pub(crate) fn unattended_security(
+    flags: &SecurityFlags,
+    place: &RemotePlace,
+) -> Result<Option<ClientSecurity>, Fault> {
+    security_with(flags, place, Attendance::Unattended)
+}
+
+/// Whether the user waits for the session, and can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attendance {
+    Attended,
+    Unattended,
+}
+
+impl Attendance {
+    /// # Errors
+    /// Nobody attends to this `operation`.
+    fn need(self, operation: &str) -> Result<(), Fault> {
+        match self {
+            Self::Attended => Ok(()),
+            Self::Unattended => {
+                let cause = "the user has to start the session";
+                Err(Fault::new(Code::AuthenticationFailed, operation, cause))
+            }
+        }
+    }
+}
+
+fn security_with(
+    flags: &SecurityFlags,
+    place: &RemotePlace,
+    attendance: Attendance,
+) -> Result<Option<ClientSecurity>, Fault> {
     let invitation = &place.invitation;
     if flags.insecure {
         if invitation.ticket.is_some() || invitation.pin.is_some() {
@@ -99,17 +140,20 @@ pub(crate) fn security(
         return Ok(None);
     }
     let folder = folder()?;
-    make_folder(&folder, "create the key directory")?;
+    if attendance == Attendance::Attended {
+        make_folder(&folder, "create the key directory")?;
+    }
     let roots = match &flags.ca {
         Some(path) => read_certificates(path)?,
         None => Vec::new(),
     };
-    let found = credentials(flags, place, &folder)?;
+    let found = credentials(flags, place, &folder, attendance)?;
     // A server trusted on first use would get ambient credentials the next time.
-    let new_hosts = match (flags.known_only, found.is_ambient) {
-        (true, _) => NewHosts::Refuse,
-        (false, true) => NewHosts::RefuseAmbient,
-        (false, false) => NewHosts::Accept,
+    let new_hosts = match attendance {
+        Attendance::Unattended => NewHosts::Refuse,
+        Attendance::Attended if flags.known_only => NewHosts::Refuse,
+        Attendance::Attended if found.is_ambient => NewHosts::RefuseAmbient,
+        Attendance::Attended => NewHosts::Accept,
     };
     let pin = flags.pin.or(invitation.pin).or(found.pin);
     let trust = TrustPolicy {
@@ -173,7 +217,7 @@ pub(crate) fn security_of_command(
     if flags.names_credentials() {
         let mut uninvited = place.clone();
         uninvited.invitation.ticket = None;
-        let found = credentials(flags, &uninvited, &folder()?)?;
+        let found = credentials(flags, &uninvited, &folder()?, Attendance::Attended)?;
         own.credentials = found.credentials;
         if let (None, Some(pin)) = (flags.pin, found.pin) {
             own.trust.pins = vec![pin];
@@ -237,14 +281,17 @@ fn credentials(
     flags: &SecurityFlags,
     place: &RemotePlace,
     folder: &Path,
+    attendance: Attendance,
 ) -> Result<PresentedCredentials, Fault> {
     if place.invitation.ticket.is_some() {
+        attendance.need(TICKET.1)?;
         return Ok(PresentedCredentials::invited(
             place.invitation.clone(),
             false,
         ));
     }
     if let Some(path) = &flags.ticket_file {
+        attendance.need(TICKET.1)?;
         let text = if path.as_os_str() == "-" {
             flags.typed.ask(place, TICKET.0, TICKET.1)?
         } else {
@@ -262,6 +309,7 @@ fn credentials(
     }
     if let Some(path) = &flags.password_file {
         let password = if path.as_os_str() == "-" {
+            attendance.need(PASSWORD.1)?;
             flags.typed.ask(place, PASSWORD.0, PASSWORD.1)?
         } else {
             read_secret(path, "read the password")?
@@ -286,6 +334,7 @@ fn credentials(
         return Ok(PresentedCredentials::named(vec![Credential::Anonymous]));
     }
     if let Some(text) = env::var("XDFS_TICKET").ok().filter(|t| !t.is_empty()) {
+        attendance.need(TICKET.1)?;
         return Ok(PresentedCredentials::invited(text.parse()?, true));
     }
     // WLCG bearer token discovery.
@@ -297,7 +346,8 @@ fn credentials(
     }
     let is_ambient = !found.is_empty();
     let key = own_key(folder);
-    if !key.exists() {
+    let exists = key.exists();
+    if !exists && attendance == Attendance::Attended {
         match make_own_key(&key) {
             Ok(_) => {}
             // Created by another command.
@@ -305,7 +355,9 @@ fn credentials(
             Err(fault) => return Err(fault),
         }
     }
-    found.push(Credential::Key(key));
+    if exists || attendance == Attendance::Attended {
+        found.push(Credential::Key(key));
+    }
     found.push(Credential::Anonymous);
     Ok(PresentedCredentials {
         is_ambient,

@@ -7,8 +7,10 @@
 
 #![forbid(unsafe_code)]
 
+mod candidates;
 mod check_config;
 mod client;
+mod complete;
 mod console;
 mod context;
 mod cp;
@@ -50,7 +52,13 @@ use context::Context;
 use flags::{Cli, Command, OutputFlags};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(flags::words(std::env::args_os()));
+    let words = flags::words(std::env::args_os());
+    if let [_, command, line] = words.as_slice()
+        && command == complete::COMMAND
+    {
+        return ExitCode::from(complete::run(line));
+    }
+    let cli = Cli::parse_from(words);
     if let Some(path) = &cli.log_file
         && let Err(fault) = log::use_file(path)
     {

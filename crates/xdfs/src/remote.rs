@@ -239,6 +239,9 @@ fn percent_encode(bytes: &[u8], reserved: &[u8]) -> String {
     out
 }
 
+/// ASCII characters that a shell may interpret, within quotes too, or that end the path of a URL.
+const INTERPRETED: &[u8] = b"!\"#$&'()*;<>?[\\]^`{|}~";
+
 /// The beginning of URLs of machines that ssh reaches.
 const SSH: &str = "ssh://";
 /// Characters that ssh refuses in names of hosts and users: it may pass both to a shell.
@@ -251,6 +254,13 @@ impl RemotePlace {
         ["xdfs://", "xdfs+unix://", SSH]
             .iter()
             .any(|scheme| text.starts_with(scheme))
+    }
+
+    /// A part of a path on a server as a part of a URL. Shells take it literally, in quotes and
+    /// outside: it consists of ASCII letters, digits and `%+,-./:=@_`.
+    #[must_use]
+    pub fn percent_encoded(part: &[u8]) -> String {
+        percent_encode(part, INTERPRETED)
     }
 }
 
@@ -425,6 +435,17 @@ mod tests {
         ] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn encoded_names_have_no_meaning_to_shells() {
+        let every: Vec<u8> = (1..=255).filter(|byte| *byte != b'/').collect();
+        let encoded = RemotePlace::percent_encoded(&every);
+        let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
+        assert!(encoded.chars().all(plain), "{encoded}");
+        let path = [b"/", every.as_slice()].concat();
+        assert_eq!(place(&format!("xdfs://h/{encoded}")).path, path);
+        assert_eq!(RemotePlace::percent_encoded(b"a b/c.img"), "a%20b/c.img");
     }
 
     #[test]

@@ -305,6 +305,7 @@ impl Args for Places {
             Arg::new("places")
                 .value_name("SOURCE... TARGET")
                 .required(true)
+                .num_args(1..)
                 .action(ArgAction::Append)
                 .value_parser(value_parser!(OsString))
                 .value_hint(ValueHint::AnyPath)

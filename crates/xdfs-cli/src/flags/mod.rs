@@ -146,6 +146,15 @@ Examples:
         config: Option<PathBuf>,
     },
     /// Print a completion script for a shell.
+    ///
+    /// In bash (4 or later), zsh and fish the script completes paths on servers too: `xdfs ls
+    /// xdfs://host/ru<TAB>` offers the names there, and `xdfs://<TAB>` the servers in the list of
+    /// `xdfs trust list`. The server is asked each time, with the security flags before the cursor.
+    ///
+    /// It has to be trusted already: from an unknown server nothing is offered. Nothing is asked,
+    /// so a password or a ticket that you would have to type is not used; nor is a ticket from
+    /// elsewhere, which may be good only once. After two seconds there are no names, nor are there
+    /// any for ssh:// URLs. Of more than 1000 names, the first 999 and the last are offered.
     #[command(after_help = "\
 Examples:
   xdfs completions bash > ~/.local/share/bash-completion/completions/xdfs

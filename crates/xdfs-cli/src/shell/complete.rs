@@ -1,14 +1,13 @@
 //! Completion: commands, flags, values of flags, and remote and local paths.
 //!
-//! A completion must not block the prompt for long. A directory is listed in a separate thread,
-//! with bounds on time and number of names; nothing is inserted from an incomplete listing, since
-//! it could be wrong. Listings are cached for some seconds, at most until the next command.
+//! A directory is listed within the bounds of [`crate::candidates`]; nothing is inserted from an
+//! incomplete listing, since it could be wrong. Listings are cached for some seconds, at most until
+//! the next command.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Arg, Command, ValueHint};
@@ -16,21 +15,18 @@ use rustyline::completion::Pair;
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
 use rustyline::validate::Validator;
-use xdfs::{Answer, Call, Entry, FileKind};
+use xdfs::FileKind;
 
 use super::operands::{Role, Side, roles, with_long_tests};
 use super::paths::absolute;
 use super::words::{Word, escaped, lines, split_unfinished};
 use super::{COMMANDS, OWN, local_path, trimmed};
+use crate::candidates::{Listed, Name, kind_on_server, within};
 use crate::context::ShellSession;
 use crate::paths::quote::Quoting;
 
-/// Longest duration of a completion.
-const PATIENCE: Duration = Duration::from_millis(1500);
 /// Lifetime of a cached listing.
 const FRESH: Duration = Duration::from_secs(10);
-/// Most names read from a directory.
-const NAMES_MAX: usize = 100_000;
 /// Most cached names of a directory.
 const NAMES_KEPT_MAX: usize = 10_000;
 /// Most cached directories.
@@ -69,26 +65,12 @@ pub(super) struct Completer {
     definition: Command,
     directory: RefCell<Vec<u8>>,
     listed: RefCell<Directories>,
-    /// A thread is running for this.
-    is_busy: Arc<AtomicBool>,
+    /// Shared with the thread that asks the server, while there is one.
+    asking: Arc<()>,
 }
 
 /// Cached listings by path, with their times.
 type Directories = HashMap<Vec<u8>, (Instant, Arc<Listed>)>;
-
-/// A possible completion of a word.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Name {
-    bytes: Vec<u8>,
-    kind: FileKind,
-}
-
-/// The names in a directory.
-#[derive(Debug, Default)]
-struct Listed {
-    names: Vec<Name>,
-    is_whole: bool,
-}
 
 impl Completer {
     pub(super) fn new(session: &Arc<ShellSession>, definition: Command) -> Self {
@@ -97,7 +79,7 @@ impl Completer {
             definition,
             directory: RefCell::new(b"/".to_vec()),
             listed: RefCell::default(),
-            is_busy: Arc::default(),
+            asking: Arc::default(),
         }
     }
 
@@ -172,7 +154,7 @@ impl Completer {
         } else {
             list_here(directory)?
         };
-        let mut names = matching(&listed, begin);
+        let mut names = listed.matching(begin);
         if let [name] = names.as_mut_slice()
             && name.kind == FileKind::Symlink
             && is_there
@@ -187,30 +169,18 @@ impl Completer {
         ))
     }
 
-    /// Runs `act` in a separate thread, and waits for it up to the limit.
+    /// The result of `act` if it comes in time.
     fn ask<T: Send + 'static>(&self, act: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        if self.is_busy.swap(true, Ordering::AcqRel) {
+        if Arc::strong_count(&self.asking) > 1 {
             // An earlier thread still waits for the server.
             return None;
         }
-        let (sender, end) = mpsc::channel();
-        let is_busy = Arc::clone(&self.is_busy);
-        let work = move || {
+        let asking = Arc::clone(&self.asking);
+        within(move || {
             let answer = act();
-            is_busy.store(false, Ordering::Release);
-            // The receiver may have timed out.
-            let _ = sender.send(answer);
-        };
-        if thread::Builder::new()
-            .name("xdfs-complete".into())
-            .spawn(work)
-            .is_err()
-        {
-            self.is_busy.store(false, Ordering::Release);
-            return None;
-        }
-        // Accept a result that is slightly late.
-        end.recv_timeout(PATIENCE + PATIENCE / 4).ok()
+            drop(asking);
+            answer
+        })
     }
 
     fn absolute(&self, path: &[u8]) -> Option<Vec<u8>> {
@@ -227,24 +197,7 @@ impl Completer {
         }
         let client = self.session.open_session()?;
         let asked = path.clone();
-        let listed = self.ask(move || {
-            let until = Instant::now() + PATIENCE;
-            let mut listed = Listed::default();
-            for entry in client.list(&asked) {
-                let Ok(Entry { name, attributes }) = entry else {
-                    return listed;
-                };
-                if listed.names.len() == NAMES_MAX || Instant::now() > until {
-                    return listed;
-                }
-                listed.names.push(Name {
-                    bytes: name,
-                    kind: attributes.kind,
-                });
-            }
-            listed.is_whole = true;
-            listed
-        })?;
+        let listed = self.ask(move || Listed::on_server(&client, &asked))?;
         let listed = Arc::new(listed);
         if listed.is_whole && listed.names.len() <= NAMES_KEPT_MAX {
             let mut kept = self.listed.borrow_mut();
@@ -259,14 +212,7 @@ impl Completer {
     fn kind_there(&self, path: &[u8]) -> Option<FileKind> {
         let path = self.absolute(path)?;
         let client = self.session.open_session()?;
-        self.ask(move || {
-            let call = Call::Stat { path, follow: true };
-            match client.call(call) {
-                Ok(Answer::Attributes(found)) => found.kind,
-                // A dangling link.
-                _ => FileKind::Symlink,
-            }
-        })
+        self.ask(move || kind_on_server(&client, path))
     }
 }
 
@@ -276,35 +222,19 @@ fn list_here(directory: &[u8]) -> Option<Arc<Listed>> {
     } else {
         directory
     };
-    let until = Instant::now() + PATIENCE;
-    let mut listed = Listed::default();
-    for entry in std::fs::read_dir(local_path(path).ok()?).ok()? {
-        if listed.names.len() == NAMES_MAX || Instant::now() > until {
-            return Some(Arc::new(listed));
-        }
-        let Ok(entry) = entry else { continue };
+    let entries = std::fs::read_dir(local_path(path).ok()?).ok()?;
+    let names = entries.flatten().map(|entry| {
         let is_directory = entry.path().is_dir();
-        listed.names.push(Name {
+        Ok::<_, Infallible>(Name {
             bytes: entry.file_name().as_encoded_bytes().to_vec(),
             kind: if is_directory {
                 FileKind::Directory
             } else {
                 FileKind::File
             },
-        });
-    }
-    listed.is_whole = true;
-    Some(Arc::new(listed))
-}
-
-/// The names with this prefix; hidden ones only if the prefix starts with a dot.
-fn matching(listed: &Listed, begin: &[u8]) -> Vec<Name> {
-    let fits = |name: &&Name| {
-        name.bytes.starts_with(begin) && (begin.starts_with(b".") || !name.bytes.starts_with(b"."))
-    };
-    let mut names: Vec<Name> = listed.names.iter().filter(fits).cloned().collect();
-    names.sort_by(|a, b| a.bytes.cmp(&b.bytes));
-    names
+        })
+    });
+    Some(Arc::new(Listed::read(names)))
 }
 
 /// The completions for `names`, which all start with `begin`, in a directory.
@@ -425,7 +355,7 @@ mod tests {
 
     fn replacements(names: &[(&str, FileKind)], directory: &str, begin: &str) -> Vec<String> {
         let listed = listed(names);
-        let names = matching(&listed, begin.as_bytes());
+        let names = listed.matching(begin.as_bytes());
         let pairs = pairs(&names, true, directory.as_bytes(), begin.as_bytes());
         pairs.into_iter().map(|pair| pair.replacement).collect()
     }
@@ -459,7 +389,7 @@ mod tests {
     fn nothing_is_inserted_for_a_directory_that_was_not_read_to_its_end() {
         let mut listed = listed(&[("abc", FileKind::File)]);
         listed.is_whole = false;
-        let names = matching(&listed, b"a");
+        let names = listed.matching(b"a");
         let pairs = pairs(&names, false, b"", b"a");
         let texts: Vec<_> = pairs.iter().map(|pair| pair.replacement.as_str()).collect();
         assert_eq!(texts, ["a", "a"]);

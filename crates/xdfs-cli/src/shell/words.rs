@@ -1,7 +1,8 @@
 //! Splits a line into words, with the quoting of a POSIX shell and `$'...'`.
 //!
 //! Other syntax of a shell (variables, substitutions, pipelines, redirections) is refused rather
-//! than taken literally, since the user means something else.
+//! than taken literally, since the user means something else. Only lines typed in another shell
+//! ([`split_foreign`]) may have it.
 
 use xdfs::{Code, Fault};
 
@@ -99,14 +100,26 @@ pub(crate) fn lines(text: &str) -> Vec<&str> {
 /// The words of an unfinished line. The last one is to be completed; after a blank it is empty.
 /// `None` if nothing can be completed.
 pub(crate) fn split_unfinished(line: &[u8]) -> Option<Vec<Word>> {
-    let mut splitter = Splitter::new(line);
+    unfinished(Splitter::new(line))
+}
+
+/// Like [`split_unfinished`], for a line typed in a shell of the system. What that shell expands is
+/// taken literally.
+pub(crate) fn split_foreign(line: &[u8]) -> Option<Vec<Word>> {
+    unfinished(Splitter {
+        is_foreign: true,
+        ..Splitter::new(line)
+    })
+}
+
+fn unfinished(mut splitter: Splitter<'_>) -> Option<Vec<Word>> {
     splitter.run().ok()?;
     if splitter.in_comment || splitter.open == Some(Open::Escape) {
         return None;
     }
     if !splitter.in_word {
         splitter.words.push(Word {
-            start: line.len(),
+            start: splitter.length,
             ..Word::default()
         });
     }
@@ -177,6 +190,8 @@ struct Splitter<'a> {
     in_word: bool,
     in_comment: bool,
     open: Option<Open>,
+    /// Whether unsupported characters are literal.
+    is_foreign: bool,
 }
 
 impl<'a> Splitter<'a> {
@@ -191,6 +206,7 @@ impl<'a> Splitter<'a> {
             in_word: false,
             in_comment: false,
             open: None,
+            is_foreign: false,
         }
     }
 
@@ -252,7 +268,7 @@ impl<'a> Splitter<'a> {
                     self.ansi()?;
                 }
                 0 => return Err("it contains a NUL byte".into()),
-                byte if REFUSED.contains(&byte) => {
+                byte if REFUSED.contains(&byte) && !self.is_foreign => {
                     return Err(format!("'{}' has no meaning here", char::from(byte)));
                 }
                 byte => {
@@ -302,7 +318,7 @@ impl<'a> Splitter<'a> {
                         return Ok(());
                     }
                 },
-                Some(byte @ (b'$' | b'`')) => {
+                Some(byte @ (b'$' | b'`')) if !self.is_foreign => {
                     return Err(format!("'{}' has no meaning here", char::from(byte)));
                 }
                 Some(byte) => self.quoted(byte)?,
@@ -531,6 +547,27 @@ mod tests {
         }
         for line in ["ls # a", "ls \\", "ls | a"] {
             assert_eq!(last(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_another_shell_may_have_what_has_no_meaning_here() {
+        let texts = |line: &str| -> Option<Vec<String>> {
+            let words = split_foreign(line.as_bytes())?;
+            let text = words.into_iter().map(|word| String::from_utf8(word.bytes));
+            Some(text.collect::<Result<_, _>>().unwrap())
+        };
+        for (line, expected) in [
+            ("cp $a \"$b c\" x", &["cp", "$a", "$b c", "x"][..]),
+            ("cp `a` $'b\\tc' x", &["cp", "`a`", "b\tc", "x"]),
+            ("cp <(a) x;y|z", &["cp", "<(a)", "x;y|z"]),
+            ("cp 'a b", &["cp", "a b"]),
+            ("cp \"$a b", &["cp", "$a b"]),
+        ] {
+            assert_eq!(texts(line).unwrap(), expected, "{line}");
+        }
+        for line in ["cp # a", "cp a\\", "cp $'\\777' a", "cp a\0"] {
+            assert_eq!(texts(line), None, "{line}");
         }
     }
 }

@@ -16,6 +16,8 @@ mod admin_page;
 mod check;
 #[cfg(unix)]
 mod chosen;
+#[cfg(target_os = "linux")]
+mod completed;
 mod copy;
 #[cfg(target_os = "linux")]
 mod deletes;
