@@ -71,6 +71,7 @@ fn options(flags: &SyncFlags, label: &Label, interrupt: &Interrupt) -> Result<Sy
             owner: all || flags.owner,
             xattrs: all || flags.xattrs,
             hard_links: all || flags.hard_links,
+            follow_links: flags.copy_links,
             filter: flags.filter.filter()?,
             dry_run: flags.dry_run,
             durability: flags.durability.into(),

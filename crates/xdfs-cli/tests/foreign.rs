@@ -577,3 +577,23 @@ fn k20_a_foreign_server_without_packs() {
     foreign.xdfs("cp", &["@tree/d/e/large", ":file"]).ok();
     foreign.xdfs("cp", &[":file", "@file"]).ok();
 }
+
+/// Rule K-24: of a server that doesn't follow links in packs no such pack is requested. Uploads
+/// don't depend on it.
+#[cfg(unix)]
+#[test]
+fn k24_a_foreign_server_that_does_not_follow_links() {
+    let Some(foreign) = Foreign::new(11, "") else {
+        return;
+    };
+    make_tree(&foreign.place.join("tree"));
+    foreign.xdfs("cp -r", &["@tree", ":there"]).ok();
+    for command in ["cp -rL", "sync -L"] {
+        let run = foreign.xdfs(command, &[":there", "@new"]);
+        run.fails(10, &["can't follow symbolic links", "newer xdfs"]);
+    }
+    std::os::unix::fs::symlink("d", foreign.place.join("tree/followed")).unwrap();
+    foreign.xdfs("sync -L", &["@tree", ":there"]).ok();
+    let there = foreign.place.join("root/there");
+    assert_eq!(picture(&there.join("followed")), picture(&there.join("d")));
+}

@@ -174,7 +174,8 @@ pub struct DownloadSpec {
     pub target: Vec<u8>,
     /// File name if the target is a directory; may be empty.
     pub name: Vec<u8>,
-    /// Fetches these names beneath `source` as a pack, to be written beneath `target`.
+    /// Fetches these names beneath `source` as a pack, to be written beneath `target`. A request
+    /// that follows links fails unless a channel is open to an acceptor that does.
     pub pack_request: Option<PackRequest>,
 }
 

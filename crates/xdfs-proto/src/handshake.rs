@@ -124,6 +124,8 @@ pub enum Purpose {
 const AUTHENTICATION: u16 = 1;
 /// The feature with which both sides declare that payload may be unprotected.
 const CLEAR_PAYLOAD: u16 = 2;
+/// The feature with which both sides declare that requests for packs may follow symbolic links.
+const FOLLOW_LINKS: u16 = 3;
 
 fn authentication(methods: &[u8]) -> Feature {
     Feature {
@@ -141,6 +143,14 @@ fn clear_payload() -> Feature {
     }
 }
 
+fn follow_links() -> Feature {
+    Feature {
+        id: FOLLOW_LINKS,
+        name: "follow-links".into(),
+        value: Vec::new(),
+    }
+}
+
 /// The initiator's end of the handshake.
 #[derive(Debug)]
 pub struct Initiator {
@@ -148,6 +158,7 @@ pub struct Initiator {
     hello: Hello,
     welcomed: bool,
     takes_clear: bool,
+    follows_links: bool,
     proof: ProofState,
     user: Option<String>,
 }
@@ -180,7 +191,11 @@ impl Initiator {
     /// Starts on a channel without protection, and appends the first bytes to `out`.
     #[must_use]
     pub fn new(purpose: Purpose, out: &mut Vec<u8>) -> Self {
-        Self::begin(purpose, Hello::default(), ProofState::Done, out)
+        let hello = Hello {
+            features: vec![follow_links()],
+            ..Hello::default()
+        };
+        Self::begin(purpose, hello, ProofState::Done, out)
     }
 
     /// Starts on a protected channel, where a session begins with a proof of the initiator's
@@ -188,7 +203,7 @@ impl Initiator {
     #[must_use]
     pub fn protected(purpose: Purpose, out: &mut Vec<u8>) -> Self {
         let hello = Hello {
-            features: vec![authentication(&[]), clear_payload()],
+            features: vec![authentication(&[]), clear_payload(), follow_links()],
             ..Hello::default()
         };
         let proof = match purpose {
@@ -205,6 +220,7 @@ impl Initiator {
             hello,
             welcomed: false,
             takes_clear: false,
+            follows_links: false,
             proof,
             user: None,
         };
@@ -230,6 +246,13 @@ impl Initiator {
         self.takes_clear
     }
 
+    /// Whether the acceptor follows symbolic links where a request for a pack says so, once it has
+    /// answered HELLO.
+    #[must_use]
+    pub fn follows_links(&self) -> bool {
+        self.follows_links
+    }
+
     /// Sends the first step of the proof and, if it is the `only` one, the request too.
     pub fn prove(&mut self, request: AuthRequest, only: bool, out: &mut Vec<u8>) {
         Frame::Auth(request).encode(out);
@@ -248,7 +271,8 @@ impl Initiator {
 
     /// Whether this channel begins with a proof: a protected one that registers a session.
     fn proves(&self) -> bool {
-        !self.hello.features.is_empty() && matches!(self.purpose, Purpose::Session(_))
+        let is_protected = self.hello.features.iter().any(|f| f.id == AUTHENTICATION);
+        is_protected && matches!(self.purpose, Purpose::Session(_))
     }
 
     fn request(&self, out: &mut Vec<u8>) {
@@ -279,8 +303,9 @@ impl Initiator {
                 Answer::Welcome(welcome) => {
                     self.hello.check(&welcome)?;
                     self.welcomed = true;
-                    let mut features = welcome.features.iter();
-                    self.takes_clear = features.any(|f| f.id == CLEAR_PAYLOAD);
+                    let has = |id| welcome.features.iter().any(|f| f.id == id);
+                    self.takes_clear = has(CLEAR_PAYLOAD);
+                    self.follows_links = has(FOLLOW_LINKS);
                     if self.proof == ProofState::Due {
                         let offered = welcome
                             .features
@@ -376,7 +401,7 @@ impl Acceptor {
         Self {
             greeted: false,
             proof: ProofState::Done,
-            features: Vec::new(),
+            features: vec![follow_links()],
         }
     }
 
@@ -388,6 +413,7 @@ impl Acceptor {
         if clear {
             features.push(clear_payload());
         }
+        features.push(follow_links());
         Self {
             greeted: false,
             proof: ProofState::Due,

@@ -12,7 +12,7 @@
 
 use crate::fault::{Code, Fault};
 use crate::limits::Limits;
-use crate::wire::{DecodeError, Reader, Writer};
+use crate::wire::{DecodeError, Reader, Writer, flag};
 
 /// Maximum size of a pack in bytes.
 pub const PACK_BYTES_MAX: usize = 4 << 20;
@@ -123,6 +123,10 @@ pub struct Entry<'a> {
 pub struct PackRequest {
     /// The metadata to preserve beside mode and modification time.
     pub keep: Preserve,
+    /// Symbolic links are followed, under the names and on the way to them: the entries are those
+    /// that they lead to. Needs an acceptor that declares it
+    /// ([`Initiator::follows_links`](crate::handshake::Initiator::follows_links)).
+    pub follow: bool,
     /// Maximum size of a file included in the pack, in bytes; larger ones are only named
     /// ([`Content::Large`]).
     pub file_bytes_max: u32,
@@ -178,7 +182,6 @@ impl Preserve {
     const READ_TIMES: u8 = 1 << 2;
 
     fn number(self) -> u8 {
-        let flag = |set, flag| if set { flag } else { 0 };
         flag(self.owner, Self::OWNER)
             | flag(self.xattrs, Self::XATTRS)
             | flag(self.read_times, Self::READ_TIMES)
@@ -200,8 +203,11 @@ impl PackRequest {
         2 + name.len()
     }
 
+    /// Beside the numbers of [`Preserve`].
+    const FOLLOW: u8 = 1 << 3;
+
     pub(crate) fn encode(&self, w: &mut Writer<'_>) {
-        w.u8(self.keep.number());
+        w.u8(self.keep.number() | flag(self.follow, Self::FOLLOW));
         w.u32(self.file_bytes_max);
         w.u16(u16::try_from(self.names.len()).unwrap_or(u16::MAX));
         for name in &self.names {
@@ -210,7 +216,8 @@ impl PackRequest {
     }
 
     pub(crate) fn decode(r: &mut Reader<'_>, limits: &Limits) -> Result<Self, DecodeError> {
-        let keep = Preserve::from_number(r.u8("what to keep")?)
+        let options = r.u8("what to keep")?;
+        let keep = Preserve::from_number(options & !Self::FOLLOW)
             .ok_or(DecodeError::Invalid("what to keep"))?;
         let file_bytes_max = r.u32("largest file of a pack")?;
         let count = usize::from(r.u16("count of names")?);
@@ -228,6 +235,7 @@ impl PackRequest {
         }
         Ok(Self {
             keep,
+            follow: options & Self::FOLLOW != 0,
             file_bytes_max,
             names,
         })

@@ -352,6 +352,7 @@ fn request(names: &[&[u8]]) -> PackRequest {
             xattrs: false,
             read_times: true,
         },
+        follow: false,
         file_bytes_max: 1 << 20,
         names: names.iter().map(|name| name.to_vec()).collect(),
     }
@@ -378,7 +379,9 @@ fn wishes_come_back_and_bad_ones_are_refused() {
     for keep in 0..=255 {
         let mut bytes = bytes.clone();
         bytes[0] = keep;
-        assert_eq!(decode(&bytes).is_ok(), keep < 8, "{keep}");
+        let decoded = decode(&bytes);
+        assert_eq!(decoded.is_ok(), keep < 16, "{keep}");
+        assert!(decoded.is_err() || decoded.is_ok_and(|request| encoded(&request) == bytes));
     }
     // A count that exceeds the available bytes costs nothing.
     assert!(decode(&[0, 0, 0, 0, 0, 0xff, 0xff]).is_err());

@@ -160,7 +160,7 @@ fn failures() -> impl Strategy<Value = Failures> {
 }
 
 fn pack_request() -> impl Strategy<Value = PackRequest> {
-    let keep = (any::<bool>(), any::<bool>(), any::<bool>());
+    let keep = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let name = prop::collection::vec("[a-z. ]{1,12}x", 1..4).prop_map(|n| n.join("/").into_bytes());
     let names = prop::collection::vec(name, 1..20);
     (keep, any::<u32>(), names).prop_map(|(keep, file_bytes_max, names)| PackRequest {
@@ -169,6 +169,7 @@ fn pack_request() -> impl Strategy<Value = PackRequest> {
             xattrs: keep.1,
             read_times: keep.2,
         },
+        follow: keep.3,
         file_bytes_max,
         names,
     })

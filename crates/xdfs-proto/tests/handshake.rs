@@ -45,16 +45,46 @@ fn bytes(frame: &Frame) -> Vec<u8> {
     out
 }
 
+fn follow_links() -> Feature {
+    Feature {
+        id: 3,
+        name: "follow-links".into(),
+        value: Vec::new(),
+    }
+}
+
+fn greeting() -> Hello {
+    Hello {
+        features: vec![follow_links()],
+        ..Hello::default()
+    }
+}
+
 fn welcome() -> Vec<u8> {
     let mut out = Vec::new();
-    Hello::default().answer(&[]).encode(&mut out);
+    greeting().answer(&[follow_links()]).encode(&mut out);
     out
 }
 
 fn hello() -> Vec<u8> {
     let mut out = Vec::new();
-    Hello::default().encode(&mut out);
+    greeting().encode(&mut out);
     out
+}
+
+/// [K-24]
+#[test]
+fn k24_an_acceptor_that_does_not_follow_links_does_not_say_so() {
+    let older = Hello::default().answer(&[]);
+    for (answer, follows) in [(greeting().answer(&[follow_links()]), true), (older, false)] {
+        let mut bytes = Vec::new();
+        answer.encode(&mut bytes);
+        let mut initiator = Initiator::new(Purpose::Join(join()), &mut Vec::new());
+        assert!(!initiator.follows_links());
+        let step = initiator.receive(&bytes, &Limits::default(), &mut Vec::new());
+        assert!(matches!(step, Ok((InitiatorStep::Wait, _))));
+        assert_eq!(initiator.follows_links(), follows);
+    }
 }
 
 /// Feeds an acceptor in pieces of `piece` bytes; returns what it answered too.
@@ -244,7 +274,9 @@ fn o7_an_optional_feature_is_ignored() {
     hello.encode(&mut input);
     let (step, out) = accept(&input, 1000);
     assert!(matches!(step, Ok(AcceptorStep::Wait)));
-    assert_eq!(out, welcome());
+    let mut bare = Vec::new();
+    hello.answer(&[]).encode(&mut bare);
+    assert_eq!(out, bare);
 }
 
 /// [O-13]

@@ -74,9 +74,17 @@ fn clear() -> Feature {
     }
 }
 
+fn follow_links() -> Feature {
+    Feature {
+        id: 3,
+        name: "follow-links".into(),
+        value: Vec::new(),
+    }
+}
+
 fn hello() -> Vec<u8> {
     let mut out = Vec::new();
-    let features = vec![feature(&[]), clear()];
+    let features = vec![feature(&[]), clear(), follow_links()];
     Hello {
         features,
         ..Hello::default()
@@ -222,7 +230,8 @@ fn a_method_of_one_step_costs_no_round_trip() {
         let step = server.feed(&client.written(), piece);
         assert!(matches!(step, Ok(AcceptorStep::Wait)));
         let answer = server.written();
-        assert_eq!(answer, welcome(vec![feature(&METHODS), clear()]));
+        let features = vec![feature(&METHODS), clear(), follow_links()];
+        assert_eq!(answer, welcome(features));
 
         let step = client.feed(&answer, piece);
         assert!(matches!(step, Ok(InitiatorStep::Prove(m)) if m == METHODS));

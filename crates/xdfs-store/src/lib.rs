@@ -265,10 +265,10 @@ pub trait Store: Send + Sync + fmt::Debug {
     }
 
     /// Reads the requested names beneath the directory `root` into a pack: one entry per name, in
-    /// the order of the request. A name that can't be read becomes
-    /// [`xdfs_proto::pack::Content::Failed`], a file too large for any pack
-    /// [`xdfs_proto::pack::Content::Large`]. It stops before the first name for which the pack has
-    /// no room.
+    /// the order of the request; with [`PackRequest::follow`] it is that to which a symbolic link
+    /// leads. A name that can't be read becomes [`xdfs_proto::pack::Content::Failed`], a file too
+    /// large for any pack [`xdfs_proto::pack::Content::Large`]. It stops before the first name for
+    /// which the pack has no room.
     ///
     /// # Errors
     /// A fault that names `root`; [`xdfs_proto::Code::Unsupported`] in a store without names.

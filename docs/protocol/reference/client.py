@@ -344,8 +344,8 @@ class Client(Session):
         found = list(self.list_tree(remote))
         names = [path for path, _ in found]
         while names:
-            wanted = {"keep_owner": False, "keep_xattrs": False, "keep_read_times": False, "file_bytes_max": SMALL,
-                      "names": names[:500]}  # fmt: skip
+            wanted = {"keep_owner": False, "keep_xattrs": False, "keep_read_times": False, "follow_links": False,
+                      "file_bytes_max": SMALL, "names": names[:500]}  # fmt: skip
             told = []
 
             def carry_out(data, replace, asked=tuple(wanted["names"]), told=told):

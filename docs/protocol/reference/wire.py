@@ -326,6 +326,7 @@ def _write_request(f):
     body = pack("IQQB", f["file"], f["offset"], length or 0, NAMES[f["digest"]]) + string(f["path"])
     if wanted:
         keep = wanted["keep_owner"] | wanted["keep_xattrs"] << 1 | wanted["keep_read_times"] << 2
+        keep |= wanted["follow_links"] << 3
         body += pack("BIH", keep, wanted["file_bytes_max"], len(wanted["names"]))
         body += b"".join(map(string, wanted["names"]))
     return (length is not None) | bool(wanted) << 1, body
@@ -338,9 +339,10 @@ def _read_request(r, flags):
     if flags & 2:
         if f["offset"] or flags & 1:
             raise malformed("request of a pack")
-        keep = r.bounded("B", 0, 7, "keep")
+        keep = r.bounded("B", 0, 15, "keep")
         wanted = {"keep_owner": bool(keep & 1), "keep_xattrs": bool(keep & 2)}
         wanted["keep_read_times"] = bool(keep & 4)
+        wanted["follow_links"] = bool(keep & 8)
         wanted["file_bytes_max"] = r.number("I")
         wanted["names"] = [r.path() for _ in range(r.bounded("H", 1, 0xFFFF, "names"))]
         if not all(map(is_beneath, wanted["names"])):

@@ -97,8 +97,13 @@ impl Root<'_> {
     }
 }
 
-/// The listed paths that can't be copied, with their faults.
-pub(super) fn unreachable(root: &Root<'_>, paths: &[Vec<u8>]) -> Vec<(Vec<u8>, Fault)> {
+/// The listed paths that can't be copied, with their faults. Unless links are followed, none leads
+/// through one.
+pub(super) fn unreachable(
+    root: &Root<'_>,
+    paths: &[Vec<u8>],
+    follows_links: bool,
+) -> Vec<(Vec<u8>, Fault)> {
     // Each directory above them is looked up once.
     let slashes = |path: &[u8]| {
         let places = path.iter().enumerate().filter(|(_, b)| **b == b'/');
@@ -116,7 +121,7 @@ pub(super) fn unreachable(root: &Root<'_>, paths: &[Vec<u8>]) -> Vec<(Vec<u8>, F
         let above = slashes(path).into_iter().map(|at| &path[..at]);
         let link = above.into_iter().find(|above| {
             let kind = found.get(above).and_then(|found| found.as_ref().ok());
-            kind == Some(&FileKind::Symlink)
+            kind == Some(&FileKind::Symlink) && !follows_links
         });
         if let Some(link) = link {
             let link = String::from_utf8_lossy(link);

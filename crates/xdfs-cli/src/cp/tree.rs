@@ -159,7 +159,7 @@ fn copy_one(
             TreeDirection::Upload(source) => list::Root::Local(source),
             TreeDirection::Download(_) => list::Root::Server(&client, &tree.server.path),
         };
-        for (path, fault) in list::unreachable(&root, paths) {
+        for (path, fault) in list::unreachable(&root, paths, flags.copy_links) {
             reporter.tree_failure(&tree.label, &path, &fault);
         }
     }
@@ -236,6 +236,7 @@ fn options(flags: &CpFlags, filter: &Filter, interrupt: &Interrupt) -> TreeOptio
         xattrs: all || flags.xattrs,
         read_times: flags.read_times,
         hard_links: all || flags.hard_links,
+        follow_links: flags.copy_links,
         filter: filter.clone(),
         dry_run: flags.dry_run,
         durability: flags.durability.into(),

@@ -102,8 +102,8 @@ pub(crate) struct CpFlags {
     ///
     /// As with 'cp -r', a directory is copied into the target if that is a directory; with a slash
     /// at the end of the source, only its contents are. ('xdfs sync' always takes the contents.)
-    /// Symbolic links stay links. Modes and
-    /// modification times are preserved. Files that are at the target with the same size and time
+    /// Symbolic links stay links, unless --copy-links is given. Modes and modification times are
+    /// preserved. Files that are at the target with the same size and time
     /// are skipped and counted. What can't be copied is reported and counted, and the rest goes on;
     /// failures that may be temporary are retried at the end.
     ///
@@ -132,7 +132,8 @@ pub(crate) struct CpFlags {
     /// directory, and is copied as with --recursive: with its name, unless there is a slash at its
     /// end. Of a listed directory everything is copied, and of the directories above a listed path
     /// nothing else. A listed path that doesn't exist is a failure, as is one that leads through a
-    /// symbolic link; the others are copied. --exclude and the other filters apply too.
+    /// symbolic link without --copy-links; the others are copied. --exclude and the other filters
+    /// apply too.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FILTERS)]
     pub(crate) files_from: Option<PathBuf>,
 
@@ -170,6 +171,19 @@ pub(crate) struct CpFlags {
     /// becomes a file of its own.
     #[arg(long, help_heading = METADATA)]
     pub(crate) hard_links: bool,
+
+    /// Copy what symbolic links in directories lead to, instead of the links.
+    ///
+    /// A link to a file becomes a file with the content, mode and time of that file, and a link to
+    /// a directory a directory with its contents, wherever it leads: here also out of the source,
+    /// on a server as far as you may read there. A link that leads nowhere, or to a directory that
+    /// it is in, which would go on for ever, is reported and counted, and the rest is copied.
+    ///
+    /// Without it they stay links. A SOURCE that is itself a link is always followed. Not together
+    /// with --remove-source, which would have to decide between the link and what it leads to. A
+    /// server of an older version can't do it for downloads, and says so.
+    #[arg(short = 'L', long, help_heading = METADATA)]
+    pub(crate) copy_links: bool,
 
     /// When a copied tree is made durable.
     ///
@@ -228,7 +242,7 @@ pub(crate) struct CpFlags {
     /// content again, also of files that were at the target already; then the target is made
     /// durable. Files and symbolic links that are the same there, and have not changed meanwhile,
     /// are removed from the source; all others stay and are reported. Directories stay.
-    #[arg(long, conflicts_with_all = ["offset", "length"])]
+    #[arg(long, conflicts_with_all = ["offset", "length", "copy_links"])]
     pub(crate) remove_source: bool,
 
     /// Print what would be done, as far as both sides can tell, and write nothing.

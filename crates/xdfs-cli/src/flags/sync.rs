@@ -16,8 +16,8 @@ use crate::size;
 /// 'xdfs sync tree xdfs://host/' fills the root of the server, where 'xdfs cp -r tree xdfs://host/'
 /// makes /tree: name the directory itself, as in 'xdfs sync tree xdfs://host/tree'.
 ///
-/// Symbolic links stay links and are compared by their text. Modes and modification times are
-/// preserved; where only these differ, no content is sent.
+/// Symbolic links stay links and are compared by their text, unless --copy-links is given. Modes
+/// and modification times are preserved; where only these differ, no content is sent.
 ///
 /// Failures are reported and counted, and the rest goes on, but then nothing is deleted. What lies
 /// below a directory of SOURCE that can't be listed is never deleted from the target.
@@ -149,6 +149,19 @@ pub(crate) struct SyncFlags {
     /// Links among what is already the same on both sides are neither made nor broken.
     #[arg(long, help_heading = METADATA)]
     pub(crate) hard_links: bool,
+
+    /// Compare and copy what symbolic links in SOURCE lead to, instead of the links.
+    ///
+    /// A link to a file becomes a file with the content, mode and time of that file, and a link to
+    /// a directory a directory with its contents, wherever it leads: here also out of SOURCE, on a
+    /// server as far as you may read there. A link that leads nowhere, or to a directory that it is
+    /// in, is a failure: the rest is copied, and nothing is deleted; --exclude leaves it out.
+    ///
+    /// Links in TARGET are never followed: one with the name of a file is replaced, one with the
+    /// name of a directory only with --delete. A server of an older version can't do it for
+    /// downloads, and says so.
+    #[arg(short = 'L', long, help_heading = METADATA)]
+    pub(crate) copy_links: bool,
 
     /// When the transferred data is made durable.
     ///

@@ -28,6 +28,8 @@ mod guide;
 #[cfg(unix)]
 mod interrupted;
 mod json;
+#[cfg(unix)]
+mod links;
 mod logged;
 mod many;
 #[cfg(unix)]

@@ -193,3 +193,23 @@ fn one_side_is_here_and_one_there() {
     xdfs(["sync", "xdfs://127.0.0.1:1/a", "xdfs://127.0.0.1:1/b"]).fails(2, &["on a server"]);
     xdfs(["sync", "-", "xdfs://127.0.0.1:1/b"]).fails(2, &["on a server"]);
 }
+
+/// A directory gives way to a link behind which there are the same names.
+#[test]
+fn a_link_to_a_directory_takes_the_place_of_a_directory() {
+    let place = Place::new();
+    let server = serve(&place);
+    let (tree, url) = (place.here("tree"), server.url("/copy"));
+    write(place.here("tree/a/deep/file"), "1");
+    std::os::unix::fs::symlink("a", place.here("tree/link")).unwrap();
+    write(place.remote("copy/link/deep/file"), "2");
+    xdfs(["sync", "--delete", &tree, &url]).ok();
+    let link = fs::read_link(place.remote("copy/link")).unwrap();
+    assert_eq!(link, Path::new("a"));
+    assert_eq!(fs::read(place.remote("copy/a/deep/file")).unwrap(), b"1");
+    fs::remove_file(place.remote("copy/link")).unwrap();
+    write(place.here("back/link/deep/file"), "2");
+    std::os::unix::fs::symlink("a", place.remote("copy/link")).unwrap();
+    xdfs(["sync", "--delete", &url, &place.here("back")]).ok();
+    assert_eq!(fs::read_link(place.here("back/link")).unwrap(), link);
+}

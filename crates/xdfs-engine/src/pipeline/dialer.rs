@@ -67,6 +67,8 @@ pub(super) struct Dialer {
     secret: Option<SessionSecret>,
     /// The acceptor accepts unencrypted payload.
     takes_clear: bool,
+    /// It follows symbolic links in requests for packs.
+    follows_links: bool,
     /// Target number of channels.
     wanted: u32,
     next_index: u32,
@@ -107,6 +109,7 @@ impl Dialer {
             request,
             secret: None,
             takes_clear: false,
+            follows_links: false,
             wanted,
             next_index: 0,
             opening: 0,
@@ -143,6 +146,16 @@ impl Dialer {
 
     pub(super) fn set_takes_clear(&mut self, takes_clear: bool) {
         self.takes_clear = takes_clear;
+    }
+
+    /// Whether the acceptor follows symbolic links in requests for packs, as far as is known.
+    pub(super) fn follows_links(&self) -> bool {
+        self.follows_links
+    }
+
+    /// Learns that from the answer to HELLO on a channel.
+    pub(super) fn learn_links(&mut self, follows_links: bool) {
+        self.follows_links = follows_links;
     }
 
     /// Raises the target number of channels to `wanted`, at most `max`.

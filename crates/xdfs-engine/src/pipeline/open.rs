@@ -257,6 +257,7 @@ impl<K: Kernel> Pipeline<K> {
             let step = initiator.receive(&channel.input, &self.limits, &mut out);
             let user = initiator.user().map(str::to_owned);
             let takes_clear = initiator.takes_clear();
+            let follows_links = initiator.follows_links();
             channel.push_bytes(&out);
             match step {
                 Ok((InitiatorStep::Wait, used)) => {
@@ -268,6 +269,9 @@ impl<K: Kernel> Pipeline<K> {
                     }
                 }
                 Ok((InitiatorStep::Open(accepted), used)) => {
+                    if let Role::Initiator(dialer) = &mut self.role {
+                        dialer.learn_links(follows_links);
+                    }
                     if let Err(fault) = self.check_level(takes_clear) {
                         self.opening_failed(slot, fault);
                         return;

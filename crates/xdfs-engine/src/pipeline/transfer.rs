@@ -78,15 +78,29 @@ impl<K: Kernel> Pipeline<K> {
                 source,
                 pack_request,
                 ..
-            }) => self.receiver.request(Request {
-                file: spec.file,
-                path: source,
-                offset: spec.offset,
-                length: spec.length,
-                digest: spec.digest,
-                pack: pack_request,
-            }),
+            }) => {
+                let follows = pack_request.as_ref().is_some_and(|pack| pack.follow);
+                if follows && !self.acceptor_follows_links() {
+                    let cause = "the server can't follow symbolic links within directories";
+                    let fault = Fault::new(Code::FeatureUnsupported, "request a pack", cause);
+                    let hint = "it needs a newer xdfs; without following, links stay links";
+                    let fault = fault.path(source).hint(hint).remote();
+                    return self.transfer_ended(spec.file, Err(fault));
+                }
+                self.receiver.request(Request {
+                    file: spec.file,
+                    path: source,
+                    offset: spec.offset,
+                    length: spec.length,
+                    digest: spec.digest,
+                    pack: pack_request,
+                });
+            }
         }
+    }
+
+    fn acceptor_follows_links(&self) -> bool {
+        matches!(&self.role, Role::Initiator(dialer) if dialer.follows_links())
     }
 
     /// Offers a source, or the requested part of it; returns the length of the transfer.

@@ -65,6 +65,7 @@ fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
     }
     let pack_request = PackRequest {
         keep: xdfs_proto::pack::Preserve::default(),
+        follow: false,
         file_bytes_max: 1,
         names: vec![b"f".to_vec()],
     };

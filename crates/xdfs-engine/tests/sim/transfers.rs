@@ -126,6 +126,7 @@ impl Pack {
     fn request(&self) -> PackRequest {
         PackRequest {
             keep: Preserve::default(),
+            follow: false,
             file_bytes_max: 1 << 20,
             names: self.left.iter().map(|at| self.names[*at].clone()).collect(),
         }

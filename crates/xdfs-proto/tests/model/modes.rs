@@ -843,6 +843,7 @@ fn write() -> Call {
 fn pack_request() -> PackRequest {
     PackRequest {
         keep: Preserve::default(),
+        follow: false,
         file_bytes_max: 1,
         names: vec![b"a".to_vec()],
     }

@@ -1069,6 +1069,7 @@ fn is_forgotten(fault: &Fault) -> bool {
 fn pack_request() -> PackRequest {
     PackRequest {
         keep: Preserve::default(),
+        follow: false,
         file_bytes_max: 1,
         names: vec![b"a".to_vec()],
     }

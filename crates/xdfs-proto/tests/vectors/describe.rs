@@ -205,6 +205,7 @@ pub(crate) fn frame(frame: &Frame) -> Value {
                 "keep_owner": request.keep.owner,
                 "keep_xattrs": request.keep.xattrs,
                 "keep_read_times": request.keep.read_times,
+                "follow_links": request.follow,
                 "file_bytes_max": request.file_bytes_max,
                 "names": request.names.iter().map(|n| hex(n)).collect::<Vec<_>>(),
             })),

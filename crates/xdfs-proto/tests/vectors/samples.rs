@@ -295,10 +295,18 @@ fn files() -> Vec<(&'static str, Frame)> {
                 xattrs: false,
                 read_times: true,
             },
+            follow: false,
             file_bytes_max: 512 << 10,
             names: vec![b"a".to_vec(), b"d/\xff b".to_vec()],
         }),
         ..request.clone()
+    };
+    let followed = Request {
+        pack: wished.pack.clone().map(|pack| PackRequest {
+            follow: true,
+            ..pack
+        }),
+        ..wished.clone()
     };
     let pack = Offer {
         path: b"/tree".to_vec(),
@@ -328,6 +336,7 @@ fn files() -> Vec<(&'static str, Frame)> {
         ("xftsm", Frame::Xftsm(request)),
         ("xftsm-partial", Frame::Xftsm(partial)),
         ("xftsm-pack", Frame::Xftsm(wished)),
+        ("xftsm-pack-follow-links", Frame::Xftsm(followed)),
         ("xftsmu-pack", Frame::Xftsmu(pack)),
         ("xftsmu-pack-relaxed", Frame::Xftsmu(relaxed)),
         ("offer-empty-file", Frame::Offer(download)),

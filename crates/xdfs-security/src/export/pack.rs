@@ -37,6 +37,8 @@ struct Tree<'a> {
     clean: Vec<u8>,
     folder: Arc<Folder>,
     operation: &'static str,
+    /// Symbolic links are followed.
+    follow: bool,
 }
 
 impl ExportStore {
@@ -46,14 +48,16 @@ impl ExportStore {
         request: &PackRequest,
         pack: &mut PackWriter,
     ) -> Result<(), Fault> {
-        let tree = self.tree(READ, root)?;
+        let mut tree = self.tree(READ, root)?;
+        tree.follow = request.follow;
         let inner = trimmed(&tree.located.inner);
         let prefix = &tree.located.prefix;
         let source = tree
             .folder
             .files
             .pack_builder(inner, request.keep, request.file_bytes_max);
-        let mut source = source.map_err(|fault| prefix.fault(fault))?;
+        let source = source.map_err(|fault| prefix.fault(fault))?;
+        let mut source = source.following(request.follow);
         for name in &request.names {
             let allowed = tree.may_read(name);
             let see = |fault| prefix.fault(fault);
@@ -137,6 +141,7 @@ impl ExportStore {
             folder: folder.ok_or_else(|| gone(operation).path(root))?,
             located,
             operation,
+            follow: false,
         })
     }
 }
@@ -200,7 +205,7 @@ impl Tree<'_> {
         }
         let call = Call::Stat {
             path: self.inner(path),
-            follow: false,
+            follow: self.follow,
         };
         match self.folder.files.call(&call, &mut |_| Ok(())) {
             Ok(Answer::Attributes(found)) if found.kind == FileKind::Directory => {

@@ -142,6 +142,7 @@ impl Store for LocalStore {
         pack: &mut PackWriter,
     ) -> Result<(), Fault> {
         self.pack_builder(root, request.keep, request.file_bytes_max)?
+            .following(request.follow)
             .grant(&request.names, pack);
         Ok(())
     }

@@ -63,7 +63,7 @@ impl TreeRun<'_> {
                 if self.is_stopped() {
                     return;
                 }
-                if self.leaves_out(&found) {
+                if found.fault.is_some() || self.leaves_out(&found) {
                     continue;
                 }
                 if found.is_directory {

@@ -124,6 +124,7 @@ impl TreeRun<'_> {
             name: Vec::new(),
             pack_request: Some(PackRequest {
                 keep: self.options.keep(),
+                follow: self.source.follows(),
                 file_bytes_max: SMALL_BYTES_MAX,
                 names: inspector.names.clone(),
             }),

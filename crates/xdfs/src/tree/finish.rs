@@ -22,7 +22,7 @@ impl BothEnds for TreeRun<'_> {
     fn source(&self, directory: &[u8], names: &mut Names<'_>) -> Result<(), Fault> {
         for found in self.source.entries(directory) {
             let found = found?;
-            if !self.leaves_out(&found) {
+            if found.fault.is_none() && !self.leaves_out(&found) {
                 let attributes = self.source.attributes(&found);
                 let identity = attributes.as_ref().and_then(identity);
                 names(split(&found.path).1, identity);
@@ -94,6 +94,7 @@ impl Moving<'_, '_> {
                     path,
                     is_directory: false,
                     attributes: None,
+                    fault: None,
                 });
             let unkept = self.run.unkept.load(Ordering::Relaxed);
             self.pass(found.collect(), None)?;

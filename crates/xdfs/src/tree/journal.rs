@@ -160,13 +160,18 @@ fn key(
         // Claims of entries that may not be durable are of no use to a run that wants durability.
         options.durability == Durability::None,
     ];
+    let mut kept = kept.map(u8::from).to_vec();
+    // The journals of earlier versions, which didn't follow links, keep their keys.
+    if options.follow_links {
+        kept.push(1);
+    }
     let fields: [&[u8]; 7] = [
         direction,
         address.as_bytes(),
         place.user.as_deref().unwrap_or_default().as_bytes(),
         &roots[0],
         &roots[1],
-        &kept.map(u8::from),
+        &kept,
         options.filter.identity(),
     ];
     let mut hasher = blake3::Hasher::new_derive_key("xdfs tree journal key");

@@ -11,6 +11,7 @@ mod feed;
 mod fetching;
 mod filter;
 mod finish;
+mod following;
 mod inspector;
 mod item;
 mod journal;
@@ -62,7 +63,7 @@ impl Client {
         observer: &mut dyn Observer,
     ) -> Result<TreeResult, Fault> {
         let session = TreeSession::new(self, options);
-        let source = Namespace::local(path_bytes(source));
+        let source = Namespace::local(path_bytes(source)).following(options.follow_links);
         let target = Namespace::remote(&session, target.to_vec());
         run::copy(&session, &source, &target, options, observer)
     }
@@ -81,6 +82,7 @@ impl Client {
     ) -> Result<TreeResult, Fault> {
         let session = TreeSession::new(self, options);
         let source = Namespace::remote(&session, source.to_vec());
+        let source = source.following(options.follow_links);
         let target = Namespace::local(path_bytes(target));
         run::copy(&session, &source, &target, options, observer)
     }

@@ -12,6 +12,7 @@ use xdfs_proto::{ChecksumKind, Code, Fault};
 use xdfs_store::tree_journal::Mark;
 use xdfs_store::{LocalStore, local};
 
+use super::following::Followed;
 use super::session::{RemoteCall, RemoteEntries, TreeSession};
 use super::version::mark_of;
 use crate::client::path_bytes;
@@ -25,6 +26,8 @@ pub(super) struct Namespace<'a> {
     /// The session with the server; `None` for a local tree.
     session: Option<&'a TreeSession<'a>>,
     root: Vec<u8>,
+    /// Symbolic links in it are followed.
+    follows: bool,
     /// Store confined to the local root, whatever links lead out of it.
     beneath: OnceLock<Arc<LocalStore>>,
 }
@@ -72,8 +75,11 @@ pub(super) type LookedUp = Result<Option<Attributes>, Fault>;
 pub(super) struct FoundName {
     pub(super) path: Vec<u8>,
     pub(super) is_directory: bool,
-    /// As listed by the server; `None` for a local entry, where they are read when needed.
+    /// As listed by the server; `None` for a local entry, where they are read when needed. Of a
+    /// link that is followed, those of what it leads to.
     pub(super) attributes: Option<Attributes>,
+    /// Why a link that is followed leads to nothing that can be moved.
+    pub(super) fault: Option<Box<Fault>>,
 }
 
 impl FoundName {
@@ -83,6 +89,7 @@ impl FoundName {
             path,
             is_directory: attributes.kind == FileKind::Directory,
             attributes: Some(attributes),
+            fault: None,
         }
     }
 }
@@ -98,6 +105,7 @@ impl<'a> Namespace<'a> {
         Self {
             session: None,
             root,
+            follows: false,
             beneath: OnceLock::new(),
         }
     }
@@ -110,16 +118,27 @@ impl<'a> Namespace<'a> {
         }
     }
 
+    /// The same tree; with `follows`, its symbolic links are followed.
+    pub(super) fn following(self, follows: bool) -> Self {
+        Self { follows, ..self }
+    }
+
     /// Another tree on the same side.
     pub(super) fn with_root(&self, root: Vec<u8>) -> Self {
         Self {
             session: self.session,
+            follows: self.follows,
             ..Self::local(root)
         }
     }
 
     pub(super) fn is_remote(&self) -> bool {
         self.session.is_some()
+    }
+
+    /// Whether symbolic links in it are followed.
+    pub(super) fn follows(&self) -> bool {
+        self.follows
     }
 
     pub(super) fn root(&self) -> &[u8] {
@@ -274,11 +293,11 @@ impl<'a> Namespace<'a> {
         Ok(names)
     }
 
-    /// Looks up the path of an entry, without following a link.
+    /// Looks up the path of an entry. A link there is followed only where all are.
     pub(super) fn start_look(&self, path: &[u8]) -> Pending<'a> {
         self.start(Call::Stat {
             path: self.path(path),
-            follow: false,
+            follow: self.follows,
         })
     }
 
@@ -315,13 +334,26 @@ impl<'a> Namespace<'a> {
     pub(super) fn entries(
         &self,
         directory: &[u8],
-    ) -> Box<dyn Iterator<Item = Result<FoundName, Fault>> + 'a> {
+    ) -> Box<dyn Iterator<Item = Result<FoundName, Fault>> + '_> {
+        let listed = self.listed(directory);
+        match self.follows {
+            true => Box::new(Followed::new(self, directory, listed)),
+            false => Box::new(listed.map(|found| found.map(|(found, _)| found))),
+        }
+    }
+
+    /// Likewise without following links, and whether each entry is one.
+    fn listed(
+        &self,
+        directory: &[u8],
+    ) -> Box<dyn Iterator<Item = Result<(FoundName, bool), Fault>> + 'a> {
         let above = directory.to_vec();
         if let Some(session) = self.session {
             let listing = RemoteEntries::start(session, self.path(directory));
             return Box::new(listing.map(move |entry| {
                 let Entry { name, attributes } = entry?;
-                Ok(FoundName::listed(join(&above, &name), attributes))
+                let is_link = attributes.kind == FileKind::Symlink;
+                Ok((FoundName::listed(join(&above, &name), attributes), is_link))
             }));
         }
         let failed = |directory: &[u8], error: &std::io::Error| {
@@ -330,14 +362,15 @@ impl<'a> Namespace<'a> {
         match std::fs::read_dir(self.local_path(directory)) {
             Err(error) => Box::new(std::iter::once(Err(failed(directory, &error)))),
             Ok(entries) => Box::new(entries.map(move |entry| {
-                let entry = entry.and_then(|e| Ok((e.file_type()?.is_dir(), e.file_name())));
-                let (is_directory, name) = entry.map_err(|error| failed(&above, &error))?;
-                let path = join(&above, &path_bytes(Path::new(&name)));
-                Ok(FoundName {
-                    path,
-                    is_directory,
+                let entry = entry.and_then(|e| Ok((e.file_type()?, e.file_name())));
+                let (kind, name) = entry.map_err(|error| failed(&above, &error))?;
+                let found = FoundName {
+                    path: join(&above, &path_bytes(Path::new(&name))),
+                    is_directory: kind.is_dir(),
                     attributes: None,
-                })
+                    fault: None,
+                };
+                Ok((found, kind.is_symlink()))
             })),
         }
     }
@@ -357,6 +390,6 @@ impl<'a> Namespace<'a> {
     /// first.
     pub(super) fn local_attributes(&self, path: &[u8]) -> Option<Attributes> {
         // The user named the root, so a link there is followed.
-        local::look(&self.local_path(path), path.is_empty())
+        local::look(&self.local_path(path), self.follows || path.is_empty())
     }
 }

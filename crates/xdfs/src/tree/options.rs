@@ -56,6 +56,12 @@ pub struct TreeOptions {
     /// Preserve hard links. If the first name of a file can't be moved, the others fail too, unless
     /// the entry at the target has the kind, size and time of the source.
     pub hard_links: bool,
+    /// Follow symbolic links in the source: what they lead to is moved under their names, files
+    /// with their metadata and directories with their contents. A link that leads nowhere, or to a
+    /// directory that it is in, is a failure. On this machine links lead anywhere; on a server they
+    /// stay within what the user may name there. A server that can't follow links in packs fails
+    /// downloads with [`Code::FeatureUnsupported`](crate::Code::FeatureUnsupported).
+    pub follow_links: bool,
     /// Entries to leave out.
     pub filter: Filter,
     /// Report what would be done, without writing anything.

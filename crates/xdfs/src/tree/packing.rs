@@ -18,7 +18,9 @@ impl TreeRun<'_> {
     /// Reads entries of the source into packs.
     fn pack_builder(&self) -> Result<PackBuilder, Fault> {
         let keep = self.options.keep();
-        LocalStore::unrooted().pack_builder(self.source.root(), keep, SMALL_BYTES_MAX)
+        let store = LocalStore::unrooted();
+        let builder = store.pack_builder(self.source.root(), keep, SMALL_BYTES_MAX)?;
+        Ok(builder.following(self.source.follows()))
     }
 
     pub(super) fn begin_pack(&self) -> PackWriter {

@@ -150,6 +150,7 @@ pub(super) fn copy(
         path: Vec::new(),
         is_directory: true,
         attributes: source.is_remote().then_some(attributes),
+        fault: None,
     };
     run.count = options.count_source.then(Arc::default);
     report.count.clone_from(&run.count);
@@ -458,6 +459,8 @@ impl<'r, 'o> Moving<'r, 'o> {
             Err(fault) if fault.ends_session => {
                 return self.end_interrupted_request(&inspector, &fault);
             }
+            // Any other request fails too.
+            Err(fault) if fault.code == Code::FeatureUnsupported => return Err(fault),
             Err(fault) => {
                 for path in &inspector.names {
                     self.report.record_failure(path, false, None, fault.clone());

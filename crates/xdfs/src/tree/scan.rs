@@ -54,7 +54,7 @@ impl TreeRun<'_> {
                 is_well = false;
                 break;
             }
-            let found = match found {
+            let mut found = match found {
                 Ok(found) => found,
                 Err(fault) => {
                     is_well = false;
@@ -63,6 +63,12 @@ impl TreeRun<'_> {
                 }
             };
             if self.leaves_out(&found) {
+                continue;
+            }
+            if let Some(fault) = found.fault.take() {
+                given += 1;
+                found.is_directory = false;
+                feed.send(Event::Unread(found, *fault));
                 continue;
             }
             if let (Some(count), Some(found)) = (self.listing_count(), &found.attributes) {

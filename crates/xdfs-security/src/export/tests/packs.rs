@@ -41,6 +41,7 @@ fn send(store: &dyn Store, root: &str, entries: &[Entry<'_>]) -> Result<Failures
 fn take(store: &dyn Store, root: &str, names: &[&str]) -> Result<Vec<String>, Fault> {
     let request = PackRequest {
         keep: Preserve::default(),
+        follow: false,
         file_bytes_max: 1 << 16,
         names: names.iter().map(|name| name.as_bytes().to_vec()).collect(),
     };

@@ -461,13 +461,20 @@ fn take_pack(store: &dyn Store, root: &[u8], names: &[u8], forbidden: &Forbidden
     let joined = names.iter().map(component).collect::<Vec<_>>().join("/");
     let mut all: Vec<Vec<u8>> = names.iter().map(|n| component(n).into()).collect();
     all.push(joined.into());
-    let request = PackRequest {
-        keep: Preserve::default(),
-        file_bytes_max: 1 << 16,
-        names: all,
-    };
+    for follow in [false, true] {
+        let request = PackRequest {
+            keep: Preserve::default(),
+            follow,
+            file_bytes_max: 1 << 16,
+            names: all.clone(),
+        };
+        take(store, root, &request, forbidden);
+    }
+}
+
+fn take(store: &dyn Store, root: &[u8], request: &PackRequest, forbidden: &Forbidden) {
     let mut writer = PackWriter::new(Vec::new(), 1 << 20);
-    if store.read_pack(root, &request, &mut writer).is_err() {
+    if store.read_pack(root, request, &mut writer).is_err() {
         return;
     }
     let (buffer, len) = writer.finish();

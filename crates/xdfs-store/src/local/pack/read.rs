@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use xdfs_proto::pack::{Content, Entry, Metadata, Owner, PackWriter, Preserve, Xattr, is_path};
 use xdfs_proto::path::Attributes;
 use xdfs_proto::{Code, Fault, Limits};
-use xdfs_sys::fs::{self, Dir, FileKind, Meta};
+use xdfs_sys::fs::{self, Dir, FileKind, Meta, ResolveError};
 
 use super::super::calls::{self, Paths};
 use super::super::path;
@@ -34,6 +34,9 @@ const ATTEMPTS: u32 = 4;
 pub struct PackBuilder {
     root: Vec<u8>,
     dirs: Dirs,
+    store: LocalStore,
+    /// Links are followed, those on the way to a name too.
+    follow: bool,
     keep: Preserve,
     file_bytes_max: u64,
     owners: OwnerNames,
@@ -58,6 +61,14 @@ pub enum Added {
     Full,
     /// It can't be read.
     Failed(Fault),
+}
+
+/// Where an entry is opened.
+enum Place<'a> {
+    /// Under a name in a directory; a link isn't followed.
+    Name(Arc<Dir>, &'a [u8]),
+    /// At the end of all links from a path in the store.
+    Behind(LocalStore, Vec<u8>),
 }
 
 /// An entry with its attributes.
@@ -86,6 +97,8 @@ impl PackBuilder {
         Ok(Self {
             root: root.to_vec(),
             dirs: Dirs::new(base),
+            store: store.clone(),
+            follow: false,
             keep,
             file_bytes_max: file_bytes_max.into(),
             owners: OwnerNames::default(),
@@ -95,6 +108,14 @@ impl PackBuilder {
             has_waited: false,
             entries: 0,
         })
+    }
+
+    /// The same builder; with `follow` it adds what symbolic links lead to instead of the links,
+    /// those on the way to a name too. They lead as far as in any other path of the store.
+    #[must_use]
+    pub fn following(mut self, follow: bool) -> Self {
+        self.follow = follow;
+        self
     }
 
     /// Adds the entry at a path beneath the directory. Hard links are added as separate files.
@@ -176,24 +197,26 @@ impl PackBuilder {
     }
 
     fn try_add_attributes(&mut self, path: &[u8], pack: &mut PackWriter) -> Result<(), NotAdded> {
-        let (dir, name) = self.place(path)?;
-        let file = dir.open_name(name).map_err(|error| Problem::io(&error))?;
+        let file = self.place(path)?.open().map_err(|e| Problem::resolve(&e))?;
         let found = self.look(path, &file)?;
         self.put(&found, Content::Attributes, pack)
     }
 
-    /// The parent directory of a path, and the name in it.
-    fn place<'a>(&mut self, path: &'a [u8]) -> Result<(Arc<Dir>, &'a [u8]), NotAdded> {
+    fn place<'a>(&mut self, path: &'a [u8]) -> Result<Place<'a>, NotAdded> {
         if !is_path(path, &self.limits) {
             let cause = "it isn't a path beneath the directory";
             return Err(Problem::new(Code::InvalidArgument, cause).into());
+        }
+        if self.follow {
+            path.split(|&b| b == b'/').try_for_each(check_name)?;
+            return Ok(Place::Behind(self.store.clone(), shown(&self.root, path)));
         }
         let (parent, name) = match path {
             b"" => (path, &b"."[..]),
             path => split(path),
         };
         check_name(name)?;
-        Ok((self.dirs.find(parent)?, name))
+        Ok(Place::Name(self.dirs.find(parent)?, name))
     }
 
     /// Reads the attributes of an open entry.
@@ -236,13 +259,13 @@ impl PackBuilder {
         path: &'a [u8],
         pack: &mut PackWriter,
     ) -> Result<Option<FoundEntry<'a>>, NotAdded> {
-        let (dir, name) = self.place(path)?;
-        let file = match dir.open_name(name) {
+        let place = self.place(path)?;
+        let file = match place.open() {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(Problem::io(&error).into());
+            Err(ResolveError::Io(error)) if error.kind() != io::ErrorKind::NotFound => {
+                return self.closed(path, &place, &error, pack);
             }
-            Err(error) => return self.closed(path, &dir, name, &error, pack),
+            Err(error) => return Err(Problem::resolve(&error).into()),
         };
         self.opened(path, &file, pack)
     }
@@ -301,33 +324,29 @@ impl PackBuilder {
     fn closed<'a>(
         &mut self,
         path: &'a [u8],
-        dir: &Arc<Dir>,
-        name: &[u8],
+        place: &Place<'_>,
         error: &io::Error,
         pack: &mut PackWriter,
     ) -> Result<Option<FoundEntry<'a>>, NotAdded> {
-        let meta = dir.meta_of(name).map_err(|error| Problem::io(&error))?;
-        let Some(meta) = meta else {
-            return Err(Problem::io(&io::ErrorKind::NotFound.into()).into());
-        };
+        let meta = place.meta().map_err(|error| Problem::resolve(&error))?;
         let found = FoundEntry {
             path,
             meta,
             xattrs: Vec::new(),
         };
-        match meta.kind {
-            FileKind::Symlink => {
+        match (meta.kind, place) {
+            (FileKind::Symlink, Place::Name(dir, name)) => {
                 let target = dir.read_link(name).map_err(|error| Problem::io(&error))?;
                 self.put(&found, Content::Symlink(&target), pack)?;
             }
-            FileKind::Directory if !self.keep.xattrs => {
+            (FileKind::Directory, _) if !self.keep.xattrs => {
                 self.put(&found, Content::Directory, pack)?;
             }
-            FileKind::Fifo if !self.keep.xattrs => self.put(&found, Content::Fifo, pack)?,
-            FileKind::Regular | FileKind::Directory | FileKind::Fifo => {
+            (FileKind::Fifo, _) if !self.keep.xattrs => self.put(&found, Content::Fifo, pack)?,
+            (FileKind::Regular | FileKind::Directory | FileKind::Fifo, _) => {
                 return Err(Problem::io(error).into());
             }
-            kind => return Err(unsupported(kind).into()),
+            (kind, _) => return Err(unsupported(kind).into()),
         }
         Ok(None)
     }
@@ -408,6 +427,39 @@ impl PackBuilder {
             // Only files have holes, and they announce where their data is.
             sparse: false,
         }
+    }
+}
+
+impl Place<'_> {
+    fn open(&self) -> Result<File, ResolveError> {
+        match self {
+            Self::Name(dir, name) => Ok(dir.open_name(name)?),
+            Self::Behind(store, path) => {
+                // Opening a device has side effects.
+                use FileKind::{Directory, Fifo, Regular};
+                if !matches!(self.meta()?.kind, Directory | Fifo | Regular) {
+                    return Err(ResolveError::Io(io::ErrorKind::Unsupported.into()));
+                }
+                match &store.root {
+                    Some(root) => root.open_for_reading(path),
+                    None => Ok(fs::open_for_reading(&fs::path_from_bytes(path)?)?),
+                }
+            }
+        }
+    }
+
+    fn meta(&self) -> Result<Meta, ResolveError> {
+        let meta = match self {
+            Self::Name(dir, name) => dir.meta_of(name)?,
+            Self::Behind(store, path) => {
+                let found = match &store.root {
+                    Some(root) => root.find(path)?,
+                    None => fs::Handle::find(&fs::path_from_bytes(path)?)?,
+                };
+                Some(found.meta()?)
+            }
+        };
+        meta.ok_or_else(|| ResolveError::Io(io::ErrorKind::NotFound.into()))
     }
 }
 

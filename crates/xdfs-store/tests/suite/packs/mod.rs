@@ -118,6 +118,7 @@ fn assert_no_hidden(dir: &Path) {
 fn read(store: &LocalStore, names: &[&[u8]], keep: Preserve, file_bytes_max: u32) -> Vec<u8> {
     let request = PackRequest {
         keep,
+        follow: false,
         file_bytes_max,
         names: names.iter().map(|name| name.to_vec()).collect(),
     };

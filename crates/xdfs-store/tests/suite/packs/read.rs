@@ -136,6 +136,7 @@ fn what_has_no_room_is_left_for_the_next() {
     }
     let request = PackRequest {
         keep: Preserve::default(),
+        follow: false,
         file_bytes_max: 1 << 16,
         names: vec![b"b".to_vec(), b"a".to_vec()],
     };
@@ -330,4 +331,98 @@ fn a_file_that_is_written_and_gets_its_time_back_is_taken_in_one_version() {
         return xdfs_testkit::skip::part("no mounts of its own here");
     }
     assert!(output.status.success(), "{text}");
+}
+
+#[test]
+fn links_are_followed_on_request_as_far_as_the_root() {
+    let scene = Scene::new();
+    tree(&scene);
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("secret"), "secret").unwrap();
+    for (to, name) in [
+        ("d", "way"),
+        ("way/e", "further"),
+        ("f", "to_file"),
+        ("to_file", "to_link"),
+        ("large", "to_large"),
+        ("pipe", "to_pipe"),
+        ("itself", "itself"),
+        ("..", "above"),
+    ] {
+        symlink(to, scene.path(name)).unwrap();
+    }
+    symlink(outside.path().join("secret"), scene.path("secret")).unwrap();
+    symlink(outside.path(), scene.path("outside")).unwrap();
+    let _socket = UnixListener::bind(scene.path("socket")).unwrap();
+    symlink("socket", scene.path("to_socket")).unwrap();
+    let asked = [
+        "f",
+        "d",
+        "way",
+        "way/e/g",
+        "further/g",
+        "to_file",
+        "to_link",
+        "to_large",
+        "to_pipe",
+        "link",
+        "itself",
+        "above",
+        "secret",
+        "outside/secret",
+        "to_socket",
+        "to_file/x",
+    ];
+    let request = PackRequest {
+        keep: Preserve::default(),
+        follow: true,
+        file_bytes_max: 1 << 16,
+        names: asked.iter().map(|name| name.as_bytes().to_vec()).collect(),
+    };
+    let mut writer = PackWriter::new(Vec::new(), 1 << 20);
+    scene.store.read_pack(b"", &request, &mut writer).unwrap();
+    let (buffer, len) = writer.finish();
+    let limits = Limits::default();
+    let found = entries(&buffer[..len], &limits);
+    let paths: Vec<_> = found.iter().map(|entry| entry.path).collect();
+    assert_eq!(paths, request.names);
+    let contents: Vec<_> = found.iter().map(|entry| entry.content.clone()).collect();
+    assert_eq!(
+        contents[..9],
+        [
+            Content::File(b"content"),
+            Content::Directory,
+            Content::Directory,
+            Content::File(b"deep"),
+            Content::File(b"deep"),
+            Content::File(b"content"),
+            Content::File(b"content"),
+            Content::Large(70_000),
+            Content::Fifo,
+        ]
+    );
+    assert_eq!(found[6].metadata.mode, Some(0o640));
+    let codes: Vec<_> = contents[9..]
+        .iter()
+        .map(|content| match content {
+            Content::Failed(fault) => fault.code,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let expected = [
+        Code::NotFound,
+        Code::PathEscape,
+        Code::PathEscape,
+        Code::PathEscape,
+        Code::PathEscape,
+        Code::Unsupported,
+        Code::NotDirectory,
+    ];
+    assert_eq!(codes, expected);
+    // Without it, none is.
+    let answer = scene.read(&["way", "way/e/g", "secret"], Preserve::default());
+    let found = entries(&answer, &limits);
+    assert_eq!(found[0].content, Content::Symlink(b"d"));
+    assert!(matches!(&found[1].content, Content::Failed(fault) if fault.code == Code::PathEscape));
+    assert!(matches!(found[2].content, Content::Symlink(_)));
 }

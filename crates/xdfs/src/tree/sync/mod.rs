@@ -126,7 +126,7 @@ impl Client {
         observer: &mut dyn Observer,
     ) -> Result<SyncResult, Fault> {
         let session = TreeSession::new(self, &options.tree);
-        let from = Namespace::local(path_bytes(source));
+        let from = Namespace::local(path_bytes(source)).following(options.tree.follow_links);
         let to = Namespace::remote(&session, target.to_vec());
         run(&session, &from, &to, options, observer)
     }
@@ -145,6 +145,7 @@ impl Client {
     ) -> Result<SyncResult, Fault> {
         let session = TreeSession::new(self, &options.tree);
         let from = Namespace::remote(&session, source.to_vec());
+        let from = from.following(options.tree.follow_links);
         let to = Namespace::local(path_bytes(target));
         run(&session, &from, &to, options, observer)
     }
@@ -217,6 +218,8 @@ fn run(
 /// unless forced.
 fn check_source(source: &Namespace<'_>, options: &SyncOptions) -> Result<Vec<Entry>, Fault> {
     let mut names = Namespace::names(source.start_list(b""))?;
+    let failed = source.follow_names(b"", &mut names)?;
+    names.extend(failed.into_iter().map(|(entry, _)| entry));
     let filter = &options.tree.filter;
     names.retain(|entry| {
         let found = &entry.attributes;

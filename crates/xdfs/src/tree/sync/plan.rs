@@ -319,9 +319,15 @@ impl<'a> Comparison<'a> {
         };
         let asked = ahead.unwrap_or_else(|| side.start_list(path));
         match Namespace::names(asked) {
-            Ok(names) => {
+            Ok(mut names) => {
                 if side.is(self.target) {
                     self.outcome.target_names += names.len() as u64;
+                }
+                for (entry, fault) in side.follow_names(path, &mut names)? {
+                    let path = join(path, &entry.name);
+                    if !self.leaves_out(&path, &entry) {
+                        self.failed(&path, fault);
+                    }
                 }
                 return Ok(Some(names));
             }

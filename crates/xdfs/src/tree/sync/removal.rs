@@ -9,6 +9,7 @@ use super::plan::Extraneous;
 use super::{OPERATION, SyncResult};
 use crate::events::SyncStep;
 use crate::paths::{Answer, Call, FileKind, join};
+use crate::tree::filter::upwards;
 use crate::tree::moving::Report;
 use crate::tree::namespace::{CALLS_MAX, Namespace};
 use crate::tree::tracker::split;
@@ -174,9 +175,17 @@ fn still_gone<'e>(
     Ok(gone)
 }
 
-/// Whether the source lists exactly this name: a lookup may find one that differs in case.
+/// Whether the source lists exactly this name: a lookup may find one that differs in case, or one
+/// behind a link that is not a directory of the tree.
 fn is_listed(source: &Namespace<'_>, path: &[u8]) -> Result<bool, Fault> {
     let (above, name) = split(path);
+    for directory in upwards(above).filter(|directory| !directory.is_empty()) {
+        match source.start_look(directory).found() {
+            Ok(Some(found)) if found.kind == FileKind::Symlink => return Ok(false),
+            Err(fault) if fault.ends_session => return Err(fault),
+            _ => {}
+        }
+    }
     match Namespace::names(source.start_list(above)) {
         Ok(names) => Ok(names.iter().any(|entry| entry.name == name)),
         Err(fault) if fault.ends_session => Err(fault),

@@ -1,8 +1,8 @@
 //! One side of a comparison: a read-only view of a tree.
 
-use xdfs_proto::ChecksumKind;
+use xdfs_proto::{ChecksumKind, Fault};
 
-use crate::paths::Call;
+use crate::paths::{Call, Entry};
 use crate::tree::namespace::{LookedUp, Namespace, Pending};
 
 /// A read-only view of a tree.
@@ -26,6 +26,15 @@ impl<'a> View<'a> {
     /// Starts to list a directory.
     pub(super) fn start_list(self, path: &[u8]) -> Pending<'a> {
         self.0.start_list(path)
+    }
+
+    /// Follows the links among the names of a directory, as [`Namespace::follow_names`] does.
+    pub(super) fn follow_names(
+        self,
+        directory: &[u8],
+        names: &mut Vec<Entry>,
+    ) -> Result<Vec<(Entry, Fault)>, Fault> {
+        self.0.follow_names(directory, names)
     }
 
     /// Starts to read the target of a symbolic link.
