@@ -231,7 +231,8 @@ impl Store for AuditedStore {
     }
 
     /// Changes are logged whatever their result. Of read-only calls, those refused for lack of
-    /// rights are logged: others would fill the log with the names of trees.
+    /// rights are logged: others would fill the log with the names of trees. Accounts are looked up
+    /// by the client itself, for paths that the user may look at, so that isn't an attempt.
     fn call(
         &self,
         call: &Call,
@@ -242,6 +243,7 @@ impl Store for AuditedStore {
             self.actor.changed(call, &result);
         } else if let Err(fault) = &result
             && matches!(fault.code, Code::PermissionDenied | Code::PathEscape)
+            && !matches!(call, Call::LookUp { .. })
         {
             let path = call.path();
             self.actor

@@ -458,6 +458,14 @@ fn a_foreign_server_takes_and_gives_trees_and_answers_calls() {
         assert_eq!(sums(":tree"), sums("@tree"), "{kind}");
     }
     foreign.xdfs("check", &["@tree", ":tree"]).ok();
+    // It can't look up accounts, as an older version: owners are numbers.
+    let numbers = foreign.xdfs("ls -n", &[":tree"]).ok().text();
+    let long = foreign.xdfs("ls -l", &[":tree"]).ok();
+    assert_eq!((long.text(), &*long.stderr), (numbers, ""));
+    let run = foreign.xdfs("stat -c %U:%G:%s", &[":tree/zero"]).ok();
+    assert_eq!((&*run.text(), &*run.stderr), ("UNKNOWN:UNKNOWN:12\n", ""));
+    let said = ["error: remote look up the owner", "can't look up", "hint: "];
+    foreign.xdfs("chown root", &[":tree/zero"]).fails(14, &said);
     foreign.xdfs("mkdir -p", &[":a/b"]).ok();
     foreign.xdfs("mv", &[":tree/zero", ":a/b/one"]).ok();
     assert_eq!(foreign.at_server("a/b/one"), b"not any more");

@@ -5,8 +5,10 @@
 //! parts and a last one, each an [`Answer`], or fails with a [`Fault`](crate::Fault). Paths are
 //! byte strings in the form of the side that owns them, times are nanoseconds since 1970-01-01 UTC.
 
+mod account;
 mod codec;
 
+pub use self::account::{ACCOUNT_NAME_BYTES_MAX, ACCOUNTS_MAX, Account};
 pub use crate::attributes::{Attributes, Entry, FileKind, PartialFile};
 use crate::delta::{Seed, Signatures};
 use crate::digest::{ChecksumKind, ChecksumValue, DigestKind};
@@ -192,6 +194,14 @@ pub enum Call {
         /// Only if nothing has changed since this time; `None` for whatever its age is.
         unchanged_since_ns: Option<i64>,
     },
+    /// Looks up users and groups of the answering side's system: names of numbers, and numbers of
+    /// names. Answered by [`Answer::Accounts`].
+    LookUp {
+        /// A path that the caller may list; nothing needs to be there.
+        path: Vec<u8>,
+        /// The accounts: at least 1, at most [`ACCOUNTS_MAX`].
+        accounts: Vec<Account>,
+    },
     /// A file call.
     File(FileCall),
 }
@@ -252,6 +262,9 @@ pub enum Answer {
         /// Whether there are others, after the last name.
         more: bool,
     },
+    /// Users and groups: for each one asked for, in their order, the same one by name instead of
+    /// number, or by number instead of name. `None` if it is unknown, or isn't told.
+    Accounts(Vec<Option<Account>>),
     /// The answer to a file call.
     File(FileAnswer),
 }
@@ -267,6 +280,7 @@ impl Answer {
                 Signatures::data_bytes(signatures.digest, count)
             }
             Self::Partial { files, .. } => files.iter().map(PartialFile::bytes).sum(),
+            Self::Accounts(accounts) => account::found_bytes(accounts),
             _ => 0,
         }
     }
@@ -295,6 +309,7 @@ impl Call {
             | Self::Checksum { path, .. }
             | Self::ListPartial { path, .. }
             | Self::RemovePartial { path, .. }
+            | Self::LookUp { path, .. }
             | Self::Signatures { path, .. } => path,
             Self::Rename { from, .. } | Self::Copy { from, .. } => from,
             Self::Seed(seed) => &seed.from,
@@ -328,6 +343,7 @@ impl Call {
             Self::Seed(_) => "begin with an old file",
             Self::ListPartial { .. } => "list unfinished transfers",
             Self::RemovePartial { .. } => "remove an unfinished transfer",
+            Self::LookUp { .. } => "look up users and groups",
             Self::File(call) => call.operation(),
         }
     }
@@ -348,6 +364,7 @@ impl Call {
                 | Self::Checksum { .. }
                 | Self::Signatures { .. }
                 | Self::ListPartial { .. }
+                | Self::LookUp { .. }
         )
     }
 
@@ -358,6 +375,7 @@ impl Call {
             Self::File(call) => call.answer_data_bytes(),
             Self::Signatures { digest, count, .. } => Signatures::data_bytes(*digest, *count),
             Self::ListPartial { .. } => PART_BYTES,
+            Self::LookUp { accounts, .. } => accounts.iter().map(Account::answer_bytes_max).sum(),
             _ => 0,
         }
     }
@@ -406,6 +424,12 @@ impl Call {
                     && signatures.blocks.len() <= *count as usize
             }
             (Self::Checksum { kind, .. }, Answer::Digest { value, .. }) => *kind == value.kind(),
+            (Self::LookUp { accounts, .. }, Answer::Accounts(found)) => {
+                let answers = |(asked, found): (&Account, &Option<Account>)| {
+                    found.as_ref().is_none_or(|found| found.answers(asked))
+                };
+                accounts.len() == found.len() && accounts.iter().zip(found).all(answers)
+            }
             _ => false,
         }
     }

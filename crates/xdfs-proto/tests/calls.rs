@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use xdfs_proto::digest::{ChecksumKind, ChecksumValue};
 use xdfs_proto::frame::{AnswerPart, CallRequest, FRAME_HEADER_BYTES, FrameHeader, Taken};
-use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
+use xdfs_proto::path::{ACCOUNTS_MAX, Account, Answer, Attributes, Call, Entry, FileKind};
 use xdfs_proto::wire::DecodeError;
 use xdfs_proto::{CallId, Code, Fault, Frame, Limits, Retry};
 
@@ -25,6 +25,16 @@ fn id() -> impl Strategy<Value = CallId> {
 
 fn path() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(1u8..=255, 0..40)
+}
+
+fn account() -> impl Strategy<Value = Account> {
+    let name = || "[a-z .$\u{e9}-]{1,20}";
+    prop_oneof![
+        any::<u32>().prop_map(Account::User),
+        any::<u32>().prop_map(Account::Group),
+        name().prop_map(Account::UserNamed),
+        name().prop_map(Account::GroupNamed),
+    ]
 }
 
 fn call() -> impl Strategy<Value = Call> {
@@ -56,6 +66,8 @@ fn call() -> impl Strategy<Value = Call> {
                 kind,
             }
         }),
+        (path(), prop::collection::vec(account(), 1..9))
+            .prop_map(|(path, accounts)| Call::LookUp { path, accounts }),
     ];
     let names = prop_oneof![
         (path(), prop::option::of(0u32..=0o7777), any::<bool>()).prop_map(
@@ -182,6 +194,7 @@ fn answer() -> impl Strategy<Value = Frame> {
         (digest, any::<u64>()).prop_map(|(value, length)| Answer::Digest { value, length }),
         any::<u64>().prop_map(|entries| Answer::Removed { entries }),
         any::<u64>().prop_map(|bytes| Answer::Copied { bytes }),
+        prop::collection::vec(prop::option::of(account()), 1..9).prop_map(Answer::Accounts),
     ];
     let cursor = || prop::collection::vec(any::<u8>(), 1..20);
     let part = (prop::collection::vec(entry(), 1..20), cursor());
@@ -331,6 +344,57 @@ fn values_that_no_frame_carries_are_refused_when_they_are_encoded_all_the_same()
         length: Some(u64::MAX - 1),
         kind: ChecksumKind::Blake3,
     });
+    let look_up = |accounts| Call::LookUp {
+        path: path(),
+        accounts,
+    };
+    refused(look_up(vec![]));
+    refused(look_up(vec![Account::Group(7); ACCOUNTS_MAX + 1]));
+    for name in ["", "a\0", "\u{9b}2J", &"x".repeat(256), &"x".repeat(70_000)] {
+        refused(look_up(vec![Account::UserNamed(name.into())]));
+        refused(look_up(vec![
+            Account::User(0),
+            Account::GroupNamed(name.into()),
+        ]));
+    }
+}
+
+#[test]
+fn accounts_are_answered_in_their_order_and_kind() {
+    use Account::{Group, GroupNamed, User, UserNamed};
+    let alice = || UserNamed("alice".into());
+    let staff = || GroupNamed("staff".into());
+    let call = Call::LookUp {
+        path: b"p".to_vec(),
+        accounts: vec![User(1), staff(), alice(), Group(2)],
+    };
+    let answers = |found: &[Option<Account>]| {
+        let answer = Answer::Accounts(found.to_vec());
+        assert!(
+            answer.data_bytes() <= call.answer_data_bytes(),
+            "{answer:?}"
+        );
+        call.is_answered_by(&answer)
+    };
+    let right = [Some(alice()), Some(Group(0)), Some(User(0)), Some(staff())];
+    assert!(answers(&right));
+    assert!(answers(&[None, None, None, None]));
+    assert!(!answers(&right[..3]));
+    assert!(!answers(&[&right[..], &[None]].concat()));
+    for (at, wrong) in [
+        (0, User(1)),
+        (0, staff()),
+        (1, User(0)),
+        (2, alice()),
+        (3, Group(2)),
+    ] {
+        let mut found = right.clone();
+        found[at] = Some(wrong);
+        assert!(!answers(&found), "{found:?}");
+    }
+    assert!(!call.is_answered_by(&Answer::Done));
+    let whole = Answer::Accounts(vec![Some(UserNamed("x".repeat(255))); ACCOUNTS_MAX]);
+    assert_eq!(whole.check(&Limits::default()), Ok(()));
 }
 
 #[test]

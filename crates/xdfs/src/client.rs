@@ -12,7 +12,9 @@ use xdfs_proto::{Code, DigestKind, Fault, FileId};
 use xdfs_store::{LocalStore, Source, Store, StreamSource};
 
 use crate::files::{OpenOptions, RemoteFile};
-use crate::paths::{Answer, Call, Listing, PendingCall};
+use crate::paths::{
+    Account, Answer, Attributes, Call, Listing, PendingAccountNames, PendingCall, look_up,
+};
 use crate::recognition::ComparedPaths;
 use crate::reconnecting_session::ReconnectingSession;
 use crate::remote::RemotePlace;
@@ -381,6 +383,32 @@ impl Client {
     #[must_use]
     pub fn list(&self, path: &[u8]) -> Listing {
         Listing::new(self.shared.sessions.caller().1, path)
+    }
+
+    /// Starts to look up the names of owners and groups on the server, for entries of a directory
+    /// that this user may list, or for such a path itself. Names that this session knows already
+    /// aren't asked for again; the others are in one round trip, at the same time as other calls.
+    #[must_use]
+    pub fn account_names<'a>(
+        &self,
+        path: &[u8],
+        of: impl IntoIterator<Item = &'a Attributes>,
+    ) -> PendingAccountNames {
+        PendingAccountNames::start(self.shared.sessions.caller().1, path, of)
+    }
+
+    /// Looks up users and groups of the server's system, by a path that this user may list: each
+    /// one by name instead of number, or by number instead of name. The answers are in the order of
+    /// the accounts; `None` is unknown there, or isn't told to this user.
+    ///
+    /// # Errors
+    /// As [`PendingCall::wait`]; [`Code::Unsupported`] from a server that can't look up accounts.
+    pub fn look_up(
+        &self,
+        path: &[u8],
+        accounts: &[Account],
+    ) -> Result<Vec<Option<Account>>, Fault> {
+        look_up(&self.shared.sessions.caller().1, path, accounts)
     }
 
     /// Opens a file on the server for access in place: a regular file or a named pipe. Symbolic

@@ -98,7 +98,8 @@ pub use events::{
 };
 pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
 pub use paths::{
-    Answer, Attributes, Call, Entry, FileKind, Listing, PartialFile, PendingCall, call_local,
+    Account, AccountNames, Answer, Attributes, Call, Entry, FileKind, Listing, OwnerNames,
+    PartialFile, PendingAccountNames, PendingCall, call_local,
 };
 pub use queue::{Job, Queue, QueueOptions};
 pub use remote::{Address, DEFAULT_PORT, Invitation, RemotePlace};

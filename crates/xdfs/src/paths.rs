@@ -1,19 +1,23 @@
 //! Calls about paths on the server: inspect and change names, list directories.
 
+mod accounts;
 mod listing_guard;
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
 use xdfs_engine::mailbox::{Mailbox, mailbox};
 use xdfs_engine::{CallPart, CallSpec, Command, Commands};
-pub use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind, PartialFile};
+pub use xdfs_proto::path::{Account, Answer, Attributes, Call, Entry, FileKind, PartialFile};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::{LocalStore, Store as _};
 
+use self::accounts::KnownNames;
+pub(crate) use self::accounts::look_up;
+pub use self::accounts::{AccountNames, OwnerNames, PendingAccountNames};
 use self::listing_guard::ListingGuard;
 use crate::session_end::SessionEnd;
 
@@ -50,6 +54,7 @@ pub(crate) struct Caller {
     end: SessionEnd,
     next: Arc<AtomicU64>,
     listed_bytes_max: u64,
+    names: Arc<Mutex<KnownNames>>,
 }
 
 impl Caller {
@@ -59,6 +64,7 @@ impl Caller {
             end,
             next: Arc::default(),
             listed_bytes_max,
+            names: Arc::default(),
         }
     }
 

@@ -170,6 +170,45 @@ def _read_checksum(r, o):
     return {**c, "digest": read_checksum_kind(r), "path": r.path()}
 
 
+def _read_account(r):
+    form = r.bounded("B", 0, 4, "form of an account")
+    if form == 0:
+        return None
+    kind = "group" if form in (2, 4) else "user"
+    if form < 3:
+        return {kind: r.number("I")}
+    name = r.text(255)
+    if not name:
+        raise malformed("name of an account")
+    return {kind + "_name": name}
+
+
+def _write_account(account):
+    if account is None:
+        return pack("B", 0)
+    ((key, value),) = account.items()
+    form = 1 + ("user", "group", "user_name", "group_name").index(key)
+    return pack("B", form) + (pack("I", value) if form < 3 else string(value.encode()))
+
+
+def _read_accounts(r):
+    count = r.bounded("H", 1, 0xFFFF, "number of accounts")
+    if count > 128:
+        raise too_large("number of accounts")
+    return [_read_account(r) for _ in range(count)]
+
+
+def _write_accounts(accounts):
+    return pack("H", len(accounts)) + b"".join(map(_write_account, accounts))
+
+
+def _read_look_up(r, _o):
+    c = {"path": r.path(), "accounts": _read_accounts(r)}
+    if None in c["accounts"]:
+        raise malformed("form of an account")
+    return c
+
+
 def _append_data(r, _o):
     length = r.bounded("I", 1, 0xFFFFFFFF, "length of data")
     if length > DATA_MAX:
@@ -254,6 +293,7 @@ CALLS = {
     0x16: ("remove-partial", 2, _read_remove_partial,
            lambda c: ((c["unchanged_since_ns"] is not None) << 1,
                       pack("q", c["unchanged_since_ns"] or 0) + string(c["path"]))),
+    0x17: ("look-up", 0, _read_look_up, lambda c: (0, string(c["path"]) + _write_accounts(c["accounts"]))),
     0x20: ("open", 0xFF, _read_open, _write_open),
     0x21: ("read", 1, lambda r, o: {"locked": bool(o), "handle": _handle(r), "extents": _extents(r)},
            lambda c: (c["locked"], pack("I", c["handle"]) + _write_extents(c["extents"]))),
@@ -443,6 +483,7 @@ CONTENTS = {
     0x08: ("copied", lambda r: {"bytes": r.number("Q")}, lambda a: pack("Q", a["bytes"])),
     0x09: ("signatures", _read_signed, _write_signed),
     0x0A: ("partial", _read_partial, _write_partial),
+    0x0B: ("accounts", lambda r: {"accounts": _read_accounts(r)}, lambda a: _write_accounts(a["accounts"])),
     0x20: ("opened", _read_opened, _write_opened),
     0x21: ("data", _read_data,
            lambda a: pack("H", len(a["lengths"])) + b"".join(pack("I", n) for n in a["lengths"]) + a["bytes"]),

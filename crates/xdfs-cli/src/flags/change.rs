@@ -201,19 +201,20 @@ pub(crate) struct ChmodFlags {
 
 /// Change owner and group on a server.
 ///
-/// Both are numbers, because the account names of the server aren't known here. On most servers
-/// only root may change the owner.
+/// Names are those of the server's users and groups: it looks them up, and that needs the right to
+/// list the path. Digits are always a number. On most servers only root may change the owner.
 #[derive(Clone, Debug, Args)]
 #[command(
     disable_help_flag = true,
     after_help = "\
 Examples:
+  xdfs chown alice:staff xdfs://host/big.img
   xdfs chown 1000:100 xdfs://host/big.img
-  xdfs chown -R :100 xdfs://host/runs               the group only"
+  xdfs chown -R :staff xdfs://host/runs             the group only"
 )]
 pub(crate) struct ChownFlags {
-    /// The UID of the owner, the GID of the group after a colon, or both.
-    #[arg(value_name = "UID[:GID]", value_parser = parse_owner)]
+    /// The owner, the group after a colon, or both; each as a name or a number.
+    #[arg(value_name = "OWNER[:GROUP]", value_parser = parse_owner)]
     pub(crate) owner: Owner,
 
     /// The paths.

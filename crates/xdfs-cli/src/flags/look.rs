@@ -43,8 +43,8 @@ impl PathFlags {
 /// List directories on a server.
 ///
 /// Prints one name per line, in byte order. Operands that aren't directories come first, then each
-/// directory. Owners and groups are numbers: a server doesn't send the names of its accounts, and
-/// those of this machine may belong to other numbers there.
+/// directory. Owners and groups have the names that they have on the server; where it knows or
+/// tells none, they are numbers.
 ///
 /// Names with control characters or bytes that aren't UTF-8 are quoted for a shell ($'\n'); on a
 /// terminal so are names that a shell would split or expand.
@@ -55,6 +55,7 @@ impl PathFlags {
 Examples:
   xdfs ls xdfs://host/                     the names in the root of the server
   xdfs ls -l xdfs://host/runs
+  xdfs ls -n xdfs://host/runs              with owners and groups as numbers
   xdfs ls -lhS xdfs://host/runs            the largest first
   xdfs ls -F xdfs://host/runs              directories as runs/, links as latest@
   xdfs ls -R -0 xdfs://host/ | xargs -0    names as they are, each ended by a zero byte
@@ -68,6 +69,10 @@ pub(crate) struct LsFlags {
     /// Long format: kind, permissions, links, owner, group, size, time, and link targets.
     #[arg(short)]
     pub(crate) long: bool,
+
+    /// Like -l, with the numbers of owners and groups instead of their names.
+    #[arg(short, long)]
+    pub(crate) numeric: bool,
 
     /// One name per line, as always; accepted for scripts.
     #[arg(short = '1')]
@@ -128,6 +133,13 @@ pub(crate) struct LsFlags {
     pub(crate) help: Option<bool>,
 }
 
+impl LsFlags {
+    /// Whether the long format is wanted.
+    pub(crate) fn is_long(&self) -> bool {
+        self.long || self.numeric
+    }
+}
+
 /// When names are coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ColorFlag {
@@ -161,9 +173,9 @@ pub(crate) struct StatFlags {
     ///
     /// %n path, %N path and link target, %F kind, %s size in bytes, %b allocated blocks of 512
     /// bytes, %a permissions in octal, %A permissions as in ls -l, %f kind and permissions in hex,
-    /// %u owner, %g group, %h hard links, %i inode, %d device; %x access, %y modification and %z
-    /// change time, and the same in seconds since 1970 as %X, %Y and %Z; %% a percent sign. Owners
-    /// and groups have no names here, so %U and %G are refused like any other field.
+    /// %u owner and %g group as numbers, %U and %G by their names on the server (UNKNOWN if it
+    /// knows or tells none), %h hard links, %i inode, %d device; %x access, %y modification and %z
+    /// change time, and the same in seconds since 1970 as %X, %Y and %Z; %% a percent sign.
     #[arg(short = 'c', long, value_name = "FORMAT", value_parser = StatFormat::parse,
         conflicts_with = "json")]
     pub(crate) format: Option<StatFormat>,

@@ -1,8 +1,9 @@
 //! `xdfs chmod` and `xdfs chown`.
 
-use xdfs::{Answer, Attributes, Call, Client, Fault, FileKind};
+use xdfs::{Account, Answer, Attributes, Call, Client, Code, Fault, FileKind};
 
 use super::command::{InFlight, PathCommand, stat};
+use super::criteria::Owner;
 use super::operand::{Operand, last_part};
 use super::walk::{Walk, WalkEntry, WalkStep};
 use crate::context::Context;
@@ -36,14 +37,15 @@ pub(crate) fn chmod(context: &Context, flags: &ChmodFlags) -> u8 {
 /// Runs `xdfs chown` and returns the exit code.
 pub(crate) fn chown(context: &Context, flags: &ChownFlags) -> u8 {
     let mut work = PathCommand::new(context, "chown", &flags.common);
-    let set = |path: &[u8], follow: bool| Call::SetOwner {
-        path: path.to_vec(),
-        uid: flags.owner.uid,
-        gid: flags.owner.gid,
-        follow,
-    };
     work.each(&flags.urls, |work, operand| {
         let client = work.client(operand)?;
+        let [uid, gid] = numbers(&client, &operand.path, &flags.owner)?;
+        let set = |path: &[u8], follow: bool| Call::SetOwner {
+            path: path.to_vec(),
+            uid,
+            gid,
+            follow,
+        };
         let follow = !flags.no_dereference && !flags.recursive;
         client.call(set(&operand.path, follow))?;
         if flags.recursive {
@@ -55,6 +57,45 @@ pub(crate) fn chown(context: &Context, flags: &ChownFlags) -> u8 {
         Ok(())
     });
     work.finish()
+}
+
+/// The numbers of the owner and the group on the server.
+///
+/// # Errors
+/// A name isn't known there, or can't be looked up.
+fn numbers(client: &Client, path: &[u8], owner: &Owner) -> Result<[Option<u32>; 2], Fault> {
+    const OPERATION: &str = "look up the owner";
+    const HINT: &str = "give the number, or a name of the server's system";
+    let remote = |code, cause: String| {
+        let fault = Fault::new(code, OPERATION, cause).remote();
+        fault.path(path).hint(HINT)
+    };
+    let is_named = |a: &&Account| matches!(a, Account::UserNamed(_) | Account::GroupNamed(_));
+    let accounts = [&owner.user, &owner.group].into_iter().flatten();
+    let named: Vec<Account> = accounts.filter(is_named).cloned().collect();
+    let found = client.look_up(path, &named);
+    let found = found.map_err(|fault| match fault.code {
+        Code::Unsupported => remote(fault.code, "the server can't look up names".into()),
+        Code::PermissionDenied => fault.hint(HINT),
+        _ => fault,
+    });
+    let mut found = found?.into_iter();
+    let mut number = |account: &Option<Account>| {
+        let (kind, name) = match account {
+            None => return Ok(None),
+            Some(Account::User(number) | Account::Group(number)) => return Ok(Some(*number)),
+            Some(Account::GroupNamed(name)) => ("group", name),
+            Some(Account::UserNamed(name)) => ("user", name),
+        };
+        match found.next().flatten() {
+            Some(Account::User(number) | Account::Group(number)) => Ok(Some(number)),
+            _ => {
+                let cause = format!("the server knows no {kind} '{name}'");
+                Err(remote(Code::InvalidArgument, cause))
+            }
+        }
+    };
+    Ok([number(&owner.user)?, number(&owner.group)?])
 }
 
 /// Makes a call for every entry beneath an operand, and reports faults.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use xdfs::FileKind;
+use xdfs::{Account, FileKind};
 
 use crate::size;
 
@@ -159,39 +159,52 @@ impl FindKind {
 }
 
 /// The owner and group set by `chown`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
-    /// User id.
-    pub(crate) uid: Option<u32>,
-    /// Group id.
-    pub(crate) gid: Option<u32>,
+    /// The user.
+    pub(crate) user: Option<Account>,
+    /// The group.
+    pub(crate) group: Option<Account>,
 }
 
-/// Parses an owner: `UID`, `UID:GID` or `:GID`.
+/// Parses an owner: `USER`, `USER:GROUP` or `:GROUP`.
 ///
 /// # Errors
 /// A message for the user.
 pub(crate) fn parse_owner(text: &str) -> Result<Owner, String> {
-    let (uid, gid) = match text.split_once(':') {
-        Some((uid, gid)) => (uid, Some(gid)),
+    let (user, group) = match text.split_once(':') {
+        Some((user, group)) => (user, Some(group)),
         None => (text, None),
     };
-    // The largest number means "unchanged" to the system, and is not an id.
-    let number = |text: &str| {
-        whole(text)
-            .and_then(|number| u32::try_from(number).ok())
-            .filter(|&number| number != u32::MAX)
-            .ok_or_else(|| format!("'{text}' is not a number; account names are not looked up"))
+    let user = match user {
+        "" if group.is_some() => None,
+        user => Some(parse_account(user, Account::User, Account::UserNamed)?),
     };
-    let owner = Owner {
-        uid: if uid.is_empty() && gid.is_some() {
-            None
-        } else {
-            Some(number(uid)?)
-        },
-        gid: gid.map(number).transpose()?,
-    };
-    Ok(owner)
+    let group = group.map(|group| parse_account(group, Account::Group, Account::GroupNamed));
+    let group = group.transpose()?;
+    Ok(Owner { user, group })
+}
+
+fn parse_account(
+    text: &str,
+    by_number: fn(u32) -> Account,
+    by_name: fn(String) -> Account,
+) -> Result<Account, String> {
+    if text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() {
+        let number = text.parse().ok();
+        // The largest number means "unchanged" to the system, and is not an id.
+        return match number.filter(|&number| number != u32::MAX) {
+            Some(number) => Ok(by_number(number)),
+            None => Err(format!(
+                "'{text}' is no name or number of an owner: it is too large"
+            )),
+        };
+    }
+    // A dash begins no name; it is a slip.
+    if !Account::is_name(text) || text.starts_with('-') {
+        return Err(format!("'{text}' is no name or number of an owner"));
+    }
+    Ok(by_name(text.to_owned()))
 }
 
 /// The new length of `truncate -s`.
@@ -306,11 +319,32 @@ mod tests {
 
     #[test]
     fn owners() {
-        let owner = |uid, gid| Ok(Owner { uid, gid });
-        assert_eq!(parse_owner("0"), owner(Some(0), None));
-        assert_eq!(parse_owner("10:20"), owner(Some(10), Some(20)));
-        assert_eq!(parse_owner(":20"), owner(None, Some(20)));
-        for bad in ["", ":", "alice", "1:", "1:staff", "4294967295", "-1"] {
+        use Account::{Group, GroupNamed, User, UserNamed};
+        let owner = |user, group| Ok(Owner { user, group });
+        assert_eq!(parse_owner("0"), owner(Some(User(0)), None));
+        assert_eq!(parse_owner("10:20"), owner(Some(User(10)), Some(Group(20))));
+        assert_eq!(parse_owner(":20"), owner(None, Some(Group(20))));
+        let named = (UserNamed("al.ice".into()), GroupNamed("a b".into()));
+        let (alice, staff) = (Some(named.0), Some(named.1));
+        assert_eq!(parse_owner("al.ice"), owner(alice.clone(), None));
+        assert_eq!(
+            parse_owner("al.ice:a b"),
+            owner(alice.clone(), staff.clone())
+        );
+        assert_eq!(parse_owner("7:a b"), owner(Some(User(7)), staff));
+        assert_eq!(parse_owner("al.ice:7"), owner(alice, Some(Group(7))));
+        let long = "x".repeat(256);
+        for bad in [
+            "",
+            ":",
+            "1:",
+            "alice:",
+            "4294967295",
+            "99999999999",
+            "-1",
+            "a\n",
+            &long,
+        ] {
             assert!(parse_owner(bad).is_err(), "{bad}");
         }
     }

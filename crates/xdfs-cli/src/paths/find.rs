@@ -11,6 +11,9 @@ use super::walk::{LISTINGS_AHEAD, Walk, WalkEntry, WalkStep};
 use crate::context::Context;
 use crate::flags::FindFlags;
 
+/// Entries whose owners are looked up together.
+const NAMED_AT_ONCE: usize = 128;
+
 /// The tests of `find`.
 struct Tests<'a> {
     flags: &'a FindFlags,
@@ -73,6 +76,11 @@ pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
             depth: 0,
         };
         let depth_max = flags.maxdepth.unwrap_or(u32::MAX);
+        let mut found_entries = FoundEntries {
+            operand,
+            client: &client,
+            waiting: Vec::new(),
+        };
         let mut removal = Removal {
             operand,
             client: &client,
@@ -94,25 +102,61 @@ pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
                 }
                 WalkStep::Entry(found) if tests.hold(&found) => {
                     if work.is_json() {
-                        let record =
-                            PathRecord::entry(&operand.text, &found.path, &found.attributes, None);
-                        work.say(record);
+                        found_entries.push(work, found);
                     } else {
                         work.print(&quoting.write(&found.path));
                         work.print(end);
                     }
                 }
                 WalkStep::Entry(_) | WalkStep::Left(_) => {}
-                WalkStep::Failed(fault) => work.fault(Some(&operand.text), &fault),
+                WalkStep::Failed(fault) => {
+                    found_entries.say(work);
+                    work.fault(Some(&operand.text), &fault);
+                }
             }
             if work.is_over() {
                 break;
             }
         }
+        found_entries.say(work);
         removal.finish(work);
         Ok(())
     });
     work.finish()
+}
+
+/// What was found and isn't printed yet, as JSON: the names of its owners take a round trip.
+struct FoundEntries<'a> {
+    operand: &'a Operand,
+    client: &'a Client,
+    waiting: Vec<WalkEntry>,
+}
+
+impl FoundEntries<'_> {
+    fn push(&mut self, work: &mut PathCommand, found: WalkEntry) {
+        self.waiting.push(found);
+        if self.waiting.len() >= NAMED_AT_ONCE {
+            self.say(work);
+        }
+    }
+
+    /// Prints them, unless the command is over.
+    fn say(&mut self, work: &mut PathCommand) {
+        if work.is_over() {
+            return;
+        }
+        let attributes = self.waiting.iter().map(|found| &found.attributes);
+        let names = self.client.account_names(&self.operand.path, attributes);
+        let names = names.wait();
+        for WalkEntry {
+            path, attributes, ..
+        } in self.waiting.drain(..)
+        {
+            let owner = names.of(&attributes);
+            let text = &self.operand.text;
+            work.say(PathRecord::entry(text, &path, &attributes, &owner, None));
+        }
+    }
 }
 
 /// Removes what was found, files several at a time.

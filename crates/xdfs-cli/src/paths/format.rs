@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use jiff::tz::TimeZone;
-use xdfs::{Attributes, FileKind};
+use xdfs::{Attributes, FileKind, OwnerNames};
 
 use super::json::kind_word;
 use super::mode::mode_text;
+use super::quote::Quoting;
 use super::time;
 
 /// Bytes of a block in the output of `stat`, by convention.
@@ -27,7 +28,10 @@ enum Part {
 pub(crate) struct StatFormat(Vec<Part>);
 
 /// The letters of all fields.
-const FIELDS: &str = "nNFsbaAfughidxyzXYZ";
+const FIELDS: &str = "nNFsbaAfuUgGhidxyzXYZ";
+
+/// In place of a name that isn't known, as stat(1) writes it.
+const UNKNOWN: &str = "UNKNOWN";
 
 impl StatFormat {
     /// Parses a format.
@@ -46,8 +50,6 @@ impl StatFormat {
                         parts.push(Part::Text(std::mem::take(&mut literal)));
                         parts.push(Part::Field(field));
                     }
-                    Some('U') => return Err("owners have no names here: use %u".into()),
-                    Some('G') => return Err("groups have no names here: use %g".into()),
                     Some(other) => {
                         let fields: Vec<String> = FIELDS.chars().map(|f| format!("%{f}")).collect();
                         let fields = fields.join(" ");
@@ -62,12 +64,19 @@ impl StatFormat {
         Ok(Self(parts))
     }
 
-    /// The line of a path, with its line end. `full_name` is the name and the target of a link.
+    /// Whether it has a field for the name of an owner or a group.
+    pub(super) fn has_owner_names(&self) -> bool {
+        let is_one = |part: &Part| matches!(part, Part::Field('U' | 'G'));
+        self.0.iter().any(is_one)
+    }
+
+    /// The line of a path, with its line end: `names` are the name, and the name with the target of
+    /// a link.
     pub(super) fn line(
         &self,
-        name: &str,
-        full_name: &str,
+        names: [&str; 2],
         a: &Attributes,
+        owner: &OwnerNames,
         zone: &TimeZone,
     ) -> String {
         let mut line = String::new();
@@ -77,7 +86,8 @@ impl StatFormat {
                 Part::Field(letter) => {
                     let field = Field {
                         letter: *letter,
-                        names: [name, full_name],
+                        names,
+                        owner,
                         zone,
                     };
                     field.write(a, &mut line);
@@ -93,6 +103,7 @@ impl StatFormat {
 struct Field<'a> {
     letter: char,
     names: [&'a str; 2],
+    owner: &'a OwnerNames,
     zone: &'a TimeZone,
 }
 
@@ -109,6 +120,8 @@ impl Field<'_> {
             'f' => write!(line, "{:x}", kind_bits(a.kind) | a.mode),
             'u' => write!(line, "{}", a.uid),
             'g' => write!(line, "{}", a.gid),
+            'U' => write!(line, "{}", known(self.owner.user.as_deref())),
+            'G' => write!(line, "{}", known(self.owner.group.as_deref())),
             'h' => write!(line, "{}", a.links),
             'i' => write!(line, "{}", a.inode),
             'd' => write!(line, "{}", a.device),
@@ -150,8 +163,26 @@ fn kind_bits(kind: FileKind) -> u32 {
     }
 }
 
+/// The name of an owner or a group as it is shown.
+pub(super) fn shown_name(name: &str) -> String {
+    Quoting::Plain.text(name.as_bytes())
+}
+
+fn known(name: Option<&str>) -> String {
+    name.map_or_else(|| UNKNOWN.to_owned(), shown_name)
+}
+
 /// The attributes of a path, in the format of stat(1).
-pub(super) fn description(name: &str, a: &Attributes, zone: &TimeZone) -> String {
+pub(super) fn description(
+    name: &str,
+    a: &Attributes,
+    owner: &OwnerNames,
+    zone: &TimeZone,
+) -> String {
+    let account = |number: u32, name: Option<&str>| match name {
+        Some(name) => format!("({number}/{})", shown_name(name)),
+        None => number.to_string(),
+    };
     format!(
         "  File: {name}\n  Size: {:<15} Blocks: {:<10} {}\nDevice: {:<15} Inode: {:<11} \
          Links: {}\nAccess: ({:04o}/{})  Uid: {}  Gid: {}\nAccess: {}\nModify: {}\nChange: {}\n",
@@ -163,8 +194,8 @@ pub(super) fn description(name: &str, a: &Attributes, zone: &TimeZone) -> String
         a.links,
         a.mode,
         mode_text(a.kind, a.mode),
-        a.uid,
-        a.gid,
+        account(a.uid, owner.user.as_deref()),
+        account(a.gid, owner.group.as_deref()),
         time::full(a.atime_ns, zone),
         time::full(a.mtime_ns, zone),
         time::full(a.ctime_ns, zone),
@@ -177,18 +208,16 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_refused() {
-        for (bad, words) in [
-            ("%q", "%q"),
-            ("%U", "%u"),
-            ("%G", "%g"),
-            ("a%", "after %"),
-            ("%5s", "%5"),
-        ] {
+        for (bad, words) in [("%q", "%q"), ("a%", "after %"), ("%5s", "%5")] {
             let message = StatFormat::parse(bad).unwrap_err();
             assert!(message.contains(words), "{bad}: {message}");
         }
-        for good in ["", "%%", "a b", "%n", "%s%Y"] {
+        for good in ["", "%%", "a b", "%n", "%s%Y", "%U:%G"] {
             assert!(StatFormat::parse(good).is_ok(), "{good}");
+        }
+        for (format, has) in [("%u%g%%U", false), ("%U", true), ("a %G", true)] {
+            let format = StatFormat::parse(format).unwrap();
+            assert_eq!(format.has_owner_names(), has, "{format:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The JSON lines of the commands about paths. docs/json.md is their contract.
 
 use serde::Serialize;
-use xdfs::{Attributes, Fault, FileKind};
+use xdfs::{Attributes, Fault, FileKind, OwnerNames};
 
 use crate::json::{self, Digest, Record};
 
@@ -54,6 +54,8 @@ pub(crate) struct EntryBody<'a> {
     mode: u32,
     uid: u32,
     gid: u32,
+    user: Option<String>,
+    group: Option<String>,
     links: u64,
     device: u64,
     inode: u64,
@@ -79,11 +81,13 @@ pub(crate) fn kind_word(kind: FileKind) -> &'static str {
 }
 
 impl<'a> PathRecord<'a> {
-    /// A found entry. `target` is that of a symbolic link, if requested.
+    /// A found entry. `owner` are the names that are known; `target` is that of a symbolic link, if
+    /// requested.
     pub(crate) fn entry(
         operand: &'a str,
         path: &[u8],
         attributes: &Attributes,
+        owner: &OwnerNames,
         target: Option<&[u8]>,
     ) -> Self {
         Self::Entry(EntryBody {
@@ -95,6 +99,8 @@ impl<'a> PathRecord<'a> {
             mode: attributes.mode,
             uid: attributes.uid,
             gid: attributes.gid,
+            user: owner.user.as_deref().map(str::to_owned),
+            group: owner.group.as_deref().map(str::to_owned),
             links: attributes.links,
             device: attributes.device,
             inode: attributes.inode,
@@ -234,16 +240,27 @@ mod tests {
 
     #[test]
     fn entry_object() {
+        let owner = OwnerNames {
+            user: Some("alice".into()),
+            group: None,
+        };
         assert_eq!(
-            parse(PathRecord::entry("u", b"/a\xff", &ATTRIBUTES, Some(b"t\n"))),
+            parse(PathRecord::entry(
+                "u",
+                b"/a\xff",
+                &ATTRIBUTES,
+                &owner,
+                Some(b"t\n")
+            )),
             json!({
                 "schema": 1, "type": "entry", "operand": "u", "path": "/a\u{fffd}",
                 "path_hex": "2f61ff", "kind": "symlink", "size": 1, "allocated": 2, "mode": 511,
-                "uid": 3, "gid": 4, "links": 5, "device": 6, "inode": 7, "atime_ns": 8,
-                "mtime_ns": -9, "ctime_ns": 10, "target": "t\n", "target_hex": null
+                "uid": 3, "gid": 4, "user": "alice", "group": null, "links": 5, "device": 6,
+                "inode": 7, "atime_ns": 8, "mtime_ns": -9, "ctime_ns": 10, "target": "t\n",
+                "target_hex": null
             })
         );
-        let text = parse(PathRecord::entry("u", b"/a\n", &ATTRIBUTES, None));
+        let text = parse(PathRecord::entry("u", b"/a\n", &ATTRIBUTES, &owner, None));
         assert_eq!(
             (&text["path"], &text["path_hex"]),
             (&json!("/a\n"), &Value::Null)
@@ -263,7 +280,7 @@ mod tests {
             exit_code: 0,
         };
         let all = [
-            PathRecord::entry("", b"/", &ATTRIBUTES, None),
+            PathRecord::entry("", b"/", &ATTRIBUTES, &OwnerNames::default(), None),
             PathRecord::Sum(SumBody {
                 operand: "",
                 path: body(),

@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::io::IsTerminal as _;
 
 use jiff::tz::TimeZone;
-use xdfs::{Answer, Attributes, Call, Client, Code, Entry, Fault, FileKind};
+use xdfs::{Answer, Attributes, Call, Client, Code, Entry, Fault, FileKind, OwnerNames};
 
 use super::command::{InFlight, PathCommand, stat as look_at, unexpected};
-use super::format::description;
+use super::format::{StatFormat, description, shown_name};
 use super::json::PathRecord;
 use super::mode::mode_text;
 use super::operand::{Operand, join};
@@ -21,6 +21,8 @@ use crate::flags::{ColorFlag, LsFlags, StatFlags};
 
 /// The permissions to execute, of anyone.
 const EXECUTABLE: u32 = 0o111;
+/// The columns of the owner and the group in a long listing.
+const OWNER_COLUMNS: [usize; 2] = [2, 3];
 
 /// A line of a listing.
 struct Item {
@@ -28,6 +30,8 @@ struct Item {
     name: Vec<u8>,
     path: Vec<u8>,
     attributes: Attributes,
+    /// The names of its owner and group, if requested and known.
+    owner: OwnerNames,
     /// Target of a symbolic link, if requested.
     target: Option<Vec<u8>>,
 }
@@ -71,7 +75,7 @@ pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
     let mut items: Vec<(String, Item)> = Vec::new();
     work.each(&flags.urls, |work, operand| {
         let client = work.client(operand)?;
-        let follow = !flags.long && !flags.directory;
+        let follow = !flags.is_long() && !flags.directory;
         let attributes = match look_at(&client, &operand.path, follow) {
             // A dangling link exists too.
             Err(fault) if follow && fault.code == Code::NotFound => {
@@ -86,19 +90,15 @@ pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
             });
             return Ok(());
         }
-        let target = match attributes.kind {
-            FileKind::Symlink if flags.long || work.is_json() => {
-                link_target(client.call(read_link(&operand.path)), &operand.path).ok()
-            }
-            _ => None,
-        };
-        let item = Item {
+        let mut found = [Item {
             name: operand.path.clone(),
             path: operand.path.clone(),
             attributes,
-            target,
-        };
-        items.push((operand.text.clone(), item));
+            owner: OwnerNames::default(),
+            target: None,
+        }];
+        look.complete(work, &client, &operand.path, &mut found);
+        items.extend(found.map(|item| (operand.text.clone(), item)));
         Ok(())
     });
     items.sort_by(|(_, a), (_, b)| look.order(a, b));
@@ -123,6 +123,7 @@ fn say(work: &mut PathCommand, operand: &str, item: &Item) {
         operand,
         &item.path,
         &item.attributes,
+        &item.owner,
         target,
     ));
 }
@@ -166,6 +167,7 @@ fn list(work: &mut PathCommand, look: &mut Look<'_>, operand: &Operand, path: Ve
                     path: join(&path, &name),
                     name,
                     attributes,
+                    owner: OwnerNames::default(),
                     target: None,
                 });
             }
@@ -177,9 +179,7 @@ fn list(work: &mut PathCommand, look: &mut Look<'_>, operand: &Operand, path: Ve
             }
         }
         items.sort_by(|a, b| look.order(a, b));
-        if look.flags.long || work.is_json() {
-            read_links(&client, &mut items);
-        }
+        look.complete(work, &client, &path, &mut items);
         if look.flags.recursive {
             let directories = items.iter().rev().filter(|item| is_directory(item));
             later.extend(directories.map(|item| (item.path.clone(), None)));
@@ -215,6 +215,24 @@ fn read_links(client: &Client, items: &mut [Item]) {
 }
 
 impl Look<'_> {
+    /// Adds what attributes don't have, if it is shown: the names of owners and groups, and the
+    /// targets of links. The items are in the directory with this path, or the path itself.
+    fn complete(&self, work: &PathCommand, client: &Client, path: &[u8], items: &mut [Item]) {
+        if !self.flags.is_long() && !work.is_json() {
+            return;
+        }
+        let attributes = items.iter().map(|item| &item.attributes);
+        let is_named = !self.flags.numeric;
+        let names = is_named.then(|| client.account_names(path, attributes));
+        read_links(client, items);
+        if let Some(names) = names {
+            let names = names.wait();
+            for item in items {
+                item.owner = names.of(&item.attributes);
+            }
+        }
+    }
+
     fn order(&self, a: &Item, b: &Item) -> std::cmp::Ordering {
         let key = |item: &Item| {
             let number = match (self.flags.by_time, self.flags.by_size) {
@@ -247,9 +265,12 @@ impl Look<'_> {
     fn lines(&self, work: &mut PathCommand, items: &[Item]) {
         let names: Vec<Vec<u8>> = items.iter().map(|item| self.name(item)).collect();
         let end: &[u8] = if self.flags.zero { b"\0" } else { b"\n" };
-        let columns = if self.flags.long {
+        let columns = if self.flags.is_long() {
             let rows: Vec<Vec<String>> = items.iter().map(|item| self.row(item)).collect();
-            align(&rows, &[0])
+            let is_number = |cell: &str| cell.bytes().all(|b| b.is_ascii_digit());
+            align(&rows, |column, cell| {
+                column == 0 || OWNER_COLUMNS.contains(&column) && !is_number(cell)
+            })
         } else {
             Vec::new()
         };
@@ -274,11 +295,11 @@ impl Look<'_> {
         if self.flags.classify {
             let is_link = item.attributes.kind == FileKind::Symlink;
             // With its target, a link is recognisable.
-            if !(is_link && self.flags.long) {
+            if !(is_link && self.flags.is_long()) {
                 text.extend(mark(item.attributes.kind, executable));
             }
         }
-        if self.flags.long
+        if self.flags.is_long()
             && let Some(target) = &item.target
         {
             text.extend_from_slice(b" -> ");
@@ -289,12 +310,14 @@ impl Look<'_> {
 
     /// The columns before the name in a long listing.
     fn row(&self, item: &Item) -> Vec<String> {
-        let a = &item.attributes;
+        let (a, owner) = (&item.attributes, &item.owner);
+        let shown =
+            |name: Option<&str>, number: u32| name.map_or_else(|| number.to_string(), shown_name);
         vec![
             mode_text(a.kind, a.mode),
             a.links.to_string(),
-            a.uid.to_string(),
-            a.gid.to_string(),
+            shown(owner.user.as_deref(), a.uid),
+            shown(owner.group.as_deref(), a.gid),
             if self.flags.human_readable {
                 human(a.size)
             } else {
@@ -338,6 +361,11 @@ pub(crate) fn stat(context: &Context, flags: &StatFlags) -> u8 {
     work.each(&flags.urls, |work, operand| {
         let client = work.client(operand)?;
         let attributes = look_at(&client, &operand.path, flags.dereference)?;
+        let is_named = flags
+            .format
+            .as_ref()
+            .is_none_or(StatFormat::has_owner_names);
+        let names = is_named.then(|| client.account_names(&operand.path, [&attributes]));
         let target = match attributes.kind {
             FileKind::Symlink => {
                 let answer = client.call(read_link(&operand.path));
@@ -345,12 +373,15 @@ pub(crate) fn stat(context: &Context, flags: &StatFlags) -> u8 {
             }
             _ => None,
         };
+        let owner = names.map(|names| names.wait().of(&attributes));
+        let owner = owner.unwrap_or_default();
         if work.is_json() {
             let target = target.as_deref();
             work.say(PathRecord::entry(
                 &operand.text,
                 &operand.path,
                 &attributes,
+                &owner,
                 target,
             ));
             return Ok(());
@@ -359,8 +390,8 @@ pub(crate) fn stat(context: &Context, flags: &StatFlags) -> u8 {
         let arrow = target.map(|target| format!("{name} -> {}", quoting.text(&target)));
         let full_name = arrow.as_deref().unwrap_or(&name);
         let text = match &flags.format {
-            Some(format) => format.line(&name, full_name, &attributes, &zone),
-            None => description(full_name, &attributes, &zone),
+            Some(format) => format.line([&name, full_name], &attributes, &owner, &zone),
+            None => description(full_name, &attributes, &owner, &zone),
         };
         work.print(text.as_bytes());
         Ok(())

@@ -76,7 +76,7 @@ fn ls(context: &Context, flags: &PartialFlags) -> u8 {
         }
     }
     if rows.len() > 1 {
-        for line in align(&rows, &[3]) {
+        for line in align(&rows, |column, _| column == 3) {
             work.print(line.as_bytes());
             work.print(b"\n");
         }

@@ -86,7 +86,7 @@ pub(crate) fn df(context: &Context, flags: &DfFlags) -> u8 {
         Ok(())
     });
     if rows.len() > 1 {
-        for line in align(&rows, &[4]) {
+        for line in align(&rows, |column, _| column == 4) {
             work.print(line.as_bytes());
             work.print(b"\n");
         }

@@ -30,9 +30,9 @@ pub(crate) fn space(bytes: u64, is_human: bool) -> String {
     }
 }
 
-/// Formats rows as lines with aligned columns: to the left for the columns in `left`, to the right
-/// for others. The last column isn't padded.
-pub(crate) fn align(rows: &[Vec<String>], left: &[usize]) -> Vec<String> {
+/// Formats rows as lines with aligned columns: to the left for the cells of columns that are
+/// `is_left`, to the right for others. The last column isn't padded.
+pub(crate) fn align(rows: &[Vec<String>], is_left: impl Fn(usize, &str) -> bool) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
@@ -48,7 +48,7 @@ pub(crate) fn align(rows: &[Vec<String>], left: &[usize]) -> Vec<String> {
                 }
                 let width = widths[column];
                 let last = column + 1 == columns;
-                line += &match left.contains(&column) {
+                line += &match is_left(column, cell) {
                     true if last => cell.clone(),
                     true => format!("{cell:<width$}"),
                     false => format!("{cell:>width$}"),
@@ -90,7 +90,10 @@ mod tests {
     #[test]
     fn columns_are_aligned() {
         let rows = [["a", "1", "x"], ["bcd", "200", "yy"]].map(|row| row.map(String::from).into());
-        assert_eq!(align(&rows, &[0, 2]), ["a     1 x", "bcd 200 yy"]);
-        assert_eq!(align(&rows, &[]), ["  a   1  x", "bcd 200 yy"]);
+        assert_eq!(
+            align(&rows, |column, _| column != 1),
+            ["a     1 x", "bcd 200 yy"]
+        );
+        assert_eq!(align(&rows, |_, _| false), ["  a   1  x", "bcd 200 yy"]);
     }
 }

@@ -76,7 +76,7 @@ fn tree() -> (Place, Server) {
 fn ls_prints_what_ls_prints() {
     let (place, server) = tree();
     let root = place.root();
-    for flags in ["-1", "-1r", "-1S", "-1d", "-l", "-lh", "-lrt"] {
+    for flags in ["-1", "-1r", "-1S", "-1d", "-l", "-lh", "-lrt", "-n", "-nrS"] {
         let own = flags.replace('1', "");
         let mut words = vec!["ls"];
         words.extend((own != "-").then_some(own.as_str()));
@@ -84,17 +84,16 @@ fn ls_prints_what_ls_prints() {
         words.push(&url);
         let expected = match flags {
             "-1d" => "/runs\n".to_owned(),
-            _ => here(&root, &["ls", flags, "-n", "runs"]),
+            _ => here(&root, &["ls", flags, "runs"]),
         };
-        // Owners are numbers, and there is no line with a total.
-        let expected = match flags.contains('l') {
+        // There is no line with a total.
+        let expected = match flags.contains(['l', 'n']) {
             true => expected
                 .lines()
                 .skip(1)
                 .map(|line| format!("{line}\n"))
                 .collect(),
-            false if flags == "-1d" => expected,
-            false => here(&root, &["ls", flags, "runs"]),
+            false => expected,
         };
         assert_eq!(there(&words).ok().text(), expected, "{flags}");
     }
@@ -141,7 +140,7 @@ fn ls_marks_kinds_as_ls_does() {
         assert_eq!(text, expected, "{flags}");
     }
     drop(socket);
-    let expected = here(&root, &["ls", "-lFn", "runs"]);
+    let expected = here(&root, &["ls", "-lF", "runs"]);
     let expected: String = expected.lines().skip(1).map(|l| format!("{l}\n")).collect();
     let text = there(&["ls", "-lF", &server.url("/runs")]).ok().text();
     assert_eq!(text, expected);
@@ -269,7 +268,7 @@ fn stat_has_the_fields_of_stat() {
     make_pipe(place.root().join("pipe")).unwrap();
     // To read a link sets its time, on most systems once.
     there(&["stat", &server.url("/link")]).ok();
-    let form = "%F|%s %b %a %A %f %u %g %h %i %d|%x %y %z %X %Y %Z%%";
+    let form = "%F|%s %b %a %A %f %u %U %g %G %h %i %d|%x %y %z %X %Y %Z%%";
     for name in [
         "big.img",
         "runs",
@@ -291,7 +290,7 @@ fn stat_has_the_fields_of_stat() {
     );
     let followed = there(&["stat", "-L", "-c", "%F %s", &link]).ok();
     assert_eq!(followed.text(), "regular file 10\n");
-    for (bad, words) in [("%q", "%q"), ("%U", "%u"), ("%s %", "after %")] {
+    for (bad, words) in [("%q", "%q"), ("%s %", "after %")] {
         there(&["stat", "-c", bad, &link]).fails(2, &[words]);
     }
     there(&["stat", "--json", "-c", "%s", &link]).fails(2, &["--json"]);
@@ -747,7 +746,11 @@ fn permissions_and_owners_are_set() {
         &url("/dangling"),
     ])
     .ok();
-    xdfs(["chown", "alice", &url("/big.img")]).fails(2, &["alice", "number"]);
+    let own = here(&place.root(), &["stat", "-c", "%U:%G", "big.img"]);
+    there(&["chown", own.trim(), &url("/big.img")]).ok();
+    for bad in ["alice:", "4294967295", "a\nb", ""] {
+        xdfs(["chown", bad, &url("/big.img")]).fails(2, &["no name or number"]);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //! [`Call::check`] and [`Answer::check`] contain the rules of calls and answers beyond their
 //! layout: decoders apply them to input, and machines to output.
 
-use super::{Answer, Call, Entry, PartialFile};
+use super::{Answer, Call, Entry, PartialFile, account};
 use crate::delta::{Seed, Signatures};
 use crate::fault::Fault;
 use crate::file::{FileAnswer, FileCall};
@@ -47,6 +47,7 @@ mod operation {
     pub(super) const SEED: u8 = 0x14;
     pub(super) const LIST_PARTIAL: u8 = 0x15;
     pub(super) const REMOVE_PARTIAL: u8 = 0x16;
+    pub(super) const LOOK_UP: u8 = 0x17;
 }
 
 /// Numbers of the contents of an answer.
@@ -62,6 +63,7 @@ mod content {
     pub(super) const COPIED: u8 = 0x08;
     pub(super) const SIGNATURES: u8 = 0x09;
     pub(super) const PARTIAL: u8 = 0x0a;
+    pub(super) const ACCOUNTS: u8 = 0x0b;
 }
 
 /// Stat, SetTimes, SetOwner: follow a symbolic link.
@@ -130,14 +132,16 @@ impl Call {
             operation::MAKE_DIRECTORY => Some(PARENTS | FIRST),
             operation::SET_TIMES | operation::SET_OWNER => Some(FOLLOW | FIRST | SECOND),
             operation::CHECKSUM | operation::REMOVE_PARTIAL => Some(FIRST),
-            operation::STAT..=operation::SIGNATURES | operation::LIST_PARTIAL => Some(0),
+            operation::STAT..=operation::SIGNATURES
+            | operation::LIST_PARTIAL
+            | operation::LOOK_UP => Some(0),
             number => FileCall::options_defined(number),
         }
     }
 
     /// Checks the rules of a call: paths within [`Limits::path_bytes_max`] and without a zero byte,
     /// permission bits of at most 0o7777, at least one entry requested, a digest other than none, a
-    /// range that ends before 2^64, and the rules of the types in [`crate::delta`].
+    /// range that ends before 2^64, and the rules of accounts and of the types in [`crate::delta`].
     ///
     /// # Errors
     /// The violated rule, as a decoder would report it.
@@ -156,6 +160,7 @@ impl Call {
                 }
             }
             Self::ListPartial { after, .. } if !after.is_empty() => check_name(after, limits)?,
+            Self::LookUp { accounts, .. } => account::check_asked(accounts)?,
             Self::MakeDirectory { mode, .. } => check_mode(mode.unwrap_or(0))?,
             Self::SetMode { mode, .. } => check_mode(*mode)?,
             Self::Rename { to, .. } | Self::Copy { to, .. } => {
@@ -286,6 +291,10 @@ impl Call {
                 w.i64(unchanged_since_ns.unwrap_or(0));
                 w.path(path);
             }
+            Self::LookUp { path, accounts } => {
+                w.path(path);
+                account::encode_asked(accounts, w);
+            }
         }
     }
 
@@ -341,6 +350,7 @@ impl Call {
                 operation::REMOVE_PARTIAL,
                 flag(unchanged_since_ns.is_some(), FIRST),
             ),
+            Self::LookUp { .. } => (operation::LOOK_UP, 0),
         }
     }
 
@@ -455,6 +465,10 @@ impl Call {
                 unchanged_since_ns: present(options, FIRST, r.i64("time")?, "time")?,
                 path: path(r)?,
             },
+            operation::LOOK_UP => Self::LookUp {
+                path: path(r)?,
+                accounts: account::decode_asked(r)?,
+            },
             number => Self::File(FileCall::decode(number, options, r, limits)?),
         })
     }
@@ -462,8 +476,9 @@ impl Call {
 
 impl Answer {
     /// Checks the rules of an answer: names of a single component, paths within
-    /// [`Limits::path_bytes_max`], permission bits of at most 0o7777, a digest other than none, and
-    /// entries that fit into [`Limits::control_frame_bytes_max`] together.
+    /// [`Limits::path_bytes_max`], permission bits of at most 0o7777, a digest other than none, the
+    /// rules of accounts, and entries or accounts that fit into [`Limits::control_frame_bytes_max`]
+    /// together.
     ///
     /// # Errors
     /// The violated rule, as a decoder would report it.
@@ -492,6 +507,10 @@ impl Answer {
                 if *more && files.is_empty() {
                     return Err(DecodeError::Invalid("count of entries"));
                 }
+                self.check_length(limits)
+            }
+            Self::Accounts(accounts) => {
+                account::check_found(accounts)?;
                 self.check_length(limits)
             }
             Self::File(answer) => answer.check(),
@@ -582,6 +601,10 @@ impl Answer {
                     file.encode(w);
                 }
             }
+            Ok(Self::Accounts(accounts)) => {
+                w.u8(content::ACCOUNTS);
+                account::encode_found(accounts, w);
+            }
             Ok(Self::File(answer)) => answer.encode(w),
         }
     }
@@ -640,6 +663,7 @@ impl Answer {
                 }
                 Self::Partial { files, more }
             }
+            content::ACCOUNTS => Self::Accounts(account::decode_found(r)?),
             number => match FileAnswer::decode(number, r)? {
                 Some(answer) => Self::File(answer),
                 None => return Err(DecodeError::Invalid("content of an answer")),

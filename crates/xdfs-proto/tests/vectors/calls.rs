@@ -6,7 +6,10 @@ use xdfs_proto::digest::{BlockHasher, ChecksumKind, ChecksumValue, DigestKind, F
 use xdfs_proto::frame::{
     AnswerPart, CallRequest, FRAME_HEADER_BYTES, Frame, Taken, UnknownOperation,
 };
-use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind, PartialFile};
+use xdfs_proto::path::{
+    ACCOUNT_NAME_BYTES_MAX, ACCOUNTS_MAX, Account, Answer, Attributes, Call, Entry, FileKind,
+    PartialFile,
+};
 use xdfs_proto::{CallId, Code, Fault, FileId, SourceTag};
 
 use crate::describe::{checksum, checksum_kind, fault, kind, wide};
@@ -93,6 +96,10 @@ pub(crate) fn call(id: CallId, call: &Call) -> Value {
             "call": "remove-partial",
             "unchanged_since_ns": time(unchanged_since_ns),
         }),
+        Call::LookUp { accounts, .. } => json!({
+            "call": "look-up",
+            "accounts": accounts.iter().map(account).collect::<Value>(),
+        }),
         Call::Seed(seed) => json!({
             "call": "seed",
             "to": hex(&seed.to),
@@ -123,6 +130,15 @@ pub(crate) fn call(id: CallId, call: &Call) -> Value {
     value["slot"] = json!(id.slot);
     value["sequence"] = json!(id.sequence);
     value
+}
+
+fn account(account: &Account) -> Value {
+    match account {
+        Account::User(number) => json!({ "user": number }),
+        Account::Group(number) => json!({ "group": number }),
+        Account::UserNamed(name) => json!({ "user_name": name }),
+        Account::GroupNamed(name) => json!({ "group_name": name }),
+    }
 }
 
 pub(crate) fn attributes(a: &Attributes) -> Value {
@@ -216,6 +232,13 @@ pub(crate) fn answer(id: CallId, part: u32, last: bool, answer: &Result<Answer, 
                 }))
                 .collect::<Value>(),
         }),
+        Ok(Answer::Accounts(accounts)) => {
+            let account = |found: &Option<Account>| found.as_ref().map_or(Value::Null, account);
+            json!({
+                "answer": "accounts",
+                "accounts": accounts.iter().map(account).collect::<Value>(),
+            })
+        }
         Ok(Answer::File(answer)) => crate::files::answer(answer),
         Ok(Answer::Copied { bytes }) => json!({ "answer": "copied", "bytes": wide(*bytes) }),
         Ok(other) => panic!("{other:?} has no description"),
@@ -324,7 +347,26 @@ fn calls() -> Vec<(&'static str, Frame)> {
             after: after.to_vec(),
         })
     };
+    let look_up = |accounts: &[Account]| {
+        asks(Call::LookUp {
+            path: b"data".to_vec(),
+            accounts: accounts.to_vec(),
+        })
+    };
+    let accounts = [
+        Account::User(1000),
+        Account::Group(u32::MAX),
+        Account::UserNamed("alice".into()),
+        Account::GroupNamed("dom\u{e4}ne users".into()),
+    ];
+    let longest = Account::UserNamed("x".repeat(ACCOUNT_NAME_BYTES_MAX));
     vec![
+        ("xpathm-look-up", look_up(&accounts)),
+        (
+            "xpathm-look-up-most",
+            look_up(&vec![Account::User(0); ACCOUNTS_MAX]),
+        ),
+        ("xpathm-look-up-longest", look_up(&[longest])),
         ("xpathm-list-partial", list_partial(b"big.img")),
         ("xpathm-list-partial-start", list_partial(b"")),
         ("xpathm-remove-partial", remove_partial(None)),
@@ -553,6 +595,20 @@ fn answers() -> Vec<(&'static str, Frame)> {
                 files: Vec::new(),
                 more: false,
             }),
+        ),
+        (
+            "answer-accounts",
+            whole(Answer::Accounts(vec![
+                Some(Account::UserNamed("alice".into())),
+                None,
+                Some(Account::User(1000)),
+                Some(Account::Group(0)),
+                Some(Account::GroupNamed("domain users".into())),
+            ])),
+        ),
+        (
+            "answer-accounts-unknown",
+            whole(Answer::Accounts(vec![None])),
         ),
         ("answer-fault", part(0, true, Err(missing.clone()))),
         ("answer-fault-after-parts", part(3, true, Err(missing))),
@@ -851,6 +907,68 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
         (
             "xpathm-time-to-remove-absent-but-set",
             at("xpathm-remove-partial", fields, &[1]),
+        ),
+        (
+            "xpathm-look-up-of-none",
+            at("xpathm-look-up", fields + 6, &[0, 0]),
+        ),
+        (
+            "xpathm-look-up-too-many",
+            at("xpathm-look-up-most", fields + 6, &[0, 129]),
+        ),
+        (
+            "xpathm-look-up-option-undefined",
+            at("xpathm-look-up", options, &[1]),
+        ),
+        (
+            "xpathm-look-up-of-an-unknown",
+            damaged(&resized("xpathm-look-up-longest", -257), fields + 8, &[0]),
+        ),
+        (
+            "xpathm-look-up-form-unknown",
+            at("xpathm-look-up", fields + 8, &[5]),
+        ),
+        (
+            "xpathm-look-up-name-empty",
+            damaged(
+                &resized("xpathm-look-up-longest", -255),
+                fields + 9,
+                &[0, 0],
+            ),
+        ),
+        (
+            "xpathm-look-up-name-too-long",
+            damaged(&resized("xpathm-look-up-longest", 1), fields + 9, &[1, 0]),
+        ),
+        (
+            "xpathm-look-up-name-control-character",
+            at("xpathm-look-up-longest", fields + 11, b"\x1b"),
+        ),
+        (
+            "xpathm-look-up-name-not-utf-8",
+            at("xpathm-look-up-longest", fields + 11, &[0xff]),
+        ),
+        ("xpathm-look-up-cut", resized("xpathm-look-up", -1)),
+        ("xpathm-look-up-with-more", resized("xpathm-look-up", 1)),
+        (
+            "answer-accounts-none",
+            damaged(&resized("answer-accounts-unknown", -1), rest, &[0, 0]),
+        ),
+        ("answer-accounts-too-many", {
+            let many = resized("answer-accounts-unknown", 128);
+            damaged(&many, rest, &[0, 129])
+        }),
+        (
+            "answer-accounts-form-unknown",
+            at("answer-accounts-unknown", rest + 2, &[5]),
+        ),
+        (
+            "answer-accounts-name-control-character",
+            at("answer-accounts", rest + 5, b"\n"),
+        ),
+        (
+            "answer-accounts-more-than-there",
+            at("answer-accounts", rest, &[0, 6]),
         ),
         ("answer-with-more", resized("answer-space", 1)),
         (

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | stat | `list`; `read` suffices for anything but a directory |
 //! | list | `list`; the list of exports contains those with any right |
+//! | look up | `list`; in the directory of all exports that of any of them |
 //! | space | any |
 //! | sync | `create`, `write` or `delete` |
 //! | read link, checksum, signatures | `read` |
@@ -31,6 +32,9 @@ type Part<'a> = dyn FnMut(Answer) -> Result<(), Fault> + 'a;
 
 impl ExportStore {
     pub(super) fn answer(&self, call: &Call, part: &mut Part<'_>) -> Result<Answer, Fault> {
+        if let Call::LookUp { accounts, .. } = call {
+            return self.look_up(call, accounts.len(), part);
+        }
         let (first, second) = paths(call);
         if let Some(built_in) = BuiltIn::of(first).or_else(|| second.and_then(BuiltIn::of)) {
             return built_in.call(&self.principal, call);
@@ -52,6 +56,30 @@ impl ExportStore {
             None => self.one(call, first, part),
             Some(second) => self.two(call, first, second),
         }
+    }
+
+    /// Looks up accounts of this system, which are the same in all exports. Anonymous users learn
+    /// none: strangers need no list of names to try elsewhere.
+    fn look_up(&self, call: &Call, count: usize, part: &mut Part<'_>) -> Result<Answer, Fault> {
+        let list = [Rights::LIST];
+        let has_top = self.shared.exports.iter().all(|e| !e.name.is_empty());
+        let clean = Clean::of(call.operation(), call.path())?;
+        let is_above = has_top && clean.path.is_empty() || BuiltIn::of(call.path()).is_some();
+        let path = if is_above {
+            let visible = self.visible().into_iter();
+            let mut listed = visible.filter(|name| self.locate_any(call, name, &list).is_ok());
+            listed.next().ok_or_else(|| {
+                let cause = "this user may list nothing here";
+                Fault::new(Code::PermissionDenied, call.operation(), cause).path(call.path())
+            })?
+        } else {
+            call.path()
+        };
+        if self.principal.method == Method::Anonymous {
+            self.locate_any(call, path, &list)?;
+            return Ok(Answer::Accounts(vec![None; count]));
+        }
+        self.one(call, path, part)
     }
 
     /// Answers a call about the directory of all exports.
@@ -146,7 +174,7 @@ impl ExportStore {
     fn one(&self, call: &Call, path: &[u8], part: &mut Part<'_>) -> Result<Answer, Fault> {
         let any: &[Rights] = match call {
             Call::Stat { .. } => &[Rights::LIST, Rights::READ],
-            Call::List { .. } | Call::ListPartial { .. } => &[Rights::LIST],
+            Call::List { .. } | Call::ListPartial { .. } | Call::LookUp { .. } => &[Rights::LIST],
             Call::Space { .. } => &[
                 Rights::LIST,
                 Rights::READ,
@@ -314,6 +342,7 @@ fn with_path(call: &Call, inner: &[u8]) -> Call {
         | Call::Checksum { path, .. }
         | Call::ListPartial { path, .. }
         | Call::RemovePartial { path, .. }
+        | Call::LookUp { path, .. }
         | Call::Signatures { path, .. } => *path = inner.to_vec(),
         // Calls with two paths are built from scratch.
         _ => {}

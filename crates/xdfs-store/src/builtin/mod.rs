@@ -163,6 +163,7 @@ impl Store for ServerStore {
         };
         match (call, name) {
             (Call::Stat { .. }, ZERO | NULL) => Ok(Answer::Attributes(attributes())),
+            (Call::LookUp { .. }, _) => self.files.call(call, part),
             (_, ZERO | NULL) => {
                 let fault = Fault::new(Code::Unsupported, call.operation(), "it is built in");
                 Err(fault.path(name))

@@ -12,6 +12,7 @@ mod calls;
 mod file_systems;
 pub mod journal;
 mod journal_file;
+mod owners;
 mod pack;
 mod partial;
 mod path;

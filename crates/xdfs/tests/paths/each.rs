@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use xdfs::{Answer, Call, ChecksumKind, Client, Code, Fault};
+use xdfs::{Account, Answer, Call, ChecksumKind, Client, Code, Fault};
 use xdfs_store::{LocalStore, Store};
 
 use crate::place::{Place, comparable, list, make, rename, stat};
@@ -99,10 +99,21 @@ fn every_call() -> Vec<(Call, Option<Code>)> {
     };
     let space = |path: &str| Call::Space { path: path.into() };
     let not_found = Some(Code::NotFound);
+    let look_up = |path: &str| Call::LookUp {
+        path: path.into(),
+        accounts: vec![
+            Account::User(0),
+            Account::GroupNamed("no such group".into()),
+            Account::UserNamed("root".into()),
+            Account::Group(u32::MAX),
+        ],
+    };
     vec![
         (stat("/f"), None),
         (stat("/none"), not_found),
         (list("/", 100), None),
+        (look_up("/"), None),
+        (look_up("/none"), None),
         (list("/", 1), None),
         (list("/f", 1), Some(Code::NotDirectory)),
         (make("/new"), None),

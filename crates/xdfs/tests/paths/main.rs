@@ -6,6 +6,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(target_os = "linux")]
+mod accounts;
 #[cfg(unix)]
 mod broken;
 #[cfg(unix)]

@@ -1,6 +1,6 @@
 //! Calls about paths in exports: what each right allows, and what counts.
 
-use xdfs_proto::path::{Answer, Call, FileKind};
+use xdfs_proto::path::{Account, Answer, Call, FileKind};
 
 use super::*;
 
@@ -12,6 +12,13 @@ fn stat(path: &str) -> Call {
     Call::Stat {
         path: path.into(),
         follow: false,
+    }
+}
+
+fn look_up(path: &str) -> Call {
+    Call::LookUp {
+        path: path.into(),
+        accounts: vec![Account::User(0), Account::GroupNamed("root".into())],
     }
 }
 
@@ -122,10 +129,11 @@ fn fill(root: &Path) {
 #[test]
 fn each_right_allows_its_calls_and_no_others() {
     let temp = tempfile::tempdir().unwrap();
-    let cases: [(&str, &str, Call); 19] = [
+    let cases: [(&str, &str, Call); 20] = [
         ("list", "read", stat("e/d/file")),
         ("list", "", stat("e/d")),
         ("list", "", list("e/d")),
+        ("list", "", look_up("e/none")),
         ("read", "", checksum("e/d/file")),
         ("read", "", read_link("e/link")),
         ("create", "", make("e/new", false)),
@@ -263,6 +271,53 @@ fn the_place_of_all_exports_shows_those_that_a_user_may_see() {
         );
     }
     assert_fault(ask(&*store, &checksum("/")), Code::IsDirectory, "/");
+}
+
+#[test]
+fn accounts_are_looked_up_for_those_who_may_list_something() {
+    let temp = tempfile::tempdir().unwrap();
+    let exports = two(temp.path());
+    let found = |principal: &Principal, path: &str| {
+        let answer = ask(&*store(&exports, principal), &look_up(path))?;
+        assert!(look_up(path).is_answered_by(&answer), "{answer:?}");
+        Ok::<_, Fault>(answer)
+    };
+    let everything = found(&user("alice"), "a/d").unwrap();
+    #[cfg(target_os = "linux")]
+    assert_eq!(
+        everything,
+        Answer::Accounts(vec![
+            Some(Account::UserNamed("root".into())),
+            Some(Account::Group(0)),
+        ])
+    );
+    for (name, paths) in [
+        ("alice", &["", "/", "b", "mem:zero"][..]),
+        ("bob", &["/", "home"]),
+    ] {
+        for path in paths {
+            assert_eq!(
+                found(&user(name), path).unwrap(),
+                everything,
+                "{name}: {path}"
+            );
+        }
+    }
+    // Strangers may list here, and learn no names.
+    for path in ["/", "b/d"] {
+        let nothing = Answer::Accounts(vec![None; 2]);
+        assert_eq!(found(&anonymous(), path).unwrap(), nothing, "{path}");
+    }
+    assert_fault(found(&user("bob"), "a"), Code::NotFound, "a");
+    assert_fault(found(&anonymous(), "home"), Code::NotFound, "home");
+    assert_fault(found(&user("bob"), "../a"), Code::PathEscape, "../a");
+    let reader = scoped("alice", &[("", Rights::READ)]);
+    let part = scoped("alice", &[("a/d", Rights::LIST)]);
+    assert_eq!(found(&part, "a/d/x").unwrap(), everything);
+    for (principal, path) in [(&reader, "/"), (&reader, "a"), (&part, "/"), (&part, "a")] {
+        let fault = assert_fault(found(principal, path), Code::PermissionDenied, path);
+        assert_eq!(fault.operation, "look up users and groups");
+    }
 }
 
 #[test]

@@ -29,6 +29,7 @@ use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::fs::{self, Dir, Handle, Meta, ResolveError};
 
+use super::owners;
 use super::path;
 use super::root::Root;
 use super::store::LocalStore;
@@ -190,6 +191,11 @@ fn dispatch(
             path,
             unchanged_since_ns,
         } => done(unfinished::remove(paths, path, *unchanged_since_ns)),
+        Call::LookUp { path, accounts } => {
+            paths.check(path)?;
+            let found = owners::look_up(accounts).map_err(|fault| fault.path(path))?;
+            Ok(Answer::Accounts(found))
+        }
         _ => {
             let cause = "this call isn't supported";
             Err(Fault::new(Code::Unsupported, "", cause).path(call.path()))

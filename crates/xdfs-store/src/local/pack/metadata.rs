@@ -10,8 +10,8 @@ use xdfs_proto::Code;
 use xdfs_proto::pack::{Metadata, Owner};
 use xdfs_sys::fs::{self, Handle};
 
+use super::super::owners::OwnerNumbers;
 use super::Problem;
-use super::owners::OwnerNumbers;
 
 /// Set-user-id and set-group-id.
 pub(super) const SET_ID: u32 = 0o6000;

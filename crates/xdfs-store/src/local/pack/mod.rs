@@ -19,7 +19,6 @@
 
 mod dirs;
 mod metadata;
-mod owners;
 mod place;
 mod read;
 mod stage;

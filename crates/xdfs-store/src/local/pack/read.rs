@@ -12,12 +12,12 @@ use xdfs_proto::{Code, Fault, Limits};
 use xdfs_sys::fs::{self, Dir, FileKind, Meta, ResolveError};
 
 use super::super::calls::{self, Paths};
+use super::super::owners::OwnerNames;
 use super::super::path;
 use super::super::source::{difference, grain, unsettled_for};
 use super::super::store::LocalStore;
 use super::dirs::Dirs;
 use super::metadata::{SET_ID, is_carried};
-use super::owners::OwnerNames;
 use super::{Problem, check_name, shown, split};
 
 const OPERATION: &str = "read a pack";

@@ -12,11 +12,11 @@ use xdfs_sys::ids;
 
 use super::super::calls::{self, Paths};
 use super::super::file_systems::Writer;
+use super::super::owners::OwnerNumbers;
 use super::super::path;
 use super::super::store::LocalStore;
 use super::dirs::Dirs;
 use super::metadata::{DEFAULT_ACL, FirstProblem, MetadataTarget, SET_ID, give, give_owner};
-use super::owners::OwnerNumbers;
 use super::place::{Bytes, Destination, NameOutcome, Unnamed};
 use super::stage::{Batch, OpenFilePermit, PendingEntry, Staged, WAITING_MAX};
 use super::{PackChange, PackRules, Problem, check_name, shown, split};

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink as link_to};
 use std::os::unix::net::UnixListener;
 
 use xdfs_proto::digest::{ChecksumKind, ChecksumValue};
-use xdfs_proto::path::FileKind;
+use xdfs_proto::path::{Account, FileKind};
 
 use super::*;
 
@@ -52,6 +52,43 @@ fn what_stands_under_a_path_is_told() {
             scene.refused(&stat(path, follow), Code::NotDirectory, path);
         }
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn accounts_are_those_of_this_system() {
+    let scene = Scene::new();
+    let look_up = |path: &str, accounts: &[Account]| Call::LookUp {
+        path: bytes(path),
+        accounts: accounts.to_vec(),
+    };
+    let named = |name: &str| Account::UserNamed(name.into());
+    let asked = [
+        Account::User(0),
+        Account::Group(0xdead_beef),
+        named("root"),
+        named("no such user"),
+        named("0"),
+        Account::GroupNamed("root".into()),
+        Account::User(u32::MAX),
+        Account::User(0),
+    ];
+    let found = [
+        Some(named("root")),
+        None,
+        Some(Account::User(0)),
+        None,
+        None,
+        Some(Account::Group(0)),
+        None,
+        Some(named("root")),
+    ];
+    for path in ["", "/", "d", "none"] {
+        let answer = scene.call(&look_up(path, &asked)).unwrap();
+        assert_eq!(answer, Answer::Accounts(found.to_vec()), "{path}");
+    }
+    let hidden = ".f.xdfs-part";
+    scene.refused(&look_up(hidden, &asked), Code::PermissionDenied, hidden);
 }
 
 #[test]
