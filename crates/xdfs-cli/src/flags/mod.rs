@@ -244,8 +244,9 @@ const OUTPUT: &str = "Output";
 pub(crate) struct SessionFlags {
     /// Number of parallel channels, 1 to 4096. Default: automatic.
     ///
-    /// Automatic means one, and more where the path is long or a session has more work than one
-    /// channel carries. More channels than a few help on long or lossy paths only.
+    /// Automatic means one for small files, and a few for large ones. On long paths the number is
+    /// then searched while a large file is moved: it grows as long as the total rate grows with it,
+    /// up to 64. A given number stays as it is.
     #[arg(
         short = 'n',
         long,

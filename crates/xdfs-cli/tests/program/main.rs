@@ -22,6 +22,8 @@ mod copy;
 #[cfg(target_os = "linux")]
 mod deletes;
 mod demo;
+#[cfg(target_os = "linux")]
+mod far;
 mod generated;
 #[cfg(unix)]
 mod guide;

@@ -1,0 +1,163 @@
+//! Servers that are far away: what the program chooses for a long path, over an emulated network.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use xdfs_testkit::wan::{Link, Plan, Side, Wan};
+
+use crate::support::{Place, Run, Running, Server, content, program};
+
+/// `None`, with the reason told, where there can't be such a network.
+#[track_caller]
+fn network(link: Link) -> Option<Wan> {
+    match Wan::new(Plan::new(link).with_offload()) {
+        Ok(wan) => Some(wan),
+        Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
+            xdfs_testkit::skip::test(format_args!("no emulated network: {error}"));
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The same command on a host of the network.
+fn on(side: &Side, command: &Command) -> Command {
+    let mut there = side.command(command.get_program());
+    there.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => there.env(name, value),
+            None => there.env_remove(name),
+        };
+    }
+    there
+}
+
+fn serve(wan: &Wan, root: &Path, flags: &[&str]) -> Server {
+    let listen = format!("{}:0", wan.right().address());
+    let flags = [&["--listen", &listen, "--insecure"], flags].concat();
+    Server::start_as(root, &flags, |serve| on(wan.right(), &serve))
+}
+
+fn run(wan: &Wan, words: &[&str]) -> Run {
+    let mut command = program();
+    command.args(words);
+    let mut command = on(wan.left(), &command);
+    Running::start(command.stdin(Stdio::null())).wait()
+}
+
+/// Whether the system has bbr. Root may use it whatever the users are allowed.
+fn has_bbr() -> bool {
+    let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let names = fs::read_to_string(path).unwrap_or_default();
+    names.split_whitespace().any(|name| name == "bbr")
+}
+
+const SUITED: &str = "a channel suits a long path congestion=\"bbr\"";
+const REFUSED: &str = "the system refuses bbr";
+
+#[test]
+fn both_ends_of_a_long_path_use_what_suits_it() {
+    let Some(wan) = network(Link::delay(Duration::from_millis(15))) else {
+        return;
+    };
+    let place = Place::new();
+    let server_log = place.here("server.log");
+    let server = serve(
+        &wan,
+        &place.root(),
+        &["--log", "debug", "--log-file", &server_log],
+    );
+    let source = content(1, 40 << 20);
+    let local = place.make_here("big", &source);
+    let flags = ["cp", "-vv", "--insecure"];
+    let up = run(&wan, &[&flags[..], &[&local, &server.url("/big")]].concat()).ok();
+    assert_eq!(fs::read(place.remote("big")).unwrap(), source);
+    let back = place.here("back");
+    let down = run(&wan, &[&flags[..], &[&server.url("/big"), &back]].concat()).ok();
+    assert_eq!(fs::read(&back).unwrap(), source);
+    drop(server);
+    let logs = [
+        up.stderr,
+        down.stderr,
+        fs::read_to_string(&server_log).unwrap(),
+    ];
+    if !has_bbr() {
+        xdfs_testkit::skip::part("the system has no bbr");
+        for log in &logs {
+            assert!(log.contains(REFUSED), "{log}");
+        }
+        // Once a session, however many channels it has.
+        assert_eq!(logs[0].matches(REFUSED).count(), 1, "{}", logs[0]);
+        return;
+    }
+    for log in &logs {
+        // Each channel once.
+        assert!(log.matches(SUITED).count() > 1, "{log}");
+        assert!(!log.contains(REFUSED), "{log}");
+    }
+}
+
+#[test]
+fn a_near_path_keeps_the_systems_choice() {
+    let Some(wan) = network(Link::delay(Duration::from_micros(200))) else {
+        return;
+    };
+    let place = Place::new();
+    let server = serve(&wan, &place.root(), &[]);
+    let source = content(2, 20 << 20);
+    let local = place.make_here("big", &source);
+    let run = run(
+        &wan,
+        &["cp", "-vv", "--insecure", &local, &server.url("/big")],
+    )
+    .ok();
+    assert!(!run.stderr.contains("a channel suits"), "{}", run.stderr);
+    assert_eq!(fs::read(place.remote("big")).unwrap(), source);
+}
+
+#[test]
+fn channels_are_added_and_taken_away_while_a_file_is_moved() {
+    // One channel fills it, so that twice as many can't bring more.
+    let link = Link::delay(Duration::from_millis(10)).with_bandwidth(8_000_000);
+    let Some(wan) = network(link) else { return };
+    let place = Place::new();
+    let server = serve(&wan, &place.root(), &[]);
+    let source = content(3, 48 << 20);
+    let local = place.make_here("big", &source);
+    let run = run(
+        &wan,
+        &["cp", "-v", "--insecure", &local, &server.url("/big")],
+    )
+    .ok();
+    assert_eq!(fs::read(place.remote("big")).unwrap(), source);
+    let changes: Vec<&str> = run
+        .stderr
+        .lines()
+        .filter(|line| line.contains("the number of channels changes"))
+        .collect();
+    assert!(changes.len() >= 2, "{}", run.stderr);
+    assert!(changes[0].contains("before=8 wanted=16"), "{changes:?}");
+    // Nothing was lost for the channels that went.
+    assert!(!run.stderr.contains("connection lost"), "{}", run.stderr);
+}
+
+#[test]
+fn a_number_of_channels_that_was_asked_for_stays() {
+    let link = Link::delay(Duration::from_millis(10)).with_bandwidth(10_000_000);
+    let Some(wan) = network(link) else { return };
+    let place = Place::new();
+    let server = serve(&wan, &place.root(), &[]);
+    let source = content(4, 40 << 20);
+    let local = place.make_here("big", &source);
+    let words = ["cp", "-v", "-n", "2", "--insecure", &local];
+    let run = run(&wan, &[&words[..], &[&server.url("/big")]].concat()).ok();
+    assert_eq!(fs::read(place.remote("big")).unwrap(), source);
+    assert!(
+        !run.stderr.contains("number of channels changes"),
+        "{}",
+        run.stderr
+    );
+}
