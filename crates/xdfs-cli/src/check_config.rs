@@ -9,7 +9,7 @@ use crate::exit_codes::SUCCESS;
 use crate::flags::{OutputFlags, ServeFlags};
 use crate::human::count;
 use crate::report::print;
-use crate::server_config::{Config, ConfigText, builder, served, warnings};
+use crate::server_config::{Config, builder, read_text, served, warnings};
 
 /// Runs the command and returns the exit code.
 pub(crate) fn run(flags: ServeFlags) -> u8 {
@@ -42,7 +42,7 @@ pub(crate) fn run(flags: ServeFlags) -> u8 {
 /// Everything that is wrong with them.
 pub(crate) fn checked(flags: ServeFlags) -> Result<(ServerBuilder, SettingsReport), Vec<Fault>> {
     let text = match &flags.config {
-        Some(path) => Some(ConfigText::read(path).map_err(|fault| vec![fault])?),
+        Some(path) => Some(read_text(path).map_err(|fault| vec![fault])?),
         None => None,
     };
     let mut config = match &text {

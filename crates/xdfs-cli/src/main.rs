@@ -11,6 +11,7 @@ mod candidates;
 mod check_config;
 mod client;
 mod complete;
+mod config_text;
 mod console;
 mod context;
 mod cp;

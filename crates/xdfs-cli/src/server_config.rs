@@ -6,19 +6,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
 use xdfs::security::{
     ExportConfig, ExportsConfig, GuardLimits, IssuerConfig, Rights, ServerSecurity, TokenConfig,
 };
 use xdfs::{Address, Code, Fault, ServerBuilder};
 
+use crate::config_text::{ConfigText, may_others_write};
 use crate::console::printable;
 use crate::flags::{LevelFlag, ServeFlags};
 use crate::identity;
 use crate::paths::criteria::parse_age;
 use crate::size::parse_rate;
 use crate::state;
+
+/// The hint of faults of the file.
+const HINT: &str = "`xdfs serve --help` lists the settings";
 
 /// The file of `--config`.
 #[derive(Debug, Default, Deserialize)]
@@ -399,113 +401,18 @@ fn config_address(text: &str, base: Option<&Path>) -> Result<Address, Fault> {
     }
 }
 
+/// The text of the file.
+///
+/// # Errors
+/// It can't be read.
+pub(crate) fn read_text(path: &Path) -> Result<ConfigText, Fault> {
+    ConfigText::read(path, HINT)
+}
+
 pub(crate) fn read_config(path: &Path) -> Result<Config, Fault> {
-    let text = ConfigText::read(path)?;
+    let text = read_text(path)?;
     // The first error is enough: --check-config prints all.
     text.parse().map_err(|mut faults| faults.remove(0))
-}
-
-/// The text of a configuration file.
-#[derive(Debug)]
-pub(crate) struct ConfigText {
-    name: Vec<u8>,
-    text: String,
-}
-
-impl ConfigText {
-    /// Reads the file at `path`.
-    pub(crate) fn read(path: &Path) -> Result<Self, Fault> {
-        let name = path.as_os_str().as_encoded_bytes();
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Fault::from_io("read the configuration", name, &e))?;
-        Ok(Self {
-            name: name.to_owned(),
-            text,
-        })
-    }
-
-    /// The settings, or all errors: the first of each top-level setting and of each table in a
-    /// list. There is at least one.
-    pub(crate) fn parse(&self) -> Result<Config, Vec<Fault>> {
-        let first = match toml::from_str(&self.text) {
-            Ok(config) => return Ok(config),
-            Err(error) => error,
-        };
-        let (table, mut errors) = DeTable::parse_recoverable(&self.text);
-        if errors.is_empty() {
-            errors = entries(table.into_inner())
-                .filter_map(|entry| {
-                    let entry = toml::Deserializer::from(Spanned::new(0..0, entry));
-                    Config::deserialize(entry).err()
-                })
-                .collect();
-        }
-        if errors.is_empty() {
-            errors.push(first);
-        }
-        Err(errors.iter().map(|error| self.fault(error)).collect())
-    }
-
-    fn fault(&self, error: &toml::de::Error) -> Fault {
-        let line = self.line_at(error.span().map_or(0, |span| span.start));
-        let cause = format!("line {line}: {}", error.message().replace('\n', " "));
-        Fault::new(Code::InvalidArgument, "read the configuration", cause)
-            .path(&*self.name)
-            .hint("`xdfs serve --help` lists the settings")
-    }
-
-    fn line_at(&self, offset: usize) -> usize {
-        let before = self.text.bytes().take(offset);
-        before.filter(|&byte| byte == b'\n').count() + 1
-    }
-
-    /// The line of a setting, or of its part with this number if it is a list.
-    pub(crate) fn line_of(&self, setting: &str, number: usize) -> Option<usize> {
-        let table = DeTable::parse(&self.text).ok()?.into_inner();
-        let (key, value) = table.get_key_value(setting)?;
-        let part = value.get_ref().as_array().and_then(|list| list.get(number));
-        let span = part.map_or_else(|| key.span(), Spanned::span);
-        Some(self.line_at(span.start))
-    }
-
-    /// The name of the file, for messages.
-    pub(crate) fn name(&self) -> String {
-        printable(&String::from_utf8_lossy(&self.name))
-    }
-}
-
-#[cfg(unix)]
-fn may_others_write(path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o022 != 0)
-}
-
-/// Access control lists of other systems aren't checked.
-#[cfg(not(unix))]
-fn may_others_write(_path: &Path) -> bool {
-    false
-}
-
-/// Tables with one setting each. A list of tables becomes several tables.
-fn entries(table: DeTable<'_>) -> impl Iterator<Item = DeTable<'_>> {
-    table.into_iter().flat_map(|(key, value)| {
-        let (span, value) = (value.span(), value.into_inner());
-        let values = match value {
-            DeValue::Array(list) if list.iter().all(|part| part.get_ref().is_table()) => list
-                .into_iter()
-                .map(|part| {
-                    let span = part.span();
-                    Spanned::new(span, DeValue::Array([part].into_iter().collect()))
-                })
-                .collect(),
-            value => vec![Spanned::new(span, value)],
-        };
-        values.into_iter().map(move |value| {
-            let mut table = DeTable::new();
-            table.insert(key.clone(), value);
-            table
-        })
-    })
 }
 
 #[cfg(test)]
@@ -516,10 +423,7 @@ mod tests {
     use crate::flags::{Cli, Command};
 
     fn parse_config(text: &str) -> Result<Config, Fault> {
-        let config = ConfigText {
-            name: b"xdfs.toml".to_vec(),
-            text: text.to_owned(),
-        };
+        let config = ConfigText::new(b"xdfs.toml", text.to_owned(), HINT);
         config.parse().map_err(|mut faults| faults.remove(0))
     }
 

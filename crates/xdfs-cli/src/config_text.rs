@@ -1,0 +1,127 @@
+//! The text of a configuration file, and the faults of its settings with their lines.
+//!
+//! Used for the file of `xdfs serve --config` and for the client's.
+
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+use xdfs::{Code, Fault};
+
+use crate::console::printable;
+
+/// The text of a configuration file.
+#[derive(Debug)]
+pub(crate) struct ConfigText {
+    name: Vec<u8>,
+    text: String,
+    /// The hint of faults: where its settings are listed.
+    hint: &'static str,
+}
+
+impl ConfigText {
+    /// Reads the file at `path`; `hint` says where its settings are listed.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub(crate) fn read(path: &Path, hint: &'static str) -> Result<Self, Fault> {
+        let name = path.as_os_str().as_encoded_bytes();
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Fault::from_io("read the configuration", name, &e))?;
+        Ok(Self::new(name, text, hint))
+    }
+
+    /// The text of the file `name`.
+    pub(crate) fn new(name: &[u8], text: String, hint: &'static str) -> Self {
+        Self {
+            name: name.to_owned(),
+            text,
+            hint,
+        }
+    }
+
+    /// The settings, or all errors: the first of each top-level setting and of each table in a
+    /// list. There is at least one.
+    pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, Vec<Fault>> {
+        let first = match toml::from_str(&self.text) {
+            Ok(config) => return Ok(config),
+            Err(error) => error,
+        };
+        let (table, mut errors) = DeTable::parse_recoverable(&self.text);
+        if errors.is_empty() {
+            errors = entries(table.into_inner())
+                .filter_map(|entry| {
+                    let entry = toml::Deserializer::from(Spanned::new(0..0, entry));
+                    T::deserialize(entry).err()
+                })
+                .collect();
+        }
+        if errors.is_empty() {
+            errors.push(first);
+        }
+        Err(errors.iter().map(|error| self.fault(error)).collect())
+    }
+
+    fn fault(&self, error: &toml::de::Error) -> Fault {
+        let line = self.line_at(error.span().map_or(0, |span| span.start));
+        let cause = format!("line {line}: {}", error.message().replace('\n', " "));
+        Fault::new(Code::InvalidArgument, "read the configuration", cause)
+            .path(&*self.name)
+            .hint(self.hint)
+    }
+
+    fn line_at(&self, offset: usize) -> usize {
+        let before = self.text.bytes().take(offset);
+        before.filter(|&byte| byte == b'\n').count() + 1
+    }
+
+    /// The line of a setting, or of its part with this number if it is a list.
+    pub(crate) fn line_of(&self, setting: &str, number: usize) -> Option<usize> {
+        let table = DeTable::parse(&self.text).ok()?.into_inner();
+        let (key, value) = table.get_key_value(setting)?;
+        let part = value.get_ref().as_array().and_then(|list| list.get(number));
+        let span = part.map_or_else(|| key.span(), Spanned::span);
+        Some(self.line_at(span.start))
+    }
+
+    /// The name of the file, for messages.
+    pub(crate) fn name(&self) -> String {
+        printable(&String::from_utf8_lossy(&self.name))
+    }
+}
+
+/// Whether others than the owner of a file may write to it.
+#[cfg(unix)]
+pub(crate) fn may_others_write(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o022 != 0)
+}
+
+/// Access control lists of other systems aren't checked.
+#[cfg(not(unix))]
+pub(crate) fn may_others_write(_path: &Path) -> bool {
+    false
+}
+
+/// Tables with one setting each. A list of tables becomes several tables.
+fn entries(table: DeTable<'_>) -> impl Iterator<Item = DeTable<'_>> {
+    table.into_iter().flat_map(|(key, value)| {
+        let (span, value) = (value.span(), value.into_inner());
+        let values = match value {
+            DeValue::Array(list) if list.iter().all(|part| part.get_ref().is_table()) => list
+                .into_iter()
+                .map(|part| {
+                    let span = part.span();
+                    Spanned::new(span, DeValue::Array([part].into_iter().collect()))
+                })
+                .collect(),
+            value => vec![Spanned::new(span, value)],
+        };
+        values.into_iter().map(move |value| {
+            let mut table = DeTable::new();
+            table.insert(key.clone(), value);
+            table
+        })
+    })
+}
