@@ -300,6 +300,7 @@ impl RunningServer {
                 address,
                 path: Vec::new(),
                 invitation: xdfs::Invitation::default(),
+                profile: None,
             },
             fingerprint,
             ticket,

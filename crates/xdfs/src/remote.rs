@@ -53,6 +53,9 @@ pub struct RemotePlace {
     pub path: Vec<u8>,
     /// Optional end of a URL: `?ticket=SECRET&pin=FINGERPRINT`.
     pub invitation: Invitation,
+    /// The name of the settings that a program uses for sessions with the server, if it has several
+    /// for one: places with different names share no session. A URL has none.
+    pub profile: Option<String>,
 }
 
 /// An invitation from the owner of a server, as a part of a URL.
@@ -262,6 +265,42 @@ impl RemotePlace {
     pub fn percent_encoded(part: &[u8]) -> String {
         percent_encode(part, INTERPRETED)
     }
+
+    /// Whether sessions with the server are the same for both places: their paths don't matter.
+    #[must_use]
+    pub fn shares_session(&self, other: &Self) -> bool {
+        self.address == other.address
+            && self.user == other.user
+            && self.invitation == other.invitation
+            && self.profile == other.profile
+    }
+
+    /// Another place on the server: `path` is what a URL has after the host, percent-decoded.
+    #[must_use]
+    pub fn at(&self, path: Vec<u8>) -> Self {
+        let is_ssh = matches!(self.address, Address::Ssh { .. });
+        let path = match path.strip_prefix(b"/") {
+            // `/mem:null` names the store of the server itself, not a file.
+            Some(rest) if rest.starts_with(b"mem:") => rest.to_vec(),
+            _ if is_ssh && (path.is_empty() || path == b"/~") => b"./".to_vec(),
+            Some(rest) if is_ssh && rest.starts_with(b"~/") => [b".", &rest[1..]].concat(),
+            _ => path,
+        };
+        Self {
+            path,
+            ..self.clone()
+        }
+    }
+
+    /// The path as a URL has it after the host, percent-decoded: [`Self::at`] takes it.
+    #[must_use]
+    pub fn url_path(&self) -> Vec<u8> {
+        match self.path.strip_prefix(b"./") {
+            Some(rest) if matches!(self.address, Address::Ssh { .. }) => [b"/~/", rest].concat(),
+            _ if self.path.is_empty() || self.path.starts_with(b"/") => self.path.clone(),
+            _ => [b"/", self.path.as_slice()].concat(),
+        }
+    }
 }
 
 impl FromStr for RemotePlace {
@@ -342,19 +381,14 @@ impl FromStr for RemotePlace {
             _ => (path, Invitation::default()),
         };
         let path = percent_decode(path).ok_or_else(|| bad("a percent sign is misused"))?;
-        // `/mem:null` names the store of the server itself, not a file.
-        let path = match path.strip_prefix(b"/") {
-            Some(rest) if rest.starts_with(b"mem:") => rest.to_vec(),
-            _ if ssh && (path.is_empty() || path == b"/~") => b"./".to_vec(),
-            Some(rest) if ssh && rest.starts_with(b"~/") => [b".", &rest[1..]].concat(),
-            _ => path,
-        };
-        Ok(Self {
+        let server = Self {
             user,
             address,
-            path,
+            path: Vec::new(),
             invitation,
-        })
+            profile: None,
+        };
+        Ok(server.at(path))
     }
 }
 
@@ -372,17 +406,11 @@ impl fmt::Display for RemotePlace {
                 let address = self.address.to_string();
                 let host = address.strip_prefix("ssh:").unwrap_or(&address);
                 write!(f, "{SSH}{user}{host}")?;
-                if let Some(rest) = self.path.strip_prefix(b"./") {
-                    return write!(f, "/~/{}", percent_encode(rest, b""));
-                }
             }
             address => write!(f, "xdfs://{user}{address}")?,
         }
-        if !self.path.is_empty() && !self.path.starts_with(b"/") {
-            f.write_str("/")?;
-        }
         // The ticket is a secret and isn't shown.
-        f.write_str(&percent_encode(&self.path, b"?"))
+        f.write_str(&percent_encode(&self.url_path(), b"?"))
     }
 }
 
@@ -446,6 +474,30 @@ mod tests {
         let path = [b"/", every.as_slice()].concat();
         assert_eq!(place(&format!("xdfs://h/{encoded}")).path, path);
         assert_eq!(RemotePlace::percent_encoded(b"a b/c.img"), "a%20b/c.img");
+    }
+
+    #[test]
+    fn places_on_one_server() {
+        for (url, path, at) in [
+            ("xdfs://u@h", "/b", "xdfs://u@h:2799/b"),
+            ("xdfs://h/a", "/b c", "xdfs://h:2799/b%20c"),
+            ("xdfs://h/a", "/mem:null", "xdfs://h:2799/mem:null"),
+            ("ssh://h/a", "/~/b", "ssh://h/~/b"),
+            ("ssh://h", "/b", "ssh://h/b"),
+        ] {
+            let at = place(at);
+            let other = place(url).at(path.into());
+            assert_eq!(other, at, "{url} {path}");
+            assert_eq!(other.url_path(), path.as_bytes());
+            assert!(other.shares_session(&place(url)));
+        }
+        let server = place("xdfs://u@h/a");
+        assert!(!server.shares_session(&place("xdfs://h/a")));
+        let named = RemotePlace {
+            profile: Some("lab".into()),
+            ..server.clone()
+        };
+        assert!(!server.shares_session(&named) && named.shares_session(&named));
     }
 
     #[test]

@@ -27,7 +27,8 @@ use crate::transfer::{LocalPlace, TransferOptions, TransferRoute};
 /// A file to copy, for a [`Queue`](crate::Queue).
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The server; its path is not used. Jobs with the same address and user share a session.
+    /// The server; its path is not used. Jobs with the same address, user and profile share a
+    /// session.
     pub server: RemotePlace,
     /// Source and target.
     pub route: TransferRoute,
@@ -307,7 +308,8 @@ impl<C: Connect> Schedule<C> {
     /// The index of a server. The place of a server without jobs and session is reused.
     fn server(&mut self, place: &RemotePlace) -> usize {
         let is_same = |server: &Server<_>| {
-            server.place.address == place.address && server.place.user == place.user
+            let own = &server.place;
+            (&own.address, &own.user, &own.profile) == (&place.address, &place.user, &place.profile)
         };
         if let Some(index) = self.servers.iter().position(is_same) {
             return index;

@@ -497,6 +497,17 @@ fn tries_are_bounded_and_progress_renews_them() {
 }
 
 #[test]
+fn a_server_has_a_session_for_each_profile() {
+    let mut jobs = jobs(&["a", "b", "c", "d"]);
+    for (job, name) in jobs.iter_mut().zip(["one", "other", "one", "other"]) {
+        job.server.profile = Some(name.into());
+    }
+    let scene = run(World::default(), jobs);
+    assert_eq!(scene.connects(), 2);
+    assert_eq!(scene.codes(), [None; 4]);
+}
+
+#[test]
 fn the_limits_are_those_of_its_user() {
     let options = QueueOptions {
         retry: RetryPolicy {

@@ -38,6 +38,7 @@ fn there_and_back_by(
         address: way(server.addresses().remove(0)),
         path: Vec::new(),
         invitation: xdfs::Invitation::default(),
+        profile: None,
     };
     let handle = server.handle();
     let thread = thread::spawn(move || server.run());

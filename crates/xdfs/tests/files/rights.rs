@@ -66,6 +66,7 @@ impl Scene {
             },
             path: Vec::new(),
             invitation: Invitation::default(),
+            profile: None,
         };
         let trust = TrustPolicy {
             known_hosts: self.folders.here("known_hosts"),

@@ -97,6 +97,7 @@ impl Place {
             },
             path: Vec::new(),
             invitation: Invitation::default(),
+            profile: None,
         };
         let options = ClientOptions {
             channels,

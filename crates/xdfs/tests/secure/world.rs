@@ -217,6 +217,7 @@ impl Visit {
             },
             path: Vec::new(),
             invitation: xdfs::Invitation::default(),
+            profile: None,
         };
         Client::connect(&place, self.options.clone())
     }

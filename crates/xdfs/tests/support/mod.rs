@@ -88,6 +88,7 @@ pub(crate) fn client(addr: SocketAddr, change: impl FnOnce(&mut ClientOptions)) 
         },
         path: Vec::new(),
         invitation: xdfs::Invitation::default(),
+        profile: None,
     };
     Client::connect(&place, options).unwrap()
 }
