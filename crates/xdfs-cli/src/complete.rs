@@ -19,6 +19,7 @@ use xdfs::security::KnownHosts;
 use xdfs::{Address, Client, ClientOptions, DEFAULT_PORT, FileKind, RemotePlace};
 
 use crate::candidates::{Listed, Name, kind_on_server, within};
+use crate::client_config::ClientConfig;
 use crate::exit_codes::SUCCESS;
 use crate::flags::{self, Cli, SecurityFlags};
 use crate::identity;
@@ -61,9 +62,10 @@ fn answer(line: &OsStr) -> Option<String> {
     Some(answer)
 }
 
-/// The place on a server that a word names.
+/// The place on a server that a word names by a URL: what follows a name of the configuration isn't
+/// percent-encoded, as completions are.
 fn place_of(word: &str) -> Option<RemotePlace> {
-    match Place::parse(OsStr::new(word)) {
+    match Place::parse(&ClientConfig::default(), OsStr::new(word)) {
         Ok(Place::Remote(place)) => Some(place),
         _ => None,
     }

@@ -4,13 +4,14 @@
 //! needs, and a signal ends the program. A shell keeps the session with its server between
 //! commands, and a signal ends the command.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use xdfs::security::FirstUse;
 use xdfs::{Client, ClientOptions, Code, Fault, RemotePlace};
 
 use crate::client::SharedClient;
+use crate::client_config::ClientConfig;
 use crate::console::Console;
 use crate::flags::{OutputFlags, SecurityFlags, SessionFlags};
 use crate::identity;
@@ -21,7 +22,7 @@ use crate::ssh::{self, SshServers};
 const GRACE: Duration = Duration::from_millis(300);
 
 /// The context of a command. Cheap to clone.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Context {
     shell: Option<Arc<ShellSession>>,
     /// The command has its own session flags.
@@ -29,14 +30,19 @@ pub(crate) struct Context {
     /// Only errors are to be printed.
     quiet: bool,
     ssh: Arc<SshServers>,
+    /// Read when it is first needed.
+    config: Arc<LazyLock<Result<ClientConfig, Fault>>>,
 }
 
 impl Context {
     /// The context of a command from the command line.
     pub(crate) fn new(quiet: bool) -> Self {
         Self {
+            shell: None,
+            own_sessions: false,
             quiet,
-            ..Self::default()
+            ssh: Arc::default(),
+            config: Arc::new(LazyLock::new(ClientConfig::read)),
         }
     }
 
@@ -45,14 +51,21 @@ impl Context {
         Self {
             shell: Some(Arc::clone(shell)),
             own_sessions,
-            quiet: false,
-            ssh: Arc::clone(&shell.ssh),
+            ..shell.own.clone()
         }
     }
 
+    /// The client's configuration.
+    ///
+    /// # Errors
+    /// It can't be read, or has a mistake.
+    pub(crate) fn config(&self) -> Result<&ClientConfig, Fault> {
+        LazyLock::force(&self.config).as_ref().map_err(Clone::clone)
+    }
+
     /// A session with the server of `place`: the shell's, or another one with these `options` and
-    /// `security`. For another session with the shell's server, the shell's settings are the
-    /// defaults.
+    /// `security`, completed by the settings of the place. For another session with the shell's
+    /// server, the shell's settings are the defaults.
     ///
     /// # Errors
     /// The session can't be opened.
@@ -66,14 +79,7 @@ impl Context {
         let client = match shell {
             Some(shell) if !self.own_sessions => return shell.session(),
             Some(shell) => Arc::new(shell.other_session(options, security)?),
-            None => {
-                let (options, server) = self.ssh.options(place, options, security, self.quiet)?;
-                let client = Arc::new(Client::connect(place, options)?);
-                if let Some(server) = server {
-                    server.watch_over(&client);
-                }
-                client
-            }
+            None => self.open(place, options, security)?.0,
         };
         if let Some(shell) = &self.shell {
             shell.state().others.push(Arc::downgrade(&client));
@@ -94,8 +100,27 @@ impl Context {
         match shell {
             Some(_) if !self.own_sessions => Ok(()),
             _ if ssh::is_started_for(place) => Ok(()),
-            _ => identity::ask_ahead(security, place),
+            Some(_) => identity::ask_ahead(security, place),
+            None => identity::ask_ahead(&self.config()?.security(place, security)?, place),
         }
+    }
+
+    /// Opens a session, and returns its options too.
+    fn open(
+        &self,
+        place: &RemotePlace,
+        options: ClientOptions,
+        security: &SecurityFlags,
+    ) -> Result<(Arc<Client>, ClientOptions), Fault> {
+        let config = self.config()?;
+        let security = config.security(place, security)?;
+        let options = config.session(place).options(options);
+        let (options, server) = self.ssh.options(place, options, &security, self.quiet)?;
+        let client = Arc::new(Client::connect(place, options.clone())?);
+        if let Some(server) = server {
+            server.watch_over(&client);
+        }
+        Ok((client, options))
     }
 
     /// The interrupt of the command.
@@ -115,9 +140,10 @@ impl Context {
 pub(crate) struct ShellSession {
     place: RemotePlace,
     options: ClientOptions,
-    /// The flags that `options` come from.
+    /// The flags that `options` come from, and the settings of the place.
     security: SecurityFlags,
-    ssh: Arc<SshServers>,
+    /// The context of the shell itself.
+    own: Context,
     /// Signals between commands end the program.
     ends_when_idle: bool,
     state: Mutex<ShellState>,
@@ -135,31 +161,35 @@ struct ShellState {
 }
 
 impl ShellSession {
-    /// A shell at the server of `place`, without a session yet. Handles signals from now on; with
-    /// `ends_when_idle`, a signal between two commands ends the program.
+    /// A shell at the server of `place`. Handles signals from now on; with `ends_when_idle`, a
+    /// signal between two commands ends the program.
     ///
     /// # Errors
-    /// A file that is named by a flag can't be used, the server can't be started through ssh, or
-    /// the signal handler can't be installed.
+    /// A file that is named by a flag can't be used, the session can't be opened, or the signal
+    /// handler can't be installed.
     pub(crate) fn new(
+        own: Context,
         mut place: RemotePlace,
         flags: &SessionFlags,
         ends_when_idle: bool,
     ) -> Result<Arc<Self>, Fault> {
-        let ssh = Arc::new(SshServers::default());
-        let security = flags.security.clone();
-        let options = flags.client_options();
-        let (options, server) = ssh.options(&place, options, &security, false)?;
-        if let Some(server) = server {
+        let security = own.config()?.security(&place, &flags.security)?;
+        let (client, options) = own.open(&place, flags.client_options(), &flags.security)?;
+        if ssh::is_started_for(&place) {
+            let server = own.ssh.reach(&place, &security, false)?;
             place.path = server.absolute(&place.path);
         }
+        let state = ShellState {
+            client: Some(SharedClient::new(client)),
+            ..ShellState::default()
+        };
         let shell = Arc::new(Self {
             place,
             options,
             security,
-            ssh,
+            own,
             ends_when_idle,
-            state: Mutex::default(),
+            state: Mutex::new(state),
             changed: Condvar::new(),
         });
         let seen = Arc::clone(&shell);
@@ -176,12 +206,19 @@ impl ShellSession {
         &self.place
     }
 
+    /// The client's configuration, which was read for the shell's own session.
+    pub(crate) fn config(&self) -> Option<&ClientConfig> {
+        self.own.config().ok()
+    }
+
     /// Whether its session is with the server of `place`, for the same user. A place without a
     /// ticket or a pin uses those of the shell.
     fn serves(&self, place: &RemotePlace) -> bool {
         let own = &self.place;
         let invited = place.invitation == own.invitation || place.invitation == Default::default();
-        place.address == own.address && place.user == own.user && invited
+        let is_same = (&place.address, &place.user, &place.profile)
+            == (&own.address, &own.user, &own.profile);
+        is_same && invited
     }
 
     /// Another session with the server; the shell's settings are the defaults.
@@ -220,7 +257,7 @@ impl ShellSession {
         let mut options = self.options.clone();
         // The server that was started through ssh may have ended; then another one is started.
         let server = match ssh::is_started_for(&self.place) {
-            true => Some(self.ssh.reach(&self.place, &self.security, false)?),
+            true => Some(self.own.ssh.reach(&self.place, &self.security, false)?),
             false => None,
         };
         if let Some(server) = &server {
@@ -265,7 +302,7 @@ impl ShellSession {
         let client = self.state().client.take();
         // Without the lock, since this waits for its threads.
         drop(client);
-        self.ssh.close();
+        self.own.ssh.close();
     }
 
     /// The session if it is open.

@@ -161,6 +161,7 @@ mod tests {
                 "xdfs-partial-rm.1",
                 "xdfs-perf.1",
                 "xdfs-demo.1",
+                "xdfs-remotes.1",
                 "xdfs-whoami.1",
                 "xdfs-keygen.1",
                 "xdfs-trust.1",

@@ -182,12 +182,7 @@ pub(crate) fn security_of_command(
     place: &RemotePlace,
 ) -> Result<Option<ClientSecurity>, Fault> {
     let Some(shell) = shell else {
-        let protects = flags.names_credentials()
-            || flags.ca.is_some()
-            || flags.pin.is_some()
-            || flags.known_only
-            || flags.protect.is_some();
-        return if protects {
+        return if flags.protects() {
             security(flags, place)
         } else {
             Ok(None)

@@ -10,6 +10,7 @@
 mod candidates;
 mod check_config;
 mod client;
+mod client_config;
 mod complete;
 mod config_text;
 mod console;
@@ -30,6 +31,7 @@ mod pipe;
 mod place;
 mod progress;
 mod rate;
+mod remotes;
 mod report;
 mod secret;
 mod serve;
@@ -76,7 +78,7 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Serve(flags) => serve::run(flags),
         Command::Cp(flags) => cp::run(context, &flags),
         Command::Sync(flags) => sync::run(context, &flags),
-        Command::Shell(flags) => shell::run(&flags),
+        Command::Shell(flags) => shell::run(context, &flags),
         Command::Ls(flags) => paths::ls(context, &flags),
         Command::Stat(flags) => paths::stat(context, &flags),
         Command::Cat(flags) => paths::cat(context, &flags),
@@ -96,6 +98,7 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Partial { command } => paths::partial(context, &command),
         Command::Perf(flags) => perf::run(context, &flags),
         Command::Demo(flags) => demo::run(flags),
+        Command::Remotes(_) => remotes::run(context),
         Command::Whoami(flags) => users::whoami(context, &flags),
         Command::Keygen(flags) => users::keygen(flags),
         Command::Trust { command } => users::trust(command),

@@ -1,9 +1,11 @@
 //! `xdfs perf`: moves bytes from memory to memory and reports the rate like a copy.
 
+use std::ffi::OsStr;
 use std::time::Duration;
 
 use xdfs::{Code, DigestKind, Fault, LocalPlace, RemotePlace, TransferOptions, TransferRoute};
 
+use crate::client_config::ClientConfig;
 use crate::context::Context;
 use crate::flags::PerfFlags;
 use crate::interrupt::Interrupt;
@@ -73,7 +75,7 @@ fn measure(
     label: &Label,
     reporter: &mut Reporter,
 ) -> Result<(), Fault> {
-    let server = server_only(&flags.server)?;
+    let server = server_only(context.config()?, &flags.server)?;
     let interrupt = Interrupt::install(|| ())?;
     let connector = Connector::new(context.clone(), flags.session.clone());
     let client = connector.connect(&server)?;
@@ -113,9 +115,16 @@ fn duration(flags: &PerfFlags) -> Option<Duration> {
     }
 }
 
-/// Parses the URL of a server, which must not name a file.
-pub(crate) fn server_only(url: &str) -> Result<RemotePlace, Fault> {
-    let place: RemotePlace = url.parse()?;
+/// Parses the URL or the name of a server, which must not name a file.
+pub(crate) fn server_only(config: &ClientConfig, url: &str) -> Result<RemotePlace, Fault> {
+    let place = match config.place(OsStr::new(url)) {
+        // It is the directory of the server's URL.
+        Some(place) if url.ends_with(':') => return Ok(place),
+        Some(place) => place,
+        None => url
+            .parse()
+            .map_err(|fault| config.hinted(fault, [OsStr::new(url)]))?,
+    };
     // The home of a user of ssh is what a URL without a path names.
     if ![&b""[..], b"/", b"./"].contains(&place.path.as_slice()) {
         return Err(Fault::new(
@@ -156,10 +165,13 @@ mod tests {
 
     #[test]
     fn only_a_server_is_measured() {
-        assert!(server_only("xdfs://h:1/").is_ok() && server_only("xdfs://h").is_ok());
+        let none = ClientConfig::default();
+        assert!(
+            server_only(&none, "xdfs://h:1/").is_ok() && server_only(&none, "xdfs://h").is_ok()
+        );
         for bad in ["xdfs://h/x", "h", "/srv/x", "xdfs://h/mem:null"] {
             assert_eq!(
-                server_only(bad).unwrap_err().code,
+                server_only(&none, bad).unwrap_err().code,
                 Code::InvalidArgument,
                 "{bad}"
             );

@@ -3,10 +3,12 @@
 //!
 //! Parsing only; the place need not exist.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use xdfs::{Code, Fault, RemotePlace};
+
+use crate::client_config::ClientConfig;
 
 /// One end of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,16 +17,16 @@ pub(crate) enum Place {
     Local(PathBuf),
     /// `-`: standard input or standard output.
     Standard,
-    /// A URL.
+    /// A URL, or a server's name in the configuration with a path.
     Remote(RemotePlace),
 }
 
 impl Place {
-    /// Parses a word of the command line.
+    /// Parses a word of the command line; `config` has the names of servers.
     ///
     /// # Errors
     /// It is empty, a malformed URL, or the URL of another protocol.
-    pub(crate) fn parse(word: &OsStr) -> Result<Self, Fault> {
+    pub(crate) fn parse(config: &ClientConfig, word: &OsStr) -> Result<Self, Fault> {
         if word == "-" {
             return Ok(Self::Standard);
         }
@@ -41,6 +43,9 @@ impl Place {
             })?;
             return Ok(Self::Remote(text.parse()?));
         }
+        if let Some(place) = config.place(word) {
+            return Ok(Self::Remote(place));
+        }
         if let Some(scheme) = scheme(&text) {
             return Err(bad(&format!("'{scheme}' is not a supported protocol"))
                 .hint("write xdfs://HOST/PATH, or ./ before a local path"));
@@ -52,9 +57,10 @@ impl Place {
             && !Path::new(&format!("{host}:")).exists()
         {
             let path = path.trim_start_matches('/');
-            return Err(bad("it is neither a URL nor a local path").hint(format!(
-                "did you mean xdfs://{host}/{path}, ssh://{host}/{path}, or ./{text}?"
-            )));
+            let hint =
+                format!("did you mean xdfs://{host}/{path}, ssh://{host}/{path}, or ./{text}?");
+            let fault = bad("it is neither a URL nor a local path").hint(hint);
+            return Err(config.hinted(fault, [word]));
         }
         Ok(Self::Local(word.into()))
     }
@@ -74,6 +80,17 @@ pub(crate) fn ends_with_separator(path: &Path) -> bool {
         .as_encoded_bytes()
         .last()
         .is_some_and(|&b| std::path::is_separator(char::from(b)))
+}
+
+/// The word that names `place` on a command line: the name of its settings with the path, or its
+/// URL without ticket and pin; `None` if the system can't hold it.
+pub(crate) fn word_of(place: &RemotePlace) -> Option<OsString> {
+    let Some(name) = &place.profile else {
+        return Some(place.to_string().into());
+    };
+    let path = place.url_path();
+    let path: &[u8] = if path.is_empty() { b"/" } else { &path };
+    local_name(&[name.as_bytes(), b":", path].concat()).map(PathBuf::into_os_string)
 }
 
 /// The last component of a path on a server; `None` if it can't be a local file name.
@@ -104,7 +121,7 @@ mod tests {
     use super::*;
 
     fn parse(word: &str) -> Result<Place, Fault> {
-        Place::parse(OsStr::new(word))
+        Place::parse(&ClientConfig::default(), OsStr::new(word))
     }
 
     #[test]
@@ -145,9 +162,10 @@ mod tests {
     fn local_paths_may_hold_any_bytes() {
         use std::os::unix::ffi::OsStrExt as _;
         let word = OsStr::from_bytes(b"\xff\xfe");
-        assert_eq!(Place::parse(word).unwrap(), Place::Local(word.into()));
+        let parse = |word: &OsStr| Place::parse(&ClientConfig::default(), word);
+        assert_eq!(parse(word).unwrap(), Place::Local(word.into()));
         let word = OsStr::from_bytes(b"xdfs://h/\xff");
-        assert!(Place::parse(word).unwrap_err().hint.contains("%FF"));
+        assert!(parse(word).unwrap_err().hint.contains("%FF"));
     }
 
     #[test]

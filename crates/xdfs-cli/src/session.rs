@@ -14,7 +14,6 @@ use crate::console::Console;
 use crate::context::Context;
 use crate::flags::{OutputFlags, SessionFlags};
 use crate::interrupt::Interrupt;
-use crate::paths::operand::same_session;
 use crate::report::{Label, Reporter};
 
 /// Interval of checks for an interrupt, and of progress drawing.
@@ -58,7 +57,7 @@ impl Connector {
         let mut spare = self.spare();
         let found = spare
             .iter()
-            .position(|(server, client)| same_session(server, place) && client.ended().is_none());
+            .position(|(server, client)| server.shares_session(place) && client.ended().is_none());
         if let Some(at) = found {
             return Ok(spare.swap_remove(at).1);
         }

@@ -8,6 +8,7 @@ use xdfs::{
     TreeOptions,
 };
 
+use crate::client_config::ClientConfig;
 use crate::console::Console;
 use crate::context::Context;
 use crate::flags::{OutputFlags, SyncFlags};
@@ -49,22 +50,31 @@ pub(crate) fn run(context: &Context, flags: &SyncFlags) -> u8 {
     reporter.finish()
 }
 
-fn route(flags: &SyncFlags) -> Result<SyncDirection, Fault> {
-    match (Place::parse(&flags.source)?, Place::parse(&flags.target)?) {
+fn route(config: &ClientConfig, flags: &SyncFlags) -> Result<SyncDirection, Fault> {
+    let words = [flags.source.as_os_str(), flags.target.as_os_str()];
+    let [source, target] = words.map(|word| Place::parse(config, word));
+    match (source?, target?) {
         (Place::Local(source), Place::Remote(target)) => Ok(SyncDirection::Up(source, target)),
         (Place::Remote(source), Place::Local(target)) => Ok(SyncDirection::Down(source, target)),
         _ => {
             let cause = "one side has to be a directory here, and the other one on a server";
-            Err(
-                Fault::new(Code::InvalidArgument, "plan the synchronisation", cause)
-                    .hint("write xdfs sync DIR xdfs://HOST/DIR, or the other way round"),
-            )
+            let fault = Fault::new(Code::InvalidArgument, "plan the synchronisation", cause)
+                .hint("write xdfs sync DIR xdfs://HOST/DIR, or the other way round");
+            Err(config.hinted(fault, words))
         }
     }
 }
 
-fn options(flags: &SyncFlags, label: &Label, interrupt: &Interrupt) -> Result<SyncOptions, Fault> {
+fn options(
+    config: &ClientConfig,
+    server: &RemotePlace,
+    flags: &SyncFlags,
+    label: &Label,
+    interrupt: &Interrupt,
+) -> Result<SyncOptions, Fault> {
     let all = flags.archive;
+    let settings = config.session(server);
+    let retry = settings.retry(&flags.retry);
     Ok(SyncOptions {
         tree: TreeOptions {
             overwrite: true,
@@ -76,14 +86,14 @@ fn options(flags: &SyncFlags, label: &Label, interrupt: &Interrupt) -> Result<Sy
             dry_run: flags.dry_run,
             durability: flags.durability.into(),
             digest: flags.digest.map(Into::into),
-            rate_bytes_per_s_max: flags.limit_rate,
+            rate_bytes_per_s_max: settings.rate(flags.limit_rate),
             verify_resumed: flags.verify_resumed,
-            retry: flags.retry.policy(),
             reconnect_observer: session::reconnect_observer(
                 flags.output,
-                flags.retry.policy().retries_max,
+                retry.retries_max,
                 interrupt,
             ),
+            retry,
             ..TreeOptions::default()
         },
         compare: flags.compare.into(),
@@ -91,18 +101,18 @@ fn options(flags: &SyncFlags, label: &Label, interrupt: &Interrupt) -> Result<Sy
         delete_max: flags.max_delete,
         consent: consent(flags.output, label, interrupt),
         force: flags.force,
-        backup: backup_dir(flags)?,
+        backup: backup_dir(config, flags)?,
         delta: flags.delta,
     })
 }
 
 /// The backup directory, as a path on the target's side.
-fn backup_dir(flags: &SyncFlags) -> Result<Option<Vec<u8>>, Fault> {
+fn backup_dir(config: &ClientConfig, flags: &SyncFlags) -> Result<Option<Vec<u8>>, Fault> {
     let Some(word) = &flags.backup_dir else {
         return Ok(None);
     };
-    let target = Place::parse(&flags.target)?;
-    match (Place::parse(word)?, target) {
+    let target = Place::parse(config, &flags.target)?;
+    match (Place::parse(config, word)?, target) {
         (Place::Local(path), _) => Ok(Some(path.as_os_str().as_encoded_bytes().to_vec())),
         (Place::Remote(place), Place::Remote(target)) if place.address == target.address => {
             Ok(Some(place.path))
@@ -173,13 +183,14 @@ fn sync(
     label: &Label,
     reporter: &mut Reporter,
 ) -> Result<SyncResult, Fault> {
-    let route = route(flags)?;
+    let config = context.config()?;
+    let route = route(config, flags)?;
     let (SyncDirection::Up(_, server) | SyncDirection::Down(server, _)) = &route;
     let connector = Connector::new(context.clone(), flags.session.clone());
     let client = connector.connect(server)?;
     let interrupt = context.interrupt()?;
     interrupt.orderly(true);
-    let options = options(flags, label, &interrupt)?;
+    let options = options(config, server, flags, label, &interrupt)?;
     let mut observer = |event: TreeEvent<'_>| {
         report_first_use(&client, reporter);
         match event {

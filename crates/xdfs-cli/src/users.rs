@@ -42,7 +42,7 @@ pub(crate) fn whoami(context: &Context, flags: &WhoamiFlags) -> u8 {
 }
 
 fn ask_server(context: &Context, flags: &WhoamiFlags) -> Result<(), Fault> {
-    let place = server_only(&flags.server)?;
+    let place = server_only(context.config()?, &flags.server)?;
     let options = ClientOptions {
         channels: Some(1),
         ..ClientOptions::default()

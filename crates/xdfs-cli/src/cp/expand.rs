@@ -1,14 +1,12 @@
 //! Patterns of names on servers as sources of `xdfs cp`.
 
-use std::ffi::OsString;
-
 use xdfs::{Call, Client, Code, Fault, RemotePlace};
 
 use crate::client::SharedClient;
 use crate::console::Console;
 use crate::flags::CpFlags;
 use crate::paths::expand::{Names, expand, is_pattern};
-use crate::paths::operand::same_session;
+use crate::place::{Place, word_of};
 use crate::session::Connector;
 
 /// Replaces each source on a server that is a pattern by the paths that match, sorted. A path that
@@ -17,17 +15,29 @@ use crate::session::Connector;
 /// # Errors
 /// Nothing matches, or too much, or the server can't be asked.
 pub(super) fn expand_sources(connector: &Connector, flags: &mut CpFlags) -> Result<(), Fault> {
+    let config = connector.context.config()?;
     let mut open: Option<(RemotePlace, SharedClient)> = None;
     let mut sources = Vec::with_capacity(flags.places.sources.len());
     for word in flags.places.sources.clone() {
-        let url = word.to_str().filter(|text| RemotePlace::is_remote(text));
-        let Some((url, pattern)) = url.and_then(|url| Some((url, pattern_of(url)?))) else {
+        let place = match Place::parse(config, &word)? {
+            Place::Remote(place) => place,
+            Place::Local(_) | Place::Standard => {
+                sources.push(word);
+                continue;
+            }
+        };
+        // A URL is text.
+        let url = word.to_string_lossy();
+        let pattern = match place.profile {
+            Some(_) => pattern_of_name(&place.path),
+            None => pattern_of(&url),
+        };
+        let Some(pattern) = pattern else {
             sources.push(word);
             continue;
         };
-        let place: RemotePlace = url.parse()?;
         let client = match &open {
-            Some((server, client)) if same_session(server, &place) => client.clone(),
+            Some((server, client)) if server.shares_session(&place) => client.clone(),
             _ => {
                 let client = connector.connect(&place)?;
                 if let Some((server, client)) = open.replace((place.clone(), client.clone())) {
@@ -43,14 +53,23 @@ pub(super) fn expand_sources(connector: &Connector, flags: &mut CpFlags) -> Resu
         match outcome? {
             None => sources.push(word),
             Some(paths) => {
-                let (_, query) = split_query(url);
-                sources.extend(paths.into_iter().map(|path| {
-                    let place = RemotePlace {
+                let query = match place.profile {
+                    Some(_) => "",
+                    None => split_query(&url).1,
+                };
+                for path in paths {
+                    let found = RemotePlace {
                         path,
                         ..place.clone()
                     };
-                    OsString::from(format!("{place}{query}"))
-                }));
+                    let mut word = word_of(&found).ok_or_else(|| {
+                        let cause = "names with these bytes are not possible on this system";
+                        Fault::new(Code::InvalidArgument, "find what matches", cause)
+                            .path(found.path)
+                    })?;
+                    word.push(query);
+                    sources.push(word);
+                }
             }
         }
     }
@@ -86,6 +105,18 @@ fn pattern_of(url: &str) -> Option<Vec<u8>> {
         let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
         pattern.push(b'\\');
         pattern.push(u8::try_from(high * 16 + low).ok()?);
+    }
+    is_pattern(&pattern).then_some(pattern)
+}
+
+/// The pattern in the path of `NAME:PATH`, in which nothing is encoded; `None` if there is none.
+fn pattern_of_name(path: &[u8]) -> Option<Vec<u8>> {
+    let mut pattern = Vec::with_capacity(path.len());
+    for &byte in path {
+        if byte == b'\\' {
+            pattern.push(byte);
+        }
+        pattern.push(byte);
     }
     is_pattern(&pattern).then_some(pattern)
 }

@@ -7,7 +7,7 @@ mod queue;
 mod removal;
 mod tree;
 
-use xdfs::{Code, Fault, Filter, TransferOptions};
+use xdfs::{Code, Fault, Filter, RetryPolicy, TransferOptions};
 
 use crate::context::Context;
 use crate::flags::CpFlags;
@@ -27,7 +27,7 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     if flags.recursive || flags.archive || flags.files_from.is_some() {
         return run_trees(&connector, context, flags, sources);
     }
-    let planned = sources.and_then(|()| plan::plan(flags));
+    let planned = sources.and_then(|()| plan::plan(context.config()?, flags));
     let bytes = planned.as_ref().ok().and_then(|jobs| {
         jobs.iter()
             .try_fold(0_u64, |sum, job| sum.checked_add(job.bytes?))
@@ -75,7 +75,7 @@ fn run_trees(
         let jobs = if files.places.sources.is_empty() {
             Vec::new()
         } else {
-            plan::plan(&files)?
+            plan::plan(context.config()?, &files)?
         };
         Ok((trees, jobs))
     });
@@ -115,7 +115,7 @@ fn copy_files(
     reporter: &mut Reporter,
 ) -> Result<(), Fault> {
     let options = transfer_options(flags);
-    let retry = flags.retry.policy();
+    let retry = retry_policy(connector, flags, &jobs)?;
     let copied = queue::run(connector, &options, retry, jobs, interrupt, reporter)?;
     if !flags.remove_source || flags.dry_run {
         return Ok(());
@@ -131,6 +131,32 @@ fn copy_files(
         }
     }
     Ok(())
+}
+
+/// The retries of all copies, which are those of their servers.
+///
+/// # Errors
+/// They have different ones.
+fn retry_policy(
+    connector: &Connector,
+    flags: &CpFlags,
+    jobs: &[PlannedCopy],
+) -> Result<RetryPolicy, Fault> {
+    let config = connector.context.config()?;
+    let retries = jobs
+        .iter()
+        .map(|job| config.session(&job.server).retry(&flags.retry));
+    let mut retries = retries.map(|policy| policy.retries_max);
+    let retries_max = retries.next().unwrap_or_default();
+    if retries.any(|other| other != retries_max) {
+        let cause = "the settings of the servers have different numbers of retries";
+        return Err(Fault::new(Code::InvalidArgument, "plan the copy", cause)
+            .hint("--retries sets that of the command"));
+    }
+    Ok(RetryPolicy {
+        retries_max,
+        ..flags.retry.policy()
+    })
 }
 
 /// The trees, if they suit --files-from.

@@ -3,10 +3,12 @@
 //! It inspects local paths (directory or file, length), and never uses the network.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use xdfs::{Code, Fault, LocalPlace, RemotePlace, TransferRoute};
 
+use crate::client_config::ClientConfig;
 use crate::flags::CpFlags;
 use crate::place::{self, Place};
 use crate::report::Label;
@@ -42,10 +44,11 @@ fn invalid(cause: impl Into<String>) -> Fault {
 ///
 /// # Errors
 /// The command as a whole is invalid, or the local target directory doesn't exist.
-pub(crate) fn plan(flags: &CpFlags) -> Result<Vec<PlannedCopy>, Fault> {
-    let sources = flags.places.sources.iter().map(|word| Place::parse(word));
+pub(crate) fn plan(config: &ClientConfig, flags: &CpFlags) -> Result<Vec<PlannedCopy>, Fault> {
+    let parse = |word: &OsString| Place::parse(config, word);
+    let sources = flags.places.sources.iter().map(parse);
     let sources = sources.collect::<Result<Vec<_>, _>>()?;
-    let target = Place::parse(&flags.places.target)?;
+    let target = parse(&flags.places.target)?;
     if target == Place::Standard && flags.output.json {
         return Err(
             invalid("the file and the JSON lines can't both go to standard output")
@@ -93,7 +96,11 @@ pub(crate) fn plan(flags: &CpFlags) -> Result<Vec<PlannedCopy>, Fault> {
                 .zip(texts)
                 .map(|(source, text)| match source {
                     Place::Remote(server) => download(server, text, &place),
-                    _ => Err(local_to_local()),
+                    _ => {
+                        let words = flags.places.sources.iter().chain([&flags.places.target]);
+                        let words = words.map(OsString::as_os_str);
+                        Err(config.hinted(local_to_local(), words))
+                    }
                 });
             jobs.collect()
         }
@@ -310,7 +317,7 @@ mod tests {
     }
 
     fn refusal(words: &[&str]) -> Fault {
-        plan(&flags(words)).unwrap_err()
+        plan(&ClientConfig::default(), &flags(words)).unwrap_err()
     }
 
     #[test]
@@ -339,20 +346,28 @@ mod tests {
             ("xdfs://h", b"/"),
             ("xdfs://h/mem:null", b"mem:null"),
         ] {
-            let jobs = plan(&flags(&["some/file", url])).unwrap();
+            let jobs = plan(&ClientConfig::default(), &flags(&["some/file", url])).unwrap();
             let expected = TransferRoute::Upload {
                 from: session::local_file("some/file"),
                 to: path.into(),
             };
             assert_eq!(jobs[0].route, expected, "{url}");
         }
-        let jobs = plan(&flags(&["some/file", "xdfs://h/d/"])).unwrap();
+        let jobs = plan(
+            &ClientConfig::default(),
+            &flags(&["some/file", "xdfs://h/d/"]),
+        )
+        .unwrap();
         assert_eq!(jobs[0].label.target, "xdfs://h/d/file");
     }
 
     #[test]
     fn many_uploads_go_into_a_directory() {
-        let jobs = plan(&flags(&["a/x", "b/y", "xdfs://h/d"])).unwrap();
+        let jobs = plan(
+            &ClientConfig::default(),
+            &flags(&["a/x", "b/y", "xdfs://h/d"]),
+        )
+        .unwrap();
         for (job, source) in jobs.iter().zip(["a/x", "b/y"]) {
             let from = session::local_file(source);
             assert_eq!(
@@ -386,7 +401,7 @@ mod tests {
             file.to_str().unwrap(),
             "xdfs://h/d/",
         ];
-        let jobs = plan(&flags(&words)).unwrap();
+        let jobs = plan(&ClientConfig::default(), &flags(&words)).unwrap();
         assert_eq!(jobs[0].refused.as_ref().unwrap().code.exit_code(), 6);
         assert!(jobs[1].refused.is_none());
         assert_eq!(jobs[1].bytes, Some(100));
@@ -398,16 +413,26 @@ mod tests {
             file.to_str().unwrap(),
             "xdfs://h/d",
         ];
-        assert_eq!(plan(&flags(&part)).unwrap()[0].bytes, Some(50));
+        assert_eq!(
+            plan(&ClientConfig::default(), &flags(&part)).unwrap()[0].bytes,
+            Some(50)
+        );
         let end = ["--offset", "300", file.to_str().unwrap(), "xdfs://h/d"];
-        assert_eq!(plan(&flags(&end)).unwrap()[0].bytes, Some(0));
+        assert_eq!(
+            plan(&ClientConfig::default(), &flags(&end)).unwrap()[0].bytes,
+            Some(0)
+        );
     }
 
     #[test]
     fn downloads_take_their_names_along() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().to_str().unwrap();
-        let jobs = plan(&flags(&["xdfs://h/a/x", "xdfs://i/y%FF", target])).unwrap();
+        let jobs = plan(
+            &ClientConfig::default(),
+            &flags(&["xdfs://h/a/x", "xdfs://i/y%FF", target]),
+        )
+        .unwrap();
         let expected = session::local_file(dir.path().join("x"));
         assert_eq!(
             jobs[0].route,
@@ -418,7 +443,11 @@ mod tests {
         );
         assert_ne!(jobs[0].server.address, jobs[1].server.address);
         let file = dir.path().join("new");
-        let jobs = plan(&flags(&["xdfs://h/a/x", file.to_str().unwrap()])).unwrap();
+        let jobs = plan(
+            &ClientConfig::default(),
+            &flags(&["xdfs://h/a/x", file.to_str().unwrap()]),
+        )
+        .unwrap();
         assert_eq!(*jobs[0].route.local(), session::local_file(&file));
         for bad in ["xdfs://h", "xdfs://h/", "xdfs://h/a/..", "xdfs://h/%00"] {
             assert_eq!(refusal(&[bad, target]).code, Code::InvalidArgument, "{bad}");
@@ -441,10 +470,10 @@ mod tests {
 
     #[test]
     fn standard_streams() {
-        let jobs = plan(&flags(&["-", "xdfs://h/x"])).unwrap();
+        let jobs = plan(&ClientConfig::default(), &flags(&["-", "xdfs://h/x"])).unwrap();
         assert!(jobs[0].is_stream());
         assert!(refusal(&["-", "xdfs://h/d/"]).cause.contains("no name"));
-        let jobs = plan(&flags(&["xdfs://h/x", "-"])).unwrap();
+        let jobs = plan(&ClientConfig::default(), &flags(&["xdfs://h/x", "-"])).unwrap();
         assert!(jobs[0].is_stream());
         assert!(
             refusal(&["--json", "xdfs://h/x", "-"])

@@ -104,10 +104,17 @@ pub(super) fn run(
         open: Arc::default(),
     };
     interrupt.orderly(true);
+    let config = connector.context.config()?;
+    let options_of = |job: &PlannedCopy| TransferOptions {
+        rate_bytes_per_s_max: config
+            .session(&job.server)
+            .rate(options.rate_bytes_per_s_max),
+        ..options.clone()
+    };
     if let [job] = jobs.as_slice()
         && job.is_stream()
     {
-        copy_stream(&sessions, options, job, reporter);
+        copy_stream(&sessions, &options_of(job), job, reporter);
         return Ok(Vec::new());
     }
     for job in jobs.iter().filter(|job| job.refused.is_none()) {
@@ -138,7 +145,7 @@ pub(super) fn run(
     let transfers = queue.add(queued.iter().map(|job| xdfs::Job {
         server: job.server.clone(),
         route: job.route.clone(),
-        options: options.clone(),
+        options: options_of(job),
     }));
     let mut transfers = (0..).zip(transfers);
     let files = jobs.into_iter().filter_map(|job| match job.refused {

@@ -12,6 +12,7 @@ use xdfs::{
 use super::list;
 use super::removal::Removal;
 use crate::client::SharedClient;
+use crate::client_config::SessionSettings;
 use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
 use crate::paths::side::PathSide;
@@ -41,7 +42,8 @@ enum TreeDirection {
 /// # Errors
 /// An invalid operand, or a failed lookup on a server.
 pub(crate) fn sort_out(connector: &Connector, flags: &mut CpFlags) -> Result<Vec<Tree>, Fault> {
-    let target = Place::parse(&flags.places.target)?;
+    let config = connector.context.config()?;
+    let target = Place::parse(config, &flags.places.target)?;
     let mut trees: Vec<Tree> = Vec::new();
     let mut rest = Vec::new();
     for word in std::mem::take(&mut flags.places.sources) {
@@ -49,7 +51,7 @@ pub(crate) fn sort_out(connector: &Connector, flags: &mut CpFlags) -> Result<Vec
             source: word.to_string_lossy().into_owned(),
             target: flags.places.target.to_string_lossy().into_owned(),
         };
-        match (Place::parse(&word)?, &target) {
+        match (Place::parse(config, &word)?, &target) {
             (Place::Local(path), Place::Remote(server)) if path.is_dir() => trees.push(Tree {
                 label,
                 server: server.clone(),
@@ -60,7 +62,7 @@ pub(crate) fn sort_out(connector: &Connector, flags: &mut CpFlags) -> Result<Vec
                 // Reuse the session, since opening one takes round trips.
                 let open = trees
                     .last()
-                    .filter(|last| is_one_server(&last.server, &server));
+                    .filter(|last| last.server.shares_session(&server));
                 let client = match open.and_then(|last| last.client.clone()) {
                     Some(client) => client,
                     None => connector.connect(&server)?,
@@ -163,7 +165,8 @@ fn copy_one(
             reporter.tree_failure(&tree.label, &path, &fault);
         }
     }
-    let options = options(flags, &chosen.filter, interrupt);
+    let settings = connector.context.config()?.session(&tree.server);
+    let options = options(settings, flags, &chosen.filter, interrupt);
     let mut observer = |event: TreeEvent<'_>| {
         report_first_use(&client, reporter);
         match event {
@@ -219,16 +222,14 @@ fn removal<'a>(
     })
 }
 
-fn is_one_server(one: &RemotePlace, other: &RemotePlace) -> bool {
-    let place = |server: &RemotePlace| RemotePlace {
-        path: Vec::new(),
-        ..server.clone()
-    };
-    place(one) == place(other)
-}
-
-fn options(flags: &CpFlags, filter: &Filter, interrupt: &Interrupt) -> TreeOptions {
+fn options(
+    settings: SessionSettings,
+    flags: &CpFlags,
+    filter: &Filter,
+    interrupt: &Interrupt,
+) -> TreeOptions {
     let all = flags.archive;
+    let retry = settings.retry(&flags.retry);
     TreeOptions {
         overwrite: flags.overwrites(),
         skip: flags.skip(),
@@ -241,17 +242,13 @@ fn options(flags: &CpFlags, filter: &Filter, interrupt: &Interrupt) -> TreeOptio
         dry_run: flags.dry_run,
         durability: flags.durability.into(),
         digest: flags.digest.map(Into::into),
-        rate_bytes_per_s_max: flags.limit_rate,
+        rate_bytes_per_s_max: settings.rate(flags.limit_rate),
         journal: state::trees(),
         begin_anew: flags.no_resume,
         verify_resumed: flags.verify_resumed,
         count_source: flags.output.shows_progress(),
-        retry: flags.retry.policy(),
-        reconnect_observer: session::reconnect_observer(
-            flags.output,
-            flags.retry.policy().retries_max,
-            interrupt,
-        ),
+        reconnect_observer: session::reconnect_observer(flags.output, retry.retries_max, interrupt),
+        retry,
     }
 }
 

@@ -18,9 +18,9 @@ use crate::size;
 /// xdfs://[user@]host[:port]/path. A server on a Unix socket is written xdfs+unix://SOCKET/path,
 /// with the slashes in SOCKET as %2F. With ssh://[user@]host[:port]/path, a server is started on
 /// that machine through ssh, for this command only; /~/path begins in the user's home there.
-/// Exactly one side must be a server. With several sources, the
-/// target is a directory in which each file keeps its name; they are copied back to back in one
-/// session.
+/// NAME:path is on a server with a name: see `xdfs remotes --help`. Exactly one side must be a
+/// server. With several sources, the target is a directory in which each file keeps its name; they
+/// are copied back to back in one session.
 ///
 /// In the URL of a source, *, ? and [a-z] match names on the server, unless a path exists as it is
 /// written; quote them for your shell. %2A, %3F and %5B stand for these characters themselves. A

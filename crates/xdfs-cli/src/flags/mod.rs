@@ -11,6 +11,7 @@ mod filter;
 mod look;
 mod partial;
 mod perf;
+mod remotes;
 mod serve;
 mod shell;
 mod ssh;
@@ -37,6 +38,7 @@ pub(crate) use look::{
 };
 pub(crate) use partial::{PartialCommand, PartialFlags};
 pub(crate) use perf::PerfFlags;
+pub(crate) use remotes::RemotesFlags;
 pub(crate) use serve::ServeFlags;
 pub(crate) use shell::ShellFlags;
 pub(crate) use ssh::SshFlags;
@@ -55,6 +57,7 @@ Examples:
   xdfs cp xdfs://localhost/big.img .        download
   xdfs cp big.img ssh://host/data/          over ssh, with no server there before
   xdfs ls -l xdfs://localhost/              look at what is there
+  xdfs ls lab:                              a server with a name: 'xdfs remotes --help'
 
 See 'xdfs COMMAND --help' for the flags of a command.";
 
@@ -128,6 +131,7 @@ Examples:
     },
     Perf(PerfFlags),
     Demo(DemoFlags),
+    Remotes(RemotesFlags),
     Whoami(WhoamiFlags),
     Keygen(KeygenFlags),
     /// List, add and remove trusted servers.
@@ -231,6 +235,9 @@ impl OutputFlags {
     }
 }
 
+/// Most channels of a session that can be asked for.
+pub(crate) const CHANNELS_MAX: u32 = 4096;
+
 /// Headings of groups of flags.
 const CONNECTION: &str = "Connection";
 const SECURITY: &str = "Security";
@@ -251,7 +258,7 @@ pub(crate) struct SessionFlags {
         short = 'n',
         long,
         value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..=4096)
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(CHANNELS_MAX))
     )]
     pub(crate) channels: Option<u32>,
 
@@ -421,6 +428,29 @@ impl SecurityFlags {
             &self.cert,
         ];
         self.agent || self.anonymous || files.iter().any(|file| file.is_some())
+    }
+
+    /// Whether sessions without protection would break what was asked for.
+    pub(crate) fn protects(&self) -> bool {
+        self.names_credentials()
+            || self.ca.is_some()
+            || self.pin.is_some()
+            || self.known_only
+            || self.protect.is_some()
+    }
+
+    /// The files that are named.
+    pub(crate) fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let files = [
+            &mut self.key,
+            &mut self.password_file,
+            &mut self.token_file,
+            &mut self.ticket_file,
+            &mut self.cert,
+            &mut self.cert_key,
+            &mut self.ca,
+        ];
+        files.into_iter().flatten()
     }
 }
 

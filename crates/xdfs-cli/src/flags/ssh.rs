@@ -3,7 +3,7 @@
 use clap::Args;
 
 /// How commands reach the machines of `ssh://` URLs.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct SshFlags {
     /// The ssh command for ssh:// URLs, with flags of its own. Default: XDFS_SSH, or ssh.
     ///

@@ -1,8 +1,6 @@
 //! `xdfs mkdir`, `rm`, `mv`, `ln`, `touch` and `truncate`.
 
-use xdfs::{
-    Call, Client, Code, DigestKind, Fault, FileKind, LocalPlace, RemotePlace, TransferOptions,
-};
+use xdfs::{Call, Client, Code, DigestKind, Fault, FileKind, LocalPlace, TransferOptions};
 
 use super::command::{PathCommand, stat};
 use super::operand::{Operand, is_root, join, last_part, text_of};
@@ -119,7 +117,8 @@ fn landing(client: &Client, target: &Operand, name: &[u8], many: bool) -> Result
 }
 
 fn two_servers(operation: &str) -> Fault {
-    let cause = "the two paths are on different servers, or for different users";
+    let cause =
+        "the two paths are on different servers, for different users, or with different settings";
     Fault::new(Code::InvalidArgument, operation, cause)
         .hint("copy with xdfs cp to this machine and from there")
 }
@@ -131,7 +130,7 @@ pub(crate) fn mv(context: &Context, flags: &MvFlags) -> u8 {
     let Some((last, sources)) = flags.urls.split_last() else {
         return work.finish();
     };
-    let target = match Operand::parse(last) {
+    let target = match work.operand(last) {
         Ok(target) => target,
         Err(fault) => {
             work.fault(Some(&text_of(last)), &fault);
@@ -177,11 +176,11 @@ pub(crate) fn ln(context: &Context, flags: &LnFlags) -> u8 {
 }
 
 fn make_link(work: &mut PathCommand, flags: &LnFlags) -> Result<(), Fault> {
-    let mut link = Operand::parse(&flags.link)?;
+    let mut link = work.operand(&flags.link)?;
     let client = work.client(&link)?;
     let call = if flags.symbolic {
         let text = flags.target.as_encoded_bytes();
-        if RemotePlace::is_remote(&text_of(&flags.target)) {
+        if work.config()?.is_remote(&flags.target) {
             let cause = "the text of a symbolic link is a path, not a URL";
             return Err(
                 Fault::new(Code::InvalidArgument, "make a symbolic link", cause)
@@ -195,7 +194,7 @@ fn make_link(work: &mut PathCommand, flags: &LnFlags) -> Result<(), Fault> {
             path: link.path.clone(),
         }
     } else {
-        let existing = Operand::parse(&flags.target)?;
+        let existing = work.operand(&flags.target)?;
         if !existing.shares_session(&link) {
             return Err(two_servers("link a file"));
         }
@@ -288,8 +287,8 @@ fn wanted_times(work: &mut PathCommand, flags: &TouchFlags) -> Result<Times, Fau
         let time = flags.date.or(flags.stamp).unwrap_or_else(time::now);
         return Ok((time, time));
     };
-    if RemotePlace::is_remote(&text_of(reference)) {
-        let operand = Operand::parse(reference)?;
+    if work.config()?.is_remote(reference) {
+        let operand = work.operand(reference)?;
         let attributes = stat(&*work.client(&operand)?, &operand.path, true)?;
         return Ok((attributes.atime_ns, attributes.mtime_ns));
     }

@@ -1,7 +1,7 @@
 //! The parts common to all path commands: sessions, output, failures, the exit code.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal as _, Stdout, Write as _};
 use std::time::Duration;
 
@@ -10,9 +10,10 @@ use xdfs::{
 };
 
 use super::json::{PathRecord, SummaryBody, error_line};
-use super::operand::{Operand, same_session, text_of};
+use super::operand::{Operand, text_of};
 use super::quote::Quoting;
 use crate::client::{Copying, SharedClient};
+use crate::client_config::ClientConfig;
 use crate::console::Console;
 use crate::context::Context;
 use crate::exit_codes::DIFFERENT;
@@ -125,13 +126,29 @@ impl PathCommand {
         }
     }
 
+    /// The path on a server that a word names.
+    ///
+    /// # Errors
+    /// It names none, or the client's configuration has a mistake.
+    pub(crate) fn operand(&self, word: &OsStr) -> Result<Operand, Fault> {
+        Operand::parse(self.config()?, word)
+    }
+
+    /// The client's configuration.
+    ///
+    /// # Errors
+    /// It has a mistake.
+    pub(crate) fn config(&self) -> Result<&ClientConfig, Fault> {
+        self.context.config()
+    }
+
     /// The session with the server of an operand.
     ///
     /// # Errors
     /// The session can't be opened.
     pub(crate) fn client(&mut self, operand: &Operand) -> Result<SharedClient, Fault> {
         let place = &operand.place;
-        if let Some((_, client)) = self.clients.iter().find(|(at, _)| same_session(at, place)) {
+        if let Some((_, client)) = self.clients.iter().find(|(at, _)| at.shares_session(place)) {
             return Ok(client.clone());
         }
         let options = ClientOptions {
@@ -153,7 +170,7 @@ impl PathCommand {
             if self.is_over() {
                 break;
             }
-            self.one(&text_of(word), |work| act(work, &Operand::parse(word)?));
+            self.one(&text_of(word), |work| act(work, &work.operand(word)?));
         }
     }
 

@@ -1,9 +1,10 @@
 //! Paths on servers as operands of the command line.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 
 use xdfs::{Code, Fault, RemotePlace};
 
+use crate::client_config::ClientConfig;
 use crate::place::Place;
 
 /// A path on a server, and the word that names it.
@@ -23,24 +24,30 @@ pub(crate) fn text_of(word: &OsStr) -> String {
 }
 
 impl Operand {
-    /// Parses a word of the command line.
+    /// Parses a word of the command line; `config` has the names of servers.
     ///
     /// # Errors
-    /// It isn't the URL of a path on a server.
-    pub(crate) fn parse(word: &OsString) -> Result<Self, Fault> {
-        let Place::Remote(place) = Place::parse(word)? else {
+    /// It doesn't name a path on a server.
+    pub(crate) fn parse(config: &ClientConfig, word: &OsStr) -> Result<Self, Fault> {
+        let Place::Remote(place) = Place::parse(config, word)? else {
             let cause = "not a path on a server";
-            return Err(Fault::new(Code::InvalidArgument, "read the URL", cause)
+            let fault = Fault::new(Code::InvalidArgument, "read the URL", cause)
                 .path(word.as_encoded_bytes())
-                .hint("write xdfs://HOST/PATH"));
+                .hint("write xdfs://HOST/PATH");
+            return Err(config.hinted(fault, [word]));
         };
+        Ok(Self::new(word, place))
+    }
+
+    /// The operand that `word` stands for.
+    pub(crate) fn new(word: &OsStr, place: RemotePlace) -> Self {
         let path = trimmed(&place.path).to_vec();
         let path = if path.is_empty() { b"/".to_vec() } else { path };
-        Ok(Self {
+        Self {
             text: text_of(word),
             place,
             path,
-        })
+        }
     }
 
     /// Whether the path is written as a directory.
@@ -50,13 +57,8 @@ impl Operand {
 
     /// Whether one session serves both operands.
     pub(crate) fn shares_session(&self, other: &Self) -> bool {
-        same_session(&self.place, &other.place)
+        self.place.shares_session(&other.place)
     }
-}
-
-/// Whether one session serves both places.
-pub(crate) fn same_session(a: &RemotePlace, b: &RemotePlace) -> bool {
-    a.address == b.address && a.user == b.user && a.invitation == b.invitation
 }
 
 /// A path without trailing slashes.
@@ -105,6 +107,10 @@ pub(crate) fn is_root(path: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    fn parse(word: &str) -> Result<Operand, Fault> {
+        Operand::parse(&ClientConfig::default(), OsStr::new(word))
+    }
+
     #[test]
     fn operands_are_urls() {
         for (word, path, directory) in [
@@ -114,17 +120,17 @@ mod tests {
             ("xdfs://h/a//", "/a", true),
             ("xdfs://h/-a%0A", "/-a\n", false),
         ] {
-            let operand = Operand::parse(&word.into()).unwrap();
+            let operand = parse(word).unwrap();
             assert_eq!(operand.path, path.as_bytes(), "{word}");
             assert_eq!(operand.is_written_as_directory(), directory, "{word}");
         }
         for word in ["", "-", "a", "./xdfs://h/a", "http://h/a", "xdfs://"] {
-            let fault = Operand::parse(&word.into()).unwrap_err();
+            let fault = parse(word).unwrap_err();
             assert_eq!(fault.code, Code::InvalidArgument, "{word}");
         }
-        let one = Operand::parse(&"xdfs://h/a".into()).unwrap();
-        assert!(one.shares_session(&Operand::parse(&"xdfs://h/b".into()).unwrap()));
-        assert!(!one.shares_session(&Operand::parse(&"xdfs://u@h/b".into()).unwrap()));
+        let one = parse("xdfs://h/a").unwrap();
+        assert!(one.shares_session(&parse("xdfs://h/b").unwrap()));
+        assert!(!one.shares_session(&parse("xdfs://u@h/b").unwrap()));
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn ls(context: &Context, flags: &PartialFlags) -> u8 {
     };
     for word in &flags.places {
         let text = text_of(word);
-        work.one(&text, |work| match Place::parse(word)? {
+        work.one(&text, |work| match Place::parse(work.config()?, word)? {
             Place::Local(directory) => {
                 let here = Here::open(directory)?;
                 let found = here.find(work, &text, flags);
@@ -64,7 +64,7 @@ fn ls(context: &Context, flags: &PartialFlags) -> u8 {
                 Ok(())
             }
             _ => {
-                let operand = Operand::parse(word)?;
+                let operand = work.operand(word)?;
                 let client = work.client(&operand)?;
                 find(work, &client, &operand, flags, &mut |work, found| {
                     show(work, &text, found);
@@ -95,7 +95,7 @@ fn rm(context: &Context, flags: &PartialFlags) -> u8 {
         let text = text_of(word);
         work.one(&text, |work| {
             let mut outcome = Outcome::default();
-            match Place::parse(word)? {
+            match Place::parse(work.config()?, word)? {
                 Place::Local(directory) => {
                     let here = Here::open(directory)?;
                     for found in here.find(work, &text, flags) {
@@ -104,7 +104,7 @@ fn rm(context: &Context, flags: &PartialFlags) -> u8 {
                     }
                 }
                 _ => {
-                    let operand = Operand::parse(word)?;
+                    let operand = work.operand(word)?;
                     let client = work.client(&operand)?;
                     let mut calls = InFlight::new(&client);
                     find(work, &client, &operand, flags, &mut |work, found| {

@@ -2,9 +2,7 @@
 
 use std::ffi::OsStr;
 
-use xdfs::{
-    Answer, Attributes, Call, Code, Entry, Fault, Listing, PendingCall, RemotePlace, call_local,
-};
+use xdfs::{Answer, Attributes, Call, Code, Entry, Fault, Listing, PendingCall, call_local};
 
 use super::command::{PathCommand, unexpected};
 use super::operand::{Operand, last_part, text_of};
@@ -101,23 +99,23 @@ impl SideOperand {
     /// # Errors
     /// It is no path, or the session can't be opened.
     pub(crate) fn open(work: &mut PathCommand, word: &OsStr) -> Result<Self, Fault> {
-        let text = text_of(word);
-        if RemotePlace::is_remote(&text) {
-            let operand = Operand::parse(&word.to_owned())?;
-            let side = PathSide::There(work.client(&operand)?);
-            let path = operand.path;
-            return Ok(Self { text, side, path });
-        }
-        let Place::Local(path) = Place::parse(word)? else {
-            let cause = "standard input is not a path";
-            return Err(Fault::new(Code::InvalidArgument, "read the path", cause)
-                .hint("name a file; one of this name is written ./-"));
+        let (side, path) = match Place::parse(work.config()?, word)? {
+            Place::Remote(place) => {
+                let operand = Operand::new(word, place);
+                (PathSide::There(work.client(&operand)?), operand.path)
+            }
+            Place::Local(path) => {
+                let path = without_slashes(path.as_os_str().as_encoded_bytes());
+                (PathSide::Here, path.to_vec())
+            }
+            Place::Standard => {
+                let cause = "standard input is not a path";
+                return Err(Fault::new(Code::InvalidArgument, "read the path", cause)
+                    .hint("name a file; one of this name is written ./-"));
+            }
         };
-        Ok(Self {
-            text,
-            side: PathSide::Here,
-            path: without_slashes(path.as_os_str().as_encoded_bytes()).to_vec(),
-        })
+        let text = text_of(word);
+        Ok(Self { text, side, path })
     }
 
     /// Attributes of the path; links are followed.

@@ -31,7 +31,7 @@ use crate::log::start_log;
 use crate::paths::expand::{Names, expand};
 use crate::paths::operand::Operand;
 use crate::paths::quote::Quoting;
-use crate::place::local_name;
+use crate::place::{local_name, word_of};
 use crate::report::{print, unwritten};
 use crate::run_command;
 use complete::Completer;
@@ -72,10 +72,10 @@ See 'xdfs shell --help' for how lines are read.
 ";
 
 /// Runs `xdfs shell` and returns the exit code.
-pub(crate) fn run(flags: &ShellFlags) -> u8 {
+pub(crate) fn run(context: &Context, flags: &ShellFlags) -> u8 {
     start_log(flags.output().log_level());
     let mut console = Console::new(flags.output());
-    match Shell::begin(flags, &mut console) {
+    match Shell::begin(context, flags, &mut console) {
         Ok(shell) => shell.run(flags.keep_going),
         Err(fault) => {
             console.error(&fault);
@@ -110,15 +110,15 @@ enum LineOutcome {
 
 impl Shell {
     /// Opens the session, and checks the initial directory.
-    fn begin(flags: &ShellFlags, console: &mut Console) -> Result<Self, Fault> {
-        let operand = Operand::parse(&flags.url)?;
+    fn begin(context: &Context, flags: &ShellFlags, console: &mut Console) -> Result<Self, Fault> {
+        let operand = Operand::parse(context.config()?, &flags.url)?;
         let place = operand.place;
         if place.path.starts_with(b"mem:") {
             let cause = "it is a built-in store of the server, not a directory";
             return Err(Fault::new(Code::NotDirectory, "begin the shell", cause).path(place.path));
         }
         let is_interactive = std::io::stdin().is_terminal();
-        let session = ShellSession::new(place, &flags.session, !is_interactive)?;
+        let session = ShellSession::new(context.clone(), place, &flags.session, !is_interactive)?;
         let path = match session.place().path.as_slice() {
             b"" => b"/",
             path => path,
@@ -207,10 +207,12 @@ impl Shell {
     /// The prompt.
     fn prompt(&self) -> String {
         let path = Quoting::Plain.text(&self.directory);
-        format!(
-            "{}:{path}> ",
-            crate::console::printable(&self.session.place().address.to_string())
-        )
+        let place = self.session.place();
+        let server = match &place.profile {
+            Some(name) => name.clone(),
+            None => place.address.to_string(),
+        };
+        format!("{}:{path}> ", crate::console::printable(&server))
     }
 
     /// Runs a line; `history` has the earlier ones.
@@ -371,7 +373,7 @@ impl Shell {
                 out.push((word, role));
                 continue;
             };
-            if is_url(&word.bytes) || *side == Side::Text {
+            if self.is_remote(&word.bytes) || *side == Side::Text {
                 out.push((word, role));
                 continue;
             }
@@ -399,7 +401,7 @@ impl Shell {
             }
             for path in found {
                 // A name must not look like a flag, or like a path on the other side.
-                let is_odd = matches!(path.first(), Some(b'-' | b':')) || is_url(&path);
+                let is_odd = matches!(path.first(), Some(b'-' | b':')) || self.is_remote(&path);
                 let before = if mark.is_empty() && is_odd {
                     b"./"
                 } else {
@@ -422,7 +424,7 @@ impl Shell {
             let is_operand = is_operand(role);
             left -= usize::from(is_operand);
             let there = match role {
-                _ if is_url(bytes) => None,
+                _ if self.is_remote(bytes) => None,
                 Role::Operand(Side::Remote) => Some(bytes),
                 Role::Operand(Side::Either) => marked,
                 Role::Value(id) if id == "reference" => marked,
@@ -449,7 +451,13 @@ impl Shell {
             invitation: Default::default(),
             ..self.session.place().clone()
         };
-        Ok(place.to_string().into())
+        word_of(&place).ok_or_else(|| impossible(&place.path))
+    }
+
+    /// Whether a word is the URL of a server, or has the name of one.
+    fn is_remote(&self, word: &[u8]) -> bool {
+        let config = self.session.config();
+        local_name(word).is_some_and(|word| config.is_some_and(|c| c.is_remote(word.as_os_str())))
     }
 
     /// `cd`.
@@ -569,20 +577,18 @@ fn trimmed(mut path: Vec<u8>) -> Vec<u8> {
     path
 }
 
-fn is_url(word: &[u8]) -> bool {
-    std::str::from_utf8(word).is_ok_and(RemotePlace::is_remote)
-}
-
 /// A word of a command line of this system.
 fn os_word(bytes: &[u8]) -> Result<OsString, Fault> {
     local_path(bytes).map(PathBuf::into_os_string)
 }
 
 fn local_path(bytes: &[u8]) -> Result<PathBuf, Fault> {
-    local_name(bytes).ok_or_else(|| {
-        let cause = "names with these bytes are not possible on this system";
-        Fault::new(Code::InvalidArgument, "read the line", cause).path(bytes)
-    })
+    local_name(bytes).ok_or_else(|| impossible(bytes))
+}
+
+fn impossible(name: &[u8]) -> Fault {
+    let cause = "names with these bytes are not possible on this system";
+    Fault::new(Code::InvalidArgument, "read the line", cause).path(name)
 }
 
 /// Whether a command has session flags of its own.

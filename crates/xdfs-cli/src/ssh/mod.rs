@@ -33,7 +33,7 @@ use xdfs::security::{ClientSecurity, Credential, NewHosts, TrustPolicy};
 use xdfs::{Address, Call, Client, ClientOptions, Code, Fault, RemotePlace};
 
 use crate::console::{Console, printable};
-use crate::flags::{LevelFlag, OutputFlags, SecurityFlags};
+use crate::flags::{LevelFlag, OutputFlags, SecurityFlags, SshFlags};
 use crate::identity;
 use crate::shell::words;
 use handover::Handover;
@@ -60,6 +60,8 @@ pub(crate) struct SshServer {
     address: Address,
     user: Option<String>,
     level: LevelFlag,
+    /// How it was started.
+    flags: SshFlags,
     /// Where sessions with it connect to.
     via: Address,
     security: ClientSecurity,
@@ -135,7 +137,10 @@ impl SshServers {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.retain(|server| !server.watched.has_ended.load(Ordering::SeqCst));
         let found = running.iter().find(|server| {
-            server.address == place.address && server.user == place.user && server.level == level
+            server.address == place.address
+                && server.user == place.user
+                && server.level == level
+                && server.flags == flags.ssh
         });
         if let Some(server) = found {
             return Ok(Arc::clone(server));
@@ -147,7 +152,7 @@ impl SshServers {
 }
 
 /// Refuses flags that would be ignored.
-fn check(flags: &SecurityFlags) -> Result<(), Fault> {
+pub(crate) fn check(flags: &SecurityFlags) -> Result<(), Fault> {
     let trusts = flags.ca.is_some() || flags.pin.is_some() || flags.known_only;
     if flags.names_credentials() || trusts || flags.insecure {
         let cause = "with ssh:// URLs, ssh logs in and knows the hosts";
@@ -230,6 +235,7 @@ impl SshServer {
             address: place.address.clone(),
             user: place.user.clone(),
             level,
+            flags: flags.ssh.clone(),
             via: place.address.clone(),
             security: security(&handover, level)?,
             home: handover.home,

@@ -22,7 +22,16 @@ fn the_tasks_of_the_guide_work_as_they_stand_there() {
     let prelude = "set -eux\nxdfs() { command \"$XDFS\" \"$@\"; }\n";
     let commands = [prelude, &blocks.concat()].concat();
     let commands = commands.replace("xdfs://host", &format!("xdfs://{}", server.addresses[0]));
-    let own = program();
+    // A folder of its own, since a name is given to the server, with the key that it knows.
+    let folder = place.here("config");
+    std::fs::create_dir(&folder).unwrap();
+    xdfs(["whoami", &server.url("")]).ok();
+    let mut own = program();
+    let mut set = own.get_envs();
+    let (_, known) = set.find(|(name, _)| *name == "XDFS_CONFIG_DIR").unwrap();
+    let key = std::path::Path::new(known.unwrap()).join("id_ed25519");
+    std::fs::copy(key, std::path::Path::new(&folder).join("id_ed25519")).unwrap();
+    own.env("XDFS_CONFIG_DIR", &folder);
     let mut shell = Command::new("sh");
     shell.args(["-c", &commands]).current_dir(place.here(""));
     for (name, value) in own.get_envs() {
@@ -39,6 +48,7 @@ fn the_tasks_of_the_guide_work_as_they_stand_there() {
     assert!(!std::path::Path::new(&place.here("fetched/a.txt")).exists());
     assert!(!place.remote("chosen").exists() && place.remote("moved/a.txt").exists());
     assert!(place.remote("replaced/b.txt").exists());
+    assert!(place.remote("named/tree/a.txt").exists());
     assert!(place.remote("listed/sub/c.txt").exists() || place.remote("listed/tree").exists());
 }
 

@@ -54,6 +54,8 @@ mod power;
 mod reconnect;
 #[cfg(target_os = "linux")]
 mod reload;
+#[cfg(unix)]
+mod remotes;
 mod resume;
 mod serve;
 #[cfg(unix)]

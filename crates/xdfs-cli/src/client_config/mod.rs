@@ -1,0 +1,385 @@
+//! The client's configuration: `config.toml` in the folder of this user's keys. It gives names to
+//! servers, with the settings of sessions with them, and has defaults for all sessions.
+//!
+//! Settings belong to the place that a name stands for, which carries the name
+//! ([`RemotePlace::profile`]), so that no other place of a command gets its credentials. Flags
+//! override them. Nothing in the file is ignored: what can't be honoured is an error.
+
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use xdfs::{ClientOptions, Code, Fault, RemotePlace};
+
+use crate::config_text::{ConfigText, may_others_write};
+use crate::flags::{RetryFlags, SecurityFlags, SshFlags};
+use crate::identity;
+use crate::ssh;
+use text::RemoteText;
+
+/// The operation in faults.
+const READ: &str = "read the configuration";
+/// The hint of faults.
+const HINT: &str = "`xdfs remotes --help` lists the settings";
+/// Names that would make a word mean something else.
+const SCHEMES: [&str; 10] = [
+    "file", "ftp", "http", "https", "mem", "memory", "sftp", "ssh", "unix", "xdfs",
+];
+/// Most names in a hint.
+const NAMES_SHOWN_MAX: usize = 8;
+
+/// The settings of the file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ClientConfig {
+    defaults: SessionSettings,
+    #[serde(rename = "remote")]
+    remotes: BTreeMap<Name, Remote>,
+}
+
+/// The name of a server: letters, digits, `-`, `_` and `.`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+struct Name(String);
+
+/// A named server, and the settings of sessions with it.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "RemoteText")]
+struct Remote {
+    place: RemotePlace,
+    security: SecurityFlags,
+    session: SessionSettings,
+}
+
+/// Options of sessions and of copies in them. What isn't set is `None`.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct SessionSettings {
+    #[serde(deserialize_with = "text::channels")]
+    channels: Option<u32>,
+    #[serde(deserialize_with = "text::block_size")]
+    block_size: Option<u32>,
+    #[serde(deserialize_with = "text::window")]
+    window: Option<u32>,
+    retries: Option<u32>,
+    #[serde(deserialize_with = "text::rate")]
+    limit_rate: Option<u64>,
+}
+
+impl ClientConfig {
+    /// The file; `None` if the user has no folder for it.
+    pub(crate) fn path() -> Option<PathBuf> {
+        Some(identity::folder().ok()?.join("config.toml"))
+    }
+
+    /// Reads the file. Without one nothing is set.
+    ///
+    /// # Errors
+    /// It can't be read, others may write to it, or it has a mistake.
+    pub(crate) fn read() -> Result<Self, Fault> {
+        let Some(path) = Self::path() else {
+            return Ok(Self::default());
+        };
+        let text = match ConfigText::read(&path, HINT) {
+            Ok(text) => text,
+            Err(fault) if fault.code == Code::NotFound => return Ok(Self::default()),
+            Err(fault) => return Err(fault),
+        };
+        if may_others_write(&path) {
+            let cause = "others than its owner may write to it, and so choose servers and keys";
+            return Err(Fault::new(Code::PermissionDenied, READ, cause)
+                .path(path.as_os_str().as_encoded_bytes())
+                .hint("run `chmod go-w` on it"));
+        }
+        let mut config: Self = text.parse().map_err(|mut faults| faults.remove(0))?;
+        let folder = path.parent().unwrap_or(&path);
+        for remote in config.remotes.values_mut() {
+            for file in remote.security.files_mut() {
+                *file = located(file, folder)?;
+            }
+        }
+        Ok(config)
+    }
+
+    /// The names of all servers, sorted.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.remotes.keys().map(|Name(name)| name.as_str())
+    }
+
+    /// All servers, sorted by name.
+    pub(crate) fn remotes(&self) -> impl Iterator<Item = (&str, &RemotePlace)> {
+        let remotes = self.remotes.iter();
+        remotes.map(|(Name(name), remote)| (name.as_str(), &remote.place))
+    }
+
+    /// Whether a word is meant as a place on a server: by a URL or by a name.
+    pub(crate) fn is_remote(&self, word: &OsStr) -> bool {
+        RemotePlace::is_remote(&word.to_string_lossy()) || self.find(word).is_some()
+    }
+
+    /// The place that `NAME:PATH` stands for; `None` if no server has that name. The path is
+    /// relative to that of the server's URL, or begins with a slash and takes its place.
+    pub(crate) fn place(&self, word: &OsStr) -> Option<RemotePlace> {
+        let (name, remote, path) = self.find(word)?;
+        let path = match path {
+            [b'/', ..] => path.to_vec(),
+            _ => {
+                let mut joined = remote.place.url_path();
+                if !joined.ends_with(b"/") {
+                    joined.push(b'/');
+                }
+                joined.extend_from_slice(path);
+                joined
+            }
+        };
+        Some(RemotePlace {
+            profile: Some(name.to_owned()),
+            ..remote.place.at(path)
+        })
+    }
+
+    fn find<'a>(&'a self, word: &'a OsStr) -> Option<(&'a str, &'a Remote, &'a [u8])> {
+        let (name, path) = name_and_path(word)?;
+        Some((name, self.remotes.get(name)?, path))
+    }
+
+    /// A fault about words, with the names that there are if one of them looks like `NAME:PATH`.
+    pub(crate) fn hinted<'w>(
+        &self,
+        fault: Fault,
+        words: impl IntoIterator<Item = &'w OsStr>,
+    ) -> Fault {
+        let hint = words.into_iter().find_map(|word| self.hint_about(word));
+        match (hint, fault.hint.is_empty()) {
+            (Some(hint), true) => fault.hint(hint),
+            (Some(hint), false) => {
+                let hint = format!("{}; {hint}", fault.hint);
+                fault.hint(hint)
+            }
+            (None, _) => fault,
+        }
+    }
+
+    fn hint_about(&self, word: &OsStr) -> Option<String> {
+        let (name, _) = name_and_path(word)?;
+        check_name(name).ok()?;
+        if self.remotes.is_empty() || self.remotes.contains_key(name) || Path::new(word).exists() {
+            return None;
+        }
+        let mut names: Vec<&str> = self.names().take(NAMES_SHOWN_MAX).collect();
+        if self.remotes.len() > names.len() {
+            names.push("...");
+        }
+        let names = names.join(", ");
+        Some(format!("no remote is named '{name}'; there are: {names}"))
+    }
+
+    /// The settings for sessions with the server of `place`: its own, and the defaults.
+    pub(crate) fn session(&self, place: &RemotePlace) -> SessionSettings {
+        let own = self.remote(place).map(|remote| remote.session);
+        own.unwrap_or_default().or(self.defaults)
+    }
+
+    /// The flags of a command for the server of `place`, completed by its settings.
+    ///
+    /// # Errors
+    /// The command wants no protection, and the settings have some.
+    pub(crate) fn security(
+        &self,
+        place: &RemotePlace,
+        flags: &SecurityFlags,
+    ) -> Result<SecurityFlags, Fault> {
+        let Some(Remote { security: own, .. }) = self.remote(place) else {
+            return Ok(flags.clone());
+        };
+        if flags.insecure && own.protects() {
+            let name = place.profile.as_deref().unwrap_or_default();
+            let cause = format!("the settings of '{name}' protect its sessions");
+            return Err(Fault::new(Code::InvalidArgument, "open the session", cause)
+                .hint("with --insecure, name the server by its URL"));
+        }
+        let mut all = flags.clone();
+        // Credentials are replaced as a whole, and so is what the server has to prove.
+        if !flags.names_credentials() {
+            all.key = own.key.clone();
+            all.agent = own.agent;
+            all.password_file = own.password_file.clone();
+            all.token_file = own.token_file.clone();
+            all.ticket_file = own.ticket_file.clone();
+            all.anonymous = own.anonymous;
+            all.cert = own.cert.clone();
+            all.cert_key = own.cert_key.clone();
+        }
+        if flags.ca.is_none() && flags.pin.is_none() {
+            all.ca = own.ca.clone();
+            all.pin = own.pin;
+        }
+        all.known_only |= own.known_only;
+        all.protect = flags.protect.or(own.protect);
+        all.ssh = SshFlags {
+            ssh: flags.ssh.ssh.clone().or_else(|| own.ssh.ssh.clone()),
+            remote_program: (flags.ssh.remote_program.clone())
+                .or_else(|| own.ssh.remote_program.clone()),
+        };
+        Ok(all)
+    }
+
+    fn remote(&self, place: &RemotePlace) -> Option<&Remote> {
+        self.remotes.get(place.profile.as_deref()?)
+    }
+}
+
+impl SessionSettings {
+    /// These settings, and `others` where they have none.
+    fn or(self, others: Self) -> Self {
+        Self {
+            channels: self.channels.or(others.channels),
+            block_size: self.block_size.or(others.block_size),
+            window: self.window.or(others.window),
+            retries: self.retries.or(others.retries),
+            limit_rate: self.limit_rate.or(others.limit_rate),
+        }
+    }
+
+    /// The options of a command, completed by these settings.
+    pub(crate) fn options(self, options: ClientOptions) -> ClientOptions {
+        ClientOptions {
+            channels: options.channels.or(self.channels),
+            block_size: options.block_size.or(self.block_size),
+            window: options.window.or(self.window),
+            ..options
+        }
+    }
+
+    /// The retries of a command, completed by these settings.
+    pub(crate) fn retry(self, flags: &RetryFlags) -> xdfs::RetryPolicy {
+        let retries = flags.retries.or(self.retries);
+        RetryFlags { retries }.policy()
+    }
+
+    /// The limit of a command in bytes per second, completed by these settings.
+    pub(crate) fn rate(self, flag: Option<u64>) -> Option<u64> {
+        flag.or(self.limit_rate)
+    }
+}
+
+impl Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        check_name(&name).map(|()| Self(name))
+    }
+}
+
+impl TryFrom<RemoteText> for Remote {
+    type Error = String;
+
+    /// Refuses what the command line refuses too.
+    fn try_from(text: RemoteText) -> Result<Self, String> {
+        let place = text.url;
+        let security = SecurityFlags {
+            key: text.key,
+            agent: text.agent,
+            password_file: text.password_file,
+            token_file: text.token_file,
+            ticket_file: text.ticket_file,
+            anonymous: text.anonymous,
+            cert: text.cert,
+            cert_key: text.cert_key,
+            ca: text.ca,
+            pin: text.pin,
+            known_only: text.known_only,
+            protect: text.protect,
+            ssh: SshFlags {
+                ssh: text.ssh,
+                remote_program: text.remote_program,
+            },
+            ..SecurityFlags::default()
+        };
+        if security.cert.is_some() != security.cert_key.is_some() {
+            return Err("`cert` and `cert_key` need each other".into());
+        }
+        if security.agent && security.key.is_some() {
+            return Err("`agent` and `key` exclude each other".into());
+        }
+        let others = SecurityFlags {
+            anonymous: false,
+            ..security.clone()
+        };
+        if security.anonymous && others.names_credentials() {
+            return Err("`anonymous` excludes other credentials".into());
+        }
+        if security.pin.is_some() && security.ca.is_some() {
+            return Err("`pin` and `ca` exclude each other: nothing counts beside a pin".into());
+        }
+        if ssh::is_started_for(&place) {
+            ssh::check(&security).map_err(|fault| fault.cause)?;
+        } else if security.ssh != SshFlags::default() {
+            return Err("`ssh` and `remote_program` are for ssh:// URLs".into());
+        }
+        Ok(Self {
+            place,
+            security,
+            session: SessionSettings {
+                channels: text.channels,
+                block_size: text.block_size,
+                window: text.window,
+                retries: text.retries,
+                limit_rate: text.limit_rate,
+            },
+        })
+    }
+}
+
+/// The parts of `NAME:PATH`.
+fn name_and_path(word: &OsStr) -> Option<(&str, &[u8])> {
+    let word = word.as_encoded_bytes();
+    let at = word.iter().position(|&b| b == b':')?;
+    Some((std::str::from_utf8(&word[..at]).ok()?, &word[at + 1..]))
+}
+
+/// Whether a server may have this name: that of no drive, and no scheme of a URL.
+fn check_name(name: &str) -> Result<(), String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let begins_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if name.len() < 2 || !begins_well || !name.chars().all(fits) {
+        return Err(format!(
+            "'{}' is no name of a remote: it has 2 or more letters, digits, '-', '_' and '.', and \
+             begins with a letter or a digit",
+            name.escape_default()
+        ));
+    }
+    if SCHEMES.contains(&name.to_ascii_lowercase().as_str()) {
+        return Err(format!("'{name}' has a meaning of its own in places"));
+    }
+    Ok(())
+}
+
+/// A file that is named in `folder`; `-` stands for a prompt.
+fn located(file: &Path, folder: &Path) -> Result<PathBuf, Fault> {
+    if file == "-" {
+        return Ok(file.to_owned());
+    }
+    let Ok(below) = file.strip_prefix("~") else {
+        return Ok(folder.join(file));
+    };
+    let home = env::var_os("HOME").or_else(|| env::var_os("USERPROFILE"));
+    let home = home.filter(|home| !home.is_empty()).ok_or_else(|| {
+        let cause = "HOME is not set, and a file is in it";
+        Fault::new(Code::NotFound, READ, cause).path(file.as_os_str().as_encoded_bytes())
+    })?;
+    Ok(Path::new(&home).join(below))
+}
