@@ -105,7 +105,22 @@ impl Context {
         }
     }
 
-    /// Opens a session, and returns its options too.
+    /// Whether opening a session with the server of `place` may ask for a password.
+    ///
+    /// # Errors
+    /// The settings of the place forbid the session.
+    pub(crate) fn may_ask(
+        &self,
+        place: &RemotePlace,
+        security: &SecurityFlags,
+    ) -> Result<bool, Fault> {
+        let is_of_shell = self.shell.as_ref().is_some_and(|shell| shell.serves(place));
+        let security = self.config()?.security(place, security)?;
+        Ok(!is_of_shell && identity::may_ask_password(&security, place))
+    }
+
+    /// Opens a session, and returns its options too. If the server refuses this user's keys and
+    /// takes passwords, asks for one.
     fn open(
         &self,
         place: &RemotePlace,
@@ -115,12 +130,17 @@ impl Context {
         let config = self.config()?;
         let security = config.security(place, security)?;
         let options = config.session(place).options(options);
-        let (options, server) = self.ssh.options(place, options, &security, self.quiet)?;
-        let client = Arc::new(Client::connect(place, options.clone())?);
-        if let Some(server) = server {
-            server.watch_over(&client);
+        loop {
+            let options = options.clone();
+            let (options, server) = self.ssh.options(place, options, &security, self.quiet)?;
+            let client = Arc::new(Client::connect(place, options.clone())?);
+            if let Some(server) = server {
+                server.watch_over(&client);
+            }
+            if !identity::asks_password(&security, place, &client)? {
+                return Ok((client, options));
+            }
         }
-        Ok((client, options))
     }
 
     /// The interrupt of the command.

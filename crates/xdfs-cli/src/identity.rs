@@ -2,14 +2,16 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use xdfs::security::{
     ClientSecurity, Credential, Fingerprint, NewHosts, TrustPolicy, make_key, read_certificates,
 };
-use xdfs::{Code, Fault, Invitation, RemotePlace};
+use xdfs::{Address, Call, Client, Code, DEFAULT_PORT, Fault, Invitation, RemotePlace, Retry};
 
-use crate::flags::SecurityFlags;
-use crate::secret;
+use crate::console::{Console, printable};
+use crate::flags::{OutputFlags, SecurityFlags};
+use crate::secret::{self, LoginAnswer};
 
 /// Name of the directory of this user's keys and known servers, unless XDFS_CONFIG_DIR is set.
 const FOLDER: &str = "xdfs";
@@ -271,6 +273,67 @@ pub(crate) fn ask_ahead(flags: &SecurityFlags, place: &RemotePlace) -> Result<()
     flags.typed.ask(place, prompt.0, prompt.1).map(drop)
 }
 
+/// Whether a password may be asked for if the server refuses the keys: somebody is there to ask,
+/// the URL names a user, and nothing else was given for the login.
+pub(crate) fn may_ask_password(flags: &SecurityFlags, place: &RemotePlace) -> bool {
+    let is_named = place.user.as_deref().is_some_and(|user| user != ANONYMOUS);
+    let is_given = flags.names_credentials() || place.invitation.ticket.is_some();
+    // Such a user logs in by ssh.
+    let is_of_ssh = matches!(place.address, Address::Ssh { .. });
+    is_named && !is_given && !flags.insecure && !is_of_ssh && Console::can_ask()
+}
+
+/// Asks for a password if the server has refused the login of `client`, and takes passwords.
+/// Returns whether to open another session, with it or after a pause.
+///
+/// # Errors
+/// Nothing can be read, or nothing was typed.
+pub(crate) fn asks_password(
+    flags: &SecurityFlags,
+    place: &RemotePlace,
+    client: &Client,
+) -> Result<bool, Fault> {
+    if !may_ask_password(flags, place) {
+        return Ok(false);
+    }
+    let answer = || {
+        // The shortest call: only its answer shows whether the session is open.
+        let call = Call::Stat {
+            path: b"/".to_vec(),
+            follow: true,
+        };
+        match client.call(call) {
+            Err(fault) if fault.code == Code::AuthenticationFailed && client.takes_password() => {
+                LoginAnswer::Refused
+            }
+            Err(Fault {
+                code: Code::LimitExceeded,
+                retry: Retry::AfterMs(pause),
+                ..
+            }) => LoginAnswer::Later(Duration::from_millis(pause.into())),
+            _ => LoginAnswer::Final,
+        }
+    };
+    let ask = |is_again: bool| {
+        let mut console = Console::new(OutputFlags::default());
+        // The user should know to whom the password goes.
+        if let Some(server) = client.first_use() {
+            console.first_use(&server, true);
+        }
+        if is_again {
+            console.say("the login was refused: try again");
+        }
+        let user = place.user.as_deref().unwrap_or_default();
+        let host = match &place.address {
+            Address::Tcp { host, port } if *port == DEFAULT_PORT => host.clone(),
+            address => address.to_string(),
+        };
+        let prompt = format!("Password for {user}@{host}: ");
+        secret::ask(&printable(&prompt), PASSWORD.1)
+    };
+    flags.typed.retype(place, answer, ask)
+}
+
 /// Credentials named by flags take precedence over those found.
 fn credentials(
     flags: &SecurityFlags,
@@ -327,6 +390,11 @@ fn credentials(
     }
     if flags.anonymous || place.user.as_deref() == Some(ANONYMOUS) {
         return Ok(PresentedCredentials::named(vec![Credential::Anonymous]));
+    }
+    if let Some(password) = flags.typed.password(place) {
+        return Ok(PresentedCredentials::named(vec![Credential::Password(
+            password,
+        )]));
     }
     if let Some(text) = env::var("XDFS_TICKET").ok().filter(|t| !t.is_empty()) {
         attendance.need(TICKET.1)?;

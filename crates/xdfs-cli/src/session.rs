@@ -54,10 +54,15 @@ impl Connector {
     /// # Errors
     /// The session can't be opened.
     pub(crate) fn connect(&self, place: &RemotePlace) -> Result<SharedClient, Fault> {
+        // A login that was refused is not repeated: each counts as a guess.
+        let is_of_use = |client: &SharedClient| {
+            let end = client.ended();
+            end.is_none_or(|fault| fault.code == Code::AuthenticationFailed)
+        };
         let mut spare = self.spare();
         let found = spare
             .iter()
-            .position(|(server, client)| server.shares_session(place) && client.ended().is_none());
+            .position(|(server, client)| server.shares_session(place) && is_of_use(client));
         if let Some(at) = found {
             return Ok(spare.swap_remove(at).1);
         }
@@ -66,12 +71,19 @@ impl Connector {
         self.context.connect(place, options, &self.flags.security)
     }
 
-    /// Asks for secrets that have to be typed for a session with the server of `place`.
+    /// Asks for secrets that have to be typed for a session with the server of `place`. Opens it
+    /// if only that shows whether there are any.
     ///
     /// # Errors
     /// Nothing can be read, or nothing was typed.
     pub(crate) fn ask_ahead(&self, place: &RemotePlace) -> Result<(), Fault> {
-        self.context.ask_ahead(place, &self.flags.security)
+        let security = &self.flags.security;
+        self.context.ask_ahead(place, security)?;
+        if self.context.may_ask(place, security)? {
+            let client = self.connect(place)?;
+            self.leave(place, client);
+        }
+        Ok(())
     }
 }
 

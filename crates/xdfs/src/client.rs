@@ -455,6 +455,17 @@ impl Client {
         self.session().ok()?.identity.as_ref()?.first_use()
     }
 
+    /// Whether the server takes passwords, so that a program may ask its user for one after a
+    /// refused login. `false` before the server has said so, and without protection.
+    #[must_use]
+    pub fn takes_password(&self) -> bool {
+        let session = self.session().ok();
+        let identity = session
+            .as_ref()
+            .and_then(|session| session.identity.as_ref());
+        identity.is_some_and(|identity| identity.takes_password())
+    }
+
     /// Breaks one of the channels, as a failing network would. For demonstrations and tests.
     pub fn break_channel(&self) {
         self.command(Command::BreakChannel);

@@ -103,7 +103,6 @@ pub(super) fn run(
         interrupt: interrupt.clone(),
         open: Arc::default(),
     };
-    interrupt.orderly(true);
     let config = connector.context.config()?;
     let options_of = |job: &PlannedCopy| TransferOptions {
         rate_bytes_per_s_max: config
@@ -117,10 +116,18 @@ pub(super) fn run(
         copy_stream(&sessions, &options_of(job), job, reporter);
         return Ok(Vec::new());
     }
+    let mut asked: Vec<&RemotePlace> = Vec::new();
     for job in jobs.iter().filter(|job| job.refused.is_none()) {
-        // If this fails, opening the session fails too, and its files report the reason.
-        let _ = connector.ask_ahead(&job.server);
+        if !asked
+            .iter()
+            .any(|server| server.shares_session(&job.server))
+        {
+            // If this fails, opening the session fails too, and its files report the reason.
+            let _ = connector.ask_ahead(&job.server);
+            asked.push(&job.server);
+        }
     }
+    interrupt.orderly(true);
     let limits = QueueOptions {
         retry,
         ..QueueOptions::default()

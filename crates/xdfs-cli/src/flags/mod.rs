@@ -340,6 +340,7 @@ pub(crate) struct SecurityFlags {
     /// Authenticate with the password on the first line of a file; '-' prompts for it.
     ///
     /// The user is the one of the URL, as in xdfs://alice@host/. The password itself is never sent.
+    /// Without this flag, a terminal prompts for it where the server doesn't accept the key.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) password_file: Option<PathBuf>,
 

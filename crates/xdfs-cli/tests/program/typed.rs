@@ -5,14 +5,14 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use xdfs_testkit::terminal::Terminal;
 use xdfs_testkit::tree::make_pipe;
 use xdfs_testkit::wait;
 
-use crate::support::{Place, Server, assert_content, content, program};
+use crate::support::{Place, Server, assert_content, content, program, run_with_input};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -308,4 +308,210 @@ fn removal_asks_on_a_terminal_only_if_told_to() {
     terminal.send(b"y\r").unwrap();
     assert!(terminal.wait(PATIENCE).unwrap().success());
     assert!(!place.remote("big.img").exists());
+}
+
+/// A server where `alice` has a password, and the command line at a terminal of someone whose own
+/// key lets nobody in.
+struct Guarded {
+    place: Place,
+    server: Server,
+}
+
+const PROMPT: &str = "Password for alice@127.0.0.1:";
+
+impl Guarded {
+    fn start() -> Self {
+        let place = Place::new();
+        let mut add = program();
+        add.env("XDFS_CONFIG_DIR", place.here("theirs"));
+        add.args(["user", "add", "alice"]);
+        run_with_input(&mut add, b"correct horse\n").ok();
+        let settings = "listen = [\"127.0.0.1:0\"]\nfolder = \"theirs/server\"\n";
+        let file = place.make_here("server.toml", settings.as_bytes());
+        let server = Server::start_with(&place.root(), &["--config", &file]);
+        Self { place, server }
+    }
+
+    fn url(&self, path: &str) -> String {
+        self.server.url(path).replace("xdfs://", "xdfs://alice@")
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = program();
+        command.env("XDFS_CONFIG_DIR", self.place.here("own"));
+        command.env("TERM", "xterm").args(args);
+        command.current_dir(self.place.here(""));
+        command
+    }
+
+    fn types(&self, args: &[&str]) -> Typed {
+        let terminal = Terminal::start(&self.command(args)).unwrap();
+        Typed { terminal, at: 0 }
+    }
+}
+
+impl Typed {
+    /// Waits for the end, and returns its code and what was shown.
+    #[track_caller]
+    fn ends(mut self) -> (Option<i32>, String) {
+        let status = self.terminal.wait(PATIENCE);
+        let text = self.terminal.text();
+        (status.unwrap_or_else(|| panic!("{text}")).code(), text)
+    }
+}
+
+#[test]
+fn a_password_is_asked_for_where_the_key_does_not_do() {
+    let guarded = Guarded::start();
+    let files = ["one", "two"].map(|name| guarded.place.make_here(name, b"content"));
+    let words = ["cp", &files[0], &files[1], &guarded.url("/")];
+    let mut typed = guarded.types(&words);
+    // The server is known by then, and nothing is drawn meanwhile.
+    typed.sees("is trusted from now on");
+    typed.sees(PROMPT);
+    let drawn = typed
+        .terminal
+        .wait_for("\x1b[", typed.at, Duration::from_millis(500));
+    assert_eq!(drawn, None, "{:?}", typed.terminal.text());
+    typed.types("battery staple\r");
+    typed.sees("the login was refused: try again");
+    typed.sees(PROMPT);
+    typed.types("correct horse\r");
+    let (code, text) = typed.ends();
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(text.matches(PROMPT).count(), 2, "{text}");
+    assert_eq!(text.matches("trusted from now on").count(), 1, "{text}");
+    assert!(
+        !text.contains("staple") && !text.contains("horse"),
+        "{text}"
+    );
+    assert!(guarded.place.remote("two").exists());
+    // Each kind of command, whatever else it says.
+    for words in [
+        &["ls", &guarded.url("/"), &guarded.url("/one")][..],
+        &[
+            "cp",
+            "-q",
+            "-f",
+            "--ignore-times",
+            &files[0],
+            &guarded.url("/one"),
+        ],
+        &["cp", "-r", &guarded.url("/"), "copy"],
+        &["whoami", &guarded.url("")],
+    ] {
+        let mut typed = guarded.types(words);
+        typed.sees(PROMPT);
+        typed.types("correct horse\r");
+        let (code, text) = typed.ends();
+        assert_eq!(code, Some(0), "{text}");
+        assert_eq!(text.matches(PROMPT).count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn three_wrong_passwords_are_enough_and_none_is_one_too() {
+    let guarded = Guarded::start();
+    let file = guarded.place.make_here("one", b"content");
+    let mut typed = guarded.types(&["cp", &file, &guarded.url("/")]);
+    for _ in 0..3 {
+        typed.sees(PROMPT);
+        typed.types("battery staple\r");
+    }
+    // The server lets wait who fails so often, which is no answer about the last one.
+    let (code, text) = typed.ends();
+    assert_eq!(code, Some(16), "{text}");
+    assert_eq!(text.matches(PROMPT).count(), 3, "{text}");
+    assert!(
+        text.contains("login failed for 'alice' (password)"),
+        "{text}"
+    );
+    assert!(!text.contains("too many attempts"), "{text}");
+    assert!(!guarded.place.remote("one").exists());
+}
+
+#[test]
+fn nobody_is_asked_without_need() {
+    let guarded = Guarded::start();
+    // Not in scripts, not where a credential was named, and not where no user is.
+    let script = run_with_input(&mut guarded.command(&["ls", &guarded.url("/")]), b"x\n");
+    script.fails(16, &["login failed for 'alice' (key", "--password-file -"]);
+    let password = guarded.place.make_here("wrong", b"battery staple\n");
+    for words in [
+        &["ls", "--password-file", &password, &guarded.url("/")][..],
+        &["ls", &guarded.server.url("/")],
+    ] {
+        let (code, text) = guarded.types(words).ends();
+        assert_eq!(code, Some(16), "{text}");
+        assert!(!text.contains("Password"), "{text}");
+    }
+    // Who gives up is told why the key doesn't do.
+    let mut typed = guarded.types(&["cp", &password, &guarded.url("/")]);
+    typed.sees(PROMPT);
+    typed.types("\r");
+    let (code, text) = typed.ends();
+    assert_eq!(code, Some(16), "{text}");
+    assert_eq!(text.matches(PROMPT).count(), 1, "{text}");
+    assert!(text.contains("login failed for 'alice' (key"), "{text}");
+}
+
+#[test]
+fn a_password_lasts_as_long_as_a_shell() {
+    let guarded = Guarded::start();
+    let folder = guarded.place.here("own");
+    fs::create_dir(&folder).unwrap();
+    let remote = format!("[remote.lab]\nurl = \"{}\"\n", guarded.url("/"));
+    fs::write(Path::new(&folder).join("config.toml"), remote).unwrap();
+    let mut typed = guarded.types(&["shell", "lab:"]);
+    typed.sees(PROMPT);
+    typed.types("correct horse\r");
+    typed.sees("lab:/> ");
+    let address = guarded.server.addresses[0].clone();
+    let Guarded { place, server } = guarded;
+    drop(server);
+    let file = place.here("server.toml");
+    let words = ["--config", &file, "--listen", &address];
+    let again = Server::start_with(&place.root(), &words);
+    typed.types("mkdir back\r");
+    typed.sees("lab:/> ");
+    typed.types("put -n 2 server.toml\r");
+    typed.sees("lab:/> ");
+    typed.types("mkdir -p back/more\r");
+    typed.sees("lab:/> ");
+    let text = typed.leave();
+    drop(again);
+    assert!(place.remote("back/more").is_dir(), "{text}");
+    assert!(place.remote("server.toml").exists(), "{text}");
+    assert_eq!(text.matches(PROMPT).count(), 1, "{text}");
+}
+
+#[test]
+fn a_prompt_that_is_left_leaves_the_terminal_as_it_was() {
+    let guarded = Guarded::start();
+    let inner = guarded.command(&["ls", &guarded.url("/")]);
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        "trap : INT; \"$@\"; echo \"code $?\"; stty -a; echo end",
+        "sh",
+    ]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let terminal = Terminal::start(&command).unwrap();
+    let mut typed = Typed { terminal, at: 0 };
+    typed.sees(PROMPT);
+    typed.types("half\x03");
+    typed.sees("code 130");
+    let from = typed.at;
+    typed.sees("end");
+    let shown = &typed.terminal.text()[from..];
+    assert!(
+        shown.contains(" echo ") && shown.contains(" icanon "),
+        "{shown}"
+    );
 }

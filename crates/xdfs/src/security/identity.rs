@@ -109,7 +109,7 @@ pub(crate) struct SecureIdentity {
     admitted: Mutex<Option<String>>,
     /// The credential that the server was shown last, in words.
     shown: Mutex<String>,
-    /// The server accepts passwords, and this side used another method.
+    /// The server accepts passwords.
     takes_password: AtomicBool,
     first_use: Mutex<Option<FirstUse>>,
     /// The server accepts anonymous users, and this side used another method.
@@ -222,13 +222,12 @@ impl Identity for SecureIdentity {
         }
         let is_open = methods.contains(&Method::Anonymous.number());
         self.is_open.store(is_open, Ordering::Relaxed);
+        let takes_password = methods.contains(&Method::Password.number());
+        self.takes_password.store(takes_password, Ordering::Relaxed);
         let Some(credential) = found else {
             return Err(self.nothing_fits(methods));
         };
         let method = credential.method();
-        let takes_password =
-            method != Method::Password && methods.contains(&Method::Password.number());
-        self.takes_password.store(takes_password, Ordering::Relaxed);
         self.show(method.as_str().to_owned());
         if method == Method::Anonymous {
             self.is_open.store(false, Ordering::Relaxed);
@@ -289,7 +288,7 @@ impl Identity for SecureIdentity {
                 cause => format!(": {cause}"),
             };
             fault.cause = format!("login failed{user} ({shown}){reason}");
-            if self.takes_password.load(Ordering::Relaxed) {
+            if self.takes_password() && !self.has_password() {
                 let password = "a password is asked for with --password-file -";
                 fault.hint = match fault.hint.as_str() {
                     "" => password.to_owned(),
@@ -357,6 +356,16 @@ impl SecureIdentity {
     pub(crate) fn user(&self) -> Option<String> {
         let admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
         admitted.clone()
+    }
+
+    /// Whether the server takes passwords; `false` before it has said so.
+    pub(crate) fn takes_password(&self) -> bool {
+        self.takes_password.load(Ordering::Relaxed)
+    }
+
+    fn has_password(&self) -> bool {
+        let mut own = self.credentials.iter();
+        own.any(|credential| credential.method() == Method::Password)
     }
 
     /// The server, if this session was the first to see its key.
