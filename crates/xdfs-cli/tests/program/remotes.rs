@@ -196,8 +196,8 @@ fn each_credential_is_the_one_of_its_remote() {
     lab.run(&["cp", "by-password:f", "by-key:g", "got"]).ok();
     assert_eq!(names(lab.place.here("got")), ["f", "g"]);
     // In a shell the settings are those of each place too.
-    let script = b"check by-password:f by-key:f\nls by-password:\nls plain:\n";
-    let shell = lab.run_with(&["shell", "by-key:"], script);
+    let script = b"check by-password:f by-key:f\nls by-key:\nls plain:\n";
+    let shell = lab.run_with(&["shell", "by-password:"], script);
     let shell = shell.fails(16, &["login failed for 'alice' (key"]);
     assert_eq!(shell.text(), "f\ng\n");
     // A flag is instead of the credential of the remote, and not beside it.
