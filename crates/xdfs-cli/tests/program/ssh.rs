@@ -479,6 +479,34 @@ fn what_is_wrong_is_told() {
     assert_eq!(std::fs::read_dir(temporary).unwrap().count(), 0);
 }
 
+/// Each of two names for a machine is reached by its own ssh.
+#[test]
+fn names_of_servers_have_an_ssh_of_their_own() {
+    let Some(sshd) = Sshd::start() else { return };
+    std::fs::write(sshd.place.remote("f"), "1").unwrap();
+    let folder = sshd.place.here("config");
+    std::fs::create_dir(&folder).unwrap();
+    let url = sshd.root_url("");
+    let remote =
+        |name: &str, ssh: &str| format!("[remote.{name}]\nurl = \"{url}\"\nssh = \"{ssh}\"\n");
+    let text = [
+        remote("lab", &sshd.ssh()),
+        remote("wrong", &format!("{} -o HostKeyAlias=other", sshd.ssh())),
+    ];
+    std::fs::write(format!("{folder}/config.toml"), text.concat()).unwrap();
+    let run = |words: &[&str]| {
+        let mut command = sshd.command();
+        command
+            .env("XDFS_CONFIG_DIR", &folder)
+            .env("XDFS_SSH", "false");
+        Running::start(command.args(words)).wait()
+    };
+    assert_eq!(run(&["ls", "lab:"]).ok().text(), "f\n");
+    let refused = run(&["ls", "lab:", "wrong:"]).fails(3, &["could not connect or log in"]);
+    assert!(refused.text().contains('f'), "{refused:?}");
+    run(&["ls", "--ssh", &sshd.ssh(), "wrong:"]).ok();
+}
+
 #[test]
 fn the_server_ends_with_its_input_and_takes_only_its_ticket() {
     let place = Place::new();
