@@ -45,15 +45,15 @@ pub(crate) fn run(line: &OsStr) -> u8 {
 fn answer(line: &OsStr) -> Option<String> {
     let words = split_foreign(line.as_encoded_bytes())?;
     let word = String::from_utf8(words.last()?.bytes.clone()).ok()?;
-    let is_remote = RemotePlace::is_remote(&word) || place_of(&word).is_some();
+    let config = ClientConfig::read().ok()?;
     // The answer has a line for it.
-    if !is_remote || word.contains(char::is_control) {
+    if !config.is_remote(OsStr::new(&word)) || word.contains(char::is_control) {
         return None;
     }
     let mut answer = format!("{word}\n");
     let candidates = within(move || match host_start(&word) {
         Some(start) => hosts(start),
-        None => names(&word, &words),
+        None => names(&config, &word, &words),
     });
     for rest in candidates.flatten().unwrap_or_default() {
         answer.push_str(&rest);
@@ -62,10 +62,9 @@ fn answer(line: &OsStr) -> Option<String> {
     Some(answer)
 }
 
-/// The place on a server that a word names by a URL: what follows a name of the configuration isn't
-/// percent-encoded, as completions are.
-fn place_of(word: &str) -> Option<RemotePlace> {
-    match Place::parse(&ClientConfig::default(), OsStr::new(word)) {
+/// The place on a server that a word names.
+fn place_of(config: &ClientConfig, word: &str) -> Option<RemotePlace> {
+    match Place::parse(config, OsStr::new(word)) {
         Ok(Place::Remote(place)) => Some(place),
         _ => None,
     }
@@ -103,9 +102,11 @@ fn host_rest(known: &str, start: &str) -> Option<String> {
 }
 
 /// What follows the word in the URLs of names on its server.
-fn names(word: &str, words: &[Word]) -> Option<Vec<String>> {
-    let typed = TypedPath::parse(word)?;
-    let flags = security_flags(words)?;
+fn names(config: &ClientConfig, word: &str, words: &[Word]) -> Option<Vec<String>> {
+    let typed = TypedPath::parse(config, word)?;
+    let flags = config
+        .security(&typed.directory, &security_flags(words)?)
+        .ok()?;
     let security = identity::unattended_security(&flags, &typed.directory).ok()?;
     let options = ClientOptions {
         channels: Some(1),
@@ -139,6 +140,7 @@ fn bounded(mut names: Vec<Name>) -> Vec<Name> {
 /// A word that ends in a path on a server.
 #[derive(Debug)]
 struct TypedPath<'a> {
+    config: &'a ClientConfig,
     /// The word up to an unfinished escape.
     text: &'a str,
     /// A percent sign without both of its digits. A shell inserts one if names differ in the next.
@@ -151,11 +153,11 @@ struct TypedPath<'a> {
 
 impl<'a> TypedPath<'a> {
     /// `None` if no path on a server that takes sessions ends the word.
-    fn parse(word: &'a str) -> Option<Self> {
+    fn parse(config: &'a ClientConfig, word: &'a str) -> Option<Self> {
         let last = word.len().saturating_sub(2);
         let escape = word.as_bytes()[last..].iter().position(|&b| b == b'%');
         let (text, escape) = word.split_at(escape.map_or(word.len(), |at| last + at));
-        let mut directory = place_of(text)?;
+        let mut directory = place_of(config, text)?;
         let is_ssh = matches!(directory.address, Address::Ssh { .. });
         if is_ssh || directory.invitation != Default::default() {
             return None;
@@ -163,6 +165,7 @@ impl<'a> TypedPath<'a> {
         let slash = directory.path.iter().rposition(|&b| b == b'/')?;
         let start = directory.path.split_off(slash + 1);
         Some(Self {
+            config,
             text,
             escape,
             directory,
@@ -182,7 +185,7 @@ impl<'a> TypedPath<'a> {
         let (escape, after) = rest.split_at_checked(self.escape.len())?;
         // Such as `mem:`, which begins the names of built-in stores.
         let path = [self.path_of(name).as_slice(), slash.as_bytes()].concat();
-        let leads_there = place_of(&format!("{}{rest}", self.text))?.path == path;
+        let leads_there = place_of(self.config, &format!("{}{rest}", self.text))?.path == path;
         (leads_there && escape.eq_ignore_ascii_case(self.escape)).then(|| after.to_owned())
     }
 }
@@ -246,6 +249,7 @@ mod tests {
 
     #[test]
     fn a_word_is_the_start_of_a_host_or_of_a_name_in_a_directory() {
+        let none = ClientConfig::default();
         for (word, start) in [
             ("xdfs://", Some("")),
             ("xdfs://ho", Some("ho")),
@@ -269,7 +273,7 @@ mod tests {
             ("xdfs://h/a?b", "/", b"a?b", ""),
             ("xdfs+unix://%2Frun%2Fs/x", "/", b"x", ""),
         ] {
-            let typed = TypedPath::parse(word).unwrap();
+            let typed = TypedPath::parse(&none, word).unwrap();
             assert_eq!(typed.directory.path, directory.as_bytes(), "{word}");
             assert_eq!((&*typed.start, typed.escape), (start, escape), "{word}");
         }
@@ -286,12 +290,13 @@ mod tests {
             "xdfs://h/a?ticket=secret",
             "xdfs+unix://%2Frun%2Fs",
         ] {
-            assert!(TypedPath::parse(word).is_none(), "{word}");
+            assert!(TypedPath::parse(&none, word).is_none(), "{word}");
         }
     }
 
     #[test]
     fn the_rest_of_a_name_continues_the_word() {
+        let none = ClientConfig::default();
         for (word, name, rest) in [
             ("xdfs://h/", file("a"), Some("a")),
             ("xdfs://h/a", file("a"), Some("")),
@@ -311,9 +316,22 @@ mod tests {
             ("xdfs://h/m", name("mem:", FileKind::Directory), None),
             ("xdfs://h/d/", file("mem:x"), Some("mem:x")),
         ] {
-            let found = TypedPath::parse(word).unwrap().rest(&name);
+            let found = TypedPath::parse(&none, word).unwrap().rest(&name);
             assert_eq!(found.as_deref(), rest, "{word} {name:?}");
         }
+    }
+
+    /// Escapes mean nothing behind the name of a server, so a name that needs one isn't offered.
+    #[test]
+    fn words_may_begin_with_the_name_of_a_server() {
+        let config: ClientConfig = toml::from_str("[remote.lab]\nurl = 'xdfs://h/named'").unwrap();
+        let typed = TypedPath::parse(&config, "lab:ru").unwrap();
+        assert_eq!(typed.directory.path, b"/named/");
+        assert_eq!(typed.rest(&file("runs")).as_deref(), Some("ns"));
+        assert_eq!(typed.rest(&file("ru n")), None);
+        let typed = TypedPath::parse(&config, "lab:/").unwrap();
+        assert_eq!(typed.directory.path, b"/");
+        assert!(TypedPath::parse(&config, "other:ru").is_none());
     }
 
     #[test]

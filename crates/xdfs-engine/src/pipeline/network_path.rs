@@ -119,6 +119,9 @@ impl NetworkPath {
     fn see_sample(&mut self, sample: &PathSample) {
         let time = sample.round_trip_min;
         if time > Duration::ZERO {
+            if self.sampled.is_none() {
+                tracing::debug!(round_trip = ?time, "the system has measured the path");
+            }
             self.sampled = Some(self.sampled.map_or(time, |sampled| sampled.min(time)));
         }
     }
