@@ -1,7 +1,6 @@
 //! Packs from a remote source, requested by the names in its listings.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use xdfs_engine::DownloadSpec;
 use xdfs_engine::command::TransferKind;
@@ -79,8 +78,7 @@ impl Moving<'_, '_> {
     /// Adds an entry of about `bytes` to the next request.
     pub(super) fn add_request(&mut self, path: Vec<u8>, bytes: u64) -> Result<(), Fault> {
         let name_bytes = PackRequest::name_bytes(&path);
-        let begun = self.run.begun.load(Ordering::Relaxed);
-        let pack_bytes = self.run.pack_sizes.pack_bytes(begun) as u64;
+        let pack_bytes = self.run.pack_bytes() as u64;
         let request = &self.request;
         if !request.names.is_empty()
             && (request.bytes + bytes > pack_bytes
@@ -101,7 +99,7 @@ impl Moving<'_, '_> {
             return Ok(());
         }
         let names = std::mem::take(&mut self.request).names;
-        self.run.begun.fetch_add(1, Ordering::Relaxed);
+        self.run.pack_sizes.begin();
         let relaxed = self.run.options.durability == Durability::None;
         let inspector = PackInspector::new(names, self.run.options.keeps_more(), relaxed);
         let pack = self

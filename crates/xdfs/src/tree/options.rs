@@ -1,6 +1,7 @@
 //! Options and limits of a tree copy.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use xdfs_proto::DigestKind;
@@ -24,6 +25,10 @@ pub(super) const PACK_BYTES_FIRST: usize = 64 << 10;
 pub(super) const PACK_BYTES_SHORT: usize = 512 << 10;
 /// Largest pack on a long path, in bytes: the packs in flight have to fill it.
 pub(super) const PACK_BYTES_LONG: usize = 4 << 20;
+/// Bytes of a pack after a break, and the number of packs after which they double: a session that
+/// broke is likely to break again.
+const PACK_BYTES_BROKEN: usize = 32 << 10;
+const PACKS_BROKEN: usize = 512;
 /// Packs in flight: with the large files and the pack of directory metadata these add up to the 16
 /// transfers that a peer accepts.
 pub(super) const PACKS_MAX: usize = 11;
@@ -139,26 +144,86 @@ impl TreeOptions {
     }
 }
 
-/// Sizes of packs, by the kind of network path.
-#[derive(Clone, Copy, Debug)]
+/// Sizes of packs: by the kind of network path, by the number of packs begun so far, and by how long
+/// ago a session broke, since packs in flight are then sent again.
+#[derive(Debug)]
 pub(super) struct PackSizes {
     pub(super) is_long: bool,
+    begun: AtomicUsize,
+    /// Breaks noticed so far, and the packs begun before the latest one.
+    breaks: AtomicU64,
+    begun_before: AtomicUsize,
 }
 
 impl PackSizes {
     /// `round_trip` is the duration of a call to the server. Within one machine no path is long: a
     /// slow call there waited for a CPU.
     pub(super) fn new(client: &Client, round_trip: Duration) -> Self {
-        let is_long = !client.is_local() && round_trip >= LONG_PATH;
-        Self { is_long }
+        Self::on_path(!client.is_local() && round_trip >= LONG_PATH)
     }
 
-    /// Size of pack `number`, counted from 0, in bytes.
-    pub(super) fn pack_bytes(self, number: usize) -> usize {
-        let doubled = PACK_BYTES_FIRST << number.min(8);
-        doubled.min(match self.is_long {
+    fn on_path(is_long: bool) -> Self {
+        Self {
+            is_long,
+            begun: AtomicUsize::new(0),
+            breaks: AtomicU64::new(0),
+            begun_before: AtomicUsize::new(0),
+        }
+    }
+
+    /// Counts a pack as begun.
+    pub(super) fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Size of the next pack in bytes, after so many `breaks` of sessions.
+    pub(super) fn pack_bytes(&self, breaks: u64) -> usize {
+        let begun = self.begun.load(Ordering::Relaxed);
+        if self.breaks.swap(breaks, Ordering::Relaxed) != breaks {
+            self.begun_before.store(begun, Ordering::Relaxed);
+        }
+        let bytes = match breaks {
+            0 => PACK_BYTES_FIRST << begun.min(8),
+            _ => {
+                let since = begun.saturating_sub(self.begun_before.load(Ordering::Relaxed));
+                PACK_BYTES_BROKEN << (since / PACKS_BROKEN).min(8)
+            }
+        };
+        bytes.min(match self.is_long {
             true => PACK_BYTES_LONG,
             false => PACK_BYTES_SHORT,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packs_grow_and_begin_small_after_each_break() {
+        let sizes = PackSizes::on_path(false);
+        let next = |breaks| {
+            let bytes = sizes.pack_bytes(breaks);
+            sizes.begin();
+            bytes >> 10
+        };
+        assert_eq!(
+            [next(0), next(0), next(0), next(0), next(0)],
+            [64, 128, 256, 512, 512]
+        );
+        assert_eq!(next(1), 32);
+        for _ in 0..PACKS_BROKEN {
+            assert!(next(1) <= 64);
+        }
+        assert_eq!(next(1), 64);
+        assert_eq!(next(2), 32, "another break");
+        for _ in 0..4 * PACKS_BROKEN {
+            next(2);
+        }
+        assert_eq!(next(2), 512, "they are as large again in the end");
+        let long = PackSizes::on_path(true);
+        (0..10).for_each(|_| long.begin());
+        assert_eq!(long.pack_bytes(0), PACK_BYTES_LONG);
     }
 }

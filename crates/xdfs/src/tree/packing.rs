@@ -32,7 +32,7 @@ impl TreeRun<'_> {
         if pack.is_empty() {
             return;
         }
-        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.pack_sizes.begin();
         let (memory, length) = std::mem::replace(pack, self.begin_pack()).finish();
         let items = Item::of_pack(&memory[..length]);
         feed.send(Event::Pack {
@@ -40,6 +40,11 @@ impl TreeRun<'_> {
             length,
             items,
         });
+    }
+
+    /// Size of the next pack in bytes.
+    pub(super) fn pack_bytes(&self) -> usize {
+        self.pack_sizes.pack_bytes(self.session.reconnects())
     }
 
     /// Body of a packer thread: reads queued entries into packs.
@@ -76,8 +81,7 @@ impl TreeRun<'_> {
                 }
                 match added {
                     Added::Done => {
-                        let begun = self.begun.load(Ordering::Relaxed);
-                        if pack.len() >= self.pack_sizes.pack_bytes(begun) {
+                        if pack.len() >= self.pack_bytes() {
                             self.flush_pack(&mut pack, feed);
                         }
                     }

@@ -2,7 +2,7 @@
 //! transfers, and their outcomes are counted.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -176,8 +176,6 @@ pub(super) struct TreeRun<'a> {
     pub(super) spares: Spares,
     /// Ends the scanner and the packers.
     pub(super) stop: AtomicBool,
-    /// Number of packs started.
-    pub(super) begun: AtomicUsize,
     /// The first name of each file with several hard links.
     pub(super) names: FirstNames,
     /// The root of the target existed, and keeps its mode and owner: it may be the root of an
@@ -638,7 +636,6 @@ impl<'a> TreeRun<'a> {
             pack_sizes,
             spares: Spares::default(),
             stop: AtomicBool::new(false),
-            begun: AtomicUsize::new(0),
             names: FirstNames::default(),
             keeps_root: false,
             unlisted: Unlisted::default(),
