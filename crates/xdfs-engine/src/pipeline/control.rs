@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use xdfs_proto::frame::{Cancel, Eofr, Exception, Frame, Offer, Request, Resume, Scope};
 use xdfs_proto::pack::Failures;
-use xdfs_proto::{ChannelIndex, Code, Fault, Retry, SourceTag, receiver, sender};
+use xdfs_proto::receiver::ReceiverOutput;
+use xdfs_proto::sender::SenderOutput;
+use xdfs_proto::{ChannelIndex, Code, Fault, Retry, SourceTag};
 use xdfs_store::Source;
 
 use super::buffers::BLOCK_BYTES;
@@ -303,9 +305,9 @@ impl<K: Kernel> Pipeline<K> {
         self.pump_calls();
     }
 
-    fn handle_sender_output(&mut self, output: sender::Output) {
+    fn handle_sender_output(&mut self, output: SenderOutput) {
         match output {
-            sender::Output::CloseChannel(index) => {
+            SenderOutput::CloseChannel(index) => {
                 if let Some(slot) = self.channels.slot_of(index) {
                     let fault = Fault::new(
                         Code::DeadlineExceeded,
@@ -315,7 +317,7 @@ impl<K: Kernel> Pipeline<K> {
                     self.channel_gone(slot, Some(&fault));
                 }
             }
-            sender::Output::Accepted {
+            SenderOutput::Accepted {
                 file,
                 path,
                 resumed_bytes,
@@ -325,12 +327,12 @@ impl<K: Kernel> Pipeline<K> {
                     transfer.set_resumed(resumed_bytes);
                 }
             }
-            sender::Output::Failed { file, fault } => {
+            SenderOutput::Failed { file, fault } => {
                 self.network_path.ended(file);
                 self.transfers.close_source(file);
                 self.transfer_ended(file, Err(fault));
             }
-            sender::Output::Finished {
+            SenderOutput::Finished {
                 file,
                 length,
                 digest,
@@ -350,7 +352,7 @@ impl<K: Kernel> Pipeline<K> {
                     self.transfer_finished(file, length, digest, own, store_wait_permille);
                 }
             }
-            sender::Output::Transmit(mut frame) => {
+            SenderOutput::Transmit(mut frame) => {
                 if let Frame::Offer(offer) = &frame {
                     self.network_path.offered(offer.file, self.now);
                 }
@@ -358,7 +360,7 @@ impl<K: Kernel> Pipeline<K> {
                     self.transmit(frame);
                 }
             }
-            sender::Output::TransmitOn(index, mut frame) => {
+            SenderOutput::TransmitOn(index, mut frame) => {
                 if let Some(slot) = self.channels.slot_of(index)
                     && self.make_end_ready(&mut frame)
                 {
@@ -425,19 +427,19 @@ impl<K: Kernel> Pipeline<K> {
         true
     }
 
-    fn handle_receiver_output(&mut self, output: receiver::Output) {
+    fn handle_receiver_output(&mut self, output: ReceiverOutput) {
         match output {
-            receiver::Output::Discard { file } => {
+            ReceiverOutput::Discard { file } => {
                 self.transfers.take_pack(file);
                 self.storage.submit(file, SinkJob::Discard(file));
             }
-            receiver::Output::Failed { file, fault } => {
+            ReceiverOutput::Failed { file, fault } => {
                 self.transfers.take_pack(file);
                 self.transfers.close_sink(file);
                 self.storage.submit(file, SinkJob::Detach(file));
                 self.transfer_ended(file, Err(fault));
             }
-            receiver::Output::Finished {
+            ReceiverOutput::Finished {
                 file,
                 length,
                 digest,
@@ -454,14 +456,14 @@ impl<K: Kernel> Pipeline<K> {
                     .map_or(0, LocalTransfer::store_permille);
                 self.transfer_finished(file, length, digest, own, store_wait_permille);
             }
-            receiver::Output::Hole { file, range } => {
+            ReceiverOutput::Hole { file, range } => {
                 let in_pack = self.transfers.zero_pack(file, range);
                 if !in_pack {
                     self.storage.submit(file, SinkJob::Hole { file, range });
                 }
             }
-            receiver::Output::Open(offer) => self.handle_offer(offer),
-            receiver::Output::Publish { file, length } => {
+            ReceiverOutput::Open(offer) => self.handle_offer(offer),
+            ReceiverOutput::Publish { file, length } => {
                 if let Some(transfer) = self.transfers.local_mut(file) {
                     transfer.count_again(self.receiver.repeated_bytes(file));
                 }
@@ -470,8 +472,8 @@ impl<K: Kernel> Pipeline<K> {
                     self.process_completions();
                 }
             }
-            receiver::Output::Transmit(frame) => self.transmit(frame),
-            receiver::Output::TransmitOn(index, frame) => {
+            ReceiverOutput::Transmit(frame) => self.transmit(frame),
+            ReceiverOutput::TransmitOn(index, frame) => {
                 if let Some(slot) = self.channels.slot_of(index) {
                     self.transmit_on(slot, &frame);
                 }
