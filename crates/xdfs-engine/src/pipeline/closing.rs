@@ -138,7 +138,7 @@ impl<K: Kernel> Pipeline<K> {
             return Turn::Wait(Some(TICK));
         }
         let fault = self.closing_fault();
-        for file in self.transfers.all_local() {
+        for file in self.transfers.all_started() {
             self.transfer_ended(file, Err(fault.clone()));
         }
         self.ending.workers = self.calls.end(&fault);

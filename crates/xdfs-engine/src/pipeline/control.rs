@@ -13,7 +13,7 @@ use xdfs_store::Source;
 use super::buffers::BLOCK_BYTES;
 use super::faults::shutting_down;
 use super::network_path::Workload;
-use super::transfers::{LocalTransfer, permille};
+use super::transfers::{StartedTransfer, permille};
 use super::{Pipeline, Role};
 use crate::channel::{Channel, Phase};
 use crate::command::Command;
@@ -84,7 +84,7 @@ impl<K: Kernel> Pipeline<K> {
         if !self.ending.is_draining() || self.ending.has_ended() {
             return;
         }
-        let idle = self.is_idle() && !self.transfers.has_local();
+        let idle = self.is_idle() && !self.transfers.any_started();
         if self.channel_set.end(idle) {
             self.end(Ok(()));
         } else if self.ending.is_overdue(self.now) {
@@ -322,7 +322,7 @@ impl<K: Kernel> Pipeline<K> {
                 path,
                 resumed_bytes,
             } => {
-                if let Some(transfer) = self.transfers.local_mut(file) {
+                if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.set_path(path);
                     transfer.set_resumed(resumed_bytes);
                 }
@@ -345,7 +345,7 @@ impl<K: Kernel> Pipeline<K> {
                     .transfers
                     .close_source(file)
                     .map_or(Duration::ZERO, |s| s.busy);
-                if let Some(transfer) = self.transfers.local_mut(file) {
+                if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.set_retransmitted(retransmitted_bytes);
                     transfer.set_failures(failures);
                     let own = transfer.busy_permille(busy, self.now);
@@ -447,13 +447,13 @@ impl<K: Kernel> Pipeline<K> {
                 failures,
             } => {
                 self.transfers.close_sink(file);
-                if let Some(transfer) = self.transfers.local_mut(file) {
+                if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.set_failures(failures);
                 }
                 let own = self
                     .transfers
-                    .local(file)
-                    .map_or(0, LocalTransfer::store_permille);
+                    .started(file)
+                    .map_or(0, StartedTransfer::store_permille);
                 self.transfer_finished(file, length, digest, own, store_wait_permille);
             }
             ReceiverOutput::Hole { file, range } => {
@@ -464,7 +464,7 @@ impl<K: Kernel> Pipeline<K> {
             }
             ReceiverOutput::Open(offer) => self.handle_offer(offer),
             ReceiverOutput::Publish { file, length } => {
-                if let Some(transfer) = self.transfers.local_mut(file) {
+                if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.count_again(self.receiver.repeated_bytes(file));
                 }
                 if !self.write_pack(file) {

@@ -100,7 +100,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Accepts an offered pack.
     pub(super) fn open_pack(&mut self, offer: &Offer) {
-        let (store, root, options) = match (&self.role, self.transfers.local(offer.file)) {
+        let (store, root, options) = match (&self.role, self.transfers.started(offer.file)) {
             (Role::Acceptor { store, .. }, _) => (
                 Arc::clone(store),
                 offer.path.clone(),

@@ -23,7 +23,7 @@ use crate::store_workers::ArrivingPack;
 #[derive(Debug, Default)]
 struct FileEntry {
     /// Present if this side started it.
-    transfer: Option<LocalTransfer>,
+    transfer: Option<StartedTransfer>,
     /// Its source, if this side sends it.
     source: Option<OpenSource>,
     /// The pack or source that a peer requested, while a worker prepares it.
@@ -59,11 +59,11 @@ pub(super) struct Preparation {
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     files: BTreeMap<FileId, FileEntry>,
-    local_count: usize,
+    started_count: usize,
     sources: usize,
     preparing: usize,
     arriving: usize,
-    /// When the last local transfer ended.
+    /// When the last started transfer ended.
     last_end: Duration,
 }
 
@@ -97,43 +97,43 @@ impl Transfers {
 
     // Transfers that this side started.
 
-    pub(super) fn start(&mut self, file: FileId, transfer: LocalTransfer) {
-        self.local_count += usize::from(self.entry(file).transfer.replace(transfer).is_none());
+    pub(super) fn start(&mut self, file: FileId, transfer: StartedTransfer) {
+        self.started_count += usize::from(self.entry(file).transfer.replace(transfer).is_none());
     }
 
-    pub(super) fn local(&self, file: FileId) -> Option<&LocalTransfer> {
+    pub(super) fn started(&self, file: FileId) -> Option<&StartedTransfer> {
         self.files.get(&file)?.transfer.as_ref()
     }
 
-    pub(super) fn local_mut(&mut self, file: FileId) -> Option<&mut LocalTransfer> {
+    pub(super) fn started_mut(&mut self, file: FileId) -> Option<&mut StartedTransfer> {
         self.files.get_mut(&file)?.transfer.as_mut()
     }
 
-    /// All local transfers that have not ended.
-    pub(super) fn all_local(&self) -> Vec<FileId> {
-        let local = self
+    /// All started transfers that have not ended.
+    pub(super) fn all_started(&self) -> Vec<FileId> {
+        let started = self
             .files
             .iter()
             .filter(|(_, entry)| entry.transfer.is_some());
-        local.map(|(&file, _)| file).collect()
+        started.map(|(&file, _)| file).collect()
     }
 
-    pub(super) fn has_local(&self) -> bool {
-        self.local_count > 0
+    pub(super) fn any_started(&self) -> bool {
+        self.started_count > 0
     }
 
-    pub(super) fn end(&mut self, file: FileId) -> Option<LocalTransfer> {
+    pub(super) fn end(&mut self, file: FileId) -> Option<StartedTransfer> {
         let ended = self.take(file, |entry| entry.transfer.take());
-        self.local_count -= usize::from(ended.is_some());
+        self.started_count -= usize::from(ended.is_some());
         ended
     }
 
-    /// The user of a local transfer was notified of its end.
+    /// The user of a started transfer was notified of its end.
     pub(super) fn set_last_end(&mut self, now: Duration) {
         self.last_end = now;
     }
 
-    /// When the last local transfer ended.
+    /// When the last started transfer ended.
     pub(super) fn last_end(&self) -> Duration {
         self.last_end
     }
@@ -299,7 +299,7 @@ pub(super) struct Target {
 
 /// A transfer that this side started.
 #[derive(Debug)]
-pub(super) struct LocalTransfer {
+pub(super) struct StartedTransfer {
     events: mailbox::Sender<TransferEvent>,
     started: Duration,
     until: Option<Duration>,
@@ -323,7 +323,7 @@ pub(super) struct LocalTransfer {
     failures: Failures,
 }
 
-impl LocalTransfer {
+impl StartedTransfer {
     /// A transfer that starts now. `waited` is for how long the session's rate limit has delayed
     /// payload so far.
     pub(super) fn new(spec: &TransferSpec, now: Duration, waited: Duration) -> Self {
