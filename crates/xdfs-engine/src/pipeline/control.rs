@@ -341,14 +341,14 @@ impl<K: Kernel> Pipeline<K> {
                 failures,
             } => {
                 self.network_path.ended(file);
-                let busy = self
+                let store_wait = self
                     .transfers
                     .close_source(file)
-                    .map_or(Duration::ZERO, |s| s.busy);
+                    .map_or(Duration::ZERO, |s| s.store_wait);
                 if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.set_retransmitted(retransmitted_bytes);
                     transfer.set_failures(failures);
-                    let own = transfer.busy_permille(busy, self.now);
+                    let own = transfer.wait_permille(store_wait, self.now);
                     self.transfer_finished(file, length, digest, own, store_wait_permille);
                 }
             }
@@ -356,13 +356,13 @@ impl<K: Kernel> Pipeline<K> {
                 if let Frame::Offer(offer) = &frame {
                     self.network_path.offered(offer.file, self.now);
                 }
-                if self.make_end_ready(&mut frame) {
+                if self.prepare_end(&mut frame) {
                     self.transmit(frame);
                 }
             }
             SenderOutput::TransmitOn(index, mut frame) => {
                 if let Some(slot) = self.channels.slot_of(index)
-                    && self.make_end_ready(&mut frame)
+                    && self.prepare_end(&mut frame)
                 {
                     self.transmit_on(slot, &frame);
                 }
@@ -373,7 +373,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Sends EOFR, unless the source has changed since the offer.
     pub(super) fn transmit_end(&mut self, mut frame: Frame) {
-        if self.make_end_ready(&mut frame) {
+        if self.prepare_end(&mut frame) {
             self.transmit(frame);
         }
     }
@@ -393,9 +393,9 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Prepares an EOFR for sending: checks that the source is unchanged, and sets the share of the
-    /// time for which the store was busy. `false` if it must not be sent, or not yet. Other frames
+    /// time spent waiting for the store. `false` if it must not be sent, or not yet. Other frames
     /// need no preparation.
-    fn make_end_ready(&mut self, frame: &mut Frame) -> bool {
+    fn prepare_end(&mut self, frame: &mut Frame) -> bool {
         let Frame::Eofr(Eofr { file, .. }) = *frame else {
             return true;
         };
@@ -421,8 +421,8 @@ impl<K: Kernel> Pipeline<K> {
             && let Some(open) = self.transfers.source_mut(file)
         {
             let elapsed = self.now.saturating_sub(open.opened_at);
-            let wait = permille(open.busy, elapsed);
-            *store_wait_permille = *open.eofr_wait_permille.get_or_insert(wait);
+            let wait_permille = permille(open.store_wait, elapsed);
+            *store_wait_permille = *open.eofr_wait_permille.get_or_insert(wait_permille);
         }
         true
     }
@@ -453,7 +453,7 @@ impl<K: Kernel> Pipeline<K> {
                 let own = self
                     .transfers
                     .started(file)
-                    .map_or(0, StartedTransfer::store_permille);
+                    .map_or(0, StartedTransfer::store_wait_permille);
                 self.transfer_finished(file, length, digest, own, store_wait_permille);
             }
             ReceiverOutput::Hole { file, range } => {
@@ -494,8 +494,8 @@ impl<K: Kernel> Pipeline<K> {
                     self.buffers.give_stored(buffer);
                 }
                 SinkCompletion::Failed { file, fault } => self.receiver.fail(file, fault),
-                SinkCompletion::Published { file, busy } => {
-                    self.published(file, busy, Failures::default());
+                SinkCompletion::Published { file, store_wait } => {
+                    self.published(file, store_wait, Failures::default());
                 }
                 SinkCompletion::Recorded { file, bytes } => self.receiver.recorded(file, bytes),
                 SinkCompletion::Verified { file, durable } => self.sink_verified(file, durable),

@@ -193,11 +193,11 @@ impl<K: Kernel> Pipeline<K> {
                 StoreCompletion::PackWritten {
                     file,
                     failures,
-                    busy,
+                    store_wait,
                 } => {
                     self.packs.writing -= 1;
                     match failures {
-                        Ok(failures) => self.published(file, busy, failures),
+                        Ok(failures) => self.published(file, store_wait, failures),
                         Err(fault) => self.receiver.fail(file, fault),
                     }
                 }

@@ -256,7 +256,7 @@ impl<K: Kernel> Pipeline<K> {
             let (mut failure, mut unchanged) = (None, None);
             while let Some(answer) = reader.poll() {
                 match answer {
-                    Ok(ReaderEvent::Read(busy)) => open.busy += busy,
+                    Ok(ReaderEvent::Read(store_wait)) => open.store_wait += store_wait,
                     Ok(ReaderEvent::Unchanged) => unchanged = Some(()),
                     Err(fault) => failure = Some(fault),
                 }
@@ -455,7 +455,7 @@ impl<K: Kernel> Pipeline<K> {
         for piece in buffer[..len].chunks_mut(PIECE_BYTES) {
             let start = self.environment.now();
             let read = source.read_at(base + extent.range.start + n as u64, piece);
-            open.busy += self.environment.now() - start;
+            open.store_wait += self.environment.now() - start;
             match read {
                 Ok(read) => {
                     hasher.update(&piece[..read]);

@@ -20,9 +20,10 @@ pub(super) struct OpenSource {
     pub(super) announced: u64,
     /// The end of the range known to hold data.
     pub(super) data_until: u64,
-    pub(super) busy: Duration,
+    /// Time spent waiting for the store.
+    pub(super) store_wait: Duration,
     pub(super) opened_at: Duration,
-    /// Share of waiting reported in EOFR. A repeated EOFR must be identical.
+    /// Share of the time reported in EOFR. A repeated EOFR must be identical.
     pub(super) eofr_wait_permille: Option<u16>,
     /// Whether it is unchanged, checked after its last byte was read.
     pub(super) verification: Verification,
@@ -58,7 +59,7 @@ impl OpenSource {
             digest,
             announced: 0,
             data_until: 0,
-            busy: Duration::ZERO,
+            store_wait: Duration::ZERO,
             opened_at: now,
             eofr_wait_permille: None,
             verification: Verification::NotAsked,

@@ -28,7 +28,7 @@ impl<K: Kernel> Pipeline<K> {
         if let Some(rate) = spec.rate_bytes_per_s_max {
             self.bounds.bound(rate, self.now);
         }
-        let transfer = StartedTransfer::new(&spec, self.now, self.bounds.waited());
+        let transfer = StartedTransfer::new(&spec, self.now, self.bounds.rate_delay());
         self.transfers.start(spec.file, transfer);
         if self.ending.has_ended() {
             return;
@@ -323,12 +323,12 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// A file was published, or a pack written, for which the store was `busy`.
-    pub(super) fn published(&mut self, file: FileId, busy: Duration, failures: Failures) {
+    /// A file was published, or a pack written, after `store_wait` in the store.
+    pub(super) fn published(&mut self, file: FileId, store_wait: Duration, failures: Failures) {
         let now = self.elapsed();
         let own = match self.transfers.started_mut(file) {
-            Some(transfer) => transfer.stored(busy, now),
-            None => permille(busy, self.now),
+            Some(transfer) => transfer.stored(store_wait, now),
+            None => permille(store_wait, self.now),
         };
         self.receiver.published(file, own, failures);
     }
@@ -348,16 +348,20 @@ impl<K: Kernel> Pipeline<K> {
         file: FileId,
         length: u64,
         digest: DigestValue,
-        own_permille: u16,
-        peer_permille: u16,
+        own_wait_permille: u16,
+        peer_wait_permille: u16,
     ) {
         let (now, last_end) = (self.elapsed(), self.transfers.last_end());
         let Some(transfer) = self.transfers.started_mut(file) else {
             return;
         };
         let elapsed = transfer.elapsed(last_end, now);
-        let limited_by =
-            transfer.limited_by(elapsed, self.bounds.waited(), own_permille, peer_permille);
+        let limited_by = transfer.limited_by(
+            elapsed,
+            self.bounds.rate_delay(),
+            own_wait_permille,
+            peer_wait_permille,
+        );
         let outcome = transfer.outcome(length, elapsed, self.open_channels_max, digest, limited_by);
         self.transfer_ended(file, Ok(outcome));
     }

@@ -304,8 +304,8 @@ pub(super) struct StartedTransfer {
     started: Duration,
     until: Option<Duration>,
     last_progress: Duration,
-    /// For how long the session's rate limit had delayed payload when the transfer began.
-    waited_before: Duration,
+    /// The session's rate delay when the transfer began.
+    rate_delay_before: Duration,
     dry_run: bool,
     /// The target of a download; `None` for an upload.
     target: Option<Target>,
@@ -317,16 +317,16 @@ pub(super) struct StartedTransfer {
     resumed_bytes: u64,
     bytes_total: Option<u64>,
     retransmitted: u64,
-    /// Share of the time that the local store was busy, in thousandths (download).
-    store_permille: u16,
+    /// Share of the time spent waiting for the local store, in thousandths (download).
+    store_wait_permille: u16,
     /// For a pack: the entries that failed.
     failures: Failures,
 }
 
 impl StartedTransfer {
-    /// A transfer that starts now. `waited` is for how long the session's rate limit has delayed
-    /// payload so far.
-    pub(super) fn new(spec: &TransferSpec, now: Duration, waited: Duration) -> Self {
+    /// A transfer that starts now. `rate_delay` is the time for which the session's rate limit has
+    /// delayed payload so far.
+    pub(super) fn new(spec: &TransferSpec, now: Duration, rate_delay: Duration) -> Self {
         let target = match &spec.kind {
             TransferKind::Upload(_) => None,
             TransferKind::Download(download) => Some(Target {
@@ -340,7 +340,7 @@ impl StartedTransfer {
             started: now,
             until: spec.duration.map(|d| now + d),
             last_progress: now,
-            waited_before: waited,
+            rate_delay_before: rate_delay,
             dry_run: spec.dry_run,
             target,
             overwrite: spec.overwrite,
@@ -350,7 +350,7 @@ impl StartedTransfer {
             resumed_bytes: 0,
             bytes_total: None,
             retransmitted: 0,
-            store_permille: 0,
+            store_wait_permille: 0,
             failures: Failures::default(),
         }
     }
@@ -415,20 +415,20 @@ impl StartedTransfer {
         self.failures = failures;
     }
 
-    /// The share of the time until `now` that the local store was busy, in thousandths.
-    pub(super) fn busy_permille(&self, busy: Duration, now: Duration) -> u16 {
-        permille(busy, now.saturating_sub(self.started))
+    /// The share of the time until `now` that `store_wait` makes up, in thousandths.
+    pub(super) fn wait_permille(&self, store_wait: Duration, now: Duration) -> u16 {
+        permille(store_wait, now.saturating_sub(self.started))
     }
 
-    /// Everything is stored, for which the store was `busy`: returns the share of the time
-    /// (download).
-    pub(super) fn stored(&mut self, busy: Duration, now: Duration) -> u16 {
-        self.store_permille = self.busy_permille(busy, now);
-        self.store_permille
+    /// Records that everything is stored, and returns the share of the time spent waiting for the
+    /// store (download).
+    pub(super) fn stored(&mut self, store_wait: Duration, now: Duration) -> u16 {
+        self.store_wait_permille = self.wait_permille(store_wait, now);
+        self.store_wait_permille
     }
 
-    pub(super) fn store_permille(&self) -> u16 {
-        self.store_permille
+    pub(super) fn store_wait_permille(&self) -> u16 {
+        self.store_wait_permille
     }
 
     /// Takes the length and the resumed bytes from the machine (download).
@@ -462,21 +462,21 @@ impl StartedTransfer {
         now.saturating_sub(self.started.max(last_end))
     }
 
-    /// The bottleneck: from the time that the session's rate limit has delayed payload, and the
-    /// shares of the time that the local and the peer's store were busy.
+    /// The bottleneck: from the time for which the session's rate limit has delayed payload, and
+    /// the shares of the time that this side and the peer spent waiting for their stores.
     pub(super) fn limited_by(
         &self,
         elapsed: Duration,
-        waited: Duration,
-        own_permille: u16,
-        peer_permille: u16,
+        rate_delay: Duration,
+        own_wait_permille: u16,
+        peer_wait_permille: u16,
     ) -> LimitedBy {
         let (source, target) = if self.uploads() {
-            (own_permille, peer_permille)
+            (own_wait_permille, peer_wait_permille)
         } else {
-            (peer_permille, own_permille)
+            (peer_wait_permille, own_wait_permille)
         };
-        let held_back = waited.saturating_sub(self.waited_before);
+        let held_back = rate_delay.saturating_sub(self.rate_delay_before);
         if permille(held_back, elapsed) > 300 {
             LimitedBy::RateLimit
         } else if target >= 600 && target >= source {
@@ -523,7 +523,7 @@ impl StartedTransfer {
     }
 }
 
-/// A part of a time in thousandths of it.
+/// The share of `part` in `whole`, in thousandths.
 pub(super) fn permille(part: Duration, whole: Duration) -> u16 {
     if whole.is_zero() {
         return 0;
