@@ -487,7 +487,7 @@ impl<K: Kernel> Pipeline<K> {
         if self.calls.process_completions() {
             self.bounds.catch_up();
         }
-        self.process_pack_completions();
+        self.process_store_completions();
         while let Some(completion) = self.storage.completion() {
             match completion {
                 SinkCompletion::Buffer(buffer) => {
