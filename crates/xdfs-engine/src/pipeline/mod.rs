@@ -22,7 +22,7 @@
 //! - `open`: channels join the session and leave it.
 //! - `level`: whether payload is encrypted.
 //! - `receive`: incoming frames and payload.
-//! - `send`: outgoing blocks.
+//! - `read`, `send`: outgoing blocks, read from their sources and given to channels.
 //! - `control`: commands, control frames, outputs of the machines.
 //! - `calls`, `store_jobs`: calls, and the jobs of the store workers, with their state.
 //! - `transfer`: the start and the end of a transfer, its source and its sink.
@@ -42,6 +42,7 @@ mod level;
 mod network_path;
 mod open;
 mod parameters;
+mod read;
 mod receive;
 mod send;
 mod source;
