@@ -5,10 +5,10 @@
 //! the reload.
 
 #[cfg(unix)]
-pub(crate) use unix::{Hangup, Notice, sockets, tell};
+pub(crate) use unix::{Hangup, Notice, notify, sockets};
 
 #[cfg(not(unix))]
-pub(crate) use other::{Hangup, Notice, sockets, tell};
+pub(crate) use other::{Hangup, Notice, notify, sockets};
 
 #[cfg(unix)]
 mod unix {
@@ -28,16 +28,16 @@ mod unix {
         Stopping,
     }
 
-    /// Tells the service manager, if there is one.
-    pub(crate) fn tell(notice: Notice) {
-        let told = match notice {
+    /// Notifies the service manager, if there is one.
+    pub(crate) fn notify(notice: Notice) {
+        let sent = match notice {
             Notice::Ready => sd_notify::notify(&[NotifyState::Ready]),
             Notice::Stopping => sd_notify::notify(&[NotifyState::Stopping]),
             Notice::Reloading => NotifyState::monotonic_usec_now()
                 .and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now])),
         };
-        if let Err(error) = told {
-            tracing::warn!(?notice, %error, "the service manager can't be told");
+        if let Err(error) = sent {
+            tracing::warn!(?notice, %error, "the service manager can't be notified");
         }
     }
 
@@ -117,7 +117,7 @@ mod other {
         Stopping,
     }
 
-    pub(crate) fn tell(_notice: Notice) {}
+    pub(crate) fn notify(_notice: Notice) {}
 
     pub(crate) fn sockets() -> Result<Vec<ListeningSocket>, Fault> {
         Ok(Vec::new())

@@ -109,7 +109,7 @@ pub(crate) fn follow(
         {
             reporter
                 .console()
-                .say("stopping in an orderly way; Ctrl-C again stops at once");
+                .info("stopping in an orderly way; Ctrl-C again stops at once");
             copying.cancel();
             on_stop();
         }
@@ -138,11 +138,11 @@ pub(crate) fn reconnect_observer(
                 fault,
                 retry,
                 pause,
-            } => Console::new(flags).say(&format!(
+            } => Console::new(flags).info(&format!(
                 "connection lost: {fault}; retry {retry} of {retries_max} in {:.1} s",
                 pause.as_secs_f64()
             )),
-            ReconnectEvent::Restored => Console::new(flags).say("connection restored"),
+            ReconnectEvent::Restored => Console::new(flags).info("connection restored"),
             _ => {}
         }
         match interrupt.requested() {

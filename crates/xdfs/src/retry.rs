@@ -101,7 +101,7 @@ impl ReconnectObserver {
         Self(Arc::new(observe))
     }
 
-    pub(crate) fn tell(&self, event: ReconnectEvent<'_>) -> ControlFlow<()> {
+    pub(crate) fn notify(&self, event: ReconnectEvent<'_>) -> ControlFlow<()> {
         (self.0)(event)
     }
 }

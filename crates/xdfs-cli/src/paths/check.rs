@@ -291,7 +291,7 @@ impl Comparison<'_> {
         if work.is_json() {
             let kind = |side: &Option<Attributes>| side.as_ref().map(|found| kind_word(found.kind));
             let size = |side: &Option<Attributes>| side.as_ref().map(|found| found.size);
-            work.say(PathRecord::Difference(DifferenceBody {
+            work.write_record(PathRecord::Difference(DifferenceBody {
                 path: PathBody::new(&entry.path),
                 difference: word,
                 source_kind: kind(&entry.source),
@@ -324,7 +324,7 @@ impl Comparison<'_> {
         );
         let is_different = counts.differs + counts.missing + counts.extra > 0;
         if work.is_json() {
-            work.say(PathRecord::Check(counts));
+            work.write_record(PathRecord::Check(counts));
         }
         work.compared(is_different, &text);
     }

@@ -219,7 +219,7 @@ impl PathCommand {
             self.exit = DIFFERENT;
         }
         self.flush();
-        self.console.say(text);
+        self.console.info(text);
     }
 
     /// Asks a question; `false` also after an interrupt.
@@ -255,14 +255,14 @@ impl PathCommand {
     }
 
     /// Writes a JSON line.
-    pub(crate) fn say(&mut self, record: PathRecord<'_>) {
+    pub(crate) fn write_record(&mut self, record: PathRecord<'_>) {
         self.print(record.line().as_bytes());
     }
 
     /// Reports success for an operand, in JSON only.
     pub(crate) fn done(&mut self, operand: &Operand) {
         if self.json {
-            self.say(PathRecord::done(&operand.text, &operand.path));
+            self.write_record(PathRecord::done(&operand.text, &operand.path));
         }
     }
 
@@ -281,7 +281,7 @@ impl PathCommand {
         self.flush();
         self.report_unwritten();
         if self.json {
-            self.say(PathRecord::Summary(SummaryBody {
+            self.write_record(PathRecord::Summary(SummaryBody {
                 command: self.command,
                 operands: self.operands,
                 failed: self.failed,

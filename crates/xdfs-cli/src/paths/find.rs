@@ -110,7 +110,7 @@ pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
                 }
                 WalkStep::Entry(_) | WalkStep::Left(_) => {}
                 WalkStep::Failed(fault) => {
-                    found_entries.say(work);
+                    found_entries.write_records(work);
                     work.fault(Some(&operand.text), &fault);
                 }
             }
@@ -118,7 +118,7 @@ pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
                 break;
             }
         }
-        found_entries.say(work);
+        found_entries.write_records(work);
         removal.finish(work);
         Ok(())
     });
@@ -136,12 +136,12 @@ impl FoundEntries<'_> {
     fn push(&mut self, work: &mut PathCommand, found: WalkEntry) {
         self.waiting.push(found);
         if self.waiting.len() >= NAMED_AT_ONCE {
-            self.say(work);
+            self.write_records(work);
         }
     }
 
     /// Prints them, unless the command is over.
-    fn say(&mut self, work: &mut PathCommand) {
+    fn write_records(&mut self, work: &mut PathCommand) {
         if work.is_over() {
             return;
         }
@@ -154,7 +154,7 @@ impl FoundEntries<'_> {
         {
             let owner = names.of(&attributes);
             let text = &self.operand.text;
-            work.say(PathRecord::entry(text, &path, &attributes, &owner, None));
+            work.write_record(PathRecord::entry(text, &path, &attributes, &owner, None));
         }
     }
 }
@@ -195,7 +195,7 @@ impl Removal<'_> {
     fn report(&self, work: &mut PathCommand, outcome: Option<(Vec<u8>, Result<Answer, Fault>)>) {
         match outcome {
             Some((path, Ok(_))) if work.is_json() => {
-                work.say(PathRecord::done(&self.operand.text, &path));
+                work.write_record(PathRecord::done(&self.operand.text, &path));
             }
             Some((_, Err(fault))) => work.fault(Some(&self.operand.text), &fault),
             Some(_) | None => {}

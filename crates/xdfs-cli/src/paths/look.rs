@@ -104,7 +104,7 @@ pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
     items.sort_by(|(_, a), (_, b)| look.order(a, b));
     if work.is_json() {
         for (operand, item) in &items {
-            say(&mut work, operand, item);
+            write_item(&mut work, operand, item);
         }
     } else {
         let items: Vec<Item> = items.into_iter().map(|(_, item)| item).collect();
@@ -117,9 +117,9 @@ pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
     work.finish()
 }
 
-fn say(work: &mut PathCommand, operand: &str, item: &Item) {
+fn write_item(work: &mut PathCommand, operand: &str, item: &Item) {
     let target = item.target.as_deref();
-    work.say(PathRecord::entry(
+    work.write_record(PathRecord::entry(
         operand,
         &item.path,
         &item.attributes,
@@ -185,7 +185,9 @@ fn list(work: &mut PathCommand, look: &mut Look<'_>, operand: &Operand, path: Ve
             later.extend(directories.map(|item| (item.path.clone(), None)));
         }
         if work.is_json() {
-            items.iter().for_each(|item| say(work, &operand.text, item));
+            items
+                .iter()
+                .for_each(|item| write_item(work, &operand.text, item));
         } else {
             look.heading(work, &path);
             look.lines(work, &items);
@@ -377,7 +379,7 @@ pub(crate) fn stat(context: &Context, flags: &StatFlags) -> u8 {
         let owner = owner.unwrap_or_default();
         if work.is_json() {
             let target = target.as_deref();
-            work.say(PathRecord::entry(
+            work.write_record(PathRecord::entry(
                 &operand.text,
                 &operand.path,
                 &attributes,

@@ -40,7 +40,7 @@ fn ls(context: &Context, flags: &PartialFlags) -> u8 {
     let mut rows = vec![heading.map(String::from).to_vec()];
     let mut show = |work: &mut PathCommand, operand: &str, Found { path, file }: Found| {
         if work.is_json() {
-            work.say(PathRecord::Partial(PartialBody {
+            work.write_record(PathRecord::Partial(PartialBody {
                 operand,
                 path: PathBody::new(&path),
                 arrived: file.arrived,
@@ -150,7 +150,7 @@ impl Outcome {
                 self.removed += 1;
                 self.bytes += found.file.allocated;
                 if work.is_json() {
-                    work.say(PathRecord::done(operand, &found.path));
+                    work.write_record(PathRecord::done(operand, &found.path));
                 }
             }
             Err(fault) if fault.code == Code::Busy => self.running += 1,

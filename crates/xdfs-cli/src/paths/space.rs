@@ -64,7 +64,7 @@ pub(crate) fn df(context: &Context, flags: &DfFlags) -> u8 {
             return Err(unexpected("look at the space left", &operand.path));
         };
         if work.is_json() {
-            work.say(PathRecord::Space(SpaceBody {
+            work.write_record(PathRecord::Space(SpaceBody {
                 operand: &operand.text,
                 path: PathBody::new(&operand.path),
                 total,
@@ -123,7 +123,7 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
                 return;
             }
             if work.is_json() {
-                work.say(PathRecord::Usage(UsageBody {
+                work.write_record(PathRecord::Usage(UsageBody {
                     operand: &operand.text,
                     path: PathBody::new(&found.path),
                     bytes,

@@ -192,7 +192,7 @@ impl<'a> Sums<'a> {
         let matches = sum.expected.map(|expected| expected == digits);
         self.different += u64::from(matches == Some(false));
         if work.is_json() {
-            work.say(PathRecord::Sum(SumBody {
+            work.write_record(PathRecord::Sum(SumBody {
                 operand: &self.root.text,
                 path: PathBody::new(&sum.name),
                 bytes,

@@ -270,7 +270,7 @@ impl SshServer {
                 )
                 .ending_session());
         }
-        console(quiet).say(&format!("through ssh, since {reason}"));
+        console(quiet).info(&format!("through ssh, since {reason}"));
         Ok(server)
     }
 
@@ -513,7 +513,7 @@ fn watch(
         // Ctrl-C ends ssh at once, and the command in an orderly way.
         thread::sleep(END);
         if !watched.is_closing.load(Ordering::SeqCst) {
-            console(quiet).say(&format!(
+            console(quiet).info(&format!(
                 "the connection of ssh to {host} has ended, and the server there with it"
             ));
             let clients = watched.clients.lock();

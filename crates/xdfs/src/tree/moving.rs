@@ -228,7 +228,7 @@ impl<'a> Report<'a> {
         } else {
             fault
         };
-        self.tell(TreeEvent::Failed { path, fault });
+        self.notify(TreeEvent::Failed { path, fault });
     }
 
     /// Records that metadata could not be set. Not reported again for a directory whose creation
@@ -392,15 +392,15 @@ impl<'a> Report<'a> {
 
     /// Reports a fault that doesn't stop the run.
     pub(super) fn warn(&mut self, fault: &Fault) {
-        self.tell(TreeEvent::Warning(fault));
+        self.notify(TreeEvent::Warning(fault));
     }
 
     pub(super) fn deletion(&mut self, deletion: &Deletion) {
-        self.tell(TreeEvent::Deletion(deletion));
+        self.notify(TreeEvent::Deletion(deletion));
     }
 
     pub(super) fn step(&mut self, step: SyncStep, path: &[u8], from: Option<&[u8]>) {
-        self.tell(TreeEvent::Step { step, path, from });
+        self.notify(TreeEvent::Step { step, path, from });
     }
 
     /// Receives the next event, or reports progress and times out.
@@ -424,11 +424,11 @@ impl<'a> Report<'a> {
                 (activity.counted, activity.is_counted) = count.now();
             }
             let result = self.result.clone();
-            self.tell(TreeEvent::Progress(&result));
+            self.notify(TreeEvent::Progress(&result));
         }
     }
 
-    fn tell(&mut self, event: TreeEvent<'_>) {
+    fn notify(&mut self, event: TreeEvent<'_>) {
         self.stopped |= self.observer.on_tree(event) == ControlFlow::Break(());
     }
 

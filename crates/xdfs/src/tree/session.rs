@@ -156,11 +156,11 @@ impl<'a> TreeSession<'a> {
             pause,
         };
         tracing::info!(%fault, retry = *count, ?pause, "the session of the tree was lost");
-        let mut goes_on = self.observer.tell(lost).is_continue();
+        let mut goes_on = self.observer.notify(lost).is_continue();
         let end = Instant::now() + pause;
         while goes_on && Instant::now() < end {
             thread::sleep(PAUSE_STEP.min(end.saturating_duration_since(Instant::now())));
-            goes_on = self.observer.tell(ReconnectEvent::Waiting).is_continue();
+            goes_on = self.observer.notify(ReconnectEvent::Waiting).is_continue();
         }
         if !goes_on {
             let cause = "it was stopped";
@@ -182,7 +182,7 @@ impl<'a> TreeSession<'a> {
                 self.client.prepare_packs();
                 self.reconnects.fetch_add(1, Ordering::Relaxed);
                 tracing::info!("the tree has another session");
-                let _ = self.observer.tell(ReconnectEvent::Restored);
+                let _ = self.observer.notify(ReconnectEvent::Restored);
                 Ok(())
             }
         }
