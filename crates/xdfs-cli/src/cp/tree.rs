@@ -201,16 +201,16 @@ fn removal<'a>(
     result: &TreeResult,
     interrupt: &'a Interrupt,
 ) -> Result<Removal<'a>, Fault> {
-    let there = PathSide::There(connector.connect(&tree.server)?);
+    let there = PathSide::Remote(connector.connect(&tree.server)?);
     let target = result.target.clone();
     let (source, target) = match &tree.route {
         TreeDirection::Upload(source) => {
             let source = source.as_os_str().as_encoded_bytes().to_vec();
-            ((PathSide::Here, source), (there, target))
+            ((PathSide::Local, source), (there, target))
         }
         TreeDirection::Download(_) => {
             let source = tree.server.path.clone();
-            ((there, source), (PathSide::Here, target))
+            ((there, source), (PathSide::Local, target))
         }
     };
     Ok(Removal {

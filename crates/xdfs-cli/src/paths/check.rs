@@ -8,7 +8,7 @@ use xdfs::{Answer, Attributes, Call, ChecksumKind, ChecksumValue, Code, Fault, F
 use super::command::{PathCommand, unexpected};
 use super::json::{CheckBody, DifferenceBody, PathBody, PathRecord, kind_word};
 use super::operand::text_of;
-use super::side::{Asked, PathSide, SideOperand};
+use super::side::{PathSide, SideCall, SideOperand};
 use super::sum::ask_digest;
 use super::walk::{Walk, WalkEntry, WalkStep};
 use crate::context::Context;
@@ -101,7 +101,7 @@ struct Compared {
     source: Option<Attributes>,
     target: Option<Attributes>,
     /// Content that has to be compared, of source and target.
-    asked: Option<[(Vec<u8>, Asked); 2]>,
+    asked: Option<[(Vec<u8>, SideCall); 2]>,
 }
 
 struct Comparison<'a> {
@@ -220,7 +220,9 @@ impl Comparison<'_> {
             };
         let ask = |operand: &SideOperand, path: Vec<u8>| {
             let asked = match source.kind {
-                FileKind::Symlink => operand.side.ask(Call::ReadLink { path: path.clone() }),
+                FileKind::Symlink => operand
+                    .side
+                    .start_call(Call::ReadLink { path: path.clone() }),
                 _ => ask_digest(operand, path.clone(), self.kind),
             };
             (path, asked)
@@ -237,7 +239,7 @@ impl Comparison<'_> {
         work: &mut PathCommand,
         path: Vec<u8>,
         (source, target): (Option<Attributes>, Option<Attributes>),
-        asked: Option<[(Vec<u8>, Asked); 2]>,
+        asked: Option<[(Vec<u8>, SideCall); 2]>,
     ) {
         self.waiting.push_back(Compared {
             path,
@@ -337,7 +339,7 @@ enum Content {
     File(ChecksumValue, u64),
 }
 
-fn content((path, asked): (Vec<u8>, Asked)) -> Result<Content, Fault> {
+fn content((path, asked): (Vec<u8>, SideCall)) -> Result<Content, Fault> {
     match asked.wait()? {
         Answer::Target(target) => Ok(Content::Link(target)),
         Answer::Digest { value, length } => Ok(Content::File(value, length)),

@@ -12,7 +12,7 @@ use super::command::{PathCommand, unexpected};
 use super::json::{PathBody, PathRecord, SumBody};
 use super::operand::{join, last_part, text_of};
 use super::quote::Quoting;
-use super::side::{Asked, SideOperand};
+use super::side::{SideCall, SideOperand};
 use super::walk::WalkStep;
 use crate::context::Context;
 use crate::flags::SumFlags;
@@ -25,8 +25,8 @@ const FILES_AHEAD: usize = 16;
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// Starts to compute the digest of a whole file.
-pub(super) fn ask_digest(operand: &SideOperand, path: Vec<u8>, kind: ChecksumKind) -> Asked {
-    operand.side.ask(Call::Checksum {
+pub(super) fn ask_digest(operand: &SideOperand, path: Vec<u8>, kind: ChecksumKind) -> SideCall {
+    operand.side.start_call(Call::Checksum {
         path,
         offset: 0,
         length: None,
@@ -38,7 +38,7 @@ pub(super) fn ask_digest(operand: &SideOperand, path: Vec<u8>, kind: ChecksumKin
 ///
 /// # Errors
 /// The call failed.
-fn digest_of(asked: Asked, path: &[u8]) -> Result<(ChecksumValue, u64), Fault> {
+fn digest_of(asked: SideCall, path: &[u8]) -> Result<(ChecksumValue, u64), Fault> {
     match asked.wait()? {
         Answer::Digest { value, length } => Ok((value, length)),
         _ => Err(unexpected("compute a digest", path)),
@@ -123,7 +123,7 @@ struct Sum {
     path: Vec<u8>,
     /// The path as it is printed.
     name: Vec<u8>,
-    asked: Asked,
+    asked: SideCall,
     /// The expected value in lower-case hex.
     expected: Option<String>,
 }
