@@ -9,7 +9,7 @@ use xdfs::{
     Code, Fault, LocalPlace, ReconnectEvent, ReconnectObserver, RemotePlace, TransferResult,
 };
 
-use crate::client::{Copying, SharedClient};
+use crate::client::{RunningCopy, SharedClient};
 use crate::console::Console;
 use crate::context::Context;
 use crate::flags::{OutputFlags, SessionFlags};
@@ -93,14 +93,14 @@ impl Connector {
 /// # Errors
 /// The fault that ended it.
 pub(crate) fn follow(
-    copying: impl Into<Copying>,
+    copy: impl Into<RunningCopy>,
     label: &Label,
     reporter: &mut Reporter,
     interrupt: &Interrupt,
     mut on_tick: impl FnMut(&mut Reporter),
     on_stop: impl FnOnce(),
 ) -> Result<TransferResult, Fault> {
-    let mut copying = copying.into();
+    let mut copy = copy.into();
     let mut on_stop = Some(on_stop);
     reporter.begin(label);
     loop {
@@ -110,18 +110,18 @@ pub(crate) fn follow(
             reporter
                 .console()
                 .info("stopping in an orderly way; Ctrl-C again stops at once");
-            copying.cancel();
+            copy.cancel();
             on_stop();
         }
-        let progress = copying.progress(TICK);
+        let progress = copy.progress(TICK);
         on_tick(reporter);
         match progress {
             Some(progress) => reporter.progress(label, &progress),
-            None if copying.is_finished() => break,
+            None if copy.is_finished() => break,
             None => reporter.tick(),
         }
     }
-    copying.wait()
+    copy.wait()
 }
 
 /// Tells the user when the session of a tree breaks and when there is another one. Gives up when

@@ -98,11 +98,11 @@ impl SideOperand {
     ///
     /// # Errors
     /// It is no path, or the session can't be opened.
-    pub(crate) fn open(work: &mut PathCommand, word: &OsStr) -> Result<Self, Fault> {
-        let (side, path) = match Place::parse(work.config()?, word)? {
+    pub(crate) fn open(command: &mut PathCommand, word: &OsStr) -> Result<Self, Fault> {
+        let (side, path) = match Place::parse(command.config()?, word)? {
             Place::Remote(place) => {
                 let operand = Operand::new(word, place);
-                (PathSide::Remote(work.client(&operand)?), operand.path)
+                (PathSide::Remote(command.client(&operand)?), operand.path)
             }
             Place::Local(path) => {
                 let path = without_slashes(path.as_os_str().as_encoded_bytes());
