@@ -233,7 +233,7 @@ impl<'a> Report<'a> {
 
     /// Records that metadata could not be set. Not reported again for a directory whose creation
     /// failed.
-    pub(super) fn unset(&mut self, path: &[u8], fault: &Fault) {
+    pub(super) fn metadata_failed(&mut self, path: &[u8], fault: &Fault) {
         let is_missing = fault.code == Code::NotFound;
         if !(is_missing && self.why_lost(path).is_some()) {
             self.failed(path, fault);
@@ -261,7 +261,7 @@ impl<'a> Report<'a> {
             let path = path.to_vec();
             again.push(RetryEntry { path, mark, fault });
         } else {
-            self.lose(path, is_directory, &fault);
+            self.record_loss(path, is_directory, &fault);
         }
     }
 
@@ -269,7 +269,7 @@ impl<'a> Report<'a> {
     pub(super) fn record_item_failure(&mut self, item: &Item, fault: Fault) {
         match item.kind {
             Kind::Silent => {}
-            Kind::Attributes => self.unset(&item.path, &fault),
+            Kind::Attributes => self.metadata_failed(&item.path, &fault),
             kind => {
                 self.record_failure(&item.path, kind == Kind::Directory, item.mark, fault);
             }
@@ -305,10 +305,10 @@ impl<'a> Report<'a> {
 
     /// Records the failure of an entry that isn't retried.
     pub(super) fn fail_permanently(&mut self, path: &[u8], fault: &Fault) {
-        self.lose(path, self.tracker.knows(path), fault);
+        self.record_loss(path, self.tracker.knows(path), fault);
     }
 
-    fn lose(&mut self, path: &[u8], is_directory: bool, fault: &Fault) {
+    fn record_loss(&mut self, path: &[u8], is_directory: bool, fault: &Fault) {
         match is_directory {
             true => self.tracker.made(path, false),
             false => self.tracker.settled(path, Err(())),
@@ -327,7 +327,7 @@ impl<'a> Report<'a> {
     /// Records the failure of a directory, none of whose entries are moved.
     pub(super) fn fail_directory(&mut self, path: &[u8], fault: &Fault) {
         self.tracker.listed(path, 0, &Totals::default(), true);
-        self.lose(path, true, fault);
+        self.record_loss(path, true, fault);
     }
 
     /// Keeps failed entries for a retry from now on.
