@@ -420,7 +420,7 @@ impl Reporter {
         ));
     }
 
-    /// Reports what a synchronisation is about to delete.
+    /// Reports the deletions that a synchronisation is about to make.
     pub(crate) fn sync_deletion(&mut self, label: &Label, deletion: &Deletion) {
         let examples = deletion.examples.iter();
         let examples: Vec<_> = examples

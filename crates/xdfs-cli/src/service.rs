@@ -1,8 +1,7 @@
 //! The service manager of `xdfs serve`: systemd, or another one with its protocols.
 //!
-//! It may hand over sockets that listen already (LISTEN_FDS), is told the states of the server
-//! (NOTIFY_SOCKET), and asks for a reload by SIGHUP. Without one, nothing here does anything but
-//! the reload.
+//! It may hand over listening sockets (LISTEN_FDS), is notified of the states of the server
+//! (NOTIFY_SOCKET), and asks for a reload by SIGHUP. Without one, only the reload has an effect.
 
 #[cfg(unix)]
 pub(crate) use unix::{Hangup, Notice, notify, sockets};

@@ -124,7 +124,7 @@ pub(crate) fn follow(
     copy.wait()
 }
 
-/// Tells the user when the session of a tree breaks and when there is another one. Gives up when
+/// Informs the user when the session of a tree breaks and when there is another one. Gives up when
 /// the user wants to stop.
 pub(crate) fn reconnect_observer(
     flags: OutputFlags,

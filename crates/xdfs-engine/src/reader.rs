@@ -123,7 +123,7 @@ impl SlowReader {
         let _ = self.requests.send(request);
     }
 
-    /// What was answered since the last call.
+    /// The next answer of the worker, if there is one.
     pub(crate) fn poll(&mut self) -> Option<Result<ReaderEvent, Fault>> {
         let answer = match self.answers.try_recv() {
             Ok(answer) => answer,

@@ -230,7 +230,7 @@ impl Run<'_> {
         }
     }
 
-    /// Removes what was compared, once the target is durable.
+    /// Removes the compared entries, once the target is durable.
     fn remove(&mut self) {
         let equal = std::mem::take(&mut self.equal);
         if equal.is_empty() || self.removal.interrupt.requested() {

@@ -125,7 +125,7 @@ pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
     command.finish()
 }
 
-/// What was found and isn't printed yet, as JSON: the names of its owners take a round trip.
+/// Entries found and not yet printed, as JSON: the names of their owners take a round trip.
 struct FoundEntries<'a> {
     operand: &'a Operand,
     client: &'a Client,
@@ -159,7 +159,7 @@ impl FoundEntries<'_> {
     }
 }
 
-/// Removes what was found, files several at a time.
+/// Removes the entries found, files several at a time.
 struct Removal<'a> {
     operand: &'a Operand,
     client: &'a Client,

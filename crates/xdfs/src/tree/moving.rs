@@ -117,7 +117,7 @@ pub(super) enum ServerRun {
     },
 }
 
-/// An entry that was moved and may not be durable: its path, and what it looks like.
+/// An entry that was moved and may not be durable: its path and mark.
 pub(super) type UnsyncedEntry = (Vec<u8>, Option<Mark>);
 
 impl<'a> Report<'a> {
@@ -319,7 +319,8 @@ impl<'a> Report<'a> {
         self.failed(path, fault);
     }
 
-    /// Why an entry failed for good; `None` if it was moved, now or by an earlier run.
+    /// The code with which an entry failed for good; `None` if it was moved, now or by an earlier
+    /// run.
     pub(super) fn why_lost(&self, path: &[u8]) -> Option<Code> {
         self.lost.get(&self.random.hash_one(path)).copied()
     }
@@ -381,7 +382,7 @@ impl<'a> Report<'a> {
         self.syncing.append(&mut self.unsynced);
     }
 
-    /// The synchronisation has ended: what was moved before is durable, unless its session broke.
+    /// The synchronisation has ended: entries moved before are durable, unless their session broke.
     pub(super) fn end_sync(&mut self, is_durable: bool) {
         let mut syncing = std::mem::take(&mut self.syncing);
         if !is_durable {
@@ -465,8 +466,8 @@ pub(super) struct PackTransfer {
     pub(super) state: PackState,
     /// The number of its session.
     pub(super) generation: u64,
-    /// The pack, and whether it replaces what is there, if it can be sent again without a look at
-    /// what the first one did.
+    /// The pack, and whether it replaces existing entries, if it can be sent again whatever the
+    /// first attempt did.
     pub(super) repeatable: Option<(Vec<u8>, bool)>,
 }
 
@@ -477,7 +478,7 @@ pub(super) enum PackState {
 }
 
 impl PackState {
-    /// Waits for the end, and returns the entries that failed, and what limited it.
+    /// Waits for the end, and returns the entries that failed and the bottleneck.
     pub(super) fn wait(self) -> Result<(Failures, Option<Limit>), Fault> {
         match self {
             Self::Ended(result) => result.map(|failures| (failures, None)),
