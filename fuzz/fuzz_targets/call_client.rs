@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use libfuzzer_sys::fuzz_target;
-use xdfs_proto::call_client::{CallClient, Output};
+use xdfs_proto::call_client::{CallClient, CallClientOutput};
 use xdfs_proto::call_server::{CallServer, Work};
 use xdfs_proto::file::{Extent, FileCall};
 use xdfs_proto::frame::{AnswerPart, FRAME_HEADER_BYTES, FrameHeader};
@@ -97,13 +97,13 @@ fn calling(mut input: &[u8]) {
         let mut sent = 0;
         while let Some(output) = call_client.poll_output() {
             match output {
-                Output::Part { id, last, .. } => {
+                CallClientOutput::Part { id, last, .. } => {
                     let (parts, over) = given.get_mut(&id).expect("a call that was made");
                     assert!(!*over);
                     *parts += 1;
                     *over = last;
                 }
-                Output::Transmit(_) => sent += 1,
+                CallClientOutput::Transmit(_) => sent += 1,
                 other => panic!("{other:?}"),
             }
         }

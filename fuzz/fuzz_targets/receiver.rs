@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use xdfs_proto::digest::{BlockHasher, DigestKind, DigestValue, Fragment};
 use xdfs_proto::frame::{BlockHeader, Cancel, Eofr, Hole, Offer, Request, Resume};
-use xdfs_proto::receiver::{Disposition, Output, Receiver};
+use xdfs_proto::receiver::{Disposition, Receiver, ReceiverOutput};
 use xdfs_proto::{
     ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, RangeSet, SourceTag,
 };
@@ -251,12 +251,12 @@ fuzz_target!(|data: &[u8]| {
         while let Some(output) = receiver.poll_output() {
             said += 1;
             match output {
-                Output::Hole { file, range } => {
+                ReceiverOutput::Hole { file, range } => {
                     let held = &mut held[file.0 as usize];
                     assert!(!held.overlaps(range));
                     held.insert(range);
                 }
-                Output::Publish { file, length } => {
+                ReceiverOutput::Publish { file, length } => {
                     let whole = ByteRange {
                         start: 0,
                         end: length,
@@ -264,7 +264,7 @@ fuzz_target!(|data: &[u8]| {
                     assert!(held[file.0 as usize].contains(whole));
                     assert_eq!(held[file.0 as usize].total(), length);
                 }
-                Output::Failed { file, .. } | Output::Finished { file, .. } => {
+                ReceiverOutput::Failed { file, .. } | ReceiverOutput::Finished { file, .. } => {
                     assert!(!receiver.has_file(file));
                 }
                 _ => {}

@@ -8,7 +8,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
 use xdfs_proto::frame::{Accept, Ack, Cancel, Offer, Published, Repeat, Resume};
-use xdfs_proto::sender::{Output, Sender};
+use xdfs_proto::sender::{Sender, SenderOutput};
 use xdfs_proto::{
     ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, RangeSet, SourceTag,
 };
@@ -247,7 +247,8 @@ fuzz_target!(|data: &[u8]| {
         let mut said = 0;
         while let Some(output) = sender.poll_output() {
             said += 1;
-            if let Output::Finished { file, .. } | Output::Failed { file, .. } = output {
+            if let SenderOutput::Finished { file, .. } | SenderOutput::Failed { file, .. } = output
+            {
                 assert!(!sender.has_file(file));
             }
         }

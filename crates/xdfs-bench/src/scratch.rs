@@ -96,15 +96,15 @@ impl Guard {
 
     /// Registers a process to be ended if we end first.
     pub(crate) fn watch(&self, pid: u32) {
-        self.tell('+', pid);
+        self.update('+', pid);
     }
 
     /// Takes a process off the list; call it when the process has ended.
     pub(crate) fn release(&self, pid: u32) {
-        self.tell('-', pid);
+        self.update('-', pid);
     }
 
-    fn tell(&self, sign: char, pid: u32) {
+    fn update(&self, sign: char, pid: u32) {
         if let Ok(mut input) = self.input.lock()
             && let Some(pipe) = input.as_mut()
         {

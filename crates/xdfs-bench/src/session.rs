@@ -138,7 +138,7 @@ impl Session<'_> {
         drop(servers);
         fs::remove_dir_all(&base)?;
         if let Some(far) = &far {
-            note(far.said());
+            note(far.emulation_quality());
         }
         Ok(Measured { rows, notes })
     }

@@ -72,7 +72,7 @@ mod linux {
         }
 
         /// How good the emulation was, in one sentence for the report.
-        pub(crate) fn said(&self) -> String {
+        pub(crate) fn emulation_quality(&self) -> String {
             let settings = |name: &str| {
                 let value = self.wan.left().option(name);
                 value.unwrap_or_else(|_| "unknown".to_owned())
@@ -145,7 +145,7 @@ impl WanHosts {
     }
 
     /// Never called.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn emulation_quality(&self) -> String {
         String::new()
     }
 }

@@ -20,12 +20,12 @@ pub(crate) fn run(flags: ServeFlags) -> u8 {
         Err(faults) => {
             faults.iter().for_each(|fault| console.error(fault));
             let found = count(faults.len() as u64, "error");
-            console.say(&format!("the settings are unusable: {found}"));
+            console.info(&format!("the settings are unusable: {found}"));
             return Code::InvalidArgument.exit_code();
         }
     };
     for warning in warnings(&builder, &builder.addresses(), config.as_deref()) {
-        console.say(&format!("warning: {warning}"));
+        console.info(&format!("warning: {warning}"));
     }
     match print(text(&builder, &report)) {
         Ok(()) => SUCCESS,
@@ -105,17 +105,17 @@ fn text(builder: &ServerBuilder, report: &SettingsReport) -> String {
                 format!("would make a key in {}\n", printable(&folder))
             }
         };
-        let mut say = |what: &str, names: Vec<String>| {
+        let mut list_users = |what: &str, names: Vec<String>| {
             let names = match names.is_empty() {
                 true => "nobody".to_owned(),
                 false => printable(&names.join(", ")),
             };
             text += &format!("users with {what}: {names}\n");
         };
-        say("a password", report.password_users.clone());
+        list_users("a password", report.password_users.clone());
         let keys = report.key_users.iter();
         let keys = keys.map(|(user, keys)| format!("{user} ({})", count(*keys as u64, "key")));
-        say("keys", keys.collect());
+        list_users("keys", keys.collect());
     }
     text + "the settings are valid\n"
 }

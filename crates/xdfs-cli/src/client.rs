@@ -57,7 +57,7 @@ impl SharedClient {
         &self,
         route: &TransferRoute,
         options: &TransferOptions,
-    ) -> Result<Copying, Fault> {
+    ) -> Result<RunningCopy, Fault> {
         let client = Arc::clone(&self.client);
         let rate = options.rate_bytes_per_s_max;
         match route {
@@ -66,14 +66,16 @@ impl SharedClient {
                 from: LocalPlace::Standard,
                 to,
             } if !options.dry_run && pipe::is_pipe(&client, to) => {
-                Ok(Copying::Pipe(Flow::into_pipe(client, to, rate)))
+                Ok(RunningCopy::Pipe(Flow::into_pipe(client, to, rate)))
             }
             TransferRoute::Download {
                 from,
                 to: LocalPlace::Standard,
             } if !options.dry_run && options.offset == 0 && pipe::is_pipe(&client, from) => {
                 let length = options.length;
-                Ok(Copying::Pipe(Flow::out_of_pipe(client, from, length, rate)))
+                Ok(RunningCopy::Pipe(Flow::out_of_pipe(
+                    client, from, length, rate,
+                )))
             }
             _ => client.transfer(route, options).map(Into::into),
         }
@@ -90,20 +92,20 @@ impl Deref for SharedClient {
 
 /// A copy in progress.
 #[derive(Debug)]
-pub(crate) enum Copying {
+pub(crate) enum RunningCopy {
     /// Into or out of a named pipe.
     Pipe(Flow),
     /// Everything else.
     Transfer(Transfer),
 }
 
-impl From<Transfer> for Copying {
+impl From<Transfer> for RunningCopy {
     fn from(transfer: Transfer) -> Self {
         Self::Transfer(transfer)
     }
 }
 
-impl Copying {
+impl RunningCopy {
     /// Waits for the next progress.
     pub(crate) fn progress(&mut self, timeout: Duration) -> Option<Progress> {
         match self {

@@ -73,7 +73,7 @@ impl Console {
     }
 
     /// Prints a line unless only errors are wanted.
-    pub(crate) fn say(&mut self, text: &str) {
+    pub(crate) fn info(&mut self, text: &str) {
         if !self.quiet {
             self.print(&format!("{}\n", printable(text)));
         }

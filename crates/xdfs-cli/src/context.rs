@@ -303,7 +303,7 @@ impl ShellSession {
                 }
                 _ => format!("the connection was lost ({fault}): opening another one"),
             };
-            Console::new(OutputFlags::default()).say(&text);
+            Console::new(OutputFlags::default()).info(&text);
         }
         Ok(client)
     }

@@ -64,12 +64,12 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
     })?;
     interrupt.orderly(true);
     let [tree, root, back] = ["tree", "server", "back"].map(|name| temp.0.join(name));
-    say("1. making a tree with one large file and a few small ones")?;
+    print_line("1. making a tree with one large file and a few small ones")?;
     make_tree(&tree, flags.size, &interrupt)?;
     for dir in [&root, &back] {
         make_directories(dir)?;
     }
-    say(&format!(
+    print_line(&format!(
         "   {} of {}, and {} from 0 bytes to a block and a byte",
         LARGE,
         human::size(flags.size),
@@ -77,11 +77,11 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
     ))?;
 
     let server = RunningServer::start(&root, temp.0.join("keys"))?;
-    say(&format!(
+    print_line(&format!(
         "2. serving an empty directory on {}, by the key {}",
         server.place.address, server.fingerprint
     ))?;
-    say("   all channels are encrypted (TLS 1.3), and a ticket lets the client in")?;
+    print_line("   all channels are encrypted (TLS 1.3), and a ticket lets the client in")?;
     let options = ClientOptions {
         channels: Some(flags.channels),
         // All channels must exist before one is broken.
@@ -95,7 +95,7 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
         interrupt: &interrupt,
     };
 
-    say(&format!(
+    print_line(&format!(
         "3. uploading over {}, and breaking one in the middle of the large file",
         human::count(flags.channels.into(), "channel")
     ))?;
@@ -109,15 +109,17 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
     })?;
     let (large, broken_at) = stage.upload_and_break(&tree, flags.size)?;
     match broken_at {
-        Some(time) => say(&format!(
+        Some(time) => print_line(&format!(
             "   a channel was broken after {}; the others took over what it had not confirmed",
             human::seconds(time.as_secs_f64())
         )),
-        None => say("   it was through before a channel could be broken; try a larger --size"),
+        None => {
+            print_line("   it was through before a channel could be broken; try a larger --size")
+        }
     }?;
     print_result(LARGE, &large)?;
 
-    say("4. downloading everything again")?;
+    print_line("4. downloading everything again")?;
     let route = TransferRoute::Download {
         from: server_path(LARGE),
         to: local_file(back.join(LARGE)),
@@ -131,17 +133,17 @@ fn demo(flags: DemoFlags) -> Result<(), Fault> {
         stage.copy(name, &route)
     })?;
 
-    say("5. comparing every byte")?;
+    print_line("5. comparing every byte")?;
     for name in std::iter::once(LARGE).chain(SMALL.iter().map(|(name, _)| *name)) {
         for copy in [&root, &back] {
             compare(&tree.join(name), &copy.join(name), &interrupt)?;
         }
     }
-    say("   all files are identical, on the server and back here")?;
+    print_line("   all files are identical, on the server and back here")?;
     client.close();
     server.stop()?;
     drop(temp);
-    say("done: the server has ended and the temporary directory is gone")?;
+    print_line("done: the server has ended and the temporary directory is gone")?;
     Ok(())
 }
 
@@ -151,13 +153,13 @@ fn middle(size: u64) -> Duration {
     Duration::from_nanos(size / 4).clamp(Duration::from_millis(5), Duration::from_secs(2))
 }
 
-fn say(text: &str) -> Result<(), Fault> {
+fn print_line(text: &str) -> Result<(), Fault> {
     print(format!("{text}\n"))
 }
 
 fn print_result(name: &str, result: &TransferResult) -> Result<(), Fault> {
-    say(&format!("   {name}: {}", progress::result(result)))?;
-    say(&format!(
+    print_line(&format!("   {name}: {}", progress::result(result)))?;
+    print_line(&format!(
         "   limited by {}",
         progress::limited_by(result.limited_by)
     ))
@@ -256,7 +258,7 @@ impl Stage<'_> {
             seconds += copy(self, name)?.seconds;
         }
         let files = human::count(SMALL.len() as u64, "small file");
-        say(&format!("   {files} {done} in {}", human::seconds(seconds)))
+        print_line(&format!("   {files} {done} in {}", human::seconds(seconds)))
     }
 }
 

@@ -321,7 +321,7 @@ pub(crate) fn asks_password(
             console.first_use(&server, true);
         }
         if is_again {
-            console.say("the login was refused: try again");
+            console.info("the login was refused: try again");
         }
         let user = place.user.as_deref().unwrap_or_default();
         let host = match &place.address {

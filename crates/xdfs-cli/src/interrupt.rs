@@ -60,12 +60,12 @@ impl Interrupt {
     }
 }
 
-/// Ends the program, with the exit code of what the user stopped.
+/// Ends the program, with the exit code of a command that the user stopped.
 pub(crate) fn end_by_signal() -> ! {
     std::process::exit(i32::from(Code::Cancelled.exit_code()))
 }
 
-/// What a signal does: the process has one handler.
+/// The effect of a signal: the process has one handler.
 static SIGNALS: Mutex<Signals> = Mutex::new(Signals {
     is_installed: false,
     on_signal: None,
@@ -108,7 +108,7 @@ fn on_signal() {
     let handler = state.on_signal.take();
     if let Some(before) = &state.prompt {
         before.restore();
-        // Still with the lock, so that nothing hides again what is typed.
+        // Still with the lock, so that nothing hides typed characters again.
         end_by_signal();
     }
     drop(state);
@@ -163,7 +163,7 @@ impl Terminal {
         set_terminal(&hidden)
     }
 
-    /// Shows what is typed again, from a new line on.
+    /// Makes typed characters visible again, from a new line on.
     fn restore(&self) {
         // Nothing can be done about a failure.
         let _ = set_terminal(&self.0);
@@ -183,7 +183,7 @@ pub(crate) fn read_hidden_line(prompt: &str) -> std::io::Result<String> {
     rpassword::prompt_password(prompt)
 }
 
-/// The settings of the terminal: on consoles only the prompt itself hides what is typed.
+/// The settings of the terminal: on consoles only the prompt itself hides typed characters.
 #[cfg(not(unix))]
 enum Terminal {}
 

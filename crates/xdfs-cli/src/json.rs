@@ -332,7 +332,7 @@ impl<'a> Record<'a> {
         Self::Tree(TreeBody::new(source, target, result, dry_run))
     }
 
-    /// What a synchronisation is about to delete; `examples` are the paths of the deletion.
+    /// The deletions that a synchronisation is about to make; `examples` are some of their paths.
     pub(crate) fn deletion(deletion: &Deletion, examples: &'a [String]) -> Self {
         Self::Deletion(DeletionBody {
             names: deletion.names,

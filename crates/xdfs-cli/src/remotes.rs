@@ -18,7 +18,7 @@ pub(crate) fn run(context: &Context) -> u8 {
             && let Some(path) = ClientConfig::path()
         {
             let text = format!("no server has a name in {}", path.display());
-            Console::new(OutputFlags::default()).say(&text);
+            Console::new(OutputFlags::default()).info(&text);
         }
         print(lines)
     });

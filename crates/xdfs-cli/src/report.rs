@@ -123,7 +123,7 @@ impl Reporter {
             "" => String::new(),
             hint => format!("; {hint}"),
         };
-        self.console.say(&format!("warning: {fault}{hint}"));
+        self.console.info(&format!("warning: {fault}{hint}"));
     }
 
     /// Starts to follow a file.
@@ -198,9 +198,9 @@ impl Reporter {
                 lines
             });
         } else {
-            self.console.say(&line.plain());
+            self.console.info(&line.plain());
             if let Some(total) = total {
-                self.console.say(&total.plain());
+                self.console.info(&total.plain());
             }
         }
     }
@@ -241,7 +241,7 @@ impl Reporter {
             }
         } else if !self.json {
             self.console
-                .say(&format!("{source}: {}", progress::result(&result)));
+                .info(&format!("{source}: {}", progress::result(&result)));
         }
         if self.console.is_verbose() && !self.run.dry_run {
             let limit = progress::limited_by(result.limited_by);
@@ -332,7 +332,7 @@ impl Reporter {
         if terminal {
             self.console.draw(|columns| vec![line.terminal(columns)]);
         } else {
-            self.console.say(&line.plain());
+            self.console.info(&line.plain());
         }
     }
 
@@ -353,7 +353,7 @@ impl Reporter {
     /// Reports that a file is tried again.
     pub(crate) fn retry(&mut self, text: &str) {
         self.stats.retries += 1;
-        self.console.say(text);
+        self.console.info(text);
     }
 
     /// Reports a failed entry of a tree.
@@ -413,14 +413,14 @@ impl Reporter {
             0 => String::new(),
             bytes => format!(", {} of it were there already", human::size(bytes)),
         };
-        self.console.say(&format!(
+        self.console.info(&format!(
             "{}: {verb}{moved}, {}{matched}{rates}{there}{failed}",
             printable(&label.source),
             human::size(result.bytes),
         ));
     }
 
-    /// Reports what a synchronisation is about to delete.
+    /// Reports the deletions that a synchronisation is about to make.
     pub(crate) fn sync_deletion(&mut self, label: &Label, deletion: &Deletion) {
         let examples = deletion.examples.iter();
         let examples: Vec<_> = examples
@@ -434,7 +434,7 @@ impl Reporter {
             0 => String::new(),
             rest => format!(" and {rest} more"),
         };
-        self.console.say(&format!(
+        self.console.info(&format!(
             "{}: about to delete {} of {}: {}{rest}",
             label.target,
             deletion.names,
@@ -505,7 +505,7 @@ impl Reporter {
         };
         let source = printable(&label.source);
         self.console
-            .say(&format!("{source}: {verb}{}{time}", parts.join(", ")));
+            .info(&format!("{source}: {verb}{}{time}", parts.join(", ")));
     }
 
     /// Reports the failure of a file, or of the run if `label` is `None`.
@@ -555,17 +555,17 @@ impl Reporter {
                 human::seconds(totals.seconds),
                 human::rate(totals.bytes_per_second()),
             );
-            self.console.say(&text);
+            self.console.info(&text);
         }
         if self.run.stats && !self.json && !self.run.dry_run {
             let elapsed = self.started.elapsed().as_secs_f64();
             for line in self.stats.table(&self.totals, elapsed) {
-                self.console.say(&line);
+                self.console.info(&line);
             }
         }
         if !self.json && self.totals.removed > 0 {
             let removed = human::count(self.totals.removed, "source file");
-            self.console.say(&format!("removed {removed}"));
+            self.console.info(&format!("removed {removed}"));
         }
         if let Some(fault) = self.unwritten.take() {
             if self.totals.exit_code == 0 {

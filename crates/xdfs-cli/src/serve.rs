@@ -56,15 +56,15 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
     let mut signals = 0_u32;
     handle_signals(move || {
         signals += 1;
-        service::tell(Notice::Stopping);
+        service::notify(Notice::Stopping);
         handle.shutdown();
         let mut console = Console::new(OutputFlags::default());
         match signals {
-            1 => console.say(&format!(
+            1 => console.info(&format!(
                 "no new sessions; running ones get {} s, another signal ends them at once",
                 grace.as_secs()
             )),
-            2 => console.say("ending all sessions; transfers can be resumed"),
+            2 => console.info("ending all sessions; transfers can be resumed"),
             // Something hangs.
             _ => std::process::exit(i32::from(Code::Cancelled.exit_code())),
         }
@@ -75,7 +75,7 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
         .iter()
         .chain(&missing)
     {
-        Console::new(OutputFlags::default()).say(&format!("warning: {warning}"));
+        Console::new(OutputFlags::default()).info(&format!("warning: {warning}"));
     }
     if let Some(fingerprint) = server.fingerprint() {
         text.push_str(&format!("fingerprint {fingerprint}\n"));
@@ -92,11 +92,11 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
     }
     let handle = server.handle();
     hangup.watch(move || {
-        service::tell(Notice::Reloading);
+        service::notify(Notice::Reloading);
         reload(&again, &handle);
-        service::tell(Notice::Ready);
+        service::notify(Notice::Ready);
     })?;
-    service::tell(Notice::Ready);
+    service::notify(Notice::Ready);
     server.run()
 }
 

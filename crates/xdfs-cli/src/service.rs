@@ -1,14 +1,13 @@
 //! The service manager of `xdfs serve`: systemd, or another one with its protocols.
 //!
-//! It may hand over sockets that listen already (LISTEN_FDS), is told the states of the server
-//! (NOTIFY_SOCKET), and asks for a reload by SIGHUP. Without one, nothing here does anything but
-//! the reload.
+//! It may hand over listening sockets (LISTEN_FDS), is notified of the states of the server
+//! (NOTIFY_SOCKET), and asks for a reload by SIGHUP. Without one, only the reload has an effect.
 
 #[cfg(unix)]
-pub(crate) use unix::{Hangup, Notice, sockets, tell};
+pub(crate) use unix::{Hangup, Notice, notify, sockets};
 
 #[cfg(not(unix))]
-pub(crate) use other::{Hangup, Notice, sockets, tell};
+pub(crate) use other::{Hangup, Notice, notify, sockets};
 
 #[cfg(unix)]
 mod unix {
@@ -28,16 +27,16 @@ mod unix {
         Stopping,
     }
 
-    /// Tells the service manager, if there is one.
-    pub(crate) fn tell(notice: Notice) {
-        let told = match notice {
+    /// Notifies the service manager, if there is one.
+    pub(crate) fn notify(notice: Notice) {
+        let sent = match notice {
             Notice::Ready => sd_notify::notify(&[NotifyState::Ready]),
             Notice::Stopping => sd_notify::notify(&[NotifyState::Stopping]),
             Notice::Reloading => NotifyState::monotonic_usec_now()
                 .and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now])),
         };
-        if let Err(error) = told {
-            tracing::warn!(?notice, %error, "the service manager can't be told");
+        if let Err(error) = sent {
+            tracing::warn!(?notice, %error, "the service manager can't be notified");
         }
     }
 
@@ -117,7 +116,7 @@ mod other {
         Stopping,
     }
 
-    pub(crate) fn tell(_notice: Notice) {}
+    pub(crate) fn notify(_notice: Notice) {}
 
     pub(crate) fn sockets() -> Result<Vec<ListeningSocket>, Fault> {
         Ok(Vec::new())

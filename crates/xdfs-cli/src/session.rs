@@ -9,7 +9,7 @@ use xdfs::{
     Code, Fault, LocalPlace, ReconnectEvent, ReconnectObserver, RemotePlace, TransferResult,
 };
 
-use crate::client::{Copying, SharedClient};
+use crate::client::{RunningCopy, SharedClient};
 use crate::console::Console;
 use crate::context::Context;
 use crate::flags::{OutputFlags, SessionFlags};
@@ -93,14 +93,14 @@ impl Connector {
 /// # Errors
 /// The fault that ended it.
 pub(crate) fn follow(
-    copying: impl Into<Copying>,
+    copy: impl Into<RunningCopy>,
     label: &Label,
     reporter: &mut Reporter,
     interrupt: &Interrupt,
     mut on_tick: impl FnMut(&mut Reporter),
     on_stop: impl FnOnce(),
 ) -> Result<TransferResult, Fault> {
-    let mut copying = copying.into();
+    let mut copy = copy.into();
     let mut on_stop = Some(on_stop);
     reporter.begin(label);
     loop {
@@ -109,22 +109,22 @@ pub(crate) fn follow(
         {
             reporter
                 .console()
-                .say("stopping in an orderly way; Ctrl-C again stops at once");
-            copying.cancel();
+                .info("stopping in an orderly way; Ctrl-C again stops at once");
+            copy.cancel();
             on_stop();
         }
-        let progress = copying.progress(TICK);
+        let progress = copy.progress(TICK);
         on_tick(reporter);
         match progress {
             Some(progress) => reporter.progress(label, &progress),
-            None if copying.is_finished() => break,
+            None if copy.is_finished() => break,
             None => reporter.tick(),
         }
     }
-    copying.wait()
+    copy.wait()
 }
 
-/// Tells the user when the session of a tree breaks and when there is another one. Gives up when
+/// Informs the user when the session of a tree breaks and when there is another one. Gives up when
 /// the user wants to stop.
 pub(crate) fn reconnect_observer(
     flags: OutputFlags,
@@ -138,11 +138,11 @@ pub(crate) fn reconnect_observer(
                 fault,
                 retry,
                 pause,
-            } => Console::new(flags).say(&format!(
+            } => Console::new(flags).info(&format!(
                 "connection lost: {fault}; retry {retry} of {retries_max} in {:.1} s",
                 pause.as_secs_f64()
             )),
-            ReconnectEvent::Restored => Console::new(flags).say("connection restored"),
+            ReconnectEvent::Restored => Console::new(flags).info("connection restored"),
             _ => {}
         }
         match interrupt.requested() {

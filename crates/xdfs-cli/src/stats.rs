@@ -6,7 +6,7 @@ use crate::human;
 use crate::json::Totals;
 use crate::progress;
 
-/// What the table has besides the totals of a run.
+/// The contents of the table besides the totals of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
     /// Files that were copied.

@@ -98,7 +98,7 @@ fn make_key(flags: KeygenFlags) -> Result<(), Fault> {
             // An earlier connection may have made it.
             if let Ok(line) = std::fs::read_to_string(own.with_extension("pub")) {
                 let shown = own.display();
-                Console::new(OutputFlags::default()).say(&format!("the key {shown} exists"));
+                Console::new(OutputFlags::default()).info(&format!("the key {shown} exists"));
                 return print(format!("{}\n", line.trim_end()));
             }
             own

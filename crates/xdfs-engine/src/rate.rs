@@ -52,9 +52,9 @@ impl Bounds {
     }
 
     /// Total time for which the session's own limit delayed payload.
-    pub(crate) fn waited(&self) -> Duration {
+    pub(crate) fn rate_delay(&self) -> Duration {
         let own = self.own.as_ref().or(self.last.as_ref());
-        own.map_or(Duration::ZERO, |bucket| bucket.waited)
+        own.map_or(Duration::ZERO, |bucket| bucket.delay)
     }
 
     /// Whether bytes may pass at `now`, the time since the session began.
@@ -115,7 +115,7 @@ pub(crate) struct Bucket {
     tokens: f64,
     last: Duration,
     /// Time for which bytes were delayed.
-    waited: Duration,
+    delay: Duration,
 }
 
 impl Bucket {
@@ -128,18 +128,18 @@ impl Bucket {
             burst_bytes,
             tokens: burst_bytes,
             last: now,
-            waited: Duration::ZERO,
+            delay: Duration::ZERO,
         }
     }
 
-    /// The same bucket at another rate: its debt and the time waited carry over.
+    /// The same bucket at another rate: its debt and the delay so far carry over.
     fn at_rate(mut self, rate: u64, now: Duration) -> Self {
         // Time without demand fills the bucket and does not count as waiting.
         self.fill(now);
         let other = Self::new(rate, now);
         Self {
             tokens: self.tokens.min(other.burst_bytes),
-            waited: self.waited,
+            delay: self.delay,
             ..other
         }
     }
@@ -154,7 +154,7 @@ impl Bucket {
     /// Whether bytes may pass now. A block may overdraw the bucket; the next one then waits.
     pub(crate) fn is_open(&mut self, now: Duration) -> bool {
         if self.tokens <= 0.0 {
-            self.waited += now.saturating_sub(self.last);
+            self.delay += now.saturating_sub(self.last);
         }
         self.fill(now);
         self.tokens > 0.0
@@ -205,7 +205,7 @@ mod tests {
             }
         }
         assert!((9_900..=10_300).contains(&sent), "{sent}");
-        assert!(bucket.waited > Duration::from_secs(8));
+        assert!(bucket.delay > Duration::from_secs(8));
     }
 
     /// Bytes passed in ten seconds of consecutive transfers of `bytes` each, which set these limits
@@ -227,7 +227,7 @@ mod tests {
             // Nothing is delayed without a limit.
             assert!(bounds.are_open(now) && bounds.delay(now).is_zero());
         }
-        assert!(bounds.waited() > seconds(8));
+        assert!(bounds.rate_delay() > seconds(8));
         sent
     }
 

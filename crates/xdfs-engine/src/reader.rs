@@ -123,7 +123,7 @@ impl SlowReader {
         let _ = self.requests.send(request);
     }
 
-    /// What was answered since the last call.
+    /// The next answer of the worker, if there is one.
     pub(crate) fn poll(&mut self) -> Option<Result<ReaderEvent, Fault>> {
         let answer = match self.answers.try_recv() {
             Ok(answer) => answer,
@@ -134,10 +134,10 @@ impl SlowReader {
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return None,
         };
         Some(match answer {
-            Ok(ReaderResult::Block(extent, bytes, busy)) => {
+            Ok(ReaderResult::Block(extent, bytes, store_wait)) => {
                 self.reading -= 1;
                 self.ready.push_back((extent, bytes));
-                Ok(ReaderEvent::Read(busy))
+                Ok(ReaderEvent::Read(store_wait))
             }
             Ok(ReaderResult::Unchanged) => {
                 self.is_verifying = false;
@@ -189,8 +189,8 @@ impl ReaderTask {
                 let read = || self.source.read_at(offset, &mut bytes);
                 let count = guarded(READ, read).flatten()?;
                 bytes.truncate(count);
-                let busy = self.environment.now() - began;
-                Ok(ReaderResult::Block(extent, bytes, busy))
+                let store_wait = self.environment.now() - began;
+                Ok(ReaderResult::Block(extent, bytes, store_wait))
             }
             ReaderRequest::Verify => {
                 let verify = || self.source.verify_unchanged();

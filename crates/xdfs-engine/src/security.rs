@@ -66,7 +66,7 @@ pub struct SessionGrant {
     pub rate: Option<Arc<SharedRate>>,
 }
 
-/// What a session was admitted with.
+/// The credentials with which a session was admitted.
 pub trait Standing: Send + Sync + fmt::Debug {
     /// Whether the session would be admitted now, with no less than it has.
     fn is_valid(&self) -> bool;

@@ -81,7 +81,7 @@ pub(crate) enum SinkCompletion {
     /// The file failed; its sink is closed, durable ranges are kept.
     Failed { file: FileId, fault: Fault },
     /// The file has its final name.
-    Published { file: FileId, busy: Duration },
+    Published { file: FileId, store_wait: Duration },
     /// This many bytes of the file are durable and recorded.
     Recorded { file: FileId, bytes: u64 },
     /// The data of an earlier attempt was reread; these fragments are intact.
@@ -105,7 +105,7 @@ struct OpenSink {
     durable_bytes: u64,
     checkpoint_at: Instant,
     write_back: ByteRange,
-    busy: Duration,
+    store_wait: Duration,
 }
 
 impl OpenSink {
@@ -183,7 +183,7 @@ impl Writer {
                     durable_bytes: resumed,
                     checkpoint_at: self.environment.now(),
                     write_back: ByteRange { start: 0, end: 0 },
-                    busy: Duration::ZERO,
+                    store_wait: Duration::ZERO,
                 };
                 self.sinks.insert(file, open);
             }
@@ -235,9 +235,9 @@ impl Writer {
                 let fresh: Vec<Fragment> = fresh.copied().collect();
                 let publish = || open.sink.publish(length, &fresh);
                 let result = guarded("publish the file", publish).flatten();
-                let busy = open.busy + (self.environment.now() - start);
+                let store_wait = open.store_wait + (self.environment.now() - start);
                 self.done.push_back(match result {
-                    Ok(()) => SinkCompletion::Published { file, busy },
+                    Ok(()) => SinkCompletion::Published { file, store_wait },
                     Err(fault) => SinkCompletion::Failed { file, fault },
                 });
             }
@@ -311,7 +311,7 @@ impl Writer {
             };
             let start = self.environment.now();
             let result = guarded(WRITE, || open.write(run)).flatten();
-            open.busy += self.environment.now() - start;
+            open.store_wait += self.environment.now() - start;
             if let Err(fault) = result {
                 self.fail(file, fault);
             }
@@ -335,7 +335,7 @@ impl Writer {
         let fresh: Vec<Fragment> = open.fresh.fragments().copied().collect();
         let save = || open.sink.sync().and_then(|()| open.sink.record(&fresh));
         let result = guarded("make the file durable", save).flatten();
-        open.busy += self.environment.now() - start;
+        open.store_wait += self.environment.now() - start;
         open.checkpoint_at = self.environment.now();
         match result {
             Ok(()) => {
@@ -377,7 +377,7 @@ impl Writer {
         };
         let start = self.environment.now();
         let result = guarded("verify the resumed data", || open.sink.verify()).flatten();
-        open.busy += self.environment.now() - start;
+        open.store_wait += self.environment.now() - start;
         match result {
             Ok(None) => {}
             Ok(Some(durable)) => {

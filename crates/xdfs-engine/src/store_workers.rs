@@ -227,7 +227,7 @@ pub(crate) enum StoreCompletion {
     PackWritten {
         file: FileId,
         failures: Result<Failures, Fault>,
-        busy: Duration,
+        store_wait: Duration,
     },
     SourceOpened {
         file: FileId,
@@ -520,7 +520,7 @@ impl StoreWorkerTask {
                 StoreCompletion::PackWritten {
                     file,
                     failures,
-                    busy: self.environment.now() - began,
+                    store_wait: self.environment.now() - began,
                 }
             }
             StoreJob::OpenSource { file, store, path } => {

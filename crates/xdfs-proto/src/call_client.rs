@@ -29,7 +29,7 @@ use crate::wire::DecodeError;
 /// An action for the owner of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Output {
+pub enum CallClientOutput {
     /// Deliver a part of the answer to a call. The parts of a call come in order, each once. For
     /// every part except the last, call [`CallClient::took`] once it is consumed: at most
     /// [`PARTS_AHEAD_MAX`] unconsumed parts are delivered.
@@ -84,7 +84,7 @@ pub struct CallClient {
     free: BTreeSet<u16>,
     /// Slots with frames to send.
     sending: BTreeSet<u16>,
-    parts: VecDeque<Output>,
+    parts: VecDeque<CallClientOutput>,
     ended: Option<Fault>,
 }
 
@@ -123,7 +123,7 @@ impl CallClient {
         self.slots.iter().any(awaited)
     }
 
-    /// Starts a call. Its answer is delivered as [`Output::Part`] with the returned id.
+    /// Starts a call. Its answer is delivered as [`CallClientOutput::Part`] with the returned id.
     ///
     /// # Errors
     /// [`Code::InvalidArgument`] or [`Code::NameTooLong`] for a call that no frame may carry
@@ -275,7 +275,8 @@ impl CallClient {
             let last = open.last == Some(open.given);
             open.given = open.given.saturating_add(1);
             if !open.abandoned {
-                self.parts.push_back(Output::Part { id, answer, last });
+                self.parts
+                    .push_back(CallClientOutput::Part { id, answer, last });
             }
             if last {
                 self.close(id.slot);
@@ -327,7 +328,7 @@ impl CallClient {
             if fault.path.is_empty() {
                 fault = fault.path(open.call.path());
             }
-            self.parts.push_back(Output::Part {
+            self.parts.push_back(CallClientOutput::Part {
                 id: CallId {
                     slot: number,
                     sequence: slot.sequence,
@@ -340,13 +341,13 @@ impl CallClient {
 
     /// The next action; `None` if there is none at present.
     #[must_use]
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<CallClientOutput> {
         if let Some(part) = self.parts.pop_front() {
             return Some(part);
         }
         while let Some(&number) = self.sending.first() {
             if let Some(frame) = self.slots[usize::from(number)].frame(number) {
-                return Some(Output::Transmit(frame));
+                return Some(CallClientOutput::Transmit(frame));
             }
             self.sending.pop_first();
         }

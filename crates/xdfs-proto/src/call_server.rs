@@ -33,7 +33,7 @@ use crate::path::{Answer, Call, PART_BYTES, PARTS_AHEAD_MAX};
 /// An action for the owner of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Output {
+pub enum CallServerOutput {
     /// Send this frame on any channel that is alive.
     Transmit(Frame),
 }
@@ -425,10 +425,10 @@ impl CallServer {
 
     /// The next action; `None` if there is none at present.
     #[must_use]
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<CallServerOutput> {
         while let Some(&number) = self.sending.first() {
             if let Some(frame) = self.slots[usize::from(number)].frame(number) {
-                return Some(Output::Transmit(frame));
+                return Some(CallServerOutput::Transmit(frame));
             }
             self.sending.pop_first();
         }

@@ -52,7 +52,7 @@ pub enum Disposition {
 /// An action for the caller, in the order in which they come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Output {
+pub enum ReceiverOutput {
     /// Close the sink of the file and delete its content, which is unusable.
     Discard {
         /// The file.
@@ -158,7 +158,7 @@ pub struct Receiver {
     /// All numbers offered or requested.
     numbers: FileNumbers,
     acks: Acks,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<ReceiverOutput>,
 }
 
 impl Receiver {
@@ -190,19 +190,22 @@ impl Receiver {
             match (file.state, &file.request, &file.accept) {
                 (FileState::Requested, Some(request), _) => self
                     .outputs
-                    .push_back(Output::Transmit(Frame::Xftsm(request.clone()))),
+                    .push_back(ReceiverOutput::Transmit(Frame::Xftsm(request.clone()))),
                 (FileState::Receiving, _, Some(accept)) if !file.has_confirmed_accept() => self
                     .outputs
-                    .push_back(Output::Transmit(Frame::Accept(accept.clone()))),
+                    .push_back(ReceiverOutput::Transmit(Frame::Accept(accept.clone()))),
                 _ => {}
             }
             for &range in file.repeats.as_slice() {
                 self.outputs
-                    .push_back(Output::Transmit(Frame::Repeat(Repeat { file: id, range })));
+                    .push_back(ReceiverOutput::Transmit(Frame::Repeat(Repeat {
+                        file: id,
+                        range,
+                    })));
             }
         }
         let words = self.ended_files.iter().filter_map(|e| e.answer.clone());
-        self.outputs.extend(words.map(Output::Transmit));
+        self.outputs.extend(words.map(ReceiverOutput::Transmit));
     }
 
     /// Resends unanswered requests: they or their answers may be lost. To be called after a stall
@@ -211,7 +214,7 @@ impl Receiver {
         let asked = |file: &&File| file.state == FileState::Requested;
         let requests = self.files.values().filter(asked);
         let requests = requests.filter_map(|file| file.request.clone());
-        let frames = requests.map(|request| Output::Transmit(Frame::Xftsm(request)));
+        let frames = requests.map(|request| ReceiverOutput::Transmit(Frame::Xftsm(request)));
         self.outputs.extend(frames);
     }
 
@@ -220,7 +223,7 @@ impl Receiver {
         let id = request.file;
         self.numbers.insert(id);
         self.outputs
-            .push_back(Output::Transmit(Frame::Xftsm(request.clone())));
+            .push_back(ReceiverOutput::Transmit(Frame::Xftsm(request.clone())));
         self.files.insert(
             id,
             File::new(FileState::Requested, request.digest, Some(request)),
@@ -266,7 +269,7 @@ impl Receiver {
             }
             if let Some(accept) = &file.accept {
                 self.outputs
-                    .push_back(Output::Transmit(Frame::Accept(accept.clone())));
+                    .push_back(ReceiverOutput::Transmit(Frame::Accept(accept.clone())));
             }
             return Ok(());
         }
@@ -295,7 +298,7 @@ impl Receiver {
         file.length = offer.length;
         file.offer = Some(offer.clone());
         self.files.insert(offer.file, file);
-        self.outputs.push_back(Output::Open(offer));
+        self.outputs.push_back(ReceiverOutput::Open(offer));
         Ok(())
     }
 
@@ -303,7 +306,7 @@ impl Receiver {
     fn handle_repeated_offer(&mut self, offer: &Offer) -> Result<(), Fault> {
         let Some(ended) = self.ended_files.iter().find(|e| e.file == offer.file) else {
             self.outputs
-                .push_back(Output::Transmit(forgotten(offer.file)));
+                .push_back(ReceiverOutput::Transmit(forgotten(offer.file)));
             return Ok(());
         };
         if ended.offer.as_ref().is_some_and(|o| o != offer) {
@@ -317,7 +320,9 @@ impl Receiver {
         match &ended.answer {
             None => {}
             Some(Frame::Published(_)) if !offer.pack => {}
-            Some(frame) => self.outputs.push_back(Output::Transmit(frame.clone())),
+            Some(frame) => self
+                .outputs
+                .push_back(ReceiverOutput::Transmit(frame.clone())),
         }
         Ok(())
     }
@@ -345,7 +350,7 @@ impl Receiver {
             }
             if let Some(accept) = &file.accept {
                 self.outputs
-                    .push_back(Output::Transmit(Frame::Accept(accept.clone())));
+                    .push_back(ReceiverOutput::Transmit(Frame::Accept(accept.clone())));
             }
             return Ok(());
         }
@@ -357,7 +362,7 @@ impl Receiver {
         file.state = FileState::Opening;
         file.length = offer.length;
         file.offer = Some(offer.clone());
-        self.outputs.push_back(Output::Open(offer));
+        self.outputs.push_back(ReceiverOutput::Open(offer));
         Ok(())
     }
 
@@ -416,7 +421,7 @@ impl Receiver {
         };
         file.accept = Some(accept.clone());
         self.outputs
-            .push_back(Output::Transmit(Frame::Accept(accept.clone())));
+            .push_back(ReceiverOutput::Transmit(Frame::Accept(accept.clone())));
         if file.offer.as_ref().is_some_and(|o| o.dry_run) {
             let offer = self.files.remove(&id).and_then(|f| f.offer);
             self.keep(id, offer, Some(Frame::Accept(accept)));
@@ -554,7 +559,7 @@ impl Receiver {
             file.repeats.insert(range);
             file.repeated += range.len();
             file.dropped.remove(range);
-            self.outputs.push_back(Output::TransmitOn(
+            self.outputs.push_back(ReceiverOutput::TransmitOn(
                 channel,
                 Frame::Repeat(Repeat { file: id, range }),
             ));
@@ -570,7 +575,10 @@ impl Receiver {
         }
         for range in file.take_owed() {
             self.outputs
-                .push_back(Output::Transmit(Frame::Repeat(Repeat { file: id, range })));
+                .push_back(ReceiverOutput::Transmit(Frame::Repeat(Repeat {
+                    file: id,
+                    range,
+                })));
         }
         if new {
             self.verify_if_complete(id);
@@ -608,7 +616,7 @@ impl Receiver {
             }
             for &gap in gaps.as_slice() {
                 let _ = file.held.insert_zeros(gap, block_size);
-                self.outputs.push_back(Output::Hole {
+                self.outputs.push_back(ReceiverOutput::Hole {
                     file: id,
                     range: gap,
                 });
@@ -643,7 +651,7 @@ impl Receiver {
         let outputs = &mut self.outputs;
         self.acks.drain(|channel, data_frames| {
             let frame = Frame::Ack(Ack { data_frames });
-            outputs.push_back(Output::TransmitOn(channel, frame));
+            outputs.push_back(ReceiverOutput::TransmitOn(channel, frame));
         });
     }
 
@@ -664,7 +672,7 @@ impl Receiver {
                 Some(ended) => ended.answer.clone(),
                 None => Some(forgotten(id)),
             };
-            self.outputs.extend(answer.map(Output::Transmit));
+            self.outputs.extend(answer.map(ReceiverOutput::Transmit));
             return Ok(());
         };
         if file.accept.is_none() {
@@ -706,7 +714,8 @@ impl Receiver {
         }
         if own == Some(digest) {
             file.state = FileState::Publishing;
-            self.outputs.push_back(Output::Publish { file: id, length });
+            self.outputs
+                .push_back(ReceiverOutput::Publish { file: id, length });
             return;
         }
         let fault = Fault::new(
@@ -715,7 +724,7 @@ impl Receiver {
             "the digest of what arrived is not the digest of what was sent",
         )
         .hint("nothing was published; the next attempt starts over");
-        self.outputs.push_back(Output::Discard { file: id });
+        self.outputs.push_back(ReceiverOutput::Discard { file: id });
         self.fail(id, fault);
     }
 
@@ -739,7 +748,7 @@ impl Receiver {
             failures: failures.clone(),
         });
         self.finish(id, offer, Some(answer));
-        self.outputs.push_back(Output::Finished {
+        self.outputs.push_back(ReceiverOutput::Finished {
             file: id,
             length,
             digest,
@@ -752,7 +761,7 @@ impl Receiver {
     pub fn recorded(&mut self, id: FileId, bytes: u64) {
         if self.files.contains_key(&id) {
             self.outputs
-                .push_back(Output::Transmit(Frame::Durable(Durable {
+                .push_back(ReceiverOutput::Transmit(Frame::Durable(Durable {
                     file: id,
                     bytes,
                 })));
@@ -762,7 +771,7 @@ impl Receiver {
     /// Sends the final answer for a file, and keeps it for repeated frames of the sender.
     fn finish(&mut self, file: FileId, offer: Option<Offer>, answer: Option<Frame>) {
         self.outputs
-            .extend(answer.iter().cloned().map(Output::Transmit));
+            .extend(answer.iter().cloned().map(ReceiverOutput::Transmit));
         self.keep(file, offer, answer);
     }
 
@@ -795,7 +804,8 @@ impl Receiver {
             let asked = file.state == FileState::Requested;
             let answer = (!asked).then_some(Frame::Cancel(Cancel { file: id }));
             self.finish(id, file.offer, answer);
-            self.outputs.push_back(Output::Failed { file: id, fault });
+            self.outputs
+                .push_back(ReceiverOutput::Failed { file: id, fault });
         }
     }
 
@@ -810,7 +820,8 @@ impl Receiver {
         if let Some(file) = self.files.remove(&id) {
             let local = fault.side == Side::Local;
             self.finish(id, file.offer, local.then(|| failure_frame(id, &fault)));
-            self.outputs.push_back(Output::Failed { file: id, fault });
+            self.outputs
+                .push_back(ReceiverOutput::Failed { file: id, fault });
         }
     }
 
@@ -854,7 +865,7 @@ impl Receiver {
 
     /// The next action.
     #[must_use]
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<ReceiverOutput> {
         self.outputs.pop_front()
     }
 }

@@ -52,7 +52,7 @@ pub struct Extent {
 /// An action for the caller, in the order in which they come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Output {
+pub enum SenderOutput {
     /// Close this channel: it stalled while others made progress.
     CloseChannel(ChannelIndex),
     /// The receiver accepted the offer; blocks may follow.
@@ -166,7 +166,7 @@ pub struct Sender {
     acknowledged_bytes: u64,
     files: BTreeMap<FileId, File>,
     channels: BTreeMap<ChannelIndex, Channel>,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<SenderOutput>,
     last_progress: Duration,
     /// The final answers for files that failed here, to be repeated after the loss of a channel.
     failure_frames: VecDeque<(FileId, Frame)>,
@@ -235,7 +235,7 @@ impl Sender {
         }
         self.resend_unanswered();
         let words = self.failure_frames.iter().map(|(_, f)| f.clone());
-        self.outputs.extend(words.map(Output::Transmit));
+        self.outputs.extend(words.map(SenderOutput::Transmit));
     }
 
     /// Resends unanswered control frames: they or their answers may be lost. To be called after a
@@ -252,7 +252,7 @@ impl Sender {
                 FileState::Ended | FileState::Sending | FileState::Waiting => [None, None],
             })
             .flatten();
-        self.outputs.extend(frames.map(Output::Transmit));
+        self.outputs.extend(frames.map(SenderOutput::Transmit));
     }
 
     /// Offers a file: in an upload as XFTSMU, in answer to a request as OFFER.
@@ -291,7 +291,8 @@ impl Sender {
             },
         };
         if file.state == FileState::Offered {
-            self.outputs.push_back(Output::Transmit(file.offer.clone()));
+            self.outputs
+                .push_back(SenderOutput::Transmit(file.offer.clone()));
         }
         self.files.insert(offer.file, file);
     }
@@ -361,14 +362,15 @@ impl Sender {
                 .iter()
                 .find(|(id, _)| *id == accept.file)
             {
-                self.outputs.push_back(Output::Transmit(frame.clone()));
+                self.outputs
+                    .push_back(SenderOutput::Transmit(frame.clone()));
             }
             return Ok(());
         };
         if let Some(frame) = file.cancel_frame() {
             // The offer of a pack may have overtaken CANCEL.
             file.accepted = true;
-            self.outputs.push_back(Output::Transmit(frame));
+            self.outputs.push_back(SenderOutput::Transmit(frame));
             return Ok(());
         }
         if file.state != FileState::Offered && file.ahead.is_none() {
@@ -419,14 +421,14 @@ impl Sender {
             file.state = FileState::Sending;
         }
         file.accepted = true;
-        self.outputs.push_back(Output::Accepted {
+        self.outputs.push_back(SenderOutput::Accepted {
             file: accept.file,
             path: accept.path,
             resumed_bytes,
         });
         if dry_run {
             self.files.remove(&accept.file);
-            self.outputs.push_back(Output::Finished {
+            self.outputs.push_back(SenderOutput::Finished {
                 file: accept.file,
                 length: 0,
                 digest: DigestValue::None,
@@ -529,11 +531,12 @@ impl Sender {
             );
             self.files.remove(&id);
             self.refuse(id, &fault);
-            self.outputs.push_back(Output::Failed { file: id, fault });
+            self.outputs
+                .push_back(SenderOutput::Failed { file: id, fault });
             return Ok(());
         }
         self.files.remove(&id);
-        self.outputs.push_back(Output::Finished {
+        self.outputs.push_back(SenderOutput::Finished {
             file: id,
             length,
             digest,
@@ -714,8 +717,8 @@ impl Sender {
             file.state = FileState::Ended;
             file.has_ended |= file.ahead.is_some();
             self.outputs.push_back(match file.ahead {
-                Some(channel) => Output::TransmitOn(channel, frame),
-                None => Output::Transmit(frame),
+                Some(channel) => SenderOutput::TransmitOn(channel, frame),
+                None => SenderOutput::Transmit(frame),
             });
         }
     }
@@ -737,7 +740,7 @@ impl Sender {
                 file.has_ended = true;
                 file.failing = Some(fault);
                 let frame = file.cancel_frame();
-                self.outputs.extend(frame.map(Output::Transmit));
+                self.outputs.extend(frame.map(SenderOutput::Transmit));
                 return;
             }
         }
@@ -749,7 +752,8 @@ impl Sender {
         // CANCEL only answers this side's fault; an exception is a fault of the receiver.
         let follows = fault.code == Code::Cancelled;
         let fault = first.filter(|_| follows).unwrap_or(fault);
-        self.outputs.push_back(Output::Failed { file: id, fault });
+        self.outputs
+            .push_back(SenderOutput::Failed { file: id, fault });
     }
 
     /// Handles a request that was received before. If its file has ended, the final answer is sent
@@ -761,7 +765,7 @@ impl Sender {
         }
         let kept = self.failure_frames.iter().find(|(file, _)| *file == id);
         let frame = kept.map_or_else(|| forgotten(id), |(_, frame)| frame.clone());
-        self.outputs.push_back(Output::Transmit(frame));
+        self.outputs.push_back(SenderOutput::Transmit(frame));
     }
 
     /// Refuses a request that can't be served. The refusal is repeated when a channel is lost.
@@ -772,7 +776,7 @@ impl Sender {
         if self.failure_frames.len() > self.limits.ended_files_kept {
             self.failure_frames.pop_front();
         }
-        self.outputs.push_back(Output::Transmit(frame));
+        self.outputs.push_back(SenderOutput::Transmit(frame));
     }
 
     /// The grid of the file's blocks in bytes, and its length if known. `None` before ACCEPT.
@@ -875,7 +879,7 @@ impl Sender {
             // Or the others have finished, and nothing was heard since.
             let alone = own == self.in_flight && self.last_progress + timeout <= now;
             if others > 2 * self.in_flight || (others > 0 && alone) {
-                self.outputs.push_back(Output::CloseChannel(index));
+                self.outputs.push_back(SenderOutput::CloseChannel(index));
                 channel.acknowledged_before = self.acknowledged_bytes;
             }
             // Checked again after another timeout.
@@ -885,7 +889,7 @@ impl Sender {
 
     /// The next action.
     #[must_use]
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<SenderOutput> {
         self.outputs.pop_front()
     }
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use xdfs_proto::call_client::{CallClient, Output};
-use xdfs_proto::call_server::{CallServer, Output as Answering};
+use xdfs_proto::call_client::{CallClient, CallClientOutput};
+use xdfs_proto::call_server::{CallServer, CallServerOutput};
 use xdfs_proto::file::{
     DATA_BYTES_MAX, Extent, FileAnswer, FileCall, FileFlags, FileIdentity, FileOwner, HeldLock,
     LockRange,
@@ -221,7 +221,7 @@ fn id(slot: u16, sequence: u32) -> CallId {
 
 fn frames(call_server: &mut CallServer) -> usize {
     std::iter::from_fn(|| call_server.poll_output())
-        .inspect(|output| assert!(matches!(output, Answering::Transmit(_))))
+        .inspect(|output| assert!(matches!(output, CallServerOutput::Transmit(_))))
         .count()
 }
 
@@ -336,7 +336,7 @@ fn one_read_is_always_carried_out() {
 fn a_caller_says_that_data_came_and_says_it_again() {
     let mut call_client = CallClient::new(Limits::default());
     let name = call_client.call(read(10)).expect("room");
-    let sent = |call_client: &mut CallClient| -> Vec<Output> {
+    let sent = |call_client: &mut CallClient| -> Vec<CallClientOutput> {
         std::iter::from_fn(|| call_client.poll_output()).collect()
     };
     assert_eq!(sent(&mut call_client).len(), 1);
@@ -350,12 +350,12 @@ fn a_caller_says_that_data_came_and_says_it_again() {
     };
     let came = answer(Ok(data(10)));
     call_client.handle_frame(came.clone()).expect("an answer");
-    let taken = Output::Transmit(Frame::Taken(Taken {
+    let taken = CallClientOutput::Transmit(Frame::Taken(Taken {
         id: name,
         parts: 1,
         stop: false,
     }));
-    let part = Output::Part {
+    let part = CallClientOutput::Part {
         id: name,
         answer: Ok(data(10)),
         last: true,
@@ -409,7 +409,7 @@ fn more_than_was_asked_for_is_a_violation() {
         call_server.handle_frame(asked).expect("a call");
         let work = call_server.next_work().expect("a call");
         call_server.finished(work.id, Ok(answer));
-        let Some(Answering::Transmit(Frame::Answer(AnswerPart { answer, .. }))) =
+        let Some(CallServerOutput::Transmit(Frame::Answer(AnswerPart { answer, .. }))) =
             call_server.poll_output()
         else {
             panic!("no answer");

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use xdfs_proto::call_client::{CallClient, Output};
-use xdfs_proto::call_server::{CallServer, Output as Answering, Work};
+use xdfs_proto::call_client::{CallClient, CallClientOutput};
+use xdfs_proto::call_server::{CallServer, CallServerOutput, Work};
 use xdfs_proto::frame::{AnswerPart, FRAME_HEADER_BYTES, FrameHeader};
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind, PARTS_AHEAD_MAX};
 use xdfs_proto::{CallId, Code, Fault, Frame, Limits};
@@ -221,14 +221,14 @@ impl World {
             return;
         };
         match self.call_client.poll_output() {
-            Some(Output::Transmit(frame)) => {
+            Some(CallClientOutput::Transmit(frame)) => {
                 let bytes = self.encoded(&frame);
                 let channel = &mut self.channels[index];
                 if !channel.broken {
                     channel.to_answerer.push_back(bytes);
                 }
             }
-            Some(Output::Part { id, answer, last }) => self.part(id, answer, last),
+            Some(CallClientOutput::Part { id, answer, last }) => self.part(id, answer, last),
             Some(other) => panic!("{other:?}"),
             None => {}
         }
@@ -272,7 +272,7 @@ impl World {
         let Some(index) = self.choose(false) else {
             return;
         };
-        if let Some(Answering::Transmit(frame)) = self.call_server.poll_output() {
+        if let Some(CallServerOutput::Transmit(frame)) = self.call_server.poll_output() {
             let bytes = self.encoded(&frame);
             let channel = &mut self.channels[index];
             if !channel.broken {

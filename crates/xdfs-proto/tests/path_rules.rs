@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use xdfs_proto::call_client::{CallClient, Output};
-use xdfs_proto::call_server::{CallServer, Output as Answering};
+use xdfs_proto::call_client::{CallClient, CallClientOutput};
+use xdfs_proto::call_server::{CallServer, CallServerOutput};
 use xdfs_proto::frame::{AnswerPart, CallRequest, Taken, UnknownOperation};
 use xdfs_proto::id::CALL_SLOTS;
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind, PARTS_AHEAD_MAX};
@@ -56,13 +56,13 @@ fn rename() -> Call {
 fn frames(call_server: &mut CallServer) -> Vec<Frame> {
     std::iter::from_fn(|| call_server.poll_output())
         .map(|output| match output {
-            Answering::Transmit(frame) => frame,
+            CallServerOutput::Transmit(frame) => frame,
             other => panic!("{other:?}"),
         })
         .collect()
 }
 
-fn outputs(call_client: &mut CallClient) -> Vec<Output> {
+fn outputs(call_client: &mut CallClient) -> Vec<CallClientOutput> {
     std::iter::from_fn(|| call_client.poll_output()).collect()
 }
 
@@ -399,7 +399,7 @@ fn parts_are_given_out_in_order_and_once() {
     assert!(call_client.awaits_answer());
     assert_eq!(
         outputs(&mut call_client),
-        [Output::Transmit(asks(FIRST, list(9)))]
+        [CallClientOutput::Transmit(asks(FIRST, list(9)))]
     );
     let second = answer(1, false, entries(1, 2, true));
     call_client.handle_frame(second.clone()).unwrap();
@@ -412,7 +412,7 @@ fn parts_are_given_out_in_order_and_once() {
         .handle_frame(answer(0, false, entries(0, 1, true)))
         .unwrap();
     call_client.handle_frame(second).unwrap();
-    let part = |from: u32, last: bool| Output::Part {
+    let part = |from: u32, last: bool| CallClientOutput::Part {
         id: FIRST,
         answer: Ok(entries(from, from + 1, !last)),
         last,
@@ -420,7 +420,7 @@ fn parts_are_given_out_in_order_and_once() {
     assert_eq!(outputs(&mut call_client), [part(0, false), part(1, false)]);
     assert!(!call_client.awaits_answer());
     call_client.took(FIRST);
-    let word = |parts| Output::Transmit(taken(FIRST, parts, false));
+    let word = |parts| CallClientOutput::Transmit(taken(FIRST, parts, false));
     assert_eq!(outputs(&mut call_client), [word(1)]);
     for _ in 0..3 {
         call_client.took(FIRST);
@@ -441,7 +441,7 @@ fn parts_are_given_out_in_order_and_once() {
     // The next call in the slot says it without a word.
     call_client.call(rename()).unwrap();
     call_client.channel_down();
-    let next = Output::Transmit(asks(id(0, 2), rename()));
+    let next = CallClientOutput::Transmit(asks(id(0, 2), rename()));
     assert_eq!(outputs(&mut call_client), [next]);
 }
 
@@ -457,7 +457,7 @@ fn an_abandoned_listing_is_stopped_and_silent() {
         .unwrap();
     assert_eq!(
         outputs(&mut call_client),
-        [Output::Transmit(taken(FIRST, 1, true))]
+        [CallClientOutput::Transmit(taken(FIRST, 1, true))]
     );
     assert_eq!(call_client.unanswered(), 1);
     call_client
@@ -465,7 +465,7 @@ fn an_abandoned_listing_is_stopped_and_silent() {
         .unwrap();
     assert_eq!(
         outputs(&mut call_client),
-        [Output::Transmit(taken(FIRST, 2, true))]
+        [CallClientOutput::Transmit(taken(FIRST, 2, true))]
     );
     assert_eq!(call_client.unanswered(), 0);
 }
@@ -515,7 +515,7 @@ fn the_end_of_the_session_ends_every_call() {
     let hints: Vec<_> = ends
         .iter()
         .map(|output| match output {
-            Output::Part {
+            CallClientOutput::Part {
                 id,
                 answer: Err(fault),
                 last: true,

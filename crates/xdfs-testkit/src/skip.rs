@@ -27,17 +27,17 @@ pub const LIST: &str = "XDFS_SKIPPED_LIST";
 /// Call it in the thread of the test: the harness names that one by the test.
 #[track_caller]
 pub fn test(reason: impl Display) {
-    tell("test", &reason);
+    report("test", &reason);
 }
 
 /// A part of the calling test can't run here; the rest does, and the test counts by its end.
 #[track_caller]
 pub fn part(reason: impl Display) {
-    tell("part", &reason);
+    report("part", &reason);
 }
 
 #[track_caller]
-fn tell(kind: &str, reason: &dyn Display) {
+fn report(kind: &str, reason: &dyn Display) {
     let thread = std::thread::current();
     let name = match thread.name() {
         Some(name) if name != "main" => name.to_owned(),

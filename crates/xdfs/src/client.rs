@@ -35,7 +35,7 @@ pub struct Client {
     shared: Arc<Shared>,
 }
 
-/// What a client shares with transfers that may have to start again.
+/// The parts of a client that transfers need to start again.
 #[derive(Debug)]
 struct Shared {
     sessions: Arc<ReconnectingSession>,

@@ -214,11 +214,11 @@ pub struct TreeResult {
     pub reconnects: u64,
     /// What limited its transfers for the longest time; `None` if nothing was moved by any.
     pub limited_by: Option<LimitedBy>,
-    /// What goes on, in progress events.
+    /// The current activity, in progress events.
     pub activity: TreeActivity,
 }
 
-/// What goes on in a tree copy or synchronisation.
+/// The current activity of a tree copy or synchronisation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TreeActivity {

@@ -83,13 +83,13 @@ pub enum ReconnectEvent<'a> {
         /// Time until the retry.
         pause: Duration,
     },
-    /// The pause goes on; at least ten times a second.
+    /// The pause continues; reported at least ten times a second.
     Waiting,
     /// Another session is open.
     Restored,
 }
 
-/// Hears of broken sessions of a tree, in any of its threads. `Break` gives up.
+/// A callback for broken sessions of a tree, called in any of its threads. `Break` gives up.
 #[derive(Clone)]
 pub struct ReconnectObserver(Arc<dyn Fn(ReconnectEvent<'_>) -> ControlFlow<()> + Send + Sync>);
 
@@ -101,13 +101,13 @@ impl ReconnectObserver {
         Self(Arc::new(observe))
     }
 
-    pub(crate) fn tell(&self, event: ReconnectEvent<'_>) -> ControlFlow<()> {
+    pub(crate) fn notify(&self, event: ReconnectEvent<'_>) -> ControlFlow<()> {
         (self.0)(event)
     }
 }
 
 impl Default for ReconnectObserver {
-    /// Hears nothing.
+    /// An observer that ignores all events.
     fn default() -> Self {
         Self::new(|_| ControlFlow::Continue(()))
     }

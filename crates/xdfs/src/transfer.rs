@@ -174,7 +174,7 @@ impl Transfer {
     }
 
     /// Sets the paths to compare if the target exists. If it is skipped, that is a success;
-    /// otherwise the replacement goes on.
+    /// otherwise it is replaced.
     pub(crate) fn with_comparison(
         self,
         compared_paths: ComparedPaths,

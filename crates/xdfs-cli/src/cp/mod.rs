@@ -69,7 +69,7 @@ fn run_trees(
     sources: Result<(), Fault>,
 ) -> u8 {
     let mut files = flags.clone();
-    let trees = sources.and_then(|()| tree::sort_out(connector, &mut files));
+    let trees = sources.and_then(|()| tree::take_trees(connector, &mut files));
     let trees = trees.and_then(|trees| only_one_if_listed(flags, trees));
     let planned = trees.and_then(|trees| {
         let jobs = if files.places.sources.is_empty() {

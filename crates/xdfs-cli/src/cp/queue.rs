@@ -51,7 +51,7 @@ impl Sessions {
         }
     }
 
-    /// Leaves the sessions to what follows the copies.
+    /// Leaves the sessions to the steps after the copies.
     fn leave_open(&self) {
         for (server, client) in self.open().drain(..) {
             self.connector.leave(&server, client);
@@ -159,7 +159,7 @@ pub(super) fn run(
         Some(fault) => Some((job.label, Err(fault))),
         None => Some((job.label, Ok(transfers.next()?))),
     });
-    let run = Following {
+    let run = QueueReporter {
         sessions,
         queue,
         events,
@@ -191,7 +191,7 @@ fn copy_stream(
 }
 
 /// Reports the transfers of a queue one after the other.
-struct Following<'a> {
+struct QueueReporter<'a> {
     sessions: Sessions,
     queue: Queue,
     events: mpsc::Receiver<(u64, Option<String>)>,
@@ -203,7 +203,7 @@ struct Following<'a> {
     reporter: &'a mut Reporter,
 }
 
-impl Following<'_> {
+impl QueueReporter<'_> {
     fn follow_all(
         mut self,
         mut files: impl Iterator<Item = (Label, Result<(u64, Transfer), Fault>)>,

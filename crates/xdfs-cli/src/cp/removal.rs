@@ -13,7 +13,7 @@ use xdfs::{
 use super::plan::PlannedCopy;
 use crate::interrupt::Interrupt;
 use crate::paths::operand::{join, last_part};
-use crate::paths::side::{Asked, PathSide};
+use crate::paths::side::{PathSide, SideCall};
 use crate::paths::walk::{LISTINGS_AHEAD, Walk, WalkEntry, WalkStep};
 use crate::report::{Label, Reporter};
 use crate::session::Connector;
@@ -43,8 +43,8 @@ struct Candidate {
     name: Vec<u8>,
     path: Vec<u8>,
     attributes: Attributes,
-    target: Asked,
-    contents: [Asked; 2],
+    target: SideCall,
+    contents: [SideCall; 2],
 }
 
 /// An entry that may be removed.
@@ -75,7 +75,7 @@ pub(super) fn of_file<'a>(
     };
     let here_path = here.as_os_str().as_encoded_bytes().to_vec();
     let client = connector.connect(&job.server)?;
-    let there = PathSide::There(client.clone());
+    let there = PathSide::Remote(client.clone());
     connector.leave(&job.server, client);
     let (source, target) = match &job.route {
         TransferRoute::Upload { to, .. } => {
@@ -85,10 +85,10 @@ pub(super) fn of_file<'a>(
                 FileKind::Directory => join(to, name),
                 _ => to.clone(),
             };
-            ((PathSide::Here, here_path), (there, to))
+            ((PathSide::Local, here_path), (there, to))
         }
         TransferRoute::Download { from, .. } => {
-            ((there, from.clone()), (PathSide::Here, here_path))
+            ((there, from.clone()), (PathSide::Local, here_path))
         }
     };
     Ok(Some(Removal {
@@ -182,7 +182,7 @@ impl Run<'_> {
         };
         let content = |side: &PathSide, path: &[u8]| {
             let path = path.to_vec();
-            side.ask(match attributes.kind {
+            side.start_call(match attributes.kind {
                 FileKind::Symlink => Call::ReadLink { path },
                 _ => Call::Checksum {
                     path,
@@ -230,27 +230,27 @@ impl Run<'_> {
         }
     }
 
-    /// Removes what was compared, once the target is durable.
+    /// Removes the compared entries, once the target is durable.
     fn remove(&mut self) {
         let equal = std::mem::take(&mut self.equal);
         if equal.is_empty() || self.removal.interrupt.requested() {
             return;
         }
         let (target, root) = &self.removal.target;
-        if let Err(fault) = target.ask(Call::Sync { path: root.clone() }).wait() {
+        if let Err(fault) = target.start_call(Call::Sync { path: root.clone() }).wait() {
             return self.failed(b"", &fault);
         }
         let source = &self.removal.source.0;
         for group in equal.chunks(ENTRIES_AHEAD) {
             let now = group.iter().map(|entry| stat(source, &entry.path, false));
-            let now: Vec<Asked> = now.collect();
+            let now: Vec<SideCall> = now.collect();
             let mut removals = Vec::with_capacity(group.len());
             for (entry, now) in group.iter().zip(now) {
                 // A single source may be named by a link, to which its attributes don't belong.
                 match now.wait().and_then(attributes_of) {
                     Ok(now) if is_unchanged(&entry.attributes, &now) => {
                         let path = entry.path.clone();
-                        removals.push((entry, source.ask(Call::RemoveFile { path })));
+                        removals.push((entry, source.start_call(Call::RemoveFile { path })));
                     }
                     Ok(_) => {
                         let cause = "it changed after it was copied, or is a link to what was";
@@ -283,9 +283,9 @@ impl Run<'_> {
     }
 }
 
-fn stat(side: &PathSide, path: &[u8], follow: bool) -> Asked {
+fn stat(side: &PathSide, path: &[u8], follow: bool) -> SideCall {
     let path = path.to_vec();
-    side.ask(Call::Stat { path, follow })
+    side.start_call(Call::Stat { path, follow })
 }
 
 fn attributes_of(answer: Answer) -> Result<Attributes, Fault> {
@@ -329,7 +329,7 @@ fn version(of: &Attributes) -> (FileKind, u64, u64, u64, i64, i64) {
 ///
 /// # Errors
 /// It isn't, or can't be compared.
-fn outcome(source: &Attributes, target: Asked, contents: [Asked; 2]) -> Result<(), Fault> {
+fn outcome(source: &Attributes, target: SideCall, contents: [SideCall; 2]) -> Result<(), Fault> {
     let different = |cause: &str| {
         let fault = Fault::new(Code::IntegrityMismatch, OPERATION, cause);
         Err(fault.hint("look at both with `xdfs check`"))

@@ -41,7 +41,7 @@ enum TreeDirection {
 ///
 /// # Errors
 /// An invalid operand, or a failed lookup on a server.
-pub(crate) fn sort_out(connector: &Connector, flags: &mut CpFlags) -> Result<Vec<Tree>, Fault> {
+pub(crate) fn take_trees(connector: &Connector, flags: &mut CpFlags) -> Result<Vec<Tree>, Fault> {
     let config = connector.context.config()?;
     let target = Place::parse(config, &flags.places.target)?;
     let mut trees: Vec<Tree> = Vec::new();
@@ -67,7 +67,7 @@ pub(crate) fn sort_out(connector: &Connector, flags: &mut CpFlags) -> Result<Vec
                     Some(client) => client,
                     None => connector.connect(&server)?,
                 };
-                let there = look(&client, &server.path)?;
+                let there = attributes_of(&client, &server.path)?;
                 if there.is_some_and(|a| a.kind == FileKind::Directory) {
                     trees.push(Tree {
                         label,
@@ -95,20 +95,20 @@ pub(crate) fn copy(
     interrupt: &Interrupt,
     reporter: &mut Reporter,
 ) {
-    let chosen = match Chosen::read(flags) {
-        Ok(chosen) => chosen,
+    let selection = match TreeSelection::read(flags) {
+        Ok(selection) => selection,
         Err(fault) => return reporter.failure(None, &fault),
     };
     for tree in trees {
         if interrupt.requested() {
             return;
         }
-        match copy_one(connector, flags, &chosen, tree, interrupt, reporter) {
+        match copy_one(connector, flags, &selection, tree, interrupt, reporter) {
             Ok(result) => {
                 reporter.tree_done(&tree.label, &result);
                 if flags.remove_source && !flags.dry_run {
                     match removal(connector, tree, &result, interrupt) {
-                        Ok(removal) => removal.run(&chosen.filter, reporter),
+                        Ok(removal) => removal.run(&selection.filter, reporter),
                         Err(fault) => reporter.failure(Some(&tree.label), &fault),
                     }
                 }
@@ -118,14 +118,14 @@ pub(crate) fn copy(
     }
 }
 
-/// What of the trees is copied.
-struct Chosen {
+/// The part of each tree that is copied.
+struct TreeSelection {
     filter: Filter,
     /// The paths of --files-from.
     listed: Option<Vec<Vec<u8>>>,
 }
 
-impl Chosen {
+impl TreeSelection {
     fn read(flags: &CpFlags) -> Result<Self, Fault> {
         let filter = flags.filter.filter()?;
         let Some(list) = &flags.files_from else {
@@ -143,7 +143,7 @@ impl Chosen {
 fn copy_one(
     connector: &Connector,
     flags: &CpFlags,
-    chosen: &Chosen,
+    selection: &TreeSelection,
     tree: &Tree,
     interrupt: &Interrupt,
     reporter: &mut Reporter,
@@ -156,7 +156,7 @@ fn copy_one(
         Some(client) => client,
         None => connector.connect(&tree.server)?,
     };
-    if let Some(paths) = &chosen.listed {
+    if let Some(paths) = &selection.listed {
         let root = match &tree.route {
             TreeDirection::Upload(source) => list::Root::Local(source),
             TreeDirection::Download(_) => list::Root::Server(&client, &tree.server.path),
@@ -166,7 +166,7 @@ fn copy_one(
         }
     }
     let settings = connector.context.config()?.session(&tree.server);
-    let options = options(settings, flags, &chosen.filter, interrupt);
+    let options = options(settings, flags, &selection.filter, interrupt);
     let mut observer = |event: TreeEvent<'_>| {
         report_first_use(&client, reporter);
         match event {
@@ -201,16 +201,16 @@ fn removal<'a>(
     result: &TreeResult,
     interrupt: &'a Interrupt,
 ) -> Result<Removal<'a>, Fault> {
-    let there = PathSide::There(connector.connect(&tree.server)?);
+    let there = PathSide::Remote(connector.connect(&tree.server)?);
     let target = result.target.clone();
     let (source, target) = match &tree.route {
         TreeDirection::Upload(source) => {
             let source = source.as_os_str().as_encoded_bytes().to_vec();
-            ((PathSide::Here, source), (there, target))
+            ((PathSide::Local, source), (there, target))
         }
         TreeDirection::Download(_) => {
             let source = tree.server.path.clone();
-            ((there, source), (PathSide::Here, target))
+            ((there, source), (PathSide::Local, target))
         }
     };
     Ok(Removal {
@@ -252,7 +252,7 @@ fn options(
     }
 }
 
-fn look(client: &Client, path: &[u8]) -> Result<Option<Attributes>, Fault> {
+fn attributes_of(client: &Client, path: &[u8]) -> Result<Option<Attributes>, Fault> {
     let call = Call::Stat {
         path: path.to_vec(),
         follow: true,

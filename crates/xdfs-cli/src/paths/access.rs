@@ -11,13 +11,13 @@ use crate::flags::{ChmodFlags, ChownFlags};
 
 /// Runs `xdfs chmod` and returns the exit code.
 pub(crate) fn chmod(context: &Context, flags: &ChmodFlags) -> u8 {
-    let mut work = PathCommand::new(context, "chmod", &flags.common);
+    let mut command = PathCommand::new(context, "chmod", &flags.common);
     let set = |path: &[u8], a: &Attributes| Call::SetMode {
         path: path.to_vec(),
         mode: flags.mode.apply(a.mode, a.kind == FileKind::Directory),
     };
-    work.each(&flags.urls, |work, operand| {
-        let client = work.client(operand)?;
+    command.each(&flags.urls, |command, operand| {
+        let client = command.client(operand)?;
         let attributes = stat(&client, &operand.path, true)?;
         client.call(set(&operand.path, &attributes))?;
         if flags.recursive {
@@ -26,19 +26,19 @@ pub(crate) fn chmod(context: &Context, flags: &ChmodFlags) -> u8 {
                 let is_link = found.attributes.kind == FileKind::Symlink;
                 (!is_link).then(|| set(&found.path, &found.attributes))
             };
-            change_below(work, &client, operand, attributes, below);
+            change_below(command, &client, operand, attributes, below);
         }
-        work.done(operand);
+        command.done(operand);
         Ok(())
     });
-    work.finish()
+    command.finish()
 }
 
 /// Runs `xdfs chown` and returns the exit code.
 pub(crate) fn chown(context: &Context, flags: &ChownFlags) -> u8 {
-    let mut work = PathCommand::new(context, "chown", &flags.common);
-    work.each(&flags.urls, |work, operand| {
-        let client = work.client(operand)?;
+    let mut command = PathCommand::new(context, "chown", &flags.common);
+    command.each(&flags.urls, |command, operand| {
+        let client = command.client(operand)?;
         let [uid, gid] = numbers(&client, &operand.path, &flags.owner)?;
         let set = |path: &[u8], follow: bool| Call::SetOwner {
             path: path.to_vec(),
@@ -51,12 +51,12 @@ pub(crate) fn chown(context: &Context, flags: &ChownFlags) -> u8 {
         if flags.recursive {
             let attributes = stat(&client, &operand.path, false)?;
             let below = |found: &WalkEntry| Some(set(&found.path, false));
-            change_below(work, &client, operand, attributes, below);
+            change_below(command, &client, operand, attributes, below);
         }
-        work.done(operand);
+        command.done(operand);
         Ok(())
     });
-    work.finish()
+    command.finish()
 }
 
 /// The numbers of the owner and the group on the server.
@@ -100,7 +100,7 @@ fn numbers(client: &Client, path: &[u8], owner: &Owner) -> Result<[Option<u32>; 
 
 /// Makes a call for every entry beneath an operand, and reports faults.
 fn change_below(
-    work: &mut PathCommand,
+    command: &mut PathCommand,
     client: &Client,
     operand: &Operand,
     attributes: Attributes,
@@ -112,9 +112,9 @@ fn change_below(
         attributes,
         depth: 0,
     };
-    let report = |work: &mut PathCommand, outcome: Option<((), Result<Answer, Fault>)>| {
+    let report = |command: &mut PathCommand, outcome: Option<((), Result<Answer, Fault>)>| {
         if let Some(((), Err(fault))) = outcome {
-            work.fault(Some(&operand.text), &fault);
+            command.fault(Some(&operand.text), &fault);
         }
     };
     let mut calls = InFlight::new(client);
@@ -127,17 +127,17 @@ fn change_below(
                     continue;
                 };
                 if found.is_directory() {
-                    report(work, Some(((), client.call(call))));
+                    report(command, Some(((), client.call(call))));
                 } else {
                     let earliest = calls.push((), call);
-                    report(work, earliest);
+                    report(command, earliest);
                 }
             }
             WalkStep::Entry(_) | WalkStep::Left(_) => {}
-            WalkStep::Failed(fault) => work.fault(Some(&operand.text), &fault),
+            WalkStep::Failed(fault) => command.fault(Some(&operand.text), &fault),
         }
     }
     while let Some(outcome) = calls.pop() {
-        report(work, Some(outcome));
+        report(command, Some(outcome));
     }
 }

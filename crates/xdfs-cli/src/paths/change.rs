@@ -18,55 +18,55 @@ fn change(client: &Client, call: Call) -> Result<(), Fault> {
 
 /// Runs `xdfs mkdir` and returns the exit code.
 pub(crate) fn mkdir(context: &Context, flags: &MkdirFlags) -> u8 {
-    let mut work = PathCommand::new(context, "mkdir", &flags.common);
+    let mut command = PathCommand::new(context, "mkdir", &flags.common);
     let mode = flags
         .mode
         .as_ref()
         .map(|mode| mode.apply(DIRECTORY_MODE, true));
-    work.each(&flags.urls, |work, operand| {
+    command.each(&flags.urls, |command, operand| {
         let call = Call::MakeDirectory {
             path: operand.path.clone(),
             mode,
             parents: flags.parents,
         };
-        let made = change(&*work.client(operand)?, call);
+        let made = change(&*command.client(operand)?, call);
         made.map_err(|fault| match fault.code {
             Code::AlreadyExists => fault.hint("--parents ignores that"),
             Code::NotFound => fault.hint("use --parents to create its parent directories"),
             _ => fault,
         })?;
-        work.done(operand);
+        command.done(operand);
         Ok(())
     });
-    work.finish()
+    command.finish()
 }
 
 /// Runs `xdfs rm` and returns the exit code.
 pub(crate) fn rm(context: &Context, flags: &RmFlags) -> u8 {
-    let mut work = PathCommand::new(context, "rm", &flags.common);
-    work.each(&flags.urls, |work, operand| {
+    let mut command = PathCommand::new(context, "rm", &flags.common);
+    command.each(&flags.urls, |command, operand| {
         if is_root(&operand.path) {
             let cause = "the root of a server is never removed";
             return Err(Fault::new(Code::InvalidArgument, "remove", cause)
                 .path(&operand.path)
                 .hint("name its contents"));
         }
-        match remove(work, operand, flags) {
+        match remove(command, operand, flags) {
             Err(fault) if flags.force && fault.code == Code::NotFound => {}
             Ok(false) => {}
             removed => {
                 removed?;
-                work.done(operand);
+                command.done(operand);
             }
         }
         Ok(())
     });
-    work.finish()
+    command.finish()
 }
 
 /// Removes a path; `false` if the user decides against it.
-fn remove(work: &mut PathCommand, operand: &Operand, flags: &RmFlags) -> Result<bool, Fault> {
-    let client = work.client(operand)?;
+fn remove(command: &mut PathCommand, operand: &Operand, flags: &RmFlags) -> Result<bool, Fault> {
+    let client = command.client(operand)?;
     let path = operand.path.clone();
     // A link with a trailing slash would refer to its target, which must not be removed.
     let is_directory = stat(&client, &path, false)?.kind == FileKind::Directory;
@@ -86,7 +86,7 @@ fn remove(work: &mut PathCommand, operand: &Operand, flags: &RmFlags) -> Result<
             ""
         };
         let name = String::from_utf8_lossy(&path);
-        if !work.confirm(&format!("remove '{name}'{all}?"))? {
+        if !command.confirm(&format!("remove '{name}'{all}?"))? {
             return Ok(false);
         }
     }
@@ -125,19 +125,19 @@ fn two_servers(operation: &str) -> Fault {
 
 /// Runs `xdfs mv` and returns the exit code.
 pub(crate) fn mv(context: &Context, flags: &MvFlags) -> u8 {
-    let mut work = PathCommand::new(context, "mv", &flags.common);
+    let mut command = PathCommand::new(context, "mv", &flags.common);
     // At least two, by the definition of the flags.
     let Some((last, sources)) = flags.urls.split_last() else {
-        return work.finish();
+        return command.finish();
     };
-    let target = match work.operand(last) {
+    let target = match command.operand(last) {
         Ok(target) => target,
         Err(fault) => {
-            work.fault(Some(&text_of(last)), &fault);
-            return work.finish();
+            command.fault(Some(&text_of(last)), &fault);
+            return command.finish();
         }
     };
-    work.each(sources, |work, source| {
+    command.each(sources, |command, source| {
         if !source.shares_session(&target) {
             return Err(two_servers("rename"));
         }
@@ -145,7 +145,7 @@ pub(crate) fn mv(context: &Context, flags: &MvFlags) -> u8 {
             let cause = "the root of a server can't be moved";
             return Err(Fault::new(Code::InvalidArgument, "rename", cause).path(&source.path));
         }
-        let client = work.client(source)?;
+        let client = command.client(source)?;
         let to = landing(&client, &target, last_part(&source.path), sources.len() > 1)?;
         let renamed = change(
             &client,
@@ -162,25 +162,25 @@ pub(crate) fn mv(context: &Context, flags: &MvFlags) -> u8 {
             }
             renamed => renamed?,
         }
-        work.done(source);
+        command.done(source);
         Ok(())
     });
-    work.finish()
+    command.finish()
 }
 
 /// Runs `xdfs ln` and returns the exit code.
 pub(crate) fn ln(context: &Context, flags: &LnFlags) -> u8 {
-    let mut work = PathCommand::new(context, "ln", &flags.common);
-    work.one(&text_of(&flags.link), |work| make_link(work, flags));
-    work.finish()
+    let mut command = PathCommand::new(context, "ln", &flags.common);
+    command.one(&text_of(&flags.link), |command| make_link(command, flags));
+    command.finish()
 }
 
-fn make_link(work: &mut PathCommand, flags: &LnFlags) -> Result<(), Fault> {
-    let mut link = work.operand(&flags.link)?;
-    let client = work.client(&link)?;
+fn make_link(command: &mut PathCommand, flags: &LnFlags) -> Result<(), Fault> {
+    let mut link = command.operand(&flags.link)?;
+    let client = command.client(&link)?;
     let call = if flags.symbolic {
         let text = flags.target.as_encoded_bytes();
-        if work.config()?.is_remote(&flags.target) {
+        if command.config()?.is_remote(&flags.target) {
             let cause = "the text of a symbolic link is a path, not a URL";
             return Err(
                 Fault::new(Code::InvalidArgument, "make a symbolic link", cause)
@@ -194,7 +194,7 @@ fn make_link(work: &mut PathCommand, flags: &LnFlags) -> Result<(), Fault> {
             path: link.path.clone(),
         }
     } else {
-        let existing = work.operand(&flags.target)?;
+        let existing = command.operand(&flags.target)?;
         if !existing.shares_session(&link) {
             return Err(two_servers("link a file"));
         }
@@ -216,7 +216,7 @@ fn make_link(work: &mut PathCommand, flags: &LnFlags) -> Result<(), Fault> {
         Code::AlreadyExists => fault.hint("use --force to replace it"),
         _ => fault,
     })?;
-    work.done(&link);
+    command.done(&link);
     Ok(())
 }
 
@@ -241,18 +241,18 @@ type Times = (i64, i64);
 
 /// Runs `xdfs touch` and returns the exit code.
 pub(crate) fn touch(context: &Context, flags: &TouchFlags) -> u8 {
-    let mut work = PathCommand::new(context, "touch", &flags.common).with_transfers();
-    let times = match wanted_times(&mut work, flags) {
+    let mut command = PathCommand::new(context, "touch", &flags.common).with_transfers();
+    let times = match wanted_times(&mut command, flags) {
         Ok(times) => times,
         Err(fault) => {
             let reference = flags.reference.as_deref().map(text_of);
-            work.fault(reference.as_deref(), &fault);
-            return work.finish();
+            command.fault(reference.as_deref(), &fault);
+            return command.finish();
         }
     };
     let both = flags.access == flags.modified;
-    work.each(&flags.urls, |work, operand| {
-        let client = work.client(operand)?;
+    command.each(&flags.urls, |command, operand| {
+        let client = command.client(operand)?;
         let call = Call::SetTimes {
             path: operand.path.clone(),
             atime_ns: (both || flags.access).then_some(times.0),
@@ -272,24 +272,24 @@ pub(crate) fn touch(context: &Context, flags: &TouchFlags) -> u8 {
             }
             set => set?,
         }
-        work.done(operand);
+        command.done(operand);
         Ok(())
     });
-    work.finish()
+    command.finish()
 }
 
 /// The times set by the flags.
 ///
 /// # Errors
 /// The reference file can't be looked up.
-fn wanted_times(work: &mut PathCommand, flags: &TouchFlags) -> Result<Times, Fault> {
+fn wanted_times(command: &mut PathCommand, flags: &TouchFlags) -> Result<Times, Fault> {
     let Some(reference) = &flags.reference else {
         let time = flags.date.or(flags.stamp).unwrap_or_else(time::now);
         return Ok((time, time));
     };
-    if work.config()?.is_remote(reference) {
-        let operand = work.operand(reference)?;
-        let attributes = stat(&*work.client(&operand)?, &operand.path, true)?;
+    if command.config()?.is_remote(reference) {
+        let operand = command.operand(reference)?;
+        let attributes = stat(&*command.client(&operand)?, &operand.path, true)?;
         return Ok((attributes.atime_ns, attributes.mtime_ns));
     }
     let path = reference.as_encoded_bytes();
@@ -305,9 +305,9 @@ fn wanted_times(work: &mut PathCommand, flags: &TouchFlags) -> Result<Times, Fau
 
 /// Runs `xdfs truncate` and returns the exit code.
 pub(crate) fn truncate(context: &Context, flags: &TruncateFlags) -> u8 {
-    let mut work = PathCommand::new(context, "truncate", &flags.common).with_transfers();
-    work.each(&flags.urls, |work, operand| {
-        let client = work.client(operand)?;
+    let mut command = PathCommand::new(context, "truncate", &flags.common).with_transfers();
+    command.each(&flags.urls, |command, operand| {
+        let client = command.client(operand)?;
         let path = operand.path.clone();
         let bytes = match stat(&client, &path, true) {
             Ok(attributes) => attributes.size,
@@ -324,8 +324,8 @@ pub(crate) fn truncate(context: &Context, flags: &TruncateFlags) -> u8 {
             Fault::new(Code::InvalidArgument, "set the length", "no such length").path(&path)
         })?;
         change(&client, Call::Truncate { path, length })?;
-        work.done(operand);
+        command.done(operand);
         Ok(())
     });
-    work.finish()
+    command.finish()
 }

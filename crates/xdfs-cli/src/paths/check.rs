@@ -8,7 +8,7 @@ use xdfs::{Answer, Attributes, Call, ChecksumKind, ChecksumValue, Code, Fault, F
 use super::command::{PathCommand, unexpected};
 use super::json::{CheckBody, DifferenceBody, PathBody, PathRecord, kind_word};
 use super::operand::text_of;
-use super::side::{Asked, PathSide, SideOperand};
+use super::side::{PathSide, SideCall, SideOperand};
 use super::sum::ask_digest;
 use super::walk::{Walk, WalkEntry, WalkStep};
 use crate::context::Context;
@@ -20,9 +20,9 @@ const ENTRIES_AHEAD: usize = 16;
 
 /// Runs the command and returns the exit code.
 pub(crate) fn check(context: &Context, flags: &CheckFlags) -> u8 {
-    let mut work = PathCommand::new(context, "check", &flags.common);
-    work.one(&text_of(&flags.source), |work| compare(work, flags));
-    work.finish()
+    let mut command = PathCommand::new(context, "check", &flags.common);
+    command.one(&text_of(&flags.source), |command| compare(command, flags));
+    command.finish()
 }
 
 /// One of the two trees: its next entry, and what could not be listed.
@@ -53,7 +53,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Goes to the next entry, and reports directories that can't be listed.
-    fn advance(&mut self, work: &mut PathCommand) {
+    fn advance(&mut self, command: &mut PathCommand) {
         self.next = loop {
             match self.walk.next() {
                 Some(WalkStep::Entry(found)) => {
@@ -67,7 +67,7 @@ impl<'a> Tree<'a> {
                 // Follows its directory at once.
                 Some(WalkStep::Failed(fault)) => {
                     self.unlisted.push(self.latest.clone());
-                    work.fault(Some(&self.operand.text), &fault);
+                    command.fault(Some(&self.operand.text), &fault);
                 }
                 None => break None,
             }
@@ -101,7 +101,7 @@ struct Compared {
     source: Option<Attributes>,
     target: Option<Attributes>,
     /// Content that has to be compared, of source and target.
-    asked: Option<[(Vec<u8>, Asked); 2]>,
+    asked: Option<[(Vec<u8>, SideCall); 2]>,
 }
 
 struct Comparison<'a> {
@@ -112,10 +112,10 @@ struct Comparison<'a> {
     counts: CheckBody<'a>,
 }
 
-fn compare(work: &mut PathCommand, flags: &CheckFlags) -> Result<(), Fault> {
+fn compare(command: &mut PathCommand, flags: &CheckFlags) -> Result<(), Fault> {
     let filter = flags.filter.filter()?;
-    let source = SideOperand::open(work, &flags.source)?;
-    let target = SideOperand::open(work, &flags.target)?;
+    let source = SideOperand::open(command, &flags.source)?;
+    let target = SideOperand::open(command, &flags.target)?;
     let roots = [source.stat()?, target.stat()?];
     let mut comparison = Comparison {
         source: &source,
@@ -140,11 +140,11 @@ fn compare(work: &mut PathCommand, flags: &CheckFlags) -> Result<(), Fault> {
                 Tree::new(&source, source_root, &filter),
                 Tree::new(&target, target_root, &filter),
             );
-            comparison.merge(work, &mut trees);
+            comparison.merge(command, &mut trees);
         }
         (false, false) => {
             let paths = [source.path.clone(), target.path.clone()];
-            comparison.both(work, b".".to_vec(), paths, [source_root, target_root]);
+            comparison.both(command, b".".to_vec(), paths, [source_root, target_root]);
         }
         (first, _) => {
             let file = if first { &target } else { &source };
@@ -154,15 +154,15 @@ fn compare(work: &mut PathCommand, flags: &CheckFlags) -> Result<(), Fault> {
             return Err(fault.path(&file.path).hint(hint));
         }
     }
-    comparison.finish(work);
+    comparison.finish(command);
     Ok(())
 }
 
 impl Comparison<'_> {
-    fn merge(&mut self, work: &mut PathCommand, (source, target): &mut (Tree<'_>, Tree<'_>)) {
-        source.advance(work);
-        target.advance(work);
-        while !work.is_over() {
+    fn merge(&mut self, command: &mut PathCommand, (source, target): &mut (Tree<'_>, Tree<'_>)) {
+        source.advance(command);
+        target.advance(command);
+        while !command.is_over() {
             let (one, other) = match (&source.next, &target.next) {
                 (None, None) => return,
                 (Some(one), None) => (Some(source.relative(one)), None),
@@ -180,25 +180,25 @@ impl Comparison<'_> {
                 (Some(path), Some(_)) => {
                     if let (Some(one), Some(other)) = (source.next.take(), target.next.take()) {
                         let paths = [one.path, other.path];
-                        self.both(work, path, paths, [one.attributes, other.attributes]);
+                        self.both(command, path, paths, [one.attributes, other.attributes]);
                     }
-                    source.advance(work);
-                    target.advance(work);
+                    source.advance(command);
+                    target.advance(command);
                 }
                 (Some(path), None) => {
                     let found = source.next.take().map(|found| found.attributes);
                     if !target.may_have(&path) {
-                        self.push(work, path, (found, None), None);
+                        self.push(command, path, (found, None), None);
                     }
-                    source.advance(work);
+                    source.advance(command);
                 }
                 (None, path) => {
                     let path = path.unwrap_or_default();
                     let found = target.next.take().map(|found| found.attributes);
                     if !source.may_have(&path) {
-                        self.push(work, path, (None, found), None);
+                        self.push(command, path, (None, found), None);
                     }
-                    target.advance(work);
+                    target.advance(command);
                 }
             }
         }
@@ -207,7 +207,7 @@ impl Comparison<'_> {
     /// Compares an entry that is on both sides under these paths.
     fn both(
         &mut self,
-        work: &mut PathCommand,
+        command: &mut PathCommand,
         path: Vec<u8>,
         paths: [Vec<u8>; 2],
         [source, target]: [Attributes; 2],
@@ -220,7 +220,9 @@ impl Comparison<'_> {
             };
         let ask = |operand: &SideOperand, path: Vec<u8>| {
             let asked = match source.kind {
-                FileKind::Symlink => operand.side.ask(Call::ReadLink { path: path.clone() }),
+                FileKind::Symlink => operand
+                    .side
+                    .start_call(Call::ReadLink { path: path.clone() }),
                 _ => ask_digest(operand, path.clone(), self.kind),
             };
             (path, asked)
@@ -229,15 +231,15 @@ impl Comparison<'_> {
             let [one, other] = paths;
             [ask(self.source, one), ask(self.target, other)]
         });
-        self.push(work, path, (Some(source), Some(target)), asked);
+        self.push(command, path, (Some(source), Some(target)), asked);
     }
 
     fn push(
         &mut self,
-        work: &mut PathCommand,
+        command: &mut PathCommand,
         path: Vec<u8>,
         (source, target): (Option<Attributes>, Option<Attributes>),
-        asked: Option<[(Vec<u8>, Asked); 2]>,
+        asked: Option<[(Vec<u8>, SideCall); 2]>,
     ) {
         self.waiting.push_back(Compared {
             path,
@@ -246,12 +248,12 @@ impl Comparison<'_> {
             asked,
         });
         if self.waiting.len() >= ENTRIES_AHEAD {
-            self.report(work);
+            self.report(command);
         }
     }
 
     /// Waits for the earliest entry, and reports it.
-    fn report(&mut self, work: &mut PathCommand) {
+    fn report(&mut self, command: &mut PathCommand) {
         let Some(entry) = self.waiting.pop_front() else {
             return;
         };
@@ -263,7 +265,7 @@ impl Comparison<'_> {
                     (Ok(one), Ok(other)) => one == other,
                     (one, other) => {
                         for (operand, fault) in [one.err(), other.err()].into_iter().flatten() {
-                            work.fault(Some(&operand.text), &fault);
+                            command.fault(Some(&operand.text), &fault);
                         }
                         return;
                     }
@@ -288,10 +290,10 @@ impl Comparison<'_> {
             (None, _) => (&mut counts.extra, "extra"),
         };
         *count += 1;
-        if work.is_json() {
+        if command.is_json() {
             let kind = |side: &Option<Attributes>| side.as_ref().map(|found| kind_word(found.kind));
             let size = |side: &Option<Attributes>| side.as_ref().map(|found| found.size);
-            work.say(PathRecord::Difference(DifferenceBody {
+            command.write_record(PathRecord::Difference(DifferenceBody {
                 path: PathBody::new(&entry.path),
                 difference: word,
                 source_kind: kind(&entry.source),
@@ -301,16 +303,16 @@ impl Comparison<'_> {
             }));
             return;
         }
-        let name = work.quoting(false).write(&entry.path);
-        work.print(&[word.as_bytes(), b" ", &name, b"\n"].concat());
-        work.flush();
+        let name = command.quoting(false).write(&entry.path);
+        command.print(&[word.as_bytes(), b" ", &name, b"\n"].concat());
+        command.flush();
     }
 
-    fn finish(mut self, work: &mut PathCommand) {
-        while !self.waiting.is_empty() && !work.is_over() {
-            self.report(work);
+    fn finish(mut self, command: &mut PathCommand) {
+        while !self.waiting.is_empty() && !command.is_over() {
+            self.report(command);
         }
-        if work.is_over() {
+        if command.is_over() {
             return;
         }
         let counts = self.counts;
@@ -323,10 +325,10 @@ impl Comparison<'_> {
             counts.extra,
         );
         let is_different = counts.differs + counts.missing + counts.extra > 0;
-        if work.is_json() {
-            work.say(PathRecord::Check(counts));
+        if command.is_json() {
+            command.write_record(PathRecord::Check(counts));
         }
-        work.compared(is_different, &text);
+        command.compared(is_different, &text);
     }
 }
 
@@ -337,7 +339,7 @@ enum Content {
     File(ChecksumValue, u64),
 }
 
-fn content((path, asked): (Vec<u8>, Asked)) -> Result<Content, Fault> {
+fn content((path, asked): (Vec<u8>, SideCall)) -> Result<Content, Fault> {
     match asked.wait()? {
         Answer::Target(target) => Ok(Content::Link(target)),
         Answer::Digest { value, length } => Ok(Content::File(value, length)),

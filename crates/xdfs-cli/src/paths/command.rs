@@ -12,7 +12,7 @@ use xdfs::{
 use super::json::{PathRecord, SummaryBody, error_line};
 use super::operand::{Operand, text_of};
 use super::quote::Quoting;
-use crate::client::{Copying, SharedClient};
+use crate::client::{RunningCopy, SharedClient};
 use crate::client_config::ClientConfig;
 use crate::console::Console;
 use crate::context::Context;
@@ -62,7 +62,7 @@ impl PathCommand {
     /// Starts a command.
     pub(crate) fn new(context: &Context, command: &'static str, flags: &PathFlags) -> Self {
         start_log(flags.output().log_level());
-        let mut work = Self {
+        let mut command = Self {
             command,
             json: flags.json,
             security: flags.security.clone(),
@@ -80,10 +80,10 @@ impl PathCommand {
         };
         // There is nothing to save: a signal ends the program or command immediately.
         match context.interrupt() {
-            Ok(interrupt) => work.interrupt = interrupt,
-            Err(fault) => work.fault(None, &fault),
+            Ok(interrupt) => command.interrupt = interrupt,
+            Err(fault) => command.fault(None, &fault),
         }
-        work
+        command
     }
 
     /// Uses as many channels as transfers need.
@@ -106,15 +106,15 @@ impl PathCommand {
     ///
     /// # Errors
     /// The fault that ended it.
-    pub(crate) fn follow(&self, copying: impl Into<Copying>) -> Result<(), Fault> {
-        let mut copying = copying.into();
-        while !copying.is_finished() {
+    pub(crate) fn follow(&self, copy: impl Into<RunningCopy>) -> Result<(), Fault> {
+        let mut copy = copy.into();
+        while !copy.is_finished() {
             if self.interrupt.requested() {
-                copying.cancel();
+                copy.cancel();
             }
-            let _ = copying.progress(TICK);
+            let _ = copy.progress(TICK);
         }
-        copying.wait().map(|_| ())
+        copy.wait().map(|_| ())
     }
 
     /// The quoting of names on standard output.
@@ -170,7 +170,9 @@ impl PathCommand {
             if self.is_over() {
                 break;
             }
-            self.one(&text_of(word), |work| act(work, &work.operand(word)?));
+            self.one(&text_of(word), |command| {
+                act(command, &command.operand(word)?)
+            });
         }
     }
 
@@ -219,7 +221,7 @@ impl PathCommand {
             self.exit = DIFFERENT;
         }
         self.flush();
-        self.console.say(text);
+        self.console.info(text);
     }
 
     /// Asks a question; `false` also after an interrupt.
@@ -235,16 +237,16 @@ impl PathCommand {
     /// Writes to standard output.
     pub(crate) fn print(&mut self, bytes: &[u8]) {
         let written = self.out.write_all(bytes);
-        self.look_at(written);
+        self.check_written(written);
     }
 
     /// Flushes standard output.
     pub(crate) fn flush(&mut self) {
         let written = self.out.flush();
-        self.look_at(written);
+        self.check_written(written);
     }
 
-    fn look_at(&mut self, written: std::io::Result<()>) {
+    fn check_written(&mut self, written: std::io::Result<()>) {
         // A closed pipe isn't a failure, but a reason to stop.
         if let Err(error) = written {
             if !self.unread {
@@ -255,14 +257,14 @@ impl PathCommand {
     }
 
     /// Writes a JSON line.
-    pub(crate) fn say(&mut self, record: PathRecord<'_>) {
+    pub(crate) fn write_record(&mut self, record: PathRecord<'_>) {
         self.print(record.line().as_bytes());
     }
 
     /// Reports success for an operand, in JSON only.
     pub(crate) fn done(&mut self, operand: &Operand) {
         if self.json {
-            self.say(PathRecord::done(&operand.text, &operand.path));
+            self.write_record(PathRecord::done(&operand.text, &operand.path));
         }
     }
 
@@ -281,7 +283,7 @@ impl PathCommand {
         self.flush();
         self.report_unwritten();
         if self.json {
-            self.say(PathRecord::Summary(SummaryBody {
+            self.write_record(PathRecord::Summary(SummaryBody {
                 command: self.command,
                 operands: self.operands,
                 failed: self.failed,

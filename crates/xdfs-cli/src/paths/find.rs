@@ -49,8 +49,8 @@ impl Tests<'_> {
 
 /// Runs the command and returns the exit code.
 pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
-    let mut work = PathCommand::new(context, "find", &flags.common);
-    let quoting = work.quoting(flags.print0);
+    let mut command = PathCommand::new(context, "find", &flags.common);
+    let quoting = command.quoting(flags.print0);
     let tests = Tests {
         flags,
         name: flags
@@ -60,14 +60,14 @@ pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
         now_ns: time::now(),
     };
     let end: &[u8] = if flags.print0 { b"\0" } else { b"\n" };
-    work.each(&flags.urls, |work, operand| {
+    command.each(&flags.urls, |command, operand| {
         if flags.delete && tests.are_none() && is_root(&operand.path) {
             let cause = "everything below the root of the server would be removed";
             return Err(Fault::new(Code::InvalidArgument, "remove", cause)
                 .path(&operand.path)
                 .hint("add a test such as -name, or name a directory"));
         }
-        let client = work.client(operand)?;
+        let client = command.client(operand)?;
         let path = operand.path.clone();
         let start = WalkEntry {
             attributes: stat(&client, &path, false)?,
@@ -92,40 +92,40 @@ pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
                 WalkStep::Entry(found) if flags.delete => {
                     let is_entered = found.is_directory() && found.depth < depth_max;
                     if !is_entered && tests.hold(&found) {
-                        removal.remove(work, &found);
+                        removal.remove(command, &found);
                     }
                 }
                 WalkStep::Left(found) if flags.delete => {
                     if tests.hold(&found) {
-                        removal.remove(work, &found);
+                        removal.remove(command, &found);
                     }
                 }
                 WalkStep::Entry(found) if tests.hold(&found) => {
-                    if work.is_json() {
-                        found_entries.push(work, found);
+                    if command.is_json() {
+                        found_entries.push(command, found);
                     } else {
-                        work.print(&quoting.write(&found.path));
-                        work.print(end);
+                        command.print(&quoting.write(&found.path));
+                        command.print(end);
                     }
                 }
                 WalkStep::Entry(_) | WalkStep::Left(_) => {}
                 WalkStep::Failed(fault) => {
-                    found_entries.say(work);
-                    work.fault(Some(&operand.text), &fault);
+                    found_entries.write_records(command);
+                    command.fault(Some(&operand.text), &fault);
                 }
             }
-            if work.is_over() {
+            if command.is_over() {
                 break;
             }
         }
-        found_entries.say(work);
-        removal.finish(work);
+        found_entries.write_records(command);
+        removal.finish(command);
         Ok(())
     });
-    work.finish()
+    command.finish()
 }
 
-/// What was found and isn't printed yet, as JSON: the names of its owners take a round trip.
+/// Entries found and not yet printed, as JSON: the names of their owners take a round trip.
 struct FoundEntries<'a> {
     operand: &'a Operand,
     client: &'a Client,
@@ -133,16 +133,16 @@ struct FoundEntries<'a> {
 }
 
 impl FoundEntries<'_> {
-    fn push(&mut self, work: &mut PathCommand, found: WalkEntry) {
+    fn push(&mut self, command: &mut PathCommand, found: WalkEntry) {
         self.waiting.push(found);
         if self.waiting.len() >= NAMED_AT_ONCE {
-            self.say(work);
+            self.write_records(command);
         }
     }
 
     /// Prints them, unless the command is over.
-    fn say(&mut self, work: &mut PathCommand) {
-        if work.is_over() {
+    fn write_records(&mut self, command: &mut PathCommand) {
+        if command.is_over() {
             return;
         }
         let attributes = self.waiting.iter().map(|found| &found.attributes);
@@ -154,12 +154,12 @@ impl FoundEntries<'_> {
         {
             let owner = names.of(&attributes);
             let text = &self.operand.text;
-            work.say(PathRecord::entry(text, &path, &attributes, &owner, None));
+            command.write_record(PathRecord::entry(text, &path, &attributes, &owner, None));
         }
     }
 }
 
-/// Removes what was found, files several at a time.
+/// Removes the entries found, files several at a time.
 struct Removal<'a> {
     operand: &'a Operand,
     client: &'a Client,
@@ -167,37 +167,37 @@ struct Removal<'a> {
 }
 
 impl Removal<'_> {
-    fn remove(&mut self, work: &mut PathCommand, found: &WalkEntry) {
+    fn remove(&mut self, command: &mut PathCommand, found: &WalkEntry) {
         let path = found.path.clone();
         if is_root(&path) {
             return;
         }
         if !found.is_directory() {
             let earliest = self.calls.push(path.clone(), Call::RemoveFile { path });
-            self.report(work, earliest);
+            self.report(command, earliest);
             return;
         }
         // Its contents first.
-        self.finish(work);
+        self.finish(command);
         let removed = self
             .client
             .call(Call::RemoveDirectory { path: path.clone() });
-        self.report(work, Some((path, removed)));
+        self.report(command, Some((path, removed)));
     }
 
     /// Waits for all removals.
-    fn finish(&mut self, work: &mut PathCommand) {
+    fn finish(&mut self, command: &mut PathCommand) {
         while let Some(outcome) = self.calls.pop() {
-            self.report(work, Some(outcome));
+            self.report(command, Some(outcome));
         }
     }
 
-    fn report(&self, work: &mut PathCommand, outcome: Option<(Vec<u8>, Result<Answer, Fault>)>) {
+    fn report(&self, command: &mut PathCommand, outcome: Option<(Vec<u8>, Result<Answer, Fault>)>) {
         match outcome {
-            Some((path, Ok(_))) if work.is_json() => {
-                work.say(PathRecord::done(&self.operand.text, &path));
+            Some((path, Ok(_))) if command.is_json() => {
+                command.write_record(PathRecord::done(&self.operand.text, &path));
             }
-            Some((_, Err(fault))) => work.fault(Some(&self.operand.text), &fault),
+            Some((_, Err(fault))) => command.fault(Some(&self.operand.text), &fault),
             Some(_) | None => {}
         }
     }

@@ -6,7 +6,7 @@ use std::io::IsTerminal as _;
 use jiff::tz::TimeZone;
 use xdfs::{Answer, Attributes, Call, Client, Code, Entry, Fault, FileKind, OwnerNames};
 
-use super::command::{InFlight, PathCommand, stat as look_at, unexpected};
+use super::command::{InFlight, PathCommand, stat as attributes_of, unexpected};
 use super::format::{StatFormat, description, shown_name};
 use super::json::PathRecord;
 use super::mode::mode_text;
@@ -37,7 +37,7 @@ struct Item {
 }
 
 /// The format of a listing.
-struct Look<'a> {
+struct ListingFormat<'a> {
     flags: &'a LsFlags,
     quoting: Quoting,
     color: bool,
@@ -56,10 +56,10 @@ struct Directory {
 
 /// Runs `xdfs ls` and returns the exit code.
 pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
-    let mut work = PathCommand::new(context, "ls", &flags.common);
-    let mut look = Look {
+    let mut command = PathCommand::new(context, "ls", &flags.common);
+    let mut format = ListingFormat {
         flags,
-        quoting: work.quoting(flags.zero),
+        quoting: command.quoting(flags.zero),
         color: match flags.color {
             ColorFlag::Auto => std::io::stdout().is_terminal() && wants_color(),
             ColorFlag::Always => true,
@@ -73,13 +73,13 @@ pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
     // Other entries come before directories, together.
     let mut directories = Vec::new();
     let mut items: Vec<(String, Item)> = Vec::new();
-    work.each(&flags.urls, |work, operand| {
-        let client = work.client(operand)?;
+    command.each(&flags.urls, |command, operand| {
+        let client = command.client(operand)?;
         let follow = !flags.is_long() && !flags.directory;
-        let attributes = match look_at(&client, &operand.path, follow) {
+        let attributes = match attributes_of(&client, &operand.path, follow) {
             // A dangling link exists too.
             Err(fault) if follow && fault.code == Code::NotFound => {
-                look_at(&client, &operand.path, false)?
+                attributes_of(&client, &operand.path, false)?
             }
             other => other?,
         };
@@ -97,29 +97,29 @@ pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
             owner: OwnerNames::default(),
             target: None,
         }];
-        look.complete(work, &client, &operand.path, &mut found);
+        format.complete(command, &client, &operand.path, &mut found);
         items.extend(found.map(|item| (operand.text.clone(), item)));
         Ok(())
     });
-    items.sort_by(|(_, a), (_, b)| look.order(a, b));
-    if work.is_json() {
+    items.sort_by(|(_, a), (_, b)| format.order(a, b));
+    if command.is_json() {
         for (operand, item) in &items {
-            say(&mut work, operand, item);
+            write_item(&mut command, operand, item);
         }
     } else {
         let items: Vec<Item> = items.into_iter().map(|(_, item)| item).collect();
-        look.begun |= !items.is_empty();
-        look.lines(&mut work, &items);
+        format.begun |= !items.is_empty();
+        format.lines(&mut command, &items);
     }
     for Directory { operand, path } in directories {
-        list(&mut work, &mut look, &operand, path);
+        list(&mut command, &mut format, &operand, path);
     }
-    work.finish()
+    command.finish()
 }
 
-fn say(work: &mut PathCommand, operand: &str, item: &Item) {
+fn write_item(command: &mut PathCommand, operand: &str, item: &Item) {
     let target = item.target.as_deref();
-    work.say(PathRecord::entry(
+    command.write_record(PathRecord::entry(
         operand,
         &item.path,
         &item.attributes,
@@ -142,10 +142,15 @@ fn link_target(answer: Result<Answer, Fault>, path: &[u8]) -> Result<Vec<u8>, Fa
 }
 
 /// Lists a directory, and those in it if requested. Reports faults.
-fn list(work: &mut PathCommand, look: &mut Look<'_>, operand: &Operand, path: Vec<u8>) {
-    let client = match work.client(operand) {
+fn list(
+    command: &mut PathCommand,
+    format: &mut ListingFormat<'_>,
+    operand: &Operand,
+    path: Vec<u8>,
+) {
+    let client = match command.client(operand) {
         Ok(client) => client,
-        Err(fault) => return work.fault(Some(&operand.text), &fault),
+        Err(fault) => return command.fault(Some(&operand.text), &fault),
     };
     // Pending directories, the next one last, with their listings once requested.
     let mut later: Vec<(Vec<u8>, Option<_>)> = vec![(path, None)];
@@ -157,12 +162,12 @@ fn list(work: &mut PathCommand, look: &mut Look<'_>, operand: &Operand, path: Ve
         let Some((path, Some(pending))) = later.pop() else {
             return;
         };
-        if work.is_over() {
+        if command.is_over() {
             return;
         }
         let mut items = Vec::new();
         let outcome = client.finish(pending, &mut |Entry { name, attributes }| {
-            if look.flags.all || !name.starts_with(b".") {
+            if format.flags.all || !name.starts_with(b".") {
                 items.push(Item {
                     path: join(&path, &name),
                     name,
@@ -173,22 +178,24 @@ fn list(work: &mut PathCommand, look: &mut Look<'_>, operand: &Operand, path: Ve
             }
         });
         if let Err(fault) = outcome {
-            work.fault(Some(&operand.text), &fault);
+            command.fault(Some(&operand.text), &fault);
             if items.is_empty() {
                 continue;
             }
         }
-        items.sort_by(|a, b| look.order(a, b));
-        look.complete(work, &client, &path, &mut items);
-        if look.flags.recursive {
+        items.sort_by(|a, b| format.order(a, b));
+        format.complete(command, &client, &path, &mut items);
+        if format.flags.recursive {
             let directories = items.iter().rev().filter(|item| is_directory(item));
             later.extend(directories.map(|item| (item.path.clone(), None)));
         }
-        if work.is_json() {
-            items.iter().for_each(|item| say(work, &operand.text, item));
+        if command.is_json() {
+            items
+                .iter()
+                .for_each(|item| write_item(command, &operand.text, item));
         } else {
-            look.heading(work, &path);
-            look.lines(work, &items);
+            format.heading(command, &path);
+            format.lines(command, &items);
         }
     }
 }
@@ -214,11 +221,11 @@ fn read_links(client: &Client, items: &mut [Item]) {
     }
 }
 
-impl Look<'_> {
+impl ListingFormat<'_> {
     /// Adds what attributes don't have, if it is shown: the names of owners and groups, and the
     /// targets of links. The items are in the directory with this path, or the path itself.
-    fn complete(&self, work: &PathCommand, client: &Client, path: &[u8], items: &mut [Item]) {
-        if !self.flags.is_long() && !work.is_json() {
+    fn complete(&self, command: &PathCommand, client: &Client, path: &[u8], items: &mut [Item]) {
+        if !self.flags.is_long() && !command.is_json() {
             return;
         }
         let attributes = items.iter().map(|item| &item.attributes);
@@ -251,18 +258,18 @@ impl Look<'_> {
     }
 
     /// Prints the heading of a directory.
-    fn heading(&mut self, work: &mut PathCommand, path: &[u8]) {
+    fn heading(&mut self, command: &mut PathCommand, path: &[u8]) {
         if self.headed {
             let gap = if self.begun { "\n" } else { "" };
             let name = self.quoting.write(path);
-            work.print(gap.as_bytes());
-            work.print(&name);
-            work.print(b":\n");
+            command.print(gap.as_bytes());
+            command.print(&name);
+            command.print(b":\n");
         }
         self.begun = true;
     }
 
-    fn lines(&self, work: &mut PathCommand, items: &[Item]) {
+    fn lines(&self, command: &mut PathCommand, items: &[Item]) {
         let names: Vec<Vec<u8>> = items.iter().map(|item| self.name(item)).collect();
         let end: &[u8] = if self.flags.zero { b"\0" } else { b"\n" };
         let columns = if self.flags.is_long() {
@@ -276,11 +283,11 @@ impl Look<'_> {
         };
         for (at, name) in names.iter().enumerate() {
             if let Some(columns) = columns.get(at) {
-                work.print(columns.as_bytes());
-                work.print(b" ");
+                command.print(columns.as_bytes());
+                command.print(b" ");
             }
-            work.print(name);
-            work.print(end);
+            command.print(name);
+            command.print(end);
         }
     }
 
@@ -355,12 +362,12 @@ fn mark(kind: FileKind, executable: bool) -> Option<u8> {
 
 /// Runs `xdfs stat` and returns the exit code.
 pub(crate) fn stat(context: &Context, flags: &StatFlags) -> u8 {
-    let mut work = PathCommand::new(context, "stat", &flags.common);
-    let quoting = work.quoting(false);
+    let mut command = PathCommand::new(context, "stat", &flags.common);
+    let quoting = command.quoting(false);
     let zone = TimeZone::system();
-    work.each(&flags.urls, |work, operand| {
-        let client = work.client(operand)?;
-        let attributes = look_at(&client, &operand.path, flags.dereference)?;
+    command.each(&flags.urls, |command, operand| {
+        let client = command.client(operand)?;
+        let attributes = attributes_of(&client, &operand.path, flags.dereference)?;
         let is_named = flags
             .format
             .as_ref()
@@ -375,9 +382,9 @@ pub(crate) fn stat(context: &Context, flags: &StatFlags) -> u8 {
         };
         let owner = names.map(|names| names.wait().of(&attributes));
         let owner = owner.unwrap_or_default();
-        if work.is_json() {
+        if command.is_json() {
             let target = target.as_deref();
-            work.say(PathRecord::entry(
+            command.write_record(PathRecord::entry(
                 &operand.text,
                 &operand.path,
                 &attributes,
@@ -393,8 +400,8 @@ pub(crate) fn stat(context: &Context, flags: &StatFlags) -> u8 {
             Some(format) => format.line([&name, full_name], &attributes, &owner, &zone),
             None => description(full_name, &attributes, &owner, &zone),
         };
-        work.print(text.as_bytes());
+        command.print(text.as_bytes());
         Ok(())
     });
-    work.finish()
+    command.finish()
 }

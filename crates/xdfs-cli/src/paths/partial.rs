@@ -34,13 +34,13 @@ struct Found {
 }
 
 fn ls(context: &Context, flags: &PartialFlags) -> u8 {
-    let mut work = PathCommand::new(context, "partial ls", &flags.common);
-    let quoting = work.quoting(false);
+    let mut command = PathCommand::new(context, "partial ls", &flags.common);
+    let quoting = command.quoting(false);
     let heading = ["Arrived", "Size", "Age", "Target"];
     let mut rows = vec![heading.map(String::from).to_vec()];
-    let mut show = |work: &mut PathCommand, operand: &str, Found { path, file }: Found| {
-        if work.is_json() {
-            work.say(PathRecord::Partial(PartialBody {
+    let mut show = |command: &mut PathCommand, operand: &str, Found { path, file }: Found| {
+        if command.is_json() {
+            command.write_record(PathRecord::Partial(PartialBody {
                 operand,
                 path: PathBody::new(&path),
                 arrived: file.arrived,
@@ -56,36 +56,40 @@ fn ls(context: &Context, flags: &PartialFlags) -> u8 {
     };
     for word in &flags.places {
         let text = text_of(word);
-        work.one(&text, |work| match Place::parse(work.config()?, word)? {
-            Place::Local(directory) => {
-                let here = Here::open(directory)?;
-                let found = here.find(work, &text, flags);
-                found.into_iter().for_each(|found| show(work, &text, found));
-                Ok(())
-            }
-            _ => {
-                let operand = work.operand(word)?;
-                let client = work.client(&operand)?;
-                find(work, &client, &operand, flags, &mut |work, found| {
-                    show(work, &text, found);
-                })
+        command.one(&text, |command| {
+            match Place::parse(command.config()?, word)? {
+                Place::Local(directory) => {
+                    let here = Here::open(directory)?;
+                    let found = here.find(command, &text, flags);
+                    found
+                        .into_iter()
+                        .for_each(|found| show(command, &text, found));
+                    Ok(())
+                }
+                _ => {
+                    let operand = command.operand(word)?;
+                    let client = command.client(&operand)?;
+                    find(command, &client, &operand, flags, &mut |command, found| {
+                        show(command, &text, found);
+                    })
+                }
             }
         });
-        if work.is_over() {
+        if command.is_over() {
             break;
         }
     }
     if rows.len() > 1 {
         for line in align(&rows, |column, _| column == 3) {
-            work.print(line.as_bytes());
-            work.print(b"\n");
+            command.print(line.as_bytes());
+            command.print(b"\n");
         }
     }
-    work.finish()
+    command.finish()
 }
 
 fn rm(context: &Context, flags: &PartialFlags) -> u8 {
-    let mut work = PathCommand::new(context, "partial rm", &flags.common);
+    let mut command = PathCommand::new(context, "partial rm", &flags.common);
     let since = oldest(flags);
     let call = |path: &[u8]| Call::RemovePartial {
         path: path.to_vec(),
@@ -93,39 +97,39 @@ fn rm(context: &Context, flags: &PartialFlags) -> u8 {
     };
     for word in &flags.places {
         let text = text_of(word);
-        work.one(&text, |work| {
+        command.one(&text, |command| {
             let mut outcome = Outcome::default();
-            match Place::parse(work.config()?, word)? {
+            match Place::parse(command.config()?, word)? {
                 Place::Local(directory) => {
                     let here = Here::open(directory)?;
-                    for found in here.find(work, &text, flags) {
+                    for found in here.find(command, &text, flags) {
                         let result = here.call(&call(here.inner(&found.path)));
-                        outcome.add(work, &text, found, result);
+                        outcome.add(command, &text, found, result);
                     }
                 }
                 _ => {
-                    let operand = work.operand(word)?;
-                    let client = work.client(&operand)?;
+                    let operand = command.operand(word)?;
+                    let client = command.client(&operand)?;
                     let mut calls = InFlight::new(&client);
-                    find(work, &client, &operand, flags, &mut |work, found| {
+                    find(command, &client, &operand, flags, &mut |command, found| {
                         let call = call(&found.path);
                         if let Some((found, result)) = calls.push(found, call) {
-                            outcome.add(work, &text, found, result);
+                            outcome.add(command, &text, found, result);
                         }
                     })?;
                     while let Some((found, result)) = calls.pop() {
-                        outcome.add(work, &text, found, result);
+                        outcome.add(command, &text, found, result);
                     }
                 }
             }
-            outcome.report(work);
+            outcome.report(command);
             Ok(())
         });
-        if work.is_over() {
+        if command.is_over() {
             break;
         }
     }
-    work.finish()
+    command.finish()
 }
 
 /// What became of the unfinished transfers of an operand.
@@ -140,7 +144,7 @@ struct Outcome {
 impl Outcome {
     fn add(
         &mut self,
-        work: &mut PathCommand,
+        command: &mut PathCommand,
         operand: &str,
         found: Found,
         result: Result<Answer, Fault>,
@@ -149,19 +153,19 @@ impl Outcome {
             Ok(_) => {
                 self.removed += 1;
                 self.bytes += found.file.allocated;
-                if work.is_json() {
-                    work.say(PathRecord::done(operand, &found.path));
+                if command.is_json() {
+                    command.write_record(PathRecord::done(operand, &found.path));
                 }
             }
             Err(fault) if fault.code == Code::Busy => self.running += 1,
             // It has just ended.
             Err(fault) if fault.code == Code::NotFound => {}
-            Err(fault) => work.fault(Some(operand), &fault),
+            Err(fault) => command.fault(Some(operand), &fault),
         }
     }
 
-    fn report(&self, work: &mut PathCommand) {
-        if work.is_json() {
+    fn report(&self, command: &mut PathCommand) {
+        if command.is_json() {
             return;
         }
         let stay = match self.running {
@@ -171,7 +175,7 @@ impl Outcome {
         };
         let removed = count(self.removed, "unfinished transfer");
         let text = format!("{removed} removed, {}B{stay}\n", human(self.bytes));
-        work.print(text.as_bytes());
+        command.print(text.as_bytes());
     }
 }
 
@@ -205,7 +209,7 @@ impl Here {
         self.store.call(call, &mut |_| Ok(()))
     }
 
-    fn find(&self, work: &mut PathCommand, operand: &str, flags: &PartialFlags) -> Vec<Found> {
+    fn find(&self, command: &mut PathCommand, operand: &str, flags: &PartialFlags) -> Vec<Found> {
         let since = oldest(flags);
         let mut all = Vec::new();
         let unread = self.store.each_partial(&mut |path, file| {
@@ -214,7 +218,7 @@ impl Here {
                 let file = file.clone();
                 all.push(Found { path, file });
             }
-            match work.is_over() {
+            match command.is_over() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
@@ -225,7 +229,7 @@ impl Here {
                 unread => format!("{unread} directories below it can't be read"),
             };
             let fault = Fault::new(Code::PermissionDenied, "list unfinished transfers", cause);
-            work.fault(Some(operand), &fault.path(&self.path));
+            command.fault(Some(operand), &fault.path(&self.path));
         }
         all.sort_by(|a, b| a.path.cmp(&b.path));
         all
@@ -244,7 +248,7 @@ fn oldest(flags: &PartialFlags) -> Option<i64> {
 /// # Errors
 /// The operand can't be looked up, or there is no such transfer.
 fn find(
-    work: &mut PathCommand,
+    command: &mut PathCommand,
     client: &Client,
     operand: &Operand,
     flags: &PartialFlags,
@@ -270,7 +274,7 @@ fn find(
             };
             if is_wanted(&file) {
                 let path = path.clone();
-                take(work, Found { path, file });
+                take(command, Found { path, file });
             }
             return Ok(());
         }
@@ -282,18 +286,18 @@ fn find(
         depth: 0,
     };
     let mut pending: VecDeque<(Vec<u8>, Result<PendingCall, Fault>)> = VecDeque::new();
-    let mut settle = |work: &mut PathCommand, (directory, asked): (Vec<u8>, _)| match finish(
+    let mut settle = |command: &mut PathCommand, (directory, asked): (Vec<u8>, _)| match finish(
         client, &directory, asked,
     ) {
         Ok(files) => {
             for file in files.into_iter().filter(is_wanted) {
                 let path = join(&directory, &file.name);
-                take(work, Found { path, file });
+                take(command, Found { path, file });
             }
             false
         }
         Err(fault) => {
-            work.fault(Some(&operand.text), &fault);
+            command.fault(Some(&operand.text), &fault);
             fault.code == Code::Unsupported
         }
     };
@@ -304,20 +308,20 @@ fn find(
                 pending.push_back((found.path, asked));
             }
             WalkStep::Entry(_) | WalkStep::Left(_) => continue,
-            WalkStep::Failed(fault) => work.fault(Some(&operand.text), &fault),
+            WalkStep::Failed(fault) => command.fault(Some(&operand.text), &fault),
         }
         let first = (pending.len() > LISTINGS_AHEAD).then(|| pending.pop_front());
         if let Some(first) = first.flatten()
-            && settle(work, first)
+            && settle(command, first)
         {
             return Ok(());
         }
-        if work.is_over() {
+        if command.is_over() {
             return Ok(());
         }
     }
     for asked in pending {
-        if settle(work, asked) || work.is_over() {
+        if settle(command, asked) || command.is_over() {
             return Ok(());
         }
     }

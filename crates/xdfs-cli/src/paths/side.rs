@@ -14,44 +14,44 @@ use crate::place::Place;
 #[derive(Clone, Debug)]
 pub(crate) enum PathSide {
     /// This machine.
-    Here,
+    Local,
     /// A server.
-    There(SharedClient),
+    Remote(SharedClient),
 }
 
-/// A call that was made. A local one runs when its answer is waited for.
-pub(crate) enum Asked {
-    Here(Call),
-    There(Result<PendingCall, Fault>),
+/// A call in progress. A local one runs when its answer is waited for.
+pub(crate) enum SideCall {
+    Local(Call),
+    Remote(Result<PendingCall, Fault>),
 }
 
-impl Asked {
+impl SideCall {
     /// Waits for the answer.
     ///
     /// # Errors
     /// As the call.
     pub(crate) fn wait(self) -> Result<Answer, Fault> {
         match self {
-            Self::Here(call) => call_local(&call),
-            Self::There(pending) => pending?.wait(),
+            Self::Local(call) => call_local(&call),
+            Self::Remote(pending) => pending?.wait(),
         }
     }
 }
 
 impl PathSide {
-    /// Makes a call.
-    pub(crate) fn ask(&self, call: Call) -> Asked {
+    /// Starts a call.
+    pub(crate) fn start_call(&self, call: Call) -> SideCall {
         match self {
-            Self::Here => Asked::Here(call),
-            Self::There(client) => Asked::There(client.start_call(call)),
+            Self::Local => SideCall::Local(call),
+            Self::Remote(client) => SideCall::Remote(client.start_call(call)),
         }
     }
 }
 
 /// A listing in progress.
 pub(crate) enum SideListing {
-    Here(Vec<u8>),
-    There(Box<Listing>),
+    Local(Vec<u8>),
+    Remote(Box<Listing>),
 }
 
 impl List for PathSide {
@@ -59,15 +59,15 @@ impl List for PathSide {
 
     fn start(&self, path: &[u8]) -> SideListing {
         match self {
-            Self::Here => SideListing::Here(path.to_vec()),
-            Self::There(client) => SideListing::There(Box::new(client.start(path))),
+            Self::Local => SideListing::Local(path.to_vec()),
+            Self::Remote(client) => SideListing::Remote(Box::new(client.start(path))),
         }
     }
 
     fn finish(&self, pending: SideListing, take: &mut dyn FnMut(Entry)) -> Result<(), Fault> {
         match pending {
-            SideListing::There(mut listing) => listing.try_for_each(|entry| entry.map(&mut *take)),
-            SideListing::Here(path) => {
+            SideListing::Remote(mut listing) => listing.try_for_each(|entry| entry.map(&mut *take)),
+            SideListing::Local(path) => {
                 let call = Call::List {
                     path: path.clone(),
                     cursor: Vec::new(),
@@ -98,15 +98,15 @@ impl SideOperand {
     ///
     /// # Errors
     /// It is no path, or the session can't be opened.
-    pub(crate) fn open(work: &mut PathCommand, word: &OsStr) -> Result<Self, Fault> {
-        let (side, path) = match Place::parse(work.config()?, word)? {
+    pub(crate) fn open(command: &mut PathCommand, word: &OsStr) -> Result<Self, Fault> {
+        let (side, path) = match Place::parse(command.config()?, word)? {
             Place::Remote(place) => {
                 let operand = Operand::new(word, place);
-                (PathSide::There(work.client(&operand)?), operand.path)
+                (PathSide::Remote(command.client(&operand)?), operand.path)
             }
             Place::Local(path) => {
                 let path = without_slashes(path.as_os_str().as_encoded_bytes());
-                (PathSide::Here, path.to_vec())
+                (PathSide::Local, path.to_vec())
             }
             Place::Standard => {
                 let cause = "standard input is not a path";
@@ -124,7 +124,11 @@ impl SideOperand {
     /// As the call.
     pub(crate) fn stat(&self) -> Result<Attributes, Fault> {
         let path = self.path.clone();
-        match self.side.ask(Call::Stat { path, follow: true }).wait()? {
+        match self
+            .side
+            .start_call(Call::Stat { path, follow: true })
+            .wait()?
+        {
             Answer::Attributes(attributes) => Ok(attributes),
             _ => Err(unexpected("look at a path", &self.path)),
         }

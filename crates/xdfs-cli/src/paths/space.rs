@@ -26,23 +26,23 @@ pub(crate) fn cat(context: &Context, flags: &CatFlags) -> u8 {
         resume: false,
         ..TransferOptions::default()
     };
-    let mut work = PathCommand::new(context, "cat", &common).with_transfers();
+    let mut command = PathCommand::new(context, "cat", &common).with_transfers();
     // One after the other, since they share standard output.
-    work.each(&flags.urls, |work, operand| {
-        let client = work.client(operand)?;
+    command.each(&flags.urls, |command, operand| {
+        let client = command.client(operand)?;
         let route = TransferRoute::Download {
             from: operand.path.clone(),
             to: LocalPlace::Standard,
         };
-        work.follow(client.copy(&route, &options)?)
+        command.follow(client.copy(&route, &options)?)
     });
-    work.finish()
+    command.finish()
 }
 
 /// Runs `xdfs df` and returns the exit code.
 pub(crate) fn df(context: &Context, flags: &DfFlags) -> u8 {
-    let mut work = PathCommand::new(context, "df", &flags.common);
-    let quoting = work.quoting(false);
+    let mut command = PathCommand::new(context, "df", &flags.common);
+    let quoting = command.quoting(false);
     let unit = if flags.human_readable {
         "Size"
     } else {
@@ -50,8 +50,8 @@ pub(crate) fn df(context: &Context, flags: &DfFlags) -> u8 {
     };
     let heading = [unit, "Used", "Available", "Use%", "Path"];
     let mut rows = vec![Vec::from(heading.map(String::from))];
-    work.each(&flags.urls, |work, operand| {
-        let client = work.client(operand)?;
+    command.each(&flags.urls, |command, operand| {
+        let client = command.client(operand)?;
         let path = operand.path.clone();
         let Answer::Space {
             total,
@@ -63,8 +63,8 @@ pub(crate) fn df(context: &Context, flags: &DfFlags) -> u8 {
         else {
             return Err(unexpected("look at the space left", &operand.path));
         };
-        if work.is_json() {
-            work.say(PathRecord::Space(SpaceBody {
+        if command.is_json() {
+            command.write_record(PathRecord::Space(SpaceBody {
                 operand: &operand.text,
                 path: PathBody::new(&operand.path),
                 total,
@@ -87,11 +87,11 @@ pub(crate) fn df(context: &Context, flags: &DfFlags) -> u8 {
     });
     if rows.len() > 1 {
         for line in align(&rows, |column, _| column == 4) {
-            work.print(line.as_bytes());
-            work.print(b"\n");
+            command.print(line.as_bytes());
+            command.print(b"\n");
         }
     }
-    work.finish()
+    command.finish()
 }
 
 /// The used share of the space available to this user, rounded up as by df(1).
@@ -105,12 +105,12 @@ fn percent(used: u64, available: u64) -> String {
 
 /// Runs `xdfs du` and returns the exit code.
 pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
-    let mut work = PathCommand::new(context, "du", &flags.common);
-    let quoting = work.quoting(false);
+    let mut command = PathCommand::new(context, "du", &flags.common);
+    let quoting = command.quoting(false);
     // Hard-linked files counted already, by device and inode.
     let mut counted: HashSet<(u64, u64)> = HashSet::new();
-    work.each(&flags.urls, |work, operand| {
-        let client = work.client(operand)?;
+    command.each(&flags.urls, |command, operand| {
+        let client = command.client(operand)?;
         let path = operand.path.clone();
         let start = WalkEntry {
             attributes: stat(&client, &path, false)?,
@@ -118,19 +118,19 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
             path,
             depth: 0,
         };
-        let report = |work: &mut PathCommand, found: &WalkEntry, bytes: u64| {
+        let report = |command: &mut PathCommand, found: &WalkEntry, bytes: u64| {
             if flags.summarize && found.depth > 0 {
                 return;
             }
-            if work.is_json() {
-                work.say(PathRecord::Usage(UsageBody {
+            if command.is_json() {
+                command.write_record(PathRecord::Usage(UsageBody {
                     operand: &operand.text,
                     path: PathBody::new(&found.path),
                     bytes,
                 }));
             } else {
                 let size = space(bytes, flags.human_readable);
-                work.print(format!("{size}\t{}\n", quoting.text(&found.path)).as_bytes());
+                command.print(format!("{size}\t{}\n", quoting.text(&found.path)).as_bytes());
             }
         };
         // Sums of the directories above the current entry, the innermost last.
@@ -144,7 +144,7 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
                     } else if let Some(sum) = sums.last_mut() {
                         *sum = sum.saturating_add(bytes);
                     } else {
-                        report(work, &found, bytes);
+                        report(command, &found, bytes);
                     }
                 }
                 WalkStep::Left(found) => {
@@ -152,17 +152,17 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
                     if let Some(above) = sums.last_mut() {
                         *above = above.saturating_add(bytes);
                     }
-                    report(work, &found, bytes);
+                    report(command, &found, bytes);
                 }
-                WalkStep::Failed(fault) => work.fault(Some(&operand.text), &fault),
+                WalkStep::Failed(fault) => command.fault(Some(&operand.text), &fault),
             }
-            if work.is_over() {
+            if command.is_over() {
                 break;
             }
         }
         Ok(())
     });
-    work.finish()
+    command.finish()
 }
 
 /// The space of an entry itself; 0 if it was counted under another name.

@@ -12,7 +12,7 @@ use super::command::{PathCommand, unexpected};
 use super::json::{PathBody, PathRecord, SumBody};
 use super::operand::{join, last_part, text_of};
 use super::quote::Quoting;
-use super::side::{Asked, SideOperand};
+use super::side::{SideCall, SideOperand};
 use super::walk::WalkStep;
 use crate::context::Context;
 use crate::flags::SumFlags;
@@ -25,8 +25,8 @@ const FILES_AHEAD: usize = 16;
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// Starts to compute the digest of a whole file.
-pub(super) fn ask_digest(operand: &SideOperand, path: Vec<u8>, kind: ChecksumKind) -> Asked {
-    operand.side.ask(Call::Checksum {
+pub(super) fn ask_digest(operand: &SideOperand, path: Vec<u8>, kind: ChecksumKind) -> SideCall {
+    operand.side.start_call(Call::Checksum {
         path,
         offset: 0,
         length: None,
@@ -38,7 +38,7 @@ pub(super) fn ask_digest(operand: &SideOperand, path: Vec<u8>, kind: ChecksumKin
 ///
 /// # Errors
 /// The call failed.
-fn digest_of(asked: Asked, path: &[u8]) -> Result<(ChecksumValue, u64), Fault> {
+fn digest_of(asked: SideCall, path: &[u8]) -> Result<(ChecksumValue, u64), Fault> {
     match asked.wait()? {
         Answer::Digest { value, length } => Ok((value, length)),
         _ => Err(unexpected("compute a digest", path)),
@@ -47,32 +47,34 @@ fn digest_of(asked: Asked, path: &[u8]) -> Result<(ChecksumValue, u64), Fault> {
 
 /// Runs the command and returns the exit code.
 pub(crate) fn sum(context: &Context, flags: &SumFlags) -> u8 {
-    let mut work = PathCommand::new(context, "sum", &flags.common);
+    let mut command = PathCommand::new(context, "sum", &flags.common);
     if let Some(list) = &flags.check {
-        work.one(&text_of(list.as_os_str()), |work| check(work, flags, list));
-        return work.finish();
+        command.one(&text_of(list.as_os_str()), |command| {
+            check(command, flags, list)
+        });
+        return command.finish();
     }
     if flags.recursive {
-        work.one(&joined(&flags.places), |work| {
-            let root = SideOperand::open(work, single(&flags.places)?)?;
-            sum_tree(work, flags, &root)
+        command.one(&joined(&flags.places), |command| {
+            let root = SideOperand::open(command, single(&flags.places)?)?;
+            sum_tree(command, flags, &root)
         });
-        return work.finish();
+        return command.finish();
     }
     for word in &flags.places {
-        if work.is_over() {
+        if command.is_over() {
             break;
         }
-        work.one(&text_of(word), |work| {
-            let operand = SideOperand::open(work, word)?;
+        command.one(&text_of(word), |command| {
+            let operand = SideOperand::open(command, word)?;
             let mut sums = Sums::new(&operand);
             let path = operand.path.clone();
-            sums.push(work, path.clone(), path, flags.digest.into(), None);
-            sums.finish(work);
+            sums.push(command, path.clone(), path, flags.digest.into(), None);
+            sums.finish(command);
             Ok(())
         });
     }
-    work.finish()
+    command.finish()
 }
 
 fn joined(words: &[OsString]) -> String {
@@ -92,29 +94,29 @@ fn single(words: &[OsString]) -> Result<&OsStr, Fault> {
     }
 }
 
-fn sum_tree(work: &mut PathCommand, flags: &SumFlags, root: &SideOperand) -> Result<(), Fault> {
+fn sum_tree(command: &mut PathCommand, flags: &SumFlags, root: &SideOperand) -> Result<(), Fault> {
     let attributes = root.stat()?;
     let mut sums = Sums::new(root);
     if attributes.kind != FileKind::Directory {
         let name = last_part(&root.path).to_vec();
-        sums.push(work, root.path.clone(), name, flags.digest.into(), None);
-        sums.finish(work);
+        sums.push(command, root.path.clone(), name, flags.digest.into(), None);
+        sums.finish(command);
         return Ok(());
     }
     for step in root.walk(attributes) {
         match step {
             WalkStep::Entry(found) if found.attributes.kind == FileKind::File => {
                 let name = root.relative(&found.path).to_vec();
-                sums.push(work, found.path, name, flags.digest.into(), None);
+                sums.push(command, found.path, name, flags.digest.into(), None);
             }
             WalkStep::Entry(_) | WalkStep::Left(_) => {}
-            WalkStep::Failed(fault) => work.fault(Some(&root.text), &fault),
+            WalkStep::Failed(fault) => command.fault(Some(&root.text), &fault),
         }
-        if work.is_over() {
+        if command.is_over() {
             break;
         }
     }
-    sums.finish(work);
+    sums.finish(command);
     Ok(())
 }
 
@@ -123,7 +125,7 @@ struct Sum {
     path: Vec<u8>,
     /// The path as it is printed.
     name: Vec<u8>,
-    asked: Asked,
+    asked: SideCall,
     /// The expected value in lower-case hex.
     expected: Option<String>,
 }
@@ -148,7 +150,7 @@ impl<'a> Sums<'a> {
 
     fn push(
         &mut self,
-        work: &mut PathCommand,
+        command: &mut PathCommand,
         path: Vec<u8>,
         name: Vec<u8>,
         kind: ChecksumKind,
@@ -162,19 +164,19 @@ impl<'a> Sums<'a> {
             expected,
         });
         if self.waiting.len() >= FILES_AHEAD {
-            self.report(work);
+            self.report(command);
         }
     }
 
     /// Waits for all digests.
-    fn finish(&mut self, work: &mut PathCommand) {
-        while !self.waiting.is_empty() && !work.is_over() {
-            self.report(work);
+    fn finish(&mut self, command: &mut PathCommand) {
+        while !self.waiting.is_empty() && !command.is_over() {
+            self.report(command);
         }
     }
 
     /// Waits for the earliest digest, and prints it.
-    fn report(&mut self, work: &mut PathCommand) {
+    fn report(&mut self, command: &mut PathCommand) {
         let Some(sum) = self.waiting.pop_front() else {
             return;
         };
@@ -185,14 +187,14 @@ impl<'a> Sums<'a> {
                     Code::IsDirectory => fault.hint("use --recursive for all files in it"),
                     _ => fault,
                 };
-                return work.fault(Some(&self.root.text), &fault);
+                return command.fault(Some(&self.root.text), &fault);
             }
         };
         let (_, digits) = progress::checksum(&value);
         let matches = sum.expected.map(|expected| expected == digits);
         self.different += u64::from(matches == Some(false));
-        if work.is_json() {
-            work.say(PathRecord::Sum(SumBody {
+        if command.is_json() {
+            command.write_record(PathRecord::Sum(SumBody {
                 operand: &self.root.text,
                 path: PathBody::new(&sum.name),
                 bytes,
@@ -210,9 +212,9 @@ impl<'a> Sums<'a> {
             Some(true) => [mark, &name, b": OK\n"].concat(),
             Some(false) => [mark, &name, b": FAILED\n"].concat(),
         };
-        work.print(&line);
+        command.print(&line);
         // A digest may take minutes.
-        work.flush();
+        command.flush();
     }
 }
 
@@ -272,13 +274,13 @@ fn parse_line(line: &[u8]) -> Option<(String, Vec<u8>)> {
 }
 
 /// Checks the digests of a list.
-fn check(work: &mut PathCommand, flags: &SumFlags, list: &Path) -> Result<(), Fault> {
+fn check(command: &mut PathCommand, flags: &SumFlags, list: &Path) -> Result<(), Fault> {
     let here = OsString::from(".");
     let root = match flags.places.as_slice() {
         [] => here.as_os_str(),
         places => single(places)?,
     };
-    let root = SideOperand::open(work, root)?;
+    let root = SideOperand::open(command, root)?;
     let list_name = list.as_os_str().as_encoded_bytes();
     let failed = |error: &std::io::Error| Fault::from_io("read the digests", list_name, error);
     let mut lines: Box<dyn BufRead> = match list_name {
@@ -294,7 +296,7 @@ fn check(work: &mut PathCommand, flags: &SumFlags, list: &Path) -> Result<(), Fa
             .by_ref()
             .take(LINE_BYTES_MAX)
             .read_until(b'\n', &mut line);
-        if read.map_err(|error| failed(&error))? == 0 || work.is_over() {
+        if read.map_err(|error| failed(&error))? == 0 || command.is_over() {
             break;
         }
         number += 1;
@@ -315,19 +317,19 @@ fn check(work: &mut PathCommand, flags: &SumFlags, list: &Path) -> Result<(), Fa
             Some(b'/') => name.clone(),
             _ => join_to(&root.path, &name),
         };
-        sums.push(work, path, name, kind, Some(digits));
+        sums.push(command, path, name, kind, Some(digits));
     }
-    if number == 0 && !work.is_over() {
+    if number == 0 && !command.is_over() {
         let fault = Fault::new(Code::InvalidArgument, "read the digests", "there are none");
         return Err(fault.path(list_name));
     }
-    sums.finish(work);
+    sums.finish(command);
     if sums.different > 0 {
         let hint = match kind {
             ChecksumKind::Blake3 => "; those of sha256sum need --digest sha256",
             _ => "",
         };
-        work.compared(
+        command.compared(
             true,
             &format!("{} of {number} digests differ{hint}", sums.different),
         );

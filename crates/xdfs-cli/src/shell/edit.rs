@@ -88,7 +88,7 @@ fn remembered(shell: &mut Shell, editor: &mut LineEditor) -> Option<PathBuf> {
     match loaded {
         Ok(()) => Some(path),
         Err(fault) => {
-            shell.console.say(&format!("no history: {fault}"));
+            shell.console.info(&format!("no history: {fault}"));
             None
         }
     }

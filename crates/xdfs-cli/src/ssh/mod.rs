@@ -72,11 +72,11 @@ pub(crate) struct SshServer {
     /// Disconnected at the end of ssh.
     end: Mutex<mpsc::Receiver<()>>,
     watched: Arc<Watched>,
-    /// The local socket of what goes through ssh; `None` if nothing does.
+    /// The local socket of connections through ssh; `None` if there are none.
     local: Option<PathBuf>,
 }
 
-/// What the end of ssh affects.
+/// The sessions that the end of ssh affects.
 #[derive(Debug, Default)]
 struct Watched {
     has_ended: AtomicBool,
@@ -270,7 +270,7 @@ impl SshServer {
                 )
                 .ending_session());
         }
-        console(quiet).say(&format!("through ssh, since {reason}"));
+        console(quiet).info(&format!("through ssh, since {reason}"));
         Ok(server)
     }
 
@@ -494,7 +494,7 @@ fn security(handover: &Handover, level: LevelFlag) -> Result<ClientSecurity, Fau
     })
 }
 
-/// Waits for the end of ssh. If the command goes on after that, its sessions can't: they are
+/// Waits for the end of ssh. If the command continues after that, its sessions can't: they are
 /// stopped, rather than to try for long to reach a server that has ended.
 fn watch(
     mut stdout: impl BufRead + Send + 'static,
@@ -513,7 +513,7 @@ fn watch(
         // Ctrl-C ends ssh at once, and the command in an orderly way.
         thread::sleep(END);
         if !watched.is_closing.load(Ordering::SeqCst) {
-            console(quiet).say(&format!(
+            console(quiet).info(&format!(
                 "the connection of ssh to {host} has ended, and the server there with it"
             ));
             let clients = watched.clients.lock();

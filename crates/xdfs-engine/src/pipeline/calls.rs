@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use xdfs_proto::call_client::{self, CallClient};
-use xdfs_proto::call_server::{self, CallServer};
+use xdfs_proto::call_client::{CallClient, CallClientOutput};
+use xdfs_proto::call_server::{CallServer, CallServerOutput};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{CallId, Code, Fault, Frame, Limits};
 
@@ -195,7 +195,7 @@ impl Calls {
         match &mut self.side {
             Side::Initiator(initiator) => {
                 initiator.call_client.end(fault);
-                while let Some(call_client::Output::Part { id, answer, last }) =
+                while let Some(CallClientOutput::Part { id, answer, last }) =
                     initiator.call_client.poll_output()
                 {
                     initiator.deliver(id, answer, last);
@@ -266,8 +266,8 @@ impl InitiatorCalls {
                 self.make(spec);
             }
             match self.call_client.poll_output()? {
-                call_client::Output::Part { id, answer, last } => self.deliver(id, answer, last),
-                call_client::Output::Transmit(frame) => return Some(frame),
+                CallClientOutput::Part { id, answer, last } => self.deliver(id, answer, last),
+                CallClientOutput::Transmit(frame) => return Some(frame),
                 _ => {}
             }
         }
@@ -311,7 +311,7 @@ impl AcceptorCalls {
         // A refusal costs nothing.
         let may_begin = |call: &Call| is_rate_open || is_draining || !is_costly(call);
         loop {
-            if let Some(call_server::Output::Transmit(frame)) = self.call_server.poll_output() {
+            if let Some(CallServerOutput::Transmit(frame)) = self.call_server.poll_output() {
                 return Some(frame);
             }
             if !self.threads.have_room() {
@@ -320,7 +320,7 @@ impl AcceptorCalls {
             let Some(work) = self.call_server.next_work_if(may_begin) else {
                 // Abandoned listings have ended meanwhile.
                 return match self.call_server.poll_output() {
-                    Some(call_server::Output::Transmit(frame)) => Some(frame),
+                    Some(CallServerOutput::Transmit(frame)) => Some(frame),
                     _ => None,
                 };
             };

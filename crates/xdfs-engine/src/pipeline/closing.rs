@@ -61,7 +61,7 @@ impl<K: Kernel> Pipeline<K> {
     pub(super) fn is_idle(&self) -> bool {
         self.sender.is_idle()
             && self.receiver.is_idle()
-            && !self.packs_are_busy()
+            && !self.has_pack_jobs()
             && self.calls.are_idle()
     }
 
@@ -138,11 +138,11 @@ impl<K: Kernel> Pipeline<K> {
             return Turn::Wait(Some(TICK));
         }
         let fault = self.closing_fault();
-        for file in self.transfers.all_local() {
+        for file in self.transfers.all_started() {
             self.transfer_ended(file, Err(fault.clone()));
         }
         self.ending.workers = self.calls.end(&fault);
-        self.ending.workers.extend(self.packs.finish());
+        self.ending.workers.extend(self.store_jobs.finish());
         self.refuse_commands(&fault);
         self.stage = Stage::Joining(self.now + JOINING);
         Turn::Again

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use xdfs_proto::frame::{Cancel, Eofr, Exception, Frame, Offer, Request, Resume, Scope};
 use xdfs_proto::pack::Failures;
-use xdfs_proto::{ChannelIndex, Code, Fault, Retry, SourceTag, receiver, sender};
+use xdfs_proto::receiver::ReceiverOutput;
+use xdfs_proto::sender::SenderOutput;
+use xdfs_proto::{ChannelIndex, Code, Fault, Retry, SourceTag};
 use xdfs_store::Source;
 
 use super::buffers::BLOCK_BYTES;
 use super::faults::shutting_down;
 use super::network_path::Workload;
-use super::transfers::{LocalTransfer, permille};
+use super::transfers::{StartedTransfer, permille};
 use super::{Pipeline, Role};
 use crate::channel::{Channel, Phase};
 use crate::command::Command;
@@ -82,7 +84,7 @@ impl<K: Kernel> Pipeline<K> {
         if !self.ending.is_draining() || self.ending.has_ended() {
             return;
         }
-        let idle = self.is_idle() && !self.transfers.has_local();
+        let idle = self.is_idle() && !self.transfers.any_started();
         if self.channel_set.end(idle) {
             self.end(Ok(()));
         } else if self.ending.is_overdue(self.now) {
@@ -303,9 +305,9 @@ impl<K: Kernel> Pipeline<K> {
         self.pump_calls();
     }
 
-    fn handle_sender_output(&mut self, output: sender::Output) {
+    fn handle_sender_output(&mut self, output: SenderOutput) {
         match output {
-            sender::Output::CloseChannel(index) => {
+            SenderOutput::CloseChannel(index) => {
                 if let Some(slot) = self.channels.slot_of(index) {
                     let fault = Fault::new(
                         Code::DeadlineExceeded,
@@ -315,22 +317,22 @@ impl<K: Kernel> Pipeline<K> {
                     self.channel_gone(slot, Some(&fault));
                 }
             }
-            sender::Output::Accepted {
+            SenderOutput::Accepted {
                 file,
                 path,
                 resumed_bytes,
             } => {
-                if let Some(transfer) = self.transfers.local_mut(file) {
+                if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.set_path(path);
                     transfer.set_resumed(resumed_bytes);
                 }
             }
-            sender::Output::Failed { file, fault } => {
+            SenderOutput::Failed { file, fault } => {
                 self.network_path.ended(file);
                 self.transfers.close_source(file);
                 self.transfer_ended(file, Err(fault));
             }
-            sender::Output::Finished {
+            SenderOutput::Finished {
                 file,
                 length,
                 digest,
@@ -339,28 +341,28 @@ impl<K: Kernel> Pipeline<K> {
                 failures,
             } => {
                 self.network_path.ended(file);
-                let busy = self
+                let store_wait = self
                     .transfers
                     .close_source(file)
-                    .map_or(Duration::ZERO, |s| s.busy);
-                if let Some(transfer) = self.transfers.local_mut(file) {
+                    .map_or(Duration::ZERO, |s| s.store_wait);
+                if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.set_retransmitted(retransmitted_bytes);
                     transfer.set_failures(failures);
-                    let own = transfer.busy_permille(busy, self.now);
+                    let own = transfer.wait_permille(store_wait, self.now);
                     self.transfer_finished(file, length, digest, own, store_wait_permille);
                 }
             }
-            sender::Output::Transmit(mut frame) => {
+            SenderOutput::Transmit(mut frame) => {
                 if let Frame::Offer(offer) = &frame {
                     self.network_path.offered(offer.file, self.now);
                 }
-                if self.make_end_ready(&mut frame) {
+                if self.prepare_end(&mut frame) {
                     self.transmit(frame);
                 }
             }
-            sender::Output::TransmitOn(index, mut frame) => {
+            SenderOutput::TransmitOn(index, mut frame) => {
                 if let Some(slot) = self.channels.slot_of(index)
-                    && self.make_end_ready(&mut frame)
+                    && self.prepare_end(&mut frame)
                 {
                     self.transmit_on(slot, &frame);
                 }
@@ -371,7 +373,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Sends EOFR, unless the source has changed since the offer.
     pub(super) fn transmit_end(&mut self, mut frame: Frame) {
-        if self.make_end_ready(&mut frame) {
+        if self.prepare_end(&mut frame) {
             self.transmit(frame);
         }
     }
@@ -391,9 +393,9 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Prepares an EOFR for sending: checks that the source is unchanged, and sets the share of the
-    /// time for which the store was busy. `false` if it must not be sent, or not yet. Other frames
+    /// time spent waiting for the store. `false` if it must not be sent, or not yet. Other frames
     /// need no preparation.
-    fn make_end_ready(&mut self, frame: &mut Frame) -> bool {
+    fn prepare_end(&mut self, frame: &mut Frame) -> bool {
         let Frame::Eofr(Eofr { file, .. }) = *frame else {
             return true;
         };
@@ -419,25 +421,25 @@ impl<K: Kernel> Pipeline<K> {
             && let Some(open) = self.transfers.source_mut(file)
         {
             let elapsed = self.now.saturating_sub(open.opened_at);
-            let wait = permille(open.busy, elapsed);
-            *store_wait_permille = *open.eofr_wait_permille.get_or_insert(wait);
+            let wait_permille = permille(open.store_wait, elapsed);
+            *store_wait_permille = *open.eofr_wait_permille.get_or_insert(wait_permille);
         }
         true
     }
 
-    fn handle_receiver_output(&mut self, output: receiver::Output) {
+    fn handle_receiver_output(&mut self, output: ReceiverOutput) {
         match output {
-            receiver::Output::Discard { file } => {
+            ReceiverOutput::Discard { file } => {
                 self.transfers.take_pack(file);
                 self.storage.submit(file, SinkJob::Discard(file));
             }
-            receiver::Output::Failed { file, fault } => {
+            ReceiverOutput::Failed { file, fault } => {
                 self.transfers.take_pack(file);
                 self.transfers.close_sink(file);
                 self.storage.submit(file, SinkJob::Detach(file));
                 self.transfer_ended(file, Err(fault));
             }
-            receiver::Output::Finished {
+            ReceiverOutput::Finished {
                 file,
                 length,
                 digest,
@@ -445,24 +447,24 @@ impl<K: Kernel> Pipeline<K> {
                 failures,
             } => {
                 self.transfers.close_sink(file);
-                if let Some(transfer) = self.transfers.local_mut(file) {
+                if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.set_failures(failures);
                 }
                 let own = self
                     .transfers
-                    .local(file)
-                    .map_or(0, LocalTransfer::store_permille);
+                    .started(file)
+                    .map_or(0, StartedTransfer::store_wait_permille);
                 self.transfer_finished(file, length, digest, own, store_wait_permille);
             }
-            receiver::Output::Hole { file, range } => {
+            ReceiverOutput::Hole { file, range } => {
                 let in_pack = self.transfers.zero_pack(file, range);
                 if !in_pack {
                     self.storage.submit(file, SinkJob::Hole { file, range });
                 }
             }
-            receiver::Output::Open(offer) => self.handle_offer(offer),
-            receiver::Output::Publish { file, length } => {
-                if let Some(transfer) = self.transfers.local_mut(file) {
+            ReceiverOutput::Open(offer) => self.handle_offer(offer),
+            ReceiverOutput::Publish { file, length } => {
+                if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.count_again(self.receiver.repeated_bytes(file));
                 }
                 if !self.write_pack(file) {
@@ -470,8 +472,8 @@ impl<K: Kernel> Pipeline<K> {
                     self.process_completions();
                 }
             }
-            receiver::Output::Transmit(frame) => self.transmit(frame),
-            receiver::Output::TransmitOn(index, frame) => {
+            ReceiverOutput::Transmit(frame) => self.transmit(frame),
+            ReceiverOutput::TransmitOn(index, frame) => {
                 if let Some(slot) = self.channels.slot_of(index) {
                     self.transmit_on(slot, &frame);
                 }
@@ -485,15 +487,15 @@ impl<K: Kernel> Pipeline<K> {
         if self.calls.process_completions() {
             self.bounds.catch_up();
         }
-        self.process_pack_completions();
+        self.process_store_completions();
         while let Some(completion) = self.storage.completion() {
             match completion {
                 SinkCompletion::Buffer(buffer) => {
                     self.buffers.give_stored(buffer);
                 }
                 SinkCompletion::Failed { file, fault } => self.receiver.fail(file, fault),
-                SinkCompletion::Published { file, busy } => {
-                    self.published(file, busy, Failures::default());
+                SinkCompletion::Published { file, store_wait } => {
+                    self.published(file, store_wait, Failures::default());
                 }
                 SinkCompletion::Recorded { file, bytes } => self.receiver.recorded(file, bytes),
                 SinkCompletion::Verified { file, durable } => self.sink_verified(file, durable),

@@ -64,7 +64,7 @@ impl<K: Kernel> Pipeline<K> {
         self.tune_channels();
         self.check_channels();
         self.check_incomplete();
-        for file in self.transfers.all_local() {
+        for file in self.transfers.all_started() {
             self.tick_transfer(file);
         }
     }

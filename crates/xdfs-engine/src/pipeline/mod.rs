@@ -22,9 +22,9 @@
 //! - `open`: channels join the session and leave it.
 //! - `level`: whether payload is encrypted.
 //! - `receive`: incoming frames and payload.
-//! - `send`: outgoing blocks.
+//! - `read`, `send`: outgoing blocks, read from their sources and given to channels.
 //! - `control`: commands, control frames, outputs of the machines.
-//! - `calls`, `packs`: calls and packs, with their state.
+//! - `calls`, `store_jobs`: calls, and the jobs of the store workers, with their state.
 //! - `transfer`: the start and the end of a transfer, its source and its sink.
 //! - `deadline`: deadlines.
 //! - `closing`: the end of the session.
@@ -41,11 +41,12 @@ mod faults;
 mod level;
 mod network_path;
 mod open;
-mod packs;
 mod parameters;
+mod read;
 mod receive;
 mod send;
 mod source;
+mod store_jobs;
 mod timers;
 mod transfer;
 mod transfers;
@@ -84,9 +85,9 @@ pub use dialer::Dial;
 use dialer::Dialer;
 use network_path::NetworkPath;
 pub(crate) use open::no_such_session;
-use packs::Packs;
 use parameters::Parameters;
 use source::SlowSources;
+use store_jobs::StoreJobs;
 use timers::Timers;
 use transfers::Transfers;
 use uniform::UniformBlock;
@@ -146,7 +147,7 @@ pub struct Pipeline<K> {
     slow_sources: SlowSources,
     storage: Storage,
     calls: Calls,
-    packs: Packs,
+    store_jobs: StoreJobs,
     buffers: Buffers,
     bounds: Bounds,
     /// EOFR of files whose last blocks the rate limit still delays.
@@ -248,7 +249,7 @@ impl<K: Kernel> Pipeline<K> {
             let (ids, sync_group) = (ids.clone(), sync_group.clone());
             StoreWorkers::new(outside(), ids, sync_group, kernel.notifier())
         };
-        let packs = Packs::new(threads(), threads());
+        let store_jobs = StoreJobs::new(threads(), threads());
         let started = environment.now();
         let mut pipeline = Self {
             kernel,
@@ -268,7 +269,7 @@ impl<K: Kernel> Pipeline<K> {
             slow_sources: SlowSources::default(),
             storage,
             calls,
-            packs,
+            store_jobs,
             buffers: Buffers::new(),
             bounds: Bounds::default(),
             delayed_ends: Vec::new(),

@@ -483,7 +483,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Counts bytes of a download that are received more than once.
     pub(super) fn count_again(&mut self, file: FileId, bytes: u64) {
-        if let Some(transfer) = self.transfers.local_mut(file) {
+        if let Some(transfer) = self.transfers.started_mut(file) {
             transfer.count_again(bytes);
         }
     }

@@ -2,12 +2,20 @@
 
 use std::time::Duration;
 
+use xdfs_proto::digest::BlockHasher;
 use xdfs_proto::frame::Frame;
-use xdfs_proto::{DigestKind, Fault, FileId};
+use xdfs_proto::{ByteRange, DigestKind, Fault, FileId};
 use xdfs_store::Source;
 
+use super::buffers::PIECE_BYTES;
+use crate::environment::Environment;
 use crate::feeder::Feeder;
 use crate::reader::SlowReader;
+
+/// How far ahead of its use data is announced to the store, in bytes.
+const READ_AHEAD_BYTES: u64 = 16 << 20;
+/// How much is announced at once, in bytes.
+const READ_AHEAD_STEP: u64 = 4 << 20;
 
 /// The source of a file that is sent.
 #[derive(Debug)]
@@ -20,9 +28,10 @@ pub(super) struct OpenSource {
     pub(super) announced: u64,
     /// The end of the range known to hold data.
     pub(super) data_until: u64,
-    pub(super) busy: Duration,
+    /// Time spent waiting for the store.
+    pub(super) store_wait: Duration,
     pub(super) opened_at: Duration,
-    /// Share of waiting reported in EOFR. A repeated EOFR must be identical.
+    /// Share of the time reported in EOFR. A repeated EOFR must be identical.
     pub(super) eofr_wait_permille: Option<u16>,
     /// Whether it is unchanged, checked after its last byte was read.
     pub(super) verification: Verification,
@@ -58,11 +67,70 @@ impl OpenSource {
             digest,
             announced: 0,
             data_until: 0,
-            busy: Duration::ZERO,
+            store_wait: Duration::ZERO,
             opened_at: now,
             eofr_wait_permille: None,
             verification: Verification::NotAsked,
         }
+    }
+
+    /// The next range with data from `start` on, and before `end`; `None` if there is none, or if
+    /// the source can't be read at any offset here. All offsets are those of the transfer.
+    pub(super) fn next_data(&mut self, start: u64, end: u64) -> Result<Option<ByteRange>, Fault> {
+        let base = self.offset;
+        let Reader::Random(source) = &mut self.reader else {
+            return Ok(None);
+        };
+        let data = source.next_data(base + start, base + end)?;
+        Ok(data.map(|data| ByteRange {
+            start: data.start.saturating_sub(base),
+            end: data.end - base,
+        }))
+    }
+
+    /// Announces to the store that the data from `start` on is read next. Offsets are those of the
+    /// transfer, which ends at `end`.
+    pub(super) fn announce_reads(&mut self, start: u64, end: u64) {
+        let from = self.announced.max(start);
+        let to = (from + READ_AHEAD_STEP).min(end);
+        if let Reader::Random(source) = &mut self.reader
+            && from < to
+            && from < start + READ_AHEAD_BYTES
+        {
+            source.will_read(ByteRange {
+                start: self.offset + from,
+                end: self.offset + to,
+            });
+            self.announced = to;
+        }
+    }
+
+    /// Reads and hashes from `start`, an offset of the transfer, until `buffer` is full or the
+    /// source ends. Returns the number of bytes read.
+    pub(super) fn read_pieces(
+        &mut self,
+        start: u64,
+        buffer: &mut [u8],
+        hasher: &mut BlockHasher,
+        environment: &dyn Environment,
+    ) -> Result<usize, Fault> {
+        let Reader::Random(source) = &mut self.reader else {
+            return Ok(0);
+        };
+        let mut n = 0;
+        // In pieces, so that data is hashed while it is in the cache.
+        for piece in buffer.chunks_mut(PIECE_BYTES) {
+            let began = environment.now();
+            let read = source.read_at(self.offset + start + n as u64, piece);
+            self.store_wait += environment.now() - began;
+            let read = read?;
+            hasher.update(&piece[..read]);
+            n += read;
+            if read < piece.len() {
+                break;
+            }
+        }
+        Ok(n)
     }
 }
 

@@ -14,7 +14,7 @@ use super::channel_count::Traffic;
 use super::faults::mark_session_end;
 use super::network_path::{ONE_CHANNEL_BYTES, Workload};
 use super::source::{OpenSource, Reader};
-use super::transfers::{LocalTransfer, Target, permille};
+use super::transfers::{StartedTransfer, Target, permille};
 use super::{Pipeline, Role};
 use crate::command::{DownloadSpec, Outcome, TransferKind, TransferSpec, UploadSpec};
 use crate::kernel::Kernel;
@@ -28,7 +28,7 @@ impl<K: Kernel> Pipeline<K> {
         if let Some(rate) = spec.rate_bytes_per_s_max {
             self.bounds.bound(rate, self.now);
         }
-        let transfer = LocalTransfer::new(&spec, self.now, self.bounds.waited());
+        let transfer = StartedTransfer::new(&spec, self.now, self.bounds.rate_delay());
         self.transfers.start(spec.file, transfer);
         if self.ending.has_ended() {
             return;
@@ -60,7 +60,7 @@ impl<K: Kernel> Pipeline<K> {
                 };
                 match self.open_offer(source, offer, spec.offset, spec.length, true) {
                     Ok(length) => {
-                        if let Some(transfer) = self.transfers.local_mut(spec.file) {
+                        if let Some(transfer) = self.transfers.started_mut(spec.file) {
                             transfer.set_total(length);
                         }
                         if pack {
@@ -179,7 +179,7 @@ impl<K: Kernel> Pipeline<K> {
             self.open_pack(&offer);
             return;
         }
-        let (store, mut request) = match (&self.role, self.transfers.local_mut(file)) {
+        let (store, mut request) = match (&self.role, self.transfers.started_mut(file)) {
             (Role::Acceptor { store, .. }, _) => (
                 Arc::clone(store),
                 sink_request(&offer, offer.path.clone(), offer.name.clone()),
@@ -196,8 +196,8 @@ impl<K: Kernel> Pipeline<K> {
             (Role::Initiator(_), None) => return,
         };
         request.block_size = self.network_path.block_size(self.parameters.block_size());
-        let started = self.transfers.local(file);
-        let dry_run = offer.dry_run || started.is_some_and(LocalTransfer::is_dry_run);
+        let started = self.transfers.started(file);
+        let dry_run = offer.dry_run || started.is_some_and(StartedTransfer::is_dry_run);
         if store.is_slow() {
             self.open_sink_in_worker(offer, store, request, dry_run);
         } else {
@@ -238,7 +238,7 @@ impl<K: Kernel> Pipeline<K> {
     /// A dry run has found that the file can be received.
     fn sink_checked(&mut self, offer: &Offer, path: Vec<u8>) {
         let file = offer.file;
-        match self.transfers.local_mut(file).filter(|t| t.is_dry_run()) {
+        match self.transfers.started_mut(file).filter(|t| t.is_dry_run()) {
             Some(transfer) => {
                 transfer.set_path(path);
                 let length = offer.length.unwrap_or(0);
@@ -266,7 +266,7 @@ impl<K: Kernel> Pipeline<K> {
             self.transfers.set_ordered(file);
             block_size = block_size.min(PIECE_BYTES as u32);
         }
-        if let Some(transfer) = self.transfers.local_mut(file) {
+        if let Some(transfer) = self.transfers.started_mut(file) {
             transfer.set_path(opened.path.clone());
             transfer.set_resumed(if unverified { 0 } else { resumed });
         }
@@ -280,7 +280,7 @@ impl<K: Kernel> Pipeline<K> {
                 .opened(file, opened.path, block_size, opened.durable)?;
         }
         // A sink that takes bytes in order gains nothing from several channels.
-        if self.transfers.local(file).is_some() && !self.transfers.is_ordered(file) {
+        if self.transfers.started(file).is_some() && !self.transfers.is_ordered(file) {
             self.pick_channels(Workload::file(offer.length));
         }
         Ok(())
@@ -291,7 +291,7 @@ impl<K: Kernel> Pipeline<K> {
         let Some((path, block_size)) = self.transfers.verified(file) else {
             return;
         };
-        if let Some(transfer) = self.transfers.local_mut(file) {
+        if let Some(transfer) = self.transfers.started_mut(file) {
             transfer.set_resumed(durable.iter().map(|f| f.range.len()).sum());
         }
         if let Err(fault) = self.receiver.opened(file, path, block_size, durable) {
@@ -303,7 +303,7 @@ impl<K: Kernel> Pipeline<K> {
         let sent = self.sender.progress(file);
         let (held, length, resumed) = self.receiver.progress(file);
         let channels = self.count().live;
-        let Some(transfer) = self.transfers.local_mut(file) else {
+        let Some(transfer) = self.transfers.started_mut(file) else {
             return;
         };
         let uploads = transfer.uploads();
@@ -323,12 +323,12 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// A file was published, or a pack written, for which the store was `busy`.
-    pub(super) fn published(&mut self, file: FileId, busy: Duration, failures: Failures) {
+    /// A file was published, or a pack written, after `store_wait` in the store.
+    pub(super) fn published(&mut self, file: FileId, store_wait: Duration, failures: Failures) {
         let now = self.elapsed();
-        let own = match self.transfers.local_mut(file) {
-            Some(transfer) => transfer.stored(busy, now),
-            None => permille(busy, self.now),
+        let own = match self.transfers.started_mut(file) {
+            Some(transfer) => transfer.stored(store_wait, now),
+            None => permille(store_wait, self.now),
         };
         self.receiver.published(file, own, failures);
     }
@@ -348,16 +348,20 @@ impl<K: Kernel> Pipeline<K> {
         file: FileId,
         length: u64,
         digest: DigestValue,
-        own_permille: u16,
-        peer_permille: u16,
+        own_wait_permille: u16,
+        peer_wait_permille: u16,
     ) {
         let (now, last_end) = (self.elapsed(), self.transfers.last_end());
-        let Some(transfer) = self.transfers.local_mut(file) else {
+        let Some(transfer) = self.transfers.started_mut(file) else {
             return;
         };
         let elapsed = transfer.elapsed(last_end, now);
-        let limited_by =
-            transfer.limited_by(elapsed, self.bounds.waited(), own_permille, peer_permille);
+        let limited_by = transfer.limited_by(
+            elapsed,
+            self.bounds.rate_delay(),
+            own_wait_permille,
+            peer_wait_permille,
+        );
         let outcome = transfer.outcome(length, elapsed, self.open_channels_max, digest, limited_by);
         self.transfer_ended(file, Ok(outcome));
     }
@@ -368,7 +372,7 @@ impl<K: Kernel> Pipeline<K> {
             transfer.report_end(result);
             self.transfers.set_last_end(self.elapsed());
         }
-        if !self.transfers.has_local() {
+        if !self.transfers.any_started() {
             self.bounds.unbound();
         }
     }
@@ -403,10 +407,10 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Bytes that the local transfers still have to move; `None` if one doesn't know.
+    /// Bytes that the started transfers still have to move; `None` if the length of one is unknown.
     fn bytes_left(&self) -> Option<u64> {
         let left = |file| {
-            let transfer = self.transfers.local(file)?;
+            let transfer = self.transfers.started(file)?;
             let moved = match transfer.uploads() {
                 true => self.sender.progress(file),
                 false => self.receiver.progress(file).0,
@@ -415,7 +419,7 @@ impl<K: Kernel> Pipeline<K> {
                 .bytes_total()
                 .map(|total| total.saturating_sub(moved))
         };
-        self.transfers.all_local().into_iter().map(left).sum()
+        self.transfers.all_started().into_iter().map(left).sum()
     }
 
     fn explicit_channels(&self) -> bool {

@@ -23,7 +23,7 @@ use crate::store_workers::ArrivingPack;
 #[derive(Debug, Default)]
 struct FileEntry {
     /// Present if this side started it.
-    transfer: Option<LocalTransfer>,
+    transfer: Option<StartedTransfer>,
     /// Its source, if this side sends it.
     source: Option<OpenSource>,
     /// The pack or source that a peer requested, while a worker prepares it.
@@ -59,11 +59,11 @@ pub(super) struct Preparation {
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     files: BTreeMap<FileId, FileEntry>,
-    local_count: usize,
+    started_count: usize,
     sources: usize,
     preparing: usize,
     arriving: usize,
-    /// When the last local transfer ended.
+    /// When the last started transfer ended.
     last_end: Duration,
 }
 
@@ -97,43 +97,43 @@ impl Transfers {
 
     // Transfers that this side started.
 
-    pub(super) fn start(&mut self, file: FileId, transfer: LocalTransfer) {
-        self.local_count += usize::from(self.entry(file).transfer.replace(transfer).is_none());
+    pub(super) fn start(&mut self, file: FileId, transfer: StartedTransfer) {
+        self.started_count += usize::from(self.entry(file).transfer.replace(transfer).is_none());
     }
 
-    pub(super) fn local(&self, file: FileId) -> Option<&LocalTransfer> {
+    pub(super) fn started(&self, file: FileId) -> Option<&StartedTransfer> {
         self.files.get(&file)?.transfer.as_ref()
     }
 
-    pub(super) fn local_mut(&mut self, file: FileId) -> Option<&mut LocalTransfer> {
+    pub(super) fn started_mut(&mut self, file: FileId) -> Option<&mut StartedTransfer> {
         self.files.get_mut(&file)?.transfer.as_mut()
     }
 
-    /// All local transfers that have not ended.
-    pub(super) fn all_local(&self) -> Vec<FileId> {
-        let local = self
+    /// All started transfers that have not ended.
+    pub(super) fn all_started(&self) -> Vec<FileId> {
+        let started = self
             .files
             .iter()
             .filter(|(_, entry)| entry.transfer.is_some());
-        local.map(|(&file, _)| file).collect()
+        started.map(|(&file, _)| file).collect()
     }
 
-    pub(super) fn has_local(&self) -> bool {
-        self.local_count > 0
+    pub(super) fn any_started(&self) -> bool {
+        self.started_count > 0
     }
 
-    pub(super) fn end(&mut self, file: FileId) -> Option<LocalTransfer> {
+    pub(super) fn end(&mut self, file: FileId) -> Option<StartedTransfer> {
         let ended = self.take(file, |entry| entry.transfer.take());
-        self.local_count -= usize::from(ended.is_some());
+        self.started_count -= usize::from(ended.is_some());
         ended
     }
 
-    /// The user of a local transfer was notified of its end.
+    /// The user of a started transfer was notified of its end.
     pub(super) fn set_last_end(&mut self, now: Duration) {
         self.last_end = now;
     }
 
-    /// When the last local transfer ended.
+    /// When the last started transfer ended.
     pub(super) fn last_end(&self) -> Duration {
         self.last_end
     }
@@ -299,13 +299,13 @@ pub(super) struct Target {
 
 /// A transfer that this side started.
 #[derive(Debug)]
-pub(super) struct LocalTransfer {
+pub(super) struct StartedTransfer {
     events: mailbox::Sender<TransferEvent>,
     started: Duration,
     until: Option<Duration>,
     last_progress: Duration,
-    /// For how long the session's rate limit had delayed payload when the transfer began.
-    waited_before: Duration,
+    /// The session's rate delay when the transfer began.
+    rate_delay_before: Duration,
     dry_run: bool,
     /// The target of a download; `None` for an upload.
     target: Option<Target>,
@@ -317,16 +317,16 @@ pub(super) struct LocalTransfer {
     resumed_bytes: u64,
     bytes_total: Option<u64>,
     retransmitted: u64,
-    /// Share of the time that the local store was busy, in thousandths (download).
-    store_permille: u16,
+    /// Share of the time spent waiting for the local store, in thousandths (download).
+    store_wait_permille: u16,
     /// For a pack: the entries that failed.
     failures: Failures,
 }
 
-impl LocalTransfer {
-    /// A transfer that starts now. `waited` is for how long the session's rate limit has delayed
-    /// payload so far.
-    pub(super) fn new(spec: &TransferSpec, now: Duration, waited: Duration) -> Self {
+impl StartedTransfer {
+    /// A transfer that starts now. `rate_delay` is the time for which the session's rate limit has
+    /// delayed payload so far.
+    pub(super) fn new(spec: &TransferSpec, now: Duration, rate_delay: Duration) -> Self {
         let target = match &spec.kind {
             TransferKind::Upload(_) => None,
             TransferKind::Download(download) => Some(Target {
@@ -340,7 +340,7 @@ impl LocalTransfer {
             started: now,
             until: spec.duration.map(|d| now + d),
             last_progress: now,
-            waited_before: waited,
+            rate_delay_before: rate_delay,
             dry_run: spec.dry_run,
             target,
             overwrite: spec.overwrite,
@@ -350,7 +350,7 @@ impl LocalTransfer {
             resumed_bytes: 0,
             bytes_total: None,
             retransmitted: 0,
-            store_permille: 0,
+            store_wait_permille: 0,
             failures: Failures::default(),
         }
     }
@@ -415,20 +415,20 @@ impl LocalTransfer {
         self.failures = failures;
     }
 
-    /// The share of the time until `now` that the local store was busy, in thousandths.
-    pub(super) fn busy_permille(&self, busy: Duration, now: Duration) -> u16 {
-        permille(busy, now.saturating_sub(self.started))
+    /// The share of the time until `now` that `store_wait` makes up, in thousandths.
+    pub(super) fn wait_permille(&self, store_wait: Duration, now: Duration) -> u16 {
+        permille(store_wait, now.saturating_sub(self.started))
     }
 
-    /// Everything is stored, for which the store was `busy`: returns the share of the time
-    /// (download).
-    pub(super) fn stored(&mut self, busy: Duration, now: Duration) -> u16 {
-        self.store_permille = self.busy_permille(busy, now);
-        self.store_permille
+    /// Records that everything is stored, and returns the share of the time spent waiting for the
+    /// store (download).
+    pub(super) fn stored(&mut self, store_wait: Duration, now: Duration) -> u16 {
+        self.store_wait_permille = self.wait_permille(store_wait, now);
+        self.store_wait_permille
     }
 
-    pub(super) fn store_permille(&self) -> u16 {
-        self.store_permille
+    pub(super) fn store_wait_permille(&self) -> u16 {
+        self.store_wait_permille
     }
 
     /// Takes the length and the resumed bytes from the machine (download).
@@ -462,21 +462,21 @@ impl LocalTransfer {
         now.saturating_sub(self.started.max(last_end))
     }
 
-    /// The bottleneck: from the time that the session's rate limit has delayed payload, and the
-    /// shares of the time that the local and the peer's store were busy.
+    /// The bottleneck: from the time for which the session's rate limit has delayed payload, and
+    /// the shares of the time that this side and the peer spent waiting for their stores.
     pub(super) fn limited_by(
         &self,
         elapsed: Duration,
-        waited: Duration,
-        own_permille: u16,
-        peer_permille: u16,
+        rate_delay: Duration,
+        own_wait_permille: u16,
+        peer_wait_permille: u16,
     ) -> LimitedBy {
         let (source, target) = if self.uploads() {
-            (own_permille, peer_permille)
+            (own_wait_permille, peer_wait_permille)
         } else {
-            (peer_permille, own_permille)
+            (peer_wait_permille, own_wait_permille)
         };
-        let held_back = waited.saturating_sub(self.waited_before);
+        let held_back = rate_delay.saturating_sub(self.rate_delay_before);
         if permille(held_back, elapsed) > 300 {
             LimitedBy::RateLimit
         } else if target >= 600 && target >= source {
@@ -523,7 +523,7 @@ impl LocalTransfer {
     }
 }
 
-/// A part of a time in thousandths of it.
+/// The share of `part` in `whole`, in thousandths.
 pub(super) fn permille(part: Duration, whole: Duration) -> u16 {
     if whole.is_zero() {
         return 0;

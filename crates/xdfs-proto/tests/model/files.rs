@@ -22,8 +22,8 @@ use std::time::Duration;
 use xdfs_proto::digest::{BlockHasher, DigestKind, Fragment};
 use xdfs_proto::frame::{BlockHeader, Exception, Hole, Offer, Request, Resume, Scope};
 use xdfs_proto::pack::Failures;
-use xdfs_proto::receiver::{self, Disposition, Receiver};
-use xdfs_proto::sender::{self, Sender};
+use xdfs_proto::receiver::{Disposition, Receiver, ReceiverOutput};
+use xdfs_proto::sender::{Sender, SenderOutput};
 use xdfs_proto::{ChannelIndex, Code, Fault, FileId, Frame, Limits, SourceTag};
 
 use crate::{BLOCK, CHANNELS, NOW};
@@ -407,51 +407,51 @@ impl World {
     fn drive(&mut self) {
         while let Some(output) = self.sender.poll_output() {
             match output {
-                sender::Output::Transmit(frame) => {
+                SenderOutput::Transmit(frame) => {
                     if let Some(on) = self.pick(self.bounds.last[0], |l| !l.sender_gone) {
                         self.put(on, Packet::Frame(frame));
                     }
                 }
-                sender::Output::TransmitOn(index, frame) => {
+                SenderOutput::TransmitOn(index, frame) => {
                     self.put(index.0 as usize, Packet::Frame(frame));
                 }
-                sender::Output::CloseChannel(index) => {
+                SenderOutput::CloseChannel(index) => {
                     self.links[index.0 as usize].cut = true;
                     self.sender_loses(index.0 as usize);
                 }
-                sender::Output::Finished { file, .. } => {
+                SenderOutput::Finished { file, .. } => {
                     assert!(self.file(file).published, "{file} isn't published");
                     self.ends_at_sender(file, Fate::Done);
                 }
-                sender::Output::Failed { file, fault } => {
+                SenderOutput::Failed { file, fault } => {
                     self.ends_at_sender(file, fate(&fault));
                 }
-                sender::Output::Accepted { .. } => {}
+                SenderOutput::Accepted { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
         while let Some(output) = self.receiver.poll_output() {
             match output {
-                receiver::Output::Transmit(frame) => {
+                ReceiverOutput::Transmit(frame) => {
                     if let Some(on) = self.pick(self.bounds.last[1], |l| !l.receiver_gone) {
                         self.answer_on(on, frame);
                     }
                 }
-                receiver::Output::TransmitOn(index, frame) => {
+                ReceiverOutput::TransmitOn(index, frame) => {
                     self.answer_on(index.0 as usize, frame);
                 }
-                receiver::Output::Open(offer) => self.file(offer.file).opening = true,
-                receiver::Output::Publish { file, .. } => self.file(file).publishing = true,
-                receiver::Output::Hole { file, range } => {
+                ReceiverOutput::Open(offer) => self.file(offer.file).opening = true,
+                ReceiverOutput::Publish { file, .. } => self.file(file).publishing = true,
+                ReceiverOutput::Hole { file, range } => {
                     for start in (range.start..range.end).step_by(BLOCK as usize) {
                         self.hold(file, start / BLOCK);
                     }
                 }
-                receiver::Output::Finished { file, .. } => {
+                ReceiverOutput::Finished { file, .. } => {
                     assert!(self.file(file).published, "{file} isn't published");
                     self.ends_at_receiver(file, Fate::Done);
                 }
-                receiver::Output::Failed { file, fault } => {
+                ReceiverOutput::Failed { file, fault } => {
                     self.ends_at_receiver(file, fate(&fault));
                 }
                 other => panic!("{other:?}"),

@@ -17,16 +17,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use xdfs_proto::call_client::{CallClient, Output as Calling};
-use xdfs_proto::call_server::{CallServer, Output as Answering, Work};
+use xdfs_proto::call_client::{CallClient, CallClientOutput};
+use xdfs_proto::call_server::{CallServer, CallServerOutput, Work};
 use xdfs_proto::channel_set::{ChannelSet, Step, View};
 use xdfs_proto::digest::DigestKind;
 use xdfs_proto::file::{Extent, FileAnswer, FileCall};
 use xdfs_proto::frame::{Offer, Request, Resume};
 use xdfs_proto::pack::{PackRequest, Preserve};
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
-use xdfs_proto::receiver::{self, Disposition, Receiver};
-use xdfs_proto::sender::{self, Sender};
+use xdfs_proto::receiver::{Disposition, Receiver, ReceiverOutput};
+use xdfs_proto::sender::{Sender, SenderOutput};
 use xdfs_proto::{CallId, ChannelIndex, Code, Fault, Frame, Limits, SourceTag};
 
 use crate::transfer::take;
@@ -513,33 +513,33 @@ impl World {
         let sending = self.sending();
         while let Some(output) = self.sender.poll_output() {
             match output {
-                sender::Output::Transmit(frame) => self.transmit(sending, frame),
-                sender::Output::TransmitOn(index, frame) => {
+                SenderOutput::Transmit(frame) => self.transmit(sending, frame),
+                SenderOutput::TransmitOn(index, frame) => {
                     self.push(sending, index.0 as usize, Packet::Frame(frame));
                 }
-                sender::Output::Finished { .. } => {
+                SenderOutput::Finished { .. } => {
                     assert!(self.published && !self.done[0]);
                     self.done[0] = true;
                 }
-                sender::Output::Accepted { .. } => {}
+                SenderOutput::Accepted { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
         while let Some(output) = self.receiver.poll_output() {
             match output {
-                receiver::Output::Transmit(frame) => self.transmit(sending.other(), frame),
-                receiver::Output::TransmitOn(index, frame) => {
+                ReceiverOutput::Transmit(frame) => self.transmit(sending.other(), frame),
+                ReceiverOutput::TransmitOn(index, frame) => {
                     self.push(sending.other(), index.0 as usize, Packet::Frame(frame));
                 }
-                receiver::Output::Open(_) => self
+                ReceiverOutput::Open(_) => self
                     .receiver
                     .opened(FILE, Vec::new(), BLOCK as u32, Vec::new())
                     .expect("an empty journal"),
-                receiver::Output::Publish { .. } => {
+                ReceiverOutput::Publish { .. } => {
                     assert_eq!(self.held.len() as u64, self.bounds.blocks);
                     self.publishing = true;
                 }
-                receiver::Output::Finished { .. } => {
+                ReceiverOutput::Finished { .. } => {
                     assert!(self.published && !self.done[1]);
                     self.done[1] = true;
                 }
@@ -552,7 +552,7 @@ impl World {
     fn give_out(&mut self) {
         loop {
             let mut ahead = self.call_client.clone();
-            let Some(Calling::Part { id, answer, last }) = ahead.poll_output() else {
+            let Some(CallClientOutput::Part { id, answer, last }) = ahead.poll_output() else {
                 return;
             };
             self.call_client = ahead;
@@ -570,11 +570,11 @@ impl World {
     fn send_call_frame(&mut self, side: Side, on: usize) {
         let frame = match side {
             Initiator => match self.call_client.poll_output() {
-                Some(Calling::Transmit(frame)) => frame,
+                Some(CallClientOutput::Transmit(frame)) => frame,
                 other => panic!("{other:?} was given out before"),
             },
             Acceptor => match self.call_server.poll_output() {
-                Some(Answering::Transmit(frame)) => frame,
+                Some(CallServerOutput::Transmit(frame)) => frame,
                 other => panic!("{other:?}"),
             },
         };

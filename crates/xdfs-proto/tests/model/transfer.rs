@@ -20,8 +20,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use xdfs_proto::digest::DigestKind;
 use xdfs_proto::frame::{Offer, Resume};
-use xdfs_proto::receiver::{self, Disposition, Receiver};
-use xdfs_proto::sender::{self, Extent, Sender};
+use xdfs_proto::receiver::{Disposition, Receiver, ReceiverOutput};
+use xdfs_proto::sender::{Extent, Sender, SenderOutput};
 use xdfs_proto::{ChannelIndex, Frame, Limits, SourceTag};
 
 use crate::{BLOCK, CHANNELS, FILE, NOW, fragment, header};
@@ -153,38 +153,38 @@ impl World {
     fn drive(&mut self) {
         while let Some(output) = self.sender.poll_output() {
             match output {
-                sender::Output::Transmit(frame) => {
+                SenderOutput::Transmit(frame) => {
                     if let Some(on) = self.pick(self.bounds.sender_last, |l| !l.sender_gone) {
                         self.links[on].put(frame);
                     }
                 }
-                sender::Output::TransmitOn(index, frame) => self.links[index.0 as usize].put(frame),
-                sender::Output::Finished { .. } => {
+                SenderOutput::TransmitOn(index, frame) => self.links[index.0 as usize].put(frame),
+                SenderOutput::Finished { .. } => {
                     assert!(self.published && !self.sender_done);
                     self.sender_done = true;
                 }
-                sender::Output::Accepted { .. } => {}
+                SenderOutput::Accepted { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
         while let Some(output) = self.receiver.poll_output() {
             match output {
-                receiver::Output::Transmit(frame) => {
+                ReceiverOutput::Transmit(frame) => {
                     let on = self.pick(self.bounds.receiver_last, |l| !l.receiver_gone);
                     let link = on.map(|on| &mut self.links[on]);
                     if let Some(link) = link.filter(|l| !l.cut) {
                         link.to_sender.push_back(frame);
                     }
                 }
-                receiver::Output::TransmitOn(index, frame) => {
+                ReceiverOutput::TransmitOn(index, frame) => {
                     let link = &mut self.links[index.0 as usize];
                     if !link.receiver_gone && !link.cut {
                         link.to_sender.push_back(frame);
                     }
                 }
-                receiver::Output::Open(_) if self.bounds.pack => self.open(),
-                receiver::Output::Open(_) => self.opening = true,
-                receiver::Output::Publish { .. } => {
+                ReceiverOutput::Open(_) if self.bounds.pack => self.open(),
+                ReceiverOutput::Open(_) => self.opening = true,
+                ReceiverOutput::Publish { .. } => {
                     assert_eq!(
                         self.held.len() as u64,
                         self.bounds.blocks,
@@ -192,7 +192,7 @@ impl World {
                     );
                     self.publishing = true;
                 }
-                receiver::Output::Finished { .. } => {
+                ReceiverOutput::Finished { .. } => {
                     assert!(self.published && !self.receiver_done);
                     self.receiver_done = true;
                 }

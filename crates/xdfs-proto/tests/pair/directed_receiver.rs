@@ -6,7 +6,7 @@ use xdfs_proto::frame::{
     Ack, BlockHeader, Cancel, Eofr, Exception, Hole, Offer, Repeat, Request, Resume, Scope,
 };
 use xdfs_proto::limits::HOLE_BYTES_MAX;
-use xdfs_proto::receiver::{Disposition, Output, Receiver};
+use xdfs_proto::receiver::{Disposition, Receiver, ReceiverOutput};
 use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, SourceTag};
 
 use crate::store::hash;
@@ -49,7 +49,7 @@ fn header(file: u32, offset: u64, length: u64) -> BlockHeader {
     }
 }
 
-fn outputs(receiver: &mut Receiver) -> Vec<Output> {
+fn outputs(receiver: &mut Receiver) -> Vec<ReceiverOutput> {
     std::iter::from_fn(|| receiver.poll_output()).collect()
 }
 
@@ -57,7 +57,7 @@ fn frames(receiver: &mut Receiver) -> Vec<Frame> {
     outputs(receiver)
         .into_iter()
         .filter_map(|o| match o {
-            Output::Transmit(frame) | Output::TransmitOn(_, frame) => Some(frame),
+            ReceiverOutput::Transmit(frame) | ReceiverOutput::TransmitOn(_, frame) => Some(frame),
             _ => None,
         })
         .collect()
@@ -146,7 +146,7 @@ fn s12_offers_may_overtake_each_other() {
         receiver
             .handle_frame(A, Frame::Xftsmu(offer.clone()))
             .expect("channels have no order");
-        assert_eq!(outputs(&mut receiver), [Output::Open(offer)]);
+        assert_eq!(outputs(&mut receiver), [ReceiverOutput::Open(offer)]);
     }
 }
 
@@ -324,7 +324,7 @@ fn x55_what_becomes_of_the_target_is_decided_by_who_asked() {
     receiver
         .handle_frame(A, Frame::Offer(said.clone()))
         .expect("flags without a meaning");
-    let open = Output::Open(Offer {
+    let open = ReceiverOutput::Open(Offer {
         overwrite: false,
         resume: Resume::Never,
         dry_run: false,
@@ -348,7 +348,7 @@ fn x55_what_becomes_of_the_target_is_decided_by_who_asked() {
     assert!(
         outputs(&mut receiver)
             .iter()
-            .any(|o| matches!(o, Output::Publish { .. }))
+            .any(|o| matches!(o, ReceiverOutput::Publish { .. }))
     );
 }
 
@@ -432,7 +432,7 @@ fn x10_of_a_hole_the_rest_is_taken() {
     let mut receiver = accepted(Some(4 * BLOCK));
     assert!(take(&mut receiver, A, BLOCK, BLOCK));
     receiver.handle_frame(B, hole(0, 4 * BLOCK)).expect("late");
-    let hole = |start, end| Output::Hole {
+    let hole = |start, end| ReceiverOutput::Hole {
         file: FileId(1),
         range: range(start, end),
     };
@@ -557,7 +557,7 @@ fn x18_an_ack_comes_at_least_every_64_data_frames() {
 fn x19_a_wrong_check_value_is_asked_for_again_and_not_held() {
     let mut receiver = accepted(Some(BLOCK));
     take_wrong(&mut receiver, A, 0, BLOCK);
-    let repeat = Output::TransmitOn(
+    let repeat = ReceiverOutput::TransmitOn(
         A,
         Frame::Repeat(Repeat {
             file: FileId(1),
@@ -579,8 +579,8 @@ fn x20_the_ninth_wrong_check_value_fails_the_file() {
     take_wrong(&mut receiver, A, 0, BLOCK);
     let said = outputs(&mut receiver);
     let [
-        Output::Transmit(Frame::Exception(_)),
-        Output::Failed { fault, .. },
+        ReceiverOutput::Transmit(Frame::Exception(_)),
+        ReceiverOutput::Failed { fault, .. },
     ] = &said[..]
     else {
         panic!("{said:?}");
@@ -631,7 +631,7 @@ fn x26_eofr_may_come_before_the_last_block() {
         .expect("the end");
     assert_eq!(outputs(&mut receiver), []);
     take(&mut receiver, B, 0, BLOCK);
-    let publish = Output::Publish {
+    let publish = ReceiverOutput::Publish {
         file: FileId(1),
         length: BLOCK,
     };
@@ -647,9 +647,9 @@ fn x27_a_wrong_digest_discards_and_publishes_nothing() {
         .expect("a digest");
     let said = outputs(&mut receiver);
     let [
-        Output::Discard { file: FileId(1) },
-        Output::Transmit(Frame::Exception(_)),
-        Output::Failed { fault, .. },
+        ReceiverOutput::Discard { file: FileId(1) },
+        ReceiverOutput::Transmit(Frame::Exception(_)),
+        ReceiverOutput::Failed { fault, .. },
     ] = &said[..]
     else {
         panic!("{said:?}");
@@ -669,15 +669,15 @@ fn x28_published_is_said_once_the_store_has_done_it() {
         .expect("the end");
     assert!(matches!(
         outputs(&mut receiver)[..],
-        [Output::Publish { .. }]
+        [ReceiverOutput::Publish { .. }]
     ));
     receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
     let said = outputs(&mut receiver);
     assert!(matches!(
         said[..],
         [
-            Output::Transmit(Frame::Published(_)),
-            Output::Finished { .. }
+            ReceiverOutput::Transmit(Frame::Published(_)),
+            ReceiverOutput::Finished { .. }
         ]
     ));
 }
@@ -757,7 +757,11 @@ fn x51_a_sender_that_cancels_is_answered_once() {
     let cancel = Frame::Cancel(Cancel { file: FileId(1) });
     receiver.handle_frame(A, cancel.clone()).expect("a cancel");
     let said = outputs(&mut receiver);
-    let [Output::Transmit(answer), Output::Failed { fault, .. }] = &said[..] else {
+    let [
+        ReceiverOutput::Transmit(answer),
+        ReceiverOutput::Failed { fault, .. },
+    ] = &said[..]
+    else {
         panic!("{said:?}");
     };
     assert_eq!(*answer, cancel);
@@ -785,7 +789,7 @@ fn x51_a_refused_request_needs_no_answer() {
     receiver.withdraw(FileId(1), fault);
     assert!(matches!(
         outputs(&mut receiver)[..],
-        [Output::Failed { .. }]
+        [ReceiverOutput::Failed { .. }]
     ));
 }
 
@@ -796,7 +800,10 @@ fn publishing() -> Receiver {
     let end = eofr(BLOCK, zeros(BLOCK));
     receiver.handle_frame(A, end).expect("the end");
     let said = outputs(&mut receiver);
-    assert!(matches!(said[..], [Output::Publish { .. }]), "{said:?}");
+    assert!(
+        matches!(said[..], [ReceiverOutput::Publish { .. }]),
+        "{said:?}"
+    );
     receiver
 }
 
@@ -820,8 +827,8 @@ fn x50_whoever_cancels_what_is_published_is_told_so() {
         assert!(matches!(
             outputs(&mut receiver)[..],
             [
-                Output::Transmit(Frame::Published(_)),
-                Output::Finished { .. }
+                ReceiverOutput::Transmit(Frame::Published(_)),
+                ReceiverOutput::Finished { .. }
             ]
         ));
     }
@@ -836,7 +843,10 @@ fn x50_a_store_that_can_not_publish_fails_the_file() {
     );
     assert!(matches!(
         outputs(&mut receiver)[..],
-        [Output::Transmit(Frame::Exception(_)), Output::Failed { .. }]
+        [
+            ReceiverOutput::Transmit(Frame::Exception(_)),
+            ReceiverOutput::Failed { .. }
+        ]
     ));
     receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
     assert_eq!(outputs(&mut receiver), []);
@@ -851,8 +861,8 @@ fn refuse_all(receiver: &mut Receiver, n: u32) {
     outputs(receiver);
 }
 
-fn is_forgotten(said: &[Output]) -> bool {
-    matches!(said, [Output::Transmit(Frame::Exception(Exception { fault, .. }))]
+fn is_forgotten(said: &[ReceiverOutput]) -> bool {
+    matches!(said, [ReceiverOutput::Transmit(Frame::Exception(Exception { fault, .. }))]
         if fault.code == Code::LimitExceeded && fault.cause.contains("no longer known"))
 }
 
@@ -866,7 +876,7 @@ fn m9_the_word_on_a_file_is_kept_for_the_last_64_and_then_forgotten_aloud() {
         receiver.handle_frame(A, frame.clone()).expect("again");
         assert!(matches!(
             &outputs(&mut receiver)[..],
-            [Output::Transmit(Frame::Exception(Exception { fault, .. }))]
+            [ReceiverOutput::Transmit(Frame::Exception(Exception { fault, .. }))]
                 if fault.code == Code::ShuttingDown
         ));
         let fault = Fault::new(Code::ShuttingDown, "offer a file", "the server ends");
@@ -890,7 +900,11 @@ fn m7_a_number_1024_behind_counts_as_used_and_its_sender_is_told() {
             .handle_frame(A, Frame::Xftsmu(offer(number, Some(BLOCK))))
             .expect("a slow channel");
         let said = outputs(&mut receiver);
-        assert_eq!(matches!(said[..], [Output::Open(_)]), opens, "{said:?}");
+        assert_eq!(
+            matches!(said[..], [ReceiverOutput::Open(_)]),
+            opens,
+            "{said:?}"
+        );
         assert_eq!(is_forgotten(&said), !opens, "{said:?}");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use xdfs_proto::digest::{DigestKind, DigestValue};
 use xdfs_proto::frame::{Accept, Ack, Cancel, Eofr, Exception, Offer, Published, Repeat, Resume};
 use xdfs_proto::limits::HOLE_BYTES_MAX;
-use xdfs_proto::sender::{Extent, Output, Sender};
+use xdfs_proto::sender::{Extent, Sender, SenderOutput};
 use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, SourceTag};
 
 use crate::store::hash;
@@ -72,7 +72,7 @@ fn accepted(length: Option<u64>) -> Sender {
     sender
 }
 
-fn outputs(sender: &mut Sender) -> Vec<Output> {
+fn outputs(sender: &mut Sender) -> Vec<SenderOutput> {
     std::iter::from_fn(|| sender.poll_output()).collect()
 }
 
@@ -80,7 +80,7 @@ fn frames(sender: &mut Sender) -> Vec<Frame> {
     outputs(sender)
         .into_iter()
         .filter_map(|o| match o {
-            Output::Transmit(frame) => Some(frame),
+            SenderOutput::Transmit(frame) => Some(frame),
             _ => None,
         })
         .collect()
@@ -321,7 +321,7 @@ fn x29_published_is_compared() {
         send(&mut sender, A);
         sender.handle_frame(A, frame, NOW).expect("the end");
         let said = outputs(&mut sender);
-        let Some(Output::Failed { fault, .. }) = said.last() else {
+        let Some(SenderOutput::Failed { fault, .. }) = said.last() else {
             panic!("{said:?}");
         };
         assert_eq!(fault.code, Code::IntegrityMismatch);
@@ -495,7 +495,10 @@ fn x51_a_file_cancelled_after_its_end_is_what_the_receiver_says() {
     for (answer, is_published) in answers {
         let mut sender = ended();
         sender.fail(FILE, cancelled());
-        assert_eq!(outputs(&mut sender), [Output::Transmit(cancel.clone())]);
+        assert_eq!(
+            outputs(&mut sender),
+            [SenderOutput::Transmit(cancel.clone())]
+        );
         assert!(!sender.is_idle());
         // A second word of this side changes nothing, and nothing is sent any more.
         sender.fail(FILE, Fault::new(Code::SourceChanged, "read", "it shrank"));
@@ -511,8 +514,8 @@ fn x51_a_file_cancelled_after_its_end_is_what_the_receiver_says() {
         );
         sender.handle_frame(A, answer, NOW).expect("an answer");
         match &outputs(&mut sender)[..] {
-            [Output::Finished { .. }] => assert!(is_published),
-            [Output::Failed { fault, .. }] => {
+            [SenderOutput::Finished { .. }] => assert!(is_published),
+            [SenderOutput::Failed { fault, .. }] => {
                 assert_eq!((is_published, fault), (false, &cancelled()))
             }
             other => panic!("{other:?}"),
@@ -528,7 +531,10 @@ fn x51_before_its_end_was_sent_a_file_is_over_at_once() {
     sender.fail(FILE, cancelled());
     assert!(matches!(
         outputs(&mut sender)[..],
-        [Output::Transmit(Frame::Cancel(_)), Output::Failed { .. }]
+        [
+            SenderOutput::Transmit(Frame::Cancel(_)),
+            SenderOutput::Failed { .. }
+        ]
     ));
     sender.fail(FILE, cancelled());
     assert_eq!(outputs(&mut sender), []);
@@ -556,7 +562,10 @@ fn x51_a_pack_that_is_cancelled_ahead_of_accept_is_offered_again_with_it() {
     assert!(sender.next_extent(B).is_none());
     let cancel = Frame::Cancel(Cancel { file: FILE });
     sender.handle_frame(B, cancel, NOW).expect("an answer");
-    assert!(matches!(outputs(&mut sender)[..], [Output::Failed { .. }]));
+    assert!(matches!(
+        outputs(&mut sender)[..],
+        [SenderOutput::Failed { .. }]
+    ));
 }
 
 #[test]
@@ -677,7 +686,7 @@ fn m2_a_stalled_channel_is_closed_only_if_others_went_on() {
     sender.handle_timeout(5 * stall / 2);
     assert_eq!(outputs(&mut sender), []);
     sender.handle_timeout(4 * stall);
-    assert_eq!(outputs(&mut sender), [Output::CloseChannel(A)]);
+    assert_eq!(outputs(&mut sender), [SenderOutput::CloseChannel(A)]);
 }
 
 #[test]
@@ -697,7 +706,7 @@ fn m2_a_channel_that_others_overtake_twice_is_closed() {
     ack(&mut sender, B, 5).expect("B goes on");
     send(&mut sender, B);
     sender.handle_timeout(2 * stall);
-    assert_eq!(outputs(&mut sender), [Output::CloseChannel(A)]);
+    assert_eq!(outputs(&mut sender), [SenderOutput::CloseChannel(A)]);
 }
 
 #[test]
@@ -760,7 +769,7 @@ fn k12_a_pack_follows_its_offer_on_the_same_channel() {
     assert_eq!(sender.next_extent(B), None);
     assert_eq!(send(&mut sender, A).range, range(BLOCK, BLOCK + 5));
     let end = outputs(&mut sender);
-    let [Output::TransmitOn(A, Frame::Eofr(Eofr { length, .. }))] = &end[..] else {
+    let [SenderOutput::TransmitOn(A, Frame::Eofr(Eofr { length, .. }))] = &end[..] else {
         panic!("{end:?}");
     };
     assert_eq!(*length, BLOCK + 5);
@@ -769,7 +778,7 @@ fn k12_a_pack_follows_its_offer_on_the_same_channel() {
     sender.handle_frame(B, published, NOW).expect("the end");
     assert!(matches!(
         outputs(&mut sender)[..],
-        [Output::Finished { .. }]
+        [SenderOutput::Finished { .. }]
     ));
     let accept = accept(BLOCK as u32, &[]);
     sender.handle_frame(B, accept, NOW).expect("it is over");
@@ -789,7 +798,10 @@ fn k12_after_accept_any_channel_may_take_it() {
     assert!(
         matches!(
             ends[..],
-            [Output::Accepted { .. }, Output::Transmit(Frame::Eofr(_))]
+            [
+                SenderOutput::Accepted { .. },
+                SenderOutput::Transmit(Frame::Eofr(_))
+            ]
         ),
         "{ends:?}"
     );

@@ -9,8 +9,8 @@ use std::time::Duration;
 use xdfs_proto::digest::{DigestKind, DigestValue};
 use xdfs_proto::frame::{BlockHeader, Exception, Hole, Offer, Request, Resume, Scope};
 use xdfs_proto::pack::{PackRequest, Preserve};
-use xdfs_proto::receiver::{self, Disposition, Receiver};
-use xdfs_proto::sender::{self, Extent, Sender};
+use xdfs_proto::receiver::{Disposition, Receiver, ReceiverOutput};
+use xdfs_proto::sender::{Extent, Sender, SenderOutput};
 use xdfs_proto::{ByteRange, Code, Fault, FileId, Frame, Limits, RangeSet, SourceTag, handshake};
 
 use crate::link::{Arriving, Link, Packet};
@@ -811,20 +811,20 @@ impl World {
     fn drive(&mut self) {
         while let Some(output) = self.session.sender.poll_output() {
             match output {
-                sender::Output::CloseChannel(index) => {
+                SenderOutput::CloseChannel(index) => {
                     let link = &mut self.session.links[index.0 as usize];
                     link.cut = true;
                     link.to_sender.clear();
                     link.sender_up = false;
                     self.session.sender.channel_down(index);
                 }
-                sender::Output::Transmit(frame) => self.transmit_down(frame),
-                sender::Output::TransmitOn(index, frame) => {
+                SenderOutput::Transmit(frame) => self.transmit_down(frame),
+                SenderOutput::TransmitOn(index, frame) => {
                     let frame = over_the_wire(&frame);
                     self.put(index.0 as usize, Packet::Frame(frame));
                 }
-                sender::Output::Failed { file, fault } => self.sender_is_over(file, Err(fault)),
-                sender::Output::Finished {
+                SenderOutput::Failed { file, fault } => self.sender_is_over(file, Err(fault)),
+                SenderOutput::Finished {
                     file,
                     length,
                     digest,
@@ -838,8 +838,8 @@ impl World {
         }
         while let Some(output) = self.session.receiver.poll_output() {
             match output {
-                receiver::Output::Transmit(frame) => self.transmit_up(frame),
-                receiver::Output::TransmitOn(index, frame) => {
+                ReceiverOutput::Transmit(frame) => self.transmit_up(frame),
+                ReceiverOutput::TransmitOn(index, frame) => {
                     let link = &mut self.session.links[index.0 as usize];
                     if self.verbose {
                         println!("       on {index} to the sender: {frame:?}");
@@ -848,7 +848,7 @@ impl World {
                         link.to_sender.push_back(over_the_wire(&frame));
                     }
                 }
-                receiver::Output::Open(offer) => {
+                ReceiverOutput::Open(offer) => {
                     let pack = offer.pack;
                     self.session.opening.push(offer);
                     if pack {
@@ -856,25 +856,25 @@ impl World {
                         self.open(self.session.opening.len() - 1);
                     }
                 }
-                receiver::Output::Publish { file, length } => {
+                ReceiverOutput::Publish { file, length } => {
                     assert_eq!(self.session.taken[&file].total(), length);
                     self.session.publishing.push((file, length));
                 }
-                receiver::Output::Hole { file, range } => {
+                ReceiverOutput::Hole { file, range } => {
                     self.session.take(file, range);
                     let sink = &mut self.sinks[self.session.plans[&file]];
                     let block_size = u64::from(sink.block_size);
                     sink.hole(range, block_size);
                 }
-                receiver::Output::Discard { file } => {
+                ReceiverOutput::Discard { file } => {
                     self.sinks[self.session.plans[&file]].discard();
                 }
-                receiver::Output::Failed { file, fault } => {
+                ReceiverOutput::Failed { file, fault } => {
                     let plan = self.session.plans[&file];
                     self.sinks[plan].checkpoint();
                     self.receiver_is_over(file, Err(fault));
                 }
-                receiver::Output::Finished {
+                ReceiverOutput::Finished {
                     file,
                     length,
                     digest,

@@ -22,7 +22,7 @@ pub(crate) struct SecureGate {
     current: CurrentRules,
 }
 
-/// What the settings say now; [`SecureGate::reload`] replaces it.
+/// The current settings; [`SecureGate::reload`] replaces them.
 type CurrentRules = Arc<RwLock<Arc<Rules>>>;
 
 /// The settings in use.
@@ -217,7 +217,7 @@ fn admit(
     }))
 }
 
-/// What a session was admitted with, and by which settings.
+/// The credentials with which a session was admitted, and the settings at that time.
 #[derive(Debug)]
 struct SessionStanding {
     standing: xdfs_access::Standing,

@@ -53,8 +53,8 @@ impl SourceCount {
 }
 
 impl TreeRun<'_> {
-    /// Counts a local source, until the run is stopped. What can't be listed isn't counted: the
-    /// copy itself reports it.
+    /// Counts a local source, until the run is stopped. Directories that can't be
+    /// listed aren't counted: the copy itself reports them.
     pub(super) fn count_source(&self, count: &SourceCount) {
         let mut unlisted = vec![Vec::new()];
         while let Some(directory) = unlisted.pop() {

@@ -204,7 +204,7 @@ impl Moving<'_, '_> {
             };
             if let Some(fault) = fault {
                 let fault = fault.clone().path(&directory.path);
-                self.report.unset(&directory.path, &fault);
+                self.report.metadata_failed(&directory.path, &fault);
             }
             self.report.tracker.closed(directory, fault.is_none());
         }

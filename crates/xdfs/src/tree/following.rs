@@ -1,4 +1,4 @@
-//! Symbolic links of a source that are followed: what a link leads to takes its place.
+//! Symbolic links of a source that are followed: the target of a link takes its place.
 //!
 //! A link that can't be followed is a failure of its entry alone. So is one to a directory that the
 //! link is in: any walk without an end passes links without an end, and as there are only so many
@@ -19,7 +19,7 @@ const OPERATION: &str = "follow a symbolic link";
 /// Entries as a directory lists them, with the flag of those that are links.
 type Listed<'a> = dyn Iterator<Item = Result<(FoundName, bool), Fault>> + 'a;
 
-/// What a link leads to.
+/// The target of a link.
 struct End {
     /// `None` if it leads nowhere.
     attributes: Option<Attributes>,
@@ -44,12 +44,12 @@ impl<'n, 'a> Links<'n, 'a> {
         }
     }
 
-    /// Starts to look up what a link leads to.
+    /// Starts to look up the target of a link.
     fn start(&self, link: &[u8]) -> Pending<'a> {
         self.tree.start_find(&self.tree.path(link))
     }
 
-    /// What the link leads to.
+    /// The target of the link.
     ///
     /// # Errors
     /// The session ended.
@@ -75,7 +75,7 @@ impl<'n, 'a> Links<'n, 'a> {
         Ok(End { attributes, fault })
     }
 
-    /// Why what a link leads to can't take its place.
+    /// The reason for which the target of a link can't take its place, if any.
     fn problem(&mut self, found: &Attributes) -> Option<&'static str> {
         if found.kind != FileKind::Directory {
             return None;

@@ -117,7 +117,7 @@ pub(super) enum ServerRun {
     },
 }
 
-/// An entry that was moved and may not be durable: its path, and what it looks like.
+/// An entry that was moved and may not be durable: its path and mark.
 pub(super) type UnsyncedEntry = (Vec<u8>, Option<Mark>);
 
 impl<'a> Report<'a> {
@@ -228,12 +228,12 @@ impl<'a> Report<'a> {
         } else {
             fault
         };
-        self.tell(TreeEvent::Failed { path, fault });
+        self.notify(TreeEvent::Failed { path, fault });
     }
 
     /// Records that metadata could not be set. Not reported again for a directory whose creation
     /// failed.
-    pub(super) fn unset(&mut self, path: &[u8], fault: &Fault) {
+    pub(super) fn metadata_failed(&mut self, path: &[u8], fault: &Fault) {
         let is_missing = fault.code == Code::NotFound;
         if !(is_missing && self.why_lost(path).is_some()) {
             self.failed(path, fault);
@@ -261,7 +261,7 @@ impl<'a> Report<'a> {
             let path = path.to_vec();
             again.push(RetryEntry { path, mark, fault });
         } else {
-            self.lose(path, is_directory, &fault);
+            self.record_loss(path, is_directory, &fault);
         }
     }
 
@@ -269,7 +269,7 @@ impl<'a> Report<'a> {
     pub(super) fn record_item_failure(&mut self, item: &Item, fault: Fault) {
         match item.kind {
             Kind::Silent => {}
-            Kind::Attributes => self.unset(&item.path, &fault),
+            Kind::Attributes => self.metadata_failed(&item.path, &fault),
             kind => {
                 self.record_failure(&item.path, kind == Kind::Directory, item.mark, fault);
             }
@@ -305,10 +305,10 @@ impl<'a> Report<'a> {
 
     /// Records the failure of an entry that isn't retried.
     pub(super) fn fail_permanently(&mut self, path: &[u8], fault: &Fault) {
-        self.lose(path, self.tracker.knows(path), fault);
+        self.record_loss(path, self.tracker.knows(path), fault);
     }
 
-    fn lose(&mut self, path: &[u8], is_directory: bool, fault: &Fault) {
+    fn record_loss(&mut self, path: &[u8], is_directory: bool, fault: &Fault) {
         match is_directory {
             true => self.tracker.made(path, false),
             false => self.tracker.settled(path, Err(())),
@@ -319,7 +319,8 @@ impl<'a> Report<'a> {
         self.failed(path, fault);
     }
 
-    /// Why an entry failed for good; `None` if it was moved, now or by an earlier run.
+    /// The code with which an entry failed for good; `None` if it was moved, now or by an earlier
+    /// run.
     pub(super) fn why_lost(&self, path: &[u8]) -> Option<Code> {
         self.lost.get(&self.random.hash_one(path)).copied()
     }
@@ -327,7 +328,7 @@ impl<'a> Report<'a> {
     /// Records the failure of a directory, none of whose entries are moved.
     pub(super) fn fail_directory(&mut self, path: &[u8], fault: &Fault) {
         self.tracker.listed(path, 0, &Totals::default(), true);
-        self.lose(path, true, fault);
+        self.record_loss(path, true, fault);
     }
 
     /// Keeps failed entries for a retry from now on.
@@ -381,7 +382,7 @@ impl<'a> Report<'a> {
         self.syncing.append(&mut self.unsynced);
     }
 
-    /// The synchronisation has ended: what was moved before is durable, unless its session broke.
+    /// The synchronisation has ended: entries moved before are durable, unless their session broke.
     pub(super) fn end_sync(&mut self, is_durable: bool) {
         let mut syncing = std::mem::take(&mut self.syncing);
         if !is_durable {
@@ -392,15 +393,15 @@ impl<'a> Report<'a> {
 
     /// Reports a fault that doesn't stop the run.
     pub(super) fn warn(&mut self, fault: &Fault) {
-        self.tell(TreeEvent::Warning(fault));
+        self.notify(TreeEvent::Warning(fault));
     }
 
     pub(super) fn deletion(&mut self, deletion: &Deletion) {
-        self.tell(TreeEvent::Deletion(deletion));
+        self.notify(TreeEvent::Deletion(deletion));
     }
 
     pub(super) fn step(&mut self, step: SyncStep, path: &[u8], from: Option<&[u8]>) {
-        self.tell(TreeEvent::Step { step, path, from });
+        self.notify(TreeEvent::Step { step, path, from });
     }
 
     /// Receives the next event, or reports progress and times out.
@@ -424,11 +425,11 @@ impl<'a> Report<'a> {
                 (activity.counted, activity.is_counted) = count.now();
             }
             let result = self.result.clone();
-            self.tell(TreeEvent::Progress(&result));
+            self.notify(TreeEvent::Progress(&result));
         }
     }
 
-    fn tell(&mut self, event: TreeEvent<'_>) {
+    fn notify(&mut self, event: TreeEvent<'_>) {
         self.stopped |= self.observer.on_tree(event) == ControlFlow::Break(());
     }
 
@@ -465,8 +466,8 @@ pub(super) struct PackTransfer {
     pub(super) state: PackState,
     /// The number of its session.
     pub(super) generation: u64,
-    /// The pack, and whether it replaces what is there, if it can be sent again without a look at
-    /// what the first one did.
+    /// The pack, and whether it replaces existing entries, if it can be sent again whatever the
+    /// first attempt did.
     pub(super) repeatable: Option<(Vec<u8>, bool)>,
 }
 
@@ -477,7 +478,7 @@ pub(super) enum PackState {
 }
 
 impl PackState {
-    /// Waits for the end, and returns the entries that failed, and what limited it.
+    /// Waits for the end, and returns the entries that failed and the bottleneck.
     pub(super) fn wait(self) -> Result<(Failures, Option<Limit>), Fault> {
         match self {
             Self::Ended(result) => result.map(|failures| (failures, None)),

@@ -1,5 +1,5 @@
-//! The session of a tree. When it breaks, another one takes its place, and whoever started what was
-//! in flight looks it up or starts it again.
+//! The session of a tree. When it breaks, another one takes its place. Transfers and calls in
+//! flight are looked up or started again by the code that started them.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
@@ -17,7 +17,7 @@ use crate::paths::{Answer, Call, Entry, Listing, PendingCall};
 use crate::retry::{ReconnectEvent, ReconnectObserver, RetryPolicy, is_session_lost};
 use crate::transfer::{Transfer, TransferOptions};
 
-/// Longest part of a pause in which nobody looks whether the user wants to stop.
+/// Longest part of a pause without a check whether the user wants to stop.
 const PAUSE_STEP: Duration = Duration::from_millis(50);
 
 /// The sessions of a client, as a tree uses them.
@@ -25,7 +25,7 @@ pub(super) struct TreeSession<'a> {
     pub(super) client: &'a Client,
     policy: RetryPolicy,
     observer: ReconnectObserver,
-    /// Counts what shows that the tree goes on.
+    /// Counts signs of progress.
     progress: AtomicU64,
     retries: Mutex<Retries>,
     reconnects: AtomicU64,
@@ -39,7 +39,7 @@ struct Retries {
     count: u32,
     /// The progress at the last of them.
     progress: u64,
-    /// Why no other session is tried any more.
+    /// The reason for which no other session is tried any more.
     given_up: Option<Fault>,
 }
 
@@ -88,8 +88,8 @@ impl<'a> TreeSession<'a> {
         options: &TransferOptions,
         kind: TransferKind,
     ) -> (u64, Result<Transfer, Fault>) {
-        // If another session comes between, the transfer is of a later one than it is taken for,
-        // and its loss is taken for one that was made good: it is started once more than needed.
+        // If the session is replaced in between, the transfer belongs to the new one but is counted
+        // for the old one. Its loss then looks repaired, so it is started once more than needed.
         let generation = self.generation();
         (generation, self.client.start(options, kind))
     }
@@ -108,13 +108,13 @@ impl<'a> TreeSession<'a> {
     /// `fault`.
     ///
     /// # Errors
-    /// No other session can be had, or the user doesn't want one.
+    /// No other session can be opened, or the user doesn't want one.
     pub(super) fn recover(&self, broken: u64, fault: &Fault) -> Result<(), Fault> {
         let is_reached = self.is_reached.load(Ordering::Relaxed);
         if !is_reached || !self.may_reconnect() || !is_session_lost(fault) {
             return Err(fault.clone());
         }
-        // One thread does it, and the others wait for it here.
+        // One thread reconnects; all others wait for it here.
         let mut retries = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(fault) = &retries.given_up {
             return Err(fault.clone());
@@ -156,11 +156,11 @@ impl<'a> TreeSession<'a> {
             pause,
         };
         tracing::info!(%fault, retry = *count, ?pause, "the session of the tree was lost");
-        let mut goes_on = self.observer.tell(lost).is_continue();
+        let mut goes_on = self.observer.notify(lost).is_continue();
         let end = Instant::now() + pause;
         while goes_on && Instant::now() < end {
             thread::sleep(PAUSE_STEP.min(end.saturating_duration_since(Instant::now())));
-            goes_on = self.observer.tell(ReconnectEvent::Waiting).is_continue();
+            goes_on = self.observer.notify(ReconnectEvent::Waiting).is_continue();
         }
         if !goes_on {
             let cause = "it was stopped";
@@ -182,7 +182,7 @@ impl<'a> TreeSession<'a> {
                 self.client.prepare_packs();
                 self.reconnects.fetch_add(1, Ordering::Relaxed);
                 tracing::info!("the tree has another session");
-                let _ = self.observer.tell(ReconnectEvent::Restored);
+                let _ = self.observer.notify(ReconnectEvent::Restored);
                 Ok(())
             }
         }
@@ -209,7 +209,7 @@ impl<'a> RemoteCall<'a> {
     }
 
     pub(super) fn wait(mut self) -> Result<Answer, Fault> {
-        // Whether the call takes a name away.
+        // Whether the call removes a name.
         let removes = matches!(
             self.call,
             Call::RemoveFile { .. } | Call::RemoveDirectory { .. } | Call::Rename { .. }
@@ -218,8 +218,7 @@ impl<'a> RemoteCall<'a> {
         loop {
             let fault = match self.pending.and_then(PendingCall::wait) {
                 Ok(answer) => {
-                    // Entries that were in flight are looked at after each break: that alone is no
-                    // progress.
+                    // Entries in flight are looked up after each break, which alone is no progress.
                     match self.call {
                         Call::Stat { .. } => self.session.note_answer(),
                         _ => self.session.note_progress(),
@@ -244,14 +243,14 @@ impl<'a> RemoteCall<'a> {
 }
 
 /// The names in a directory on the server. If the session breaks they are listed again in another
-/// one, and each is given once.
+/// one, and each is returned once.
 pub(super) struct RemoteEntries<'a> {
     session: &'a TreeSession<'a>,
     generation: u64,
     path: Vec<u8>,
     listing: Listing,
     random: RandomState,
-    /// Digests of the names that were given.
+    /// Digests of the returned names.
     given: HashSet<u64>,
     is_repeated: bool,
 }

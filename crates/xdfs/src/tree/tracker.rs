@@ -376,7 +376,7 @@ mod tests {
     }
 
     /// Records a tree `a/{1,2}`, `a/b/3` in an unusual order.
-    fn tell(tracker: &mut Tracker, is_well: bool) -> Vec<CompletedDirectory> {
+    fn settle_in_odd_order(tracker: &mut Tracker, is_well: bool) -> Vec<CompletedDirectory> {
         let none = Totals::default();
         tracker.made(b"", true);
         file(tracker, "a/1");
@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn directories_are_whole_from_below() {
         let mut tracker = Tracker::new(true);
-        let completed = tell(&mut tracker, true);
+        let completed = settle_in_odd_order(&mut tracker, true);
         assert_eq!(paths(&completed), ["a", ""]);
         for completed in completed {
             tracker.closed(completed, true);
@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn what_failed_keeps_those_above_open() {
         let mut tracker = Tracker::new(true);
-        for completed in tell(&mut tracker, false) {
+        for completed in settle_in_odd_order(&mut tracker, false) {
             tracker.closed(completed, true);
         }
         // The other entries are claimed one by one.

@@ -1,5 +1,5 @@
-//! What was moved and isn't durable yet: lost if the server's machine crashes, which a broken
-//! session may be a sign of.
+//! Entries that were moved and aren't durable yet. They are lost if the server's machine crashes,
+//! and a broken session may be a sign of that.
 
 use xdfs_proto::file::{FileAnswer, FileCall, FileFlags, FileOwner};
 use xdfs_proto::{Code, Fault};
@@ -11,9 +11,8 @@ use super::version::{looks_like, mark_of};
 use crate::paths::{Answer, Call};
 
 impl TreeRun<'_> {
-    /// Has the report follow what is moved, in case a session breaks. With `trusts_marks` an entry
-    /// at the target with the kind, the size and the time of the source is the one that was in
-    /// flight.
+    /// Has the report record moved entries, in case a session breaks. With `trusts_marks` an entry
+    /// at the target with the kind, size and time of the source is taken for the one in flight.
     pub(super) fn follow_sessions(&self, report: &mut Report<'_>, trusts_marks: bool) {
         report.trusts_marks = trusts_marks;
         report.unsynced_generation = self.session.generation();
@@ -26,7 +25,7 @@ impl TreeRun<'_> {
     /// Makes everything that was moved durable.
     ///
     /// # Errors
-    /// That failed, or the server lost something.
+    /// The synchronisation failed, or the server lost something.
     pub(super) fn sync_target(&self, report: &mut Report<'_>) -> Result<(), Fault> {
         loop {
             self.verify_unsynced(report)?;
@@ -38,25 +37,25 @@ impl TreeRun<'_> {
         }
     }
 
-    /// Looks whether the target still has what was moved in an earlier session and isn't durable:
-    /// the server's machine may have crashed in between.
+    /// Checks that the target still has the entries that were moved in an earlier session and
+    /// aren't durable: the server's machine may have crashed in between.
     ///
     /// # Errors
-    /// It doesn't.
+    /// An entry is missing or differs.
     pub(super) fn verify_unsynced(&self, report: &mut Report<'_>) -> Result<(), Fault> {
         let generation = self.session.generation();
         if generation == report.unsynced_generation {
             return Ok(());
         }
         match report.trusts_marks {
-            true => self.look_for_unsynced(report)?,
+            true => self.find_unsynced(report)?,
             false => self.verify_server_run(report)?,
         }
         report.unsynced_generation = generation;
         Ok(())
     }
 
-    fn look_for_unsynced(&self, report: &Report<'_>) -> Result<(), Fault> {
+    fn find_unsynced(&self, report: &Report<'_>) -> Result<(), Fault> {
         let unsynced = || report.syncing.iter().chain(&report.unsynced);
         let found = self.target.look_up(unsynced().map(|(path, _)| &path[..]));
         for ((path, mark), found) in unsynced().zip(found) {
@@ -76,8 +75,8 @@ impl TreeRun<'_> {
         Ok(())
     }
 
-    /// Where what is at the target may look like what replaces it, only the run of the server says
-    /// whether anything was lost.
+    /// Checks the run of the server. Where an old entry at the target may look like its
+    /// replacement, only that shows whether anything was lost.
     fn verify_server_run(&self, report: &mut Report<'_>) -> Result<(), Fault> {
         let earlier = std::mem::take(&mut report.server_run);
         if report.syncing.is_empty() && report.unsynced.is_empty() {
@@ -161,7 +160,7 @@ impl TreeRun<'_> {
     }
 }
 
-/// What is at the target isn't known to be what arrived there.
+/// The fault of an entry at the target that may not be the one that arrived there.
 fn lost(cause: &str, path: Vec<u8>) -> Fault {
     Fault::new(Code::Stale, "copy a tree", cause)
         .path(path)

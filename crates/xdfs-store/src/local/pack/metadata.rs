@@ -73,7 +73,7 @@ impl MetadataTarget for Handle {
 pub(super) struct FirstProblem(Option<(&'static str, Problem)>);
 
 impl FirstProblem {
-    pub(super) fn note(&mut self, what: &'static str, result: Result<(), Problem>) -> bool {
+    pub(super) fn record(&mut self, what: &'static str, result: Result<(), Problem>) -> bool {
         match result {
             Ok(()) => true,
             Err(problem) => {
@@ -84,7 +84,7 @@ impl FirstProblem {
     }
 
     /// The problem of an entry that exists.
-    pub(super) fn end(self) -> Result<(), Problem> {
+    pub(super) fn into_result(self) -> Result<(), Problem> {
         let Some((what, mut problem)) = self.0 else {
             return Ok(());
         };
@@ -94,57 +94,57 @@ impl FirstProblem {
     }
 }
 
-/// Applies the metadata of an entry. `has` is its current mode, if known. `mode` includes the bits
+/// Applies the metadata of an entry. `current_mode` is `None` if unknown. `mode` includes the bits
 /// of [`SET_ID`] that may be set together with the owner; it is a problem if the metadata requires
 /// others.
-pub(super) fn give(
-    thing: &dyn MetadataTarget,
+pub(super) fn set_metadata(
+    target: &dyn MetadataTarget,
     metadata: &Metadata<'_>,
     mut mode: Option<u32>,
-    has: Option<u32>,
+    current_mode: Option<u32>,
     owners: &mut OwnerNumbers,
-    wrong: &mut FirstProblem,
+    first_problem: &mut FirstProblem,
 ) {
     let io = |result: io::Result<()>| result.map_err(|error| Problem::io(&error));
     let mut is_as_made = true;
     if let Some(owner) = &metadata.owner {
-        let given = give_owner(owner, owners, |uid, gid| thing.set_owner(uid, gid));
-        let given = wrong.note("owner", given);
-        if !given {
+        let result = set_owner(owner, owners, |uid, gid| target.set_owner(uid, gid));
+        let is_set = first_problem.record("owner", result);
+        if !is_set {
             // Without the intended owner, set-id bits would grant another user's rights.
             mode = mode.map(|mode| mode & !SET_ID);
         }
         is_as_made = false;
         let lost = metadata.mode.map_or(0, u32::from) & SET_ID & !mode.unwrap_or(0);
-        if given && lost != 0 {
+        if is_set && lost != 0 {
             let cause = "set-user-id and set-group-id may not be set here";
             let denied = Problem::new(Code::PermissionDenied, cause);
-            wrong.note("set-user-id or set-group-id", Err(denied));
+            first_problem.record("set-user-id or set-group-id", Err(denied));
         }
     }
     if let Some(mode) = mode
-        && (has != Some(mode) || (!is_as_made && mode & SET_ID != 0))
+        && (current_mode != Some(mode) || (!is_as_made && mode & SET_ID != 0))
     {
-        wrong.note("mode", io(thing.set_mode(mode)));
+        first_problem.record("mode", io(target.set_mode(mode)));
     }
     for (name, value) in &metadata.xattrs {
-        let given = if is_carried(name) {
-            io(thing.set_xattr(name, value))
+        let result = if is_carried(name) {
+            io(target.set_xattr(name, value))
         } else {
             let name = name.escape_ascii();
             let cause = format!("'{name}' is neither a user's attribute nor a list of access");
             Err(Problem::new(Code::PermissionDenied, cause))
         };
-        wrong.note("extended attributes", given);
+        first_problem.record("extended attributes", result);
     }
     if metadata.mtime_ns.is_some() || metadata.atime_ns.is_some() {
-        let given = io(thing.set_times(metadata.atime_ns, metadata.mtime_ns));
-        wrong.note("times", given);
+        let result = io(target.set_times(metadata.atime_ns, metadata.mtime_ns));
+        first_problem.record("times", result);
     }
 }
 
 /// Resolves an owner to numbers and sets it.
-pub(super) fn give_owner(
+pub(super) fn set_owner(
     owner: &Owner<'_>,
     owners: &mut OwnerNumbers,
     set: impl FnOnce(u32, u32) -> io::Result<()>,

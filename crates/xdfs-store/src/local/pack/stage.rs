@@ -58,7 +58,7 @@ pub(super) struct Staged {
     /// It must be synchronised by itself.
     pub(super) is_alone: bool,
     /// The first metadata problem.
-    pub(super) wrong: FirstProblem,
+    pub(super) first_problem: FirstProblem,
     /// `None` for the one file held beyond the limit.
     pub(super) permit: Option<OpenFilePermit>,
 }

@@ -16,7 +16,7 @@ use super::super::owners::OwnerNumbers;
 use super::super::path;
 use super::super::store::LocalStore;
 use super::dirs::Dirs;
-use super::metadata::{DEFAULT_ACL, FirstProblem, MetadataTarget, SET_ID, give, give_owner};
+use super::metadata::{DEFAULT_ACL, FirstProblem, MetadataTarget, SET_ID, set_metadata, set_owner};
 use super::place::{Bytes, Destination, NameOutcome, Unnamed};
 use super::stage::{Batch, OpenFilePermit, PendingEntry, Staged, WAITING_MAX};
 use super::{PackChange, PackRules, Problem, check_name, shown, split};
@@ -280,8 +280,8 @@ impl<'r, 'p> Writing<'r, 'p> {
                 writer.begin_batch();
             }
         }
-        let mut wrong = FirstProblem::default();
-        let unnamed = self.write(&place, data, &entry.metadata, &mut wrong)?;
+        let mut first_problem = FirstProblem::default();
+        let unnamed = self.write(&place, data, &entry.metadata, &mut first_problem)?;
         self.batch.push(PendingEntry {
             number,
             entry: entry.clone(),
@@ -290,7 +290,7 @@ impl<'r, 'p> Writing<'r, 'p> {
                 unnamed,
                 replace,
                 is_alone: durability == Durability::Each,
-                wrong,
+                first_problem,
                 permit,
             }),
         });
@@ -302,12 +302,19 @@ impl<'r, 'p> Writing<'r, 'p> {
         place: &Destination<'_>,
         data: &[u8],
         metadata: &Metadata<'_>,
-        wrong: &mut FirstProblem,
+        first_problem: &mut FirstProblem,
     ) -> Result<Unnamed, Problem> {
         let mode = self.mode(metadata);
         let owners = &mut self.owners;
-        let apply_metadata = &mut |file: &File, has: u32| {
-            give(file, metadata, mode, Some(has), owners, wrong);
+        let apply_metadata = &mut |file: &File, current_mode: u32| {
+            set_metadata(
+                file,
+                metadata,
+                mode,
+                Some(current_mode),
+                owners,
+                first_problem,
+            );
         };
         let made_as = mode.map_or(0o666, |mode| mode & 0o777);
         let bytes = Bytes {
@@ -375,7 +382,7 @@ impl<'r, 'p> Writing<'r, 'p> {
             dir,
             unnamed,
             replace,
-            mut wrong,
+            mut first_problem,
             permit,
             ..
         } = staged;
@@ -387,8 +394,8 @@ impl<'r, 'p> Writing<'r, 'p> {
             Some(named) => named,
             None => {
                 self.nameless = false;
-                wrong = FirstProblem::default();
-                let hidden = self.write(&place, data, &entry.metadata, &mut wrong)?;
+                first_problem = FirstProblem::default();
+                let hidden = self.write(&place, data, &entry.metadata, &mut first_problem)?;
                 let synced = hidden.file.sync_all();
                 if let Err(error) = synced {
                     place.discard(hidden);
@@ -399,7 +406,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         };
         drop(permit);
         self.count(named, data.len() as u64);
-        wrong.end()
+        first_problem.into_result()
     }
 
     /// Synchronises the directories with new entries, unless their whole file system is
@@ -521,10 +528,17 @@ impl<'r, 'p> Writing<'r, 'p> {
         metadata: &Metadata<'_>,
     ) -> Result<(), Problem> {
         let mode = self.mode(metadata);
-        let mut wrong = FirstProblem::default();
+        let mut first_problem = FirstProblem::default();
         let owners = &mut self.owners;
-        let apply_metadata = &mut |file: &File, has: u32| {
-            give(file, metadata, mode, Some(has), owners, &mut wrong);
+        let apply_metadata = &mut |file: &File, current_mode: u32| {
+            set_metadata(
+                file,
+                metadata,
+                mode,
+                Some(current_mode),
+                owners,
+                &mut first_problem,
+            );
         };
         let made_as = mode.map_or(0o666, |mode| mode & 0o777);
         let bytes = Bytes {
@@ -533,7 +547,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         };
         let named = place.file(bytes, made_as, &mut self.nameless, apply_metadata)?;
         self.count(named, data.len() as u64);
-        wrong.end()
+        first_problem.into_result()
     }
 
     fn directory(
@@ -563,23 +577,30 @@ impl<'r, 'p> Writing<'r, 'p> {
             let cause = format!("{} has this name", meta.kind);
             return Err(Problem::new(Code::NotDirectory, cause));
         }
-        let mut wrong = FirstProblem::default();
+        let mut first_problem = FirstProblem::default();
         // Also if it exists: its entries may have been written before its own.
         let mut own = metadata.clone();
         (own.mode, own.mtime_ns, own.atime_ns) = (None, None, None);
         // Entries created in it would inherit this.
         own.xattrs.retain(|(name, _)| *name != DEFAULT_ACL);
-        give(&found, &own, None, None, &mut self.owners, &mut wrong);
+        set_metadata(
+            &found,
+            &own,
+            None,
+            None,
+            &mut self.owners,
+            &mut first_problem,
+        );
         if let Some(mode) = mode.filter(|_| is_open && (is_new || place.replace)) {
             let has = meta.mode.unwrap_or(mode);
             // The set-group-id bit inherited from the parent.
             let wanted = mode | has & 0o2000;
             if has != wanted {
                 let set = found.set_mode(wanted);
-                wrong.note("mode", set.map_err(|error| Problem::io(&error)));
+                first_problem.record("mode", set.map_err(|error| Problem::io(&error)));
             }
         }
-        wrong.end()
+        first_problem.into_result()
     }
 
     fn symlink(
@@ -592,14 +613,14 @@ impl<'r, 'p> Writing<'r, 'p> {
         if target.split(path::is_separator).any(path::is_hidden_name) {
             return Err(path::hidden_fault("", b"").into());
         }
-        let mut wrong = FirstProblem::default();
+        let mut first_problem = FirstProblem::default();
         // It gets its name with complete metadata, so that its owner is certain.
         let named = place.make_with_metadata(
             |name| place.dir.symlink(target, name),
-            |name| self.link_metadata(place.dir, name, metadata, &mut wrong),
+            |name| self.link_metadata(place.dir, name, metadata, &mut first_problem),
         )?;
         self.count(named, 0);
-        wrong.end()
+        first_problem.into_result()
     }
 
     /// Applies the metadata of a symbolic link, which has no mode.
@@ -608,43 +629,50 @@ impl<'r, 'p> Writing<'r, 'p> {
         dir: &Dir,
         name: &[u8],
         metadata: &Metadata<'_>,
-        wrong: &mut FirstProblem,
+        first_problem: &mut FirstProblem,
     ) {
         if let Some(owner) = &metadata.owner {
-            let given = give_owner(owner, &mut self.owners, |uid, gid| {
+            let result = set_owner(owner, &mut self.owners, |uid, gid| {
                 dir.set_owner(name, Some(uid), Some(gid))
             });
-            wrong.note("owner", given);
+            first_problem.record("owner", result);
         }
         if !metadata.xattrs.is_empty() {
             let error = io::ErrorKind::Unsupported.into();
-            wrong.note("extended attributes", Err(Problem::io(&error)));
+            first_problem.record("extended attributes", Err(Problem::io(&error)));
         }
         if metadata.mtime_ns.is_some() || metadata.atime_ns.is_some() {
             let set = dir.set_times(name, metadata.atime_ns, metadata.mtime_ns);
-            wrong.note("times", set.map_err(|error| Problem::io(&error)));
+            first_problem.record("times", set.map_err(|error| Problem::io(&error)));
         }
     }
 
     fn pipe(&mut self, place: &Destination<'_>, metadata: &Metadata<'_>) -> Result<(), Problem> {
         let mode = self.mode(metadata);
         let made_as = mode.map_or(0o666, |mode| mode & 0o777);
-        let mut wrong = FirstProblem::default();
+        let mut first_problem = FirstProblem::default();
         let owners = &mut self.owners;
         let named = place.make_with_metadata(
             |name| place.dir.make_pipe(name, made_as),
             |name| match find(place.dir, name) {
                 Ok(found) => {
-                    let has = Some(fs::masked(made_as));
-                    give(&found, metadata, mode, has, owners, &mut wrong);
+                    let current_mode = Some(fs::masked(made_as));
+                    set_metadata(
+                        &found,
+                        metadata,
+                        mode,
+                        current_mode,
+                        owners,
+                        &mut first_problem,
+                    );
                 }
                 Err(problem) => {
-                    wrong.note("metadata", Err(problem));
+                    first_problem.record("metadata", Err(problem));
                 }
             },
         )?;
         self.count(named, 0);
-        wrong.end()
+        first_problem.into_result()
     }
 
     fn link(
@@ -688,28 +716,28 @@ impl<'r, 'p> Writing<'r, 'p> {
         metadata: &Metadata<'_>,
     ) -> Result<(), Problem> {
         let meta = dir.meta_of(name).map_err(|error| Problem::io(&error))?;
-        let mut wrong = FirstProblem::default();
+        let mut first_problem = FirstProblem::default();
         if meta.is_some_and(|meta| meta.kind == FileKind::Symlink) {
-            self.link_metadata(dir, name, metadata, &mut wrong);
+            self.link_metadata(dir, name, metadata, &mut first_problem);
         } else {
-            self.attributes_of(&find(dir, name)?, metadata, &mut wrong)?;
+            self.attributes_of(&find(dir, name)?, metadata, &mut first_problem)?;
         }
-        wrong.end()
+        first_problem.into_result()
     }
 
     fn attributes_of_base(&mut self, metadata: &Metadata<'_>) -> Result<(), Problem> {
         let base = self.dirs.base().find_beneath(b"");
         let base = base.map_err(|error| Problem::resolve(&error))?;
-        let mut wrong = FirstProblem::default();
-        self.attributes_of(&base, metadata, &mut wrong)?;
-        wrong.end()
+        let mut first_problem = FirstProblem::default();
+        self.attributes_of(&base, metadata, &mut first_problem)?;
+        first_problem.into_result()
     }
 
     fn attributes_of(
         &mut self,
         found: &Handle,
         metadata: &Metadata<'_>,
-        wrong: &mut FirstProblem,
+        first_problem: &mut FirstProblem,
     ) -> Result<(), Problem> {
         let meta = found.meta().map_err(|error| Problem::io(&error))?;
         let mode = match meta.kind {
@@ -721,7 +749,14 @@ impl<'r, 'p> Writing<'r, 'p> {
             _ => self.mode(metadata),
         };
         let thing: &dyn MetadataTarget = found;
-        give(thing, metadata, mode, meta.mode, &mut self.owners, wrong);
+        set_metadata(
+            thing,
+            metadata,
+            mode,
+            meta.mode,
+            &mut self.owners,
+            first_problem,
+        );
         Ok(())
     }
 }

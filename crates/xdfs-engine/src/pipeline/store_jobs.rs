@@ -1,4 +1,5 @@
-//! Packs of a session: those requested by the peer, and those arriving.
+//! The jobs of a session for store workers: packs that the peer requests or sends, and sources and
+//! sinks of slow stores, which workers open.
 
 use std::sync::Arc;
 
@@ -14,29 +15,30 @@ use crate::environment::Worker;
 use crate::kernel::Kernel;
 use crate::store_workers::{StoreCompletion, StoreWorkers};
 
-/// The workers that read and write packs, and those that open sources and sinks.
+/// The workers of a session, and the packs that they hold.
 #[derive(Debug)]
-pub(super) struct Packs {
-    threads: StoreWorkers,
-    /// Workers of their own for sources and sinks of slow stores, so that packs do not wait for
+pub(super) struct StoreJobs {
+    /// Read and write packs.
+    pack_workers: StoreWorkers,
+    /// Open sources and sinks of slow stores. They are separate, so that packs do not wait for
     /// them.
     openers: StoreWorkers,
-    /// Packs that are being written or wait for a worker, cancelled ones included.
-    writing: usize,
+    /// Number of packs that are being written or wait for a worker, cancelled ones included.
+    packs_writing: usize,
 }
 
-impl Packs {
-    pub(super) fn new(threads: StoreWorkers, openers: StoreWorkers) -> Self {
+impl StoreJobs {
+    pub(super) fn new(pack_workers: StoreWorkers, openers: StoreWorkers) -> Self {
         Self {
-            threads,
+            pack_workers,
             openers,
-            writing: 0,
+            packs_writing: 0,
         }
     }
 
     /// Lets the workers end after the jobs that have begun, and returns them.
     pub(super) fn finish(&mut self) -> Vec<Worker> {
-        let mut workers = self.threads.finish();
+        let mut workers = self.pack_workers.finish();
         workers.extend(self.openers.finish());
         workers
     }
@@ -44,8 +46,8 @@ impl Packs {
 
 impl<K: Kernel> Pipeline<K> {
     /// Whether packs are being read or written.
-    pub(super) fn packs_are_busy(&self) -> bool {
-        self.transfers.is_preparing() || self.packs.writing > 0
+    pub(super) fn has_pack_jobs(&self) -> bool {
+        self.transfers.is_preparing() || self.store_jobs.packs_writing > 0
     }
 
     /// Starts to read a pack requested by a downloading peer (acceptor).
@@ -58,8 +60,8 @@ impl<K: Kernel> Pipeline<K> {
             return Ok(());
         };
         let (store, root) = (Arc::clone(store), request.path.clone());
-        self.packs
-            .threads
+        self.store_jobs
+            .pack_workers
             .submit_read_pack(request.file, store, root, pack_request)?;
         self.transfers.begin_preparing(request);
         Ok(())
@@ -72,7 +74,7 @@ impl<K: Kernel> Pipeline<K> {
         store: Arc<dyn Store>,
     ) -> Result<(), Fault> {
         let path = request.path.clone();
-        self.packs
+        self.store_jobs
             .openers
             .submit_open_source(request.file, store, path)?;
         self.transfers.begin_preparing(request);
@@ -89,7 +91,7 @@ impl<K: Kernel> Pipeline<K> {
     ) {
         let file = offer.file;
         let opened = self
-            .packs
+            .store_jobs
             .openers
             .submit_open_sink(file, store, request, dry_run);
         match opened {
@@ -100,7 +102,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Accepts an offered pack.
     pub(super) fn open_pack(&mut self, offer: &Offer) {
-        let (store, root, options) = match (&self.role, self.transfers.local(offer.file)) {
+        let (store, root, options) = match (&self.role, self.transfers.started(offer.file)) {
             (Role::Acceptor { store, .. }, _) => (
                 Arc::clone(store),
                 offer.path.clone(),
@@ -124,7 +126,7 @@ impl<K: Kernel> Pipeline<K> {
             (Role::Initiator(_), None) => return,
         };
         // Packs cancelled by the peer no longer count in the machine, but still take memory here.
-        if self.transfers.arriving() + self.packs.writing >= self.limits.open_files_max {
+        if self.transfers.arriving() + self.store_jobs.packs_writing >= self.limits.open_files_max {
             let cause = "too many packs are waiting to be written";
             let fault = Fault::new(Code::LimitExceeded, "receive a pack", cause)
                 .path(&root)
@@ -133,8 +135,8 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         let length = usize::try_from(offer.length.unwrap_or(0)).unwrap_or(usize::MAX);
-        let threads = &self.packs.threads;
-        let pack = threads.arriving(store, root.clone(), options, length);
+        let workers = &self.store_jobs.pack_workers;
+        let pack = workers.arriving(store, root.clone(), options, length);
         self.transfers.receive_pack(offer.file, pack);
         let opened =
             self.receiver
@@ -150,18 +152,18 @@ impl<K: Kernel> Pipeline<K> {
         let Some(pack) = self.transfers.take_pack(file) else {
             return false;
         };
-        match self.packs.threads.submit_write_pack(file, pack) {
-            Ok(()) => self.packs.writing += 1,
+        match self.store_jobs.pack_workers.submit_write_pack(file, pack) {
+            Ok(()) => self.store_jobs.packs_writing += 1,
             Err(fault) => self.receiver.fail(file, fault),
         }
         true
     }
 
     /// Handles the results of the workers.
-    pub(super) fn process_pack_completions(&mut self) {
+    pub(super) fn process_store_completions(&mut self) {
         loop {
-            let done = self.packs.threads.completion();
-            let Some(done) = done.or_else(|| self.packs.openers.completion()) else {
+            let done = self.store_jobs.pack_workers.completion();
+            let Some(done) = done.or_else(|| self.store_jobs.openers.completion()) else {
                 return;
             };
             match done {
@@ -193,11 +195,11 @@ impl<K: Kernel> Pipeline<K> {
                 StoreCompletion::PackWritten {
                     file,
                     failures,
-                    busy,
+                    store_wait,
                 } => {
-                    self.packs.writing -= 1;
+                    self.store_jobs.packs_writing -= 1;
                     match failures {
-                        Ok(failures) => self.published(file, busy, failures),
+                        Ok(failures) => self.published(file, store_wait, failures),
                         Err(fault) => self.receiver.fail(file, fault),
                     }
                 }
