@@ -318,6 +318,9 @@ fn a_file_that_is_unsafe_or_wrong_is_refused_before_anything_is_sent() {
     }
     let run = lab.run(&["cp", "--json", "f", "lab:"]);
     assert_eq!(run.json()[0]["type"], "error");
+    lab.place.make_here("config/config.toml", b"\n# \xff\n");
+    lab.run(&["remotes"])
+        .fails(2, &["line 2: it isn't UTF-8", "`xdfs remotes --help`"]);
     // What the file names is missed when it is needed.
     lab.configure(&lab.remote("lab", "alice@", "password_file = \"none\""));
     lab.run(&["remotes"]).ok();
