@@ -111,7 +111,8 @@ fn a_name_stands_for_a_url_in_every_command() {
     lab.run(&["partial", "ls", "lab:"]).ok();
     let who = lab.run(&["whoami", "lab:"]).ok().text();
     assert!(who.starts_with("owner\n"), "{who}");
-    lab.run(&["whoami", "lab:f"]).fails(2, &["names a file"]);
+    lab.run(&["whoami", "lab:f"])
+        .fails(2, &["names a file", "hint: name the server only"]);
     lab.run(&["perf", "--bytes", "1M", "lab:"]).ok();
     let script = b"cd runs\nput f z\nls\nget lab:runs/z here\ncat lab:/data/f\n";
     let shell = lab.run_with(&["shell", "lab:"], script).ok();
