@@ -24,11 +24,19 @@ impl ConfigText {
     /// Reads the file at `path`; `hint` says where its settings are listed.
     ///
     /// # Errors
-    /// It can't be read.
+    /// It can't be read, or isn't UTF-8.
     pub(crate) fn read(path: &Path, hint: &'static str) -> Result<Self, Fault> {
         let name = path.as_os_str().as_encoded_bytes();
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Fault::from_io("read the configuration", name, &e))?;
+        let bytes =
+            std::fs::read(path).map_err(|e| Fault::from_io("read the configuration", name, &e))?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = valid.iter().filter(|&&b| b == b'\n').count() + 1;
+            let cause = format!("line {line}: it isn't UTF-8");
+            Fault::new(Code::InvalidArgument, "read the configuration", cause)
+                .path(name)
+                .hint(hint)
+        })?;
         Ok(Self::new(name, text, hint))
     }
 

@@ -30,6 +30,15 @@ pub(crate) struct Console {
     verbose: bool,
     color: bool,
     terminal: bool,
+    last_error: LastError,
+}
+
+/// The failure in the last lines, and how often it came again since.
+#[derive(Debug, Default)]
+struct LastError {
+    message: String,
+    hint: String,
+    repeats: u64,
 }
 
 impl Console {
@@ -42,6 +51,7 @@ impl Console {
             verbose: flags.verbose > 0,
             color: terminal && wants_color(),
             terminal: terminal && !dumb,
+            last_error: LastError::default(),
         }
     }
 
@@ -60,10 +70,12 @@ impl Console {
         self.verbose
     }
 
-    /// Prints a failure and its hint.
+    /// Prints a failure and its hint. What the lines above say already is left out: thousands of
+    /// entries of a tree may fail for one reason.
     pub(crate) fn error(&mut self, fault: &Fault) {
-        let text = error_text(fault, self.color);
-        self.print(&text);
+        if let Some(text) = self.last_error.next(fault, self.color) {
+            self.write_above(&text);
+        }
         if log::has_file() {
             tracing::error!(
                 "{}",
@@ -142,27 +154,65 @@ impl Console {
     }
 
     /// Removes the lines at the bottom.
-    #[expect(
-        clippy::needless_pass_by_ref_mut,
-        reason = "drawing changes the console"
-    )]
     pub(crate) fn clear(&mut self) {
+        let repeats = std::mem::take(&mut self.last_error).repeats_text();
+        if !repeats.is_empty() {
+            self.write_above(&repeats);
+        }
         let before = LINES_DRAWN.swap(0, Ordering::Relaxed);
         if before > 0 {
             write(&redraw(before, &[]));
         }
     }
 
+    fn print(&mut self, text: &str) {
+        let repeats = std::mem::take(&mut self.last_error).repeats_text();
+        self.write_above(&(repeats + text));
+    }
+
+    /// Writes lines, which replace those at the bottom.
     #[expect(
         clippy::needless_pass_by_ref_mut,
         reason = "drawing changes the console"
     )]
-    fn print(&mut self, text: &str) {
+    fn write_above(&mut self, text: &str) {
         let erased = match LINES_DRAWN.swap(0, Ordering::Relaxed) {
             0 => String::new(),
             before => redraw(before, &[]),
         };
         write(&(erased + text));
+    }
+}
+
+impl LastError {
+    /// The lines to print for the next failure; `None` if it is the same again.
+    fn next(&mut self, fault: &Fault, color: bool) -> Option<String> {
+        let message = fault.to_string();
+        if message == self.message && fault.hint == self.hint {
+            self.repeats += 1;
+            return None;
+        }
+        let mut text = self.repeats_text();
+        text.push_str(&if fault.hint == self.hint {
+            error_text(&fault.clone().hint(""), color)
+        } else {
+            error_text(fault, color)
+        });
+        *self = Self {
+            message,
+            hint: fault.hint.clone(),
+            repeats: 0,
+        };
+        Some(text)
+    }
+
+    /// The line about what was left out.
+    fn repeats_text(&self) -> String {
+        match self.repeats {
+            0 => String::new(),
+            1 => "the same error once more\n".to_owned(),
+            n => format!("the same error {n} times more\n"),
+        }
     }
 }
 
@@ -261,6 +311,33 @@ mod tests {
         );
         let colored = error_text(&fault, true);
         assert!(colored.contains("error:") && colored.contains("hint:"));
+    }
+
+    #[test]
+    fn what_the_lines_above_say_is_left_out() {
+        let fault = |path: &str| {
+            Fault::new(Code::NoSpace, "write", "full")
+                .path(path)
+                .hint("h")
+        };
+        let mut last = LastError::default();
+        let first = last.next(&fault("a"), false).unwrap();
+        assert_eq!(first, "error: local write 'a': full\nhint: h\n");
+        assert_eq!(last.next(&fault("a"), false), None);
+        assert_eq!(last.next(&fault("a"), false), None);
+        let other = last.next(&fault("b"), false).unwrap();
+        assert_eq!(
+            other,
+            "the same error 2 times more\nerror: local write 'b': full\n"
+        );
+        // Another hint, and the same message.
+        assert!(
+            last.next(&fault("b").hint("i"), false)
+                .unwrap()
+                .ends_with("hint: i\n")
+        );
+        assert_eq!(last.next(&fault("b").hint("i"), false), None);
+        assert_eq!(last.repeats_text(), "the same error once more\n");
     }
 
     #[test]

@@ -127,13 +127,11 @@ pub(crate) fn server_only(config: &ClientConfig, url: &str) -> Result<RemotePlac
     };
     // The home of a user of ssh is what a URL without a path names.
     if ![&b""[..], b"/", b"./"].contains(&place.path.as_slice()) {
-        return Err(Fault::new(
-            Code::InvalidArgument,
-            "read the URL",
-            "the URL names a file",
-        )
-        .path(url)
-        .hint("perf needs the server only: xdfs://HOST[:PORT]"));
+        return Err(
+            Fault::new(Code::InvalidArgument, "read the URL", "it names a file")
+                .path(url)
+                .hint("name the server only: xdfs://HOST[:PORT], or NAME:"),
+        );
     }
     Ok(place)
 }

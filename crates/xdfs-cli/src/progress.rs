@@ -50,7 +50,7 @@ impl ProgressLine {
                 fields.push(format!("{done} of {all}+ files"));
             }
             Some((done, Some(all))) => fields.push(format!("{done} of {all} files")),
-            Some((done, None)) => fields.push(format!("{done} files")),
+            Some((done, None)) => fields.push(human::count(done, "file")),
             None => {}
         }
         match self.bytes_total {
@@ -229,6 +229,11 @@ mod tests {
             ..total
         };
         assert!(tree.plain().starts_with("total: 174 files, "));
+        let first = ProgressLine {
+            files: Some((1, None)),
+            ..tree
+        };
+        assert!(first.plain().starts_with("total: 1 file, "));
     }
 
     #[test]

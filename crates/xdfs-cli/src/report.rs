@@ -399,10 +399,11 @@ impl Reporter {
         let resumed = &result.resumed;
         let there = match resumed.files + resumed.directories + resumed.others {
             0 => String::new(),
-            _ => format!(
-                "; {} ({}) were there already",
+            count => format!(
+                "; {} ({}) {} there already",
                 entries(resumed.files, resumed.directories, resumed.others),
                 human::size(resumed.bytes),
+                if count == 1 { "was" } else { "were" },
             ),
         };
         let failed = match result.failed {
@@ -411,7 +412,7 @@ impl Reporter {
         };
         let matched = match result.matched_bytes {
             0 => String::new(),
-            bytes => format!(", {} of it were there already", human::size(bytes)),
+            bytes => format!(" ({} of it were there already)", human::size(bytes)),
         };
         self.console.info(&format!(
             "{}: {verb}{moved}, {}{matched}{rates}{there}{failed}",
@@ -490,11 +491,11 @@ impl Reporter {
         ];
         let seen = counts.iter().filter(|(count, _)| *count > 0);
         parts.extend(seen.map(|(count, what)| format!("{count} {what}")));
-        parts.push(human::size(tree.bytes));
-        if tree.matched_bytes > 0 {
-            let matched = human::size(tree.matched_bytes);
-            parts.push(format!("{matched} of it were there already"));
-        }
+        let matched = match tree.matched_bytes {
+            0 => String::new(),
+            bytes => format!(" ({} of it were there already)", human::size(bytes)),
+        };
+        parts.push(human::size(tree.bytes) + &matched);
         if result.kept > 0 {
             parts.push(format!("{} not deleted", result.kept));
         }

@@ -150,7 +150,8 @@ impl ClientConfig {
         Some((name, self.remotes.get(name)?, path))
     }
 
-    /// A fault about words, with the names that there are if one of them looks like `NAME:PATH`.
+    /// A fault about words, with what is meant perhaps if one of them looks like `HOST:PATH` or
+    /// `NAME:PATH`.
     pub(crate) fn hinted<'w>(
         &self,
         fault: Fault,
@@ -168,9 +169,24 @@ impl ClientConfig {
     }
 
     fn hint_about(&self, word: &OsStr) -> Option<String> {
-        let (name, _) = name_and_path(word)?;
-        check_name(name).ok()?;
-        if self.remotes.is_empty() || self.remotes.contains_key(name) || Path::new(word).exists() {
+        let (name, path) = name_and_path(word)?;
+        let host = name.rsplit_once('@').map_or(name, |(_, host)| host);
+        check_name(host).ok()?;
+        if self.remotes.contains_key(name) || Path::new(word).exists() {
+            return None;
+        }
+        // Where the path begins with a slash, the fault has this hint already.
+        let path = String::from_utf8_lossy(path);
+        let url = (!path.starts_with('/')).then(|| {
+            format!("for the machine '{host}' write xdfs://{name}/{path} or ssh://{name}/~/{path}")
+        });
+        let hints: Vec<String> = url.into_iter().chain(self.hint_about_name(name)).collect();
+        (!hints.is_empty()).then(|| hints.join("; "))
+    }
+
+    /// The names that there are, since `name` isn't one.
+    fn hint_about_name(&self, name: &str) -> Option<String> {
+        if self.remotes.is_empty() {
             return None;
         }
         let mut names: Vec<&str> = self.names().take(NAMES_SHOWN_MAX).collect();

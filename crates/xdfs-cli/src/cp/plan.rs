@@ -55,6 +55,15 @@ pub(crate) fn plan(config: &ClientConfig, flags: &CpFlags) -> Result<Vec<Planned
                 .hint("leave out --json, or name a file as the target"),
         );
     }
+    if !flags.filter.is_empty()
+        && let Some(at) = sources.iter().position(is_no_directory)
+    {
+        let cause = "--exclude, --max-size and the like choose among the entries of directories, \
+                     and this isn't one";
+        return Err(invalid(cause)
+            .path(flags.places.sources[at].as_encoded_bytes())
+            .hint("copy directories with --recursive, and files in a command without these"));
+    }
     if flags.remove_source && (sources.contains(&Place::Standard) || target == Place::Standard) {
         return Err(
             invalid("what goes through a standard stream can't be compared")
@@ -104,6 +113,15 @@ pub(crate) fn plan(config: &ClientConfig, flags: &CpFlags) -> Result<Vec<Planned
                 });
             jobs.collect()
         }
+    }
+}
+
+/// Whether a source that is copied as a file is one. What is missing or a directory is refused for
+/// that.
+fn is_no_directory(source: &Place) -> bool {
+    match source {
+        Place::Local(path) => path.is_file(),
+        Place::Standard | Place::Remote(_) => true,
     }
 }
 

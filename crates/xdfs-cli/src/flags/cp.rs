@@ -241,7 +241,8 @@ pub(crate) struct CpFlags {
     /// After the copy, source and target are compared by BLAKE3, for which each side reads its
     /// content again, also of files that were at the target already; then the target is made
     /// durable. Files and symbolic links that are the same there, and have not changed meanwhile,
-    /// are removed from the source; all others stay and are reported. Directories stay.
+    /// are removed from the source; all others stay and are reported. Directories and named pipes
+    /// stay.
     #[arg(long, conflicts_with_all = ["offset", "length", "copy_links"])]
     pub(crate) remove_source: bool,
 

@@ -24,6 +24,11 @@ impl FilterFlags {
     pub(crate) fn filter(&self) -> Result<Filter, Fault> {
         Filter::new(&self.rules).map(|filter| filter.with_limits(self.limits))
     }
+
+    /// Whether none of these flags is given.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 fn pattern(name: &'static str) -> Arg {
@@ -52,7 +57,8 @@ impl Args for FilterFlags {
                          '/a/b' from the root of the tree, 'd/' for directories only, '**' for \
                          any number of directories.\n\nOf --exclude, --include and \
                          --filter-file, in the order of the command line, the last matching rule \
-                         applies. The scan does not enter excluded directories.",
+                         applies. The scan does not enter excluded directories. 'xdfs cp' refuses \
+                         these flags for a SOURCE that is a file.",
                     ),
             )
             .arg(

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 
 use xdfs::{Answer, Attributes, Call, ChecksumKind, ChecksumValue, Code, Fault, FileKind, Filter};
 
@@ -112,11 +113,22 @@ struct Comparison<'a> {
     counts: CheckBody<'a>,
 }
 
+/// Attributes of the operand that `word` names, which may have been meant as another place.
+fn stat(command: &PathCommand, operand: &SideOperand, word: &OsStr) -> Result<Attributes, Fault> {
+    match operand.stat() {
+        Err(fault) if fault.code == Code::NotFound => Err(command.config()?.hinted(fault, [word])),
+        other => other,
+    }
+}
+
 fn compare(command: &mut PathCommand, flags: &CheckFlags) -> Result<(), Fault> {
     let filter = flags.filter.filter()?;
     let source = SideOperand::open(command, &flags.source)?;
     let target = SideOperand::open(command, &flags.target)?;
-    let roots = [source.stat()?, target.stat()?];
+    let roots = [
+        stat(command, &source, &flags.source)?,
+        stat(command, &target, &flags.target)?,
+    ];
     let mut comparison = Comparison {
         source: &source,
         target: &target,

@@ -1,6 +1,7 @@
 //! `xdfs partial`: unfinished transfers, on a server or here.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use super::operand::{Operand, join, last_part, parent, text_of};
 use super::text::{align, human};
 use super::time::now;
 use super::walk::{LISTINGS_AHEAD, List, Walk, WalkEntry, WalkStep};
+use crate::client_config::ClientConfig;
 use crate::context::Context;
 use crate::flags::{PartialCommand, PartialFlags};
 use crate::human::count;
@@ -59,7 +61,7 @@ fn ls(context: &Context, flags: &PartialFlags) -> u8 {
         command.one(&text, |command| {
             match Place::parse(command.config()?, word)? {
                 Place::Local(directory) => {
-                    let here = Here::open(directory)?;
+                    let here = Here::open(command.config()?, word, directory)?;
                     let found = here.find(command, &text, flags);
                     found
                         .into_iter()
@@ -101,7 +103,7 @@ fn rm(context: &Context, flags: &PartialFlags) -> u8 {
             let mut outcome = Outcome::default();
             match Place::parse(command.config()?, word)? {
                 Place::Local(directory) => {
-                    let here = Here::open(directory)?;
+                    let here = Here::open(command.config()?, word, directory)?;
                     for found in here.find(command, &text, flags) {
                         let result = here.call(&call(here.inner(&found.path)));
                         outcome.add(command, &text, found, result);
@@ -187,10 +189,11 @@ struct Here {
 }
 
 impl Here {
-    fn open(directory: PathBuf) -> Result<Self, Fault> {
+    /// Opens the directory that `word` names.
+    fn open(config: &ClientConfig, word: &OsStr, directory: PathBuf) -> Result<Self, Fault> {
         let store = LocalStore::rooted(&directory, false).map_err(|mut fault| {
             fault.operation = "list unfinished transfers".into();
-            fault
+            config.hinted(fault, [word])
         })?;
         let mut path = directory.into_os_string().into_encoded_bytes();
         // Paths in it begin with a slash.

@@ -72,7 +72,7 @@ fn patterns_match_names_on_the_server() {
     assert_eq!(names(&here).len(), 0);
     let run = xdfs(["cp", &server.url("/runs/*"), &here]).fails(6, &["/runs/one", "--recursive"]);
     assert_eq!(
-        run.stderr.matches("--recursive").count(),
+        run.stderr.matches("is a directory").count(),
         3,
         "{}",
         run.stderr

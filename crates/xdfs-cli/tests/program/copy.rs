@@ -242,6 +242,14 @@ fn a_refusal_says_in_plain_words_why() {
     xdfs(["mkdir", &server.url("/d")]).fails(5, &["it is read-only for this user"]);
     std::fs::create_dir(place.remote("d")).unwrap();
     xdfs(["rm", "-r", &server.url("/d")]).fails(5, &["it is read-only for this user"]);
+    // One line for one reason, however many files it stops.
+    std::fs::create_dir(place.here("many")).unwrap();
+    for name in 0..300 {
+        place.make_here(&format!("many/{name}"), b"x");
+    }
+    let many = ["cp", "-r", &place.here("many"), &server.url("/many")];
+    let run = xdfs(many).fails(5, &["read-only", " times more\n", "301 not copied"]);
+    assert!(run.stderr.lines().count() < 10, "{}", run.stderr);
 
     let server = Server::start(&place.root());
     xdfs(["mkdir", &server.url("/d")]).fails(6, &["--parents ignores that"]);

@@ -108,6 +108,33 @@ fn files_are_moved_both_ways() {
     xdfs(words).fails(2, &["--length"]);
 }
 
+/// What the user wants to leave out is neither copied nor removed.
+#[test]
+fn a_filter_is_not_ignored_for_files() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let file = place.make_here("fresh", b"still being written");
+    fs::create_dir(place.here("tree")).unwrap();
+    fs::write(place.remote("there"), b"x").unwrap();
+    let (tree, url) = (place.here("tree"), server.url("/"));
+    let (there, back) = (server.url("/there"), place.here("."));
+    for filter in ["--min-age=1d", "--max-size=1", "--exclude=*"] {
+        for places in [
+            &[&*file, &*url][..],
+            &["-r", &tree, &file, &url],
+            &[&there, &back],
+            &["-r", &there, &back],
+        ] {
+            let words = ["cp", "--remove-source", filter];
+            xdfs(words.iter().chain(places)).fails(2, &["directories", "--recursive"]);
+        }
+    }
+    assert_content(&file, b"still being written");
+    assert_eq!(names(place.root()), ["there"]);
+    xdfs(["cp", "--max-size", "1", &tree, &url]).fails(6, &["use --recursive"]);
+    xdfs(["cp", "-r", "--max-size", "1", &place.here("none"), &url]).fails(4, &["no such file"]);
+}
+
 #[test]
 fn trees_are_moved_both_ways() {
     let place = Place::new();

@@ -111,7 +111,8 @@ fn a_name_stands_for_a_url_in_every_command() {
     lab.run(&["partial", "ls", "lab:"]).ok();
     let who = lab.run(&["whoami", "lab:"]).ok().text();
     assert!(who.starts_with("owner\n"), "{who}");
-    lab.run(&["whoami", "lab:f"]).fails(2, &["names a file"]);
+    lab.run(&["whoami", "lab:f"])
+        .fails(2, &["names a file", "hint: name the server only"]);
     lab.run(&["perf", "--bytes", "1M", "lab:"]).ok();
     let script = b"cd runs\nput f z\nls\nget lab:runs/z here\ncat lab:/data/f\n";
     let shell = lab.run_with(&["shell", "lab:"], script).ok();
@@ -318,6 +319,9 @@ fn a_file_that_is_unsafe_or_wrong_is_refused_before_anything_is_sent() {
     }
     let run = lab.run(&["cp", "--json", "f", "lab:"]);
     assert_eq!(run.json()[0]["type"], "error");
+    lab.place.make_here("config/config.toml", b"\n# \xff\n");
+    lab.run(&["remotes"])
+        .fails(2, &["line 2: it isn't UTF-8", "`xdfs remotes --help`"]);
     // What the file names is missed when it is needed.
     lab.configure(&lab.remote("lab", "alice@", "password_file = \"none\""));
     lab.run(&["remotes"]).ok();

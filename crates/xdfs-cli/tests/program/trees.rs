@@ -191,6 +191,14 @@ fn a_copy_of_what_is_there_is_free() {
         assert!(again.stderr.contains(words), "{}", again.stderr);
     }
 
+    fs::create_dir(place.here("one")).unwrap();
+    place.make_here("one/f", b"12");
+    let one = || xdfs(["cp", "-r", "--no-resume", &place.here("one"), &there]).ok();
+    one();
+    let again = one();
+    let words = "; 1 file (2 B) was there already";
+    assert!(again.stderr.contains(words), "{}", again.stderr);
+
     // One that differs isn't replaced, and the others don't suffer.
     place.make_here("tree/sub/f3", &content(1000, 5000));
     place.make_here("tree/new", b"new");

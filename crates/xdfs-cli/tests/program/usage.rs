@@ -130,6 +130,20 @@ fn places_that_look_like_those_of_scp_are_explained() {
     let place = Place::new();
     let file = place.make_here("f", b"x");
     xdfs(["cp", &file, "localhost:/b"]).fails(2, &["did you mean xdfs://localhost/b"]);
+    let home = "write xdfs://me@far/d/f or ssh://me@far/~/d/f";
+    for words in [
+        &["cp", "me@far:d/f", "x"][..],
+        &["cp", &file, "me@far:d/f"],
+        &["sync", &place.here(""), "me@far:d/f"],
+        &["ls", "me@far:d/f"],
+        &["perf", "me@far:d/f"],
+    ] {
+        xdfs(words).fails(2, &[home]);
+    }
+    xdfs(["check", &file, "me@far:d/f"]).fails(4, &["no such file", home]);
+    xdfs(["partial", "ls", "me@far:d/f"]).fails(4, &["no such file", home]);
+    let other = xdfs(["cp", "C:x", &place.here("y")]).fails(2, &["both sides"]);
+    assert!(!other.stderr.contains("machine 'C'"), "{}", other.stderr);
     // A directory may be called like that.
     std::fs::create_dir(place.here("odd:")).unwrap();
     let server = Server::start(&place.root());
