@@ -70,18 +70,21 @@ impl Console {
         self.verbose
     }
 
-    /// Prints a failure and its hint. What the lines above say already is left out: thousands of
-    /// entries of a tree may fail for one reason.
+    /// Prints a failure and its hint.
     pub(crate) fn error(&mut self, fault: &Fault) {
+        let text = error_text(fault, self.color);
+        self.print(&text);
+        log_error(fault);
+    }
+
+    /// Prints one failure of many, without what the lines above say already: thousands of entries
+    /// of a tree may fail for one reason. The next output, or [`Console::clear`], gives their
+    /// number.
+    pub(crate) fn one_error(&mut self, fault: &Fault) {
         if let Some(text) = self.last_error.next(fault, self.color) {
             self.write_above(&text);
         }
-        if log::has_file() {
-            tracing::error!(
-                "{}",
-                error_text(fault, false).trim_end().replace('\n', "; ")
-            );
-        }
+        log_error(fault);
     }
 
     /// Prints a line unless only errors are wanted.
@@ -244,6 +247,16 @@ fn redraw(before: usize, lines: &[String]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Logs a failure, if there is a file for it.
+fn log_error(fault: &Fault) {
+    if log::has_file() {
+        tracing::error!(
+            "{}",
+            error_text(fault, false).trim_end().replace('\n', "; ")
+        );
+    }
 }
 
 /// The lines of a failure.

@@ -522,7 +522,7 @@ impl Reporter {
             let places = label.map(|l| (l.source.as_str(), l.target.as_str()));
             self.print(&Record::error(places, fault).line());
         }
-        self.console.error(fault);
+        self.console.one_error(fault);
     }
 
     /// Ends the run; all files that were not copied count as failed.

@@ -144,8 +144,8 @@ impl TreeOptions {
     }
 }
 
-/// Sizes of packs: by the kind of network path, by the number of packs begun so far, and by how long
-/// ago a session broke, since packs in flight are then sent again.
+/// Sizes of packs: by the kind of network path, by the number of packs begun so far, and by how
+/// long ago a session broke, since packs in flight are then sent again.
 #[derive(Debug)]
 pub(super) struct PackSizes {
     pub(super) is_long: bool,
