@@ -444,9 +444,9 @@ impl Reporter {
         ));
     }
 
-    /// Reports a step of a synchronisation: in a dry run any step, otherwise a completed rename or
-    /// removal.
-    pub(crate) fn sync_step(&mut self, step: SyncStep, path: &[u8], from: Option<&[u8]>) {
+    /// Reports a step of a tree: in a dry run any step, otherwise a completed rename or removal of
+    /// a synchronisation.
+    pub(crate) fn tree_step(&mut self, step: SyncStep, path: &[u8], from: Option<&[u8]>) {
         let text = |path: &[u8]| match path {
             b"" => ".".to_owned(),
             path => String::from_utf8_lossy(path).into_owned(),

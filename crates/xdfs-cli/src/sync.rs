@@ -198,7 +198,7 @@ fn sync(
             TreeEvent::Failed { path, fault } => reporter.tree_failure(label, path, fault),
             TreeEvent::Warning(fault) => reporter.warn(fault),
             TreeEvent::Deletion(deletion) => reporter.sync_deletion(label, deletion),
-            TreeEvent::Step { step, path, from } => reporter.sync_step(step, path, from),
+            TreeEvent::Step { step, path, from } => reporter.tree_step(step, path, from),
             _ => {}
         }
         if interrupt.requested() {

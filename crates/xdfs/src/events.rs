@@ -146,8 +146,9 @@ pub enum TreeEvent<'a> {
     /// A synchronisation is about to remove these names, if there is consent where it needs any.
     /// Not in a dry run.
     Deletion(&'a Deletion),
-    /// A step of a synchronisation. In a dry run every step is reported, otherwise only completed
-    /// renames and removals. Paths are relative.
+    /// A step of a synchronisation, or of a dry run of a copy (without its directories). In a dry
+    /// run every step is reported, otherwise only completed renames and removals. Paths are
+    /// relative.
     Step {
         /// The kind of step.
         step: SyncStep,

@@ -173,6 +173,7 @@ fn copy_one(
             TreeEvent::Progress(result) => reporter.tree_progress(&tree.label, result),
             TreeEvent::Failed { path, fault } => reporter.tree_failure(&tree.label, path, fault),
             TreeEvent::Warning(fault) => reporter.warn(fault),
+            TreeEvent::Step { step, path, from } => reporter.tree_step(step, path, from),
             _ => {}
         }
         if interrupt.requested() {

@@ -249,7 +249,7 @@ pub(crate) struct CpFlags {
     /// Print what would be done, as far as both sides can tell, and write nothing.
     ///
     /// Both sides are asked whether the copy could be done: existing targets, rights and free
-    /// space.
+    /// space. Of directories, each name that would be copied is printed.
     #[arg(long)]
     pub(crate) dry_run: bool,
 

@@ -136,6 +136,23 @@ fn a_dry_run_of_a_tree_says_what_would_go() {
     let run = xdfs(["cp", "-r", "--dry-run", "--json", &here, &server.url("/")]).ok();
     assert_eq!(run.result()["files"], 101);
     assert!(!Path::new(&place.remote("tree")).exists());
+    // Every name but those of directories, either way, and nothing but numbers if quiet.
+    let names = |words: &[&str]| {
+        let run = xdfs([&["cp", "-r", "--dry-run"], words].concat()).ok();
+        let text = run.text();
+        let copies = text.lines().filter_map(|line| line.strip_prefix("copy "));
+        let mut names: Vec<String> = copies.map(str::to_owned).collect();
+        names.sort();
+        names
+    };
+    let up = names(&[&here, &server.url("/")]);
+    assert!(up.len() >= 101, "{up:?}");
+    xdfs(["cp", "-r", &here, &server.url("/")]).ok();
+    assert_eq!(names(&[&server.url("/tree"), &place.here("back")]), up);
+    assert!(!Path::new(&place.here("back")).exists());
+    // What is there already isn't copied.
+    assert_eq!(names(&["--no-resume", &here, &server.url("/")]), [""; 0]);
+    assert_eq!(names(&["-q", "-f", "-I", &here, &server.url("/")]), [""; 0]);
 }
 
 /// Nothing is sent of a tree that is there already, and nothing fails.

@@ -32,7 +32,7 @@ impl Moving<'_, '_> {
         if self.run.options.dry_run {
             if !found.path.is_empty() {
                 let kind = Kind::of(attributes.kind);
-                self.report.count(&Item::new(found.path, kind, size));
+                self.report.would_copy(&Item::new(found.path, kind, size));
             }
             return Ok(());
         }

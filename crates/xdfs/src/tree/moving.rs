@@ -205,6 +205,15 @@ impl<'a> Report<'a> {
         totals
     }
 
+    /// Reports and counts an entry that a dry run would copy. Directories are counted only: they
+    /// may exist, and their entries show their names.
+    pub(super) fn would_copy(&mut self, item: &Item) {
+        if matches!(item.kind, Kind::File | Kind::Other | Kind::Link) {
+            self.step(SyncStep::Copy, &item.path, None);
+        }
+        self.count(item);
+    }
+
     /// Counts entries that an earlier run finished.
     pub(super) fn resumed(&mut self, totals: &Totals) {
         let resumed = &mut self.result.resumed;

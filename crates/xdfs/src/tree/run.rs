@@ -367,7 +367,7 @@ impl<'r, 'o> Moving<'r, 'o> {
             Event::Pack { memory, items, .. } if self.run.options.dry_run => {
                 self.run.spares.give(memory);
                 for item in &items {
-                    self.report.count(item);
+                    self.report.would_copy(item);
                 }
             }
             Event::Pack {
@@ -389,7 +389,7 @@ impl<'r, 'o> Moving<'r, 'o> {
                     .source
                     .local_attributes(&path)
                     .map_or(0, |a| a.size);
-                self.report.count(&Item::large(path, size, None));
+                self.report.would_copy(&Item::large(path, size, None));
             }
             Event::Large(path) => {
                 self.start_large(Item::large(path, 0, None), None)?;
