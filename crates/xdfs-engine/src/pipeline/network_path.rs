@@ -16,6 +16,8 @@ const SHORT: Duration = Duration::from_millis(2);
 const LONG: Duration = Duration::from_millis(10);
 /// Round-trip time from which a path is very long.
 const FAR: Duration = Duration::from_millis(150);
+/// Interval of the measurements of channels.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Largest block on a long path. Many channels are in the middle of a block there, each with a
 /// buffer, and what a slow channel still has to send at the end is a block.
 const BLOCK_BYTES_LONG: u32 = 256 << 10;
@@ -56,6 +58,8 @@ pub(super) struct NetworkPath {
     round_trip: Option<Duration>,
     /// The shortest one that the system has measured on any channel.
     sampled: Option<Duration>,
+    /// When the channels are measured next.
+    next_sample: Duration,
     /// Why the options for long paths could not be set on a channel.
     refused: Option<String>,
     /// The search for the number of channels.
@@ -102,9 +106,22 @@ impl NetworkPath {
         !self.is_local && self.round_trip().is_some_and(|time| time >= LONG)
     }
 
+    /// Whether the channels are to be measured again, which the caller then does: once in a while
+    /// until the path is known to be long, and never within one machine.
+    pub(super) fn take_sample_due(&mut self, now: Duration) -> bool {
+        let is_due = !self.is_local && self.next_sample <= now;
+        if is_due {
+            self.next_sample = now + SAMPLE_INTERVAL;
+        }
+        is_due
+    }
+
     /// Measures the path of a channel, and if it is long, sets the channel's options for that.
     /// `true` once the options are set, or can't be.
     pub(super) fn suit_channel(&mut self, stream: &mut dyn Stream) -> bool {
+        if self.is_local {
+            return false;
+        }
         if let Some(sample) = stream.measure() {
             self.see_sample(&sample);
         }
@@ -295,6 +312,15 @@ mod tests {
     }
 
     const LARGE: Workload = Workload::File(1 << 30);
+
+    #[test]
+    fn channels_are_measured_once_a_second_and_never_within_one_machine() {
+        let mut path = NetworkPath::default();
+        let due = |path: &mut NetworkPath, ms| path.take_sample_due(Duration::from_millis(ms));
+        assert!(due(&mut path, 0) && !due(&mut path, 999) && due(&mut path, 1000));
+        path.see_channel(true);
+        assert!(!due(&mut path, 9000));
+    }
 
     #[test]
     fn a_long_path_has_its_options_blocks_and_channels() {

@@ -142,6 +142,9 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Sets the options of channels on a long path, as soon as it is known to be one.
     pub(super) fn suit_channels(&mut self) {
+        if !self.network_path.take_sample_due(self.now) {
+            return;
+        }
         let slots: Vec<usize> = self.channels.open().map(|(slot, _)| slot).collect();
         for slot in slots {
             self.suit_channel(slot);
