@@ -22,7 +22,8 @@ use crate::security::{Fingerprint, FirstUse, Level};
 pub use crate::session::ClientOptions;
 use crate::session::Session;
 use crate::sinks::Nameless;
-use crate::transfer::{LocalPlace, Replacement, Skip, Transfer, TransferOptions, TransferRoute};
+use crate::skip::Skip;
+use crate::transfer::{LocalPlace, Replacement, Transfer, TransferOptions, TransferRoute};
 
 /// A session with a server. It runs any number of transfers, back to back on the same channels, and
 /// calls at the same time. A session without transfers opens one channel, unless

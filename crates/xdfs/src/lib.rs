@@ -86,6 +86,7 @@ mod server;
 mod session;
 mod session_end;
 mod sinks;
+mod skip;
 mod stack;
 pub mod store;
 mod transfer;
@@ -105,7 +106,8 @@ pub use queue::{Job, Queue, QueueOptions};
 pub use remote::{Address, DEFAULT_PORT, Invitation, RemotePlace};
 pub use retry::{ReconnectEvent, ReconnectObserver, RetryPolicy};
 pub use server::{Reloaded, Server, ServerBuilder, ServerHandle};
-pub use transfer::{LocalPlace, Skip, Transfer, TransferOptions, TransferRoute};
+pub use skip::Skip;
+pub use transfer::{LocalPlace, Transfer, TransferOptions, TransferRoute};
 pub use tree::{
     Compare, DeletionConsent, DeletionRisk, Durability, FileLimits, Filter, FilterRule,
     SyncOptions, SyncResult, TreeOptions,

@@ -22,7 +22,7 @@ use xdfs_store::{LocalStore, Store as _};
 
 use crate::mtime::is_same_time;
 use crate::paths::{Caller, join};
-use crate::transfer::Skip;
+use crate::skip::Skip;
 
 /// Bytes compared by one call: small enough to find differences early and to cancel quickly.
 const PIECE_BYTES: u64 = 256 << 20;

@@ -16,6 +16,7 @@ use xdfs_proto::{Code, DigestKind, Fault};
 use crate::events::{Observer, TransferResult};
 use crate::recognition::{ComparedPaths, may_exist};
 use crate::session_end::SessionEnd;
+use crate::skip::Skip;
 
 /// The local source or target of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,26 +58,6 @@ impl TransferRoute {
             Self::Download { to, .. } => to,
         }
     }
-}
-
-/// Which files are skipped because they exist at the target.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Skip {
-    /// None.
-    Never,
-    /// Those with the size, modification time, permissions and content of the source, and only
-    /// where they can't be replaced: sending again is as cheap.
-    Identical,
-    /// Those with the size and modification time of the source.
-    #[default]
-    SizeAndTime,
-    /// Those with the size and content of the source, by a digest that each side computes.
-    Content,
-    /// Those that were not modified before the source.
-    NotOlder,
-    /// All.
-    All,
 }
 
 /// Options of a transfer.

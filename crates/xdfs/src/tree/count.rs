@@ -3,7 +3,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::run::TreeRun;
 use crate::events::TreeCounts;
 use crate::paths::FileKind;
 
@@ -49,30 +48,5 @@ impl SourceCount {
     /// Nothing else will be counted.
     pub(super) fn complete(&self) {
         self.is_complete.store(true, Ordering::Release);
-    }
-}
-
-impl TreeRun<'_> {
-    /// Counts a local source, until the run is stopped. Directories that can't be
-    /// listed aren't counted: the copy itself reports them.
-    pub(super) fn count_source(&self, count: &SourceCount) {
-        let mut unlisted = vec![Vec::new()];
-        while let Some(directory) = unlisted.pop() {
-            count.add_directory();
-            for found in self.source.entries(&directory).map_while(Result::ok) {
-                if self.is_stopped() {
-                    return;
-                }
-                if found.fault.is_some() || self.leaves_out(&found) {
-                    continue;
-                }
-                if found.is_directory {
-                    unlisted.push(found.path);
-                } else if let Some(file) = self.source.attributes(&found) {
-                    count.add(file.kind, file.size);
-                }
-            }
-        }
-        count.complete();
     }
 }

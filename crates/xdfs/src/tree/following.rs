@@ -27,6 +27,20 @@ struct End {
     fault: Option<Fault>,
 }
 
+impl Namespace<'_> {
+    /// The entries of a directory, unsorted. An error is the last item.
+    pub(super) fn entries(
+        &self,
+        directory: &[u8],
+    ) -> Box<dyn Iterator<Item = Result<FoundName, Fault>> + '_> {
+        let listed = self.listed(directory);
+        match self.follows() {
+            true => Box::new(Followed::new(self, directory, listed)),
+            false => Box::new(listed.map(|found| found.map(|(found, _)| found))),
+        }
+    }
+}
+
 /// The links in a directory.
 struct Links<'n, 'a> {
     tree: &'n Namespace<'a>,

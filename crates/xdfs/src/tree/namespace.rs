@@ -12,7 +12,6 @@ use xdfs_proto::{ChecksumKind, Code, Fault};
 use xdfs_store::tree_journal::Mark;
 use xdfs_store::{LocalStore, local};
 
-use super::following::Followed;
 use super::session::{RemoteCall, RemoteEntries, TreeSession};
 use super::version::mark_of;
 use crate::client::path_bytes;
@@ -330,20 +329,9 @@ impl<'a> Namespace<'a> {
         found
     }
 
-    /// The entries of a directory, unsorted. An error is the last item.
-    pub(super) fn entries(
-        &self,
-        directory: &[u8],
-    ) -> Box<dyn Iterator<Item = Result<FoundName, Fault>> + '_> {
-        let listed = self.listed(directory);
-        match self.follows {
-            true => Box::new(Followed::new(self, directory, listed)),
-            false => Box::new(listed.map(|found| found.map(|(found, _)| found))),
-        }
-    }
-
-    /// Likewise without following links, and whether each entry is one.
-    fn listed(
+    /// The entries of a directory, unsorted, without following links, and whether each entry is
+    /// one. An error is the last item.
+    pub(super) fn listed(
         &self,
         directory: &[u8],
     ) -> Box<dyn Iterator<Item = Result<(FoundName, bool), Fault>> + 'a> {

@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::events::TreeResult;
 use crate::paths::{Attributes, FileKind};
 use crate::retry::{ReconnectObserver, RetryPolicy};
-use crate::transfer::Skip;
+use crate::skip::Skip;
 
 /// Largest file that travels in a pack, in bytes.
 pub(super) const SMALL_BYTES_MAX: u32 = 512 << 10;

@@ -31,7 +31,8 @@ use super::session::TreeSession;
 use super::tracker::CompletedDirectory;
 use crate::events::{Observer, TreeActivity, TreeResult};
 use crate::paths::{FileKind, join};
-use crate::transfer::{Limit, Skip, TransferOptions};
+use crate::skip::Skip;
+use crate::transfer::{Limit, TransferOptions};
 
 /// Batches of local entries queued for the packers.
 const BATCHES_WAITING: usize = 64;

@@ -16,7 +16,7 @@ use super::run::TreeRun;
 use super::tracker::split;
 use super::version::{looks_like, mark_of, totals_of};
 use crate::paths::{Answer, FileKind};
-use crate::transfer::Skip;
+use crate::skip::Skip;
 
 /// Entries passed on at a time.
 const BATCH_NAMES: usize = 256;
@@ -127,6 +127,29 @@ impl TreeRun<'_> {
             }
         }
         existing
+    }
+
+    /// Counts a local source, until the run is stopped. Directories that can't be
+    /// listed aren't counted: the copy itself reports them.
+    pub(super) fn count_source(&self, count: &SourceCount) {
+        let mut unlisted = vec![Vec::new()];
+        while let Some(directory) = unlisted.pop() {
+            count.add_directory();
+            for found in self.source.entries(&directory).map_while(Result::ok) {
+                if self.is_stopped() {
+                    return;
+                }
+                if found.fault.is_some() || self.leaves_out(&found) {
+                    continue;
+                }
+                if found.is_directory {
+                    unlisted.push(found.path);
+                } else if let Some(file) = self.source.attributes(&found) {
+                    count.add(file.kind, file.size);
+                }
+            }
+        }
+        count.complete();
     }
 
     pub(super) fn existing_directories(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
