@@ -36,7 +36,7 @@ use std::path::Path;
 use xdfs_proto::Fault;
 use xdfs_proto::pack::{Entry, Failures, PackRequest, PackWriter, Preserve};
 use xdfs_proto::path::{Answer, Attributes, Call, PartialFile};
-use xdfs_sys::fs::SyncKind;
+use xdfs_sys::fs::{Dir, SyncKind};
 
 use crate::{FileRequest, OpenedFile, OpenedSink, SinkRequest, Source, Store};
 
@@ -46,6 +46,26 @@ use crate::{FileRequest, OpenedFile, OpenedSink, SinkRequest, Source, Store};
 pub fn look(path: &Path, follow: bool) -> Option<Attributes> {
     let meta = xdfs_sys::fs::meta_at(path, follow);
     meta.ok().as_ref().map(calls::attributes)
+}
+
+/// An open directory whose entries are looked up by their names, which takes less time than by
+/// whole paths.
+#[derive(Debug)]
+pub struct Directory(Dir);
+
+impl Directory {
+    /// Opens a directory; `None` if that fails.
+    #[must_use]
+    pub fn open(path: &Path) -> Option<Self> {
+        Dir::open(path).ok().map(Self)
+    }
+
+    /// Attributes of an entry, without following a symbolic link; `None` if it can't be looked up.
+    #[must_use]
+    pub fn look(&self, name: &[u8]) -> Option<Attributes> {
+        let meta = self.0.meta_of(name).ok().flatten();
+        meta.as_ref().map(calls::attributes)
+    }
 }
 
 impl LocalStore {

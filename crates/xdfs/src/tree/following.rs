@@ -19,6 +19,9 @@ const OPERATION: &str = "follow a symbolic link";
 /// Entries as a directory lists them, with the flag of those that are links.
 type Listed<'a> = dyn Iterator<Item = Result<(FoundName, bool), Fault>> + 'a;
 
+/// The entries of a directory.
+type Entries<'a> = dyn Iterator<Item = Result<FoundName, Fault>> + 'a;
+
 /// The target of a link.
 struct End {
     /// `None` if it leads nowhere.
@@ -29,11 +32,13 @@ struct End {
 
 impl Namespace<'_> {
     /// The entries of a directory, unsorted. An error is the last item.
-    pub(super) fn entries(
-        &self,
-        directory: &[u8],
-    ) -> Box<dyn Iterator<Item = Result<FoundName, Fault>> + '_> {
-        let listed = self.listed(directory);
+    pub(super) fn entries(&self, directory: &[u8]) -> Box<Entries<'_>> {
+        self.entries_with(directory, false)
+    }
+
+    /// Likewise; with `attributes`, those of local entries are looked up too.
+    pub(super) fn entries_with(&self, directory: &[u8], attributes: bool) -> Box<Entries<'_>> {
+        let listed = self.listed(directory, attributes);
         match self.follows() {
             true => Box::new(Followed::new(self, directory, listed)),
             false => Box::new(listed.map(|found| found.map(|(found, _)| found))),

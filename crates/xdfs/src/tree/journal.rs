@@ -1,7 +1,7 @@
 //! The journal of a tree copy, in either direction: its key, the finished entries that a later run
 //! skips, and the synchronisation before each claim.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -432,8 +432,9 @@ impl ResumeIndex {
     /// The finished entries of a directory; `None` if the journal has none.
     pub(super) fn of(&self, path: &[u8]) -> Option<FinishedEntries<'_>> {
         let earlier = &self.earlier;
-        let has_past = earlier.was_finished(path) || !earlier.past_claims(path).is_empty();
-        if !has_past && !earlier.knows_of(path) {
+        let (claims, past_claims) = (earlier.claims(path), earlier.past_claims(path));
+        let was_finished = earlier.was_finished(path);
+        if !was_finished && past_claims.is_empty() && !earlier.knows_of(path) {
             return None;
         }
         let directories = earlier.finished_in(path);
@@ -441,7 +442,9 @@ impl ResumeIndex {
         Some(FinishedEntries {
             index: self,
             path: path.to_vec(),
-            has_past,
+            claims,
+            past_claims,
+            was_finished,
             seen: HashMap::new(),
             directories: directories.collect(),
         })
@@ -466,11 +469,14 @@ impl ResumeIndex {
 pub(super) struct FinishedEntries<'i> {
     index: &'i ResumeIndex,
     path: Vec<u8>,
-    /// A run that ended created some of them.
-    has_past: bool,
-    /// Entries at the target that may come from an earlier run: their times, and whether they are
-    /// claimed.
-    seen: HashMap<u64, (i64, bool)>,
+    /// What is claimed about entries, and what was by runs that ended.
+    claims: &'i [Claim],
+    past_claims: &'i [Claim],
+    /// A run that ended had finished the directory.
+    was_finished: bool,
+    /// Entries at the target that may come from an earlier run, and the entries that claims of them
+    /// name.
+    seen: HashMap<Vec<u8>, (Mark, Option<u64>)>,
     /// Finished directories by name, and whether they were seen unchanged.
     directories: HashMap<Vec<u8>, (Finished, bool)>,
 }
@@ -495,14 +501,15 @@ impl FinishedEntries<'_> {
 
     /// Records another entry at the target. Returns whether it comes from an earlier run.
     pub(super) fn see(&mut self, name: &[u8], mark: Mark) -> bool {
-        let claim = self.index.header.claim(&self.path, name, mark);
+        let claimed = self.claim_among(self.claims, name, mark);
         // A time in whole seconds may be a truncated one; `entry` compares it with the source.
-        let is_claimed = version_of(self.index.earlier.claims(&self.path), claim)
-            .is_some_and(|version| version == claim.version || is_coarse(mark.mtime_ns));
-        if is_claimed || self.has_past {
-            self.seen.insert(claim.entry, (mark.mtime_ns, is_claimed));
+        let claimed = claimed.filter(|(_, is_same)| *is_same || is_coarse(mark.mtime_ns));
+        let has_past = self.was_finished || !self.past_claims.is_empty();
+        if claimed.is_some() || has_past {
+            let entry = claimed.map(|(entry, _)| entry);
+            self.seen.insert(name.to_vec(), (mark, entry));
         }
-        is_claimed || self.was_made(claim)
+        claimed.is_some() || self.was_made(name, mark)
     }
 
     /// Ends the listing of the target: removes the claims of entries that weren't seen, before
@@ -515,12 +522,10 @@ impl FinishedEntries<'_> {
             }
             *is_there
         });
-        let is_seen = |claim: &&Claim| {
-            let seen = self.seen.get(&claim.entry);
-            seen.is_some_and(|(_, is_claimed)| *is_claimed)
-        };
-        let claims = self.index.earlier.claims(path);
-        let seen: Vec<_> = claims.iter().filter(is_seen).copied().collect();
+        let claims = self.claims;
+        let entries: HashSet<_> = self.seen.values().filter_map(|(_, entry)| *entry).collect();
+        let seen = claims.iter().filter(|claim| entries.contains(&claim.entry));
+        let seen: Vec<_> = seen.copied().collect();
         if seen.len() < claims.len() {
             records.push(Record::ForgetEntries(path.clone()));
             records.push(Record::Entries(path.clone(), seen));
@@ -544,19 +549,32 @@ impl FinishedEntries<'_> {
 
     /// Whether this version of an entry is finished and still at the target.
     pub(super) fn entry(&self, name: &[u8], mark: Mark) -> bool {
-        let claim = self.index.header.claim(&self.path, name, mark);
-        let claims = self.index.earlier.claims(&self.path);
-        let seen = self.seen.get(&claim.entry);
-        seen.is_some_and(|(there, is_so)| {
-            is_same_time(*there, mark.mtime_ns)
-                && (*is_so && is_claimed(claims, claim) || self.was_made(claim))
-        })
+        let Some((there, claimed)) = self.seen.get(name) else {
+            return false;
+        };
+        let is_claimed = || {
+            let claimed = self.claim_among(self.claims, name, mark);
+            claimed.is_some_and(|(_, is_same)| is_same)
+        };
+        looks_like(*there, mark) && (claimed.is_some() && is_claimed() || self.was_made(name, mark))
     }
 
     /// Whether a run that ended created this version.
-    fn was_made(&self, claim: Claim) -> bool {
-        let earlier = &self.index.earlier;
-        earlier.was_finished(&self.path) || is_claimed(earlier.past_claims(&self.path), claim)
+    fn was_made(&self, name: &[u8], mark: Mark) -> bool {
+        let past = || self.claim_among(self.past_claims, name, mark);
+        self.was_finished || past().is_some_and(|(_, is_same)| is_same)
+    }
+
+    /// The entry of a claim about this name, kind and size, if there is one, and whether it is of
+    /// this version.
+    fn claim_among(&self, claims: &[Claim], name: &[u8], mark: Mark) -> Option<(u64, bool)> {
+        // Most directories have no claims, and hashes take time.
+        if claims.is_empty() {
+            return None;
+        }
+        let claim = self.index.header.claim(&self.path, name, mark);
+        let version = version_of(claims, claim)?;
+        Some((claim.entry, version == claim.version))
     }
 }
 

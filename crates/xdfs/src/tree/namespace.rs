@@ -330,10 +330,12 @@ impl<'a> Namespace<'a> {
     }
 
     /// The entries of a directory, unsorted, without following links, and whether each entry is
-    /// one. An error is the last item.
+    /// one. An error is the last item. With `attributes`, they are looked up of local entries too:
+    /// that takes less time here than later by whole paths.
     pub(super) fn listed(
         &self,
         directory: &[u8],
+        attributes: bool,
     ) -> Box<dyn Iterator<Item = Result<(FoundName, bool), Fault>> + 'a> {
         let above = directory.to_vec();
         if let Some(session) = self.session {
@@ -347,18 +349,25 @@ impl<'a> Namespace<'a> {
         let failed = |directory: &[u8], error: &std::io::Error| {
             Fault::from_io("list a directory", directory, error)
         };
-        match std::fs::read_dir(self.local_path(directory)) {
+        let path = self.local_path(directory);
+        match std::fs::read_dir(&path) {
             Err(error) => Box::new(std::iter::once(Err(failed(directory, &error)))),
-            Ok(entries) => Box::new(entries.map(move |entry| {
-                let entry = entry.and_then(|e| Ok((e.file_type()?, e.file_name())));
-                let (kind, name) = entry.map_err(|error| failed(&above, &error))?;
-                let found = FoundName {
-                    path: join(&above, &path_bytes(Path::new(&name))),
-                    is_directory: kind.is_dir(),
-                    attributes: None,
-                    fault: None,
-                };
-                Ok((found, kind.is_symlink()))
+            Ok(entries) => Box::new(entries.map({
+                let looks_in = attributes.then(|| local::Directory::open(&path)).flatten();
+                move |entry| {
+                    let entry = entry.and_then(|e| Ok((e.file_type()?, e.file_name())));
+                    let (kind, name) = entry.map_err(|error| failed(&above, &error))?;
+                    let name = path_bytes(Path::new(&name));
+                    let found = FoundName {
+                        path: join(&above, &name),
+                        is_directory: kind.is_dir(),
+                        attributes: looks_in
+                            .as_ref()
+                            .and_then(|directory| directory.look(&name)),
+                        fault: None,
+                    };
+                    Ok((found, kind.is_symlink()))
+                }
             })),
         }
     }

@@ -298,8 +298,13 @@ impl<'r, 'o> Moving<'r, 'o> {
             (true, false) => (LISTINGS_SHORT, 0, LISTED_WAITING),
             (true, true) => (LISTINGS_LONG, 0, LISTED_WAITING),
             (false, is_long) => {
-                let asks_target = is_long && !self.run.existing_directories().is_empty();
-                let scanners = if asks_target { LISTINGS_LONG } else { 1 };
+                let has_run = run.resume.as_ref().is_some_and(|index| index.has_run());
+                let asks_target = has_run || !run.existing_directories().is_empty();
+                let scanners = match (asks_target, is_long) {
+                    (false, _) => 1,
+                    (true, false) => LISTINGS_SHORT,
+                    (true, true) => LISTINGS_LONG,
+                };
                 (scanners, (cores / 2).clamp(1, PACKERS_MAX), PACKS_WAITING)
             }
         };

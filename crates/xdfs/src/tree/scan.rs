@@ -49,7 +49,11 @@ impl TreeRun<'_> {
         if let Some(count) = self.listing_count() {
             count.add_directory();
         }
-        for found in self.source.entries(&directory) {
+        let filter = &self.options.filter;
+        let compares = finished.as_ref().is_some_and(FinishedEntries::has_entries)
+            || !existing.is_empty()
+            || filter.has_limits();
+        for found in self.source.entries_with(&directory, compares) {
             if self.is_stopped() {
                 is_well = false;
                 break;
@@ -84,6 +88,10 @@ impl TreeRun<'_> {
                 continue;
             }
             given += 1;
+            if !self.source.is_remote() {
+                // The file may change until it is read.
+                found.attributes = None;
+            }
             if waits {
                 feed.send(Event::Deferred(found));
                 continue;
@@ -116,7 +124,8 @@ impl TreeRun<'_> {
             return existing;
         }
         // What can't be listed is refused or replaced when it is copied.
-        for found in self.target.entries(directory).map_while(Result::ok) {
+        let entries = self.target.entries_with(directory, true);
+        for found in entries.map_while(Result::ok) {
             if self.is_stopped() {
                 break;
             }
@@ -212,7 +221,7 @@ impl TreeRun<'_> {
         names: &mut ListedNames,
     ) -> Option<FinishedEntries<'_>> {
         let mut finished = self.resume.as_ref()?.of(directory)?;
-        for found in self.target.entries(directory) {
+        for found in self.target.entries_with(directory, true) {
             let found = match found {
                 Ok(found) => found,
                 // The claims remain valid.
