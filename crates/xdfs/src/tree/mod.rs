@@ -12,6 +12,7 @@ mod fetching;
 mod filter;
 mod finish;
 mod following;
+mod hashed;
 mod inspector;
 mod item;
 mod journal;

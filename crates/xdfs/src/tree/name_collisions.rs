@@ -16,6 +16,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use unicode_normalization::UnicodeNormalization as _;
 use xdfs_proto::{Code, Fault};
 
+use super::hashed::AsIs;
 use super::namespace::LookedUp;
 use super::tracker::split;
 use crate::paths::{Attributes, join};
@@ -73,34 +74,35 @@ pub(super) fn identity(attributes: &Attributes) -> Identity {
 #[derive(Debug, Default)]
 pub(super) struct ListedNames {
     random: RandomState,
-    names: HashSet<u64>,
+    names: HashSet<u64, AsIs>,
     /// Hashes of names that an earlier run moved to the target: of the folded and the exact name.
-    moved: HashMap<u64, u64>,
+    moved: HashMap<u64, u64, AsIs>,
 }
 
 impl ListedNames {
     /// Adds a name. Returns `true` if it has to wait, since it may collide with an earlier one.
     pub(super) fn add(&mut self, name: &[u8]) -> bool {
-        let alike = self.alike(name);
+        let (alike, exact) = self.hashes(name);
         let moved = self.moved.get(&alike);
-        let is_moved = moved.is_some_and(|moved| *moved != self.random.hash_one(name));
+        let is_moved = moved.is_some_and(|moved| *moved != exact);
         !self.names.insert(alike) || is_moved
     }
 
-    /// Hash of the folded name.
-    fn alike(&self, name: &[u8]) -> u64 {
+    /// Hashes of the folded and the exact name.
+    fn hashes(&self, name: &[u8]) -> (u64, u64) {
+        let exact = self.random.hash_one(name);
         // Most names fold to themselves.
         let is_plain = |b: &u8| b.is_ascii() && !b.is_ascii_uppercase();
         if name.iter().all(is_plain) && !matches!(name.last(), Some(b'.' | b' ')) {
-            return self.random.hash_one(name);
+            return (exact, exact);
         }
-        self.random.hash_one(folded(name).as_slice())
+        (self.random.hash_one(folded(name).as_slice()), exact)
     }
 
     /// Adds a name that an earlier run moved, and that won't be moved again.
     pub(super) fn moved(&mut self, name: &[u8]) {
-        let alike = self.alike(name);
-        self.moved.insert(alike, self.random.hash_one(name));
+        let (alike, exact) = self.hashes(name);
+        self.moved.insert(alike, exact);
     }
 }
 

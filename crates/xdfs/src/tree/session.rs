@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use xdfs_engine::command::TransferKind;
 use xdfs_proto::{Code, Fault};
 
+use super::hashed::AsIs;
 use super::options::TreeOptions;
 use crate::client::Client;
 use crate::paths::{Answer, Call, Entry, Listing, PendingCall};
@@ -251,7 +252,7 @@ pub(super) struct RemoteEntries<'a> {
     listing: Listing,
     random: RandomState,
     /// Digests of the returned names.
-    given: HashSet<u64>,
+    given: HashSet<u64, AsIs>,
     is_repeated: bool,
 }
 
@@ -264,7 +265,7 @@ impl<'a> RemoteEntries<'a> {
             path,
             listing: listing.begin(),
             random: RandomState::new(),
-            given: HashSet::new(),
+            given: HashSet::default(),
             is_repeated: false,
         }
     }

@@ -8,7 +8,6 @@
 //!
 //! A cursor also identifies its directory, so that a replaced one is detected.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 
@@ -114,7 +113,7 @@ fn by_positions(output: &mut Output<'_, '_>, position: Option<u64>) -> io::Resul
     let mut ended = true;
     dir.each_name(position, &mut |name, kind, next| {
         let after = next.unwrap_or(0).to_be_bytes();
-        let flow = output.add(name, kind, &after);
+        let flow = output.add(name.to_vec(), kind, Some(&after));
         ended &= flow.is_continue();
         flow
     })?;
@@ -130,34 +129,69 @@ fn by_names(output: &mut Output<'_, '_>) -> io::Result<bool> {
             .unwrap_or(usize::MAX)
             .saturating_add(1)
             .min(SORTED_MAX);
-        let mut names = BTreeMap::new();
-        let mut dropped = false;
+        let mut names = FirstNames::new(wanted);
         output.dir.each_name(None, &mut |name, kind, _| {
-            let is_late = names.len() >= wanted
-                && names
-                    .last_key_value()
-                    .is_some_and(|(last, _): (&Vec<u8>, _)| name > last);
-            if is_late {
-                dropped = true;
-            } else if name > &*after && !path::is_hidden_name(name) {
-                names.insert(name.to_vec(), kind);
-                if names.len() > wanted {
-                    names.pop_last();
-                    dropped = true;
-                }
+            if name > &*after && !path::is_hidden_name(name) {
+                names.add(name, kind);
             }
             ControlFlow::Continue(())
         })?;
-        for (name, kind) in &names {
-            if output.add(name, *kind, name).is_break() {
+        let (names, dropped) = names.sorted();
+        let last = names.last().map(|(name, _)| name.clone());
+        for (name, kind) in names {
+            if output.add(name, kind, None).is_break() {
                 return Ok(false);
             }
         }
-        let Some((last, _)) = names.pop_last().filter(|_| dropped) else {
+        let Some(last) = last.filter(|_| dropped) else {
             return Ok(true);
         };
         // Includes names that vanished.
         output.last = last;
+    }
+}
+
+/// A name, and its kind if the directory tells it.
+type Name = (Vec<u8>, Option<fs::FileKind>);
+
+/// The first names of a directory, in byte order.
+struct FirstNames {
+    wanted: usize,
+    /// At most twice as many as wanted.
+    names: Vec<Name>,
+    /// There are more names than wanted.
+    dropped: bool,
+}
+
+impl FirstNames {
+    fn new(wanted: usize) -> Self {
+        Self {
+            wanted,
+            names: Vec::new(),
+            dropped: false,
+        }
+    }
+
+    fn add(&mut self, name: &[u8], kind: Option<fs::FileKind>) {
+        self.names.push((name.to_vec(), kind));
+        if self.names.len() / 2 >= self.wanted {
+            self.shorten();
+        }
+    }
+
+    /// Sorts the names, and drops those after the wanted ones.
+    fn shorten(&mut self) {
+        self.names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        // A name created again during the pass may be found twice.
+        self.names.dedup_by(|a, b| a.0 == b.0);
+        self.dropped |= self.names.len() > self.wanted;
+        self.names.truncate(self.wanted);
+    }
+
+    /// The names, and whether any were dropped.
+    fn sorted(mut self) -> (Vec<Name>, bool) {
+        self.shorten();
+        (self.names, self.dropped)
     }
 }
 
@@ -178,12 +212,18 @@ struct Output<'a, 'p> {
 }
 
 impl Output<'_, '_> {
-    /// Adds a name, with the cursor after it. Breaks before the first one too many.
-    fn add(&mut self, name: &[u8], listed: Option<fs::FileKind>, after: &[u8]) -> ControlFlow<()> {
-        if path::is_hidden_name(name) {
+    /// Adds a name, with the cursor after it, by default itself. Breaks before the first one too
+    /// many.
+    fn add(
+        &mut self,
+        name: Vec<u8>,
+        listed: Option<fs::FileKind>,
+        after: Option<&[u8]>,
+    ) -> ControlFlow<()> {
+        if path::is_hidden_name(&name) {
             return ControlFlow::Continue(());
         }
-        let attributes = match self.dir.meta_of(name) {
+        let attributes = match self.dir.meta_of(&name) {
             Ok(Some(meta)) => attributes(&meta),
             // Removed concurrently.
             Ok(None) => return ControlFlow::Continue(()),
@@ -204,11 +244,8 @@ impl Output<'_, '_> {
         self.left -= 1;
         self.bytes += name.len() + ENTRY_BYTES;
         self.last.clear();
-        self.last.extend(after);
-        self.entries.push(Entry {
-            name: name.to_vec(),
-            attributes,
-        });
+        self.last.extend(after.unwrap_or(&name));
+        self.entries.push(Entry { name, attributes });
         ControlFlow::Continue(())
     }
 
