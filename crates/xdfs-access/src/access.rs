@@ -273,7 +273,11 @@ impl Access {
     ) -> Result<Login, Fault> {
         let method = evidence.method();
         if !self.methods.contains(&method) {
-            return Err(self.refuse(peer, user, not_taken(method)));
+            // No failed guess: a client may prove itself before it knows the methods ([A-17]).
+            let fault = not_taken(method);
+            let guard = &self.guard;
+            guard.record_refusal(peer, user, Some(method), "", fault.code);
+            return Err(fault);
         }
         if let Evidence::Password(password) = evidence {
             return self.check_password(peer, user, password);

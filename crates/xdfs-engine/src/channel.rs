@@ -142,6 +142,8 @@ pub(crate) struct Channel {
     pub(crate) outgoing: Option<OutgoingBlock>,
     control: Vec<u8>,
     control_written: usize,
+    /// Bytes of frames that were sent before the channel was open.
+    ahead: usize,
 }
 
 impl Channel {
@@ -181,6 +183,7 @@ impl Channel {
             outgoing: None,
             control: Vec::new(),
             control_written: 0,
+            ahead: 0,
         }
     }
 
@@ -215,6 +218,18 @@ impl Channel {
     /// Appends a control frame to the pending bytes.
     pub(crate) fn push(&mut self, frame: &Frame) {
         frame.encode(&mut self.control);
+    }
+
+    /// Appends a control frame behind the opening exchange, before that is answered.
+    pub(crate) fn push_ahead(&mut self, frame: &Frame) {
+        let before = self.control.len();
+        self.push(frame);
+        self.ahead += self.control.len() - before;
+    }
+
+    /// Bytes of the frames that were appended so.
+    pub(crate) fn sent_ahead(&self) -> usize {
+        self.ahead
     }
 
     /// Appends raw bytes of the opening exchange.

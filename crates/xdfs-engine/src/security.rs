@@ -26,6 +26,19 @@ pub trait Identity: Send + Sync + fmt::Debug {
     /// The acceptor is not trusted, or no credential fits.
     fn prove(&self, protection: &Protection, methods: &[u8]) -> Result<(AuthRequest, bool), Fault>;
 
+    /// A proof of one step that may be sent before the acceptor has said which methods it supports:
+    /// its key was trusted before, and it probably supports the method of this side's credential.
+    /// `None` to wait for the methods.
+    fn prove_ahead(&self, protection: &Protection) -> Option<AuthRequest> {
+        let _ = protection;
+        None
+    }
+
+    /// The acceptor supports these methods. Called if the proof went ahead.
+    fn supported(&self, methods: &[u8]) {
+        let _ = methods;
+    }
+
     /// The next step of the proof.
     ///
     /// # Errors

@@ -160,6 +160,10 @@ pub struct Initiator {
     takes_clear: bool,
     follows_links: bool,
     proof: ProofState,
+    /// The method of a proof that was sent before the acceptor named those that it supports.
+    proved_ahead: Option<u8>,
+    /// The methods that the acceptor supports, once it has answered HELLO.
+    methods: Vec<u8>,
     user: Option<String>,
 }
 
@@ -185,6 +189,9 @@ pub enum InitiatorStep {
     Prove(Vec<u8>),
     /// The acceptor requests the next step: continue with [`Initiator::answer`].
     Challenge(Vec<u8>),
+    /// The acceptor doesn't support the method of the proof that went ahead, and refuses it. Another
+    /// channel has to wait for the methods.
+    Mistaken,
 }
 
 impl Initiator {
@@ -222,6 +229,8 @@ impl Initiator {
             takes_clear: false,
             follows_links: false,
             proof,
+            proved_ahead: None,
+            methods: Vec::new(),
             user: None,
         };
         // A request without a proof follows at once: it doesn't depend on the answer to HELLO, and
@@ -238,6 +247,18 @@ impl Initiator {
     #[must_use]
     pub fn user(&self) -> Option<&str> {
         self.user.as_deref()
+    }
+
+    /// Whether a proof is needed, and none was sent.
+    #[must_use]
+    pub fn awaits_proof(&self) -> bool {
+        self.proof == ProofState::Due
+    }
+
+    /// Whether SESSION was sent.
+    #[must_use]
+    pub fn has_requested(&self) -> bool {
+        matches!(self.purpose, Purpose::Session(_)) && self.proof == ProofState::Done
     }
 
     /// Whether the acceptor accepts unprotected payload, once it has answered HELLO.
@@ -262,6 +283,19 @@ impl Initiator {
         } else {
             ProofState::Open
         };
+    }
+
+    /// Sends a proof of one step, and the request, before the acceptor has answered HELLO.
+    pub fn prove_ahead(&mut self, request: AuthRequest, out: &mut Vec<u8>) {
+        self.proved_ahead = Some(request.method);
+        self.prove(request, true, out);
+    }
+
+    /// The methods that the acceptor supports, once it has answered HELLO on a channel that
+    /// registers a session.
+    #[must_use]
+    pub fn methods(&self) -> &[u8] {
+        &self.methods
     }
 
     /// Sends the next step of the proof.
@@ -306,7 +340,7 @@ impl Initiator {
                     let has = |id| welcome.features.iter().any(|f| f.id == id);
                     self.takes_clear = has(CLEAR_PAYLOAD);
                     self.follows_links = has(FOLLOW_LINKS);
-                    if self.proof == ProofState::Due {
+                    if self.proves() {
                         let offered = welcome
                             .features
                             .into_iter()
@@ -314,7 +348,14 @@ impl Initiator {
                         let Some(offered) = offered else {
                             return Err(violation("the acceptor supports no authentication"));
                         };
-                        return Ok((InitiatorStep::Prove(offered.value), used));
+                        self.methods = offered.value;
+                        match self.proved_ahead {
+                            None => return Ok((InitiatorStep::Prove(self.methods.clone()), used)),
+                            Some(method) if !self.methods.contains(&method) => {
+                                return Ok((InitiatorStep::Mistaken, used));
+                            }
+                            Some(_) => {}
+                        }
                     }
                 }
             }

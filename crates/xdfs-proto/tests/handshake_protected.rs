@@ -303,6 +303,52 @@ fn a_method_of_two_steps_goes_by_a_challenge() {
 
 ///
 #[test]
+fn a_proof_that_goes_ahead_saves_a_round_trip() {
+    for piece in PIECES {
+        let mut client = initiator(Purpose::Session(session()));
+        let End { machine, out, .. } = &mut client;
+        assert!(machine.awaits_proof() && !machine.has_requested());
+        machine.prove_ahead(auth(), out);
+        assert!(!machine.awaits_proof() && machine.has_requested());
+        let ahead = client.written();
+        let expected = [
+            hello(),
+            bytes(&Frame::Auth(auth())),
+            bytes(&Frame::Session(session())),
+        ];
+        assert_eq!(ahead, expected.concat());
+        let answer = [
+            welcome(vec![feature(&METHODS)]),
+            bytes(&Frame::AuthOk(AuthOk { user: "ada".into() })),
+            bytes(&session_ok()),
+        ];
+        let step = client.feed(&answer.concat(), piece);
+        assert!(matches!(step, Ok(InitiatorStep::Open(Some(a))) if a.channels == 4));
+        assert_eq!(client.machine.methods(), METHODS);
+    }
+}
+
+///
+#[test]
+fn a_proof_that_went_ahead_by_a_method_that_is_not_taken_is_a_mistake() {
+    let mut client = initiator(Purpose::Session(session()));
+    let End { machine, out, .. } = &mut client;
+    machine.prove_ahead(auth(), out);
+    let others: Vec<u8> = METHODS
+        .into_iter()
+        .filter(|m| *m != auth().method)
+        .collect();
+    let step = client.feed(&welcome(vec![feature(&others)]), 1000);
+    assert!(matches!(step, Ok(InitiatorStep::Mistaken)), "{step:?}");
+    // And without any methods it's no acceptor for protected channels.
+    let mut client = initiator(Purpose::Session(session()));
+    let End { machine, out, .. } = &mut client;
+    machine.prove_ahead(auth(), out);
+    client.feed(&welcome(Vec::new()), 1000).unwrap_err();
+}
+
+///
+#[test]
 fn what_is_sent_ahead_is_taken_in_its_order() {
     for piece in PIECES {
         let mut server = acceptor();

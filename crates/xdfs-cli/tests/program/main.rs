@@ -57,6 +57,7 @@ mod reload;
 #[cfg(unix)]
 mod remotes;
 mod resume;
+mod round_trips;
 mod serve;
 #[cfg(unix)]
 mod shell;

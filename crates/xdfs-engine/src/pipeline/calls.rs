@@ -370,6 +370,7 @@ impl<K: Kernel> Pipeline<K> {
             .may_send(!self.channel_set.is_empty() && self.is_started)
         {
             // Polled again when a channel opens.
+            self.send_calls_ahead();
             return;
         }
         self.calls.due = false;
@@ -386,6 +387,20 @@ impl<K: Kernel> Pipeline<K> {
             };
             self.transmit_on(slot, &frame);
         }
+    }
+
+    /// Sends calls on the first channel behind SESSION ([S-37]).
+    fn send_calls_ahead(&mut self) {
+        let Some(slot) = self.slot_ahead() else {
+            return;
+        };
+        while self.channels.may_send_ahead(slot)
+            && let Some(frame) = self.calls.next_frame(false, true)
+        {
+            self.channels.keep_frame(frame);
+            self.channels.send_ahead(slot);
+        }
+        self.channels.queue(slot);
     }
 
     /// The open channel with the shortest queue; `None` if all queues are full.

@@ -8,6 +8,11 @@ use xdfs_proto::frame::Frame;
 
 use crate::channel::{Channel, Phase};
 
+/// Bytes of frames that are sent behind the opening exchange without an answer to it. An acceptor
+/// that refuses the session has read about as many, so that its reason isn't lost with the
+/// connection.
+const AHEAD_BYTES_MAX: usize = 2 << 10;
+
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
@@ -26,6 +31,8 @@ pub(super) struct Channels {
     throttled: Vec<usize>,
     /// Frames for the next channel that opens.
     unrouted_frames: VecDeque<Frame>,
+    /// Number of these, from the first, that went ahead on a channel that is being opened.
+    ahead: usize,
     /// Number of channels closed because of a damaged header.
     damaged: u32,
 }
@@ -244,5 +251,38 @@ impl Channels {
     /// Takes the next frame kept for a channel.
     pub(super) fn take_frame(&mut self) -> Option<Frame> {
         self.unrouted_frames.pop_front()
+    }
+
+    /// Whether another frame may be sent on a channel whose opening isn't answered yet.
+    pub(super) fn may_send_ahead(&self, slot: usize) -> bool {
+        self.get(slot)
+            .is_some_and(|channel| channel.sent_ahead() < AHEAD_BYTES_MAX)
+    }
+
+    /// Sends kept frames on a channel whose opening isn't answered yet, as far as they are few.
+    pub(super) fn send_ahead(&mut self, slot: usize) {
+        while self.may_send_ahead(slot)
+            && let Some(frame) = self.unrouted_frames.get(self.ahead)
+            && let Some(Some(channel)) = self.slots.get_mut(slot)
+        {
+            channel.push_ahead(frame);
+            self.ahead += 1;
+        }
+    }
+
+    /// Whether frames went ahead on a channel that is being opened.
+    pub(super) fn are_ahead(&self) -> bool {
+        self.ahead > 0
+    }
+
+    /// Forgets the frames that went ahead: the channel is open.
+    pub(super) fn forget_ahead(&mut self) {
+        self.unrouted_frames
+            .drain(..std::mem::take(&mut self.ahead));
+    }
+
+    /// Keeps the frames that went ahead for another channel: the acceptor didn't take them.
+    pub(super) fn keep_ahead(&mut self) {
+        self.ahead = 0;
     }
 }

@@ -78,6 +78,8 @@ pub(super) struct Dialer {
     request_sent_at: Duration,
     /// A channel is to be replaced, and none was open yet: replace the first one.
     leave_due: bool,
+    /// The acceptor has refused a proof that went ahead of its methods.
+    awaits_methods: bool,
 }
 
 /// What to do after a channel could not be opened.
@@ -117,6 +119,7 @@ impl Dialer {
             not_before: Duration::ZERO,
             request_sent_at: Duration::ZERO,
             leave_due: false,
+            awaits_methods: false,
         }
     }
 
@@ -128,6 +131,19 @@ impl Dialer {
     /// The credentials of this side, if any.
     pub(super) fn identity(&self) -> Option<&Arc<dyn Identity>> {
         self.dial.identity.as_ref()
+    }
+
+    /// Whether the proof may go ahead of the acceptor's answer to HELLO. That answer also tells
+    /// whether unencrypted payload is accepted, which comes first.
+    pub(super) fn may_prove_ahead(&self) -> bool {
+        !self.awaits_methods && self.dial.level == Level::Private
+    }
+
+    /// Has the next channel wait for the acceptor's methods, in place of the one that didn't.
+    pub(super) fn await_methods(&mut self) {
+        self.awaits_methods = true;
+        self.next_index = 0;
+        self.opening = self.opening.saturating_sub(1);
     }
 
     /// The requested level of protection.
@@ -284,11 +300,13 @@ impl Dialer {
         self.failures = 0;
     }
 
-    /// Counts a failed attempt and decides how to proceed.
+    /// Counts a failed attempt and decides how to proceed. With `were_ahead`, requests followed
+    /// SESSION on the channel, and may have been carried out.
     pub(super) fn failed(
         &mut self,
         fault: Option<Fault>,
         count: ChannelCounts,
+        were_ahead: bool,
         now: Duration,
     ) -> AfterFailure {
         self.opening = self.opening.saturating_sub(1);
@@ -308,7 +326,11 @@ impl Dialer {
                 Code::ConnectionRefused | Code::DeadlineExceeded | Code::ConnectionLost
             )
         });
-        if !has_begun && unreached && self.endpoint_index + 1 < self.dial.endpoints.len() {
+        if !has_begun
+            && unreached
+            && !were_ahead
+            && self.endpoint_index + 1 < self.dial.endpoints.len()
+        {
             self.endpoint_index += 1;
             self.next_index = 0;
             self.failures = 0;

@@ -80,9 +80,33 @@ impl<K: Kernel> Pipeline<K> {
         self.offload_private(slot);
         self.sender.channel_up(index, self.now);
         self.receiver.channel_up(index);
+        self.channels.forget_ahead();
         self.calls.mark_due();
         self.channels.queue(slot);
         self.transmit_unrouted();
+    }
+
+    /// The first channel, once SESSION was sent on it and isn't answered: requests may follow
+    /// there ([S-37]), unless the session waits for all of its channels (initiator).
+    pub(super) fn slot_ahead(&self) -> Option<usize> {
+        let is_asked = |channel: &Channel| match &channel.phase {
+            Phase::Opening(initiator) => initiator.has_requested(),
+            _ => false,
+        };
+        let mut opening = self
+            .channels
+            .iter()
+            .filter(|(_, channel)| is_asked(channel));
+        let first = opening.next().map(|(slot, _)| slot);
+        first.filter(|_| !self.parameters.is_strict() && self.channel_set.is_empty())
+    }
+
+    /// Sends the requests that wait for a channel behind SESSION.
+    pub(super) fn transmit_ahead(&mut self) {
+        if let Some(slot) = self.slot_ahead() {
+            self.channels.send_ahead(slot);
+            self.calls.mark_due();
+        }
     }
 
     /// Handles a peer's request to join (acceptor).
@@ -197,11 +221,11 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Handles a channel that could not be opened (initiator).
     fn dial_failed(&mut self, fault: Option<Fault>) {
-        let count = self.count();
+        let (count, were_ahead) = (self.count(), self.channels.are_ahead());
         let Role::Initiator(dialer) = &mut self.role else {
             return;
         };
-        match dialer.failed(fault, count, self.now) {
+        match dialer.failed(fault, count, were_ahead, self.now) {
             AfterFailure::Continue => {}
             AfterFailure::NextEndpoint => self.dial_missing(),
             AfterFailure::End(fault) => self.end(Err(fault)),
@@ -241,6 +265,8 @@ impl<K: Kernel> Pipeline<K> {
                     }
                     channel.greet();
                     dialer.request_sent(self.now);
+                    self.prove_ahead(slot);
+                    self.transmit_ahead();
                 }
                 Err(error) => {
                     let fault = dialer.connect_fault(&error);
@@ -308,10 +334,25 @@ impl<K: Kernel> Pipeline<K> {
                     }
                     continue;
                 }
+                Ok((InitiatorStep::Mistaken, _)) => {
+                    tracing::debug!("the proof went ahead, by a method that isn't supported");
+                    self.channels.keep_ahead();
+                    self.remove_channel(slot);
+                    if let Role::Initiator(dialer) = &mut self.role {
+                        dialer.await_methods();
+                    }
+                    self.dial_missing();
+                    return;
+                }
                 Err(mut fault) => {
                     if let Role::Initiator(dialer) = &self.role
                         && let Some(identity) = dialer.identity()
                     {
+                        if let Phase::Opening(initiator) = &channel.phase
+                            && initiator.has_requested()
+                        {
+                            identity.supported(initiator.methods());
+                        }
                         fault = identity.refused(fault);
                     }
                     self.opening_failed(slot, fault);
@@ -350,6 +391,25 @@ impl<K: Kernel> Pipeline<K> {
         self.channels.queue(slot);
     }
 
+    /// Proves this side's identity behind HELLO, if it has a proof that needs no answer to it.
+    fn prove_ahead(&mut self, slot: usize) {
+        let identity = match &self.role {
+            Role::Initiator(dialer) if dialer.may_prove_ahead() => dialer.identity().cloned(),
+            _ => None,
+        };
+        if let Some(identity) = identity
+            && let Some(channel) = self.channels.get_mut(slot)
+            && let Some(protection) = &channel.protection
+            && let Phase::Opening(initiator) = &mut channel.phase
+            && initiator.awaits_proof()
+            && let Some(request) = identity.prove_ahead(protection)
+        {
+            let mut out = Vec::new();
+            initiator.prove_ahead(request, &mut out);
+            channel.push_bytes(&out);
+        }
+    }
+
     /// Performs one step of this side's proof of identity.
     fn prove(&mut self, slot: usize, step: InitiatorStep) -> Result<(), Fault> {
         let identity = match &self.role {
@@ -374,10 +434,11 @@ impl<K: Kernel> Pipeline<K> {
                     let proof = identity.answer(protection, &challenge)?;
                     initiator.answer(proof, &mut out);
                 }
-                InitiatorStep::Wait | InitiatorStep::Open(_) => {}
+                InitiatorStep::Wait | InitiatorStep::Open(_) | InitiatorStep::Mistaken => {}
             }
         }
         channel.push_bytes(&out);
+        self.transmit_ahead();
         Ok(())
     }
 

@@ -96,6 +96,16 @@ impl TrustOutcome {
         KnownHosts::load(&self.known_hosts)?.add_first(&self.host, first)
     }
 
+    /// Whether the server has proved a key that was trusted before.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        let state = self.state();
+        state
+            .proved
+            .as_ref()
+            .is_some_and(|(_, reason)| !is_first(reason))
+    }
+
     /// Accepts a certificate, subject to proof of its key.
     pub(super) fn consider(&self, shown: Fingerprint, reason: TrustReason) {
         let mut state = self.state();

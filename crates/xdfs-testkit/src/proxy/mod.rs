@@ -51,6 +51,7 @@ impl FaultProxy {
             }),
             up: AtomicU64::new(0),
             down: AtomicU64::new(0),
+            flights: Mutex::default(),
             stopped: AtomicBool::new(false),
         });
         let for_acceptor = Arc::clone(&shared);
@@ -139,6 +140,18 @@ impl FaultProxy {
             .filter(|c| c.is_open())
             .cloned();
         connection.map(|connection| act(&connection)).is_some()
+    }
+
+    /// Flights of a client so far: runs of its bytes without any of the server between. Of one
+    /// connection on which each side waits for the other, these are its round trips, and one more
+    /// if the client has the last word.
+    #[must_use]
+    pub fn client_flights(&self) -> u64 {
+        self.shared
+            .flights
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .0
     }
 
     /// Bytes forwarded so far over all connections: to the server, and to the client.

@@ -186,6 +186,8 @@ impl Pump {
     fn send(&mut self, mut bytes: &[u8]) -> Result<(), End> {
         while !bytes.is_empty() {
             self.stay_hung()?;
+            let is_up = matches!(self.direction, Direction::Up);
+            self.shared.note_flight(is_up);
             match self.target().write(bytes) {
                 Ok(n) => {
                     bytes = &bytes[n..];

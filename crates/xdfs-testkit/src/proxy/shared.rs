@@ -14,6 +14,8 @@ pub(super) struct Shared {
     pub(super) state: Mutex<ProxyState>,
     pub(super) up: AtomicU64,
     pub(super) down: AtomicU64,
+    /// Flights of clients so far, and whether the last bytes were theirs.
+    pub(super) flights: Mutex<(u64, bool)>,
     pub(super) stopped: AtomicBool,
 }
 
@@ -30,6 +32,14 @@ pub(super) struct ProxyState {
 }
 
 impl Shared {
+    /// Bytes of a client (`up`) or a server arrived. Those of a client begin a flight if a server's
+    /// came before.
+    pub(super) fn note_flight(&self, up: bool) {
+        let mut flights = self.flights.lock().unwrap_or_else(|e| e.into_inner());
+        let begins = up && !flights.1;
+        *flights = (flights.0 + u64::from(begins), up);
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, ProxyState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }

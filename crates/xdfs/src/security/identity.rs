@@ -220,35 +220,34 @@ impl Identity for SecureIdentity {
             };
             *self.lock_first_use() = Some(first_use);
         }
-        let is_open = methods.contains(&Method::Anonymous.number());
-        self.is_open.store(is_open, Ordering::Relaxed);
-        let takes_password = methods.contains(&Method::Password.number());
-        self.takes_password.store(takes_password, Ordering::Relaxed);
+        self.supported(methods);
         let Some(credential) = found else {
             return Err(self.nothing_fits(methods));
         };
-        let method = credential.method();
-        self.show(method.as_str().to_owned());
-        if method == Method::Anonymous {
-            self.is_open.store(false, Ordering::Relaxed);
-        }
-        let body = match credential {
-            Credential::Anonymous | Credential::Certificate { .. } => Vec::new(),
-            Credential::Agent(_) | Credential::Key(_) => self.key_proof(credential, protection)?,
-            Credential::Ticket(text) => ticket::prove(text, &protection.binding)?,
-            Credential::Token(text) => text.clone().into_bytes(),
-            Credential::Password(_) => {
-                let (client, body) = PasswordClient::begin()?;
-                *self.password.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
-                body
-            }
+        let request = self.first_step(credential, protection)?;
+        Ok((request, credential.method() != Method::Password))
+    }
+
+    fn prove_ahead(&self, protection: &Protection) -> Option<AuthRequest> {
+        let known = self.credentials.first().filter(|_| self.outcome.is_known());
+        // No secret is shown to a server that may have no use for it.
+        let fits = |credential: &&Credential| {
+            matches!(
+                credential.method(),
+                Method::Key | Method::Certificate | Method::Anonymous
+            )
         };
-        let request = AuthRequest {
-            method: method.number(),
-            user: self.user.clone(),
-            body,
-        };
-        Ok((request, method != Method::Password))
+        // What is wrong with a credential matters only if the server supports its method.
+        self.first_step(known.filter(fits)?, protection).ok()
+    }
+
+    fn supported(&self, methods: &[u8]) {
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_open =
+            methods.contains(&Method::Anonymous.number()) && *shown != Method::Anonymous.as_str();
+        self.is_open.store(is_open, Ordering::Relaxed);
+        let takes_password = methods.contains(&Method::Password.number());
+        self.takes_password.store(takes_password, Ordering::Relaxed);
     }
 
     fn answer(&self, protection: &Protection, challenge: &[u8]) -> Result<Vec<u8>, Fault> {
@@ -340,6 +339,35 @@ impl Identity for SecureIdentity {
 }
 
 impl SecureIdentity {
+    /// The first step of a proof by this credential.
+    fn first_step(
+        &self,
+        credential: &Credential,
+        protection: &Protection,
+    ) -> Result<AuthRequest, Fault> {
+        let method = credential.method();
+        self.show(method.as_str().to_owned());
+        if method == Method::Anonymous {
+            self.is_open.store(false, Ordering::Relaxed);
+        }
+        let body = match credential {
+            Credential::Anonymous | Credential::Certificate { .. } => Vec::new(),
+            Credential::Agent(_) | Credential::Key(_) => self.key_proof(credential, protection)?,
+            Credential::Ticket(text) => ticket::prove(text, &protection.binding)?,
+            Credential::Token(text) => text.clone().into_bytes(),
+            Credential::Password(_) => {
+                let (client, body) = PasswordClient::begin()?;
+                *self.password.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
+                body
+            }
+        };
+        Ok(AuthRequest {
+            method: method.number(),
+            user: self.user.clone(),
+            body,
+        })
+    }
+
     fn show(&self, credential: String) {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = credential;
     }

@@ -331,6 +331,11 @@ fn evil_server(words: &'static [u8], asked: Level) -> Fault {
                     })
                     .encode(&mut out);
                     out.extend_from_slice(words);
+                    stream.write_all(&out).unwrap();
+                    stream.flush().unwrap();
+                    // Until the client has had enough. Its requests follow SESSION at once.
+                    while stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {}
+                    return;
                 }
                 _ if used == 0 => {
                     stream.write_all(&out).unwrap();
