@@ -189,8 +189,8 @@ pub enum InitiatorStep {
     Prove(Vec<u8>),
     /// The acceptor requests the next step: continue with [`Initiator::answer`].
     Challenge(Vec<u8>),
-    /// The acceptor doesn't support the method of the proof that went ahead, and refuses it. Another
-    /// channel has to wait for the methods.
+    /// The acceptor doesn't support the method of the proof that went ahead, and refuses it.
+    /// Another channel has to wait for the methods.
     Mistaken,
 }
 
