@@ -31,7 +31,7 @@ pub(crate) fn run(flags: ServeFlags) -> u8 {
         Ok(()) => SUCCESS,
         Err(fault) => {
             console.error(&fault);
-            fault.code.exit_code()
+            fault.exit_code()
         }
     }
 }

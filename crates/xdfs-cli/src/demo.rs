@@ -51,7 +51,7 @@ pub(crate) fn run(flags: DemoFlags) -> u8 {
         Ok(()) => SUCCESS,
         Err(fault) => {
             Console::new(OutputFlags::default()).error(&fault);
-            fault.code.exit_code()
+            fault.exit_code()
         }
     }
 }

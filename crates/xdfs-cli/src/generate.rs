@@ -53,7 +53,7 @@ fn done(result: Result<(), Fault>) -> u8 {
         Ok(()) => SUCCESS,
         Err(fault) => {
             Console::new(OutputFlags::default()).error(&fault);
-            fault.code.exit_code()
+            fault.exit_code()
         }
     }
 }

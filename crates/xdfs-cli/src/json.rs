@@ -400,7 +400,7 @@ impl<'a> Record<'a> {
             hint: (!fault.hint.is_empty()).then_some(fault.hint.as_str()),
             retry,
             retry_after_ms,
-            exit_code: fault.code.exit_code(),
+            exit_code: fault.exit_code(),
             source,
             target,
         })

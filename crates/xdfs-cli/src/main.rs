@@ -66,7 +66,7 @@ fn main() -> ExitCode {
         && let Err(fault) = log::use_file(path)
     {
         Console::new(OutputFlags::default()).error(&fault);
-        return ExitCode::from(fault.code.exit_code());
+        return ExitCode::from(fault.exit_code());
     }
     let context = Context::new(cli.command.is_quiet());
     ExitCode::from(run_command(&context, cli.command))

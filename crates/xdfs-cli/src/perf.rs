@@ -59,11 +59,7 @@ pub(crate) fn run(context: &Context, flags: &PerfFlags) -> u8 {
         let line = format!("{direction}: {numbers}, limited by {limit}\n");
         if let Err(fault) = report::print(line) {
             reporter.console().error(&fault);
-            return if code == 0 {
-                fault.code.exit_code()
-            } else {
-                code
-            };
+            return if code == 0 { fault.exit_code() } else { code };
         }
     }
     code

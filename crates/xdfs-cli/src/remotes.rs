@@ -26,7 +26,7 @@ pub(crate) fn run(context: &Context) -> u8 {
         Ok(()) => SUCCESS,
         Err(fault) => {
             Console::new(OutputFlags::default()).error(&fault);
-            fault.code.exit_code()
+            fault.exit_code()
         }
     }
 }

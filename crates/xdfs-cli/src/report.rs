@@ -513,7 +513,7 @@ impl Reporter {
     pub(crate) fn failure(&mut self, label: Option<&Label>, fault: &Fault) {
         self.current = None;
         if self.totals.exit_code == 0 {
-            self.totals.exit_code = fault.code.exit_code();
+            self.totals.exit_code = fault.exit_code();
         }
         if label.is_some() {
             self.totals.failed += 1;
@@ -570,7 +570,7 @@ impl Reporter {
         }
         if let Some(fault) = self.unwritten.take() {
             if self.totals.exit_code == 0 {
-                self.totals.exit_code = fault.code.exit_code();
+                self.totals.exit_code = fault.exit_code();
             }
             self.console.error(&fault);
         }

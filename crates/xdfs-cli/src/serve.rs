@@ -28,7 +28,7 @@ pub(crate) fn run(flags: ServeFlags) -> u8 {
         Ok(()) => SUCCESS,
         Err(fault) => {
             Console::new(OutputFlags::default()).error(&fault);
-            fault.code.exit_code()
+            fault.exit_code()
         }
     }
 }

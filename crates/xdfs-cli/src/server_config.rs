@@ -489,7 +489,7 @@ mod tests {
             let fault = parse_config(text).unwrap_err();
             assert!(fault.cause.starts_with(line), "{text:?}: {}", fault.cause);
             assert!(fault.cause.contains(word), "{text:?}: {}", fault.cause);
-            assert_eq!(fault.code.exit_code(), 2);
+            assert_eq!(fault.exit_code(), 2);
         }
         let config = parse_config("listen = [\"1:2:3\"]").unwrap();
         assert!(builder(flags(&[]), config).is_err());

@@ -175,6 +175,8 @@ pub struct Fault {
     /// The session has ended, or accepts nothing more: further requests need another one. Known
     /// only locally and never sent.
     pub ends_session: bool,
+    /// The login was refused or put off, whatever the code. Known only locally and never sent.
+    pub fails_login: bool,
 }
 
 impl Fault {
@@ -190,6 +192,7 @@ impl Fault {
             hint: String::new(),
             retry: Retry::Never,
             ends_session: false,
+            fails_login: false,
         }
     }
 
@@ -212,6 +215,16 @@ impl Fault {
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
+    }
+
+    /// The exit status of a program that fails for this reason: that of the code, or that of every
+    /// failed login.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self.fails_login {
+            true => Code::AuthenticationFailed.exit_code(),
+            false => self.code.exit_code(),
+        }
     }
 
     /// Marks the fault as ending its session.

@@ -31,6 +31,10 @@ pub type Binding = [u8; 32];
 /// The cause of a refusal that says nothing about its reason, so that guesses learn nothing.
 pub const NOT_ACCEPTED: &str = "the proof isn't accepted";
 
+/// The operation of faults that put a login off: whoever failed too often has to wait, whatever it
+/// presents.
+pub const AUTHENTICATE: &str = "authenticate";
+
 /// An authentication method, as a number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]

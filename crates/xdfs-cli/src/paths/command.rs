@@ -205,7 +205,7 @@ impl PathCommand {
             return;
         }
         if self.exit == 0 {
-            self.exit = fault.code.exit_code();
+            self.exit = fault.exit_code();
         }
         if self.json {
             self.print(error_line(operand, fault).as_bytes());
@@ -277,7 +277,7 @@ impl PathCommand {
             }
             self.flush();
             self.console.error(&fault);
-            self.exit = fault.code.exit_code();
+            self.exit = fault.exit_code();
         }
         // Its outcome belongs into the summary.
         self.flush();
@@ -298,7 +298,7 @@ impl PathCommand {
     fn report_unwritten(&mut self) {
         if let Some(fault) = self.unwritten.take() {
             if self.exit == 0 {
-                self.exit = fault.code.exit_code();
+                self.exit = fault.exit_code();
             }
             self.console.error(&fault);
         }

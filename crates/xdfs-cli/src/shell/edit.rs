@@ -70,7 +70,7 @@ fn editor(completer: &Rc<Completer>) -> Result<LineEditor, ReadlineError> {
 fn failed(shell: &mut Shell, error: &ReadlineError) -> u8 {
     let fault = Fault::new(Code::Io, "read from the terminal", error.to_string());
     shell.console.error(&fault);
-    fault.code.exit_code()
+    fault.exit_code()
 }
 
 /// Reads the history, and returns its file, unless it can't be written.

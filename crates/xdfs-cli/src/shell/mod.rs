@@ -79,7 +79,7 @@ pub(crate) fn run(context: &Context, flags: &ShellFlags) -> u8 {
         Ok(shell) => shell.run(flags.keep_going),
         Err(fault) => {
             console.error(&fault);
-            fault.code.exit_code()
+            fault.exit_code()
         }
     }
 }
@@ -174,7 +174,7 @@ impl Shell {
                     let fault = Fault::new(Code::InvalidArgument, "read the line", cause);
                     self.console.error(&fault);
                     return if exit == SUCCESS {
-                        fault.code.exit_code()
+                        fault.exit_code()
                     } else {
                         exit
                     };
@@ -188,7 +188,7 @@ impl Shell {
                     let fault = Fault::from_io("read standard input", "", &error);
                     self.console.error(&fault);
                     return if exit == SUCCESS {
-                        fault.code.exit_code()
+                        fault.exit_code()
                     } else {
                         exit
                     };
@@ -229,7 +229,7 @@ impl Shell {
                 fault
             };
             self.console.error(&fault);
-            LineOutcome::Continue(fault.code.exit_code())
+            LineOutcome::Continue(fault.exit_code())
         })
     }
 

@@ -430,6 +430,34 @@ fn three_wrong_passwords_are_enough_and_none_is_one_too() {
     assert!(!guarded.place.remote("one").exists());
 }
 
+/// A script can tell by the exit code that it was the login, and by the JSON that no password was
+/// wrong.
+#[test]
+fn a_login_that_is_put_off_is_a_refused_login() {
+    let guarded = Guarded::start();
+    let password = guarded.place.make_here("wrong", b"battery staple\n");
+    let url = guarded.url("/");
+    let words = ["ls", "--json", "--password-file", &password, &url];
+    // The pauses double, so that one of them is longer than it takes to start the program.
+    let put_off = (0..16).find_map(|_| {
+        let run = run_with_input(&mut guarded.command(&words), b"").fails(16, &["error: remote"]);
+        let is_put_off = run.json()[0]["code"] == "limit-exceeded";
+        is_put_off.then_some(run)
+    });
+    let run = put_off.unwrap();
+    let fault = &run.json()[0];
+    assert!(fault["retry_after_ms"].as_u64() > Some(0), "{fault}");
+    assert_eq!(fault["exit_code"], 16);
+    for words in [
+        "not even checked",
+        "too many attempts from this address",
+        "hint: try again in ",
+    ] {
+        assert!(run.stderr.contains(words), "{}", run.stderr);
+    }
+    assert!(!run.stderr.contains("check the name"), "{}", run.stderr);
+}
+
 #[test]
 fn nobody_is_asked_without_need() {
     let guarded = Guarded::start();

@@ -312,6 +312,7 @@ impl Reader<'_> {
             side: Side::Remote,
             retry,
             ends_session: false,
+            fails_login: false,
             operation: self.text(FAULT_TEXT_BYTES_MAX, "operation of a fault")?,
             path: self
                 .bytes(FAULT_TEXT_BYTES_MAX, "path of a fault")?

@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use xdfs_proto::{Code, Fault, Retry};
 
+use crate::AUTHENTICATE;
 pub(crate) use failures::Network;
 use failures::{Failures, UserHash};
 use familiar::Familiar;
@@ -148,11 +149,11 @@ impl Guard {
         let limits = state.limits;
         if let Some(wait) = state.failures.wait(network, now) {
             let cause = "too many attempts from this address failed";
-            return Err(refusal("authenticate", cause, milliseconds(wait)));
+            return Err(refusal(AUTHENTICATE, cause, milliseconds(wait)));
         }
         if state.handshakes >= limits.handshakes_max {
             let cause = "too many peers are authenticating at this moment";
-            return Err(refusal("authenticate", cause, FULL_RETRY_MS));
+            return Err(refusal(AUTHENTICATE, cause, FULL_RETRY_MS));
         }
         if !raise(
             &mut state.by_network,
@@ -160,7 +161,7 @@ impl Guard {
             limits.handshakes_per_address_max,
         ) {
             let cause = "too many handshakes from this address are running";
-            return Err(refusal("authenticate", cause, FULL_RETRY_MS));
+            return Err(refusal(AUTHENTICATE, cause, FULL_RETRY_MS));
         }
         state.handshakes += 1;
         drop(state);
@@ -196,7 +197,7 @@ impl Guard {
         match state.guesses.wait(user, now) {
             Some(wait) if !state.familiar.contains(network, user) => {
                 let cause = "too many wrong passwords of this user came in";
-                let mut fault = refusal("authenticate", cause, milliseconds(wait));
+                let mut fault = refusal(AUTHENTICATE, cause, milliseconds(wait));
                 fault.hint += ", or come with a key";
                 Err(fault)
             }

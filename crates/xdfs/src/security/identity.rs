@@ -16,7 +16,7 @@ use xdfs_security::key::{self, Signer as _, SigningKey};
 use xdfs_security::password::PasswordClient;
 use xdfs_security::ticket;
 use xdfs_security::trust::{TrustOutcome, TrustPolicy, client_fault, server_name};
-use xdfs_security::{Method, NOT_ACCEPTED};
+use xdfs_security::{AUTHENTICATE, Method, NOT_ACCEPTED};
 use xdfs_xio::Protection;
 use xdfs_xio::tls::Configs;
 
@@ -275,6 +275,11 @@ impl Identity for SecureIdentity {
     }
 
     fn refused(&self, mut fault: Fault) -> Fault {
+        let is_put_off = fault.code == Code::LimitExceeded && fault.operation == AUTHENTICATE;
+        fault.fails_login = is_put_off || fault.code == Code::AuthenticationFailed;
+        if is_put_off {
+            fault.cause = format!("the login was not even checked: {}", fault.cause);
+        }
         if fault.code == Code::AuthenticationFailed {
             let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
             let user = match self.user.as_str() {
