@@ -325,15 +325,12 @@ impl CallClient {
                 fault.hint = "it may have been done: look before you try again".into();
                 fault.retry = Retry::Never;
             }
-            if fault.path.is_empty() {
-                fault = fault.path(open.call.path());
-            }
             self.parts.push_back(CallClientOutput::Part {
                 id: CallId {
                     slot: number,
                     sequence: slot.sequence,
                 },
-                answer: Err(fault),
+                answer: Err(fault.preventing(open.call.path())),
                 last: true,
             });
         }

@@ -175,7 +175,8 @@ pub struct Fault {
     /// The session has ended, or accepts nothing more: further requests need another one. Known
     /// only locally and never sent.
     pub ends_session: bool,
-    /// The login was refused or put off, whatever the code. Known only locally and never sent.
+    /// The login failed or was put off, whatever the code, and no path matters. Known only locally
+    /// and never sent.
     pub fails_login: bool,
 }
 
@@ -215,6 +216,15 @@ impl Fault {
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
+    }
+
+    /// Sets the path of what the fault prevents, if the fault has none and is about paths.
+    #[must_use]
+    pub fn preventing(self, path: impl AsRef<[u8]>) -> Self {
+        if !self.path.is_empty() || self.fails_login {
+            return self;
+        }
+        self.path(path)
     }
 
     /// The exit status of a program that fails for this reason: that of the code, or that of every

@@ -255,7 +255,7 @@ fn a_refusal_says_in_plain_words_why() {
     xdfs(["mkdir", &server.url("/d")]).fails(6, &["--parents ignores that"]);
     // The key is named, so that the user finds it in the list of the server.
     let alice = server.url("/").replace("xdfs://", "xdfs://alice@");
-    xdfs(["ls", &alice]).fails(16, &["login failed for 'alice' (key SHA256:"]);
+    xdfs(["ls", &alice]).fails(16, &["refused the login of 'alice' (key SHA256:"]);
 
     let tree = place.here("tree");
     std::fs::create_dir(&tree).unwrap();

@@ -81,7 +81,7 @@ fn a_name_stands_for_a_url_in_every_command() {
     let file = lab.place.make_here("f", &bytes);
     // Nobody is let in without the key that only the settings name.
     lab.run(&["ls", &lab.server.url("/data")])
-        .fails(16, &["login failed"]);
+        .fails(16, &["refused the login"]);
     lab.run(&["cp", &file, "lab:"]).ok();
     assert_content(lab.place.remote("f"), &bytes);
     lab.run(&["mkdir", "-p", "lab:runs/a", "lab:/data/runs/b c"])
@@ -187,7 +187,8 @@ fn each_credential_is_the_one_of_its_remote() {
         &["ls", "by-password:", "plain:"][..],
         &["cp", "by-password:f", "plain:g", "."],
     ] {
-        lab.run(words).fails(16, &["login failed for 'alice' (key"]);
+        lab.run(words)
+            .fails(16, &["refused the login of 'alice' (key"]);
     }
     lab.run(&["check", "by-password:f", "by-key:f"]).ok();
     lab.run(&["mv", "by-password:f", "by-key:g"])
@@ -199,13 +200,13 @@ fn each_credential_is_the_one_of_its_remote() {
     // In a shell the settings are those of each place too.
     let script = b"check by-password:f by-key:f\nls by-key:\nls plain:\n";
     let shell = lab.run_with(&["shell", "by-password:"], script);
-    let shell = shell.fails(16, &["login failed for 'alice' (key"]);
+    let shell = shell.fails(16, &["refused the login of 'alice' (key"]);
     assert_eq!(shell.text(), "f\ng\n");
     // A flag is instead of the credential of the remote, and not beside it.
     lab.run(&["whoami", "--password-file", "password", "plain:"])
         .ok();
     let run = lab.run(&["whoami", "--key", "key", "by-password:"]);
-    run.fails(16, &["login failed for 'alice' (key"]);
+    run.fails(16, &["refused the login of 'alice' (key"]);
     lab.run(&["whoami", "--insecure", "by-key:"])
         .fails(2, &["protect its sessions"]);
 }

@@ -423,7 +423,7 @@ fn three_wrong_passwords_are_enough_and_none_is_one_too() {
     assert_eq!(code, Some(16), "{text}");
     assert_eq!(text.matches(PROMPT).count(), 3, "{text}");
     assert!(
-        text.contains("login failed for 'alice' (password)"),
+        text.contains("refused the login of 'alice' (password)"),
         "{text}"
     );
     assert!(!text.contains("too many attempts"), "{text}");
@@ -449,7 +449,7 @@ fn a_login_that_is_put_off_is_a_refused_login() {
     assert!(fault["retry_after_ms"].as_u64() > Some(0), "{fault}");
     assert_eq!(fault["exit_code"], 16);
     for words in [
-        "not even checked",
+        "refused the login of 'alice' (password) without checking it",
         "too many attempts from this address",
         "hint: try again in ",
     ] {
@@ -463,7 +463,8 @@ fn nobody_is_asked_without_need() {
     let guarded = Guarded::start();
     // Not in scripts, not where a credential was named, and not where no user is.
     let script = run_with_input(&mut guarded.command(&["ls", &guarded.url("/")]), b"x\n");
-    script.fails(16, &["login failed for 'alice' (key", "--password-file -"]);
+    let refused = "error: remote log in: the server refused the login of 'alice' (key SHA256:";
+    script.fails(16, &[refused, "--password-file -"]);
     let password = guarded.place.make_here("wrong", b"battery staple\n");
     for words in [
         &["ls", "--password-file", &password, &guarded.url("/")][..],
@@ -480,7 +481,7 @@ fn nobody_is_asked_without_need() {
     let (code, text) = typed.ends();
     assert_eq!(code, Some(16), "{text}");
     assert_eq!(text.matches(PROMPT).count(), 1, "{text}");
-    assert!(text.contains("login failed for 'alice' (key"), "{text}");
+    assert!(text.contains("refused the login of 'alice' (key"), "{text}");
 }
 
 #[test]

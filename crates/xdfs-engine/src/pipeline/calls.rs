@@ -346,10 +346,7 @@ fn deliver(parts: &mailbox::Sender<CallPart>, answer: Result<Answer, Fault>, las
 
 /// Ends a call that was not sent.
 pub(super) fn refuse(spec: &CallSpec, fault: &Fault) {
-    let mut fault = fault.clone();
-    if fault.path.is_empty() {
-        fault = fault.path(spec.call.path());
-    }
+    let fault = fault.clone().preventing(spec.call.path());
     deliver(&spec.parts, Err(fault), true);
 }
 

@@ -22,6 +22,9 @@ use xdfs_xio::tls::Configs;
 
 use crate::remote::Address;
 
+/// The operation of faults of logins.
+const LOG_IN: &str = "log in";
+
 /// A client's trust in servers, and its credentials.
 #[derive(Clone, Debug)]
 pub struct ClientSecurity {
@@ -276,29 +279,30 @@ impl Identity for SecureIdentity {
 
     fn refused(&self, mut fault: Fault) -> Fault {
         let is_put_off = fault.code == Code::LimitExceeded && fault.operation == AUTHENTICATE;
-        fault.fails_login = is_put_off || fault.code == Code::AuthenticationFailed;
-        if is_put_off {
-            fault.cause = format!("the login was not even checked: {}", fault.cause);
+        if !is_put_off && fault.code != Code::AuthenticationFailed {
+            return fault;
         }
-        if fault.code == Code::AuthenticationFailed {
-            let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-            let user = match self.user.as_str() {
-                "" => String::new(),
-                user => format!(" for '{user}'"),
+        let user = match self.user.as_str() {
+            "" => String::new(),
+            user => format!(" of '{user}'"),
+        };
+        let reason = match fault.cause.as_str() {
+            // Nothing but the fact.
+            NOT_ACCEPTED => String::new(),
+            cause if is_put_off => format!(" without checking it: {cause}"),
+            cause => format!(": {cause}"),
+        };
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        fault.cause = format!("the server refused the login{user} ({shown}){reason}");
+        drop(shown);
+        fault.operation = LOG_IN.into();
+        fault.fails_login = true;
+        if !is_put_off && self.takes_password() && !self.has_password() {
+            let password = "a password is asked for with --password-file -";
+            fault.hint = match fault.hint.as_str() {
+                "" => password.to_owned(),
+                hint => format!("{hint}; {password}"),
             };
-            let reason = match fault.cause.as_str() {
-                // Nothing but the fact.
-                NOT_ACCEPTED => String::new(),
-                cause => format!(": {cause}"),
-            };
-            fault.cause = format!("login failed{user} ({shown}){reason}");
-            if self.takes_password() && !self.has_password() {
-                let password = "a password is asked for with --password-file -";
-                fault.hint = match fault.hint.as_str() {
-                    "" => password.to_owned(),
-                    hint => format!("{hint}; {password}"),
-                };
-            }
         }
         self.hint_at_public(fault)
     }
@@ -439,8 +443,9 @@ impl SecureIdentity {
             "the server takes none of what there is, but {}",
             names.join(", ")
         );
-        let fault = Fault::new(Code::AuthenticationFailed, "authenticate", cause)
+        let mut fault = Fault::new(Code::AuthenticationFailed, LOG_IN, cause)
             .hint("make a key with `xdfs keygen`, or get a ticket from the server's owner");
+        fault.fails_login = true;
         self.hint_at_public(fault)
     }
 }
