@@ -71,6 +71,7 @@ See 'xdfs COMMAND --help' for the flags of a command.";
     name = "xdfs",
     version,
     max_term_width = 100,
+    args_override_self = true,
     disable_help_subcommand = true,
     subcommand_required = true,
     arg_required_else_help = true,
@@ -590,6 +591,27 @@ mod tests {
         for line in ["xdfs cp", "xdfs cp a", "xdfs cp a --digest none"] {
             let error = parse(line).map(|_| ()).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+
+    /// Aliases and scripts add flags to what a user types.
+    #[test]
+    fn flags_may_come_again_and_the_last_value_counts() {
+        let cp = |line: &str| match parse(line).unwrap().command {
+            Command::Cp(cp) => cp,
+            _ => panic!("not cp"),
+        };
+        let again = cp("xdfs cp -rr -n 2 --no-resume -n 3 a --no-resume xdfs://h/x");
+        assert!(again.recursive && again.no_resume);
+        assert_eq!(again.session.channels, Some(3));
+        // What is a list remains one.
+        let both = cp("xdfs cp -r --exclude a --exclude b x xdfs://h/x");
+        assert_ne!(
+            both.filter,
+            cp("xdfs cp -r --exclude b x xdfs://h/x").filter
+        );
+        for line in ["xdfs rm -r -r -ff xdfs://h/x", "xdfs ls -l -l xdfs://h/"] {
+            parse(line).unwrap();
         }
     }
 
