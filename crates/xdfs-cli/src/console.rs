@@ -97,8 +97,8 @@ impl Console {
         }
     }
 
-    /// Asks a question, and reads a line of standard input: whether it begins with y. The end of
-    /// the input is a no.
+    /// Asks a question, and reads a line of standard input. Anything but `y` or `yes`, and the end
+    /// of the input, is a no.
     ///
     /// # Errors
     /// Standard input can't be read.
@@ -108,10 +108,8 @@ impl Console {
         let input = std::io::stdin().lock();
         let read = input.take(ANSWER_BYTES_MAX).read_until(b'\n', &mut line);
         read.map_err(|error| Fault::from_io("read the answer", "", &error))?;
-        Ok(line
-            .trim_ascii()
-            .first()
-            .is_some_and(|c| c.eq_ignore_ascii_case(&b'y')))
+        let answer = line.trim_ascii().to_ascii_lowercase();
+        Ok(answer == b"y" || answer == b"yes")
     }
 
     /// Prints that a server was trusted on first use; in quiet mode too if it received a secret.
@@ -131,15 +129,6 @@ impl Console {
     /// Whether somebody is there to ask: input and messages are at a terminal.
     pub(crate) fn can_ask() -> bool {
         std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
-    }
-
-    /// Asks a question at the terminal. Anything but `y` or `yes` is a no.
-    pub(crate) fn confirms(&mut self, question: &str) -> bool {
-        self.print(&format!("{} (y/N) ", printable(question)));
-        let mut answer = String::new();
-        // What can't be read is no answer.
-        let _ = std::io::stdin().read_line(&mut answer);
-        matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
     }
 
     /// Replaces the lines at the bottom. Only for a terminal.

@@ -141,9 +141,9 @@ fn consent(output: OutputFlags, label: &Label, interrupt: &Interrupt) -> Deletio
         };
         // Nothing is under way that would have to end in an orderly way.
         interrupt.orderly(false);
-        let confirmed = Console::new(output).confirms(&question);
+        let confirmed = Console::new(output).confirm(&question);
         interrupt.orderly(true);
-        if confirmed {
+        if confirmed? {
             return Ok(());
         }
         let refused = refusal(&label, risk);

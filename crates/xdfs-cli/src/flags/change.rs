@@ -62,8 +62,8 @@ pub(crate) struct RmFlags {
 
     /// Ask before each path is removed: with -r once for a directory with all in it.
     ///
-    /// The answers are lines of standard input; one that begins with y means yes, and any other,
-    /// or the end of the input, no.
+    /// The answers are lines of standard input: y or yes; any other, or the end of the input, means
+    /// no.
     #[arg(short, long, conflicts_with = "force")]
     pub(crate) interactive: bool,
 

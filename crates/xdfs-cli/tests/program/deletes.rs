@@ -115,7 +115,7 @@ fn at_a_terminal_it_asks() {
     let place = Place::new();
     let (_server, tree, url) = trees(&place, 101);
     let arguments = ["sync", "--delete", &tree, &url];
-    let question = "more than a tenth; delete them? (y/N) ";
+    let question = "more than a tenth; delete them? [y/N] ";
     for no in ["\r", "n\r", "yep\r"] {
         let (code, text) = at_terminal(&arguments, question, no);
         assert_eq!(code, 130, "{text}");
@@ -137,7 +137,7 @@ fn at_a_terminal_it_asks() {
     let json = ["sync", "--delete", "--json", &tree, &url];
     let (code, text) = at_terminal(&json, "use --force or --max-delete 101", "");
     assert_eq!(code, 6, "{text}");
-    assert!(!text.contains("(y/N)"), "{text}");
+    assert!(!text.contains("[y/N]"), "{text}");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn the_root_of_an_export_is_never_emptied_in_silence() {
     let words = ["1 name would be deleted from the root", "--max-delete 1"];
     refused(&["sync", "--delete", &tree, &url], &words);
     assert_eq!(names(place.root()), ["a", "b"]);
-    let (code, text) = at_terminal(&["sync", "--delete", &tree, &url], "(y/N) ", "yes\r");
+    let (code, text) = at_terminal(&["sync", "--delete", &tree, &url], "[y/N] ", "yes\r");
     assert_eq!(code, 0, "{text}");
     assert_eq!(names(place.root()), ["a"]);
     write(place.remote("b"));
@@ -208,7 +208,7 @@ fn a_wrong_target_is_left_as_it_is() {
     let words = ["nothing in common", "all its 2 entries", "/deep/copy/tree?"];
     refused(&["sync", "--delete", &tree, &url], &words);
     assert_eq!(names(place.remote("deep/copy")), ["x", "z"]);
-    let (code, text) = at_terminal(&["sync", "--delete", &tree, &url], "(y/N) ", "n\r");
+    let (code, text) = at_terminal(&["sync", "--delete", &tree, &url], "[y/N] ", "n\r");
     assert_eq!(code, 130, "{text}");
     assert!(
         text.contains("nothing copied or deleted: it was not confirmed"),
@@ -233,7 +233,7 @@ fn a_wrong_target_is_left_as_it_is() {
         &["'tree'", "back/tree?"],
     );
     assert_eq!(names(&back), ["d", "tree"]);
-    let question = format!("go on with {back}? (y/N) ");
+    let question = format!("go on with {back}? [y/N] ");
     let (code, text) = at_terminal(&["sync", "--delete", &url, &back], &question, "y\r");
     assert_eq!(code, 0, "{text}");
     assert_eq!(names(&back), ["a", "d"]);

@@ -585,7 +585,7 @@ fn removal_asks_if_told_to() {
     let (place, server) = tree();
     let [big, runs, none] = ["/big.img", "/runs", "/none"].map(|path| server.url(path));
     let words = ["rm", "-i", "-r", big.as_str(), runs.as_str()];
-    let run = xdfs_with_input(words, b"no\n").ok();
+    let run = xdfs_with_input(words, b"yep\n").ok();
     let questions = [
         "remove '/big.img'? [y/N] ",
         "remove '/runs' and all in it? [y/N] ",
