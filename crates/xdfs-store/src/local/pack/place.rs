@@ -121,26 +121,9 @@ impl Destination<'_> {
         self.rename(&hidden)
     }
 
-    /// Writes a file, applies its metadata, and gives it its name. `nameless` says whether this
-    /// directory supports files without a name, as far as is known. The file is created with `mode`
-    /// under the umask of the process; `apply_metadata` gets the resulting mode.
-    pub(super) fn file(
-        &self,
-        bytes: Bytes<'_>,
-        mode: u32,
-        nameless: &mut bool,
-        apply_metadata: &mut dyn FnMut(&File, u32),
-    ) -> Result<NameOutcome, Problem> {
-        let unnamed = self.write(bytes, mode, nameless, apply_metadata)?;
-        if let Some(named) = self.give_name(unnamed)? {
-            return Ok(named);
-        }
-        *nameless = false;
-        let unnamed = self.write(bytes, mode, nameless, apply_metadata)?;
-        Ok(self.give_name(unnamed)?.unwrap_or(NameOutcome::New))
-    }
-
-    /// First step of [`Self::file`]: the file has no name, or a hidden one.
+    /// Writes a file and applies its metadata; it has no name, or a hidden one. `nameless` says
+    /// whether this directory supports files without a name, as far as is known. The file is created
+    /// with `mode` under the umask of the process; `apply_metadata` gets the resulting mode.
     pub(super) fn write(
         &self,
         bytes: Bytes<'_>,
@@ -175,7 +158,7 @@ impl Destination<'_> {
         Ok(Unnamed { file, hidden })
     }
 
-    /// Second step of [`Self::file`]. `None` if a file without a name can't get one here; its
+    /// Gives a file its name. `None` if a file without a name can't get one here; its
     /// content is lost then.
     pub(super) fn give_name(&self, unnamed: Unnamed) -> Result<Option<NameOutcome>, Problem> {
         let Unnamed { file, hidden } = unnamed;

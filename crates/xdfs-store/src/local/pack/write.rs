@@ -382,7 +382,7 @@ impl<'r, 'p> Writing<'r, 'p> {
             dir,
             unnamed,
             replace,
-            mut first_problem,
+            first_problem,
             permit,
             ..
         } = staged;
@@ -390,21 +390,36 @@ impl<'r, 'p> Writing<'r, 'p> {
         let Content::File(data) = entry.content else {
             return Ok(());
         };
+        let metadata = &entry.metadata;
+        let named = self.give_name(&place, data, metadata, unnamed, first_problem, true);
+        drop(permit);
+        named
+    }
+
+    /// Gives a file its name. Where files without a name can't get one after all, it is written
+    /// again with a hidden name, and made durable if it is to be durable.
+    fn give_name(
+        &mut self,
+        place: &Destination<'_>,
+        data: &[u8],
+        metadata: &Metadata<'_>,
+        unnamed: Unnamed,
+        mut first_problem: FirstProblem,
+        is_durable: bool,
+    ) -> Result<(), Problem> {
         let named = match place.give_name(unnamed)? {
             Some(named) => named,
             None => {
                 self.nameless = false;
                 first_problem = FirstProblem::default();
-                let hidden = self.write(&place, data, &entry.metadata, &mut first_problem)?;
-                let synced = hidden.file.sync_all();
-                if let Err(error) = synced {
+                let hidden = self.write(place, data, metadata, &mut first_problem)?;
+                if is_durable && let Err(error) = hidden.file.sync_all() {
                     place.discard(hidden);
                     return Err(Problem::io(&error));
                 }
                 place.give_name(hidden)?.unwrap_or(NameOutcome::New)
             }
         };
-        drop(permit);
         self.count(named, data.len() as u64);
         first_problem.into_result()
     }
@@ -527,27 +542,9 @@ impl<'r, 'p> Writing<'r, 'p> {
         data: &[u8],
         metadata: &Metadata<'_>,
     ) -> Result<(), Problem> {
-        let mode = self.mode(metadata);
         let mut first_problem = FirstProblem::default();
-        let owners = &mut self.owners;
-        let apply_metadata = &mut |file: &File, current_mode: u32| {
-            set_metadata(
-                file,
-                metadata,
-                mode,
-                Some(current_mode),
-                owners,
-                &mut first_problem,
-            );
-        };
-        let made_as = mode.map_or(0o666, |mode| mode & 0o777);
-        let bytes = Bytes {
-            data,
-            sparse: metadata.sparse,
-        };
-        let named = place.file(bytes, made_as, &mut self.nameless, apply_metadata)?;
-        self.count(named, data.len() as u64);
-        first_problem.into_result()
+        let unnamed = self.write(place, data, metadata, &mut first_problem)?;
+        self.give_name(place, data, metadata, unnamed, first_problem, false)
     }
 
     fn directory(
