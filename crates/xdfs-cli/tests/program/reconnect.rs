@@ -232,6 +232,21 @@ fn without_retries_a_break_is_the_end() {
     run.fails(3, &["error"]);
 }
 
+/// Another server doesn't know the session, but that is not what a user has to hear.
+#[test]
+fn the_loss_of_a_session_is_named() {
+    let mut scene = Scene::new(&["cp", "-r", "--retries", "0"], true);
+    make_tree(&scene.source(), 400, 8000, 0);
+    let (run, _) = scene.run_with_trouble(0, 1, &["--limit-rate", "2M"]);
+    run.fails(
+        3,
+        &[
+            "error: local continue the session with",
+            "channels are lost",
+        ],
+    );
+}
+
 #[test]
 fn a_server_that_stays_away_is_given_up() {
     let scene = Scene::new(&["cp", "-r", "--retries", "2"], true);

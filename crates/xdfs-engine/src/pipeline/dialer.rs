@@ -11,6 +11,7 @@ use xdfs_proto::{ChannelIndex, Code, Fault, Limits, Retry, SessionId, SessionSec
 use xdfs_xio::{Endpoint, Stack};
 
 use super::buffers::{BLOCK_BYTES, SEND_POOL_BYTES};
+use super::faults::all_channels_lost;
 use super::network_path::NetworkPath;
 use crate::channel::{Channel, Phase};
 use crate::environment::Environment;
@@ -342,20 +343,18 @@ impl Dialer {
         if has_begun && !(stuck && self.opening == 0) {
             return AfterFailure::Continue;
         }
-        let mut fault = fault.unwrap_or_else(|| {
+        let fault = fault.unwrap_or_else(|| {
             Fault::new(
                 Code::ConnectionRefused,
                 "open the session",
                 "no channel can be opened",
             )
         });
-        if has_begun {
-            // To the user the session is lost, whatever the cause of the last failure.
-            fault.code = Code::ConnectionLost;
-            fault.retry = Retry::AfterMs(500);
-            fault.hint = "run the same command again to resume".into();
-        }
-        AfterFailure::End(fault)
+        // To the user a session that has begun is lost, whatever the last failure.
+        AfterFailure::End(match self.endpoint().filter(|_| has_begun) {
+            Some(peer) => all_channels_lost(peer, &fault.cause).retry(Retry::AfterMs(500)),
+            None => fault,
+        })
     }
 }
 

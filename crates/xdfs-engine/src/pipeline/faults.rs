@@ -1,5 +1,7 @@
 //! Faults used by several modules of the pipeline.
 
+use std::fmt;
+
 use xdfs_proto::{Code, Fault, Retry};
 
 /// The session refuses new work because it is shutting down.
@@ -7,6 +9,17 @@ pub(super) fn shutting_down(operation: &str) -> Fault {
     Fault::new(Code::ShuttingDown, operation, "the server is shutting down")
         .hint("run the same command again later to resume")
         .retry(Retry::AfterMs(1000))
+}
+
+/// The session can't go on: its last channel broke, or no other one could be opened, for a `cause`.
+pub(super) fn all_channels_lost(peer: impl fmt::Display, cause: &str) -> Fault {
+    Fault::new(
+        Code::ConnectionLost,
+        format!("continue the session with {peer}"),
+        format!("all channels are lost ({cause})"),
+    )
+    .hint("run the same command again to resume")
+    .retry(Retry::AfterMs(200))
 }
 
 /// Marks the fault of a transfer or call as ending the session if it does: a peer that shuts down

@@ -6,6 +6,7 @@ use xdfs_proto::{ChannelIndex, Code, Fault, Retry};
 use xdfs_sys::poll::Token;
 
 use super::dialer::{AfterFailure, ChannelCounts};
+use super::faults::all_channels_lost;
 use super::parameters::Parameters;
 use super::{Pipeline, Role};
 use crate::channel::{Channel, Phase};
@@ -523,14 +524,7 @@ impl<K: Kernel> Pipeline<K> {
                 return;
             }
             let cause = why.map_or_else(|| "the peer closed it".to_owned(), |f| f.cause.clone());
-            let fault = Fault::new(
-                Code::ConnectionLost,
-                format!("continue the session with {peer}"),
-                format!("all channels are lost ({cause})"),
-            )
-            .hint("run the same command again to resume")
-            .retry(Retry::AfterMs(200));
-            self.end(Err(fault));
+            self.end(Err(all_channels_lost(&peer, &cause)));
             return;
         }
         self.dial_missing();
