@@ -7,7 +7,9 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use xdfs::security::FirstUse;
-use xdfs::{Deletion, Fault, Progress, SyncResult, SyncStep, TransferResult, TreeResult};
+use xdfs::{
+    Deletion, Fault, Progress, RemotePlace, SyncResult, SyncStep, TransferResult, TreeResult,
+};
 
 use crate::console::{Console, printable};
 use crate::flags::OutputFlags;
@@ -33,6 +35,19 @@ pub(crate) struct Label {
     pub(crate) source: String,
     /// The target of this file.
     pub(crate) target: String,
+}
+
+impl Label {
+    /// The source in messages about it: its path, on this side and on the server.
+    pub(crate) fn name(&self) -> String {
+        let place = Some(&self.source).filter(|source| RemotePlace::is_remote(source));
+        match place.and_then(|url| url.parse::<RemotePlace>().ok()) {
+            // The whole server.
+            Some(place) if place.path.iter().all(|&b| b == b'/') => self.source.clone(),
+            Some(place) => String::from_utf8_lossy(&place.path).into_owned(),
+            None => self.source.clone(),
+        }
+    }
 }
 
 /// Description of a run.
@@ -240,15 +255,16 @@ impl Reporter {
                 self.print(&dry_run_line(label, &result));
             }
         } else if !self.json {
-            self.console
-                .info(&format!("{source}: {}", progress::result(&result)));
+            let result = progress::result(&result);
+            self.console.info(&format!("{}: {result}", label.name()));
         }
         if self.console.is_verbose() && !self.run.dry_run {
             let limit = progress::limited_by(result.limited_by);
             self.console
                 .detail(&format!("{source} to {target}: limited by {limit}"));
             if let (kind, Some(value)) = progress::digest(&result.digest) {
-                self.console.detail(&format!("{source}: {kind} {value}"));
+                self.console
+                    .detail(&format!("{}: {kind} {value}", label.name()));
             }
         }
         self.file_measured(label, result);
@@ -315,7 +331,7 @@ impl Reporter {
         let total = activity.is_counted.then_some(counted.bytes.max(bytes));
         let files = (activity.is_counted || counted.files > 0).then_some(counted.files);
         let line = ProgressLine {
-            name: printable(&label.source),
+            name: printable(&label.name()),
             files: Some((result.files + result.resumed.files, files)),
             is_counting: !activity.is_counted,
             bytes,
@@ -416,7 +432,7 @@ impl Reporter {
         };
         self.console.info(&format!(
             "{}: {verb}{moved}, {}{matched}{rates}{there}{failed}",
-            printable(&label.source),
+            printable(&label.name()),
             human::size(result.bytes),
         ));
     }
@@ -504,7 +520,7 @@ impl Reporter {
             true => String::new(),
             false => format!(" in {}", human::seconds(tree.elapsed.as_secs_f64())),
         };
-        let source = printable(&label.source);
+        let source = printable(&label.name());
         self.console
             .info(&format!("{source}: {verb}{}{time}", parts.join(", ")));
     }
@@ -612,7 +628,7 @@ fn file_line(current: &Current, now: Instant) -> ProgressLine {
         .bytes_total
         .map(|total| total.saturating_sub(last.bytes));
     ProgressLine {
-        name: printable(&current.label.source),
+        name: printable(&current.label.name()),
         files: None,
         bytes: last.bytes,
         bytes_total: last.bytes_total,
@@ -733,6 +749,26 @@ mod tests {
     impl Interrupted {
         fn fault() -> Fault {
             crate::interrupt::Interrupt::fault("copy")
+        }
+    }
+
+    #[test]
+    fn a_url_is_named_by_its_path() {
+        for (source, name) in [
+            ("dir/a", "dir/a"),
+            ("lab:/dir/a", "lab:/dir/a"),
+            ("xdfs://alice@h:1/dir/a%20b", "/dir/a b"),
+            ("xdfs://h/a?ticket=secret", "/a"),
+            ("xdfs+unix://%2Fs/a/", "/a/"),
+            ("ssh://h/~/a", "./a"),
+            ("xdfs://h/", "xdfs://h/"),
+            ("xdfs://h", "xdfs://h"),
+        ] {
+            let label = Label {
+                source: source.into(),
+                target: "b".into(),
+            };
+            assert_eq!(label.name(), name);
         }
     }
 

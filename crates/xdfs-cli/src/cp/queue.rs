@@ -268,8 +268,8 @@ impl QueueReporter<'_> {
                 };
                 self.waiting.insert(of);
                 let of_whom = usize::try_from(of).ok().and_then(|of| self.queued.get(of));
-                if let Some(Label { source, .. }) = of_whom.map(|job| &job.label) {
-                    reporter.retry(&format!("{source}: {text}"));
+                if let Some(job) = of_whom {
+                    reporter.retry(&format!("{}: {text}", job.label.name()));
                 }
                 if of == number {
                     reporter.begin(label);

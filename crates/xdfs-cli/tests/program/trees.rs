@@ -67,8 +67,11 @@ fn a_tree_goes_there_and_back() {
     assert_eq!(run.result()["files"], 101);
     assert_same(Path::new(&here), Path::new(&place.remote("tree")));
     let back = place.here("back");
-    xdfs(["cp", "-r", &server.url("/tree"), &back]).ok();
+    let run = xdfs(["cp", "-r", &server.url("/tree"), &back]).ok();
     assert_same(Path::new(&here), Path::new(&back));
+    assert!(run.stderr.starts_with("/tree: 101 files"), "{}", run.stderr);
+    let run = xdfs(["cp", &server.url("/tree/large"), &place.here("")]).ok();
+    assert!(run.stderr.starts_with("/tree/large: "), "{}", run.stderr);
     // Without the flag a directory is refused, and the text says what to do.
     xdfs(["cp", &here, &server.url("/")]).fails(6, &["--recursive"]);
 }
