@@ -192,7 +192,7 @@ pub enum SyncStep {
 pub struct TreeResult {
     /// Moved files.
     pub files: u64,
-    /// Directories, created or existing.
+    /// Directories, created or existing; only those that `resumed` doesn't have.
     pub directories: u64,
     /// Created links and named pipes.
     pub others: u64,
@@ -205,7 +205,9 @@ pub struct TreeResult {
     pub failed: u64,
     /// Files moved without their set-user-id and set-group-id bits, since owners aren't preserved.
     pub unkept: u64,
-    /// Entries that were at the target already and not moved. Not included in the other counts.
+    /// Entries that were at the target already and not moved, and directories that are known to
+    /// have been there: those of an earlier run, and with a [`Skip`](crate::Skip) by size and time. Not
+    /// included in the other counts, once the copy has ended.
     pub resumed: TreeCounts,
     /// Elapsed time of the whole operation.
     pub elapsed: Duration,

@@ -197,6 +197,8 @@ fn a_copy_of_what_is_there_is_free() {
             "{tree}"
         );
         assert_eq!(tree["resumed_files"], 31, "{tree}");
+        let directories = (&tree["directories"], &tree["resumed_directories"]);
+        assert_eq!(directories, (&0.into(), &2.into()), "{tree}");
     }
     for words in [
         &["cp", "-r", "--no-resume"][..],
@@ -207,7 +209,12 @@ fn a_copy_of_what_is_there_is_free() {
     ] {
         let again = xdfs(words.iter().chain(&[&here[..], &there])).ok();
         assert_eq!(again.stderr.lines().count(), 1, "{}", again.stderr);
-        let words = "31 files, 1 link or pipe (3.30 MB) were there already";
+        let words = "31 files, 2 directories, 1 link or pipe (3.30 MB) were there already";
+        assert!(
+            again.stderr.contains("tree: 0 files, 0 B in "),
+            "{}",
+            again.stderr
+        );
         assert!(again.stderr.contains(words), "{}", again.stderr);
     }
 
@@ -216,7 +223,9 @@ fn a_copy_of_what_is_there_is_free() {
     let one = || xdfs(["cp", "-r", "--no-resume", &place.here("one"), &there]).ok();
     one();
     let again = one();
-    let words = "; 1 file (2 B) was there already";
+    let words = ": 0 files, 0 B in ";
+    assert!(again.stderr.contains(words), "{}", again.stderr);
+    let words = "; 1 file, 1 directory (2 B) were there already";
     assert!(again.stderr.contains(words), "{}", again.stderr);
 
     // One that differs isn't replaced, and the others don't suffer.

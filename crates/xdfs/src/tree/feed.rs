@@ -33,9 +33,11 @@ pub(super) enum Event {
     /// A name of a file with several hard links, which every run has to see.
     HardLinked(Vec<u8>),
     /// The listing of a directory has ended, `is_well` if without an error. `entries` are to be
-    /// moved, and `taken` were moved earlier.
+    /// moved, and `taken` were moved earlier; `was_there` if it is known to have existed at the
+    /// target.
     Listed {
         directory: Vec<u8>,
+        was_there: bool,
         entries: u64,
         taken: Totals,
         is_well: bool,

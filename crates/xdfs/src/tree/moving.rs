@@ -453,6 +453,9 @@ impl<'a> Report<'a> {
                 .hint("run the same command again to resume"));
         }
         self.result.elapsed = self.began.elapsed();
+        let existing = self.tracker.existing.min(self.result.directories);
+        self.result.directories -= existing;
+        self.result.resumed.directories += existing;
         if self.result.unkept > 0 {
             let files = match self.result.unkept {
                 1 => "1 file".to_owned(),

@@ -144,9 +144,7 @@ pub(super) fn copy(
         Skip::SizeAndTime | Skip::Identical => !has_run,
         _ => true,
     };
-    if has_target && skips {
-        run.existing_directories = Mutex::new(HashSet::from([Vec::new()]));
-    }
+    run.skips_existing = has_target && skips;
     let root = FoundName {
         path: Vec::new(),
         is_directory: true,
@@ -185,8 +183,9 @@ pub(super) struct TreeRun<'a> {
     pub(super) unlisted: Unlisted,
     /// Entries that an earlier run finished.
     pub(super) resume: Option<ResumeIndex>,
-    /// Directories that exist at the target and aren't listed there yet: some of their files are
-    /// skipped.
+    /// Some of the files that exist at the target are skipped.
+    pub(super) skips_existing: bool,
+    /// Directories that existed at the target and aren't listed yet.
     pub(super) existing_directories: Mutex<HashSet<Vec<u8>>>,
     /// Files that packers sent without their set-user-id and set-group-id bits.
     pub(super) unkept: AtomicU64,
@@ -299,7 +298,7 @@ impl<'r, 'o> Moving<'r, 'o> {
             (true, true) => (LISTINGS_LONG, 0, LISTED_WAITING),
             (false, is_long) => {
                 let has_run = run.resume.as_ref().is_some_and(|index| index.has_run());
-                let asks_target = has_run || !run.existing_directories().is_empty();
+                let asks_target = has_run || run.skips_existing;
                 let scanners = match (asks_target, is_long) {
                     (false, _) => 1,
                     (true, false) => LISTINGS_SHORT,
@@ -407,16 +406,23 @@ impl<'r, 'o> Moving<'r, 'o> {
             Event::Deferred(found) => self.deferred.add(found),
             Event::Link(link) => self.links.push(link),
             // A dry run tracks nothing.
-            Event::HardLinked(_) | Event::Listed { .. } if self.run.options.dry_run => {}
+            Event::HardLinked(_) if self.run.options.dry_run => {}
+            Event::Listed { was_there, .. } if self.run.options.dry_run => {
+                self.report.tracker.existing += u64::from(was_there);
+            }
             Event::HardLinked(path) => self.report.tracker.keep_open(&path),
             Event::Listed {
                 directory,
+                was_there,
                 entries,
                 taken,
                 is_well,
             } => {
                 self.report.resumed(&taken);
                 let tracker = &mut self.report.tracker;
+                if was_there {
+                    tracker.was_there(&directory);
+                }
                 tracker.listed(&directory, entries, &taken, is_well);
             }
             Event::Unread(found, fault) => {
@@ -646,6 +652,7 @@ impl<'a> TreeRun<'a> {
             keeps_root: false,
             unlisted: Unlisted::default(),
             resume: None,
+            skips_existing: false,
             existing_directories: Mutex::default(),
             unkept: AtomicU64::new(0),
             count: None,

@@ -43,8 +43,10 @@ impl TreeRun<'_> {
 
     fn list(&self, directory: Vec<u8>, batch: &mut Vec<FoundName>, feed: &Feed) {
         let mut names = ListedNames::default();
-        let finished = self.finished_in(&directory, &mut names);
-        let existing = self.existing_in(&directory);
+        // The root may be new by itself, but not with something in it.
+        let mut was_there = self.existing_directories().remove(&directory) && !directory.is_empty();
+        let finished = self.finished_in(&directory, &mut names, &mut was_there);
+        let existing = self.existing_in(&directory, &mut was_there);
         let (mut given, mut taken, mut is_well) = (0, Totals::default(), true);
         if let Some(count) = self.listing_count() {
             count.add_directory();
@@ -106,6 +108,7 @@ impl TreeRun<'_> {
         }
         feed.send(Event::Listed {
             directory,
+            was_there,
             entries: given,
             taken,
             is_well,
@@ -117,10 +120,11 @@ impl TreeRun<'_> {
         self.count.as_deref().filter(|_| self.source.is_remote())
     }
 
-    /// The entries of a directory that exist at the target. Its directories are listed there too.
-    fn existing_in(&self, directory: &[u8]) -> HashMap<Vec<u8>, Mark> {
+    /// The entries of a directory that exist at the target, if some of them are skipped. Its
+    /// directories are listed there too.
+    fn existing_in(&self, directory: &[u8], was_there: &mut bool) -> HashMap<Vec<u8>, Mark> {
         let mut existing = HashMap::new();
-        if !self.existing_directories().remove(directory) {
+        if !self.skips_existing || !(*was_there || directory.is_empty()) {
             return existing;
         }
         // What can't be listed is refused or replaced when it is copied.
@@ -129,6 +133,7 @@ impl TreeRun<'_> {
             if self.is_stopped() {
                 break;
             }
+            *was_there = true;
             if found.is_directory {
                 self.existing_directories().insert(found.path);
             } else if let Some(mark) = self.target.mark(&found) {
@@ -219,6 +224,7 @@ impl TreeRun<'_> {
         &self,
         directory: &[u8],
         names: &mut ListedNames,
+        was_there: &mut bool,
     ) -> Option<FinishedEntries<'_>> {
         let mut finished = self.resume.as_ref()?.of(directory)?;
         for found in self.target.entries_with(directory, true) {
@@ -228,6 +234,7 @@ impl TreeRun<'_> {
                 Err(fault) if fault.ends_session => return None,
                 Err(_) => break,
             };
+            *was_there = true;
             let name = split(&found.path).1;
             let is_moved = if found.is_directory {
                 let mtime_ns = || self.target.attributes(&found).map(|a| a.mtime_ns);
@@ -238,6 +245,8 @@ impl TreeRun<'_> {
             };
             if is_moved {
                 names.moved(name);
+            } else if found.is_directory {
+                self.existing_directories().insert(found.path);
             }
             if self.is_stopped() {
                 return None;

@@ -29,6 +29,8 @@ pub(super) struct Directory {
     pub(super) is_absent: bool,
     /// Something in it failed.
     has_failed: bool,
+    /// It is known to have existed before the run.
+    was_there: bool,
     totals: Totals,
     /// Metadata to set, if the source was listed with it.
     pub(super) known: Option<DirectoryMetadata>,
@@ -40,6 +42,11 @@ impl Directory {
     fn fail(&mut self) {
         self.is_open = true;
         self.has_failed = true;
+    }
+
+    /// Whether it was counted as created, though it existed.
+    fn is_existing(&self) -> bool {
+        self.was_there && self.is_made && !self.is_absent
     }
 
     /// The mode to set. The owner keeps full access while something in it has failed, so that a
@@ -127,6 +134,8 @@ pub(super) struct Tracker {
     loose: Vec<(Vec<u8>, Entries)>,
     /// Entries that were settled since claims were taken.
     fresh: u64,
+    /// Directories that existed before the run.
+    pub(super) existing: u64,
 }
 
 impl Tracker {
@@ -184,6 +193,11 @@ impl Tracker {
     /// Records the metadata of a directory found at the source.
     pub(super) fn found(&mut self, path: &[u8], known: DirectoryMetadata) {
         self.directory(path).known = Some(known);
+    }
+
+    /// Records that an incomplete directory existed before the run.
+    pub(super) fn was_there(&mut self, path: &[u8]) {
+        self.directory(path).was_there = true;
     }
 
     /// Whether the path is an incomplete directory.
@@ -286,6 +300,8 @@ impl Tracker {
             })
             .collect();
         rest.sort_by(|a, b| b.path.cmp(&a.path));
+        let existing = rest.iter().filter(|rest| rest.directory.is_existing());
+        self.existing += existing.count() as u64;
         rest
     }
 
@@ -308,6 +324,7 @@ impl Tracker {
                 return;
             };
             directory.totals.directories += 1;
+            self.existing += u64::from(directory.is_existing());
             let (totals, is_open) = (directory.totals, directory.is_open);
             let has_failed = directory.has_failed;
             self.completed.push(CompletedDirectory {
