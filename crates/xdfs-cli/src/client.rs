@@ -96,12 +96,12 @@ pub(crate) enum RunningCopy {
     /// Into or out of a named pipe.
     Pipe(Flow),
     /// Everything else.
-    Transfer(Transfer),
+    Transfer(Box<Transfer>),
 }
 
 impl From<Transfer> for RunningCopy {
     fn from(transfer: Transfer) -> Self {
-        Self::Transfer(transfer)
+        Self::Transfer(Box::new(transfer))
     }
 }
 

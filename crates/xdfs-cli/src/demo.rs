@@ -159,10 +159,7 @@ fn print_line(text: &str) -> Result<(), Fault> {
 
 fn print_result(name: &str, result: &TransferResult) -> Result<(), Fault> {
     print_line(&format!("   {name}: {}", progress::result(result)))?;
-    print_line(&format!(
-        "   limited by {}",
-        progress::limited_by(result.limited_by)
-    ))
+    print_line(&format!("   {}", progress::verdict(&result.time_shares)))
 }
 
 fn server_path(name: &str) -> Vec<u8> {

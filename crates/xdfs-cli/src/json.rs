@@ -3,10 +3,10 @@
 //! Fields are only ever added within one version of the schema; a change of meaning or a removal
 //! raises [`SCHEMA`].
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use xdfs::{
     ChecksumValue, Deletion, DigestValue, Fault, LimitedBy, Progress, Retry, SyncResult, SyncStep,
-    TransferResult, TreeResult,
+    TimeShares, TransferResult, TreeResult,
 };
 
 use crate::progress;
@@ -85,6 +85,7 @@ pub(crate) struct FileBody<'a> {
     retransmitted_bytes: u64,
     digest: Digest,
     limited_by: &'static str,
+    time_shares: Shares,
     skipped: bool,
     dry_run: bool,
 }
@@ -109,6 +110,7 @@ pub(crate) struct TreeBody<'a> {
     in_flight_bytes: u64,
     reconnects: u64,
     limited_by: Option<&'static str>,
+    time_shares: Option<Shares>,
     seconds: f64,
     dry_run: bool,
 }
@@ -134,7 +136,8 @@ impl<'a> TreeBody<'a> {
             in_flight: activity.in_flight,
             in_flight_bytes: activity.in_flight_bytes,
             reconnects: result.reconnects,
-            limited_by: result.limited_by.map(limited_by),
+            limited_by: result.time_shares.as_ref().map(limited_by),
+            time_shares: result.time_shares.map(Shares),
             seconds: result.elapsed.as_secs_f64(),
             dry_run,
         }
@@ -207,6 +210,7 @@ pub(crate) struct ResultBody<'a> {
     retransmitted_bytes: u64,
     digest: Option<Digest>,
     limited_by: Option<&'static str>,
+    time_shares: Option<Shares>,
     files: u64,
     failed: u64,
     removed: u64,
@@ -252,9 +256,29 @@ impl Totals {
     }
 }
 
+/// The shares of the time, by the words of `limited_by`.
+#[derive(Debug)]
+struct Shares(TimeShares);
+
+impl Serialize for Shares {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        // Digits beyond these would suggest a precision that isn't there.
+        let rounded = |share: f64| (share * 1e4).round() / 1e4;
+        to.collect_map(self.0.iter().map(|(by, share)| (word(by), rounded(share))))
+    }
+}
+
 /// The stable word for the bottleneck of a transfer.
-fn limited_by(what: LimitedBy) -> &'static str {
-    match what {
+fn limited_by(shares: &TimeShares) -> &'static str {
+    word(shares.limited_by())
+}
+
+/// The stable word for a cause that takes time.
+fn word(by: LimitedBy) -> &'static str {
+    match by {
+        LimitedBy::Durability => "durability",
+        LimitedBy::ReceiverCpu => "receiver-cpu",
+        LimitedBy::SenderCpu => "sender-cpu",
         LimitedBy::RateLimit => "rate-limit",
         LimitedBy::SourceRead => "source-read",
         LimitedBy::Network => "network",
@@ -311,7 +335,8 @@ impl<'a> Record<'a> {
             resumed_bytes: result.resumed_bytes,
             retransmitted_bytes: result.retransmitted_bytes,
             digest: digest(result),
-            limited_by: limited_by(result.limited_by),
+            limited_by: limited_by(&result.time_shares),
+            time_shares: Shares(result.time_shares),
             skipped: result.is_skipped,
             dry_run,
         })
@@ -423,7 +448,8 @@ impl<'a> Record<'a> {
             resumed_bytes: totals.resumed_bytes,
             retransmitted_bytes: totals.retransmitted_bytes,
             digest: only.map(digest),
-            limited_by: only.map(|result| limited_by(result.limited_by)),
+            limited_by: only.map(|result| limited_by(&result.time_shares)),
+            time_shares: only.map(|result| Shares(result.time_shares)),
             files: totals.files,
             failed: totals.failed,
             removed: totals.removed,
@@ -475,9 +501,16 @@ mod tests {
             retransmitted_bytes: 7,
             digest: DigestValue::Crc64Nvme(1),
             target: b"/t".to_vec(),
-            limited_by: LimitedBy::TargetWrite,
+            time_shares: TimeShares::only(LimitedBy::TargetWrite),
             is_skipped: false,
         }
+    }
+
+    fn shares() -> Value {
+        json!({
+            "source-read": 0.0, "sender-cpu": 0.0, "rate-limit": 0.0, "network": 0.0,
+            "receiver-cpu": 0.0, "target-write": 1.0, "durability": 0.0
+        })
     }
 
     #[test]
@@ -507,7 +540,8 @@ mod tests {
                 "seconds": 2.0, "bytes_per_second": 100.0, "channels": 4, "resumed_bytes": 100,
                 "retransmitted_bytes": 7,
                 "digest": {"kind": "crc64nvme", "value": "0000000000000001"},
-                "limited_by": "target-write", "skipped": false, "dry_run": false
+                "limited_by": "target-write", "time_shares": shares(),
+                "skipped": false, "dry_run": false
             })
         );
     }
@@ -545,7 +579,8 @@ mod tests {
             "seconds": 2.0, "bytes_per_second": 100.0, "channels": 4, "resumed_bytes": 100,
             "retransmitted_bytes": 7,
             "digest": {"kind": "crc64nvme", "value": "0000000000000001"},
-            "limited_by": "target-write", "files": 1, "failed": 0, "removed": 0, "exit_code": 0,
+            "limited_by": "target-write", "time_shares": shares(),
+            "files": 1, "failed": 0, "removed": 0, "exit_code": 0,
             "dry_run": false
         });
         assert_eq!(

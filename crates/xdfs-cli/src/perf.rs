@@ -55,8 +55,8 @@ pub(crate) fn run(context: &Context, flags: &PerfFlags) -> u8 {
     {
         let direction = if flags.download { "download" } else { "upload" };
         let numbers = progress::result(result);
-        let limit = progress::limited_by(result.limited_by);
-        let line = format!("{direction}: {numbers}, limited by {limit}\n");
+        let limit = progress::verdict(&result.time_shares);
+        let line = format!("{direction}: {numbers}, {limit}\n");
         if let Err(fault) = report::print(line) {
             reporter.console().error(&fault);
             return if code == 0 { fault.exit_code() } else { code };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use xdfs::{
     Answer, Call, Client, Code, DigestValue, Fault, FileKind, LimitedBy, OpenOptions, Progress,
-    TransferResult,
+    TimeShares, TransferResult,
 };
 
 use crate::interrupt::Interrupt;
@@ -229,10 +229,10 @@ impl Flow {
             retransmitted_bytes: 0,
             digest: DigestValue::None,
             target: self.path,
-            limited_by: match self.direction {
+            time_shares: TimeShares::only(match self.direction {
                 Direction::Into => LimitedBy::TargetWrite,
                 Direction::OutOf => LimitedBy::SourceRead,
-            },
+            }),
             is_skipped: false,
         })
     }

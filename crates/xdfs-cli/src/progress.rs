@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use xdfs::{ChecksumValue, DigestValue, LimitedBy, TransferResult};
+use xdfs::{ChecksumValue, DigestValue, LimitedBy, TimeShares, TransferResult};
 
 use crate::human;
 
@@ -118,16 +118,48 @@ fn shorten(name: &str, columns: usize) -> String {
     format!("...{tail}")
 }
 
-/// The bottleneck of a transfer, as text.
-pub(crate) fn limited_by(what: LimitedBy) -> &'static str {
-    match what {
+/// A cause that takes time in a transfer, as text.
+fn cause(by: LimitedBy) -> &'static str {
+    match by {
+        LimitedBy::Durability => "making the target durable",
+        LimitedBy::Network => "the network",
         LimitedBy::RateLimit => "the rate limit",
+        LimitedBy::ReceiverCpu => "the receiver's CPU",
+        LimitedBy::SenderCpu => "the sender's CPU",
         LimitedBy::SourceRead => "reading the source",
-        LimitedBy::Network => "the network or the CPU",
         LimitedBy::TargetWrite => "writing the target",
         // Variants added later.
         _ => "something else",
     }
+}
+
+fn whole_percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// The bottleneck and its share: `the network: 81 % of the time`.
+pub(crate) fn share_of_largest(shares: &TimeShares) -> String {
+    let by = shares.limited_by();
+    format!(
+        "{}: {} of the time",
+        cause(by),
+        whole_percent(shares.of(by))
+    )
+}
+
+/// The verdict on a transfer, as a sentence.
+pub(crate) fn verdict(shares: &TimeShares) -> String {
+    format!("limited by {}", share_of_largest(shares))
+}
+
+/// All shares of at least half a percent, the largest first.
+pub(crate) fn shares(shares: &TimeShares) -> String {
+    let mut all: Vec<_> = shares.iter().filter(|(_, share)| *share >= 0.005).collect();
+    all.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let texts = all
+        .into_iter()
+        .map(|(by, share)| format!("{} {}", cause(by), whole_percent(share)));
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 /// The name of a digest and its value in hex; no value if there is no digest.
@@ -293,7 +325,7 @@ mod tests {
             retransmitted_bytes: 0,
             digest: DigestValue::None,
             target: b"/x".to_vec(),
-            limited_by: LimitedBy::Network,
+            time_shares: TimeShares::only(LimitedBy::Network),
             is_skipped: false,
         };
         assert_eq!(result(&done), "268 MB in 134 ms, 2.00 GB/s, 1 channel");

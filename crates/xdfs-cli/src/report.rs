@@ -259,9 +259,9 @@ impl Reporter {
             self.console.info(&format!("{}: {result}", label.name()));
         }
         if self.console.is_verbose() && !self.run.dry_run {
-            let limit = progress::limited_by(result.limited_by);
+            let limit = progress::verdict(&result.time_shares);
             self.console
-                .detail(&format!("{source} to {target}: limited by {limit}"));
+                .detail(&format!("{source} to {target}: {limit}"));
             if let (kind, Some(value)) = progress::digest(&result.digest) {
                 self.console
                     .detail(&format!("{}: {kind} {value}", label.name()));
@@ -285,7 +285,8 @@ impl Reporter {
             self.stats.skipped += 1;
         } else {
             self.stats.copied += 1;
-            self.stats.add_limit(result.limited_by, result.seconds);
+            let time = Duration::from_secs_f64(result.seconds);
+            self.stats.time.add(&result.time_shares, time);
         }
         if self.json {
             let dry_run = self.run.dry_run;
@@ -361,8 +362,8 @@ impl Reporter {
         self.stats.matched_bytes += result.matched_bytes;
         self.stats.skipped_bytes += result.resumed.bytes;
         self.stats.retries += result.reconnects;
-        if let Some(limit) = result.limited_by {
-            self.stats.add_limit(limit, result.elapsed.as_secs_f64());
+        if let Some(shares) = &result.time_shares {
+            self.stats.time.add(shares, result.elapsed);
         }
     }
 
@@ -670,7 +671,7 @@ pub(crate) fn unwritten(error: &std::io::Error) -> Option<Fault> {
 
 #[cfg(test)]
 mod tests {
-    use xdfs::{Code, DigestValue, LimitedBy};
+    use xdfs::{Code, DigestValue, LimitedBy, TimeShares};
 
     use super::*;
 
@@ -683,7 +684,7 @@ mod tests {
             retransmitted_bytes: 1,
             digest: DigestValue::None,
             target: Vec::new(),
-            limited_by: LimitedBy::Network,
+            time_shares: TimeShares::only(LimitedBy::Network),
             is_skipped: false,
         }
     }

@@ -1,6 +1,6 @@
 //! The table of `--stats`.
 
-use xdfs::LimitedBy;
+use xdfs::TimeSum;
 
 use crate::human;
 use crate::json::Totals;
@@ -19,19 +19,11 @@ pub(crate) struct Stats {
     pub(crate) matched_bytes: u64,
     /// Retries of files, and sessions that took the place of broken ones.
     pub(crate) retries: u64,
-    /// For how many seconds each bottleneck limited the run.
-    limits: Vec<(LimitedBy, f64)>,
+    /// Where the time of the transfers went.
+    pub(crate) time: TimeSum,
 }
 
 impl Stats {
-    /// Adds the time for which something was the bottleneck.
-    pub(crate) fn add_limit(&mut self, by: LimitedBy, seconds: f64) {
-        match self.limits.iter_mut().find(|(other, _)| *other == by) {
-            Some((_, all)) => *all += seconds,
-            None => self.limits.push((by, seconds)),
-        }
-    }
-
     /// The table, after `seconds` since the command began.
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     pub(crate) fn table(&self, totals: &Totals, seconds: f64) -> Vec<String> {
@@ -42,7 +34,7 @@ impl Stats {
         } else {
             0.0
         };
-        let limit = self.limits.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+        let shares = self.time.shares();
         let rows = [
             ("files copied", self.copied.to_string()),
             ("files skipped", self.skipped.to_string()),
@@ -55,14 +47,18 @@ impl Stats {
             ("retries", self.retries.to_string()),
             (
                 "limited by",
-                limit
-                    .map_or("nothing was sent", |(by, _)| progress::limited_by(*by))
-                    .to_owned(),
+                match &shares {
+                    Some(shares) => progress::share_of_largest(shares),
+                    None => "nothing was sent".into(),
+                },
             ),
         ];
-        let lines = rows
-            .iter()
-            .map(|(name, value)| format!("{name:<14} {value}"));
-        lines.collect()
+        let line = |(name, value): &(&str, String)| format!("{name:<14} {value}");
+        let mut lines: Vec<String> = rows.iter().map(line).collect();
+        if let Some(shares) = shares {
+            let text = progress::shares(&shares);
+            lines.push(line(&("time went to", text)));
+        }
+        lines
     }
 }

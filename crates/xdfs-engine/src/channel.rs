@@ -187,6 +187,11 @@ impl Channel {
         }
     }
 
+    /// Whether it can take the next block.
+    pub(crate) fn takes_block(&self) -> bool {
+        self.is_open() && self.writable && !self.has_pending()
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open)
     }

@@ -14,6 +14,7 @@ use xdfs_xio::Stream;
 
 use crate::mailbox;
 use crate::security::PeerGuard;
+use crate::verdict::TimeShares;
 
 /// The token of events that only wake the pipeline.
 pub(crate) const WAKE: Token = Token(usize::MAX - 1);
@@ -192,20 +193,6 @@ pub struct Progress {
     pub channels: u32,
 }
 
-/// The bottleneck of a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LimitedBy {
-    /// The network, or the processors that serve it.
-    Network,
-    /// The user's rate limit.
-    RateLimit,
-    /// Reading the source.
-    SourceRead,
-    /// Writing the target.
-    TargetWrite,
-}
-
 /// The result of a successful transfer.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -224,8 +211,8 @@ pub struct Outcome {
     pub digest: DigestValue,
     /// Path of the target.
     pub target: Vec<u8>,
-    /// The bottleneck.
-    pub limited_by: LimitedBy,
+    /// Where the time went.
+    pub time_shares: TimeShares,
     /// For a pack: the entries that failed.
     pub failures: Failures,
     /// Nothing was moved, since the target exists. The engine itself never skips anything.

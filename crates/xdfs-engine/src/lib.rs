@@ -39,14 +39,16 @@ mod reader;
 pub mod security;
 mod storage;
 mod store_workers;
+mod verdict;
 
 pub use acceptor::{Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy};
 pub use command::{
-    CallPart, CallSpec, Command, Commands, DownloadSpec, LimitedBy, Outcome, Progress,
-    TransferEvent, TransferSpec, UploadSpec,
+    CallPart, CallSpec, Command, Commands, DownloadSpec, Outcome, Progress, TransferEvent,
+    TransferSpec, UploadSpec,
 };
 pub use environment::{Environment, Task, Turn};
 pub use files::Files;
 pub use pipeline::{Dial, Pipeline};
 pub use security::{Gate, Identity, PeerGuard, Proof, SessionGrant, Standing, Verdict};
 pub use store_workers::{PackSource, Spares};
+pub use verdict::{LimitedBy, TimeShares, TimeSum};

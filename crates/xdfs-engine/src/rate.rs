@@ -51,12 +51,6 @@ impl Bounds {
         self.own.is_some() || self.share.is_some()
     }
 
-    /// Total time for which the session's own limit delayed payload.
-    pub(crate) fn rate_delay(&self) -> Duration {
-        let own = self.own.as_ref().or(self.last.as_ref());
-        own.map_or(Duration::ZERO, |bucket| bucket.delay)
-    }
-
     /// Whether bytes may pass at `now`, the time since the session began.
     pub(crate) fn are_open(&mut self, now: Duration) -> bool {
         let shared = self.share.as_ref().is_none_or(|share| share.is_open(now));
@@ -114,8 +108,6 @@ pub(crate) struct Bucket {
     burst_bytes: f64,
     tokens: f64,
     last: Duration,
-    /// Time for which bytes were delayed.
-    delay: Duration,
 }
 
 impl Bucket {
@@ -128,18 +120,16 @@ impl Bucket {
             burst_bytes,
             tokens: burst_bytes,
             last: now,
-            delay: Duration::ZERO,
         }
     }
 
-    /// The same bucket at another rate: its debt and the delay so far carry over.
+    /// The same bucket at another rate: its debt carries over.
     fn at_rate(mut self, rate: u64, now: Duration) -> Self {
-        // Time without demand fills the bucket and does not count as waiting.
+        // Time without demand fills the bucket.
         self.fill(now);
         let other = Self::new(rate, now);
         Self {
             tokens: self.tokens.min(other.burst_bytes),
-            delay: self.delay,
             ..other
         }
     }
@@ -153,9 +143,6 @@ impl Bucket {
 
     /// Whether bytes may pass now. A block may overdraw the bucket; the next one then waits.
     pub(crate) fn is_open(&mut self, now: Duration) -> bool {
-        if self.tokens <= 0.0 {
-            self.delay += now.saturating_sub(self.last);
-        }
         self.fill(now);
         self.tokens > 0.0
     }
@@ -205,7 +192,6 @@ mod tests {
             }
         }
         assert!((9_900..=10_300).contains(&sent), "{sent}");
-        assert!(bucket.delay > Duration::from_secs(8));
     }
 
     /// Bytes passed in ten seconds of consecutive transfers of `bytes` each, which set these limits
@@ -227,7 +213,6 @@ mod tests {
             // Nothing is delayed without a limit.
             assert!(bounds.are_open(now) && bounds.delay(now).is_zero());
         }
-        assert!(bounds.rate_delay() > seconds(8));
         sent
     }
 

@@ -2,7 +2,6 @@
 //! ahead, so that it delays no other file of the session.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
@@ -32,8 +31,8 @@ enum ReaderRequest {
 /// A result of the thread.
 #[derive(Debug)]
 enum ReaderResult {
-    /// The bytes of an extent, fewer only at the end of the source, and the duration of the read.
-    Block(Extent, Vec<u8>, Duration),
+    /// The bytes of an extent, fewer only at the end of the source.
+    Block(Extent, Vec<u8>),
     /// The source is unchanged.
     Unchanged,
 }
@@ -41,8 +40,8 @@ enum ReaderResult {
 /// An event of the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReaderEvent {
-    /// An extent can be [taken](SlowReader::next); holds the duration of the read.
-    Read(Duration),
+    /// An extent can be [taken](SlowReader::next).
+    Read,
     /// The source is unchanged.
     Unchanged,
 }
@@ -69,7 +68,7 @@ impl SlowReader {
     /// # Errors
     /// The thread can't be started.
     pub(crate) fn start(
-        environment: &Arc<dyn Environment>,
+        environment: &dyn Environment,
         source: Box<dyn Source>,
         notifier: Notifier,
         ids: Option<Ids>,
@@ -77,9 +76,8 @@ impl SlowReader {
         let ahead = source.info().length.map_or(1, |_| AHEAD);
         let (requests, request_receiver) = mpsc::channel();
         let (answer_sender, answers) = mpsc::channel();
-        let (waker, task_environment) = (notifier.clone(), Arc::clone(environment));
+        let waker = notifier.clone();
         let make = move || ReaderTask {
-            environment: task_environment,
             source,
             requests: request_receiver,
             next: None,
@@ -87,7 +85,7 @@ impl SlowReader {
             notifier,
             ids: assume_ids(ids.as_ref()),
         };
-        Worker::start(&**environment, "xdfs-reader", &waker, make)
+        Worker::start(environment, "xdfs-reader", &waker, make)
             .map_err(|e| Fault::from_io("start a thread", "", &e))?;
         Ok(Self {
             requests,
@@ -134,10 +132,10 @@ impl SlowReader {
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return None,
         };
         Some(match answer {
-            Ok(ReaderResult::Block(extent, bytes, store_wait)) => {
+            Ok(ReaderResult::Block(extent, bytes)) => {
                 self.reading -= 1;
                 self.ready.push_back((extent, bytes));
-                Ok(ReaderEvent::Read(store_wait))
+                Ok(ReaderEvent::Read)
             }
             Ok(ReaderResult::Unchanged) => {
                 self.is_verifying = false;
@@ -167,7 +165,6 @@ impl SlowReader {
 
 /// The thread's side of the reader.
 struct ReaderTask {
-    environment: Arc<dyn Environment>,
     source: Box<dyn Source>,
     requests: mpsc::Receiver<ReaderRequest>,
     /// A request received while waiting.
@@ -183,14 +180,12 @@ impl ReaderTask {
         self.ids.clone()?;
         match request {
             ReaderRequest::Read(extent, offset) => {
-                let began = self.environment.now();
                 let length = usize::try_from(extent.range.len()).unwrap_or(usize::MAX);
                 let mut bytes = vec![0; length];
                 let read = || self.source.read_at(offset, &mut bytes);
                 let count = guarded(READ, read).flatten()?;
                 bytes.truncate(count);
-                let store_wait = self.environment.now() - began;
-                Ok(ReaderResult::Block(extent, bytes, store_wait))
+                Ok(ReaderResult::Block(extent, bytes))
             }
             ReaderRequest::Verify => {
                 let verify = || self.source.verify_unchanged();

@@ -81,7 +81,7 @@ pub(crate) enum SinkCompletion {
     /// The file failed; its sink is closed, durable ranges are kept.
     Failed { file: FileId, fault: Fault },
     /// The file has its final name.
-    Published { file: FileId, store_wait: Duration },
+    Published { file: FileId, time: StoreTime },
     /// This many bytes of the file are durable and recorded.
     Recorded { file: FileId, bytes: u64 },
     /// The data of an earlier attempt was reread; these fragments are intact.
@@ -89,6 +89,15 @@ pub(crate) enum SinkCompletion {
         file: FileId,
         durable: Vec<Fragment>,
     },
+}
+
+/// Times that a store took for one file, in whichever thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StoreTime {
+    /// For writing, and for rereading the data of an earlier attempt.
+    pub(crate) writing: Duration,
+    /// For making data durable, and for publication.
+    pub(crate) syncing: Duration,
 }
 
 #[derive(Debug)]
@@ -105,7 +114,7 @@ struct OpenSink {
     durable_bytes: u64,
     checkpoint_at: Instant,
     write_back: ByteRange,
-    store_wait: Duration,
+    time: StoreTime,
 }
 
 impl OpenSink {
@@ -150,6 +159,8 @@ struct Writer {
     gathered_file: Option<FileId>,
     gathered_bytes: usize,
     done: VecDeque<SinkCompletion>,
+    /// Time spent in all sinks together, until it is taken.
+    spent: Duration,
 }
 
 impl Writer {
@@ -161,6 +172,7 @@ impl Writer {
             gathered_file: None,
             gathered_bytes: 0,
             done: VecDeque::new(),
+            spent: Duration::ZERO,
         }
     }
 
@@ -183,7 +195,7 @@ impl Writer {
                     durable_bytes: resumed,
                     checkpoint_at: self.environment.now(),
                     write_back: ByteRange { start: 0, end: 0 },
-                    store_wait: Duration::ZERO,
+                    time: StoreTime::default(),
                 };
                 self.sinks.insert(file, open);
             }
@@ -235,9 +247,12 @@ impl Writer {
                 let fresh: Vec<Fragment> = fresh.copied().collect();
                 let publish = || open.sink.publish(length, &fresh);
                 let result = guarded("publish the file", publish).flatten();
-                let store_wait = open.store_wait + (self.environment.now() - start);
+                let took = self.environment.now() - start;
+                self.spent += took;
+                open.time.syncing += took;
+                let time = open.time;
                 self.done.push_back(match result {
-                    Ok(()) => SinkCompletion::Published { file, store_wait },
+                    Ok(()) => SinkCompletion::Published { file, time },
                     Err(fault) => SinkCompletion::Failed { file, fault },
                 });
             }
@@ -311,7 +326,9 @@ impl Writer {
             };
             let start = self.environment.now();
             let result = guarded(WRITE, || open.write(run)).flatten();
-            open.store_wait += self.environment.now() - start;
+            let took = self.environment.now() - start;
+            self.spent += took;
+            open.time.writing += took;
             if let Err(fault) = result {
                 self.fail(file, fault);
             }
@@ -335,8 +352,10 @@ impl Writer {
         let fresh: Vec<Fragment> = open.fresh.fragments().copied().collect();
         let save = || open.sink.sync().and_then(|()| open.sink.record(&fresh));
         let result = guarded("make the file durable", save).flatten();
-        open.store_wait += self.environment.now() - start;
         open.checkpoint_at = self.environment.now();
+        let took = open.checkpoint_at - start;
+        self.spent += took;
+        open.time.syncing += took;
         match result {
             Ok(()) => {
                 open.durable_bytes += open.fresh_bytes;
@@ -377,7 +396,7 @@ impl Writer {
         };
         let start = self.environment.now();
         let result = guarded("verify the resumed data", || open.sink.verify()).flatten();
-        open.store_wait += self.environment.now() - start;
+        open.time.writing += self.environment.now() - start;
         match result {
             Ok(None) => {}
             Ok(Some(durable)) => {
@@ -604,6 +623,11 @@ impl Storage {
             .done
             .pop_front()
             .or_else(|| self.thread.as_ref().and_then(|t| t.done.try_recv().ok()))
+    }
+
+    /// The time that jobs took in the caller's thread since the last call.
+    pub(crate) fn take_inline_time(&mut self) -> Duration {
+        std::mem::take(&mut self.inline.spent)
     }
 
     /// Makes all data durable, records it, and ends the thread.

@@ -227,7 +227,8 @@ pub(crate) enum StoreCompletion {
     PackWritten {
         file: FileId,
         failures: Result<Failures, Fault>,
-        store_wait: Duration,
+        /// The time it took, the time to make the pack durable included.
+        writing: Duration,
     },
     SourceOpened {
         file: FileId,
@@ -520,7 +521,7 @@ impl StoreWorkerTask {
                 StoreCompletion::PackWritten {
                     file,
                     failures,
-                    store_wait: self.environment.now() - began,
+                    writing: self.environment.now() - began,
                 }
             }
             StoreJob::OpenSource { file, store, path } => {

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+use std::io::IoSlice;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -14,11 +15,14 @@ use xdfs_engine::kernel::Readiness;
 use xdfs_engine::mailbox::{Mailbox, mailbox};
 use xdfs_engine::{
     Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy, Command, Commands, Dial, DownloadSpec,
-    Outcome, Pipeline, TransferEvent, TransferSpec, UploadSpec,
+    LimitedBy, Outcome, Pipeline, TransferEvent, TransferSpec, UploadSpec,
 };
+use xdfs_proto::digest::Fragment;
 use xdfs_proto::frame::{Level, Resume, Start};
 use xdfs_proto::{DigestKind, Fault, FileId, Limits};
-use xdfs_store::{MemStore, OpenedSink, SinkRequest, Source, SourceInfo, Store};
+use xdfs_store::{
+    Capabilities, MemStore, OpenedSink, Sink, SinkRequest, Source, SourceInfo, Store,
+};
 use xdfs_xio::{Endpoint, Registry};
 
 /// For hangs alone.
@@ -73,6 +77,8 @@ enum Where {
     /// Before all of them.
     ReadAny,
     OpenSink,
+    Write,
+    Publish,
 }
 
 /// A store that says that it is slow, with a gate before one of its files.
@@ -108,7 +114,13 @@ impl Store for SlowStore {
 
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
         self.hold_up(Where::OpenSink, &request.path);
-        self.inner.open_sink(request)
+        let opened = self.inner.open_sink(request)?;
+        let sink = Box::new(SlowSink {
+            inner: opened.sink,
+            gate: Arc::clone(&self.gate),
+            at: self.at,
+        });
+        Ok(OpenedSink { sink, ..opened })
     }
 
     fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
@@ -144,6 +156,49 @@ impl Source for SlowSource {
 
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
         self.inner.verify_unchanged()
+    }
+}
+
+/// A sink with a gate before each write, or before publication.
+#[derive(Debug)]
+struct SlowSink {
+    inner: Box<dyn Sink>,
+    gate: Arc<Gate>,
+    at: Where,
+}
+
+impl Sink for SlowSink {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            slow_writes: true,
+            ..self.inner.capabilities()
+        }
+    }
+
+    fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
+        if self.at == Where::Write {
+            self.gate.pass();
+        }
+        self.inner.write_at(offset, bufs)
+    }
+
+    fn sync(&mut self) -> Result<(), Fault> {
+        self.inner.sync()
+    }
+
+    fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
+        self.inner.record(durable)
+    }
+
+    fn publish(&mut self, length: u64, fresh: &[Fragment]) -> Result<(), Fault> {
+        if self.at == Where::Publish {
+            self.gate.pass();
+        }
+        self.inner.publish(length, fresh)
+    }
+
+    fn discard(&mut self) -> Result<(), Fault> {
+        self.inner.discard()
     }
 }
 
@@ -342,4 +397,42 @@ fn what_is_read_ahead_is_bounded_for_all_files_together() {
         assert_eq!(end_of(events).unwrap().bytes, u64::from(block_size));
     }
     scene.end();
+}
+
+/// The verdict on a file that waits at the gate for most of its time.
+fn verdict(name: &str, here: Where, there: Where, uploads: bool) -> LimitedBy {
+    let mut scene = Scene::new(name, here, there, 1 << 16);
+    let slow = scene.start(SLOW, uploads);
+    #[expect(clippy::disallowed_methods, reason = "this is how slow the store is")]
+    thread::sleep(Duration::from_secs(1));
+    scene.gate.open();
+    let shares = end_of(&slow).unwrap().time_shares;
+    let sum: f64 = shares.iter().map(|(_, share)| share).sum();
+    assert!((sum - 1.0).abs() < 1e-9, "{shares:?}");
+    scene.end();
+    shares.limited_by()
+}
+
+#[test]
+fn the_verdict_names_a_slow_source() {
+    let (at, no) = (Where::Read, Where::Nowhere);
+    assert_eq!(verdict("v-1", at, no, true), LimitedBy::SourceRead);
+    assert_eq!(verdict("v-2", no, at, false), LimitedBy::SourceRead);
+}
+
+#[test]
+fn the_verdict_names_a_slow_target() {
+    let (at, no) = (Where::Write, Where::Nowhere);
+    assert_eq!(verdict("v-3", no, at, true), LimitedBy::TargetWrite);
+    assert_eq!(verdict("v-4", at, no, false), LimitedBy::TargetWrite);
+    // Opening it is a part of writing it.
+    let at = Where::OpenSink;
+    assert_eq!(verdict("v-5", no, at, true), LimitedBy::TargetWrite);
+    assert_eq!(verdict("v-6", at, no, false), LimitedBy::TargetWrite);
+}
+
+#[test]
+fn the_verdict_names_slow_durability() {
+    let (at, no) = (Where::Publish, Where::Nowhere);
+    assert_eq!(verdict("v-7", at, no, false), LimitedBy::Durability);
 }

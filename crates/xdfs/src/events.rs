@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use xdfs_engine::Outcome;
-pub use xdfs_engine::{LimitedBy, Progress};
+pub use xdfs_engine::{LimitedBy, Progress, TimeShares, TimeSum};
 use xdfs_proto::{DigestValue, Fault};
 
 /// Receives events. The default methods ignore them and continue. [`ControlFlow::Break`] stops the
@@ -94,8 +94,9 @@ pub struct TransferResult {
     pub digest: DigestValue,
     /// Path of the target, as published (or as it would be, in a dry run).
     pub target: Vec<u8>,
-    /// The bottleneck.
-    pub limited_by: LimitedBy,
+    /// Where the time went, as shares that sum to one; the largest is the bottleneck
+    /// ([`TimeShares::limited_by`]). All of the time counts for a skipped file's comparison.
+    pub time_shares: TimeShares,
     /// Nothing was moved, since the target exists: [`Skip`](crate::Skip) says which are skipped.
     pub is_skipped: bool,
 }
@@ -122,7 +123,7 @@ impl From<Outcome> for TransferResult {
             retransmitted_bytes: outcome.retransmitted_bytes,
             digest: outcome.digest,
             target: outcome.target,
-            limited_by: outcome.limited_by,
+            time_shares: outcome.time_shares,
             is_skipped: outcome.is_skipped,
         }
     }
@@ -215,8 +216,9 @@ pub struct TreeResult {
     pub target: Vec<u8>,
     /// Other sessions that took the place of broken ones.
     pub reconnects: u64,
-    /// What limited its transfers for the longest time; `None` if nothing was moved by any.
-    pub limited_by: Option<LimitedBy>,
+    /// Where the time of its transfers went, each weighed by its time; `None` if nothing was moved
+    /// by any.
+    pub time_shares: Option<TimeShares>,
     /// The current activity, in progress events.
     pub activity: TreeActivity,
 }

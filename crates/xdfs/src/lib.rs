@@ -94,8 +94,8 @@ mod tree;
 
 pub use client::{Client, ClientOptions};
 pub use events::{
-    Deletion, LimitedBy, Observer, Progress, QueueEvent, Silent, SyncStep, TransferResult,
-    TreeActivity, TreeCounts, TreeEvent, TreeResult,
+    Deletion, LimitedBy, Observer, Progress, QueueEvent, Silent, SyncStep, TimeShares, TimeSum,
+    TransferResult, TreeActivity, TreeCounts, TreeEvent, TreeResult,
 };
 pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
 pub use paths::{

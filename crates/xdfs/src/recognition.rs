@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use xdfs_engine::mailbox::Sender;
-use xdfs_engine::{LimitedBy, Outcome, Progress, TransferEvent};
+use xdfs_engine::{LimitedBy, Outcome, Progress, TimeShares, TransferEvent};
 use xdfs_proto::digest::{BlockHasher, FragmentMap};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
@@ -180,7 +180,7 @@ impl ComparedPaths {
             retransmitted_bytes: 0,
             digest,
             target: target.path,
-            limited_by: LimitedBy::SourceRead,
+            time_shares: TimeShares::only(LimitedBy::SourceRead),
             failures: Failures::default(),
             is_skipped: true,
         }))

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use xdfs_engine::mailbox::{Mailbox, Sender, mailbox};
-use xdfs_engine::{LimitedBy, Outcome, Progress, TransferEvent};
+use xdfs_engine::{Outcome, Progress, TimeShares, TransferEvent};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, Fault};
 
@@ -126,8 +126,8 @@ pub struct Transfer {
     ended: Option<Result<Outcome, Fault>>,
 }
 
-/// What limited a transfer, and for how long.
-pub(crate) type Limit = (LimitedBy, Duration);
+/// Where the time of a transfer went, and how long it took.
+pub(crate) type SharedTime = (TimeShares, Duration);
 
 /// Starts a transfer that replaces its target.
 pub(crate) type Replacement = Box<dyn FnOnce() -> Result<Transfer, Fault> + Send + Sync>;
@@ -291,11 +291,11 @@ impl Transfer {
         self.wait()
     }
 
-    /// Waits for the end of a pack, and returns the entries that failed, and what limited it for
-    /// how long.
-    pub(crate) fn wait_for_pack(self) -> Result<(Failures, Limit), Fault> {
+    /// Waits for the end of a pack, and returns the entries that failed, and where its
+    /// time went.
+    pub(crate) fn wait_for_pack(self) -> Result<(Failures, SharedTime), Fault> {
         let outcome = self.outcome()?;
-        Ok((outcome.failures, (outcome.limited_by, outcome.elapsed)))
+        Ok((outcome.failures, (outcome.time_shares, outcome.elapsed)))
     }
 
     fn outcome(mut self) -> Result<Outcome, Fault> {

@@ -161,3 +161,23 @@ fn a_number_of_channels_that_was_asked_for_stays() {
         run.stderr
     );
 }
+
+#[test]
+fn a_narrow_link_is_named_as_the_bottleneck() {
+    let Some(wan) = network(Link::delay(Duration::from_millis(1)).with_bandwidth(4 << 20)) else {
+        return;
+    };
+    let place = Place::new();
+    let server = serve(&wan, &place.root(), &[]);
+    let local = place.make_here("big", &content(2, 8 << 20));
+    let (there, back) = (server.url("/big"), place.here("back"));
+    for ends in [[&local, &there], [&there, &back]] {
+        let flags = ["cp", "--insecure", "--stats", ends[0], ends[1]];
+        let run = run(&wan, &flags).ok();
+        assert!(
+            run.stderr.contains("limited by     the network: "),
+            "{}",
+            run.stderr
+        );
+    }
+}

@@ -70,11 +70,16 @@ fn a_copy_tells_progress_a_file_and_one_result() {
                 "retransmitted_bytes",
                 "digest",
                 "limited_by",
+                "time_shares",
                 "dry_run",
             ],
         );
         assert_eq!(object["bytes"], 20 << 20);
         assert_eq!(object["limited_by"], "rate-limit");
+        let shares = object["time_shares"].as_object().unwrap();
+        let sum: f64 = shares.values().map(|share| share.as_f64().unwrap()).sum();
+        assert!((sum - 1.0).abs() < 0.001, "{shares:?}");
+        assert!(shares["rate-limit"].as_f64() > Some(0.5), "{shares:?}");
         assert!(object["seconds"].as_f64().unwrap() > 0.0);
     }
     has(results[0], &["files", "failed", "exit_code"]);

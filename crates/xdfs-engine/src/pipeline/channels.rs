@@ -170,6 +170,12 @@ impl Channels {
         None
     }
 
+    /// Whether any channel can take a block.
+    pub(super) fn are_any_idle(&self) -> bool {
+        let open = |slot: &usize| self.get(*slot);
+        self.idle.iter().filter_map(open).any(Channel::takes_block)
+    }
+
     /// Length of the queue of idle channels, including stale entries.
     pub(super) fn idle_count(&self) -> usize {
         self.idle.len()
@@ -182,7 +188,7 @@ impl Channels {
                 continue;
             };
             channel.idle_queued = false;
-            if channel.is_open() && channel.writable && !channel.has_pending() {
+            if channel.takes_block() {
                 return Some((slot, channel.index));
             }
         }
@@ -205,6 +211,11 @@ impl Channels {
             channel.starved = true;
             self.starved.push_back(slot);
         }
+    }
+
+    /// Whether any channel waits for a buffer.
+    pub(super) fn are_starved(&self) -> bool {
+        !self.starved.is_empty()
     }
 
     /// Wakes up to `buffers` of the channels that wait for a buffer.

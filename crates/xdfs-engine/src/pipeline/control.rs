@@ -13,12 +13,12 @@ use xdfs_store::Source;
 use super::buffers::BLOCK_BYTES;
 use super::faults::shutting_down;
 use super::network_path::Workload;
-use super::transfers::{StartedTransfer, permille};
 use super::{Pipeline, Role};
 use crate::channel::{Channel, Phase};
 use crate::command::Command;
 use crate::kernel::Kernel;
 use crate::storage::{SinkCompletion, SinkJob};
+use crate::verdict::SideTime;
 
 /// Bound in bytes on the control frames queued on one channel: far more than is ever queued for a
 /// peer that reads.
@@ -341,15 +341,12 @@ impl<K: Kernel> Pipeline<K> {
                 failures,
             } => {
                 self.network_path.ended(file);
-                let store_wait = self
-                    .transfers
-                    .close_source(file)
-                    .map_or(Duration::ZERO, |s| s.store_wait);
+                self.transfers.close_source(file);
                 if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.set_retransmitted(retransmitted_bytes);
                     transfer.set_failures(failures);
-                    let own = transfer.wait_permille(store_wait, self.now);
-                    self.transfer_finished(file, length, digest, own, store_wait_permille);
+                    let peer = SideTime::of_store(store_wait_permille);
+                    self.transfer_finished(file, length, digest, peer);
                 }
             }
             SenderOutput::Transmit(mut frame) => {
@@ -414,15 +411,17 @@ impl<K: Kernel> Pipeline<K> {
                 return false;
             }
         }
+        let spent = self.account();
         if let Frame::Eofr(Eofr {
             store_wait_permille,
             ..
         }) = frame
             && let Some(open) = self.transfers.source_mut(file)
         {
-            let elapsed = self.now.saturating_sub(open.opened_at);
-            let wait_permille = permille(open.store_wait, elapsed);
-            *store_wait_permille = *open.eofr_wait_permille.get_or_insert(wait_permille);
+            let time = *open
+                .eofr_time
+                .get_or_insert_with(|| (spent - open.opened).of_sender());
+            *store_wait_permille = time.store_permille;
         }
         true
     }
@@ -450,11 +449,8 @@ impl<K: Kernel> Pipeline<K> {
                 if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.set_failures(failures);
                 }
-                let own = self
-                    .transfers
-                    .started(file)
-                    .map_or(0, StartedTransfer::store_wait_permille);
-                self.transfer_finished(file, length, digest, own, store_wait_permille);
+                let peer = SideTime::of_store(store_wait_permille);
+                self.transfer_finished(file, length, digest, peer);
             }
             ReceiverOutput::Hole { file, range } => {
                 let in_pack = self.transfers.zero_pack(file, range);
@@ -464,6 +460,7 @@ impl<K: Kernel> Pipeline<K> {
             }
             ReceiverOutput::Open(offer) => self.handle_offer(offer),
             ReceiverOutput::Publish { file, length } => {
+                self.transfers.begin_storing(file);
                 if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.count_again(self.receiver.repeated_bytes(file));
                 }
@@ -494,8 +491,8 @@ impl<K: Kernel> Pipeline<K> {
                     self.buffers.give_stored(buffer);
                 }
                 SinkCompletion::Failed { file, fault } => self.receiver.fail(file, fault),
-                SinkCompletion::Published { file, store_wait } => {
-                    self.published(file, store_wait, Failures::default());
+                SinkCompletion::Published { file, time } => {
+                    self.published(file, time, Failures::default());
                 }
                 SinkCompletion::Recorded { file, bytes } => self.receiver.recorded(file, bytes),
                 SinkCompletion::Verified { file, durable } => self.sink_verified(file, durable),

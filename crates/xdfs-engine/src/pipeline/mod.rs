@@ -12,6 +12,7 @@
 //! - `network_path`: the round-trip time, and what is chosen for it.
 //! - `channel_count`: the search for the number of channels that fills a long path.
 //! - `transfers`: the state of each transfer.
+//! - `ledger`: where the time of the session went.
 //! - `source`: the sources of the files that are sent.
 //! - `buffers`, `uniform`: memory for payload, and the block whose bytes are all zero.
 //! - `timers`: the times of the next checks.
@@ -38,6 +39,7 @@ mod control;
 mod deadline;
 mod dialer;
 mod faults;
+mod ledger;
 mod level;
 mod network_path;
 mod open;
@@ -83,6 +85,7 @@ use channels::Channels;
 use closing::Ending;
 pub use dialer::Dial;
 use dialer::Dialer;
+use ledger::{Ledger, Spent, Waiting};
 use network_path::NetworkPath;
 pub(crate) use open::no_such_session;
 use parameters::Parameters;
@@ -144,6 +147,7 @@ pub struct Pipeline<K> {
     sender: Sender,
     receiver: Receiver,
     transfers: Transfers,
+    ledger: Ledger,
     slow_sources: SlowSources,
     storage: Storage,
     calls: Calls,
@@ -266,6 +270,7 @@ impl<K: Kernel> Pipeline<K> {
             sender: Sender::new(limits.clone(), limits.in_flight_bytes_max),
             receiver: Receiver::new(limits.clone()),
             transfers: Transfers::default(),
+            ledger: Ledger::default(),
             slow_sources: SlowSources::default(),
             storage,
             calls,
@@ -329,7 +334,37 @@ impl<K: Kernel> Pipeline<K> {
         if self.ending.has_ended() {
             return self.begin_shutdown();
         }
-        Turn::Wait(self.wait_time())
+        let timeout = self.wait_time();
+        self.account();
+        self.ledger.wait_for(self.waiting(timeout));
+        Turn::Wait(timeout)
+    }
+
+    /// Brings the account of the session's time up to date.
+    fn account(&mut self) -> Spent {
+        self.ledger.wrote_target(self.storage.take_inline_time());
+        self.ledger.spent_until(self.elapsed())
+    }
+
+    /// What has to happen before more payload can move.
+    fn waiting(&self, timeout: Option<Duration>) -> Waiting {
+        if timeout == Some(Duration::ZERO) {
+            return Waiting::No;
+        }
+        let could_send = self.channels.are_any_idle();
+        let has_delayed = self.channels.are_throttled()
+            || !self.delayed_ends.is_empty()
+            || (could_send && !self.sender.is_idle());
+        let lacks_buffers = self.channels.are_starved() && self.buffers.are_at_storage();
+        if has_delayed && self.bounds.delay(self.now) > Duration::ZERO {
+            Waiting::ForRate
+        } else if lacks_buffers || self.transfers.are_all_sinks_storing() {
+            Waiting::ForTarget
+        } else if could_send && (self.transfers.is_preparing() || !self.slow_sources.is_empty()) {
+            Waiting::ForSource
+        } else {
+            Waiting::ForPeer
+        }
     }
 
     /// The time since the session began, read from the clock. (`now` is that of the turn's begin.)
@@ -373,6 +408,7 @@ impl<K: Kernel> Pipeline<K> {
 impl<K: Kernel> Task for Pipeline<K> {
     fn turn(&mut self) -> Turn {
         self.now = self.elapsed();
+        self.ledger.begin_turn(self.now);
         match self.stage {
             Stage::Starting => match assume_ids(self.ids.as_ref()) {
                 Ok(()) => {

@@ -166,7 +166,8 @@ impl<K: Kernel> Pipeline<K> {
         }
         let start = extent.range.start;
         let mut hasher = BlockHasher::new(open.digest, check, start);
-        let read = open.read_pieces(start, &mut buffer[..len], &mut hasher, &*self.environment);
+        let (environment, ledger) = (&*self.environment, &mut self.ledger);
+        let read = open.read_pieces(start, &mut buffer[..len], &mut hasher, environment, ledger);
         let n = match read {
             Ok(n) if n == len || (n > 0 && length.is_none()) => n,
             unusable => {
@@ -276,7 +277,7 @@ impl<K: Kernel> Pipeline<K> {
             let (mut failure, mut unchanged) = (None, None);
             while let Some(answer) = reader.poll() {
                 match answer {
-                    Ok(ReaderEvent::Read(store_wait)) => open.store_wait += store_wait,
+                    Ok(ReaderEvent::Read) => {}
                     Ok(ReaderEvent::Unchanged) => unchanged = Some(()),
                     Err(fault) => failure = Some(fault),
                 }

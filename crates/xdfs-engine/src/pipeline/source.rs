@@ -1,16 +1,16 @@
 //! The sources of the files that are sent, and the files whose sources are polled.
 
-use std::time::Duration;
-
 use xdfs_proto::digest::BlockHasher;
 use xdfs_proto::frame::Frame;
 use xdfs_proto::{ByteRange, DigestKind, Fault, FileId};
 use xdfs_store::Source;
 
 use super::buffers::PIECE_BYTES;
+use super::ledger::{Ledger, Spent};
 use crate::environment::Environment;
 use crate::feeder::Feeder;
 use crate::reader::SlowReader;
+use crate::verdict::SideTime;
 
 /// How far ahead of its use data is announced to the store, in bytes.
 const READ_AHEAD_BYTES: u64 = 16 << 20;
@@ -28,11 +28,10 @@ pub(super) struct OpenSource {
     pub(super) announced: u64,
     /// The end of the range known to hold data.
     pub(super) data_until: u64,
-    /// Time spent waiting for the store.
-    pub(super) store_wait: Duration,
-    pub(super) opened_at: Duration,
-    /// Share of the time reported in EOFR. A repeated EOFR must be identical.
-    pub(super) eofr_wait_permille: Option<u16>,
+    /// The account of the session when it was opened.
+    pub(super) opened: Spent,
+    /// The time reported in EOFR. A repeated EOFR must be identical.
+    pub(super) eofr_time: Option<SideTime>,
     /// Whether it is unchanged, checked after its last byte was read.
     pub(super) verification: Verification,
 }
@@ -60,16 +59,15 @@ pub(super) enum Reader {
 }
 
 impl OpenSource {
-    pub(super) fn new(reader: Reader, offset: u64, digest: DigestKind, now: Duration) -> Self {
+    pub(super) fn new(reader: Reader, offset: u64, digest: DigestKind, opened: Spent) -> Self {
         Self {
             reader,
             offset,
             digest,
             announced: 0,
             data_until: 0,
-            store_wait: Duration::ZERO,
-            opened_at: now,
-            eofr_wait_permille: None,
+            opened,
+            eofr_time: None,
             verification: Verification::NotAsked,
         }
     }
@@ -106,13 +104,14 @@ impl OpenSource {
     }
 
     /// Reads and hashes from `start`, an offset of the transfer, until `buffer` is full or the
-    /// source ends. Returns the number of bytes read.
+    /// source ends. Returns the number of bytes read, and puts the time of the source on `ledger`.
     pub(super) fn read_pieces(
         &mut self,
         start: u64,
         buffer: &mut [u8],
         hasher: &mut BlockHasher,
         environment: &dyn Environment,
+        ledger: &mut Ledger,
     ) -> Result<usize, Fault> {
         let Reader::Random(source) = &mut self.reader else {
             return Ok(0);
@@ -122,7 +121,7 @@ impl OpenSource {
         for piece in buffer.chunks_mut(PIECE_BYTES) {
             let began = environment.now();
             let read = source.read_at(self.offset + start + n as u64, piece);
-            self.store_wait += environment.now() - began;
+            ledger.read_source(environment.now() - began);
             let read = read?;
             hasher.update(&piece[..read]);
             n += read;

@@ -2,6 +2,7 @@
 //! sinks of slow stores, which workers open.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use xdfs_proto::frame::{Offer, Request, Resume};
 use xdfs_proto::pack::PackRequest;
@@ -13,6 +14,7 @@ use super::transfers::Preparation;
 use super::{Pipeline, Role};
 use crate::environment::Worker;
 use crate::kernel::Kernel;
+use crate::storage::StoreTime;
 use crate::store_workers::{StoreCompletion, StoreWorkers};
 
 /// The workers of a session, and the packs that they hold.
@@ -195,11 +197,15 @@ impl<K: Kernel> Pipeline<K> {
                 StoreCompletion::PackWritten {
                     file,
                     failures,
-                    store_wait,
+                    writing,
                 } => {
                     self.store_jobs.packs_writing -= 1;
                     match failures {
-                        Ok(failures) => self.published(file, store_wait, failures),
+                        Ok(failures) => {
+                            let syncing = Duration::ZERO;
+                            let time = StoreTime { writing, syncing };
+                            self.published(file, time, failures);
+                        }
                         Err(fault) => self.receiver.fail(file, fault),
                     }
                 }

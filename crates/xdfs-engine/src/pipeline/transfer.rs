@@ -1,7 +1,6 @@
 //! The life of a transfer: start, source and sink, progress, end.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use xdfs_proto::digest::Fragment;
 use xdfs_proto::frame::{Offer, Request};
@@ -14,13 +13,14 @@ use super::channel_count::Traffic;
 use super::faults::mark_session_end;
 use super::network_path::{ONE_CHANNEL_BYTES, Workload};
 use super::source::{OpenSource, Reader};
-use super::transfers::{StartedTransfer, Target, permille};
+use super::transfers::{StartedTransfer, Target};
 use super::{Pipeline, Role};
 use crate::command::{DownloadSpec, Outcome, TransferKind, TransferSpec, UploadSpec};
 use crate::kernel::Kernel;
 use crate::reader::SlowReader;
-use crate::storage::SinkJob;
+use crate::storage::{SinkJob, StoreTime};
 use crate::store_workers::{SinkOutcome, open_or_check_sink};
+use crate::verdict::SideTime;
 
 impl<K: Kernel> Pipeline<K> {
     /// Starts a transfer (initiator).
@@ -28,7 +28,8 @@ impl<K: Kernel> Pipeline<K> {
         if let Some(rate) = spec.rate_bytes_per_s_max {
             self.bounds.bound(rate, self.now);
         }
-        let transfer = StartedTransfer::new(&spec, self.now, self.bounds.rate_delay());
+        let spent = self.account();
+        let transfer = StartedTransfer::new(&spec, self.now, spent);
         self.transfers.start(spec.file, transfer);
         if self.ending.has_ended() {
             return;
@@ -144,11 +145,11 @@ impl<K: Kernel> Pipeline<K> {
             (true, false) => Reader::Random(source),
             (true, true) => {
                 let (notifier, ids) = (self.kernel.notifier(), self.ids.clone());
-                let reader = SlowReader::start(&self.environment, source, notifier, ids)?;
+                let reader = SlowReader::start(&*self.environment, source, notifier, ids)?;
                 Reader::Slow(reader)
             }
         };
-        let source = OpenSource::new(reader, offset, offer.digest, self.now);
+        let source = OpenSource::new(reader, offset, offer.digest, self.account());
         self.transfers.open_source(offer.file, source);
         self.sender.offer(offer, upload);
         Ok(length)
@@ -175,7 +176,9 @@ impl<K: Kernel> Pipeline<K> {
     /// Opens the sink of an offered file, or hands that to a worker if the store is slow.
     pub(super) fn handle_offer(&mut self, offer: Offer) {
         let file = offer.file;
+        let spent = self.account();
         if offer.pack {
+            self.transfers.offered(file, spent);
             self.open_pack(&offer);
             return;
         }
@@ -195,13 +198,18 @@ impl<K: Kernel> Pipeline<K> {
             }
             (Role::Initiator(_), None) => return,
         };
+        if !offer.dry_run {
+            self.transfers.offered(file, spent);
+        }
         request.block_size = self.network_path.block_size(self.parameters.block_size());
         let started = self.transfers.started(file);
         let dry_run = offer.dry_run || started.is_some_and(StartedTransfer::is_dry_run);
         if store.is_slow() {
             self.open_sink_in_worker(offer, store, request, dry_run);
         } else {
+            let began = self.elapsed();
             let opened = open_or_check_sink(&*store, &request, dry_run);
+            self.ledger.wrote_target(self.elapsed() - began);
             self.sink_opened(&offer, opened);
         }
     }
@@ -242,7 +250,7 @@ impl<K: Kernel> Pipeline<K> {
             Some(transfer) => {
                 transfer.set_path(path);
                 let length = offer.length.unwrap_or(0);
-                self.transfer_finished(file, length, DigestValue::None, 0, 0);
+                self.transfer_finished(file, length, DigestValue::None, SideTime::default());
                 let fault = Fault::new(Code::Cancelled, "receive the file", "a dry run");
                 self.receiver.fail(file, fault);
             }
@@ -317,20 +325,21 @@ impl<K: Kernel> Pipeline<K> {
             let end = self.sender.cursor(file);
             self.sender.source_ended(file, end);
         } else {
-            self.transfer_finished(file, bytes, DigestValue::None, 0, 0);
+            self.transfer_finished(file, bytes, DigestValue::None, SideTime::default());
             let fault = Fault::new(Code::Cancelled, "receive the file", "its time is over");
             self.receiver.cancel(file, fault);
         }
     }
 
-    /// A file was published, or a pack written, after `store_wait` in the store.
-    pub(super) fn published(&mut self, file: FileId, store_wait: Duration, failures: Failures) {
-        let now = self.elapsed();
-        let own = match self.transfers.started_mut(file) {
-            Some(transfer) => transfer.stored(store_wait, now),
-            None => permille(store_wait, self.now),
-        };
-        self.receiver.published(file, own, failures);
+    /// A file was published, or a pack written, which took this time in the store.
+    pub(super) fn published(&mut self, file: FileId, time: StoreTime, failures: Failures) {
+        let spent = self.account() - self.transfers.offered_at(file).unwrap_or_default();
+        self.transfers.end_storing(file);
+        if let Some(transfer) = self.transfers.started_mut(file) {
+            transfer.stored(time);
+        }
+        let own = spent.of_receiver(time);
+        self.receiver.published(file, own.store_permille, failures);
     }
 
     pub(super) fn fail_file(&mut self, file: FileId, fault: Fault) {
@@ -348,21 +357,16 @@ impl<K: Kernel> Pipeline<K> {
         file: FileId,
         length: u64,
         digest: DigestValue,
-        own_wait_permille: u16,
-        peer_wait_permille: u16,
+        peer: SideTime,
     ) {
-        let (now, last_end) = (self.elapsed(), self.transfers.last_end());
+        let (now, last_end) = (self.account(), self.transfers.last_end());
         let Some(transfer) = self.transfers.started_mut(file) else {
             return;
         };
-        let elapsed = transfer.elapsed(last_end, now);
-        let limited_by = transfer.limited_by(
-            elapsed,
-            self.bounds.rate_delay(),
-            own_wait_permille,
-            peer_wait_permille,
-        );
-        let outcome = transfer.outcome(length, elapsed, self.open_channels_max, digest, limited_by);
+        let spent = transfer.spent(last_end, now);
+        let shares = transfer.time_shares(spent, peer);
+        let channels = self.open_channels_max;
+        let outcome = transfer.outcome(length, spent.all(), channels, digest, shares);
         self.transfer_ended(file, Ok(outcome));
     }
 
@@ -370,7 +374,8 @@ impl<K: Kernel> Pipeline<K> {
         if let Some(transfer) = self.transfers.end(file) {
             let result = result.map_err(mark_session_end);
             transfer.report_end(result);
-            self.transfers.set_last_end(self.elapsed());
+            let spent = self.account();
+            self.transfers.set_last_end(spent);
         }
         if !self.transfers.any_started() {
             self.bounds.unbound();

@@ -13,11 +13,14 @@ use xdfs_proto::pack::Failures;
 use xdfs_proto::{ByteRange, DigestValue, Fault, FileId};
 use xdfs_store::{SinkRequest, Store};
 
+use super::ledger::Spent;
 use super::source::OpenSource;
-use crate::command::{LimitedBy, Outcome, Progress, TransferEvent, TransferKind, TransferSpec};
+use crate::command::{Outcome, Progress, TransferEvent, TransferKind, TransferSpec};
 use crate::mailbox;
 use crate::pool::Buffer;
+use crate::storage::StoreTime;
 use crate::store_workers::ArrivingPack;
+use crate::verdict::{SideTime, TimeShares};
 
 /// The state of one transfer.
 #[derive(Debug, Default)]
@@ -36,6 +39,10 @@ struct FileEntry {
 /// The state of a sink.
 #[derive(Debug, Default)]
 struct SinkEntry {
+    /// The account of the session when the file was offered.
+    offered: Option<Spent>,
+    /// Nothing is missing but the store's work.
+    is_storing: bool,
     /// The offer, while a worker opens the sink.
     opening: Option<Offer>,
     /// It takes bytes in order only.
@@ -63,8 +70,12 @@ pub(super) struct Transfers {
     sources: usize,
     preparing: usize,
     arriving: usize,
-    /// When the last started transfer ended.
-    last_end: Duration,
+    /// Sinks that are open or being opened.
+    sinks: usize,
+    /// Sinks for which only the store has something to do.
+    storing: usize,
+    /// The account of the session when the last started transfer ended.
+    last_end: Spent,
 }
 
 impl Transfers {
@@ -85,6 +96,7 @@ impl Transfers {
             || entry.source.is_some()
             || entry.preparing.is_some()
             || entry.pack.is_some()
+            || sink.offered.is_some()
             || sink.opening.is_some()
             || sink.is_ordered
             || sink.unverified.is_some()
@@ -129,12 +141,12 @@ impl Transfers {
     }
 
     /// The user of a started transfer was notified of its end.
-    pub(super) fn set_last_end(&mut self, now: Duration) {
-        self.last_end = now;
+    pub(super) fn set_last_end(&mut self, spent: Spent) {
+        self.last_end = spent;
     }
 
-    /// When the last started transfer ended.
-    pub(super) fn last_end(&self) -> Duration {
+    /// The account of the session when the last started transfer ended.
+    pub(super) fn last_end(&self) -> Spent {
         self.last_end
     }
 
@@ -234,14 +246,50 @@ impl Transfers {
 
     // Sinks.
 
+    /// A file is offered.
+    pub(super) fn offered(&mut self, file: FileId, spent: Spent) {
+        let is_new = self.entry(file).sink.offered.replace(spent).is_none();
+        self.sinks += usize::from(is_new);
+    }
+
+    /// The account of the session when a file was offered.
+    pub(super) fn offered_at(&self, file: FileId) -> Option<Spent> {
+        self.files.get(&file)?.sink.offered
+    }
+
+    /// The store works on a file alone, until its sink is closed or [`Self::end_storing`].
+    pub(super) fn begin_storing(&mut self, file: FileId) {
+        if let Some(entry) = self.files.get_mut(&file)
+            && entry.sink.offered.is_some()
+        {
+            self.storing += usize::from(!entry.sink.is_storing);
+            entry.sink.is_storing = true;
+        }
+    }
+
+    /// The store has done that work.
+    pub(super) fn end_storing(&mut self, file: FileId) {
+        if let Some(entry) = self.files.get_mut(&file) {
+            self.storing -= usize::from(entry.sink.is_storing);
+            entry.sink.is_storing = false;
+        }
+    }
+
+    /// Whether there are sinks, and nothing is missing for any but the store's work.
+    pub(super) fn are_all_sinks_storing(&self) -> bool {
+        self.sinks > 0 && self.storing == self.sinks
+    }
+
     /// A worker begins to open the sink of an offer.
     pub(super) fn begin_opening_sink(&mut self, offer: Offer) {
         let file = offer.file;
         self.entry(file).sink.opening = Some(offer);
+        self.begin_storing(file);
     }
 
     /// The worker is done; `None` if the file has failed meanwhile.
     pub(super) fn end_opening_sink(&mut self, file: FileId) -> Option<Offer> {
+        self.end_storing(file);
         self.take(file, |entry| entry.sink.opening.take())
     }
 
@@ -258,10 +306,12 @@ impl Transfers {
     /// A sink is open, and the data of an earlier attempt is being verified.
     pub(super) fn verify(&mut self, file: FileId, path: Vec<u8>, block_size: u32) {
         self.entry(file).sink.unverified = Some((path, block_size));
+        self.begin_storing(file);
     }
 
     /// The data is verified: path and block size of the sink.
     pub(super) fn verified(&mut self, file: FileId) -> Option<(Vec<u8>, u32)> {
+        self.end_storing(file);
         self.take(file, |entry| entry.sink.unverified.take())
     }
 
@@ -279,10 +329,9 @@ impl Transfers {
 
     /// Forgets the sink of a file.
     pub(super) fn close_sink(&mut self, file: FileId) {
-        self.take(file, |entry| {
-            entry.sink = SinkEntry::default();
-            None::<()>
-        });
+        self.end_storing(file);
+        let offered = self.take(file, |entry| std::mem::take(&mut entry.sink).offered);
+        self.sinks -= usize::from(offered.is_some());
     }
 }
 
@@ -301,11 +350,10 @@ pub(super) struct Target {
 #[derive(Debug)]
 pub(super) struct StartedTransfer {
     events: mailbox::Sender<TransferEvent>,
-    started: Duration,
+    /// The account of the session when it started.
+    started: Spent,
     until: Option<Duration>,
     last_progress: Duration,
-    /// The session's rate delay when the transfer began.
-    rate_delay_before: Duration,
     dry_run: bool,
     /// The target of a download; `None` for an upload.
     target: Option<Target>,
@@ -317,16 +365,15 @@ pub(super) struct StartedTransfer {
     resumed_bytes: u64,
     bytes_total: Option<u64>,
     retransmitted: u64,
-    /// Share of the time spent waiting for the local store, in thousandths (download).
-    store_wait_permille: u16,
+    /// The time that the local store took (download).
+    store_time: StoreTime,
     /// For a pack: the entries that failed.
     failures: Failures,
 }
 
 impl StartedTransfer {
-    /// A transfer that starts now. `rate_delay` is the time for which the session's rate limit has
-    /// delayed payload so far.
-    pub(super) fn new(spec: &TransferSpec, now: Duration, rate_delay: Duration) -> Self {
+    /// A transfer that starts now. `spent` is the account of the session.
+    pub(super) fn new(spec: &TransferSpec, now: Duration, spent: Spent) -> Self {
         let target = match &spec.kind {
             TransferKind::Upload(_) => None,
             TransferKind::Download(download) => Some(Target {
@@ -337,10 +384,9 @@ impl StartedTransfer {
         };
         Self {
             events: spec.events.clone(),
-            started: now,
+            started: spent,
             until: spec.duration.map(|d| now + d),
             last_progress: now,
-            rate_delay_before: rate_delay,
             dry_run: spec.dry_run,
             target,
             overwrite: spec.overwrite,
@@ -350,7 +396,7 @@ impl StartedTransfer {
             resumed_bytes: 0,
             bytes_total: None,
             retransmitted: 0,
-            store_wait_permille: 0,
+            store_time: StoreTime::default(),
             failures: Failures::default(),
         }
     }
@@ -415,20 +461,9 @@ impl StartedTransfer {
         self.failures = failures;
     }
 
-    /// The share of the time until `now` that `store_wait` makes up, in thousandths.
-    pub(super) fn wait_permille(&self, store_wait: Duration, now: Duration) -> u16 {
-        permille(store_wait, now.saturating_sub(self.started))
-    }
-
-    /// Records that everything is stored, and returns the share of the time spent waiting for the
-    /// store (download).
-    pub(super) fn stored(&mut self, store_wait: Duration, now: Duration) -> u16 {
-        self.store_wait_permille = self.wait_permille(store_wait, now);
-        self.store_wait_permille
-    }
-
-    pub(super) fn store_wait_permille(&self) -> u16 {
-        self.store_wait_permille
+    /// Records that everything is stored, and the time that the store took for it (download).
+    pub(super) fn stored(&mut self, time: StoreTime) {
+        self.store_time = time;
     }
 
     /// Takes the length and the resumed bytes from the machine (download).
@@ -457,34 +492,21 @@ impl StartedTransfer {
         }
     }
 
-    /// The duration. A transfer that waited behind another one began when that one ended.
-    pub(super) fn elapsed(&self, last_end: Duration, now: Duration) -> Duration {
-        now.saturating_sub(self.started.max(last_end))
+    /// What the session spent on the transfer, with the account of now. A transfer that waited
+    /// behind another one began when that one ended.
+    pub(super) fn spent(&self, last_end: Spent, now: Spent) -> Spent {
+        now - if last_end.all() > self.started.all() {
+            last_end
+        } else {
+            self.started
+        }
     }
 
-    /// The bottleneck: from the time for which the session's rate limit has delayed payload, and
-    /// the shares of the time that this side and the peer spent waiting for their stores.
-    pub(super) fn limited_by(
-        &self,
-        elapsed: Duration,
-        rate_delay: Duration,
-        own_wait_permille: u16,
-        peer_wait_permille: u16,
-    ) -> LimitedBy {
-        let (source, target) = if self.uploads() {
-            (own_wait_permille, peer_wait_permille)
-        } else {
-            (peer_wait_permille, own_wait_permille)
-        };
-        let held_back = rate_delay.saturating_sub(self.rate_delay_before);
-        if permille(held_back, elapsed) > 300 {
-            LimitedBy::RateLimit
-        } else if target >= 600 && target >= source {
-            LimitedBy::TargetWrite
-        } else if source >= 600 {
-            LimitedBy::SourceRead
-        } else {
-            LimitedBy::Network
+    /// Where the time of the transfer went.
+    pub(super) fn time_shares(&self, spent: Spent, peer: SideTime) -> TimeShares {
+        match self.uploads() {
+            true => TimeShares::of_sides(spent.of_sender(), peer),
+            false => TimeShares::of_sides(peer, spent.of_receiver(self.store_time)),
         }
     }
 
@@ -495,7 +517,7 @@ impl StartedTransfer {
         elapsed: Duration,
         channels: u32,
         digest: DigestValue,
-        limited_by: LimitedBy,
+        time_shares: TimeShares,
     ) -> Outcome {
         // A dry run moves nothing, at no rate.
         let (bytes, elapsed) = if self.dry_run {
@@ -511,7 +533,7 @@ impl StartedTransfer {
             retransmitted_bytes: self.retransmitted,
             digest,
             target: std::mem::take(&mut self.path),
-            limited_by,
+            time_shares,
             failures: std::mem::take(&mut self.failures),
             is_skipped: false,
         }
@@ -521,12 +543,4 @@ impl StartedTransfer {
     pub(super) fn report_end(self, result: Result<Outcome, Fault>) {
         let _ = self.events.send(TransferEvent::Ended(result));
     }
-}
-
-/// The share of `part` in `whole`, in thousandths.
-pub(super) fn permille(part: Duration, whole: Duration) -> u16 {
-    if whole.is_zero() {
-        return 0;
-    }
-    (part.as_secs_f64() / whole.as_secs_f64() * 1000.0).min(1000.0) as u16
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
-use xdfs_engine::{LimitedBy, Outcome, Progress};
+use xdfs_engine::{LimitedBy, Outcome, Progress, TimeShares};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestValue, Retry};
 
@@ -167,7 +167,7 @@ fn outcome(bytes: u64) -> Outcome {
         retransmitted_bytes: 0,
         digest: DigestValue::None,
         target: Vec::new(),
-        limited_by: LimitedBy::Network,
+        time_shares: TimeShares::only(LimitedBy::Network),
         failures: Failures::default(),
         is_skipped: false,
     }

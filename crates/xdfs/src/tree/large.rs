@@ -134,7 +134,7 @@ impl Moving<'_, '_> {
                 self.report.result.matched_bytes += result.resumed_bytes;
                 item.bytes = result.bytes;
                 let time = Duration::from_secs_f64(result.seconds);
-                self.run.add_limit((result.limited_by, time));
+                self.run.add_time((result.time_shares, time));
                 if let Err(fault) = self.run.learn_server_run(&item.path, self.report) {
                     return self.end_interrupted_file(item, kept, &fault);
                 }

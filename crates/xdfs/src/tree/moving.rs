@@ -18,7 +18,7 @@ use super::tracker::Tracker;
 use super::version::{looks_like, mark_of};
 use crate::events::{Deletion, Observer, SyncStep, TreeEvent, TreeResult};
 use crate::paths::{Attributes, FileKind};
-use crate::transfer::{Limit, Transfer};
+use crate::transfer::{SharedTime, Transfer};
 
 /// Interval of progress events.
 pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -490,13 +490,13 @@ pub(super) enum PackState {
 }
 
 impl PackState {
-    /// Waits for the end, and returns the entries that failed and the bottleneck.
-    pub(super) fn wait(self) -> Result<(Failures, Option<Limit>), Fault> {
+    /// Waits for the end, and returns the entries that failed and where the time went.
+    pub(super) fn wait(self) -> Result<(Failures, Option<SharedTime>), Fault> {
         match self {
             Self::Ended(result) => result.map(|failures| (failures, None)),
             Self::Moving(transfer) => {
-                let (failures, limit) = transfer.wait_for_pack()?;
-                Ok((failures, Some(limit)))
+                let (failures, time) = transfer.wait_for_pack()?;
+                Ok((failures, Some(time)))
             }
         }
     }

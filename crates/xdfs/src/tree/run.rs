@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use xdfs_engine::command::TransferKind;
-use xdfs_engine::{PackSource, Spares, UploadSpec};
+use xdfs_engine::{PackSource, Spares, TimeSum, UploadSpec};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, Fault};
 use xdfs_store::tree_journal::Root;
@@ -32,7 +32,7 @@ use super::tracker::CompletedDirectory;
 use crate::events::{Observer, TreeActivity, TreeResult};
 use crate::paths::{FileKind, join};
 use crate::skip::Skip;
-use crate::transfer::{Limit, TransferOptions};
+use crate::transfer::{SharedTime, TransferOptions};
 
 /// Batches of local entries queued for the packers.
 const BATCHES_WAITING: usize = 64;
@@ -191,8 +191,8 @@ pub(super) struct TreeRun<'a> {
     pub(super) unkept: AtomicU64,
     /// The count of the source, if progress is to have totals.
     pub(super) count: Option<Arc<SourceCount>>,
-    /// For how long each bottleneck limited transfers.
-    limits: Mutex<Vec<Limit>>,
+    /// Where the time of the transfers went.
+    time: Mutex<TimeSum>,
 }
 
 /// The state of a run on its own thread.
@@ -656,7 +656,7 @@ impl<'a> TreeRun<'a> {
             existing_directories: Mutex::default(),
             unkept: AtomicU64::new(0),
             count: None,
-            limits: Mutex::default(),
+            time: Mutex::default(),
         }
     }
 
@@ -673,9 +673,8 @@ impl<'a> TreeRun<'a> {
         report.result.unkept += self.unkept.swap(0, Ordering::Relaxed);
         report.result.reconnects = self.session.reconnects();
         report.result.activity = TreeActivity::default();
-        let limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        let most = limits.iter().max_by_key(|(_, time)| *time);
-        report.result.limited_by = most.map(|(limit, _)| *limit);
+        let time = self.time.lock().unwrap_or_else(PoisonError::into_inner);
+        report.result.time_shares = time.shares();
         result
     }
 
@@ -745,7 +744,7 @@ impl<'a> TreeRun<'a> {
             repeatable,
         } = transfer;
         let mut is_repeated = false;
-        let mut done = self.note_limit(state.wait());
+        let mut done = self.note_time(state.wait());
         while let Err(fault) = &done
             && fault.ends_session
         {
@@ -756,7 +755,7 @@ impl<'a> TreeRun<'a> {
             is_repeated = true;
             let again = self.start_pack((pack.clone(), pack.len()), Vec::new(), *overwrite)?;
             generation = again.transfer.generation;
-            done = self.note_limit(again.transfer.state.wait());
+            done = self.note_time(again.transfer.state.wait());
         }
         if done.is_ok() {
             self.session.note_progress();
@@ -767,21 +766,18 @@ impl<'a> TreeRun<'a> {
         Ok((is_repeated, done))
     }
 
-    fn note_limit(
+    fn note_time(
         &self,
-        done: Result<(Failures, Option<Limit>), Fault>,
+        done: Result<(Failures, Option<SharedTime>), Fault>,
     ) -> Result<Failures, Fault> {
-        let (failures, limit) = done?;
-        limit.into_iter().for_each(|limit| self.add_limit(limit));
+        let (failures, time) = done?;
+        time.into_iter().for_each(|time| self.add_time(time));
         Ok(failures)
     }
 
-    pub(super) fn add_limit(&self, (by, time): Limit) {
-        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        match limits.iter_mut().find(|(other, _)| *other == by) {
-            Some((_, all)) => *all += time,
-            None => limits.push((by, time)),
-        }
+    pub(super) fn add_time(&self, (shares, time): SharedTime) {
+        let mut sum = self.time.lock().unwrap_or_else(PoisonError::into_inner);
+        sum.add(&shares, time);
     }
 
     /// Looks for entries that were in flight when their session broke: those at the target have

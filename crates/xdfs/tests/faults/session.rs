@@ -86,7 +86,7 @@ fn the_rate_is_kept() {
         let result = scene.run(&scene.client(3)).unwrap();
         let rate = result.bytes_per_second();
         assert!(rate <= 1.5 * RATE as f64, "{rate} bytes a second");
-        assert_eq!(result.limited_by, xdfs::LimitedBy::RateLimit);
+        assert_eq!(result.time_shares.limited_by(), xdfs::LimitedBy::RateLimit);
         scene.arrived();
     }
 }
