@@ -10,7 +10,7 @@ use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{ChannelIndex, DigestKind, DigestValue, Fault, FileId};
 use xdfs_store::{Source, Store};
 use xdfs_sys::poll::{Event, Notifier, Token};
-use xdfs_xio::Stream;
+use xdfs_xio::{PathSample, Stream};
 
 use crate::mailbox;
 use crate::security::PeerGuard;
@@ -51,6 +51,8 @@ pub enum Command {
     },
     /// Takes one channel out of the session in an orderly way; another takes its place.
     Leave,
+    /// Measures the network path of each open channel, where the system does.
+    Measure(mpsc::Sender<Vec<PathSample>>),
     /// Opens the channels that packs need, before the first pack is ready (initiator only).
     PreparePacks,
     /// Changes the protection of payload from now on, in both directions (initiator only).

@@ -21,6 +21,8 @@ pub struct TcpInfo {
     pub unsent_bytes: u64,
     /// Latest estimate of the delivery rate, in bytes per second.
     pub delivery_rate: u64,
+    /// Largest packet that the path is known to take, in bytes.
+    pub path_mtu: u32,
     /// Time during which data was in flight.
     pub busy: Duration,
     /// Time during which the peer's receive window was the limit.
@@ -80,11 +82,12 @@ const LENGTH: usize = 216;
     reason = "the kernel fills the structure in the byte order of the machine"
 )]
 fn parse(bytes: &[u8; LENGTH]) -> TcpInfo {
-    let u32_at = |at: usize| {
+    let small_at = |at: usize| {
         let mut field = [0; 4];
         field.copy_from_slice(&bytes[at..at + 4]);
-        u64::from(u32::from_ne_bytes(field))
+        u32::from_ne_bytes(field)
     };
+    let u32_at = |at: usize| u64::from(small_at(at));
     let u64_at = |at: usize| {
         let mut field = [0; 8];
         field.copy_from_slice(&bytes[at..at + 8]);
@@ -100,6 +103,7 @@ fn parse(bytes: &[u8; LENGTH]) -> TcpInfo {
         acknowledged_bytes: u64_at(120),
         unsent_bytes: u32_at(144),
         delivery_rate: u64_at(160),
+        path_mtu: small_at(60),
         busy: Duration::from_micros(u64_at(168)),
         window_limited: Duration::from_micros(u64_at(176)),
         buffer_limited: Duration::from_micros(u64_at(184)),
@@ -140,6 +144,7 @@ mod tests {
             "{info:?}"
         );
         assert!(info.resent_bytes <= info.sent_bytes, "{info:?}");
+        assert!((576..=65_536).contains(&info.path_mtu), "{info:?}");
     }
 
     #[test]

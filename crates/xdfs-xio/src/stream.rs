@@ -37,6 +37,14 @@ pub struct PathSample {
     pub resent_bytes: u64,
     /// Name of the congestion control; empty if unknown.
     pub congestion: String,
+    /// Largest packet that the path is known to take, in bytes; zero if unknown.
+    pub path_mtu: u32,
+    /// Time during which bytes of this side were in flight.
+    pub busy: Duration,
+    /// The part of `busy` in which the peer's receive buffer was the limit.
+    pub window_limited: Duration,
+    /// The part of `busy` in which the send buffer of this side was the limit.
+    pub buffer_limited: Duration,
 }
 
 /// The protection of a channel.

@@ -10,6 +10,7 @@ use xdfs_engine::{Command, DownloadSpec, TransferSpec, UploadSpec};
 use xdfs_proto::frame::Resume;
 use xdfs_proto::{Code, DigestKind, Fault, FileId};
 use xdfs_store::{LocalStore, Source, Store, StreamSource};
+use xdfs_xio::PathSample;
 
 use crate::files::{OpenOptions, RemoteFile};
 use crate::paths::{
@@ -502,6 +503,19 @@ impl Client {
     /// Opens the channels that packs will need.
     pub(crate) fn prepare_packs(&self) {
         self.command(Command::PreparePacks);
+    }
+
+    /// Measures the network path of each open channel. There are none where the system measures
+    /// nothing (it does on Linux, for TCP), and before the session is open.
+    ///
+    /// # Errors
+    /// The session has ended.
+    pub fn measure_channels(&self) -> Result<Vec<PathSample>, Fault> {
+        let session = self.session()?;
+        let (reply, samples) = std::sync::mpsc::channel();
+        let sent = session.commands.send(Command::Measure(reply));
+        sent.map_err(|_| session.end.fault())?;
+        samples.recv().map_err(|_| session.end.fault())
     }
 
     /// Takes one channel out of the session in an orderly way; another takes its place.

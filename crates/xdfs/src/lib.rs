@@ -115,7 +115,7 @@ pub use tree::{
 pub use xdfs_proto::{
     ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Retry, Side,
 };
-pub use xdfs_xio::ListeningSocket;
+pub use xdfs_xio::{ListeningSocket, PathSample};
 
 /// The README's code, compiled as a test.
 #[cfg(doctest)]

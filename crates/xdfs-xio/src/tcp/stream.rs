@@ -115,6 +115,10 @@ impl Stream for TcpStream {
             sent_bytes: info.sent_bytes,
             resent_bytes: info.resent_bytes,
             congestion: congestion(&SockRef::from(&self.inner)),
+            path_mtu: info.path_mtu,
+            busy: info.busy,
+            window_limited: info.window_limited,
+            buffer_limited: info.buffer_limited,
         })
     }
 
