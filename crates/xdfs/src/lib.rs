@@ -23,6 +23,7 @@
 //!   ones in packs. Copies keep a journal if they are given a folder for it.
 //! - [`Client::call`] and [`Client::list`] inspect and change paths on the server, [`call_local`]
 //!   those of this machine; a [`RemoteFile`] implements the I/O traits of the standard library.
+//! - [`tune()`] measures which number of channels and which window suit the path to a server.
 //! - An [`Observer`] receives events. Every error is a [`Fault`]: side, operation, path, cause,
 //!   remedy, and whether a retry makes sense.
 //! - Programs can add their own stores ([`store`]) and drivers ([`drivers`]). Authentication and
@@ -91,6 +92,7 @@ mod stack;
 pub mod store;
 mod transfer;
 mod tree;
+mod tune;
 
 pub use client::{Client, ClientOptions};
 pub use events::{
@@ -111,6 +113,10 @@ pub use transfer::{LocalPlace, Transfer, TransferOptions, TransferRoute};
 pub use tree::{
     Compare, DeletionConsent, DeletionRisk, Durability, FileLimits, Filter, FilterRule,
     SyncOptions, SyncResult, TreeOptions,
+};
+pub use tune::{
+    KernelLimits, MeasuredPath, TuneAdvice, TuneEnd, TuneOptions, TunePhase, TuneReport,
+    TuneSample, TuneSetting, tune,
 };
 pub use xdfs_proto::{
     ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Retry, Side,

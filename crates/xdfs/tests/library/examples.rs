@@ -17,6 +17,7 @@ example!(own_driver, "../../examples/own_driver.rs");
 example!(own_store, "../../examples/own_store.rs");
 example!(remote_file, "../../examples/remote_file.rs");
 example!(tree_with_filters, "../../examples/tree_with_filters.rs");
+example!(tuned_options, "../../examples/tuned_options.rs");
 example!(upload, "../../examples/upload.rs");
 
 use std::fs;
@@ -190,4 +191,27 @@ fn own_driver_is_in_both_ends() {
     assert!(unknown.to_string().contains("twist"), "{unknown}");
     let wrong = own_driver::upload(&source, &there, "turn:by=300").unwrap_err();
     assert!(wrong.to_string().contains("0 to 255"), "{wrong}");
+}
+
+#[test]
+fn tuned_options_are_found_within_bounds() {
+    let folders = Folders::new(907);
+    let server = Serving::start(&folders.root(), |_| {});
+    let few = xdfs::TuneOptions {
+        channels: vec![1, 2],
+        windows: vec![None],
+        bytes_max: 64 << 20,
+        ..xdfs::TuneOptions::default()
+    };
+    let (options, gain) = tuned_options::tuned_options(&place(&server, "/"), &few).unwrap();
+    // Which one is faster is not known here; the default was no number at all.
+    assert!(gain >= 1.0, "{gain}");
+    assert!(options.channels.is_none_or(|n| n <= 2), "{options:?}");
+    assert!(fs::read_dir(folders.root()).unwrap().next().is_none());
+    let none = xdfs::TuneOptions {
+        windows: Vec::new(),
+        ..few
+    };
+    let refused = tuned_options::tuned_options(&place(&server, "/"), &none).unwrap_err();
+    assert_eq!(refused.code, xdfs::Code::InvalidArgument);
 }
