@@ -160,6 +160,7 @@ mod tests {
                 "xdfs-partial-ls.1",
                 "xdfs-partial-rm.1",
                 "xdfs-perf.1",
+                "xdfs-tune.1",
                 "xdfs-demo.1",
                 "xdfs-remotes.1",
                 "xdfs-whoami.1",

@@ -44,6 +44,7 @@ mod ssh;
 mod state;
 mod stats;
 mod sync;
+mod tune;
 mod users;
 
 use std::process::ExitCode;
@@ -97,6 +98,7 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Truncate(flags) => paths::truncate(context, &flags),
         Command::Partial { command } => paths::partial(context, &command),
         Command::Perf(flags) => perf::run(context, &flags),
+        Command::Tune(flags) => tune::run(context, &flags),
         Command::Demo(flags) => demo::run(flags),
         Command::Remotes(_) => remotes::run(context),
         Command::Whoami(flags) => users::whoami(context, &flags),

@@ -16,6 +16,7 @@ mod serve;
 mod shell;
 mod ssh;
 mod sync;
+mod tune;
 mod users;
 
 use std::io::IsTerminal as _;
@@ -43,6 +44,7 @@ pub(crate) use serve::ServeFlags;
 pub(crate) use shell::ShellFlags;
 pub(crate) use ssh::SshFlags;
 pub(crate) use sync::SyncFlags;
+pub(crate) use tune::{PictureFormat, TuneFlags};
 pub(crate) use users::{KeygenFlags, TrustCommand, UserCommand, WhoamiFlags};
 
 use crate::secret::TypedSecrets;
@@ -131,6 +133,7 @@ Examples:
         command: PartialCommand,
     },
     Perf(PerfFlags),
+    Tune(TuneFlags),
     Demo(DemoFlags),
     Remotes(RemotesFlags),
     Whoami(WhoamiFlags),
@@ -188,6 +191,7 @@ impl Command {
             Self::Cp(flags) => flags.output.quiet,
             Self::Sync(flags) => flags.output.quiet,
             Self::Perf(flags) => flags.output.quiet,
+            Self::Tune(flags) => flags.output.quiet,
             _ => false,
         }
     }
@@ -642,6 +646,12 @@ mod tests {
             "xdfs perf xdfs://h --bytes 1G --seconds 2",
             "xdfs perf xdfs://h --seconds 0",
             "xdfs perf xdfs://h --seconds nan",
+            "xdfs tune",
+            "xdfs tune xdfs://h --upload --download",
+            "xdfs tune xdfs://h --max-bytes 0",
+            "xdfs tune xdfs://h --max-time 0",
+            "xdfs tune xdfs://h --plot picture.jpg",
+            "xdfs tune xdfs://h --plot .png",
             "xdfs serve --listen",
             "xdfs serve --listen 1:2:3",
             "xdfs demo --size 0",
@@ -684,7 +694,7 @@ mod tests {
     fn every_flag_has_a_long_text() {
         let command = Cli::command();
         let mut without = Vec::new();
-        for name in ["cp", "sync", "serve", "perf"] {
+        for name in ["cp", "sync", "serve", "perf", "tune"] {
             let command = command.find_subcommand(name).unwrap();
             for arg in command.get_arguments().filter(|arg| !arg.is_positional()) {
                 let text = arg.get_long_help().map(ToString::to_string);

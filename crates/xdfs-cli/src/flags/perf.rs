@@ -22,7 +22,9 @@ Sizes: 123, 64K, 1.5G; K, M, G, T are powers of 1024 (KiB too), kB, MB, GB power
 Examples:
   xdfs perf xdfs://host                   upload for ten seconds
   xdfs perf xdfs://host --download -n 16  download over 16 channels
-  xdfs perf xdfs://host --bytes 10G --json"
+  xdfs perf xdfs://host --bytes 10G --json
+
+To find the best number of channels: xdfs tune"
 )]
 pub(crate) struct PerfFlags {
     /// The server, as xdfs://HOST[:PORT], without a path.
@@ -66,7 +68,7 @@ pub(crate) struct PerfFlags {
 }
 
 /// Reads a time in seconds, from a millisecond to a day.
-fn parse_seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if !(0.001..=86_400.0).contains(&seconds) {
         return Err("it is from 0.001 to 86400 seconds".into());

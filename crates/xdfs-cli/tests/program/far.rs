@@ -11,8 +11,14 @@ use crate::support::{Place, Run, Running, Server, content, program};
 
 /// `None`, with the reason told, where there can't be such a network.
 #[track_caller]
-fn network(link: Link) -> Option<Wan> {
-    match Wan::new(Plan::new(link).with_offload()) {
+pub(crate) fn network(link: Link) -> Option<Wan> {
+    network_of(Plan::new(link).with_offload())
+}
+
+/// The same by its plan.
+#[track_caller]
+pub(crate) fn network_of(plan: Plan) -> Option<Wan> {
+    match Wan::new(plan) {
         Ok(wan) => Some(wan),
         Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
             xdfs_testkit::skip::test(format_args!("no emulated network: {error}"));
@@ -35,13 +41,13 @@ fn on(side: &Side, command: &Command) -> Command {
     there
 }
 
-fn serve(wan: &Wan, root: &Path, flags: &[&str]) -> Server {
+pub(crate) fn serve(wan: &Wan, root: &Path, flags: &[&str]) -> Server {
     let listen = format!("{}:0", wan.right().address());
     let flags = [&["--listen", &listen, "--insecure"], flags].concat();
     Server::start_as(root, &flags, |serve| on(wan.right(), &serve))
 }
 
-fn run(wan: &Wan, words: &[&str]) -> Run {
+pub(crate) fn run(wan: &Wan, words: &[&str]) -> Run {
     let mut command = program();
     command.args(words);
     let mut command = on(wan.left(), &command);

@@ -68,6 +68,7 @@ mod support;
 mod sync;
 #[cfg(unix)]
 mod trees;
+mod tune;
 #[cfg(target_os = "linux")]
 mod typed;
 #[cfg(target_os = "linux")]

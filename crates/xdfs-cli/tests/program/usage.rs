@@ -57,6 +57,8 @@ fn a_wrong_command_line_ends_with_2() {
         &["cp", "--limit-rate", "fast", "a", "xdfs://h/b"],
         &["mv", "a", "b"],
         &["perf"],
+        &["tune"],
+        &["tune", "xdfs://h", "--plot", "t.gif"],
         &["serve", "--listen", "1:2:3"],
         &[],
     ] {
@@ -81,6 +83,7 @@ fn copies_that_make_no_sense_are_refused_with_a_hint() {
     xdfs(["cp", "xdfs://h:99999/x", "y"]).fails(2, &["not a port"]);
     xdfs(["cp", "--json", "xdfs://h/x", "-"]).fails(2, &["hint: leave out --json"]);
     xdfs(["perf", "xdfs://h/file"]).fails(2, &["names a file"]);
+    xdfs(["tune", "xdfs://h/file"]).fails(2, &["names a file"]);
 }
 
 #[test]
