@@ -207,8 +207,8 @@ pub struct TreeResult {
     /// Files moved without their set-user-id and set-group-id bits, since owners aren't preserved.
     pub unkept: u64,
     /// Entries that were at the target already and not moved, and directories that are known to
-    /// have been there: those of an earlier run, and with a [`Skip`](crate::Skip) by size and time. Not
-    /// included in the other counts, once the copy has ended.
+    /// have been there: those of an earlier run, and with a [`Skip`](crate::Skip) by size and
+    /// time. Not included in the other counts, once the copy has ended.
     pub resumed: TreeCounts,
     /// Elapsed time of the whole operation.
     pub elapsed: Duration,

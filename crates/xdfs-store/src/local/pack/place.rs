@@ -123,7 +123,8 @@ impl Destination<'_> {
 
     /// Writes a file and applies its metadata; it has no name, or a hidden one. `nameless` says
     /// whether this directory supports files without a name, as far as is known. The file is
-    /// created with `mode` under the umask of the process; `apply_metadata` gets the resulting mode.
+    /// created with `mode` under the umask of the process; `apply_metadata` gets the resulting
+    /// mode.
     pub(super) fn write(
         &self,
         bytes: Bytes<'_>,
