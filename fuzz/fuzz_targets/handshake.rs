@@ -100,7 +100,8 @@ fn accept(bytes: &[u8], piece: usize, is_protected: bool, script: u8) -> Outcome
     })
 }
 
-/// The initiator's end. The first bit of `script`: the method has one step.
+/// The initiator's end. The first bit of `script`: the method has one step; the last: the proof goes
+/// ahead.
 fn initiate(bytes: &[u8], piece: usize, is_protected: bool, joins: bool, script: u8) -> Outcome {
     let limits = Limits::default();
     let purpose = if joins {
@@ -124,7 +125,16 @@ fn initiate(bytes: &[u8], piece: usize, is_protected: bool, joins: bool, script:
         true => Initiator::protected(purpose, &mut out),
         false => Initiator::new(purpose, &mut out),
     };
-    let (mut was_asked, mut steps) = (false, 0);
+    let request = || AuthRequest {
+        method: METHODS[0],
+        user: "jane".to_owned(),
+        body: vec![3; 40],
+    };
+    let goes_ahead = is_protected && !joins && script & 0x81 == 0x81;
+    if goes_ahead {
+        initiator.prove_ahead(request(), &mut out);
+    }
+    let (mut was_asked, mut steps) = (goes_ahead, 0);
     let outcome = run(bytes, piece, out, |bytes, out| {
         let (step, used) = initiator
             .receive(bytes, &limits, out)
@@ -142,13 +152,12 @@ fn initiate(bytes: &[u8], piece: usize, is_protected: bool, joins: bool, script:
             InitiatorStep::Prove(_) => {
                 assert!(is_protected && !joins && !was_asked);
                 was_asked = true;
-                let request = AuthRequest {
-                    method: METHODS[0],
-                    user: "jane".to_owned(),
-                    body: vec![3; 40],
-                };
-                initiator.prove(request, script & 1 != 0, out);
+                initiator.prove(request(), script & 1 != 0, out);
                 Step::Go
+            }
+            InitiatorStep::Mistaken => {
+                assert!(goes_ahead);
+                Step::Done("mistaken".to_owned())
             }
             InitiatorStep::Challenge(body) => {
                 assert!(was_asked && script & 1 == 0);
