@@ -100,8 +100,8 @@ fn accept(bytes: &[u8], piece: usize, is_protected: bool, script: u8) -> Outcome
     })
 }
 
-/// The initiator's end. The first bit of `script`: the method has one step; the last: the proof goes
-/// ahead.
+/// The initiator's end. The first bit of `script`: the method has one step; the last: the proof
+/// goes ahead.
 fn initiate(bytes: &[u8], piece: usize, is_protected: bool, joins: bool, script: u8) -> Outcome {
     let limits = Limits::default();
     let purpose = if joins {

@@ -2,6 +2,7 @@
 //! skips, and the synchronisation before each claim.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use xdfs_store::tree_journal::{
     Claim, Earlier, Finished, Header, JournalPlace, Mark, Record, Root, Totals, TreeJournal,
 };
 
+use super::hashed::AsIs;
 use super::moving::Report;
 use super::namespace::{LookedUp, Namespace, Pending};
 use super::options::{Durability, TreeOptions};
@@ -445,7 +447,8 @@ impl ResumeIndex {
             claims,
             past_claims,
             was_finished,
-            seen: HashMap::new(),
+            random: RandomState::new(),
+            seen: HashMap::default(),
             directories: directories.collect(),
         })
     }
@@ -474,9 +477,10 @@ pub(super) struct FinishedEntries<'i> {
     past_claims: &'i [Claim],
     /// A run that ended had finished the directory.
     was_finished: bool,
-    /// Entries at the target that may come from an earlier run, and the entries that claims of them
-    /// name.
-    seen: HashMap<Vec<u8>, (Mark, Option<u64>)>,
+    random: RandomState,
+    /// Entries at the target that may come from an earlier run, by the hashes of their names, and
+    /// the entries that claims of them name.
+    seen: HashMap<u64, (Mark, Option<u64>), AsIs>,
     /// Finished directories by name, and whether they were seen unchanged.
     directories: HashMap<Vec<u8>, (Finished, bool)>,
 }
@@ -507,7 +511,7 @@ impl FinishedEntries<'_> {
         let has_past = self.was_finished || !self.past_claims.is_empty();
         if claimed.is_some() || has_past {
             let entry = claimed.map(|(entry, _)| entry);
-            self.seen.insert(name.to_vec(), (mark, entry));
+            self.seen.insert(self.random.hash_one(name), (mark, entry));
         }
         claimed.is_some() || self.was_made(name, mark)
     }
@@ -549,7 +553,7 @@ impl FinishedEntries<'_> {
 
     /// Whether this version of an entry is finished and still at the target.
     pub(super) fn entry(&self, name: &[u8], mark: Mark) -> bool {
-        let Some((there, claimed)) = self.seen.get(name) else {
+        let Some((there, claimed)) = self.seen.get(&self.random.hash_one(name)) else {
             return false;
         };
         let is_claimed = || {
