@@ -42,7 +42,7 @@ fn a_key_that_no_list_has_is_refused() {
             let fault = visit.upload(&source, "copy").unwrap_err();
             assert_eq!(fault.code, Code::AuthenticationFailed, "{fault}");
             // What this side says of itself.
-            fault.to_string().replace(&format!(" for '{user}'"), "")
+            fault.to_string().replace(&format!(" of '{user}'"), "")
         })
         .collect();
     // One answer for those who have an account and those who don't.
