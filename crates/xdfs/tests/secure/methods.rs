@@ -50,6 +50,19 @@ fn a_key_that_no_list_has_is_refused() {
     world.nothing_published();
 }
 
+/// a client may prove itself before it knows the methods.
+#[test]
+fn a_method_that_is_not_taken_is_no_failed_guess() {
+    let world = World::new();
+    let _ = world.owner_key();
+    let anonymous = 1;
+    for attempt in 0..10 {
+        let mut raw = Raw::open(world.addr, &world.trust());
+        let fault = refused_auth(&mut raw, anonymous, "owner", b"");
+        assert_eq!(fault.code, Code::AuthenticationFailed, "{attempt}: {fault}");
+    }
+}
+
 #[test]
 fn a_key_is_good_for_its_own_user_alone() {
     let world = World::with(|security, _| security.limits.failures_free = 100);
