@@ -350,24 +350,20 @@ impl<'a> Namespace<'a> {
             Fault::from_io("list a directory", directory, error)
         };
         let path = self.local_path(directory);
+        let opened = attributes.then(|| local::Directory::open(&path)).flatten();
         match std::fs::read_dir(&path) {
             Err(error) => Box::new(std::iter::once(Err(failed(directory, &error)))),
-            Ok(entries) => Box::new(entries.map({
-                let looks_in = attributes.then(|| local::Directory::open(&path)).flatten();
-                move |entry| {
-                    let entry = entry.and_then(|e| Ok((e.file_type()?, e.file_name())));
-                    let (kind, name) = entry.map_err(|error| failed(&above, &error))?;
-                    let name = path_bytes(Path::new(&name));
-                    let found = FoundName {
-                        path: join(&above, &name),
-                        is_directory: kind.is_dir(),
-                        attributes: looks_in
-                            .as_ref()
-                            .and_then(|directory| directory.look(&name)),
-                        fault: None,
-                    };
-                    Ok((found, kind.is_symlink()))
-                }
+            Ok(entries) => Box::new(entries.map(move |entry| {
+                let entry = entry.and_then(|e| Ok((e.file_type()?, e.file_name())));
+                let (kind, name) = entry.map_err(|error| failed(&above, &error))?;
+                let name = path_bytes(Path::new(&name));
+                let found = FoundName {
+                    path: join(&above, &name),
+                    is_directory: kind.is_dir(),
+                    attributes: opened.as_ref().and_then(|opened| opened.look(&name)),
+                    fault: None,
+                };
+                Ok((found, kind.is_symlink()))
             })),
         }
     }
