@@ -54,13 +54,16 @@ fn a_key_that_no_list_has_is_refused() {
 #[test]
 fn a_method_that_is_not_taken_is_no_failed_guess() {
     let world = World::new();
-    let _ = world.owner_key();
+    let owner = world.owner_key();
     let anonymous = 1;
     for attempt in 0..10 {
         let mut raw = Raw::open(world.addr, &world.trust());
         let fault = refused_auth(&mut raw, anonymous, "owner", b"");
         assert_eq!(fault.code, Code::AuthenticationFailed, "{attempt}: {fault}");
     }
+    // Nobody has to wait for it.
+    let visit = world.visit("owner", vec![owner]);
+    visit.upload(&world.source(10), "copy").unwrap();
 }
 
 #[test]
