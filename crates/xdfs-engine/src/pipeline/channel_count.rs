@@ -2,8 +2,10 @@
 //!
 //! More channels help where each is limited by its losses or its socket buffer, and only cost where
 //! the path is full. So the number doubles while the total rate grows by more than noise, and goes
-//! back to the one before when it doesn't. Rates are measured over some round trips, after a pause
-//! in which the new channels open and fill. Time and bytes are arguments.
+//! back to the one before when it doesn't. Where packets wait in a queue of the path it is full, and
+//! no channels are added to find that out, unless the rate has fallen: then the path has changed,
+//! and so may have its delay. Rates are measured over some round trips and some blocks of each
+//! channel, after a pause in which the new channels open and fill. Time and bytes are arguments.
 
 use std::time::Duration;
 
@@ -16,6 +18,10 @@ const CHANGED: f64 = 0.7;
 const BEGINNING: (u32, Duration) = (10, Duration::from_millis(250));
 const SETTLING: (u32, Duration) = (8, Duration::from_millis(250));
 const MEASUREMENT: (u32, Duration) = (8, Duration::from_millis(500));
+/// Blocks of each channel in a measurement, since whole blocks are counted when they arrive, and the
+/// time after which it ends with fewer.
+const MEASURED_BLOCKS: u64 = 8;
+const MEASUREMENT_MAX: Duration = Duration::from_secs(10);
 /// Pauses between searches, the first and the longest.
 const REST: Duration = Duration::from_secs(8);
 const REST_MAX: Duration = Duration::from_secs(120);
@@ -35,6 +41,10 @@ pub(super) struct Traffic {
     pub(super) channels: u32,
     /// Round-trip time of the path.
     pub(super) round_trip: Duration,
+    /// Packets wait in a queue of the path.
+    pub(super) is_queued: bool,
+    /// Payload bytes of a block.
+    pub(super) block_bytes: u64,
 }
 
 /// A rate in bytes per second with a number of channels.
@@ -74,7 +84,12 @@ impl Window {
     fn rate(&self, traffic: Traffic) -> Option<f64> {
         let time = traffic.now.saturating_sub(self.since);
         let bytes = traffic.bytes.saturating_sub(self.bytes_before);
-        (time >= span(MEASUREMENT, traffic.round_trip)).then(|| bytes as f64 / time.as_secs_f64())
+        let enough = MEASURED_BLOCKS * traffic.block_bytes * u64::from(traffic.channels);
+        let is_over = match bytes >= enough {
+            true => time >= span(MEASUREMENT, traffic.round_trip),
+            false => time >= span(MEASUREMENT, traffic.round_trip).max(MEASUREMENT_MAX),
+        };
+        is_over.then(|| bytes as f64 / time.as_secs_f64())
     }
 }
 
@@ -110,15 +125,17 @@ impl ChannelCount {
             }
             Stage::Measuring(window) => {
                 let rate = window.rate(traffic)?;
-                self.measured(traffic, Rated { channels, rate }, max)
+                self.measured(traffic, Rated { channels, rate }, traffic.is_queued, max)
             }
             Stage::Resting(until, window) => {
                 let rate = window.rate(traffic)?;
                 let best = self.base.map_or(0.0, |base| base.rate);
-                if rate < best * CHANGED || until <= traffic.now {
+                let has_changed = rate < best * CHANGED;
+                if has_changed || until <= traffic.now {
                     self.base = None;
                     let rated = Rated { channels, rate };
-                    return self.measured(traffic, rated, max);
+                    let is_full = traffic.is_queued && !has_changed;
+                    return self.measured(traffic, rated, is_full, max);
                 }
                 self.stage = Stage::Resting(until, Window::new(traffic));
                 None
@@ -126,10 +143,11 @@ impl ChannelCount {
         }
     }
 
-    fn measured(&mut self, traffic: Traffic, found: Rated, max: u32) -> Option<u32> {
+    fn measured(&mut self, traffic: Traffic, found: Rated, is_full: bool, max: u32) -> Option<u32> {
         tracing::debug!(
             channels = found.channels,
             bytes_per_s = found.rate.round(),
+            queued = traffic.is_queued,
             "the rate of a number of channels is measured"
         );
         let before = self.base.filter(|base| base.channels < found.channels);
@@ -142,7 +160,7 @@ impl ChannelCount {
         self.base = Some(found);
         let left_s = traffic.left.map_or(f64::MAX, |left| left as f64) / found.rate.max(1.0);
         let next = found.channels.saturating_mul(2).min(max);
-        if next <= found.channels || left_s < LEFT_MIN_S {
+        if is_full || next <= found.channels || left_s < LEFT_MIN_S {
             self.rest(traffic);
             return None;
         }
@@ -170,10 +188,22 @@ mod tests {
 
     const ROUND_TRIP: Duration = Duration::from_millis(100);
     const MAX: u32 = 64;
+    const BLOCK_BYTES: u64 = 64 << 10;
 
     /// Moves data for `seconds` at the rate that `rate` gives for a number of channels and a time;
     /// returns the numbers of channels in the order in which they were used.
     fn run(start: u32, seconds: u64, left: u64, rate: impl Fn(u32, f64) -> f64) -> Vec<u32> {
+        run_queued(start, seconds, left, rate, |_| false)
+    }
+
+    /// The same where packets wait in a queue at the times for which `is_queued` says so.
+    fn run_queued(
+        start: u32,
+        seconds: u64,
+        left: u64,
+        rate: impl Fn(u32, f64) -> f64,
+        is_queued: impl Fn(f64) -> bool,
+    ) -> Vec<u32> {
         let step = Duration::from_millis(100);
         let mut traffic = Traffic {
             now: Duration::ZERO,
@@ -181,11 +211,14 @@ mod tests {
             left: Some(left),
             channels: start,
             round_trip: ROUND_TRIP,
+            is_queued: false,
+            block_bytes: BLOCK_BYTES,
         };
         let mut count = ChannelCount::new(traffic);
         let mut used = vec![start];
         while traffic.now < Duration::from_secs(seconds) {
             traffic.now += step;
+            traffic.is_queued = is_queued(traffic.now.as_secs_f64());
             let moved = rate(traffic.channels, traffic.now.as_secs_f64()) * step.as_secs_f64();
             traffic.bytes += moved as u64;
             traffic.left = Some(left.saturating_sub(traffic.bytes));
@@ -215,6 +248,37 @@ mod tests {
     }
 
     #[test]
+    fn a_full_path_gets_no_further_channels() {
+        let used = run_queued(8, 100, u64::MAX, |_, _| 100e6, |_| true);
+        assert_eq!(used, [8]);
+        // The queue stands once there are 16 channels.
+        let rate = |n: u32, _| f64::from(n.min(16)) * 1e6;
+        let used = run_queued(8, 7, u64::MAX, rate, |s| s > 2.5);
+        assert_eq!(used, [8, 16]);
+    }
+
+    /// A longer delay looks like a queue.
+    #[test]
+    fn a_path_whose_rate_fell_is_searched_in_spite_of_a_queue() {
+        let rate = |n, s| match s < 3.0 {
+            true => 100e6,
+            false => f64::from(n) * 1e6,
+        };
+        let used = run_queued(8, 20, u64::MAX, rate, |_| true);
+        assert_eq!(used[..2], [8, 16]);
+    }
+
+    /// A few blocks in half a second say nothing of a slow path.
+    #[test]
+    fn a_slow_path_is_measured_for_longer() {
+        let lumps = |n: u32, s: f64| match (s * 10.0).round() as u64 % 20 < 10 {
+            true => 2e6 * f64::from(n.min(8)) / 8.0,
+            false => 1e6 * f64::from(n.min(8)) / 8.0,
+        };
+        assert_eq!(run(8, 14, u64::MAX, lumps), [8, 16, 8]);
+    }
+
+    #[test]
     fn a_search_is_repeated_after_longer_and_longer_times() {
         let used = run(8, 100, u64::MAX, |_, _| 100e6);
         assert_eq!(used, [8, 16, 8, 16, 8, 16, 8, 16, 8]);
@@ -223,7 +287,7 @@ mod tests {
     #[test]
     fn a_path_that_changes_is_searched_again_without_a_rest() {
         // The path is ten times as slow from the second measurement on, and lossy.
-        let used = run(8, 12, u64::MAX, |n, s| match s < 1.9 {
+        let used = run(8, 40, u64::MAX, |n, s| match s < 1.9 {
             true => 100e6,
             false => f64::from(n) * 0.2e6,
         });

@@ -60,7 +60,7 @@ impl<K: Kernel> Pipeline<K> {
             self.end(Err(fault));
             return;
         }
-        self.suit_channels();
+        self.measure_channels();
         self.tune_channels();
         self.check_channels();
         self.check_incomplete();

@@ -18,6 +18,9 @@ const LONG: Duration = Duration::from_millis(10);
 const FAR: Duration = Duration::from_millis(150);
 /// Interval of the measurements of channels.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// Factor between the shortest round-trip time and the present one from which packets wait in a
+/// queue.
+const QUEUED: f64 = 1.25;
 /// Largest block on a long path. Many channels are in the middle of a block there, each with a
 /// buffer, and what a slow channel still has to send at the end is a block.
 const BLOCK_BYTES_LONG: u32 = 256 << 10;
@@ -60,6 +63,8 @@ pub(super) struct NetworkPath {
     sampled: Option<Duration>,
     /// When the channels are measured next.
     next_sample: Duration,
+    /// Packets of most channels waited in a queue of the path when they were measured last.
+    is_queued: bool,
     /// Why the options for long paths could not be set on a channel.
     refused: Option<String>,
     /// The search for the number of channels.
@@ -106,8 +111,8 @@ impl NetworkPath {
         !self.is_local && self.round_trip().is_some_and(|time| time >= LONG)
     }
 
-    /// Whether the channels are to be measured again, which the caller then does: once in a while
-    /// until the path is known to be long, and never within one machine.
+    /// Whether the channels are to be measured again, which the caller then does: once a second, and
+    /// never within one machine.
     pub(super) fn take_sample_due(&mut self, now: Duration) -> bool {
         let is_due = !self.is_local && self.next_sample <= now;
         if is_due {
@@ -131,6 +136,24 @@ impl NetworkPath {
         let result = stream.suit_long_path();
         self.see_refusal(result, stream.measure().as_ref());
         true
+    }
+
+    /// Records the measurements of all open channels, taken at the same time.
+    pub(super) fn see_channels(&mut self, samples: impl Iterator<Item = PathSample>) {
+        let mut times = Vec::new();
+        for sample in samples {
+            self.see_sample(&sample);
+            times.push(sample.round_trip);
+        }
+        times.sort_unstable();
+        let median = times.get(times.len() / 2).copied().unwrap_or_default();
+        let queued = self.sampled.map(|shortest| shortest.mul_f64(QUEUED));
+        self.is_queued = queued.is_some_and(|queued| median >= queued);
+    }
+
+    /// Whether packets wait in a queue of the path, which then is full.
+    pub(super) fn is_queued(&self) -> bool {
+        self.is_queued
     }
 
     fn see_sample(&mut self, sample: &PathSample) {
@@ -357,6 +380,29 @@ mod tests {
         assert_eq!(path.pick_channels(LARGE), None);
         path.set_round_trip(Some(Duration::from_millis(80)));
         assert!(path.suit_channel(&mut unmeasured) && unmeasured.is_suited);
+    }
+
+    #[test]
+    fn packets_wait_where_most_channels_are_slower_than_the_path() {
+        let samples = |ms: [u64; 3]| {
+            ms.map(|ms| PathSample {
+                round_trip: Duration::from_millis(ms),
+                round_trip_min: Duration::from_millis(50),
+                ..PathSample::default()
+            })
+        };
+        let mut path = NetworkPath::default();
+        assert!(!path.is_queued());
+        for (ms, is_queued) in [
+            ([50, 51, 52], false),
+            ([50, 80, 90], true),
+            ([50, 52, 90], false),
+        ] {
+            path.see_channels(samples(ms).into_iter());
+            assert_eq!(path.is_queued(), is_queued, "{ms:?}");
+        }
+        path.see_channels(std::iter::empty());
+        assert!(!path.is_queued());
     }
 
     #[test]

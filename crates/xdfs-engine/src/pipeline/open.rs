@@ -165,8 +165,9 @@ impl<K: Kernel> Pipeline<K> {
         self.dial_missing();
     }
 
-    /// Sets the options of channels on a long path, as soon as it is known to be one.
-    pub(super) fn suit_channels(&mut self) {
+    /// Measures the path of all channels once in a while, and sets their options as soon as it is
+    /// known to be long.
+    pub(super) fn measure_channels(&mut self) {
         if !self.network_path.take_sample_due(self.now) {
             return;
         }
@@ -174,6 +175,9 @@ impl<K: Kernel> Pipeline<K> {
         for slot in slots {
             self.suit_channel(slot);
         }
+        let open = self.channels.open();
+        let samples = open.filter_map(|(_, channel)| channel.stream.measure());
+        self.network_path.see_channels(samples);
     }
 
     fn suit_channel(&mut self, slot: usize) {

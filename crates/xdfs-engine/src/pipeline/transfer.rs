@@ -400,6 +400,11 @@ impl<K: Kernel> Pipeline<K> {
             left,
             channels: self.count().staying,
             round_trip: self.network_path.round_trip().unwrap_or_default(),
+            is_queued: self.network_path.is_queued(),
+            block_bytes: self
+                .network_path
+                .block_size(self.parameters.block_size())
+                .into(),
         };
         let max = self.parameters.channels_max();
         if let Some(wanted) = self.network_path.tune_channels(traffic, max) {
