@@ -316,6 +316,20 @@ impl Sender {
         Some(file.offer.clone())
     }
 
+    /// The channel that EOFR of a pack has to follow its bytes on, ahead of ACCEPT; `None` if it may
+    /// travel on any.
+    #[must_use]
+    pub fn end_channel(&self, file: FileId) -> Option<ChannelIndex> {
+        self.files.get(&file)?.ahead
+    }
+
+    /// Whether EOFR is due: every byte was read, and none has to be sent again for a new offer.
+    #[must_use]
+    pub fn is_end_due(&self, file: FileId) -> bool {
+        let state = self.files.get(&file).map(|file| file.state);
+        matches!(state, Some(FileState::Ended | FileState::Cancelling))
+    }
+
     /// Whether a pack has bytes that must go ahead of ACCEPT on the channel of its offer.
     #[must_use]
     pub fn is_ahead(&self) -> bool {

@@ -7,7 +7,7 @@ use xdfs_proto::frame::{Cancel, Eofr, Exception, Frame, Offer, Request, Resume, 
 use xdfs_proto::pack::Failures;
 use xdfs_proto::receiver::ReceiverOutput;
 use xdfs_proto::sender::SenderOutput;
-use xdfs_proto::{ChannelIndex, Code, Fault, Retry, SourceTag};
+use xdfs_proto::{ChannelIndex, Code, Fault, FileId, Retry, SourceTag};
 use xdfs_store::Source;
 
 use super::buffers::BLOCK_BYTES;
@@ -374,10 +374,19 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Sends EOFR, unless the source has changed since the offer.
-    pub(super) fn transmit_end(&mut self, mut frame: Frame) {
-        if self.prepare_end(&mut frame) {
-            self.transmit(frame);
+    /// Sends the EOFR of a file that had to wait, unless the source has changed since the offer, or
+    /// the file was offered anew.
+    pub(super) fn transmit_end(&mut self, file: FileId, mut frame: Frame) {
+        if !self.sender.is_end_due(file) || !self.prepare_end(&mut frame) {
+            return;
+        }
+        match self.sender.end_channel(file) {
+            None => self.transmit(frame),
+            Some(index) => {
+                if let Some(slot) = self.channels.slot_of(index) {
+                    self.transmit_on(slot, &frame);
+                }
+            }
         }
     }
 
@@ -387,10 +396,10 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         for frame in std::mem::take(&mut self.delayed_ends) {
-            if let Frame::Eofr(Eofr { file, .. }) = &frame
-                && self.transfers.source_mut(*file).is_some()
+            if let Frame::Eofr(Eofr { file, .. }) = frame
+                && self.transfers.source_mut(file).is_some()
             {
-                self.transmit_end(frame);
+                self.transmit_end(file, frame);
             }
         }
     }

@@ -303,7 +303,7 @@ impl<K: Kernel> Pipeline<K> {
                 }
                 self.sender.fail(file, fault);
             } else if let Some(frame) = frame {
-                self.transmit_end(frame);
+                self.transmit_end(file, frame);
             }
         }
     }
