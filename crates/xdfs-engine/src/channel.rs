@@ -24,8 +24,10 @@ const LOOKAHEAD_BYTES: usize = BLOCK_HEADER_BYTES;
 /// State of a channel's opening.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// The transport and its protection are being opened for this purpose.
-    Connecting(Purpose),
+    /// The transport and its protection are being opened.
+    Connecting,
+    /// They are open; the opening exchange begins when the session has its secret.
+    Connected,
     /// The opening exchange is in progress.
     Opening(Initiator),
     /// It carries frames.
@@ -144,6 +146,8 @@ pub(crate) struct Channel {
     control_written: usize,
     /// Bytes of frames that were sent before the channel was open.
     ahead: usize,
+    /// Blocks may follow JOIN, which isn't answered.
+    pub(crate) joins_ahead: bool,
 }
 
 impl Channel {
@@ -184,12 +188,23 @@ impl Channel {
             control: Vec::new(),
             control_written: 0,
             ahead: 0,
+            joins_ahead: false,
         }
     }
 
     /// Whether it can take the next block.
     pub(crate) fn takes_block(&self) -> bool {
-        self.is_open() && self.writable && !self.has_pending()
+        self.may_carry_blocks() && self.writable && !self.has_pending()
+    }
+
+    /// Whether blocks may be sent on it.
+    pub(crate) fn may_carry_blocks(&self) -> bool {
+        self.is_open() || self.joins_ahead
+    }
+
+    /// Whether the opening exchange hasn't begun.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self.phase, Phase::Connecting | Phase::Connected)
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -197,10 +212,7 @@ impl Channel {
     }
 
     /// Begins the opening exchange, once the transport and its protection are open.
-    pub(crate) fn greet(&mut self) {
-        let Phase::Connecting(purpose) = std::mem::replace(&mut self.phase, Phase::Open) else {
-            return;
-        };
+    pub(crate) fn greet(&mut self, purpose: Purpose) {
         self.protection = self.stream.protection();
         let mut hello = Vec::new();
         let initiator = match &self.protection {

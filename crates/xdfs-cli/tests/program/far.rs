@@ -124,30 +124,40 @@ fn a_near_path_keeps_the_systems_choice() {
     assert_eq!(fs::read(place.remote("big")).unwrap(), source);
 }
 
-#[test]
-fn channels_are_added_and_taken_away_while_a_file_is_moved() {
-    // One channel fills it, so that twice as many can't bring more.
-    let link = Link::delay(Duration::from_millis(10)).with_bandwidth(8_000_000);
-    let Some(wan) = network(link) else { return };
+/// The changes of the number of channels in an upload of a large file with further flags.
+fn changes_of_upload(link: Link, flags: &[&str]) -> Option<Vec<String>> {
+    let wan = network(link)?;
     let place = Place::new();
     let server = serve(&wan, &place.root(), &[]);
     let source = content(3, 48 << 20);
     let local = place.make_here("big", &source);
-    let run = run(
-        &wan,
-        &["cp", "-v", "--insecure", &local, &server.url("/big")],
-    )
-    .ok();
+    let words = [&["cp", "-v", "--insecure"], flags].concat();
+    let run = run(&wan, &[&words[..], &[&local, &server.url("/big")]].concat()).ok();
     assert_eq!(fs::read(place.remote("big")).unwrap(), source);
-    let changes: Vec<&str> = run
-        .stderr
-        .lines()
-        .filter(|line| line.contains("the number of channels changes"))
-        .collect();
-    assert!(changes.len() >= 2, "{}", run.stderr);
-    assert!(changes[0].contains("before=8 wanted=16"), "{changes:?}");
-    // Nothing was lost for the channels that went.
+    // Nothing was lost for channels that went.
     assert!(!run.stderr.contains("connection lost"), "{}", run.stderr);
+    let lines = run.stderr.lines();
+    let changes = lines.filter(|line| line.contains("the number of channels changes"));
+    Some(changes.map(str::to_owned).collect())
+}
+
+#[test]
+fn channels_are_added_where_each_is_limited_by_its_window() {
+    let link = Link::delay(Duration::from_millis(10));
+    let Some(changes) = changes_of_upload(link, &["-w", "16K"]) else {
+        return;
+    };
+    assert!(!changes.is_empty());
+    assert!(changes[0].contains("before=8 wanted=16"), "{changes:?}");
+}
+
+#[test]
+fn a_full_path_gets_no_further_channels() {
+    let link = Link::delay(Duration::from_millis(10)).with_bandwidth(8_000_000);
+    let Some(changes) = changes_of_upload(link, &[]) else {
+        return;
+    };
+    assert!(changes.is_empty(), "{changes:?}");
 }
 
 #[test]

@@ -121,13 +121,13 @@ impl Channels {
         if !channel.writable {
             return;
         }
-        let connecting = matches!(channel.phase, Phase::Connecting(_));
+        let connecting = matches!(channel.phase, Phase::Connecting);
         if connecting || channel.has_pending() {
             if !channel.write_queued {
                 channel.write_queued = true;
                 self.writing.push_back(slot);
             }
-        } else if channel.is_open() && !channel.idle_queued {
+        } else if channel.may_carry_blocks() && !channel.idle_queued {
             channel.idle_queued = true;
             self.idle.push_back(slot);
         }

@@ -72,6 +72,9 @@ pub(super) struct Dialer {
     follows_links: bool,
     /// Target number of channels.
     wanted: u32,
+    /// The channel that asks for the session is being opened, or was.
+    asks: bool,
+    /// Index of the next channel that joins.
     next_index: u32,
     opening: u32,
     failures: u32,
@@ -114,7 +117,8 @@ impl Dialer {
             takes_clear: false,
             follows_links: false,
             wanted,
-            next_index: 0,
+            asks: false,
+            next_index: 1,
             opening: 0,
             failures: 0,
             not_before: Duration::ZERO,
@@ -122,6 +126,11 @@ impl Dialer {
             leave_due: false,
             awaits_methods: false,
         }
+    }
+
+    /// Whether the channel that asks for the session is being opened, or was.
+    pub(super) fn has_asked(&self) -> bool {
+        self.asks
     }
 
     /// Whether the user specified the number of channels.
@@ -143,7 +152,7 @@ impl Dialer {
     /// Has the next channel wait for the acceptor's methods, in place of the one that didn't.
     pub(super) fn await_methods(&mut self) {
         self.awaits_methods = true;
-        self.next_index = 0;
+        self.asks = false;
         self.opening = self.opening.saturating_sub(1);
     }
 
@@ -185,9 +194,8 @@ impl Dialer {
         self.wanted = wanted.min(max);
     }
 
-    /// The request of the session on this path, if it is not sent yet: the user's block size, or
-    /// what suits the path.
-    pub(super) fn suit_path(&mut self, path: &NetworkPath) -> &SessionRequest {
+    /// The request of the session on this path: with the user's block size, or what suits the path.
+    fn suit_path(&mut self, path: &NetworkPath) -> &SessionRequest {
         if self.dial.block_size.is_none() {
             self.request.block_size = path.block_size(self.request.block_size);
         }
@@ -210,27 +218,65 @@ impl Dialer {
     }
 
     /// Starts to open a channel if one is missing. Leaving channels count as missing, so that the
-    /// replacement is open in time.
+    /// replacement is open in time. On a long path the channels that will join connect while the
+    /// first one asks for the session.
     pub(super) fn open_missing(
         &mut self,
         count: ChannelCounts,
         window: Option<u32>,
+        is_long: bool,
         now: Duration,
     ) -> Option<Result<Channel, Fault>> {
-        let first = self.secret.is_none();
-        let wanted = if first { 1 } else { self.wanted };
+        let wanted = match self.secret.is_some() || (self.asks && is_long) {
+            true => self.wanted,
+            false => 1,
+        };
         if count.staying + self.opening >= wanted
             || count.live + self.opening >= wanted.saturating_mul(2)
             || self.failures >= FAILURES_MAX
             || now < self.not_before
-            || (first && self.next_index > 0)
         {
             return None;
         }
-        let index = ChannelIndex(self.next_index);
-        self.next_index += 1;
+        let index = match self.asks {
+            true => self.next_index,
+            false => 0,
+        };
+        self.next_index += u32::from(self.asks);
+        self.asks = true;
         self.opening += 1;
-        Some(self.open(index, window, now))
+        Some(self.open(ChannelIndex(index), window, now))
+    }
+
+    /// The purpose of a channel that is connected. `None` if it joins a session whose secret isn't
+    /// known yet.
+    pub(super) fn purpose(&mut self, index: ChannelIndex, path: &NetworkPath) -> Option<Purpose> {
+        if index.0 == 0 {
+            return Some(Purpose::Session(self.suit_path(path).clone()));
+        }
+        let secret = self.secret?;
+        Some(Purpose::Join(JoinRequest {
+            id: self.request.id,
+            secret,
+            channel: index,
+        }))
+    }
+
+    /// Whether blocks may follow JOIN before it is answered: the answer would be awaited to know
+    /// whether they may be unencrypted.
+    pub(super) fn may_join_ahead(&self) -> bool {
+        self.dial.identity.is_none() || self.dial.level == Level::Private
+    }
+
+    /// The number of channels being opened that the session has no place for.
+    pub(super) fn surplus(&self, count: ChannelCounts) -> u32 {
+        let surplus = (count.staying + self.opening).saturating_sub(self.wanted);
+        surplus.min(self.opening)
+    }
+
+    /// Counts a channel that was being opened as given up.
+    pub(super) fn gave_up(&mut self) {
+        self.opening = self.opening.saturating_sub(1);
     }
 
     fn open(
@@ -239,14 +285,6 @@ impl Dialer {
         window: Option<u32>,
         now: Duration,
     ) -> Result<Channel, Fault> {
-        let purpose = match self.secret {
-            None => Purpose::Session(self.request.clone()),
-            Some(secret) => Purpose::Join(JoinRequest {
-                id: self.request.id,
-                secret,
-                channel: index,
-            }),
-        };
         let Some(endpoint) = self.endpoint() else {
             let cause = "the host has no address";
             return Err(Fault::new(Code::ConnectionRefused, "connect", cause));
@@ -256,7 +294,7 @@ impl Dialer {
         if let Some(window) = window {
             let _ = stream.set_window(window);
         }
-        Ok(Channel::new(index, stream, Phase::Connecting(purpose), now))
+        Ok(Channel::new(index, stream, Phase::Connecting, now))
     }
 
     fn endpoint(&self) -> Option<&Endpoint> {
@@ -279,12 +317,12 @@ impl Dialer {
         fault
     }
 
-    /// Records that the first bytes are sent on a channel.
+    /// Records that the first bytes are sent on the channel that asks for the session.
     pub(super) fn request_sent(&mut self, now: Duration) {
         self.request_sent_at = now;
     }
 
-    /// When the first bytes were sent on the last channel to connect.
+    /// When they were sent.
     pub(super) fn request_sent_at(&self) -> Duration {
         self.request_sent_at
     }
@@ -301,10 +339,12 @@ impl Dialer {
         self.failures = 0;
     }
 
-    /// Counts a failed attempt and decides how to proceed. With `were_ahead`, requests followed
-    /// SESSION on the channel, and may have been carried out.
+    /// Counts a failed attempt and decides how to proceed; `asked` says whether it was for the
+    /// session. With `were_ahead`, requests followed SESSION on the channel, and may have been
+    /// carried out.
     pub(super) fn failed(
         &mut self,
+        asked: bool,
         fault: Option<Fault>,
         count: ChannelCounts,
         were_ahead: bool,
@@ -327,13 +367,16 @@ impl Dialer {
                 Code::ConnectionRefused | Code::DeadlineExceeded | Code::ConnectionLost
             )
         });
+        if !has_begun && !asked {
+            return AfterFailure::Continue;
+        }
         if !has_begun
             && unreached
             && !were_ahead
             && self.endpoint_index + 1 < self.dial.endpoints.len()
         {
             self.endpoint_index += 1;
-            self.next_index = 0;
+            self.asks = false;
             self.failures = 0;
             self.not_before = Duration::ZERO;
             return AfterFailure::NextEndpoint;

@@ -143,7 +143,7 @@ pub struct Pipeline<K> {
     commands: mpsc::Receiver<Command>,
     channels: Channels,
     /// The last turn stopped at its limit of blocks, so that another one has to follow at once.
-    send_turn_used_up: bool,
+    sends_more: bool,
     sender: Sender,
     receiver: Receiver,
     transfers: Transfers,
@@ -266,7 +266,7 @@ impl<K: Kernel> Pipeline<K> {
             now: Duration::ZERO,
             commands: receiver,
             channels: Channels::default(),
-            send_turn_used_up: false,
+            sends_more: false,
             sender: Sender::new(limits.clone(), limits.in_flight_bytes_max),
             receiver: Receiver::new(limits.clone()),
             transfers: Transfers::default(),
@@ -323,13 +323,14 @@ impl<K: Kernel> Pipeline<K> {
         self.pump_machines();
         self.receive_all();
         self.pump_machines();
-        self.send_all();
-        self.calls.mark_due_if_waiting();
-        self.pump_machines();
+        // Before blocks are sent: those of a channel that it closes go to others.
         if self.timers.is_tick_due(self.now) {
             self.tick();
             self.pump_machines();
         }
+        self.send_all();
+        self.calls.mark_due_if_waiting();
+        self.pump_machines();
         self.end_if_drained();
         if self.ending.has_ended() {
             return self.begin_shutdown();
@@ -374,7 +375,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// How long to wait if nothing becomes ready.
     fn wait_time(&self) -> Option<Duration> {
-        let busy = self.channels.are_busy() || self.send_turn_used_up;
+        let busy = self.channels.are_busy() || self.sends_more;
         if busy {
             return Some(Duration::ZERO);
         }

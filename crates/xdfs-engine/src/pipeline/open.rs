@@ -65,6 +65,7 @@ impl<K: Kernel> Pipeline<K> {
         };
         channel.phase = Phase::Open;
         channel.frame_since = None;
+        let joined_ahead = std::mem::take(&mut channel.joins_ahead);
         let index = channel.index;
         self.channels.opened(index, slot);
         self.channel_set.up(index);
@@ -79,7 +80,9 @@ impl<K: Kernel> Pipeline<K> {
         self.suit_channel(slot);
         self.bound_in_flight();
         self.offload_private(slot);
-        self.sender.channel_up(index, self.now);
+        if !joined_ahead {
+            self.sender.channel_up(index, self.now);
+        }
         self.receiver.channel_up(index);
         self.channels.forget_ahead();
         self.calls.mark_due();
@@ -209,31 +212,103 @@ impl<K: Kernel> Pipeline<K> {
     pub(super) fn dial_missing(&mut self) {
         while !self.ending.has_ended() {
             let (count, window) = (self.count(), self.parameters.window());
+            let is_long = self.network_path.is_long();
             let Role::Initiator(dialer) = &mut self.role else {
                 return;
             };
-            match dialer.open_missing(count, window, self.now) {
+            let asks = !dialer.has_asked();
+            match dialer.open_missing(count, window, is_long, self.now) {
                 Some(Ok(channel)) => {
                     if self.place(channel).is_none() {
-                        self.dial_failed(None);
+                        self.dial_failed(asks, None);
                     }
                 }
-                Some(Err(fault)) => self.dial_failed(Some(fault)),
+                Some(Err(fault)) => self.dial_failed(asks, Some(fault)),
                 None => return,
             }
         }
     }
 
-    /// Handles a channel that could not be opened (initiator).
-    fn dial_failed(&mut self, fault: Option<Fault>) {
+    /// Handles a channel that could not be opened; `asked` says whether it was for the session
+    /// (initiator).
+    fn dial_failed(&mut self, asked: bool, fault: Option<Fault>) {
         let (count, were_ahead) = (self.count(), self.channels.are_ahead());
         let Role::Initiator(dialer) = &mut self.role else {
             return;
         };
-        match dialer.failed(fault, count, were_ahead, self.now) {
+        match dialer.failed(asked, fault, count, were_ahead, self.now) {
             AfterFailure::Continue => {}
-            AfterFailure::NextEndpoint => self.dial_missing(),
+            AfterFailure::NextEndpoint => {
+                self.give_up_silent(u32::MAX);
+                self.dial_missing();
+            }
             AfterFailure::End(fault) => self.end(Err(fault)),
+        }
+    }
+
+    /// Closes up to `count` channels, the latest first, on which the opening exchange hasn't begun
+    /// (initiator).
+    fn give_up_silent(&mut self, count: u32) {
+        let silent = self.channels.iter().filter(|(_, c)| c.is_silent());
+        let mut silent: Vec<_> = silent.map(|(slot, c)| (c.index, slot)).collect();
+        silent.sort_unstable();
+        for (_, slot) in silent.into_iter().rev().take(count as usize) {
+            self.remove_channel(slot);
+            if let Role::Initiator(dialer) = &mut self.role {
+                dialer.gave_up();
+            }
+        }
+    }
+
+    /// Lets the channels join that were connected before the session had its secret (initiator).
+    fn join_connected(&mut self) {
+        let count = self.count();
+        if let Role::Initiator(dialer) = &self.role {
+            self.give_up_silent(dialer.surplus(count));
+        }
+        let connected = |channel: &Channel| matches!(channel.phase, Phase::Connected);
+        let slots = self.channels.iter().filter(|(_, c)| connected(c));
+        let slots: Vec<usize> = slots.map(|(slot, _)| slot).collect();
+        for slot in slots {
+            self.greet(slot);
+            if let Some(channel) = self.channels.get_mut(slot) {
+                // The peer may have closed it meanwhile.
+                channel.readable = true;
+            }
+            self.channels.queue(slot);
+        }
+    }
+
+    /// Begins the opening exchange on a channel whose transport is open, or has it wait for the
+    /// session's secret (initiator).
+    fn greet(&mut self, slot: usize) {
+        let (Some(channel), Role::Initiator(dialer)) =
+            (self.channels.get_mut(slot), &mut self.role)
+        else {
+            return;
+        };
+        match dialer.purpose(channel.index, &self.network_path) {
+            None => channel.phase = Phase::Connected,
+            Some(Purpose::Session(request)) => {
+                self.parameters = Parameters::requested(&request);
+                channel.greet(Purpose::Session(request));
+                dialer.request_sent(self.now);
+                self.prove_ahead(slot);
+                self.transmit_ahead();
+                if self.network_path.is_long() {
+                    self.pick_channels_late();
+                    self.dial_missing();
+                }
+            }
+            Some(join @ Purpose::Join(_)) => {
+                channel.greet(join);
+                if dialer.may_join_ahead() && !self.parameters.is_strict() {
+                    channel.joins_ahead = true;
+                    let index = channel.index;
+                    self.channels.opened(index, slot);
+                    self.sender.channel_up(index, self.now);
+                }
+            }
         }
     }
 
@@ -245,7 +320,11 @@ impl<K: Kernel> Pipeline<K> {
         let Role::Initiator(dialer) = &mut self.role else {
             return;
         };
-        if let Phase::Connecting(_) = channel.phase {
+        if matches!(channel.phase, Phase::Connected) {
+            channel.readable = false;
+            return;
+        }
+        if matches!(channel.phase, Phase::Connecting) {
             match channel.stream.finish_open() {
                 Ok(false) => {
                     channel.readable = false;
@@ -264,14 +343,7 @@ impl<K: Kernel> Pipeline<K> {
                         return;
                     }
                     channel.suits_path = self.network_path.suit_channel(&mut *channel.stream);
-                    if let Phase::Connecting(Purpose::Session(request)) = &mut channel.phase {
-                        request.clone_from(dialer.suit_path(&self.network_path));
-                        self.parameters = Parameters::requested(request);
-                    }
-                    channel.greet();
-                    dialer.request_sent(self.now);
-                    self.prove_ahead(slot);
-                    self.transmit_ahead();
+                    self.greet(slot);
                 }
                 Err(error) => {
                     let fault = dialer.connect_fault(&error);
@@ -483,13 +555,20 @@ impl<K: Kernel> Pipeline<K> {
         {
             self.replace_channel(slot);
         }
+        self.join_connected();
         self.pick_channels_late();
         self.dial_missing();
     }
 
     fn opening_failed(&mut self, slot: usize, fault: Fault) {
+        let channel = self.channels.get(slot);
+        let index = channel.map(|channel| channel.index);
+        let joined_ahead = channel.is_some_and(|channel| channel.joins_ahead);
         self.remove_channel(slot);
-        self.dial_failed(Some(fault));
+        if let Some(index) = index.filter(|_| joined_ahead) {
+            self.sender.channel_down(index);
+        }
+        self.dial_failed(index == Some(ChannelIndex(0)), Some(fault));
     }
 
     /// Handles the loss or orderly close of a channel.
@@ -540,6 +619,8 @@ impl<K: Kernel> Pipeline<K> {
             return;
         };
         self.kernel.detach(channel.stream.as_mut());
+        // Its blocks go to others, which may have been passed over in this turn.
+        self.sends_more = true;
         if let Some(mut incoming) = channel.incoming.take()
             && let Some((buffer, _)) = incoming.piece.take()
         {

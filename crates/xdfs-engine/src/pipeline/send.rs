@@ -26,6 +26,7 @@ enum SendOutcome {
 impl<K: Kernel> Pipeline<K> {
     /// Writes pending bytes, then gives blocks to the channels that can take them.
     pub(super) fn send_all(&mut self) {
+        self.sends_more = false;
         if !self.slow_sources.is_empty() {
             self.process_reads();
         }
@@ -33,13 +34,12 @@ impl<K: Kernel> Pipeline<K> {
             let Some((slot, channel)) = self.channels.next_writing() else {
                 break;
             };
-            if matches!(channel.phase, crate::channel::Phase::Connecting(_)) {
+            if matches!(channel.phase, crate::channel::Phase::Connecting) {
                 self.continue_opening(slot);
                 continue;
             }
             self.flush(slot);
         }
-        self.send_turn_used_up = false;
         if !self.is_started || self.ending.has_ended() {
             return;
         }
@@ -58,7 +58,7 @@ impl<K: Kernel> Pipeline<K> {
                 }
             }
         }
-        self.send_turn_used_up = turns == 0;
+        self.sends_more |= turns == 0;
         for slot in passed.into_iter().rev() {
             self.channels.put_back_idle(slot);
         }
@@ -80,8 +80,10 @@ impl<K: Kernel> Pipeline<K> {
             return false;
         };
         let index = channel.index;
-        if let Some((extent, bytes)) = self.next_read() {
-            return self.send_read(slot, extent, bytes);
+        if let Some((extent, bytes)) = self.next_read()
+            && self.send_read(slot, extent, bytes)
+        {
+            return true;
         }
         while let Some(extent) = self.sender.next_extent(index) {
             match self.send_extent(slot, extent) {
@@ -120,7 +122,7 @@ impl<K: Kernel> Pipeline<K> {
             Err(fault) => {
                 self.transfers.close_source(extent.file);
                 self.sender.fail(extent.file, fault);
-                return SendOutcome::Nothing;
+                return SendOutcome::Later;
             }
         };
         match read {

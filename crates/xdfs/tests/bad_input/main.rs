@@ -14,6 +14,7 @@ mod calls;
 mod cancelled;
 mod changing;
 mod ending;
+mod joining;
 mod leaving;
 mod listings;
 mod names;
