@@ -2,10 +2,12 @@
 //!
 //! More channels help where each is limited by its losses or its socket buffer, and only cost where
 //! the path is full. So the number doubles while the total rate grows by more than noise, and goes
-//! back to the one before when it doesn't. Where packets wait in a queue of the path it is full, and
-//! no channels are added to find that out, unless the rate has fallen: then the path has changed,
-//! and so may have its delay. Rates are measured over some round trips and some blocks of each
-//! channel, after a pause in which the new channels open and fill. Time and bytes are arguments.
+//! back to the one before when it doesn't. Where packets wait in a queue of the path it is full,
+//! and no channels are added to find that out, unless the rate has fallen: then the path has
+//! changed, and so may have its delay. Rates are measured over some round trips and some blocks of
+//! each channel, after a pause in which the new channels open and fill. A path that is silent says
+//! nothing about the number, and one that has changed is measured anew before a number is compared
+//! with it. Time and bytes are arguments.
 
 use std::time::Duration;
 
@@ -18,8 +20,8 @@ const CHANGED: f64 = 0.7;
 const BEGINNING: (u32, Duration) = (10, Duration::from_millis(250));
 const SETTLING: (u32, Duration) = (8, Duration::from_millis(250));
 const MEASUREMENT: (u32, Duration) = (8, Duration::from_millis(500));
-/// Blocks of each channel in a measurement, since whole blocks are counted when they arrive, and the
-/// time after which it ends with fewer.
+/// Blocks of each channel in a measurement, since whole blocks are counted when they arrive, and
+/// the time after which it ends with fewer.
 const MEASURED_BLOCKS: u64 = 8;
 const MEASUREMENT_MAX: Duration = Duration::from_secs(10);
 /// Pauses between searches, the first and the longest.
@@ -99,6 +101,8 @@ pub(super) struct ChannelCount {
     stage: Stage,
     /// The number of channels to which the present one is compared.
     base: Option<Rated>,
+    /// The rate has fallen since the last search.
+    has_changed: bool,
     rest: Duration,
 }
 
@@ -108,6 +112,7 @@ impl ChannelCount {
         Self {
             stage: settling(traffic, BEGINNING),
             base: None,
+            has_changed: false,
             rest: REST,
         }
     }
@@ -125,25 +130,40 @@ impl ChannelCount {
             }
             Stage::Measuring(window) => {
                 let rate = window.rate(traffic)?;
-                self.measured(traffic, Rated { channels, rate }, traffic.is_queued, max)
+                self.measured(traffic, Rated { channels, rate }, max)
             }
             Stage::Resting(until, window) => {
                 let rate = window.rate(traffic)?;
                 let best = self.base.map_or(0.0, |base| base.rate);
-                let has_changed = rate < best * CHANGED;
-                if has_changed || until <= traffic.now {
+                if rate < best * CHANGED {
+                    // A rate from the middle of a change is no measure for those that follow.
+                    self.base = None;
+                    self.has_changed = true;
+                    self.rest = REST;
+                    self.stage = settling(traffic, SETTLING);
+                    return None;
+                }
+                if until <= traffic.now {
                     self.base = None;
                     let rated = Rated { channels, rate };
-                    let is_full = traffic.is_queued && !has_changed;
-                    return self.measured(traffic, rated, is_full, max);
+                    return self.measured(traffic, rated, max);
                 }
+                // At once would be without end on a path whose rate goes up and down.
+                let until = match rate * CHANGED > best {
+                    true => until.min(traffic.now + REST),
+                    false => until,
+                };
                 self.stage = Stage::Resting(until, Window::new(traffic));
                 None
             }
         }
     }
 
-    fn measured(&mut self, traffic: Traffic, found: Rated, is_full: bool, max: u32) -> Option<u32> {
+    fn measured(&mut self, traffic: Traffic, found: Rated, max: u32) -> Option<u32> {
+        if found.rate <= 0.0 {
+            self.stage = settling(traffic, SETTLING);
+            return None;
+        }
         tracing::debug!(
             channels = found.channels,
             bytes_per_s = found.rate.round(),
@@ -160,6 +180,7 @@ impl ChannelCount {
         self.base = Some(found);
         let left_s = traffic.left.map_or(f64::MAX, |left| left as f64) / found.rate.max(1.0);
         let next = found.channels.saturating_mul(2).min(max);
+        let is_full = traffic.is_queued && !self.has_changed;
         if is_full || next <= found.channels || left_s < LEFT_MIN_S {
             self.rest(traffic);
             return None;
@@ -169,6 +190,7 @@ impl ChannelCount {
     }
 
     fn rest(&mut self, traffic: Traffic) {
+        self.has_changed = false;
         self.stage = Stage::Resting(traffic.now + self.rest, Window::new(traffic));
         self.rest = (self.rest * 2).min(REST_MAX);
     }
@@ -301,8 +323,33 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_path_is_no_reason_for_more_than_the_most() {
-        let used = run(8, 200, u64::MAX, |_, _| 0.0);
-        assert!(used.iter().all(|n| *n <= MAX), "{used:?}");
+    fn a_path_that_got_better_is_searched_again_after_a_short_rest() {
+        // By then the rests have become longer than the time that is left.
+        let used = run(8, 85, u64::MAX, |n, s| match s < 70.0 {
+            true => 10e6,
+            false => f64::from(n) * 10e6,
+        });
+        assert_eq!(used, [8, 16, 8, 16, 8, 16, 8, 16, 8, 16, 32, 64]);
+    }
+
+    #[test]
+    fn a_short_dip_of_the_rate_adds_no_channels() {
+        let used = run(8, 8, u64::MAX, |_, s| match (4.0..4.6).contains(&s) {
+            true => 10e6,
+            false => 100e6,
+        });
+        assert_eq!(used, [8, 16, 8, 16, 8]);
+    }
+
+    #[test]
+    fn a_silent_path_is_no_reason_for_more_channels() {
+        assert_eq!(run(8, 200, u64::MAX, |_, _| 0.0), [8]);
+        // Nor is it while a number is compared.
+        let used = run(8, 20, u64::MAX, |_, s| match (2.0..7.0).contains(&s) {
+            true => 0.0,
+            false => 100e6,
+        });
+        assert_eq!(used[..3], [8, 16, 8]);
+        assert_eq!(used.iter().max(), Some(&16), "{used:?}");
     }
 }
