@@ -23,6 +23,9 @@ const BLOCK_BYTES_MIN: u32 = 256 << 10;
 const CHANNELS_AUTOMATIC_MAX: u32 = 64;
 /// Number of consecutive failures after which no more channels are opened.
 const FAILURES_MAX: u32 = 8;
+/// For how long no further channels are asked for after the peer refused one. Its limit may be one
+/// of the user, and other sessions end.
+const REFUSAL_LASTS: Duration = Duration::from_secs(60);
 
 /// Parameters of an initiator's session.
 #[derive(Clone, Debug)]
@@ -84,6 +87,10 @@ pub(super) struct Dialer {
     leave_due: bool,
     /// The acceptor has refused a proof that went ahead of its methods.
     awaits_methods: bool,
+    /// It has refused more than so many channels, and until then that counts.
+    allowed: Option<(u32, Duration)>,
+    /// The target number before a refusal that isn't told yet.
+    refused: Option<u32>,
 }
 
 /// What to do after a channel could not be opened.
@@ -125,6 +132,8 @@ impl Dialer {
             request_sent_at: Duration::ZERO,
             leave_due: false,
             awaits_methods: false,
+            allowed: None,
+            refused: None,
         }
     }
 
@@ -189,6 +198,14 @@ impl Dialer {
         self.wanted = self.wanted.max(wanted.min(max));
     }
 
+    /// The largest number of channels: the `agreed` one, or fewer while a refusal counts.
+    pub(super) fn channels_max(&self, agreed: u32, count: ChannelCounts, now: Duration) -> u32 {
+        match self.allowed {
+            Some((allowed, until)) if now < until => agreed.min(allowed.max(count.staying)),
+            _ => agreed,
+        }
+    }
+
     /// Sets the target number of channels, at most `max`.
     pub(super) fn set_wanted(&mut self, wanted: u32, max: u32) {
         self.wanted = wanted.min(max);
@@ -200,6 +217,12 @@ impl Dialer {
             self.request.block_size = path.block_size(self.request.block_size);
         }
         &self.request
+    }
+
+    /// The target number of channels before the peer refused some, and now, once for each time.
+    pub(super) fn take_refusal(&mut self) -> Option<(u32, u32)> {
+        let before = self.refused.take_if(|_| self.opening == 0)?;
+        Some((before, self.wanted))
     }
 
     /// Replaces a channel as soon as one is open.
@@ -351,16 +374,21 @@ impl Dialer {
         now: Duration,
     ) -> AfterFailure {
         self.opening = self.opening.saturating_sub(1);
+        let has_begun = self.secret.is_some();
+        let is_refused = (fault.as_ref()).is_some_and(|f| f.code == Code::TooManyChannels);
+        // Unless a leaving channel still counted at the peer.
+        if has_begun && is_refused && count.live == count.staying && count.live > 0 {
+            // No failure: those that are there can be replaced.
+            self.refused.get_or_insert(self.wanted);
+            self.wanted = count.staying + self.opening;
+            self.allowed = Some((self.wanted, now + REFUSAL_LASTS));
+            return AfterFailure::Continue;
+        }
         self.failures += 1;
         self.not_before = now + Duration::from_millis(50 << self.failures.min(6));
         if let Some(fault) = &fault {
             tracing::debug!(%fault, "a channel could not be opened");
-            // Unless a leaving channel still counted at the peer.
-            if fault.code == Code::TooManyChannels && count.live == count.staying {
-                self.wanted = count.staying.max(1);
-            }
         }
-        let has_begun = self.secret.is_some();
         let unreached = fault.as_ref().is_none_or(|f| {
             matches!(
                 f.code,

@@ -143,17 +143,26 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Raises the target number of channels (initiator).
     pub(super) fn want_channels(&mut self, wanted: u32) {
-        let max = self.parameters.channels_max();
+        let max = self.channels_max();
         if let Role::Initiator(dialer) = &mut self.role {
             dialer.want(wanted, max);
         }
         self.dial_missing();
     }
 
+    /// The largest number of channels that the peer allows now.
+    pub(super) fn channels_max(&self) -> u32 {
+        let agreed = self.parameters.channels_max();
+        match &self.role {
+            Role::Initiator(dialer) => dialer.channels_max(agreed, self.count(), self.now),
+            Role::Acceptor { .. } => agreed,
+        }
+    }
+
     /// Sets the target number of channels: opens missing ones, or lets the latest ones leave
     /// (initiator).
     pub(super) fn set_channels(&mut self, wanted: u32) {
-        let max = self.parameters.channels_max();
+        let max = self.channels_max();
         if let Role::Initiator(dialer) = &mut self.role {
             dialer.set_wanted(wanted, max);
         }
@@ -655,6 +664,11 @@ impl<K: Kernel> Pipeline<K> {
             )
             .hint("is an xdfs server listening there?");
             self.opening_failed(slot, fault);
+        }
+        if let Role::Initiator(dialer) = &mut self.role
+            && let Some((before, wanted)) = dialer.take_refusal()
+        {
+            tracing::debug!(before, wanted, "the peer refuses further channels");
         }
         self.dial_missing();
     }

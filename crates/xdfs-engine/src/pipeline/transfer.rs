@@ -406,7 +406,7 @@ impl<K: Kernel> Pipeline<K> {
                 .block_size(self.parameters.block_size())
                 .into(),
         };
-        let max = self.parameters.channels_max();
+        let max = self.channels_max();
         if let Some(wanted) = self.network_path.tune_channels(traffic, max) {
             tracing::info!(
                 before = traffic.channels,
