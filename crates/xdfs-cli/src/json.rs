@@ -5,8 +5,8 @@
 
 use serde::{Serialize, Serializer};
 use xdfs::{
-    ChecksumValue, Deletion, DigestValue, Fault, LimitedBy, Progress, Retry, SyncResult, SyncStep,
-    TimeShares, TransferResult, TreeResult,
+    ChannelsReason, ChecksumValue, Deletion, DigestValue, Fault, LimitedBy, PathClass,
+    PathDecision, Progress, Retry, SyncResult, SyncStep, TimeShares, TransferResult, TreeResult,
 };
 
 use crate::progress;
@@ -29,6 +29,22 @@ pub(crate) enum Record<'a> {
     Error(ErrorBody<'a>),
     Result(ResultBody<'a>),
     Identity(IdentityBody<'a>),
+    Path(PathBody<'a>),
+}
+
+/// A decision about the network path: the fields of the others are null.
+#[derive(Debug, Serialize)]
+pub(crate) struct PathBody<'a> {
+    /// The server, without a path.
+    server: &'a str,
+    decision: &'static str,
+    class: Option<&'static str>,
+    round_trip_seconds: Option<f64>,
+    congestion: Option<&'a str>,
+    refused: Option<&'a str>,
+    channels_before: Option<u32>,
+    channels: Option<u32>,
+    reason: Option<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -399,6 +415,48 @@ impl<'a> Record<'a> {
         })
     }
 
+    /// A decision about the network path to a server.
+    pub(crate) fn path(server: &'a str, decision: &'a PathDecision) -> Self {
+        let mut body = PathBody {
+            server,
+            decision: "other",
+            class: None,
+            round_trip_seconds: None,
+            congestion: None,
+            refused: None,
+            channels_before: None,
+            channels: None,
+            reason: None,
+        };
+        match decision {
+            PathDecision::Class { class, round_trip } => {
+                body.decision = "class";
+                body.class = Some(PathClass::as_str(*class));
+                body.round_trip_seconds = round_trip.map(|time| time.as_secs_f64());
+            }
+            PathDecision::Congestion { used, refused } => {
+                body.decision = "congestion";
+                body.congestion = Some(used)
+                    .filter(|used| !used.is_empty())
+                    .map(|u| u.as_str());
+                body.refused = refused.as_deref();
+            }
+            PathDecision::Channels {
+                before,
+                wanted,
+                reason,
+            } => {
+                body.decision = "channels";
+                body.channels_before = Some(*before);
+                body.channels = Some(*wanted);
+                body.reason = Some(ChannelsReason::as_str(*reason));
+            }
+            // Variants added later.
+            _ => {}
+        }
+        Self::Path(body)
+    }
+
     /// A failure of the file with these `places`, or of the run.
     pub(crate) fn error(places: Option<(&'a str, &'a str)>, fault: &'a Fault) -> Self {
         Self::failure(places.map(|p| p.0), places.map(|p| p.1), fault)
@@ -547,6 +605,38 @@ mod tests {
     }
 
     #[test]
+    fn path_object() {
+        let decision = PathDecision::Class {
+            class: PathClass::VeryLong,
+            round_trip: Some(std::time::Duration::from_millis(250)),
+        };
+        let class = json!({
+            "schema": 1, "type": "path", "server": "s", "decision": "class",
+            "class": "very-long", "round_trip_seconds": 0.25, "congestion": null,
+            "refused": null, "channels_before": null, "channels": null, "reason": null
+        });
+        assert_eq!(parse(&Record::path("s", &decision)), class);
+        let decision = PathDecision::Congestion {
+            used: "cubic".into(),
+            refused: Some("no".into()),
+        };
+        let told = parse(&Record::path("s", &decision));
+        let fields = [&told["decision"], &told["congestion"], &told["refused"]];
+        assert_eq!(fields, ["congestion", "cubic", "no"]);
+        let decision = PathDecision::Channels {
+            before: 8,
+            wanted: 16,
+            reason: ChannelsReason::Trial,
+        };
+        let told = parse(&Record::path("s", &decision));
+        assert_eq!(
+            (&told["channels_before"], &told["channels"]),
+            (&8.into(), &16.into())
+        );
+        assert_eq!([&told["decision"], &told["reason"]], ["channels", "trial"]);
+    }
+
+    #[test]
     fn error_object() {
         let fault = Fault::new(Code::Busy, "open", "in use")
             .path(b"/\xff")
@@ -611,6 +701,10 @@ mod tests {
             channels: 0,
         };
         let fault = Fault::new(Code::Io, "x", "y");
+        let decision = PathDecision::Class {
+            class: PathClass::Local,
+            round_trip: None,
+        };
         let deletion = Record::Deletion(DeletionBody {
             names: 1,
             names_at_target: 2,
@@ -621,6 +715,7 @@ mod tests {
             ("file", Record::file("", "", &file_result(), false)),
             ("deletion", deletion),
             ("error", Record::error(None, &fault)),
+            ("path", Record::path("", &decision)),
             ("result", Record::result(None, "", &Totals::default(), None)),
             (
                 "identity",

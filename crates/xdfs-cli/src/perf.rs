@@ -12,7 +12,7 @@ use crate::interrupt::Interrupt;
 use crate::log::start_log;
 use crate::progress;
 use crate::report::{self, Label, Reporter, Run};
-use crate::session::{Connector, follow, report_first_use};
+use crate::session::{Connector, follow, report_session};
 
 /// Default duration of a measurement.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
@@ -96,7 +96,7 @@ fn measure(
     };
     interrupt.orderly(true);
     let transfer = client.transfer(&route, &options)?;
-    let on_tick = |reporter: &mut Reporter| report_first_use(&client, reporter);
+    let on_tick = |reporter: &mut Reporter| report_session(&client, reporter);
     let result = follow(transfer, label, reporter, &interrupt, on_tick, || ())?;
     reporter.file_measured(label, result);
     Ok(())

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use xdfs::security::FirstUse;
 use xdfs::{
-    Deletion, Fault, Progress, RemotePlace, SyncResult, SyncStep, TransferResult, TreeResult,
+    Deletion, Fault, PathDecision, Progress, RemotePlace, SyncResult, SyncStep, TransferResult,
+    TreeResult,
 };
 
 use crate::console::{Console, printable};
@@ -303,6 +304,17 @@ impl Reporter {
     /// Reports a server trusted on first use.
     pub(crate) fn first_use(&mut self, server: &FirstUse) {
         self.console.first_use(server, !self.json);
+    }
+
+    /// Reports a decision about the network path to a server. For people it is in the log.
+    pub(crate) fn path_decision(&mut self, server: &RemotePlace, decision: &PathDecision) {
+        if self.json {
+            let server = RemotePlace {
+                path: Vec::new(),
+                ..server.clone()
+            };
+            self.print(&Record::path(&server.to_string(), decision).line());
+        }
     }
 
     /// Reports progress of a tree.

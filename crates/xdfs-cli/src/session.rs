@@ -164,10 +164,13 @@ pub(crate) fn lost_with_ssh(fault: Fault, interrupt: &Interrupt) -> Fault {
         .hint("run the same command again to resume")
 }
 
-/// Reports a server that was trusted on first use.
-pub(crate) fn report_first_use(client: &SharedClient, reporter: &mut Reporter) {
+/// Reports a server that was trusted on first use, and decisions about the network path.
+pub(crate) fn report_session(client: &SharedClient, reporter: &mut Reporter) {
     if let Some(server) = client.first_use() {
         reporter.first_use(&server);
+    }
+    for decision in client.take_path_decisions() {
+        reporter.path_decision(client.place(), &decision);
     }
 }
 

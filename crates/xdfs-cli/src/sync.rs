@@ -16,7 +16,7 @@ use crate::interrupt::Interrupt;
 use crate::log::start_log;
 use crate::place::Place;
 use crate::report::{Label, Reporter, Run};
-use crate::session::{self, Connector, report_first_use};
+use crate::session::{self, Connector, report_session};
 
 /// The direction of a synchronisation.
 #[derive(Debug)]
@@ -192,7 +192,7 @@ fn sync(
     interrupt.orderly(true);
     let options = options(config, server, flags, label, &interrupt)?;
     let mut observer = |event: TreeEvent<'_>| {
-        report_first_use(&client, reporter);
+        report_session(&client, reporter);
         match event {
             TreeEvent::Progress(result) => reporter.tree_progress(label, result),
             TreeEvent::Failed { path, fault } => reporter.tree_failure(label, path, fault),
@@ -215,6 +215,6 @@ fn sync(
             client.sync_from(&source.path, target, &options, &mut observer)
         }
     };
-    report_first_use(&client, reporter);
+    report_session(&client, reporter);
     result.map_err(|fault| session::lost_with_ssh(fault, &interrupt))
 }

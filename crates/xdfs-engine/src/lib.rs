@@ -10,6 +10,7 @@
 //! - [`acceptor`]: the thread that listens and opens channels until they belong to a session.
 //! - [`environment`]: time, threads and random bytes.
 //! - [`kernel`]: how a pipeline waits; replaceable.
+//! - `path_decision`: decisions about the network path, for the log and the user.
 //! - [`mailbox`]: the queue of events to the user of a transfer or a call.
 //! - [`security`]: the traits by which peers authenticate.
 //!
@@ -32,6 +33,7 @@ mod files;
 mod guard;
 pub mod kernel;
 pub mod mailbox;
+mod path_decision;
 pub mod pipeline;
 mod pool;
 mod rate;
@@ -48,6 +50,7 @@ pub use command::{
 };
 pub use environment::{Environment, Task, Turn};
 pub use files::Files;
+pub use path_decision::{ChannelsReason, PathClass, PathDecision, PathDecisions};
 pub use pipeline::{Dial, Pipeline};
 pub use security::{Gate, Identity, PeerGuard, Proof, SessionGrant, Standing, Verdict};
 pub use store_workers::{PackSource, Spares};

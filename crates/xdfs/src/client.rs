@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use xdfs_engine::command::TransferKind;
 use xdfs_engine::mailbox::mailbox;
-use xdfs_engine::{Command, DownloadSpec, TransferSpec, UploadSpec};
+use xdfs_engine::{Command, DownloadSpec, PathDecision, TransferSpec, UploadSpec};
 use xdfs_proto::frame::Resume;
 use xdfs_proto::{Code, DigestKind, Fault, FileId};
 use xdfs_store::{LocalStore, Source, Store, StreamSource};
@@ -427,7 +427,8 @@ impl Client {
     }
 
     /// The server, as the user named it.
-    pub(crate) fn place(&self) -> &RemotePlace {
+    #[must_use]
+    pub fn place(&self) -> &RemotePlace {
         self.shared.sessions.place()
     }
 
@@ -455,6 +456,13 @@ impl Client {
     #[must_use]
     pub fn first_use(&self) -> Option<FirstUse> {
         self.session().ok()?.identity.as_ref()?.first_use()
+    }
+
+    /// Takes the decisions about the network path that were made since the last time, for a program
+    /// that shows or records them. The first are made while the session opens.
+    #[must_use]
+    pub fn take_path_decisions(&self) -> Vec<PathDecision> {
+        self.shared.sessions.decisions().take()
     }
 
     /// Whether the server takes passwords, so that a program may ask its user for one after a

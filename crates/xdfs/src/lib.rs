@@ -118,6 +118,7 @@ pub use tune::{
     KernelLimits, MeasuredPath, TuneAdvice, TuneEnd, TuneOptions, TunePhase, TuneReport,
     TuneSample, TuneSetting, tune,
 };
+pub use xdfs_engine::{ChannelsReason, PathClass, PathDecision};
 pub use xdfs_proto::{
     ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Retry, Side,
 };

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use xdfs_engine::PathDecisions;
 use xdfs_proto::{Code, Fault};
 
 use crate::paths::Caller;
@@ -16,6 +17,8 @@ use crate::session::{ClientOptions, Session};
 #[derive(Debug)]
 pub(crate) struct ReconnectingSession {
     place: RemotePlace,
+    /// Those of all sessions.
+    decisions: PathDecisions,
     current: Mutex<Current>,
 }
 
@@ -36,9 +39,11 @@ impl ReconnectingSession {
     /// # Errors
     /// As [`Session::connect`].
     pub(crate) fn connect(place: &RemotePlace, options: ClientOptions) -> Result<Self, Fault> {
-        let session = Session::connect(place, options.clone())?;
+        let decisions = PathDecisions::default();
+        let session = Session::connect(place, options.clone(), decisions.clone())?;
         Ok(Self {
             place: place.clone(),
+            decisions,
             current: Mutex::new(Current {
                 options,
                 generation: 0,
@@ -52,6 +57,11 @@ impl ReconnectingSession {
     /// The server, as it was named.
     pub(crate) fn place(&self) -> &RemotePlace {
         &self.place
+    }
+
+    /// The decisions about the network path that nobody has taken yet.
+    pub(crate) fn decisions(&self) -> &PathDecisions {
+        &self.decisions
     }
 
     fn lock(&self) -> MutexGuard<'_, Current> {
@@ -86,8 +96,9 @@ impl ReconnectingSession {
         }
         let mut old = None;
         if current.generation == broken {
-            let session = Session::connect(&self.place, current.options.clone())
-                .map_err(Fault::ending_session)?;
+            let (options, decisions) = (current.options.clone(), self.decisions.clone());
+            let session =
+                Session::connect(&self.place, options, decisions).map_err(Fault::ending_session)?;
             current.generation += 1;
             current.caller = session.caller.clone();
             old = current.session.replace(Arc::new(session));

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use xdfs_engine::kernel::Readiness;
-use xdfs_engine::{Command, Commands, Dial, Identity, Pipeline};
+use xdfs_engine::{Command, Commands, Dial, Identity, PathDecisions, Pipeline};
 use xdfs_proto::frame::Start;
 use xdfs_proto::{Fault, Limits};
 
@@ -52,11 +52,15 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Starts to open a session with the server of `place`.
+    /// Starts to open a session with the server of `place`, which adds to `decisions`.
     ///
     /// # Errors
     /// The address can't be resolved, a setting is invalid, or the thread can't be started.
-    pub(crate) fn connect(place: &RemotePlace, options: ClientOptions) -> Result<Self, Fault> {
+    pub(crate) fn connect(
+        place: &RemotePlace,
+        options: ClientOptions,
+        decisions: PathDecisions,
+    ) -> Result<Self, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
         let level = options.security.as_ref().map(|s| s.level);
         let address = options.via.as_ref().unwrap_or(&place.address);
@@ -90,7 +94,8 @@ impl Session {
         let listed_bytes_max = options.limits.listed_bytes_max;
         let is_local = dial.is_local();
         let kernel = Readiness::new().map_err(|e| Fault::from_io("open a session", "", &e))?;
-        let (pipeline, commands) = Pipeline::initiate(kernel, dial, options.limits)?;
+        let (mut pipeline, commands) = Pipeline::initiate(kernel, dial, options.limits)?;
+        pipeline.tell_decisions(decisions);
         let end = SessionEnd::default();
         let end_reporter = end.end_reporter();
         let thread = thread::Builder::new()

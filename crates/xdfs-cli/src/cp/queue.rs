@@ -13,7 +13,7 @@ use super::plan::PlannedCopy;
 use crate::client::SharedClient;
 use crate::interrupt::Interrupt;
 use crate::report::{Label, Reporter};
-use crate::session::{Connector, follow, report_first_use};
+use crate::session::{Connector, follow, report_session};
 
 /// The sessions of a command.
 #[derive(Clone)]
@@ -45,9 +45,9 @@ impl Sessions {
         Ok(client)
     }
 
-    fn report_first_use(&self, reporter: &mut Reporter) {
+    fn report(&self, reporter: &mut Reporter) {
         for (_, client) in &*self.open() {
-            report_first_use(client, reporter);
+            report_session(client, reporter);
         }
     }
 
@@ -180,7 +180,7 @@ fn copy_stream(
 ) {
     let copied = sessions.connect(&job.server).and_then(|client| {
         let copying = client.copy(&job.route, options)?;
-        let on_tick = |reporter: &mut Reporter| report_first_use(&client, reporter);
+        let on_tick = |reporter: &mut Reporter| report_session(&client, reporter);
         let interrupt = &sessions.interrupt;
         follow(copying, &job.label, reporter, interrupt, on_tick, || ())
     });
@@ -260,7 +260,7 @@ impl QueueReporter<'_> {
         transfer: Transfer,
     ) -> Result<TransferResult, Fault> {
         let mut take_events = |reporter: &mut Reporter| {
-            self.sessions.report_first_use(reporter);
+            self.sessions.report(reporter);
             for (of, retry) in self.events.try_iter() {
                 let Some(text) = retry else {
                     self.waiting.remove(&of);

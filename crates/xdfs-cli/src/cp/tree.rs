@@ -18,7 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::paths::side::PathSide;
 use crate::place::Place;
 use crate::report::{Label, Reporter};
-use crate::session::{self, Connector, report_first_use};
+use crate::session::{self, Connector, report_session};
 use crate::state;
 
 /// A tree to copy.
@@ -168,7 +168,7 @@ fn copy_one(
     let settings = connector.context.config()?.session(&tree.server);
     let options = options(settings, flags, &selection.filter, interrupt);
     let mut observer = |event: TreeEvent<'_>| {
-        report_first_use(&client, reporter);
+        report_session(&client, reporter);
         match event {
             TreeEvent::Progress(result) => reporter.tree_progress(&tree.label, result),
             TreeEvent::Failed { path, fault } => reporter.tree_failure(&tree.label, path, fault),
@@ -190,7 +190,7 @@ fn copy_one(
             client.download_tree(&tree.server.path, target, &options, &mut observer)
         }
     };
-    report_first_use(&client, reporter);
+    report_session(&client, reporter);
     connector.leave(&tree.server, client);
     result.map_err(|fault| session::lost_with_ssh(fault, interrupt))
 }

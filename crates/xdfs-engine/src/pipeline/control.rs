@@ -102,7 +102,6 @@ impl<K: Kernel> Pipeline<K> {
     pub(super) fn set_round_trip(&mut self, round_trip: Option<Duration>) {
         self.network_path.set_round_trip(round_trip);
         self.bound_in_flight();
-        tracing::debug!(?round_trip, "the path is measured");
     }
 
     /// Bounds the bytes in flight by what is known of the path. Within one machine few suffice, and

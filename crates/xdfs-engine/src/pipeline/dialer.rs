@@ -193,9 +193,12 @@ impl Dialer {
         self.follows_links = follows_links;
     }
 
-    /// Raises the target number of channels to `wanted`, at most `max`.
-    pub(super) fn want(&mut self, wanted: u32, max: u32) {
+    /// Raises the target number of channels to `wanted`, at most `max`. Returns it as it was and as
+    /// it is.
+    pub(super) fn want(&mut self, wanted: u32, max: u32) -> (u32, u32) {
+        let before = self.wanted;
         self.wanted = self.wanted.max(wanted.min(max));
+        (before, self.wanted)
     }
 
     /// The largest number of channels: the `agreed` one, or fewer while a refusal counts.

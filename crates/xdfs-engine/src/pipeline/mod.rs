@@ -73,6 +73,7 @@ use crate::command::{Command, Commands, WAKE};
 use crate::environment::{self, Environment, Task, Turn};
 use crate::files::{Files, SessionFiles};
 use crate::kernel::Kernel;
+use crate::path_decision::PathDecisions;
 use crate::rate::Bounds;
 use crate::security::{PeerGuard, SessionGrant, assume_ids};
 use crate::storage::Storage;
@@ -296,6 +297,11 @@ impl<K: Kernel> Pipeline<K> {
     /// Sets the round-trip time, if the opening exchange measured it.
     pub fn learn_round_trip(&mut self, round_trip: Option<Duration>) {
         self.set_round_trip(round_trip);
+    }
+
+    /// Has the decisions about the network path told there, not only to the log.
+    pub fn tell_decisions(&mut self, to: PathDecisions) {
+        self.network_path.tell_to(to);
     }
 
     fn set_parameters(&mut self, parameters: Parameters) {

@@ -9,6 +9,7 @@ use xdfs_proto::FileId;
 use xdfs_xio::{PathSample, Stream};
 
 use super::channel_count::{ChannelCount, Traffic};
+use crate::path_decision::{ChannelsReason, PathClass, PathDecision, PathDecisions};
 
 /// Round-trip time below which a path is short: its bandwidth-delay product is small.
 const SHORT: Duration = Duration::from_millis(2);
@@ -61,12 +62,18 @@ pub(super) struct NetworkPath {
     round_trip: Option<Duration>,
     /// The shortest one that the system has measured on any channel.
     sampled: Option<Duration>,
+    /// The shortest one now, as the last measurement of all channels has it; what is sent later
+    /// than before makes it longer.
+    present: Option<Duration>,
     /// When the channels are measured next.
     next_sample: Duration,
     /// Packets of most channels waited in a queue of the path when they were measured last.
     is_queued: bool,
-    /// Why the options for long paths could not be set on a channel.
-    refused: Option<String>,
+    /// The options for long paths could not be set on a channel.
+    is_refused: bool,
+    /// What was told about the path and its congestion control.
+    told: (Option<PathClass>, Option<String>),
+    decisions: PathDecisions,
     /// The search for the number of channels.
     channel_count: Option<ChannelCount>,
     /// The offer whose answer measures the round trip, and when it was sent.
@@ -79,10 +86,17 @@ impl NetworkPath {
     /// Records whether a channel leads to this machine.
     pub(super) fn see_channel(&mut self, is_local: bool) {
         self.is_local |= is_local;
+        self.tell_class();
+    }
+
+    /// Has the decisions told there.
+    pub(super) fn tell_to(&mut self, decisions: PathDecisions) {
+        self.decisions = decisions;
     }
 
     pub(super) fn set_round_trip(&mut self, round_trip: Option<Duration>) {
         self.round_trip = round_trip;
+        self.tell_class();
     }
 
     pub(super) fn is_measured(&self) -> bool {
@@ -95,6 +109,47 @@ impl NetworkPath {
         self.sampled.or(self.round_trip)
     }
 
+    /// The time that a round trip takes at present, with what waits in queues.
+    pub(super) fn present_round_trip(&self) -> Duration {
+        let least = self.round_trip().unwrap_or_default();
+        self.present.map_or(least, |present| present.max(least))
+    }
+
+    /// What the path is, as far as it is known.
+    fn class(&self) -> Option<PathClass> {
+        if self.is_local {
+            return Some(PathClass::Local);
+        }
+        Some(match self.round_trip()? {
+            time if time < SHORT => PathClass::Short,
+            time if time < LONG => PathClass::Medium,
+            time if time < FAR => PathClass::Long,
+            _ => PathClass::VeryLong,
+        })
+    }
+
+    /// Tells what the path is, unless that was told.
+    fn tell_class(&mut self) {
+        let now = self.class();
+        if let Some(class) = now.filter(|_| now != self.told.0) {
+            self.told.0 = now;
+            let round_trip = self.round_trip().filter(|_| !self.is_local);
+            self.decisions
+                .tell(PathDecision::Class { class, round_trip });
+        }
+    }
+
+    /// Tells that there is to be another number of channels.
+    pub(super) fn tell_channels(&self, before: u32, wanted: u32, reason: ChannelsReason) {
+        if before != wanted {
+            self.decisions.tell(PathDecision::Channels {
+                before,
+                wanted,
+                reason,
+            });
+        }
+    }
+
     /// Whether both ends are on the same machine. A long round trip there only means that a process
     /// waited to be scheduled.
     pub(super) fn is_local(&self) -> bool {
@@ -103,16 +158,16 @@ impl NetworkPath {
 
     /// Whether few channels suffice.
     fn is_short(&self) -> bool {
-        self.is_local || self.round_trip().is_some_and(|time| time < SHORT)
+        matches!(self.class(), Some(PathClass::Local | PathClass::Short))
     }
 
     /// Whether the options for long paths apply.
     pub(super) fn is_long(&self) -> bool {
-        !self.is_local && self.round_trip().is_some_and(|time| time >= LONG)
+        matches!(self.class(), Some(PathClass::Long | PathClass::VeryLong))
     }
 
-    /// Whether the channels are to be measured again, which the caller then does: four times a second, and
-    /// never within one machine.
+    /// Whether the channels are to be measured again, which the caller then does: four times a
+    /// second, and never within one machine.
     pub(super) fn take_sample_due(&mut self, now: Duration) -> bool {
         let is_due = !self.is_local && self.next_sample <= now;
         if is_due {
@@ -134,7 +189,7 @@ impl NetworkPath {
             return false;
         }
         let result = stream.suit_long_path();
-        self.see_refusal(result, stream.measure().as_ref());
+        self.see_congestion(result, stream.measure());
         true
     }
 
@@ -146,6 +201,7 @@ impl NetworkPath {
             times.push(sample.round_trip);
         }
         times.sort_unstable();
+        self.present = times.iter().copied().find(|time| !time.is_zero());
         let median = times.get(times.len() / 2).copied().unwrap_or_default();
         let queued = self.sampled.map(|shortest| shortest.mul_f64(QUEUED));
         self.is_queued = queued.is_some_and(|queued| median >= queued);
@@ -159,27 +215,23 @@ impl NetworkPath {
     fn see_sample(&mut self, sample: &PathSample) {
         let time = sample.round_trip_min;
         if time > Duration::ZERO {
-            if self.sampled.is_none() {
-                tracing::debug!(round_trip = ?time, "the system has measured the path");
-            }
             self.sampled = Some(self.sampled.map_or(time, |sampled| sampled.min(time)));
+            self.tell_class();
         }
     }
 
-    /// Reports a refusal, the first time only.
-    fn see_refusal(&mut self, result: io::Result<()>, sample: Option<&PathSample>) {
-        let used = sample.map_or("", |sample| &sample.congestion);
-        match (result, &self.refused) {
-            (Ok(()), _) => tracing::debug!(congestion = used, "a channel suits a long path"),
-            (Err(_), Some(_)) => {}
-            (Err(error), None) => {
-                tracing::info!(
-                    %error,
-                    congestion = used,
-                    "the system refuses bbr, which suits long paths; more channels are used instead"
-                );
-                self.refused = Some(error.to_string());
-            }
+    /// Tells the congestion control, or why the system refuses another one, the first time only.
+    fn see_congestion(&mut self, result: io::Result<()>, sample: Option<PathSample>) {
+        let used = sample.map_or_else(String::new, |sample| sample.congestion);
+        let refused = result.err().map(|error| error.to_string());
+        let is_new = self.told.1.as_ref() != Some(&used) || (refused.is_some() && !self.is_refused);
+        self.is_refused |= refused.is_some();
+        if is_new {
+            self.told.1 = Some(used.clone());
+            self.decisions
+                .tell(PathDecision::Congestion { used, refused });
+        } else if refused.is_none() {
+            PathDecision::Congestion { used, refused }.log();
         }
     }
 
@@ -197,7 +249,13 @@ impl NetworkPath {
         let search = self
             .channel_count
             .get_or_insert_with(|| ChannelCount::new(traffic));
-        search.step(traffic, max)
+        let (before, wanted) = (traffic.channels, search.step(traffic, max)?);
+        let reason = match wanted > before {
+            true => ChannelsReason::Trial,
+            false => ChannelsReason::NoGain,
+        };
+        self.tell_channels(before, wanted, reason);
+        Some(wanted)
     }
 
     /// Ends the search: nothing is moved that further channels could help.
@@ -238,8 +296,8 @@ impl NetworkPath {
             Workload::File(_) if is_short => CHANNELS_SHORT,
             Workload::File(length) => {
                 let by_length = u32::try_from(length / (ONE_CHANNEL_BYTES / 4));
-                let is_far = self.round_trip().is_some_and(|time| time >= FAR);
-                let most = match is_far || self.refused.is_some() {
+                let is_far = self.class() == Some(PathClass::VeryLong);
+                let most = match is_far || self.is_refused {
                     true => CHANNELS_FAR,
                     false => CHANNELS_LONG,
                 };

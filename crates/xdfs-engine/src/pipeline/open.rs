@@ -11,6 +11,7 @@ use super::parameters::Parameters;
 use super::{Pipeline, Role};
 use crate::channel::{Channel, Phase};
 use crate::kernel::Kernel;
+use crate::path_decision::ChannelsReason;
 
 /// Sends the reason to a channel that can't join, and closes it.
 pub(super) fn refuse_join(mut channel: Channel, fault: Fault) {
@@ -145,7 +146,9 @@ impl<K: Kernel> Pipeline<K> {
     pub(super) fn want_channels(&mut self, wanted: u32) {
         let max = self.channels_max();
         if let Role::Initiator(dialer) = &mut self.role {
-            dialer.want(wanted, max);
+            let (before, wanted) = dialer.want(wanted, max);
+            self.network_path
+                .tell_channels(before, wanted, ChannelsReason::Workload);
         }
         self.dial_missing();
     }
@@ -668,7 +671,8 @@ impl<K: Kernel> Pipeline<K> {
         if let Role::Initiator(dialer) = &mut self.role
             && let Some((before, wanted)) = dialer.take_refusal()
         {
-            tracing::debug!(before, wanted, "the peer refuses further channels");
+            self.network_path
+                .tell_channels(before, wanted, ChannelsReason::Refused);
         }
         self.dial_missing();
     }

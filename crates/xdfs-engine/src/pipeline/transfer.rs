@@ -399,7 +399,7 @@ impl<K: Kernel> Pipeline<K> {
             bytes: self.sender.acknowledged_bytes() + self.received_bytes,
             left,
             channels: self.count().staying,
-            round_trip: self.network_path.round_trip().unwrap_or_default(),
+            round_trip: self.network_path.present_round_trip(),
             is_queued: self.network_path.is_queued(),
             block_bytes: self
                 .network_path
@@ -408,11 +408,6 @@ impl<K: Kernel> Pipeline<K> {
         };
         let max = self.channels_max();
         if let Some(wanted) = self.network_path.tune_channels(traffic, max) {
-            tracing::info!(
-                before = traffic.channels,
-                wanted,
-                "the number of channels changes"
-            );
             self.set_channels(wanted);
         }
     }
