@@ -674,6 +674,7 @@ impl Acceptor {
             AccessPolicy::Guarded(gate) => match gate.join(&user) {
                 Ok(guard) => Some(guard),
                 Err(fault) => {
+                    tracing::debug!(peer = %pending.stream.peer(), %fault, "a channel is refused");
                     pending.refuse(fault);
                     pending.close();
                     return;
