@@ -9,7 +9,7 @@ use xdfs::{
 };
 use xdfs_proto::digest::{Fragment, FragmentState};
 use xdfs_proto::frame::{
-    Accept, Ack, AnswerPart, CallRequest, Cancel, Exception, Frame, Offer, Published, Repeat,
+    Accept, Ack, AnswerPart, CallRequest, Cancel, Eofr, Exception, Frame, Offer, Published, Repeat,
     Request, Resume, Scope,
 };
 use xdfs_proto::{ByteRange, FileId};
@@ -484,6 +484,96 @@ fn a_server_that_publishes_something_else() {
         }));
     });
     assert_eq!(fault.code, Code::IntegrityMismatch, "{fault}");
+}
+
+/// The bytes of a frame with a share that is larger than the whole.
+fn with_too_large_a_share(frame: impl Fn(u16) -> Frame) -> Vec<u8> {
+    let [none, mut all] = [0, 1000].map(|share| {
+        let mut bytes = Vec::new();
+        frame(share).encode(&mut bytes);
+        bytes
+    });
+    for (byte, without) in all.iter_mut().zip(none) {
+        if *byte != without {
+            *byte = 0xff;
+        }
+    }
+    all
+}
+
+/// The shares of the time are those of a transfer, whatever the peer says of its own.
+#[track_caller]
+fn assert_shares(result: Result<TransferResult, Fault>) {
+    let shares = result.unwrap().time_shares;
+    assert!(shares.iter().all(|(_, share)| (0.0..=1.0).contains(&share)));
+    let sum: f64 = shares.iter().map(|(_, share)| share).sum();
+    assert!((sum - 1.0).abs() < 1e-6, "{shares:?}");
+}
+
+#[test]
+fn a_server_that_says_it_only_waited_for_its_store() {
+    let published = |end: &Eofr, share| {
+        Frame::Published(Published {
+            file: end.file,
+            length: end.length,
+            digest: end.digest,
+            store_wait_permille: share,
+            failures: xdfs_proto::pack::Failures::default(),
+        })
+    };
+    let end_of = |peer: &mut Peer, frame: &Frame| {
+        peer.send(&Frame::Accept(accept_of(frame)));
+        match peer.frame() {
+            Frame::Eofr(end) => end,
+            other => panic!("{other:?}"),
+        }
+    };
+    let options = TransferOptions::default();
+    let (result, _) = foreign_server(223, false, &options, |peer, frame| {
+        let end = end_of(peer, &frame);
+        peer.send(&published(&end, 1000));
+    });
+    assert_shares(result);
+    let fault = hostile_server(224, false, |peer, frame| {
+        let end = end_of(peer, &frame);
+        peer.raw(&with_too_large_a_share(|share| published(&end, share)));
+    });
+    assert_eq!(fault.code, Code::MalformedFrame, "{fault}");
+}
+
+#[test]
+fn a_server_that_says_it_only_waited_for_its_source() {
+    let content = [7; 4096];
+    let end = |share| {
+        Frame::Eofr(Eofr {
+            file: FileId(1),
+            length: 4096,
+            digest: digest(&content),
+            store_wait_permille: share,
+        })
+    };
+    let give = |peer: &mut Peer, frame: &Frame| {
+        assert!(matches!(frame, Frame::Xftsm(_)), "{frame:?}");
+        peer.send(&Frame::Offer(offer("", Some(4096))));
+        assert!(matches!(peer.frame(), Frame::Accept(_)));
+        peer.block(0, &content);
+    };
+    let options = TransferOptions {
+        overwrite: true,
+        ..TransferOptions::default()
+    };
+    let (result, target) = foreign_server(225, true, &options, |peer, frame| {
+        give(peer, &frame);
+        peer.send(&end(1000));
+        assert!(matches!(peer.frame(), Frame::Published(_)));
+    });
+    assert_shares(result);
+    assert_eq!(target, content);
+    let fault = hostile_server(226, true, |peer, frame| {
+        give(peer, &frame);
+        peer.raw(&with_too_large_a_share(end));
+    });
+    assert_eq!(fault.code, Code::MalformedFrame, "{fault}");
 }
 
 #[test]
