@@ -42,16 +42,35 @@ fn on(side: &Side, command: &Command) -> Command {
 }
 
 pub(crate) fn serve(wan: &Wan, root: &Path, flags: &[&str]) -> Server {
+    serve_as(wan, root, &[&["--insecure"], flags].concat(), |serve| serve)
+}
+
+/// The same with no flags but these, by a command that `change` makes of the usual one.
+pub(crate) fn serve_as(
+    wan: &Wan,
+    root: &Path,
+    flags: &[&str],
+    change: impl FnOnce(Command) -> Command,
+) -> Server {
     let listen = format!("{}:0", wan.right().address());
-    let flags = [&["--listen", &listen, "--insecure"], flags].concat();
-    Server::start_as(root, &flags, |serve| on(wan.right(), &serve))
+    let flags = [&["--listen", &listen], flags].concat();
+    Server::start_as(root, &flags, |serve| on(wan.right(), &change(serve)))
 }
 
 pub(crate) fn run(wan: &Wan, words: &[&str]) -> Run {
+    start_as(wan, words, |command| command).wait()
+}
+
+/// Starts the program by a command that `change` makes of the usual one.
+pub(crate) fn start_as(
+    wan: &Wan,
+    words: &[&str],
+    change: impl FnOnce(Command) -> Command,
+) -> Running {
     let mut command = program();
     command.args(words);
-    let mut command = on(wan.left(), &command);
-    Running::start(command.stdin(Stdio::null())).wait()
+    let mut command = on(wan.left(), &change(command));
+    Running::start(command.stdin(Stdio::null()))
 }
 
 /// Whether the system has bbr. Root may use it whatever the users are allowed.

@@ -12,6 +12,8 @@
 mod accounts;
 #[cfg(target_os = "linux")]
 mod admin_page;
+#[cfg(target_os = "linux")]
+mod changing;
 #[cfg(unix)]
 mod check;
 #[cfg(unix)]

@@ -153,6 +153,17 @@ impl Running {
         self.child.try_wait().unwrap().is_some()
     }
 
+    /// The most memory that it has had so far, in bytes.
+    #[cfg(target_os = "linux")]
+    #[track_caller]
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.unwrap().trim().trim_end_matches(" kB");
+        kib.parse::<u64>().unwrap() * 1024
+    }
+
     /// Ends it as the kernel would: SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -175,9 +186,16 @@ impl Running {
     #[cfg(unix)]
     #[track_caller]
     pub(crate) fn wait_for_message(&self, words: &str) {
+        self.wait_for_messages(words, 1);
+    }
+
+    /// Waits until standard error has these words so many times.
+    #[cfg(unix)]
+    #[track_caller]
+    pub(crate) fn wait_for_messages(&self, words: &str, count: usize) {
         let deadline = Instant::now() + DEADLINE;
-        while !read_all_at(&self.stderr).contains(words) {
-            assert!(Instant::now() < deadline, "'{words}' was never said");
+        while read_all_at(&self.stderr).matches(words).count() < count {
+            assert!(Instant::now() < deadline, "'{words}' was not said so often");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
