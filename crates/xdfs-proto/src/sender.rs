@@ -317,8 +317,8 @@ impl Sender {
         Some(file.offer.clone())
     }
 
-    /// The channel that EOFR of a pack has to follow its bytes on, ahead of ACCEPT; `None` if it may
-    /// travel on any.
+    /// The channel that EOFR of a pack has to follow its bytes on, ahead of ACCEPT; `None` if it
+    /// may travel on any.
     #[must_use]
     pub fn end_channel(&self, file: FileId) -> Option<ChannelIndex> {
         self.files.get(&file)?.ahead

@@ -91,10 +91,10 @@ fn survive_changes(up: bool) {
     let Some(wan) = network(good()) else { return };
     let copy = Copy::new(&wan, 48 * MIB, up);
     let mut running = copy.start(&wan);
-    // The search has begun, and begins anew when the rate falls.
-    running.wait_for_messages("reason=trial", 1);
+    // The path is full, and the search begins anew when the rate falls.
+    running.wait_for_messages("the rate of a number of channels is measured", 1);
     wan.set(good().with_bandwidth(800_000));
-    running.wait_for_messages("reason=trial", 2);
+    running.wait_for_messages("reason=trial", 1);
     wan.set(Link::delay(Duration::from_millis(200)).with_bandwidth(8_000_000));
     running.wait_for_bytes(20 * MIB);
     wan.set(good().with_loss(0.05));
@@ -104,7 +104,7 @@ fn survive_changes(up: bool) {
     let result = copy.ended_in_one_session(&run);
     assert!(result["channels"].as_u64() <= Some(64), "{result}");
     let changes = channels(&run, "trial").len() + channels(&run, "no-gain").len();
-    assert!((3..=16).contains(&changes), "{}", run.stderr);
+    assert!((1..=16).contains(&changes), "{}", run.stderr);
 }
 
 #[test]

@@ -22,8 +22,8 @@ const SETTLING: (u32, Duration) = (8, Duration::from_millis(250));
 const MEASUREMENT: (u32, Duration) = (8, Duration::from_millis(500));
 /// Blocks of each channel in a measurement, since whole blocks are counted when they arrive, and
 /// the time after which it ends with fewer.
-const MEASURED_BLOCKS: u64 = 8;
-const MEASUREMENT_MAX: Duration = Duration::from_secs(10);
+const MEASURED_BLOCKS: u64 = 4;
+const MEASUREMENT_MAX: Duration = Duration::from_secs(5);
 /// Pauses between searches, the first and the longest.
 const REST: Duration = Duration::from_secs(8);
 const REST_MAX: Duration = Duration::from_secs(120);

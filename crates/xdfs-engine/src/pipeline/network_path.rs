@@ -19,9 +19,9 @@ const LONG: Duration = Duration::from_millis(10);
 const FAR: Duration = Duration::from_millis(150);
 /// Interval of the measurements of channels.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
-/// Factor between the shortest round-trip time and the present one from which packets wait in a
-/// queue.
-const QUEUED: f64 = 1.25;
+/// Packets wait in a queue from this factor between the present round-trip time and the shortest
+/// one, and this difference, on: late acknowledgements make up to 10 ms.
+const QUEUED: (f64, Duration) = (1.5, Duration::from_millis(15));
 /// Largest block on a long path. Many channels are in the middle of a block there, each with a
 /// buffer, and what a slow channel still has to send at the end is a block.
 const BLOCK_BYTES_LONG: u32 = 256 << 10;
@@ -203,7 +203,10 @@ impl NetworkPath {
         times.sort_unstable();
         self.present = times.iter().copied().find(|time| !time.is_zero());
         let median = times.get(times.len() / 2).copied().unwrap_or_default();
-        let queued = self.sampled.map(|shortest| shortest.mul_f64(QUEUED));
+        let (factor, difference) = QUEUED;
+        let queued = self
+            .sampled
+            .map(|shortest| shortest.mul_f64(factor).max(shortest + difference));
         self.is_queued = queued.is_some_and(|queued| median >= queued);
     }
 
@@ -454,7 +457,7 @@ mod tests {
         for (ms, is_queued) in [
             ([50, 51, 52], false),
             ([50, 80, 90], true),
-            ([50, 52, 90], false),
+            ([60, 62, 90], false),
         ] {
             path.see_channels(samples(ms).into_iter());
             assert_eq!(path.is_queued(), is_queued, "{ms:?}");
@@ -468,6 +471,39 @@ mod tests {
         let mut path = NetworkPath::default();
         path.set_round_trip(Some(Duration::from_secs(3)));
         assert!(!path.suit_channel(&mut Measured::new(1)));
+    }
+
+    #[test]
+    fn a_path_that_became_longer_takes_its_present_time() {
+        let mut path = NetworkPath::default();
+        path.suit_channel(&mut Measured::new(50));
+        assert_eq!(path.present_round_trip(), Duration::from_millis(50));
+        let channels = [300, 200].map(Measured::new);
+        path.see_channels(channels.iter().filter_map(Stream::measure));
+        assert_eq!(path.present_round_trip(), Duration::from_millis(400));
+        // The class is that of the shortest one.
+        assert_eq!(path.round_trip(), Some(Duration::from_millis(50)));
+    }
+
+    #[test]
+    fn decisions_are_told_once() {
+        let (mut path, decisions) = (NetworkPath::default(), PathDecisions::default());
+        path.tell_to(decisions.clone());
+        path.set_round_trip(Some(Duration::from_secs(3)));
+        for round_trip_ms in [90, 80, 5] {
+            path.suit_channel(&mut Measured::new(round_trip_ms));
+        }
+        path.tell_channels(8, 8, ChannelsReason::Workload);
+        let told = decisions.take();
+        let classes = told.iter().filter_map(|decision| match decision {
+            PathDecision::Class { class, .. } => Some(*class),
+            _ => None,
+        });
+        let expected = [PathClass::VeryLong, PathClass::Long, PathClass::Medium];
+        assert_eq!(classes.collect::<Vec<_>>(), expected);
+        // And the congestion control of the first long channel.
+        assert_eq!(told.len(), 4, "{told:?}");
+        assert_eq!(decisions.take(), []);
     }
 
     #[test]
