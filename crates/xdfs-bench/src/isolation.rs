@@ -12,20 +12,14 @@ use std::{
     process::{Command, Stdio},
 };
 
+use crate::congestion::{self, Allowed};
+
 /// Tells the copy that it is the copy, and whether it has namespaces of its own.
 const MARK: &str = "XDFS_BENCH_ISOLATION";
 /// Carries the arguments as the user gave them.
 const ARGUMENTS: &str = "XDFS_BENCH_ARGUMENTS";
-/// The congestion control that everyone gets.
-const CONGESTION_CONTROL: &str = "cubic";
-
-/// Carries the machine's list of allowed congestion controls when it has to be put back.
-#[cfg(unix)]
-const ALLOWED_BEFORE: &str = "XDFS_BENCH_ALLOWED";
 
 const CURRENT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
-#[cfg(unix)]
-const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
 /// Raises the limit of open files as far as it goes, then becomes the benchmark again.
 #[cfg(unix)]
@@ -68,9 +62,6 @@ pub(crate) fn enter(arguments: &[String], extra: &[String]) -> String {
     let mut command;
     if namespaces {
         command = Command::new("unshare");
-        if let Some(allowed) = allow_congestion_control() {
-            command.env(ALLOWED_BEFORE, allowed);
-        }
         command.args(["-n", "-m", "sh", "-c", RAISE_LIMIT, "sh"]);
     } else {
         command = Command::new("sh");
@@ -117,51 +108,13 @@ pub(crate) fn set_up(scratch: &Path) -> Isolation {
     }
 }
 
-/// Allows namespaces to default to our congestion control; answers the list to be put back.
-///
-/// The list is the machine's and can't be written from within another namespace.
-#[cfg(unix)]
-fn allow_congestion_control() -> Option<String> {
-    let allowed = fs::read_to_string(ALLOWED).ok()?;
-    let allowed = allowed.trim_end();
-    if allowed
-        .split_ascii_whitespace()
-        .any(|name| name == CONGESTION_CONTROL)
-    {
-        return None;
-    }
-    fs::write(ALLOWED, format!("{allowed} {CONGESTION_CONTROL}")).ok()?;
-    Some(allowed.to_owned())
-}
-
-/// Gives our namespace its congestion control and puts the machine's list of allowed ones back,
-/// which takes nothing away from a namespace that has chosen.
+/// Gives our namespace its congestion control, which the machine has to allow while it is chosen:
+/// putting its list back takes nothing away from a namespace that has chosen.
 fn choose_congestion_control() {
+    let allowed = Allowed::with_default();
     // Shown in the report if it did not work.
-    let _ = fs::write(CURRENT, CONGESTION_CONTROL);
-    #[cfg(unix)]
-    if let Ok(allowed) = std::env::var(ALLOWED_BEFORE) {
-        // Our parent has stayed in the machine's namespace.
-        let restored = Command::new("nsenter")
-            .args([
-                "--net",
-                "--target",
-                &std::os::unix::process::parent_id().to_string(),
-            ])
-            .args([
-                "sh",
-                "-c",
-                r#"printf %s "$1" >"$2""#,
-                "sh",
-                &allowed,
-                ALLOWED,
-            ])
-            .status()
-            .is_ok_and(|status| status.success());
-        if !restored {
-            eprintln!("xdfs-bench: {ALLOWED} can't be put back to: {allowed}");
-        }
-    }
+    let _ = fs::write(CURRENT, congestion::DEFAULT);
+    drop(allowed);
 }
 
 /// Lets this host's name be resolved without a name server: the GridFTP server does not start else.

@@ -15,6 +15,7 @@
 mod bare;
 mod calls;
 mod command_line;
+mod congestion;
 mod content;
 mod isolation;
 mod machine;
