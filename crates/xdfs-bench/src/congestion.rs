@@ -3,7 +3,7 @@
 //! The list belongs to the machine: other network namespaces see it and can't write it, and their
 //! default can only become what it allows. So a shell in the namespace of our parent, which has
 //! stayed in the machine's, writes it, waits for the end of a pipe and puts the old one back: also
-//! when the benchmark is interrupted or killed. Called by `isolation`.
+//! when the benchmark is interrupted or killed. Called by `isolation` and `wan`.
 
 use std::{
     fs,

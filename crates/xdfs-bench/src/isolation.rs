@@ -12,12 +12,18 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::congestion::{self, Allowed};
+use crate::{
+    congestion::{self, Allowed},
+    wan,
+};
 
 /// Tells the copy that it is the copy, and whether it has namespaces of its own.
 const MARK: &str = "XDFS_BENCH_ISOLATION";
 /// Carries the arguments as the user gave them.
 const ARGUMENTS: &str = "XDFS_BENCH_ARGUMENTS";
+
+/// The names that need no name server.
+const HOSTS: &str = "/etc/hosts";
 
 const CURRENT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
@@ -99,7 +105,7 @@ pub(crate) fn set_up(scratch: &Path) -> Isolation {
             eprintln!("xdfs-bench: can't bring up the loopback interface (is `ip` installed?)");
         }
         choose_congestion_control();
-        name_this_host(scratch);
+        name_hosts(scratch);
     }
     Isolation {
         own_network,
@@ -117,31 +123,27 @@ fn choose_congestion_control() {
     drop(allowed);
 }
 
-/// Lets this host's name be resolved without a name server: the GridFTP server does not start else.
-fn name_this_host(scratch: &Path) {
-    let Some(name) = read_word("/proc/sys/kernel/hostname") else {
-        return;
-    };
-    let resolves = Command::new("getent")
-        .args(["hosts", &name])
-        .stdout(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    if resolves {
-        return;
+/// Lets the names of this host and of those far away be resolved without a name server: the
+/// GridFTP server does not start else.
+fn name_hosts(scratch: &Path) {
+    let mut names = fs::read_to_string(HOSTS).unwrap_or_default() + "\n" + wan::HOST_NAMES;
+    if let Some(name) = read_word("/proc/sys/kernel/hostname") {
+        let resolves = Command::new("getent")
+            .args(["hosts", &name])
+            .stdout(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success());
+        if !resolves {
+            names += &format!("127.0.0.1 localhost {name}\n::1 localhost {name}\n");
+        }
     }
     let hosts = scratch.join("hosts");
-    if fs::write(
-        &hosts,
-        format!("127.0.0.1 localhost {name}\n::1 localhost {name}\n"),
-    )
-    .is_ok()
-    {
+    if fs::write(&hosts, names).is_ok() {
         // In our own mount namespace, so nobody else sees it and it ends with us.
         let _ = Command::new("mount")
             .arg("--bind")
             .arg(&hosts)
-            .arg("/etc/hosts")
+            .arg(HOSTS)
             .status();
     }
 }

@@ -83,7 +83,7 @@ impl Machine {
             cold_source: !options.quick && session::can_forget_cached_files(),
             versions: here
                 .iter()
-                .filter(|tool| **tool != Tool::Bare)
+                .filter(|tool| tool.is_a_program())
                 .map(|tool| {
                     let version = toolbox.version(*tool).unwrap_or_default();
                     format!("{} ({version})", tool.name())
@@ -92,7 +92,7 @@ impl Machine {
             // An older program is absent only from a comparison that nobody asked for.
             absent: absent
                 .iter()
-                .filter(|tool| **tool != Tool::Previous)
+                .filter(|tool| tool.is_a_program() && **tool != Tool::Previous)
                 .map(|tool| tool.name())
                 .chain((wants_clear && lacks_clear).then_some(CLEAR))
                 .collect(),

@@ -10,6 +10,7 @@ use minijinja::{
 
 use self::columns::{channels, columns, figure};
 use crate::{
+    link::WanLink,
     machine::Machine,
     options::{Group, Options},
     plan,
@@ -76,6 +77,7 @@ pub(crate) fn render(report: Report<'_>) -> Result<String, minijinja::Error> {
             opening_bytes => plan::OPENING_BYTES,
             few_channels => plan::FEW_CHANNELS,
             many_channels => plan::MANY_CHANNELS,
+            fair_s => plan::fair_seconds(options.quick),
             slow_tree_s => plan::SLOW_TREE_S.to_string(),
             verdicts => report.verdicts.iter().map(verdict).collect::<Vec<_>>(),
             groups => groups.collect::<Vec<_>>(),
@@ -116,6 +118,10 @@ fn section(group: Group, report: Report<'_>) -> Value {
     let shape = Shape::of(group, report.options.quick);
     context! {
         name => group.name(),
+        link => group.link().map(WanLink::description),
+        bbr => group.link().is_some_and(|link| link.properties().allows_bbr),
+        fair => group.is_fair(),
+        link_megabytes => group.link().map(|link| report.options.bytes_over(link) / 1_000_000),
         files => shape.map_or(0, |shape| shape.files),
         megabytes => shape.map_or(0, Shape::bytes) / 1_000_000,
         notes => notes.map(|note| note.text.clone()).collect::<Vec<_>>(),
@@ -328,6 +334,45 @@ mod tests {
             "| tree-a up, against tar over nc | at least 1.4 x | 4.00 | reached |",
             "\n\nSkipped: no emulated network.\n\n",
             "| up | **xdfs insecure** | 2.000 | 500 | 0.0 |",
+        ] {
+            assert!(page.contains(wanted), "{wanted:?} is not in:\n{page}");
+        }
+        assert_even_tables(&page);
+    }
+
+    #[test]
+    fn links_are_described_and_cut_rivals_marked() {
+        let options = Options::parse(&["wan-lossy-cubic", "wan-fair-clean"].map(str::to_owned));
+        let options = options.unwrap();
+        let up = |group, tool, seconds| row(group, Direction::Up, tool, None, &[seconds]);
+        let group = Group::Wan(WanLink::LossyCubic);
+        let mut rows = [
+            up(group, Tool::Xdfs, 10.0),
+            up(group, Tool::GridFtp, 33.0),
+            up(Group::WanFairClean, Tool::Xdfs, 20.0),
+        ];
+        rows[0].runs[0].tail = Some(0.125);
+        rows[1].runs[0].is_cut = true;
+        rows[2].beside = Some(Tool::Iperf3Bbr);
+        rows[2].runs[0].beside_rate = Some(0.05);
+        let page = render(Report {
+            machine: &Machine::default(),
+            options: &options,
+            rows: &rows,
+            notes: &[],
+            verdicts: &verdicts(&rows, &options),
+            profile: None,
+        })
+        .unwrap();
+        for wanted in [
+            "## A file of 1000 MB, tmpfs to tmpfs: 1 Gbit/s, 100 ms round trip, 0.1 % loss, ",
+            "The system forbids bbr to all programs. ",
+            "| up | **xdfs** | own | 10.00 | 100.0 | 100.0 | 82.9 | 12.5 | 10.00 | 0.00 |",
+            "| up | GridFTP | own | 33.00* | 30.3 | 30.3 | 25.1 | - |",
+            "## Two transfers at once, memory to memory: 1 Gbit/s, 100 ms round trip, no random",
+            "each ends after 20 s",
+            "| **xdfs beside iperf3 bbr** | 50.0 | 50.0 | 50.0 | 82.9 | 1 |",
+            "share of the first: xdfs beside iperf3 bbr | - % | 50.00 | reported |",
         ] {
             assert!(page.contains(wanted), "{wanted:?} is not in:\n{page}");
         }

@@ -5,7 +5,8 @@
 //! millisecond. Server: the tree rooted at a process id; its CPU time is the difference over the
 //! run. Memory is the largest sum over the tree of the peak resident sizes, looked at every 2 ms at
 //! first and every 20 ms later. `other` is what the machine did beside both and beside us: a run
-//! with much of it was disturbed. Called by `session`; only one run at a time.
+//! with much of it was disturbed. Called by `session`, mostly for one run at a time: of two that
+//! run side by side, each also has the CPU time of a client that ends before it.
 
 use std::{
     fs::File,
@@ -50,6 +51,8 @@ pub(crate) struct Usage {
     pub(crate) client_peak_kib: u64,
     /// Peak memory of the server in KiB.
     pub(crate) server_peak_kib: u64,
+    /// Whether the command was ended at the time limit.
+    pub(crate) is_cut: bool,
 }
 
 /// How to run a command.
@@ -61,6 +64,8 @@ pub(crate) struct Conditions<'a> {
     pub(crate) sync: Option<&'a Path>,
     /// The run is ended after this time.
     pub(crate) timeout: Duration,
+    /// Whether a run that was ended then counts, and hasn't failed.
+    pub(crate) may_be_cut: bool,
     /// Where standard output goes.
     pub(crate) output: &'a Path,
     /// Where standard error goes.
@@ -91,8 +96,8 @@ pub(crate) fn measure(line: &CommandLine, conditions: Conditions<'_>) -> Result<
     let own_after = procfs::own_cpu();
     let busy_after = procfs::busy_s();
     let (finished, status) = ended.map_err(failed)?;
-    if !status.success() {
-        let timed_out = finished - started >= conditions.timeout;
+    let timed_out = !status.success() && finished - started >= conditions.timeout;
+    if !(status.success() || timed_out && conditions.may_be_cut) {
         let reason = if timed_out {
             "ended at the time limit".to_owned()
         } else {
@@ -128,6 +133,7 @@ pub(crate) fn measure(line: &CommandLine, conditions: Conditions<'_>) -> Result<
         other_cpu_s: (busy_after - busy_before - client_cpu_s - server_cpu_s - ours_s).max(0.0),
         client_peak_kib: peaks.client_kib,
         server_peak_kib: peaks.server_kib,
+        is_cut: timed_out,
     })
 }
 
@@ -257,6 +263,10 @@ mod tests {
     use super::*;
 
     fn run(script: &str, timeout: Duration) -> Result<Usage, String> {
+        run_or_cut(script, timeout, false)
+    }
+
+    fn run_or_cut(script: &str, timeout: Duration, may_be_cut: bool) -> Result<Usage, String> {
         let folder = tempfile::tempdir().unwrap();
         let line = CommandLine::new("sh").args(["-c", script]);
         measure(
@@ -265,6 +275,7 @@ mod tests {
                 server: Some(std::process::id()),
                 sync: None,
                 timeout,
+                may_be_cut,
                 output: &folder.path().join("output"),
                 errors: &folder.path().join("errors"),
             },
@@ -296,6 +307,7 @@ mod tests {
             server: None,
             sync: None,
             timeout: Duration::from_secs(1),
+            may_be_cut: true,
             output: &path,
             errors: &path,
         };
@@ -308,6 +320,15 @@ mod tests {
         let error = run("sleep 300 & sleep 301; true", Duration::from_millis(200)).unwrap_err();
         assert!(error.contains("time limit"), "{error}");
         assert!(started.elapsed() < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn what_may_be_cut_has_not_failed() {
+        let limit = Duration::from_millis(200);
+        let usage = run_or_cut("sleep 300", limit, true).unwrap();
+        assert!(usage.is_cut && usage.wall_s >= 0.2, "{usage:?}");
+        let error = run_or_cut("exit 3", Duration::from_secs(20), true).unwrap_err();
+        assert!(error.contains('3'), "{error}");
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 use std::path::PathBuf;
 
+use crate::link::WanLink;
+
 /// Printed by `--help` and after a usage error.
 pub(crate) const USAGE: &str = "\
 usage: xdfs-bench [GROUP...] [OPTIONS]
@@ -31,11 +33,21 @@ groups (default: all)
   tree-wan-narrow   the same over a link of 1 Gbit/s
   tree-empty        a million empty files, upwards
   calls             stat calls a second
+  wan               the eight groups of long paths, tree-wan and tree-wan-narrow; they need root:
+  wan-lossy         one big file over 1 Gbit/s with a round trip of 100 ms and 0.1 % loss
+  wan-lossy-cubic   the same where the system forbids bbr
+  wan-clean         the same path without loss
+  wan-far           the same rate, 200 ms and 1 % loss
+  wan-slow          a smaller file over 20 Mbit/s, 76 ms
+  wan-shallow       a smaller file over 100 Mbit/s, 20 ms, with a queue of 64 KiB
+  wan-fair-lossy    two transfers at once over the link of wan-lossy: their shares
+  wan-fair-clean    two transfers at once over the link of wan-clean
 
 options
   --repetitions R   repetitions of every row (default 3)
   --channels LIST   channel counts (default 1,4,16,64,256,1000)
-  --file-mib N      size of the big file (default: 1024 in shm, 4096 on disk and in private-shm)
+  --file-mib N      size of the big file (default: 1024 in shm, 4096 on disk and in private-shm,
+                    in wan groups what the link moves in 8 to 25 s)
   --memory-mib N    bytes of a memory to memory run (default 8192)
   --xdfs PATH       measure this program instead of building it; `none` for the rivals alone
   --previous PATH   an older xdfs: memory to memory its channels without protection are compared
@@ -52,8 +64,7 @@ options
 ";
 
 /// One group of rows that share a workload.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Group {
     /// Memory to memory with iperf3 and GridFTP.
     Mem,
@@ -89,11 +100,17 @@ pub(crate) enum Group {
     TreeEmpty,
     /// Calls about paths, without payload.
     Calls,
+    /// A big file over an emulated link.
+    Wan(WanLink),
+    /// Two transfers at once over an emulated link that loses packets.
+    WanFairLossy,
+    /// Two transfers at once over one that loses none.
+    WanFairClean,
 }
 
 impl Group {
     /// Every group, in the order of the report.
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::Mem,
         Self::Shm,
         Self::Disk,
@@ -111,6 +128,14 @@ impl Group {
         Self::TreeWanNarrow,
         Self::TreeEmpty,
         Self::Calls,
+        Self::Wan(WanLink::Lossy),
+        Self::Wan(WanLink::LossyCubic),
+        Self::Wan(WanLink::Clean),
+        Self::Wan(WanLink::Far),
+        Self::Wan(WanLink::Slow),
+        Self::Wan(WanLink::Shallow),
+        Self::WanFairLossy,
+        Self::WanFairClean,
     ];
 
     /// What the word `trees` stands for.
@@ -132,14 +157,30 @@ impl Group {
         Self::PrivateChannels,
     ];
 
-    /// Whether both sides are far apart.
+    /// Whether both sides are far apart, which is what the word `wan` stands for.
     pub(crate) fn is_far(self) -> bool {
-        matches!(self, Self::TreeWan | Self::TreeWanNarrow)
+        matches!(self, Self::TreeWan | Self::TreeWanNarrow) || self.link().is_some()
+    }
+
+    /// The emulated link, where its rate is what the group is about.
+    pub(crate) fn link(self) -> Option<WanLink> {
+        match self {
+            Self::Wan(link) => Some(link),
+            Self::WanFairLossy => Some(WanLink::Lossy),
+            Self::WanFairClean => Some(WanLink::Clean),
+            _ => None,
+        }
+    }
+
+    /// Whether two transfers run at once.
+    pub(crate) fn is_fair(self) -> bool {
+        matches!(self, Self::WanFairLossy | Self::WanFairClean)
     }
 
     /// The word on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Wan(link) => link.properties().name,
             Self::Mem => "mem",
             Self::Shm => "shm",
             Self::Disk => "disk",
@@ -157,6 +198,8 @@ impl Group {
             Self::TreeWanNarrow => "tree-wan-narrow",
             Self::TreeEmpty => "tree-empty",
             Self::Calls => "calls",
+            Self::WanFairLossy => "wan-fair-lossy",
+            Self::WanFairClean => "wan-fair-clean",
         }
     }
 
@@ -174,7 +217,13 @@ impl Group {
     pub(crate) fn moves_a_file(self) -> bool {
         !matches!(
             self,
-            Self::Mem | Self::Channels | Self::PrivateMem | Self::PrivateChannels | Self::Calls
+            Self::Mem
+                | Self::Channels
+                | Self::PrivateMem
+                | Self::PrivateChannels
+                | Self::Calls
+                | Self::WanFairLossy
+                | Self::WanFairClean
         ) && !self.moves_a_tree()
     }
 
@@ -196,6 +245,12 @@ impl Group {
     /// Whether the group asks what a command costs with a server that is up.
     pub(crate) fn keeps_servers(self) -> bool {
         matches!(self, Self::Tiny | Self::PrivateTiny)
+    }
+}
+
+impl serde::Serialize for Group {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 
@@ -225,6 +280,8 @@ pub(crate) struct Options {
     pub(crate) disk_bytes: u64,
     /// Size of the big file over private channels, in bytes.
     pub(crate) private_bytes: u64,
+    /// Size of the big file over emulated links, in bytes; that of the link where not given.
+    pub(crate) wan_bytes: Option<u64>,
     /// Payload of a memory to memory run, in bytes.
     pub(crate) memory_bytes: u64,
     /// The program under test.
@@ -277,6 +334,7 @@ impl Options {
                     options.shm_bytes = bytes;
                     options.disk_bytes = bytes;
                     options.private_bytes = bytes;
+                    options.wan_bytes = Some(bytes);
                 }
                 "--memory-mib" => options.memory_bytes = number(name, &value()?, 1 << 30)? << 20,
                 "--xdfs" => {
@@ -294,6 +352,10 @@ impl Options {
                 "all" => options.groups.extend(Group::ALL),
                 "private" => options.groups.extend(Group::PRIVATE),
                 "trees" => options.groups.extend(Group::TREES),
+                "wan" => {
+                    let far = Group::ALL.into_iter().filter(|group| group.is_far());
+                    options.groups.extend(far);
+                }
                 word => match Group::ALL.into_iter().find(|group| group.name() == word) {
                     Some(group) => options.groups.push(group),
                     None => return Err(format!("no group or option {word:?}")),
@@ -311,6 +373,11 @@ impl Options {
         Ok(options)
     }
 
+    /// Size of the big file over a link, in bytes.
+    pub(crate) fn bytes_over(&self, link: WanLink) -> u64 {
+        self.wan_bytes.unwrap_or_else(|| link.properties().bytes)
+    }
+
     fn with_defaults(quick: bool) -> Self {
         let mib = |count: u64| count << 20;
         Self {
@@ -324,6 +391,7 @@ impl Options {
             shm_bytes: mib(if quick { 32 } else { 1024 }),
             disk_bytes: mib(if quick { 32 } else { 4096 }),
             private_bytes: mib(if quick { 32 } else { 4096 }),
+            wan_bytes: quick.then(|| mib(2)),
             memory_bytes: mib(if quick { 128 } else { 8192 }),
             program: Program::Build,
             previous: None,
@@ -408,6 +476,34 @@ mod tests {
         }
         let options = parse(&["tree-wan"]).unwrap();
         assert_eq!(options.groups, [Group::TreeWan]);
+    }
+
+    #[test]
+    fn wan_is_a_word_for_everything_far() {
+        let options = parse(&["wan", "mem"]).unwrap();
+        assert_eq!(options.groups.len(), 1 + 2 + WanLink::ALL.len() + 2);
+        assert_eq!(options.groups[0], Group::Mem);
+        for group in &options.groups[1..] {
+            assert!(group.is_far() && !group.on_disk(), "{group:?}");
+            assert_ne!(group.moves_a_tree(), group.link().is_some(), "{group:?}");
+        }
+        for link in WanLink::ALL {
+            assert!(options.groups.contains(&Group::Wan(link)), "{link:?}");
+            assert!(Group::Wan(link).moves_a_file());
+        }
+        let one = parse(&["wan-fair-lossy"]).unwrap().groups;
+        assert_eq!(one, [Group::WanFairLossy]);
+        assert!(one[0].is_fair() && !one[0].moves_a_file());
+    }
+
+    #[test]
+    fn names_are_unique_and_what_json_says() {
+        for (index, group) in Group::ALL.into_iter().enumerate() {
+            let named = |other: &Group| other.name() == group.name();
+            assert_eq!(Group::ALL.iter().position(named), Some(index));
+            let json = serde_json::to_value(group).unwrap();
+            assert_eq!(json, group.name());
+        }
     }
 
     #[test]

@@ -3,10 +3,13 @@
 //! Rows that are compared with each other stand side by side, so that their runs follow each other
 //! closely. Called by `session`; runs nothing.
 
+use std::time::Duration;
+
 use crate::{
+    link::WanLink,
     options::{Group, Options},
     protection::Protection,
-    tool::{Direction, Tool},
+    tool::{Amount, Direction, Tool},
     tree::Shape,
 };
 
@@ -39,6 +42,15 @@ const CALLS_QUICK: u64 = 1000;
 /// would cost more time than all others together.
 pub(crate) const SLOW_TREE_S: f64 = 30.0;
 
+/// Payload of the run that shows what the emulator carries.
+const CEILING_BYTES: u64 = 2_000_000_000;
+/// The same in a quick run.
+const CEILING_QUICK_BYTES: u64 = 50_000_000;
+/// How long two transfers run beside each other, in seconds.
+const FAIR_S: u64 = 20;
+/// The same in a quick run.
+const FAIR_QUICK_S: u64 = 2;
+
 /// How many times longer the runs with many channels are than other runs in memory: opening a
 /// thousand channels, which takes a tenth of a second and is part of the run, shall weigh little.
 pub(crate) const LONG: u64 = 3;
@@ -56,10 +68,24 @@ pub(crate) struct Job {
     pub(crate) protection: Protection,
     /// Parallel channels; the tool's own choice when not given.
     pub(crate) channels: Option<u32>,
-    /// Payload in bytes.
+    /// Payload in bytes; zero where a time is given instead.
     pub(crate) bytes: u64,
     /// Files of a tree, or calls; zero elsewhere.
     pub(crate) items: u64,
+    /// Who moves payload over the same link at the same time.
+    pub(crate) beside: Option<Tool>,
+}
+
+impl Job {
+    /// Whether the payload is a file.
+    pub(crate) fn moves_a_file(&self) -> bool {
+        self.group.moves_a_file() && !self.tool.moves_memory_only()
+    }
+
+    /// Whether no other tool moves anything at the same time.
+    pub(crate) fn is_of_xdfs_alone(&self) -> bool {
+        self.tool == Tool::Xdfs && self.beside.is_none_or(|other| other == Tool::Xdfs)
+    }
 }
 
 /// The rows of `group`.
@@ -69,6 +95,9 @@ pub(crate) fn jobs(group: Group, options: &Options) -> Vec<Job> {
     }
     if group.is_of_trees() {
         return tree_jobs(group, options);
+    }
+    if let Some(link) = group.link() {
+        return link_jobs(group, link, options);
     }
     let mut jobs = Vec::new();
     let mut add = |direction, tool, channels, bytes| {
@@ -80,6 +109,7 @@ pub(crate) fn jobs(group: Group, options: &Options) -> Vec<Job> {
             channels,
             bytes,
             items: 0,
+            beside: None,
         });
     };
     let ways = [Direction::Up, Direction::Down];
@@ -161,9 +191,100 @@ pub(crate) fn jobs(group: Group, options: &Options) -> Vec<Job> {
         | Group::TreeWan
         | Group::TreeWanNarrow
         | Group::TreeEmpty
-        | Group::Calls => {}
+        | Group::Calls
+        | Group::Wan(_)
+        | Group::WanFairLossy
+        | Group::WanFairClean => {}
     }
     jobs
+}
+
+/// The rows of a group over an emulated link.
+fn link_jobs(group: Group, link: WanLink, options: &Options) -> Vec<Job> {
+    let properties = link.properties();
+    let job = |direction, (tool, channels)| Job {
+        group,
+        direction,
+        tool,
+        protection: Protection::None,
+        channels,
+        bytes: if group.is_fair() {
+            // As many as the time allows.
+            0
+        } else {
+            options.bytes_over(link)
+        },
+        items: 0,
+        beside: None,
+    };
+    let own = (Tool::Xdfs, None);
+    if group.is_fair() {
+        let one = job(Direction::Up, own);
+        let others = [Tool::Xdfs, Tool::Iperf3, Tool::Iperf3Bbr].map(Some);
+        return others.map(|beside| Job { beside, ..one }).to_vec();
+    }
+    let mut jobs = Vec::new();
+    for way in Direction::BY_NETWORK {
+        let mut rivals = Vec::new();
+        if way == Direction::Up || properties.both_ways {
+            // Without bbr their rows would be those of the link with it.
+            if properties.allows_bbr {
+                // From its web server rclone fetches with several connections.
+                let count = (way == Direction::Down).then_some(FEW_CHANNELS);
+                rivals.extend([(Tool::Rclone, count), (Tool::Rsync, None)]);
+            }
+            let mut parallel = |tool| {
+                rivals.extend(FILE_CHANNELS.map(|count| (tool, Some(count))));
+            };
+            parallel(Tool::GridFtp);
+            parallel(Tool::Iperf3);
+            if properties.allows_bbr {
+                parallel(Tool::Iperf3Bbr);
+            }
+        }
+        jobs.extend(rivals.into_iter().chain([own]).map(|tool| job(way, tool)));
+    }
+    jobs
+}
+
+/// The row that shows what the emulator of a link carries when it slows nothing down.
+pub(crate) fn ceiling(group: Group, quick: bool) -> Job {
+    Job {
+        group,
+        direction: Direction::Up,
+        tool: Tool::Iperf3,
+        protection: Protection::None,
+        channels: Some(FEW_CHANNELS),
+        bytes: if quick {
+            CEILING_QUICK_BYTES
+        } else {
+            CEILING_BYTES
+        },
+        items: 0,
+        beside: None,
+    }
+}
+
+/// When the payload of a job that moves no file ends.
+pub(crate) fn amount(job: &Job, quick: bool) -> Amount {
+    match job.bytes {
+        0 => Amount::Seconds(fair_seconds(quick)),
+        bytes => Amount::Bytes(bytes),
+    }
+}
+
+/// How long a rival may take over a link that may be hard for it; it is ended then, and what it has
+/// moved counts.
+pub(crate) fn patience(job: &Job) -> Option<Duration> {
+    match job.group {
+        Group::Wan(link) if job.tool != Tool::Xdfs => Some(link.patience(job.bytes)),
+        _ => None,
+    }
+}
+
+/// How long two transfers run beside each other, in seconds.
+pub(crate) fn fair_seconds(quick: bool) -> u64 {
+    if quick { FAIR_QUICK_S } else { FAIR_S }
 }
 
 /// The rows of a group of private channels.
@@ -178,6 +299,7 @@ fn private_jobs(group: Group, options: &Options) -> Vec<Job> {
             channels,
             bytes,
             items: 0,
+            beside: None,
         });
     };
     // In this order, so that what is compared runs next to each other: private, clear, none.
@@ -240,6 +362,7 @@ fn tree_jobs(group: Group, options: &Options) -> Vec<Job> {
         channels: (group == Group::Calls).then_some(1),
         bytes: shape.map_or(0, Shape::bytes),
         items: shape.map_or(calls, |shape| u64::from(shape.files)),
+        beside: None,
     };
     let plain = |tool| (tool, Protection::None);
     let ours = [(Tool::Xdfs, Protection::Private), plain(Tool::Xdfs)];
@@ -388,6 +511,52 @@ mod tests {
             assert_eq!(jobs.len(), 2 * 3);
             assert!(jobs.iter().all(|job| job.items == 2874));
         }
+    }
+
+    #[test]
+    fn links_have_xdfs_both_ways_and_rivals_upwards() {
+        let rows = |link| jobs(Group::Wan(link), &options(&[]));
+        let count = |rows: &[Job], direction, tool| {
+            let found = |job: &&Job| (job.direction, job.tool) == (direction, tool);
+            rows.iter().filter(found).count()
+        };
+        for link in WanLink::ALL {
+            let rows = rows(link);
+            for way in Direction::BY_NETWORK {
+                assert_eq!(count(&rows, way, Tool::Xdfs), 1, "{link:?}");
+            }
+            assert_eq!(count(&rows, Direction::Up, Tool::GridFtp), 3);
+            assert_eq!(count(&rows, Direction::Up, Tool::Iperf3), 3);
+            let bbr = count(&rows, Direction::Up, Tool::Iperf3Bbr);
+            assert_eq!(bbr, if link == WanLink::LossyCubic { 0 } else { 3 });
+            let bytes = link.properties().bytes;
+            assert!(rows.iter().all(|job| job.bytes == bytes));
+            assert!(
+                rows.iter()
+                    .all(|job| job.moves_a_file() != job.tool.moves_memory_only())
+            );
+        }
+        for job in rows(WanLink::Lossy) {
+            assert_eq!(patience(&job).is_none(), job.tool == Tool::Xdfs, "{job:?}");
+        }
+        assert_eq!(rows(WanLink::Lossy).len(), 2 * (2 + 3 + 3 + 3 + 1));
+        assert_eq!(rows(WanLink::Clean).len(), 2 + 3 + 3 + 3 + 1 + 1);
+        let small = jobs(Group::Wan(WanLink::Far), &options(&["--file-mib", "3"]));
+        assert!(small.iter().all(|job| job.bytes == 3 << 20));
+    }
+
+    #[test]
+    fn two_at_once_run_for_a_time() {
+        let rows = jobs(Group::WanFairClean, &options(&[]));
+        let alone: Vec<_> = rows.iter().map(Job::is_of_xdfs_alone).collect();
+        assert_eq!(alone, [true, false, false]);
+        assert_eq!(patience(&rows[0]), None);
+        let beside: Vec<_> = rows.iter().map(|job| job.beside).collect();
+        let others = [Tool::Xdfs, Tool::Iperf3, Tool::Iperf3Bbr];
+        assert_eq!(beside, others.map(Some));
+        assert_eq!(amount(&rows[0], false), Amount::Seconds(FAIR_S));
+        let ceiling = ceiling(Group::WanFairClean, true);
+        assert_eq!(amount(&ceiling, true), Amount::Bytes(CEILING_QUICK_BYTES));
     }
 
     #[test]

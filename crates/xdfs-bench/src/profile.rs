@@ -22,7 +22,7 @@ use crate::{
     scratch::Guard,
     server::{Port, Server},
     session::Session,
-    tool::{Direction, Payload, Tool},
+    tool::{Amount, Direction, Payload, Tool},
 };
 
 /// Samples a second.
@@ -81,9 +81,7 @@ fn sample(
     let broken = |error: io::Error| format!("the benchmark itself: {error}");
     let (toolbox, work) = (session.toolbox, session.shm.path());
     let tool = (Tool::Xdfs, Protection::Private);
-    let payload = Payload::Memory {
-        bytes: ENDLESS_BYTES,
-    };
+    let payload = Payload::Memory(Amount::Bytes(ENDLESS_BYTES));
     let line = toolbox
         .server(tool, direction, payload, 0, work)
         .map_err(broken)?

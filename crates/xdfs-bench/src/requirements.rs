@@ -5,8 +5,11 @@
 //! for xdfs. Requirements of groups that were not run are left out. Called by `main`.
 
 pub(crate) mod private;
+mod selection;
 mod trees;
+mod wan;
 
+use self::selection::{best_gridftp, find};
 use crate::{
     options::{Group, Options},
     plan::{self, FEW_CHANNELS, MANY_CHANNELS},
@@ -39,6 +42,10 @@ pub(crate) fn verdicts(rows: &[Row], options: &Options) -> Vec<Verdict> {
             | Group::TreeWanNarrow
             | Group::TreeEmpty
             | Group::Calls => verdicts.extend(trees::verdicts(rows, *group)),
+            Group::Wan(link) => verdicts.extend(wan::verdicts(rows, *link)),
+            Group::WanFairLossy | Group::WanFairClean => {
+                verdicts.extend(wan::shares(rows, *group));
+            }
         }
     }
     verdicts
@@ -69,12 +76,9 @@ fn files(rows: &[Row], group: Group, required: f64, verdicts: &mut Vec<Verdict>)
     };
     for way in Direction::BY_NETWORK {
         let ours = find(rows, group, way, Tool::Xdfs, None, None);
-        let best = best(rows, group, way, Tool::GridFtp);
-        let setting = best
-            .and_then(|row| row.channels)
-            .map_or_else(String::new, |count| format!(" (-p {count})"));
+        let (best, rival) = best_gridftp(rows, group, way);
         verdicts.push(ratio(
-            format!("{place} {}, against the best GridFTP{setting}", way.name()),
+            format!("{place} {}, against {rival}", way.name()),
             (Bound::AtLeast, Some(required)),
             (ours, best),
             ("GB/s", Run::rate),
@@ -145,29 +149,6 @@ fn channels(rows: &[Row], verdicts: &mut Vec<Verdict>) {
             Run::memory_mb,
         ));
     }
-}
-
-fn find(
-    rows: &[Row],
-    group: Group,
-    direction: Direction,
-    tool: Tool,
-    channels: Option<u32>,
-    bytes: Option<u64>,
-) -> Option<&Row> {
-    rows.iter().find(|row| {
-        (row.group, row.direction, row.tool, row.channels) == (group, direction, tool, channels)
-            && bytes.is_none_or(|bytes| row.bytes == bytes)
-    })
-}
-
-/// The setting of `tool` with the best median rate.
-fn best(rows: &[Row], group: Group, direction: Direction, tool: Tool) -> Option<&Row> {
-    rows.iter()
-        .filter(|row| (row.group, row.direction, row.tool) == (group, direction, tool))
-        .filter_map(|row| Some((row, row.spread(Run::rate)?.median)))
-        .max_by(|(_, left), (_, right)| left.total_cmp(right))
-        .map(|(row, _)| row)
 }
 
 fn mb(bytes: u64) -> u64 {
@@ -276,9 +257,11 @@ mod tests {
 
     #[test]
     fn every_group_has_requirements() {
+        // Shares are only reported, of the rows that there are.
+        let links = 8 + 6 + 4 + 4 + 4 + 4;
         assert_eq!(
             verdicts(&[], &options("all")).len(),
-            8 + 4 + 2 + 2 + 2 + 6 + 4 + 4 + 2 + 4 + (8 + 8 + 10 + 4 + 4 + 2 + 1)
+            8 + 4 + 2 + 2 + 2 + 6 + 4 + 4 + 2 + 4 + (8 + 8 + 10 + 4 + 4 + 2 + 1) + links
         );
     }
 }

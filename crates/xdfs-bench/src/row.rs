@@ -27,8 +27,10 @@ pub(crate) struct Row {
     pub(crate) protection: Protection,
     /// Parallel channels or streams asked for; the tool's own choice when not given.
     pub(crate) channels: Option<u32>,
-    /// Payload asked for, in bytes.
+    /// Payload asked for, in bytes; zero where it was a time.
     pub(crate) bytes: u64,
+    /// Who moves payload over the same link at the same time.
+    pub(crate) beside: Option<Tool>,
     /// The client command of the first run.
     pub(crate) command: String,
     /// The server command of the first run.
@@ -67,6 +69,12 @@ pub(crate) struct Run {
     pub(crate) server_peak_kib: u64,
     /// Most channels that were there at once, where the tool says.
     pub(crate) channels_open: Option<u32>,
+    /// Whether it was ended at the time limit of rivals; `bytes` are those moved until then.
+    pub(crate) is_cut: bool,
+    /// The part of the time that the last tenth of the bytes took, where it is looked at.
+    pub(crate) tail: Option<f64>,
+    /// Payload rate of who ran beside it, in GB a second.
+    pub(crate) beside_rate: Option<f64>,
 }
 
 impl Run {
@@ -85,6 +93,9 @@ impl Run {
             client_peak_kib: usage.client_peak_kib,
             server_peak_kib: usage.server_peak_kib,
             channels_open: own.and_then(|timing| timing.channels),
+            is_cut: usage.is_cut,
+            tail: None,
+            beside_rate: None,
         }
     }
 
@@ -96,6 +107,25 @@ impl Run {
     /// The same run, which moved or asked for so many things.
     pub(crate) fn with_items(self, items: u64) -> Self {
         Self { items, ..self }
+    }
+
+    /// The same run, whose last tenth took this part of its time.
+    pub(crate) fn with_tail(self, tail: Option<f64>) -> Self {
+        Self { tail, ..self }
+    }
+
+    /// The same run, with the rate of the one beside it.
+    pub(crate) fn beside(self, other: &Self) -> Self {
+        let beside_rate = Some(other.rate());
+        Self {
+            beside_rate,
+            ..self
+        }
+    }
+
+    /// The part that it has of what it and the one beside it move; not a number without one.
+    pub(crate) fn share(&self) -> f64 {
+        self.rate() / (self.rate() + self.beside_rate.unwrap_or(f64::NAN))
     }
 
     /// Files or calls a second.
@@ -123,7 +153,9 @@ impl Row {
     /// The tool, with how it protects its channels where a group has several kinds.
     pub(crate) fn tool_name(&self) -> String {
         let name = self.tool.name();
-        if self.group.has_protections() && self.tool == Tool::Xdfs {
+        if let Some(other) = self.beside {
+            format!("{name} beside {}", other.name())
+        } else if self.group.has_protections() && self.tool == Tool::Xdfs {
             format!("{name} {}", self.protection.name())
         } else {
             name.to_owned()

@@ -6,6 +6,8 @@
 //! only the tiny groups keep servers up, because they ask what a command costs with a server that
 //! is up. Called by `main`.
 
+mod far;
+
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     fs, io,
@@ -23,6 +25,7 @@ use crate::{
     row::{Row, Run, Timing},
     scratch::{Guard, Scratch},
     server::{self, Port, Server},
+    tail,
     tool::{Direction, Payload, Tool, Toolbox},
     tree::Shape,
     tree_tool,
@@ -61,6 +64,17 @@ pub(crate) struct Note {
     pub(crate) text: String,
 }
 
+/// Where a run takes place.
+#[derive(Clone, Copy, Debug)]
+struct Place<'a> {
+    /// The folder of the group, which is the root of its servers.
+    base: &'a Path,
+    /// Takes keys, configurations and what the programs say.
+    work: &'a Path,
+    /// The hosts; this machine where there are none.
+    far: Option<&'a WanHosts>,
+}
+
 /// Everything that runs share.
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
@@ -89,6 +103,7 @@ impl Session<'_> {
         let (jobs, left_out): (Vec<Job>, Vec<Job>) = plan::jobs(group, self.options)
             .into_iter()
             .filter(|job| self.toolbox.can(job.tool, job.protection))
+            .filter(|job| job.beside.is_none_or(|other| self.toolbox.has(other)))
             .partition(|job| {
                 !group.moves_a_tree() || self.toolbox.can_copy_trees(job.tool, job.direction)
             });
@@ -96,13 +111,14 @@ impl Session<'_> {
             let (tool, way) = (job.tool.name(), job.direction.name());
             note(format!("{tool} {way} is left out: it has no server here."));
         }
-        let far = match group.is_far().then(|| WanHosts::new(group)).transpose() {
-            Ok(far) => far,
-            Err(reason) => {
+        let far = match group.is_far().then(|| self.hosts(group, &mut note)) {
+            Some(Err(reason)) => {
                 note(format!("Skipped: {reason}."));
                 let rows = Vec::new();
                 return Ok(Measured { rows, notes });
             }
+            Some(Ok(hosts)) => Some(hosts),
+            None => None,
         };
         let mut rows: Vec<Row> = jobs.iter().map(empty_row).collect();
         let base = self.base(group);
@@ -118,8 +134,19 @@ impl Session<'_> {
                 if row.failure.is_some() || is_too_slow(row) {
                     continue;
                 }
-                let place = (base.as_path(), far.as_ref());
-                let result = self.run_once(&jobs[index], repetition, place, &mut servers, row);
+                let place = Place {
+                    base: &base,
+                    work: self.shm.path(),
+                    far: far.as_ref(),
+                };
+                let job = &jobs[index];
+                if let Some(far) = &far {
+                    far.give_buffers(job.is_of_xdfs_alone());
+                }
+                let result = match job.beside {
+                    Some(other) => self.run_two(job, other, repetition, place, row),
+                    None => self.run_once(job, repetition, place, &mut servers, row),
+                };
                 if !group.keeps_servers() {
                     servers.clear();
                 }
@@ -160,7 +187,7 @@ impl Session<'_> {
                 content::make(&base.join(CALLED), plan::TINY_BYTES)?;
             }
         }
-        for job in jobs.iter().filter(|job| job.group.moves_a_file()) {
+        for job in jobs.iter().filter(|job| job.moves_a_file()) {
             let path = base.join(source(job));
             if !path.exists() {
                 content::make(&path, job.bytes)?;
@@ -173,14 +200,14 @@ impl Session<'_> {
         &'a self,
         job: &Job,
         repetition: u32,
-        (base, far): (&Path, Option<&WanHosts>),
+        place: Place<'_>,
         servers: &mut Servers<'a>,
         row: &mut Row,
     ) -> Result<Run, String> {
         let broken = |error: io::Error| format!("the benchmark itself: {error}");
-        let work = self.shm.path();
+        let Place { base, work, far } = place;
         let source = source(job);
-        let is_beneath_base = job.group.moves_a_file() || job.group == Group::Calls;
+        let is_beneath_base = job.moves_a_file() || job.group == Group::Calls;
         let payload = if is_beneath_base {
             Payload::File {
                 base,
@@ -188,14 +215,14 @@ impl Session<'_> {
                 target: TARGET,
             }
         } else {
-            Payload::Memory { bytes: job.bytes }
+            Payload::Memory(plan::amount(job, self.options.quick))
         };
         self.prepare(job, base).map_err(broken)?;
 
         let tool = (job.tool, job.protection);
         let key = (tool, job.direction);
         if let Entry::Vacant(free) = servers.entry(key)
-            && let Some(server) = self.start(job, payload, (base, far), row)?
+            && let Some(server) = self.start(job, payload, place, row)?
         {
             free.insert(server);
         }
@@ -210,6 +237,12 @@ impl Session<'_> {
             self.toolbox
                 .client(tool, job.direction, payload, job.channels, place)
         };
+        let tells_its_tail = job.tool == Tool::Xdfs && matches!(job.group, Group::Wan(_));
+        let line = if tells_its_tail {
+            line.arg("--json")
+        } else {
+            line
+        };
         let line = match far {
             Some(far) => far.addressed(line),
             None => line,
@@ -222,25 +255,36 @@ impl Session<'_> {
             None => line,
         };
         let output = work.join("client.out");
+        let timeout = Duration::from_secs(self.options.timeout_s);
+        let patience = plan::patience(job);
+        let delivered = || far.map_or(0, |far| far.delivered(job.direction));
+        let delivered_before = delivered();
         let usage = meter::measure(
             &line,
             Conditions {
                 server: server.map(Server::pid),
                 sync: job.group.on_disk().then_some(base),
-                timeout: Duration::from_secs(self.options.timeout_s),
+                timeout: patience.map_or(timeout, |patience| patience.min(timeout)),
+                may_be_cut: patience.is_some(),
                 output: &output,
                 errors: &work.join("client.err"),
             },
         )?;
 
+        if usage.is_cut {
+            let bytes = delivered().saturating_sub(delivered_before);
+            return Ok(Run::new(repetition, bytes, usage, None));
+        }
         if let Some(shape) = Shape::of(job.group, self.options.quick) {
             let copy = base.join(tree_tool::TARGET);
             shape.check(&base.join(tree_tool::SOURCE), &copy)?;
-        } else if job.group.moves_a_file() {
+        } else if job.moves_a_file() {
             self.check_copy(base, &source, job.bytes, row.runs.is_empty())?;
         }
         let own = timing(job, &output)?;
-        Ok(Run::new(repetition, job.bytes, usage, own).with_items(job.items))
+        let tail = tells_its_tail.then(|| tail::share(&said(&output)?));
+        let run = Run::new(repetition, job.bytes, usage, own).with_items(job.items);
+        Ok(run.with_tail(tail.transpose()?))
     }
 
     /// Starts the server of a row, where its tool needs one.
@@ -248,11 +292,10 @@ impl Session<'_> {
         &'a self,
         job: &Job,
         payload: Payload<'_>,
-        (base, far): (&Path, Option<&WanHosts>),
+        Place { base, work, far }: Place<'_>,
         row: &mut Row,
     ) -> Result<Option<Server<'a>>, String> {
         let broken = |error: io::Error| format!("the benchmark itself: {error}");
-        let work = self.shm.path();
         let port = server::free_port().map_err(broken)?;
         let tool = (job.tool, job.protection);
         let line = if job.group.moves_a_tree() {
@@ -286,7 +329,7 @@ impl Session<'_> {
 
     /// Brings the machine into the state that every run of a row starts from.
     fn prepare(&self, job: &Job, base: &Path) -> io::Result<()> {
-        if job.group.moves_a_file() || job.group.moves_a_tree() {
+        if job.moves_a_file() || job.group.moves_a_tree() {
             content::empty(&base.join(tree_tool::TARGET))?;
         }
         if job.group.on_disk() {
@@ -300,7 +343,7 @@ impl Session<'_> {
             let _ = forget_cached_files();
         }
         match job.group {
-            Group::Tiny | Group::PrivateTiny => {}
+            Group::Tiny | Group::PrivateTiny | Group::WanFairLossy | Group::WanFairClean => {}
             Group::Mem
             | Group::Channels
             | Group::PrivateMem
@@ -317,7 +360,8 @@ impl Session<'_> {
             | Group::TreeC
             | Group::TreeWan
             | Group::TreeWanNarrow
-            | Group::TreeEmpty => {
+            | Group::TreeEmpty
+            | Group::Wan(_) => {
                 meter::warm_memory(job.bytes + WARM_SPARE_BYTES);
             }
         }
@@ -346,24 +390,30 @@ impl Session<'_> {
 
 /// What the tool says of its own time, where it does.
 fn timing(job: &Job, output: &Path) -> Result<Option<Timing>, String> {
-    if job.group.moves_a_file() || job.group.moves_a_tree() {
+    if job.moves_a_file() || job.group.moves_a_tree() {
         return Ok(None);
     }
-    let said = fs::read_to_string(output)
-        .map_err(|error| format!("the benchmark itself: {}: {error}", output.display()))?;
+    let said = said(output)?;
     let timing = match job.tool {
         _ if job.group == Group::Calls => Timing::from_calls(&said, job.items),
-        Tool::Iperf3 => Timing::from_iperf3(&said),
+        Tool::Iperf3 | Tool::Iperf3Bbr => Timing::from_iperf3(&said),
         Tool::Previous | Tool::Xdfs => Timing::from_perf(&said),
         _ => return Ok(None),
     };
     timing.map(Some)
 }
 
-/// Whether a rival has taken so long for a tree that once is enough.
+/// What a client has written to standard output.
+fn said(output: &Path) -> Result<String, String> {
+    let text = fs::read_to_string(output);
+    text.map_err(|error| format!("the benchmark itself: {}: {error}", output.display()))
+}
+
+/// Whether a rival has taken so long that once is enough.
 fn is_too_slow(row: &Row) -> bool {
-    let is_slow = |run: &Run| run.command_seconds > plan::SLOW_TREE_S;
-    row.group.moves_a_tree() && row.tool != Tool::Xdfs && row.runs.iter().any(is_slow)
+    let is_of_trees = row.group.moves_a_tree();
+    let is_slow = |run: &Run| run.is_cut || is_of_trees && run.command_seconds > plan::SLOW_TREE_S;
+    row.tool != Tool::Xdfs && row.runs.iter().any(is_slow)
 }
 
 /// Makes the kernel forget cached files that are durable.
@@ -416,6 +466,7 @@ fn empty_row(job: &Job) -> Row {
         protection: job.protection,
         channels: job.channels,
         bytes: job.bytes,
+        beside: job.beside,
         command: String::new(),
         server: None,
         runs: Vec::new(),

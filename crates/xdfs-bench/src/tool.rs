@@ -40,6 +40,8 @@ pub(crate) enum Tool {
     GridFtp,
     /// iperf3, from memory to memory only.
     Iperf3,
+    /// The same with bbr whatever the default is.
+    Iperf3Bbr,
     /// An older program than the one under test.
     Previous,
     /// rclone with its own webdav (up) and http (down) servers.
@@ -82,11 +84,12 @@ impl Direction {
 
 impl Tool {
     /// Every tool.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Bare,
         Self::Cp,
         Self::GridFtp,
         Self::Iperf3,
+        Self::Iperf3Bbr,
         Self::Previous,
         Self::Rclone,
         Self::Rsync,
@@ -102,6 +105,7 @@ impl Tool {
             Self::Cp => "cp",
             Self::GridFtp => "GridFTP",
             Self::Iperf3 => "iperf3",
+            Self::Iperf3Bbr => "iperf3 bbr",
             Self::Previous => PREVIOUS,
             Self::Rclone => "rclone",
             Self::Rsync => "rsync daemon",
@@ -117,7 +121,7 @@ impl Tool {
             Self::Bare => &[BARE],
             Self::Cp => &["cp"],
             Self::GridFtp => &["globus-url-copy", "globus-gridftp-server"],
-            Self::Iperf3 => &["iperf3"],
+            Self::Iperf3 | Self::Iperf3Bbr => &["iperf3"],
             Self::Previous => &[PREVIOUS],
             Self::Rclone => &["rclone"],
             Self::Rsync => &["rsync"],
@@ -125,6 +129,16 @@ impl Tool {
             Self::Tar => &["tar", "nc", "sh", "mkfifo"],
             Self::Xdfs => &["xdfs"],
         }
+    }
+
+    /// Whether it is a program of its own, and not another one used in a special way.
+    pub(crate) fn is_a_program(self) -> bool {
+        !matches!(self, Self::Bare | Self::Iperf3Bbr)
+    }
+
+    /// Whether it moves nothing but the memory of processes.
+    pub(crate) fn moves_memory_only(self) -> bool {
+        matches!(self, Self::Iperf3 | Self::Iperf3Bbr)
     }
 
     /// The argument that makes its client print its version.
@@ -147,8 +161,17 @@ pub(crate) enum Payload<'a> {
         source: &'a str,
         target: &'a str,
     },
-    /// So many bytes from the memory of one process to the memory of the other.
-    Memory { bytes: u64 },
+    /// From the memory of one process to the memory of the other.
+    Memory(Amount),
+}
+
+/// When a transfer from memory to memory ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Amount {
+    /// After so many bytes.
+    Bytes(u64),
+    /// After so many seconds.
+    Seconds(u64),
 }
 
 /// The tools found on this machine.
@@ -283,7 +306,7 @@ impl Toolbox {
         let address = format!("127.0.0.1:{port}");
         let root = match payload {
             Payload::File { base, .. } => base,
-            Payload::Memory { .. } => work,
+            Payload::Memory(_) => work,
         };
         let root = root.to_string_lossy();
         let line = match tool {
@@ -302,9 +325,10 @@ impl Toolbox {
                     line
                 }
             }
-            Tool::Iperf3 => self
-                .line("iperf3")
-                .args(["-s", "-B", "127.0.0.1", "-p", &port]),
+            Tool::Iperf3 | Tool::Iperf3Bbr => {
+                self.line("iperf3")
+                    .args(["-s", "-B", "127.0.0.1", "-p", &port])
+            }
             Tool::Rclone => {
                 let kind = if direction == Direction::Up {
                     "webdav"
@@ -353,7 +377,7 @@ impl Toolbox {
                 let line = keys.server(self.line("xdfs").arg("serve"), protection);
                 let line = line.args(["--listen", "127.0.0.1:0", "--root"]);
                 match payload {
-                    Payload::Memory { .. } if protection != Protection::None => {
+                    Payload::Memory(_) if protection != Protection::None => {
                         line.arg(keys.empty().to_string_lossy())
                     }
                     _ => line.arg(root),

@@ -138,7 +138,7 @@ impl Toolbox {
                 ends(line, &remote, |path| format!("{path}/"))
             }
             // The others copy no trees over a network, so no row asks them.
-            Tool::Bare | Tool::Cp | Tool::Iperf3 | Tool::Scp => self
+            Tool::Bare | Tool::Cp | Tool::Iperf3 | Tool::Iperf3Bbr | Tool::Scp => self
                 .line("cp")
                 .args(["-r", "--reflink=never"])
                 .arg(format!("{source}/."))

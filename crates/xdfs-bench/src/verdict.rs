@@ -84,7 +84,7 @@ pub(crate) fn absolute(
     what: String,
     (bound, required, unit): (Bound, Option<f64>, &'static str),
     row: Option<&Row>,
-    figure: fn(&Run) -> f64,
+    figure: impl Fn(&Run) -> f64,
 ) -> Verdict {
     let measured = row.and_then(|row| row.spread(figure));
     let detail = if measured.is_some() {
@@ -165,6 +165,7 @@ pub(crate) mod tests {
             protection: Protection::None,
             channels,
             bytes: 1_000_000_000,
+            beside: None,
             command: "client DIR".to_owned(),
             server: Some("server DIR".to_owned()),
             runs: runs.collect(),

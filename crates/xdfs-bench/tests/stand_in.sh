@@ -18,11 +18,12 @@ case $verb in
     exec sleep 300;;
   cp)
     tree=; [ "$2" = -r ] && tree=yes
-    while [ $# -gt 2 ]; do shift; done
+    while [ $# -gt 2 ] && [ "$3" != --json ]; do shift; done
+    [ "$3" = --json ] && echo '{"type":"file","bytes":1000,"seconds":0.5}'
     [ "$tree" ] && exec cp -r "$(local_path "$1")." "$(local_path "$2")"
     exec cp "$(local_path "$1")" "$(local_path "$2")";;
   perf)
-    bytes=
+    bytes=1000
     while [ $# -gt 0 ]; do [ "$1" = --bytes ] && bytes=$2; shift; done
     echo '{"type":"progress","bytes":1}'
     echo "{\"type\":\"result\",\"bytes\":$bytes,\"seconds\":0.5,\"bytes_per_second\":1,\"channels\":1000}";;

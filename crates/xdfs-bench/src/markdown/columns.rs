@@ -3,6 +3,7 @@
 //! Called by `markdown`; computes nothing beside medians and spreads.
 
 use crate::{
+    link::WanLink,
     options::Group,
     requirements::private::unopened,
     row::{Row, Run, megabytes},
@@ -29,6 +30,15 @@ const CLIENT_MB: Column = ("client MB", RIGHT, |row| {
 });
 const SERVER_MB: Column = ("server MB", RIGHT, |row| {
     most(row, |run| megabytes(run.server_peak_kib), 1)
+});
+const CLIENT_CPU: Column = ("CPU s client", RIGHT, |row| {
+    median(row.spread(|run| run.client_cpu_seconds), 2)
+});
+const SERVER_CPU: Column = ("CPU s server", RIGHT, |row| {
+    median(row.spread(|run| run.server_cpu_seconds), 2)
+});
+const MEGABYTES_PER_S: Column = ("MB/s", RIGHT, |row| {
+    figure(row.spread(|run| run.rate() * 1e3), 1)
 });
 const OTHER_CPU: Column = ("other s", RIGHT, |row| {
     most(row, |run| run.other_cpu_seconds, 2)
@@ -107,22 +117,65 @@ pub(super) fn columns(group: Group) -> Vec<Column> {
                 (items, RIGHT, |row| {
                     figure(row.spread(Run::items_per_second), 0)
                 }),
-                ("MB/s", RIGHT, |row| {
-                    figure(row.spread(|run| run.rate() * 1e3), 1)
-                }),
-                ("CPU s client", RIGHT, |row| {
-                    median(row.spread(|run| run.client_cpu_seconds), 2)
-                }),
-                ("CPU s server", RIGHT, |row| {
-                    median(row.spread(|run| run.server_cpu_seconds), 2)
-                }),
+                MEGABYTES_PER_S,
+                CLIENT_CPU,
+                SERVER_CPU,
                 CLIENT_MB,
                 SERVER_MB,
                 OTHER_CPU,
                 RUNS,
             ]
         }
+        Group::Wan(_) => vec![
+            WAY,
+            TOOL,
+            CHANNELS,
+            ("s", RIGHT, |row| {
+                let cut = row.runs.iter().any(|run| run.is_cut);
+                let seconds = figure(row.spread(|run| run.command_seconds), 2);
+                if cut { format!("{seconds}*") } else { seconds }
+            }),
+            MEGABYTES_PER_S,
+            ("MB/s, whole command", RIGHT, |row| {
+                median(row.spread(|run| run.command_rate() * 1e3), 1)
+            }),
+            ("% of the limit", RIGHT, |row| {
+                median(row.spread(|run| of_limit(row, run.rate())), 1)
+            }),
+            ("last tenth %", RIGHT, |row| {
+                let percent = |run: &Run| run.tail.unwrap_or(f64::NAN) * 100.0;
+                figure(row.spread(percent), 1)
+            }),
+            CLIENT_CPU,
+            SERVER_CPU,
+            CLIENT_MB,
+            SERVER_MB,
+            OTHER_CPU,
+            RUNS,
+        ],
+        Group::WanFairLossy | Group::WanFairClean => vec![
+            TOOL,
+            MEGABYTES_PER_S,
+            ("the other MB/s", RIGHT, |row| {
+                let other = |run: &Run| run.beside_rate.unwrap_or(f64::NAN) * 1e3;
+                figure(row.spread(other), 1)
+            }),
+            ("share of the first %", RIGHT, |row| {
+                figure(row.spread(|run| run.share() * 100.0), 1)
+            }),
+            ("both % of the limit", RIGHT, |row| {
+                let both = |run: &Run| run.rate() / run.share();
+                figure(row.spread(|run| of_limit(row, both(run))), 1)
+            }),
+            RUNS,
+        ],
     }
+}
+
+/// A rate in GB a second in percent of what the link of the row can carry.
+fn of_limit(row: &Row, rate: f64) -> f64 {
+    let limit = row.group.link().map(WanLink::payload_limit);
+    rate / limit.unwrap_or(f64::NAN) * 100.0
 }
 
 /// The largest value of a figure.

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::{BARE, Direction, PREVIOUS, Payload, Tool, Toolbox};
+use super::{Amount, BARE, Direction, PREVIOUS, Payload, Tool, Toolbox};
 use crate::{
     bare,
     command_line::CommandLine,
@@ -25,20 +25,20 @@ impl Toolbox {
     ) -> CommandLine {
         let keys = Keys::at(work);
         match (tool, payload) {
-            (Tool::Xdfs, Payload::Memory { bytes }) => keys.client(
-                perf(self.line("xdfs"), direction, bytes, channels, port),
+            (Tool::Xdfs, Payload::Memory(amount)) => keys.client(
+                perf(self.line("xdfs"), direction, amount, channels, port),
                 protection,
             ),
-            (Tool::Previous, Payload::Memory { bytes }) => {
-                let line = perf(self.line(PREVIOUS), direction, bytes, channels, port);
+            (Tool::Previous, Payload::Memory(amount)) => {
+                let line = perf(self.line(PREVIOUS), direction, amount, channels, port);
                 if self.previous_takes_insecure {
                     line.arg("--insecure")
                 } else {
                     line
                 }
             }
-            (_, Payload::Memory { bytes }) => {
-                self.memory_client(tool, direction, bytes, channels, port)
+            (_, Payload::Memory(amount)) => {
+                self.memory_client(tool, direction, amount, channels, port)
             }
             (
                 _,
@@ -96,19 +96,26 @@ impl Toolbox {
         &self,
         tool: Tool,
         direction: Direction,
-        bytes: u64,
+        amount: Amount,
         channels: Option<u32>,
         port: u16,
     ) -> CommandLine {
-        let size = bytes.to_string();
         let streams = channels.map(|count| count.to_string());
         match tool {
-            Tool::Iperf3 => {
+            Tool::Iperf3 | Tool::Iperf3Bbr => {
+                let (until, amount) = match amount {
+                    Amount::Bytes(bytes) => ("-n", bytes),
+                    Amount::Seconds(seconds) => ("-t", seconds),
+                };
                 let mut line = self
                     .line("iperf3")
                     .args(["-c", "127.0.0.1", "-p", &port.to_string()])
-                    .args(["-n", &size, "-l", "1M", "-J"]);
-                if let Some(congestion_control) = &self.congestion_control {
+                    .args([until, &amount.to_string(), "-l", "1M", "-J"]);
+                let congestion_control = match tool {
+                    Tool::Iperf3Bbr => Some("bbr"),
+                    _ => self.congestion_control.as_deref(),
+                };
+                if let Some(congestion_control) = congestion_control {
                     line = line.args(["-C", congestion_control]);
                 }
                 if let Some(streams) = &streams {
@@ -121,7 +128,11 @@ impl Toolbox {
                 }
             }
             Tool::GridFtp => {
-                let mut line = self.line("globus-url-copy").args(["-fast", "-len", &size]);
+                let mut line = self.line("globus-url-copy").arg("-fast");
+                // It can't end by the clock, so no row asks it to.
+                if let Amount::Bytes(bytes) = amount {
+                    line = line.args(["-len", &bytes.to_string()]);
+                }
                 if let Some(streams) = &streams {
                     line = line.args(["-p", streams]);
                 }
@@ -142,7 +153,7 @@ impl Toolbox {
             | Tool::Rsync
             | Tool::Scp
             | Tool::Tar
-            | Tool::Xdfs => perf(self.line("xdfs"), direction, bytes, channels, port),
+            | Tool::Xdfs => perf(self.line("xdfs"), direction, amount, channels, port),
         }
     }
 
@@ -169,7 +180,13 @@ impl Toolbox {
                     .args([local_source, local_target])
             }
             // scp and xdfs have their own lines; the others move no files, so no row asks them.
-            Tool::Cp | Tool::Iperf3 | Tool::Previous | Tool::Scp | Tool::Tar | Tool::Xdfs => {
+            Tool::Cp
+            | Tool::Iperf3
+            | Tool::Iperf3Bbr
+            | Tool::Previous
+            | Tool::Scp
+            | Tool::Tar
+            | Tool::Xdfs => {
                 // Sharing the blocks of the source would move nothing.
                 self.line("cp")
                     .args(["--reflink=never", local_source, local_target])
@@ -197,6 +214,15 @@ impl Toolbox {
                     line.args(["--webdav-url", &url, local_source])
                         .arg(format!(":webdav:{target}"))
                 } else {
+                    let line = match channels {
+                        Some(count) => line.args([
+                            "--multi-thread-cutoff",
+                            "1M",
+                            "--multi-thread-streams",
+                            &count.to_string(),
+                        ]),
+                        None => line,
+                    };
                     line.args(["--http-url", &url])
                         .arg(format!(":http:{source}"))
                         .arg(local_target.as_str())
@@ -219,10 +245,14 @@ impl Toolbox {
 fn perf(
     program: CommandLine,
     direction: Direction,
-    bytes: u64,
+    amount: Amount,
     channels: Option<u32>,
     port: u16,
 ) -> CommandLine {
+    let (until, amount) = match amount {
+        Amount::Bytes(bytes) => ("--bytes", bytes),
+        Amount::Seconds(seconds) => ("--seconds", seconds),
+    };
     let way = if direction == Direction::Down {
         "--download"
     } else {
@@ -231,7 +261,7 @@ fn perf(
     let line = program
         .arg("perf")
         .arg(format!("xdfs://127.0.0.1:{port}"))
-        .args([way, "--bytes", &bytes.to_string(), "--json"]);
+        .args([way, until, &amount.to_string(), "--json"]);
     match channels {
         Some(count) => line.args(["-n", &count.to_string()]),
         None => line,
@@ -277,7 +307,7 @@ mod tests {
         memory: bool,
     ) -> String {
         let payload = if memory {
-            Payload::Memory { bytes: 7 }
+            Payload::Memory(Amount::Bytes(7))
         } else {
             Payload::File {
                 base: Path::new("/d"),
@@ -298,6 +328,10 @@ mod tests {
             "iperf3 -c 127.0.0.1 -p 99 -n 7 -l 1M -J -C cubic -P 4 -R"
         );
         assert_eq!(
+            client(Tool::Iperf3Bbr, Direction::Up, Some(1), true),
+            "iperf3 -c 127.0.0.1 -p 99 -n 7 -l 1M -J -C bbr -P 1"
+        );
+        assert_eq!(
             client(Tool::GridFtp, Direction::Up, Some(4), true),
             "globus-url-copy -fast -len 7 -p 4 file:///dev/zero ftp://127.0.0.1:99/dev/null"
         );
@@ -313,6 +347,24 @@ mod tests {
             protected(Tool::Xdfs, Protection::Clear, Direction::Up, Some(4), true),
             "XDFS_CONFIG_DIR=/w/xdfs.client xdfs perf xdfs://127.0.0.1:99 --upload --bytes 7 \
              --json -n 4 --protect clear --key /w/xdfs.client/id_ed25519"
+        );
+    }
+
+    #[test]
+    fn clients_that_end_by_the_clock() {
+        let client = |tool, channels| {
+            let payload = Payload::Memory(Amount::Seconds(20));
+            let (tool, place) = ((tool, Protection::None), (99, Path::new("/w")));
+            let line = toolbox().client(tool, Direction::Up, payload, channels, place);
+            line.to_string()
+        };
+        assert_eq!(
+            client(Tool::Iperf3, Some(1)),
+            "iperf3 -c 127.0.0.1 -p 99 -t 20 -l 1M -J -C cubic -P 1"
+        );
+        assert_eq!(
+            client(Tool::Xdfs, None),
+            "xdfs perf xdfs://127.0.0.1:99 --upload --seconds 20 --json --insecure"
         );
     }
 
@@ -351,6 +403,11 @@ mod tests {
             client(Tool::Rclone, Direction::Up, None, false),
             "rclone --config '' copyto --ignore-times --webdav-url http://127.0.0.1:99 /d/src/f \
              :webdav:dst/f"
+        );
+        assert_eq!(
+            client(Tool::Rclone, Direction::Down, Some(4), false),
+            "rclone --config '' copyto --ignore-times --multi-thread-cutoff 1M \
+             --multi-thread-streams 4 --http-url http://127.0.0.1:99 :http:src/f /d/dst/f"
         );
         assert_eq!(
             client(Tool::Cp, Direction::Local, None, false),
