@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use xdfs_proto::digest::{BlockHasher, DigestKind, DigestValue, Fragment};
-use xdfs_proto::frame::{BlockHeader, Cancel, Eofr, Hole, Offer, Request, Resume};
+use xdfs_proto::frame::{BlockHeader, Cancel, Eofr, Hole, Offer, Request, Resume, TimeAccount};
 use xdfs_proto::receiver::{Disposition, Receiver, ReceiverOutput};
 use xdfs_proto::{
     ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, RangeSet, SourceTag,
@@ -163,7 +163,7 @@ fuzz_target!(|data: &[u8]| {
                     file: input.file(),
                     length,
                     digest: digest(kind, length),
-                    store_wait_permille: 0,
+                    time: TimeAccount::default(),
                 });
                 receiver.handle_frame(channel, frame)
             }
@@ -205,7 +205,11 @@ fuzz_target!(|data: &[u8]| {
                 Ok(())
             }
             10 => {
-                receiver.published(input.file(), 0, xdfs_proto::pack::Failures::default());
+                receiver.published(
+                    input.file(),
+                    TimeAccount::default(),
+                    xdfs_proto::pack::Failures::default(),
+                );
                 receiver.recorded(input.file(), input.offset());
                 Ok(())
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
-use xdfs_proto::frame::{Accept, Ack, Cancel, Offer, Published, Repeat, Resume};
+use xdfs_proto::frame::{Accept, Ack, Cancel, Offer, Published, Repeat, Resume, TimeAccount};
 use xdfs_proto::sender::{Sender, SenderOutput};
 use xdfs_proto::{
     ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, RangeSet, SourceTag,
@@ -148,7 +148,7 @@ fuzz_target!(|data: &[u8]| {
                     file: input.file(),
                     length: input.offset(),
                     digest: DigestValue::None,
-                    store_wait_permille: 0,
+                    time: TimeAccount::default(),
                     failures: xdfs_proto::pack::Failures::default(),
                 });
                 sender.handle_frame(input.channel(), frame, now)

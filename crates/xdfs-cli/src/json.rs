@@ -5,11 +5,11 @@
 
 use serde::{Serialize, Serializer};
 use xdfs::{
-    ChannelsReason, ChecksumValue, Deletion, DigestValue, Fault, LimitedBy, PathClass,
-    PathDecision, Progress, Retry, SyncResult, SyncStep, TimeShares, TransferResult, TreeResult,
+    ChannelsReason, ChecksumValue, Deletion, DigestValue, Fault, PathClass, PathDecision, Progress,
+    Retry, SyncResult, SyncStep, TimeShares, TransferResult, TreeResult,
 };
 
-use crate::progress;
+use crate::progress::{self, names};
 
 /// Version of the schema.
 const SCHEMA: u32 = 1;
@@ -280,28 +280,17 @@ impl Serialize for Shares {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         // Digits beyond these would suggest a precision that isn't there.
         let rounded = |share: f64| (share * 1e4).round() / 1e4;
-        to.collect_map(self.0.iter().map(|(by, share)| (word(by), rounded(share))))
+        to.collect_map(
+            self.0
+                .iter()
+                .map(|(by, share)| (names(by).0, rounded(share))),
+        )
     }
 }
 
 /// The stable word for the bottleneck of a transfer.
 fn limited_by(shares: &TimeShares) -> &'static str {
-    word(shares.limited_by())
-}
-
-/// The stable word for a cause that takes time.
-fn word(by: LimitedBy) -> &'static str {
-    match by {
-        LimitedBy::Durability => "durability",
-        LimitedBy::ReceiverCpu => "receiver-cpu",
-        LimitedBy::SenderCpu => "sender-cpu",
-        LimitedBy::RateLimit => "rate-limit",
-        LimitedBy::SourceRead => "source-read",
-        LimitedBy::Network => "network",
-        LimitedBy::TargetWrite => "target-write",
-        // Variants added later.
-        _ => "other",
-    }
+    names(shares.limited_by()).0
 }
 
 fn digest(result: &TransferResult) -> Digest {
@@ -540,7 +529,7 @@ pub(crate) fn line(record: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use xdfs::Code;
+    use xdfs::{Code, LimitedBy};
 
     use super::*;
 
@@ -566,8 +555,8 @@ mod tests {
 
     fn shares() -> Value {
         json!({
-            "source-read": 0.0, "sender-cpu": 0.0, "rate-limit": 0.0, "network": 0.0,
-            "receiver-cpu": 0.0, "target-write": 1.0, "durability": 0.0
+            "source-read": 0.0, "sender-cpu": 0.0, "rate-limit": 0.0, "round-trips": 0.0,
+            "network": 0.0, "receiver-cpu": 0.0, "target-write": 1.0, "durability": 0.0
         })
     }
 

@@ -118,18 +118,19 @@ fn shorten(name: &str, columns: usize) -> String {
     format!("...{tail}")
 }
 
-/// A cause that takes time in a transfer, as text.
-fn cause(by: LimitedBy) -> &'static str {
+/// The names of a cause that takes time in a transfer: its stable word, and as text.
+pub(crate) fn names(by: LimitedBy) -> (&'static str, &'static str) {
     match by {
-        LimitedBy::Durability => "making the target durable",
-        LimitedBy::Network => "the network",
-        LimitedBy::RateLimit => "the rate limit",
-        LimitedBy::ReceiverCpu => "the receiver's CPU",
-        LimitedBy::SenderCpu => "the sender's CPU",
-        LimitedBy::SourceRead => "reading the source",
-        LimitedBy::TargetWrite => "writing the target",
+        LimitedBy::SourceRead => ("source-read", "reading the source"),
+        LimitedBy::SenderCpu => ("sender-cpu", "the sender's CPU"),
+        LimitedBy::RateLimit => ("rate-limit", "the rate limit"),
+        LimitedBy::RoundTrips => ("round-trips", "round trips"),
+        LimitedBy::Network => ("network", "the network"),
+        LimitedBy::ReceiverCpu => ("receiver-cpu", "the receiver's CPU"),
+        LimitedBy::TargetWrite => ("target-write", "writing the target"),
+        LimitedBy::Durability => ("durability", "making the target durable"),
         // Variants added later.
-        _ => "something else",
+        _ => ("other", "something else"),
     }
 }
 
@@ -142,7 +143,7 @@ pub(crate) fn share_of_largest(shares: &TimeShares) -> String {
     let by = shares.limited_by();
     format!(
         "{}: {} of the time",
-        cause(by),
+        names(by).1,
         whole_percent(shares.of(by))
     )
 }
@@ -158,7 +159,7 @@ pub(crate) fn shares(shares: &TimeShares) -> String {
     all.sort_by(|a, b| b.1.total_cmp(&a.1));
     let texts = all
         .into_iter()
-        .map(|(by, share)| format!("{} {}", cause(by), whole_percent(share)));
+        .map(|(by, share)| format!("{} {}", names(by).1, whole_percent(share)));
     texts.collect::<Vec<_>>().join(", ")
 }
 
@@ -219,6 +220,8 @@ pub(crate) fn result(result: &TransferResult) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn line() -> ProgressLine {
@@ -313,6 +316,15 @@ mod tests {
         );
         let (kind, value) = digest(&DigestValue::Blake3([0x0f; 32]));
         assert_eq!((kind, value.unwrap()), ("blake3", "0f".repeat(32)));
+    }
+
+    #[test]
+    fn every_cause_has_names_of_its_own() {
+        let named = LimitedBy::ALL.map(names);
+        let words: BTreeSet<_> = named.iter().map(|(word, _)| word).collect();
+        let texts: BTreeSet<_> = named.iter().map(|(_, text)| text).collect();
+        assert_eq!((words.len(), texts.len()), (named.len(), named.len()));
+        assert!(!words.contains(&"other"));
     }
 
     #[test]

@@ -600,6 +600,7 @@ impl Acceptor {
             grant,
             &self.files,
             takes_clear,
+            pending.machine.reports_time(),
             limits.clone(),
             &request,
             &accepted,

@@ -435,4 +435,5 @@ fn the_verdict_names_a_slow_target() {
 fn the_verdict_names_slow_durability() {
     let (at, no) = (Where::Publish, Where::Nowhere);
     assert_eq!(verdict("v-7", at, no, false), LimitedBy::Durability);
+    assert_eq!(verdict("v-8", no, at, true), LimitedBy::Durability);
 }

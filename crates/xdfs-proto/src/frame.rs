@@ -26,7 +26,7 @@ pub use session::{
 };
 pub use transfers::{
     Accept, Ack, Cancel, Durable, Eofr, Exception, Hole, Offer, Published, Repeat, Request, Resume,
-    Scope,
+    Scope, TimeAccount, TimeDetails,
 };
 
 use crate::id::FileId;

@@ -126,6 +126,8 @@ const AUTHENTICATION: u16 = 1;
 const CLEAR_PAYLOAD: u16 = 2;
 /// The feature with which both sides declare that requests for packs may follow symbolic links.
 const FOLLOW_LINKS: u16 = 3;
+/// The feature with which both sides declare that they report how they spend their time.
+const TIME_ACCOUNT: u16 = 4;
 
 fn authentication(methods: &[u8]) -> Feature {
     Feature {
@@ -151,6 +153,14 @@ fn follow_links() -> Feature {
     }
 }
 
+fn time_account() -> Feature {
+    Feature {
+        id: TIME_ACCOUNT,
+        name: "time-account".into(),
+        value: Vec::new(),
+    }
+}
+
 /// The initiator's end of the handshake.
 #[derive(Debug)]
 pub struct Initiator {
@@ -159,6 +169,7 @@ pub struct Initiator {
     welcomed: bool,
     takes_clear: bool,
     follows_links: bool,
+    reports_time: bool,
     proof: ProofState,
     /// The method of a proof that was sent before the acceptor named those that it supports.
     proved_ahead: Option<u8>,
@@ -199,7 +210,7 @@ impl Initiator {
     #[must_use]
     pub fn new(purpose: Purpose, out: &mut Vec<u8>) -> Self {
         let hello = Hello {
-            features: vec![follow_links()],
+            features: vec![follow_links(), time_account()],
             ..Hello::default()
         };
         Self::begin(purpose, hello, ProofState::Done, out)
@@ -210,7 +221,12 @@ impl Initiator {
     #[must_use]
     pub fn protected(purpose: Purpose, out: &mut Vec<u8>) -> Self {
         let hello = Hello {
-            features: vec![authentication(&[]), clear_payload(), follow_links()],
+            features: vec![
+                authentication(&[]),
+                clear_payload(),
+                follow_links(),
+                time_account(),
+            ],
             ..Hello::default()
         };
         let proof = match purpose {
@@ -228,6 +244,7 @@ impl Initiator {
             welcomed: false,
             takes_clear: false,
             follows_links: false,
+            reports_time: false,
             proof,
             proved_ahead: None,
             methods: Vec::new(),
@@ -272,6 +289,12 @@ impl Initiator {
     #[must_use]
     pub fn follows_links(&self) -> bool {
         self.follows_links
+    }
+
+    /// Whether both sides report how they spend their time, once the acceptor has answered HELLO.
+    #[must_use]
+    pub fn reports_time(&self) -> bool {
+        self.reports_time
     }
 
     /// Sends the first step of the proof and, if it is the `only` one, the request too.
@@ -340,6 +363,7 @@ impl Initiator {
                     let has = |id| welcome.features.iter().any(|f| f.id == id);
                     self.takes_clear = has(CLEAR_PAYLOAD);
                     self.follows_links = has(FOLLOW_LINKS);
+                    self.reports_time = has(TIME_ACCOUNT);
                     if self.proves() {
                         let offered = welcome
                             .features
@@ -415,6 +439,7 @@ impl Initiator {
 #[derive(Debug)]
 pub struct Acceptor {
     greeted: bool,
+    reports_time: bool,
     proof: ProofState,
     features: Vec<Feature>,
 }
@@ -441,8 +466,9 @@ impl Acceptor {
     pub fn new() -> Self {
         Self {
             greeted: false,
+            reports_time: false,
             proof: ProofState::Done,
-            features: vec![follow_links()],
+            features: vec![follow_links(), time_account()],
         }
     }
 
@@ -454,12 +480,19 @@ impl Acceptor {
         if clear {
             features.push(clear_payload());
         }
-        features.push(follow_links());
+        features.extend([follow_links(), time_account()]);
         Self {
             greeted: false,
+            reports_time: false,
             proof: ProofState::Due,
             features,
         }
+    }
+
+    /// Whether both sides report how they spend their time, once HELLO has come.
+    #[must_use]
+    pub fn reports_time(&self) -> bool {
+        self.reports_time
     }
 
     /// Requests the next step of the proof.
@@ -514,6 +547,7 @@ impl Acceptor {
                 return Err(fault);
             }
             self.greeted = true;
+            self.reports_time = hello.0.features.iter().any(|f| f.id == TIME_ACCOUNT);
         }
         let refuse = |fault: Fault, out: &mut Vec<u8>| {
             let scope = crate::frame::Scope::Channel;

@@ -29,7 +29,7 @@ use crate::digest::{DigestKind, DigestValue, Fragment, FragmentMap};
 use crate::fault::{Code, Fault, Retry, Side};
 use crate::frame::{
     Accept, Ack, BlockHeader, Cancel, Durable, Eofr, Frame, Hole, Offer, Published, Repeat,
-    Request, Resume,
+    Request, Resume, TimeAccount,
 };
 use crate::id::{ChannelIndex, FileId};
 use crate::ledger::{FileNumbers, cancelled_by_peer, failure_frame, forgotten};
@@ -73,8 +73,8 @@ pub enum ReceiverOutput {
         length: u64,
         /// The verified digest.
         digest: DigestValue,
-        /// Share of the sender's time spent waiting for its store, in thousandths.
-        store_wait_permille: u16,
+        /// How the sender spent its time.
+        time: TimeAccount,
         /// For a pack: the entries that failed.
         failures: Failures,
     },
@@ -136,7 +136,7 @@ struct File {
     repeats: RangeSet,
     repeated: u64,
     mismatches: u32,
-    eofr: Option<(u64, DigestValue, u16)>,
+    eofr: Option<(u64, DigestValue, TimeAccount)>,
 }
 
 /// A file that ended here.
@@ -243,8 +243,8 @@ impl Receiver {
                 file,
                 length,
                 digest,
-                store_wait_permille,
-            }) => self.handle_eofr(file, length, digest, store_wait_permille),
+                time,
+            }) => self.handle_eofr(file, length, digest, time),
             Frame::Cancel(Cancel { file }) => {
                 self.withdraw(file, cancelled_by_peer("receive the file"));
                 Ok(())
@@ -660,7 +660,7 @@ impl Receiver {
         id: FileId,
         length: u64,
         digest: DigestValue,
-        store_wait_permille: u16,
+        time: TimeAccount,
     ) -> Result<(), Fault> {
         let Some(file) = self.files.get_mut(&id) else {
             if !self.numbers.contains(id) {
@@ -680,7 +680,7 @@ impl Receiver {
                 "EOFR came for file {id} before it was accepted"
             )));
         }
-        let end = (length, digest, store_wait_permille);
+        let end = (length, digest, time);
         let contradicts = file.eofr.is_some_and(|e| e.0 != length || e.1 != digest);
         let known = file.length.or(file.tail);
         let contradicts = contradicts || digest.kind() != file.held.kind();
@@ -729,9 +729,9 @@ impl Receiver {
     }
 
     /// Records that the file has its name, or that the pack is written except for `failures`.
-    pub fn published(&mut self, id: FileId, store_wait_permille: u16, failures: Failures) {
+    pub fn published(&mut self, id: FileId, time: TimeAccount, failures: Failures) {
         let publishing = |f: &File| f.state == FileState::Publishing;
-        let Some((length, digest, sender_wait)) = self
+        let Some((length, digest, sender_time)) = self
             .files
             .get(&id)
             .filter(|f| publishing(f))
@@ -744,7 +744,7 @@ impl Receiver {
             file: id,
             length,
             digest,
-            store_wait_permille,
+            time,
             failures: failures.clone(),
         });
         self.finish(id, offer, Some(answer));
@@ -752,7 +752,7 @@ impl Receiver {
             file: id,
             length,
             digest,
-            store_wait_permille: sender_wait,
+            time: sender_time,
             failures,
         });
     }
@@ -847,6 +847,13 @@ impl Receiver {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.files.is_empty()
+    }
+
+    /// Whether payload of any file has begun to come, and not all of it is held.
+    #[must_use]
+    pub fn is_receiving(&self) -> bool {
+        let receives = |f: &File| f.accept_confirmed && f.state == FileState::Receiving;
+        self.files.values().any(receives)
     }
 
     /// The bytes of a file that are held, its length if known, and the bytes of an earlier attempt.

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use crate::digest::{DigestValue, Fragment, FragmentMap};
 use crate::fault::{Code, Fault, Side};
-use crate::frame::{Accept, Ack, Cancel, Frame, Offer, Published, Repeat, Resume};
+use crate::frame::{Accept, Ack, Cancel, Frame, Offer, Published, Repeat, Resume, TimeAccount};
 use crate::id::{ChannelIndex, FileId, SourceTag};
 use crate::ledger::{FileNumbers, cancelled_by_peer, failure_frame, forgotten};
 use crate::limits::{BLOCK_SIZE_MIN, CLEAR_OFFSET_MIN, HOLE_BYTES_MAX, Limits};
@@ -82,14 +82,14 @@ pub enum SenderOutput {
         digest: DigestValue,
         /// Bytes that were sent more than once.
         retransmitted_bytes: u64,
-        /// Share of the receiver's time spent waiting for its store, in thousandths.
-        store_wait_permille: u16,
+        /// How the receiver spent its time.
+        time: TimeAccount,
         /// For a pack: the entries that failed.
         failures: Failures,
     },
     /// Send this frame on any open channel. The machine has no clock, so the caller sets
-    /// [`store_wait_permille`](crate::frame::Eofr::store_wait_permille) of an EOFR, to the same
-    /// value whenever the frame is repeated.
+    /// [`time`](crate::frame::Eofr::time) of an EOFR, to the same value whenever the frame is
+    /// repeated.
     Transmit(Frame),
     /// Send this frame on this channel, after the frames sent there before. For EOFR as above.
     TransmitOn(ChannelIndex, Frame),
@@ -362,9 +362,9 @@ impl Sender {
                 file,
                 length,
                 digest,
-                store_wait_permille,
+                time,
                 failures,
-            }) => self.handle_published(file, length, digest, store_wait_permille, failures),
+            }) => self.handle_published(file, length, digest, time, failures),
             other => Err(violation(format!("{} is not for a sender", other.name()))),
         }
     }
@@ -448,7 +448,7 @@ impl Sender {
                 length: 0,
                 digest: DigestValue::None,
                 retransmitted_bytes: 0,
-                store_wait_permille: 0,
+                time: TimeAccount::default(),
                 failures: Failures::default(),
             });
         } else {
@@ -521,7 +521,7 @@ impl Sender {
         id: FileId,
         length: u64,
         digest: DigestValue,
-        store_wait_permille: u16,
+        time: TimeAccount,
         failures: Failures,
     ) -> Result<(), Fault> {
         let Some(file) = self.files.get(&id) else {
@@ -557,7 +557,7 @@ impl Sender {
             length,
             digest,
             retransmitted_bytes,
-            store_wait_permille,
+            time,
             failures,
         });
         Ok(())

@@ -5,7 +5,8 @@ use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
 use xdfs_proto::frame::{
     Accept, Ack, AuthOk, AuthRequest, BLOCK_HEADER_BYTES, BlockHeader, Cancel, Challenge, Durable,
     Eofr, Exception, FRAME_HEADER_BYTES, FrameHeader, Hole, JoinRequest, Level, Offer, Proof,
-    Published, Repeat, Request, Resume, Scope, SessionAccept, SessionRequest, Start, kind,
+    Published, Repeat, Request, Resume, Scope, SessionAccept, SessionRequest, Start, TimeAccount,
+    TimeDetails, kind,
 };
 use xdfs_proto::pack::{Failures, PACK_BYTES_MAX, PackRequest, Preserve};
 use xdfs_proto::wire::{DecodeError, FAULT_TEXT_BYTES_MAX};
@@ -159,6 +160,21 @@ fn failures() -> impl Strategy<Value = Failures> {
     })
 }
 
+/// The details are as the peer claims them.
+fn time_account() -> impl Strategy<Value = TimeAccount> {
+    let details = prop::option::of(any::<(u64, [u16; 4])>());
+    (0u16..=1000, details).prop_map(|(store_permille, details)| TimeAccount {
+        store_permille,
+        details: details.map(|(time_us, [sync, cpu, rate, payload])| TimeDetails {
+            time_us,
+            sync_permille: sync,
+            cpu_permille: cpu,
+            rate_permille: rate,
+            payload_permille: payload,
+        }),
+    })
+}
+
 fn pack_request() -> impl Strategy<Value = PackRequest> {
     let keep = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let name = prop::collection::vec("[a-z. ]{1,12}x", 1..4).prop_map(|n| n.join("/").into_bytes());
@@ -271,26 +287,24 @@ fn frame() -> impl Strategy<Value = Frame> {
         file(),
         any::<u64>(),
         digest(),
-        0u16..=1000,
+        time_account(),
         prop::option::of(failures()),
     )
-        .prop_map(
-            |(file, length, digest, store_wait_permille, failures)| match failures {
-                None => Frame::Eofr(Eofr {
-                    file,
-                    length,
-                    digest,
-                    store_wait_permille,
-                }),
-                Some(failures) => Frame::Published(Published {
-                    file,
-                    length,
-                    digest,
-                    store_wait_permille,
-                    failures,
-                }),
-            },
-        );
+        .prop_map(|(file, length, digest, time, failures)| match failures {
+            None => Frame::Eofr(Eofr {
+                file,
+                length,
+                digest,
+                time,
+            }),
+            Some(failures) => Frame::Published(Published {
+                file,
+                length,
+                digest,
+                time,
+                failures,
+            }),
+        });
     let request = (
         file(),
         path(),
@@ -473,7 +487,8 @@ fn undefined_flags_and_reserved_bits_are_refused() {
     assert_eq!(defined(kind::XFTSM), 3);
     assert_eq!(defined(kind::XFTSMU), 0xfd);
     assert_eq!(defined(kind::OFFER), 0xfd);
-    assert_eq!(defined(kind::PUBLISHED), 1);
+    assert_eq!(defined(kind::PUBLISHED), 3);
+    assert_eq!(defined(kind::EOFR), 2);
     assert_eq!(defined(kind::BLOCK), 1);
     assert_eq!(defined(kind::PROTECT), 0);
     assert_eq!(defined(kind::ACK), 0);

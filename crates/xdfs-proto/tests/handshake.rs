@@ -53,16 +53,25 @@ fn follow_links() -> Feature {
     }
 }
 
+fn time_account() -> Feature {
+    Feature {
+        id: 4,
+        name: "time-account".into(),
+        value: Vec::new(),
+    }
+}
+
 fn greeting() -> Hello {
     Hello {
-        features: vec![follow_links()],
+        features: vec![follow_links(), time_account()],
         ..Hello::default()
     }
 }
 
 fn welcome() -> Vec<u8> {
     let mut out = Vec::new();
-    greeting().answer(&[follow_links()]).encode(&mut out);
+    let known = [follow_links(), time_account()];
+    greeting().answer(&known).encode(&mut out);
     out
 }
 
@@ -84,6 +93,33 @@ fn k24_an_acceptor_that_does_not_follow_links_does_not_say_so() {
         let step = initiator.receive(&bytes, &Limits::default(), &mut Vec::new());
         assert!(matches!(step, Ok((InitiatorStep::Wait, _))));
         assert_eq!(initiator.follows_links(), follows);
+    }
+}
+
+/// [F-27]
+#[test]
+fn f27_an_account_needs_both_sides() {
+    let (newer, older) = (greeting(), Hello::default());
+    for (hello, known, agreed) in [
+        (&newer, vec![time_account()], true),
+        (&newer, vec![follow_links()], false),
+        (&older, vec![time_account()], false),
+    ] {
+        let mut answer = Vec::new();
+        hello.answer(&known).encode(&mut answer);
+        let mut initiator = Initiator::new(Purpose::Join(join()), &mut Vec::new());
+        assert!(!initiator.reports_time());
+        let step = initiator.receive(&answer, &Limits::default(), &mut Vec::new());
+        assert!(matches!(step, Ok((InitiatorStep::Wait, _))));
+        assert_eq!(initiator.reports_time(), agreed);
+    }
+    for (hello, agreed) in [(newer, true), (older, false)] {
+        let (mut acceptor, mut bytes) = (Acceptor::new(), Vec::new());
+        hello.encode(&mut bytes);
+        assert!(!acceptor.reports_time());
+        let step = acceptor.receive(&bytes, &Limits::default(), &mut Vec::new());
+        assert!(matches!(step, Ok((AcceptorStep::Wait, _))));
+        assert_eq!(acceptor.reports_time(), agreed);
     }
 }
 

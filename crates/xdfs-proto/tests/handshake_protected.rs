@@ -82,9 +82,17 @@ fn follow_links() -> Feature {
     }
 }
 
+fn time_account() -> Feature {
+    Feature {
+        id: 4,
+        name: "time-account".into(),
+        value: Vec::new(),
+    }
+}
+
 fn hello() -> Vec<u8> {
     let mut out = Vec::new();
-    let features = vec![feature(&[]), clear(), follow_links()];
+    let features = vec![feature(&[]), clear(), follow_links(), time_account()];
     Hello {
         features,
         ..Hello::default()
@@ -230,7 +238,7 @@ fn a_method_of_one_step_costs_no_round_trip() {
         let step = server.feed(&client.written(), piece);
         assert!(matches!(step, Ok(AcceptorStep::Wait)));
         let answer = server.written();
-        let features = vec![feature(&METHODS), clear(), follow_links()];
+        let features = vec![feature(&METHODS), clear(), follow_links(), time_account()];
         assert_eq!(answer, welcome(features));
 
         let step = client.feed(&answer, piece);

@@ -384,26 +384,35 @@ def _read_accept(r, _flags):
     return f
 
 
+# What an account tells, behind the time that the side waited for its store (F-27).
+ACCOUNT = ("time_us", "sync_permille", "cpu_permille", "rate_permille", "payload_permille")
+
+
 def _write_end(f):
     failures = f.get("failures")
     body = pack("IQH", f["file"], f["length"], f["store_wait_permille"]) + encode_digest(f["digest"])
+    account = f.get("account")
+    if account:
+        body += pack("QHHHH", *(account[name] for name in ACCOUNT))
     if failures:
         body += pack("H", len(failures))
         body += b"".join(pack("II", a, n) + encode_fault(fault) for a, n, fault in failures)
-    return bool(failures), body
+    return bool(failures) | bool(account) << 1, body
 
 
 def _read_end(r, flags):
     f = {"file": r.number("I"), "length": r.number("Q")}
     f["store_wait_permille"] = r.bounded("H", 0, 1000, "share of waiting")
     f["digest"] = read_digest(r)
+    if flags & 2:
+        f["account"] = {name: r.number(form) for name, form in zip(ACCOUNT, "QHHHH")}
     return f
 
 
 def _read_published(r, flags):
     f = _read_end(r, flags)
     f["failures"], last = [], 0
-    for _ in range(r.bounded("H", 1, 12, "runs") if flags else 0):
+    for _ in range(r.bounded("H", 1, 12, "runs") if flags & 1 else 0):
         first = r.bounded("I", last, 0xFFFFFFFF, "run")
         count = r.bounded("I", 1, 0xFFFFFFFF, "run")
         f["failures"].append((first, count, read_fault(r)))
@@ -519,7 +528,7 @@ KINDS = {
            lambda r, _: {"level": ("private", "clear")[r.bounded("B", 0, 1, "level")]},
            lambda f: (0, pack("B", f["level"] == "clear"))),
     0x10: ("EOFT", 0, *_EMPTY),
-    0x11: ("EOFR", 0, _read_end, _write_end),
+    0x11: ("EOFR", 2, _read_end, _write_end),
     0x12: ("XFTSMU", 0xFD, _read_offer, _write_offer),
     0x13: ("XFTSM", 3, _read_request, _write_request),
     0x14: ("XPATHM", 0, _read_call, _write_call),
@@ -532,7 +541,7 @@ KINDS = {
     0x1B: ("ACK", 0, *_fields(("data_frames", "Q"))),
     0x1C: ("REPEAT", 0, *_RANGE),
     0x1D: ("DURABLE", 0, *_fields(("file", "I"), ("bytes", "Q"))),
-    0x1E: ("PUBLISHED", 1, _read_published, _write_end),
+    0x1E: ("PUBLISHED", 3, _read_published, _write_end),
     0x1F: ("CANCEL", 0, *_fields(("file", "I"))),
     0x21: ("HOLE", 0, *_RANGE),
     0x30: ("ANSWER", 1, _read_answer, _write_answer),

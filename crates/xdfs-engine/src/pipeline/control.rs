@@ -18,7 +18,6 @@ use crate::channel::{Channel, Phase};
 use crate::command::Command;
 use crate::kernel::Kernel;
 use crate::storage::{SinkCompletion, SinkJob};
-use crate::verdict::SideTime;
 
 /// Bound in bytes on the control frames queued on one channel: far more than is ever queued for a
 /// peer that reads.
@@ -342,7 +341,7 @@ impl<K: Kernel> Pipeline<K> {
                 length,
                 digest,
                 retransmitted_bytes,
-                store_wait_permille,
+                time,
                 failures,
             } => {
                 self.network_path.ended(file);
@@ -350,8 +349,7 @@ impl<K: Kernel> Pipeline<K> {
                 if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.set_retransmitted(retransmitted_bytes);
                     transfer.set_failures(failures);
-                    let peer = SideTime::of_store(store_wait_permille);
-                    self.transfer_finished(file, length, digest, peer);
+                    self.transfer_finished(file, length, digest, time);
                 }
             }
             SenderOutput::Transmit(mut frame) => {
@@ -403,9 +401,9 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Prepares an EOFR for sending: checks that the source is unchanged, and sets the share of the
-    /// time spent waiting for the store. `false` if it must not be sent, or not yet. Other frames
-    /// need no preparation.
+    /// Prepares an EOFR for sending: checks that the source is unchanged, and sets the account of
+    /// the time spent. `false` if it must not be sent, or not yet. Other frames need no
+    /// preparation.
     fn prepare_end(&mut self, frame: &mut Frame) -> bool {
         let Frame::Eofr(Eofr { file, .. }) = *frame else {
             return true;
@@ -426,16 +424,13 @@ impl<K: Kernel> Pipeline<K> {
             }
         }
         let spent = self.account();
-        if let Frame::Eofr(Eofr {
-            store_wait_permille,
-            ..
-        }) = frame
+        let reports = self.parameters.reports_time();
+        if let Frame::Eofr(Eofr { time, .. }) = frame
             && let Some(open) = self.transfers.source_mut(file)
         {
-            let time = *open
+            *time = *open
                 .eofr_time
-                .get_or_insert_with(|| (spent - open.opened).of_sender());
-            *store_wait_permille = time.store_permille;
+                .get_or_insert_with(|| (spent - open.opened).of_sender().report(reports));
         }
         true
     }
@@ -456,15 +451,14 @@ impl<K: Kernel> Pipeline<K> {
                 file,
                 length,
                 digest,
-                store_wait_permille,
+                time,
                 failures,
             } => {
                 self.transfers.close_sink(file);
                 if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.set_failures(failures);
                 }
-                let peer = SideTime::of_store(store_wait_permille);
-                self.transfer_finished(file, length, digest, peer);
+                self.transfer_finished(file, length, digest, time);
             }
             ReceiverOutput::Hole { file, range } => {
                 let in_pack = self.transfers.zero_pack(file, range);

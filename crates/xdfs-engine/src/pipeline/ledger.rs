@@ -12,9 +12,11 @@ use crate::verdict::SideTime;
 pub(super) enum Waiting {
     /// Nothing: the next turn follows at once.
     No,
-    /// The peer or the network: data, room in a socket, or an answer.
+    /// Answers of the peer; no payload is on its way.
     #[default]
-    ForPeer,
+    ForAnswer,
+    /// Payload that is on its way: an acknowledgement of it, or its rest.
+    ForPayload,
     /// A rate limit.
     ForRate,
     /// A source that workers read.
@@ -36,6 +38,8 @@ pub(super) struct Spent {
     source: Duration,
     /// Nothing could be received before a target was written, or made durable.
     target: Duration,
+    /// Nothing could be done before payload arrived that was on its way.
+    payload: Duration,
 }
 
 impl Spent {
@@ -64,10 +68,12 @@ impl Spent {
 
     fn side(&self, store: Duration, sync: Duration) -> SideTime {
         SideTime {
+            all: self.all,
             store_permille: permille(store, self.all),
             sync_permille: permille(sync, self.all),
             cpu_permille: permille(self.cpu, self.all),
             rate_permille: permille(self.rate, self.all),
+            payload_permille: Some(permille(self.payload, self.all)),
         }
     }
 }
@@ -83,6 +89,7 @@ impl Sub for Spent {
             rate: self.rate.saturating_sub(before.rate),
             source: self.source.saturating_sub(before.source),
             target: self.target.saturating_sub(before.target),
+            payload: self.payload.saturating_sub(before.payload),
         }
     }
 }
@@ -102,7 +109,8 @@ impl Ledger {
         let waited = self.pass(now);
         match self.waiting {
             Waiting::No => self.spent.cpu += waited,
-            Waiting::ForPeer => {}
+            Waiting::ForAnswer => {}
+            Waiting::ForPayload => self.spent.payload += waited,
             Waiting::ForRate => self.spent.rate += waited,
             Waiting::ForSource => self.spent.source += waited,
             Waiting::ForTarget => self.spent.target += waited,
@@ -179,7 +187,8 @@ mod tests {
             syncing: ms(9),
         };
         for (waiting, by) in [
-            (Waiting::ForPeer, LimitedBy::Network),
+            (Waiting::ForAnswer, LimitedBy::RoundTrips),
+            (Waiting::ForPayload, LimitedBy::Network),
             (Waiting::ForRate, LimitedBy::RateLimit),
             (Waiting::ForSource, LimitedBy::SourceRead),
             (Waiting::No, LimitedBy::SenderCpu),
@@ -193,7 +202,8 @@ mod tests {
             ..store
         };
         for (waiting, store, by) in [
-            (Waiting::ForPeer, store, LimitedBy::Network),
+            (Waiting::ForAnswer, store, LimitedBy::RoundTrips),
+            (Waiting::ForPayload, store, LimitedBy::Network),
             (Waiting::ForTarget, writing, LimitedBy::TargetWrite),
             (
                 Waiting::ForTarget,
@@ -228,7 +238,7 @@ mod tests {
         ledger.begin_turn(ms(100));
         let before = ledger.spent_until(ms(100));
         ledger.spent_until(ms(150));
-        ledger.wait_for(Waiting::ForPeer);
+        ledger.wait_for(Waiting::ForAnswer);
         ledger.begin_turn(ms(200));
         let side = (ledger.spent_until(ms(200)) - before).of_sender();
         assert_eq!((side.store_permille, side.cpu_permille), (0, 500));

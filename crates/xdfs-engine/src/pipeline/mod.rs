@@ -194,6 +194,7 @@ impl<K: Kernel> Pipeline<K> {
     /// A pipeline for a session that a peer registers on `stream` with the rights of `grant`.
     /// `files` is the server's table of open files, which all its sessions share. `input` holds the
     /// bytes received after SESSION, `output` those of the opening exchange still to be written.
+    /// `reports_time` says whether both sides report how they spend their time.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a part of one channel's opening"
@@ -203,6 +204,7 @@ impl<K: Kernel> Pipeline<K> {
         grant: SessionGrant,
         files: &Arc<Files>,
         takes_clear: bool,
+        reports_time: bool,
         limits: Limits,
         request: &SessionRequest,
         accepted: &SessionAccept,
@@ -229,7 +231,7 @@ impl<K: Kernel> Pipeline<K> {
             _guard: guard,
         };
         let (ids, sync_group) = (grant.ids, Some(sync_group));
-        let parameters = Parameters::accepted(request, accepted);
+        let parameters = Parameters::accepted(request, accepted, reports_time);
         let (mut pipeline, commands) =
             Self::new(kernel, role, parameters, ids, sync_group, calls, limits);
         pipeline.bounds = Bounds::new(grant.rate, pipeline.started);
@@ -379,8 +381,10 @@ impl<K: Kernel> Pipeline<K> {
             Waiting::ForTarget
         } else if could_send && (self.transfers.is_preparing() || !self.slow_sources.is_empty()) {
             Waiting::ForSource
+        } else if self.sender.in_flight() > 0 || self.receiver.is_receiving() {
+            Waiting::ForPayload
         } else {
-            Waiting::ForPeer
+            Waiting::ForAnswer
         }
     }
 

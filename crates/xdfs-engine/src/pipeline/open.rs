@@ -405,6 +405,7 @@ impl<K: Kernel> Pipeline<K> {
             let user = initiator.user().map(str::to_owned);
             let takes_clear = initiator.takes_clear();
             let follows_links = initiator.follows_links();
+            let reports_time = initiator.reports_time();
             channel.push_bytes(&out);
             match step {
                 Ok((InitiatorStep::Wait, used)) => {
@@ -435,7 +436,7 @@ impl<K: Kernel> Pipeline<K> {
                     channel.consume(used);
                     self.timers.heard(self.now);
                     self.measure_round_trip();
-                    self.opening_done(slot, accepted);
+                    self.opening_done(slot, accepted, reports_time);
                     return;
                 }
                 Ok((step @ (InitiatorStep::Prove(_) | InitiatorStep::Challenge(_)), used)) => {
@@ -570,7 +571,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    fn opening_done(&mut self, slot: usize, accepted: Option<SessionAccept>) {
+    fn opening_done(&mut self, slot: usize, accepted: Option<SessionAccept>, reports_time: bool) {
         if let Role::Initiator(dialer) = &mut self.role {
             dialer.opened();
         }
@@ -585,7 +586,7 @@ impl<K: Kernel> Pipeline<K> {
                 self.opening_failed(slot, fault);
                 return;
             }
-            self.set_parameters(self.parameters.agreed(&accepted));
+            self.set_parameters(self.parameters.agreed(&accepted, reports_time));
             if let Role::Initiator(dialer) = &mut self.role {
                 dialer.accepted(&accepted);
             }

@@ -9,6 +9,8 @@ pub(super) struct Parameters {
     block_size: u32,
     window: u32,
     start: Start,
+    /// Both sides report how they spend their time.
+    reports_time: bool,
 }
 
 impl Parameters {
@@ -19,22 +21,28 @@ impl Parameters {
             block_size: request.block_size,
             window: request.window,
             start: request.start,
+            reports_time: false,
         }
     }
 
-    /// The acceptor's answer.
-    pub(super) fn accepted(request: &SessionRequest, accepted: &SessionAccept) -> Self {
+    /// The acceptor's answer. `reports_time` says whether both sides report their time.
+    pub(super) fn accepted(
+        request: &SessionRequest,
+        accepted: &SessionAccept,
+        reports_time: bool,
+    ) -> Self {
         Self {
             window: accepted.window,
-            ..Self::requested(request).agreed(accepted)
+            ..Self::requested(request).agreed(accepted, reports_time)
         }
     }
 
     /// The initiator's parameters after the answer, with its own window.
-    pub(super) fn agreed(self, accepted: &SessionAccept) -> Self {
+    pub(super) fn agreed(self, accepted: &SessionAccept, reports_time: bool) -> Self {
         Self {
             channels_max: accepted.channels,
             block_size: accepted.block_size,
+            reports_time,
             ..self
         }
     }
@@ -52,6 +60,11 @@ impl Parameters {
     /// Socket buffer of a channel in bytes; `None` for the system's default.
     pub(super) fn window(&self) -> Option<u32> {
         (self.window > 0).then_some(self.window)
+    }
+
+    /// Whether both sides report how they spend their time.
+    pub(super) fn reports_time(&self) -> bool {
+        self.reports_time
     }
 
     /// Whether the first block waits for all channels.

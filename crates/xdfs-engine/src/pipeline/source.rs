@@ -1,7 +1,7 @@
 //! The sources of the files that are sent, and the files whose sources are polled.
 
 use xdfs_proto::digest::BlockHasher;
-use xdfs_proto::frame::Frame;
+use xdfs_proto::frame::{Frame, TimeAccount};
 use xdfs_proto::{ByteRange, DigestKind, Fault, FileId};
 use xdfs_store::Source;
 
@@ -10,7 +10,6 @@ use super::ledger::{Ledger, Spent};
 use crate::environment::Environment;
 use crate::feeder::Feeder;
 use crate::reader::SlowReader;
-use crate::verdict::SideTime;
 
 /// How far ahead of its use data is announced to the store, in bytes.
 const READ_AHEAD_BYTES: u64 = 16 << 20;
@@ -31,7 +30,7 @@ pub(super) struct OpenSource {
     /// The account of the session when it was opened.
     pub(super) opened: Spent,
     /// The time reported in EOFR. A repeated EOFR must be identical.
-    pub(super) eofr_time: Option<SideTime>,
+    pub(super) eofr_time: Option<TimeAccount>,
     /// Whether it is unchanged, checked after its last byte was read.
     pub(super) verification: Verification,
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use xdfs_proto::digest::Fragment;
-use xdfs_proto::frame::{Offer, Request};
+use xdfs_proto::frame::{Offer, Request, TimeAccount};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, DigestValue, Fault, FileId, SourceTag};
 use xdfs_store::{OpenedSink, SinkRequest, Source};
@@ -20,7 +20,6 @@ use crate::kernel::Kernel;
 use crate::reader::SlowReader;
 use crate::storage::{SinkJob, StoreTime};
 use crate::store_workers::{SinkOutcome, open_or_check_sink};
-use crate::verdict::SideTime;
 
 impl<K: Kernel> Pipeline<K> {
     /// Starts a transfer (initiator).
@@ -250,7 +249,7 @@ impl<K: Kernel> Pipeline<K> {
             Some(transfer) => {
                 transfer.set_path(path);
                 let length = offer.length.unwrap_or(0);
-                self.transfer_finished(file, length, DigestValue::None, SideTime::default());
+                self.transfer_finished(file, length, DigestValue::None, TimeAccount::default());
                 let fault = Fault::new(Code::Cancelled, "receive the file", "a dry run");
                 self.receiver.fail(file, fault);
             }
@@ -325,7 +324,7 @@ impl<K: Kernel> Pipeline<K> {
             let end = self.sender.cursor(file);
             self.sender.source_ended(file, end);
         } else {
-            self.transfer_finished(file, bytes, DigestValue::None, SideTime::default());
+            self.transfer_finished(file, bytes, DigestValue::None, TimeAccount::default());
             let fault = Fault::new(Code::Cancelled, "receive the file", "its time is over");
             self.receiver.cancel(file, fault);
         }
@@ -339,7 +338,8 @@ impl<K: Kernel> Pipeline<K> {
             transfer.stored(time);
         }
         let own = spent.of_receiver(time);
-        self.receiver.published(file, own.store_permille, failures);
+        let report = own.report(self.parameters.reports_time());
+        self.receiver.published(file, report, failures);
     }
 
     pub(super) fn fail_file(&mut self, file: FileId, fault: Fault) {
@@ -357,7 +357,7 @@ impl<K: Kernel> Pipeline<K> {
         file: FileId,
         length: u64,
         digest: DigestValue,
-        peer: SideTime,
+        peer: TimeAccount,
     ) {
         let (now, last_end) = (self.account(), self.transfers.last_end());
         let Some(transfer) = self.transfers.started_mut(file) else {

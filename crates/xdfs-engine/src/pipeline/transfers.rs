@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use xdfs_proto::frame::{Offer, Request, Resume};
+use xdfs_proto::frame::{Offer, Request, Resume, TimeAccount};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{ByteRange, DigestValue, Fault, FileId};
 use xdfs_store::{SinkRequest, Store};
@@ -503,7 +503,8 @@ impl StartedTransfer {
     }
 
     /// Where the time of the transfer went.
-    pub(super) fn time_shares(&self, spent: Spent, peer: SideTime) -> TimeShares {
+    pub(super) fn time_shares(&self, spent: Spent, peer: TimeAccount) -> TimeShares {
+        let peer = SideTime::of_peer(peer, spent.all());
         match self.uploads() {
             true => TimeShares::of_sides(spent.of_sender(), peer),
             false => TimeShares::of_sides(peer, spent.of_receiver(self.store_time)),

@@ -404,6 +404,70 @@ impl Body for Durable {
     }
 }
 
+/// How a side spent its time on a file, in thousandths of that time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeAccount {
+    /// It waited for its store; at most 1000.
+    pub store_permille: u16,
+    /// What else it did; `None` unless both sides report it
+    /// ([`Initiator::reports_time`](crate::handshake::Initiator::reports_time)).
+    pub details: Option<TimeDetails>,
+}
+
+impl TimeAccount {
+    /// The flag of the frames that carry the details.
+    const DETAILS: u8 = 1 << 1;
+
+    /// The account of a side that reports the waiting for its store alone.
+    #[must_use]
+    pub const fn of_store(permille: u16) -> Self {
+        Self {
+            store_permille: permille,
+            details: None,
+        }
+    }
+
+    fn flags(self) -> u8 {
+        flag(self.details.is_some(), Self::DETAILS)
+    }
+}
+
+/// The details of a [`TimeAccount`], as the side claims them: a figure may be above 1000, or
+/// contradict another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeDetails {
+    /// The time of which all the figures are shares, in microseconds.
+    pub time_us: u64,
+    /// The part of the waiting for the store in which data was made durable and published.
+    pub sync_permille: u16,
+    /// The processor worked for the session.
+    pub cpu_permille: u16,
+    /// A rate limit held payload back.
+    pub rate_permille: u16,
+    /// It waited while payload was on its way.
+    pub payload_permille: u16,
+}
+
+impl TimeDetails {
+    fn encode(self, w: &mut Writer<'_>) {
+        w.u64(self.time_us);
+        w.u16(self.sync_permille);
+        w.u16(self.cpu_permille);
+        w.u16(self.rate_permille);
+        w.u16(self.payload_permille);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            time_us: r.u64("time of the account")?,
+            sync_permille: r.u16("share of synchronising")?,
+            cpu_permille: r.u16("share of the processor")?,
+            rate_permille: r.u16("share of the rate limit")?,
+            payload_permille: r.u16("share of payload on its way")?,
+        })
+    }
+}
+
 /// EOFR: all blocks of a file have been handed to channels; the channels stay for the next file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eofr {
@@ -413,27 +477,45 @@ pub struct Eofr {
     pub length: u64,
     /// The sender's digest of the whole.
     pub digest: DigestValue,
-    /// Share of the time that the sender spent waiting for its store, in thousandths.
-    pub store_wait_permille: u16,
+    /// How the sender spent its time.
+    pub time: TimeAccount,
 }
 
 impl Body for Eofr {
+    const FLAGS_DEFINED: u8 = TimeAccount::DETAILS;
+
+    fn flags(&self) -> u8 {
+        self.time.flags()
+    }
+
     fn encode(&self, w: &mut Writer<'_>) {
         w.file(self.file);
         w.u64(self.length);
-        w.u16(self.store_wait_permille.min(PERMILLE_MAX));
+        w.u16(self.time.store_permille.min(PERMILLE_MAX));
         w.digest(&self.digest);
+        if let Some(details) = self.time.details {
+            details.encode(w);
+        }
     }
 
-    fn decode(_: u8, r: &mut Reader<'_>, _: &Limits) -> Result<Self, DecodeError> {
+    fn decode(flags: u8, r: &mut Reader<'_>, _: &Limits) -> Result<Self, DecodeError> {
+        let (file, length) = (r.file()?, r.u64("length")?);
+        let store_permille @ 0..=PERMILLE_MAX = r.u16("share of waiting")? else {
+            return Err(DecodeError::Invalid("share of waiting"));
+        };
+        let digest = r.digest()?;
+        let details = match flags & TimeAccount::DETAILS {
+            0 => None,
+            _ => Some(TimeDetails::decode(r)?),
+        };
         Ok(Self {
-            file: r.file()?,
-            length: r.u64("length")?,
-            store_wait_permille: match r.u16("share of waiting")? {
-                share @ 0..=PERMILLE_MAX => share,
-                _ => return Err(DecodeError::Invalid("share of waiting")),
+            file,
+            length,
+            digest,
+            time: TimeAccount {
+                store_permille,
+                details,
             },
-            digest: r.digest()?,
         })
     }
 }
@@ -448,8 +530,8 @@ pub struct Published {
     pub length: u64,
     /// The receiver's digest of the whole.
     pub digest: DigestValue,
-    /// Share of the time that the receiver spent waiting for its store, in thousandths.
-    pub store_wait_permille: u16,
+    /// How the receiver spent its time.
+    pub time: TimeAccount,
     /// For a pack: the entries that failed.
     pub failures: Failures,
 }
@@ -460,10 +542,10 @@ impl Published {
 }
 
 impl Body for Published {
-    const FLAGS_DEFINED: u8 = Self::FAILURES;
+    const FLAGS_DEFINED: u8 = Self::FAILURES | TimeAccount::DETAILS;
 
     fn flags(&self) -> u8 {
-        flag(!self.failures.is_empty(), Self::FAILURES)
+        flag(!self.failures.is_empty(), Self::FAILURES) | self.time.flags()
     }
 
     fn encode(&self, w: &mut Writer<'_>) {
@@ -471,7 +553,7 @@ impl Body for Published {
             file: self.file,
             length: self.length,
             digest: self.digest,
-            store_wait_permille: self.store_wait_permille,
+            time: self.time,
         };
         end.encode(w);
         if !self.failures.is_empty() {
@@ -491,7 +573,7 @@ impl Body for Published {
             file: end.file,
             length: end.length,
             digest: end.digest,
-            store_wait_permille: end.store_wait_permille,
+            time: end.time,
             failures,
         })
     }

@@ -1,7 +1,7 @@
 //! The sender's state of one file: the next block, and the frames about the file.
 
 use super::{File, FileState, Sender};
-use crate::frame::{Eofr, Frame};
+use crate::frame::{Eofr, Frame, TimeAccount};
 use crate::id::FileId;
 use crate::ledger::failure_frame;
 use crate::range::ByteRange;
@@ -58,7 +58,7 @@ impl File {
             length,
             digest: self.digest.digest(length)?,
             // Set by the machine's owner.
-            store_wait_permille: 0,
+            time: TimeAccount::default(),
         }))
     }
 }

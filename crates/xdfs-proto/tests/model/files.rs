@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use xdfs_proto::digest::{BlockHasher, DigestKind, Fragment};
-use xdfs_proto::frame::{BlockHeader, Exception, Hole, Offer, Request, Resume, Scope};
+use xdfs_proto::frame::{BlockHeader, Exception, Hole, Offer, Request, Resume, Scope, TimeAccount};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::receiver::{Disposition, Receiver, ReceiverOutput};
 use xdfs_proto::sender::{Sender, SenderOutput};
@@ -376,7 +376,8 @@ impl World {
         assert!(!file.published, "{id} is published twice");
         assert_eq!(file.held.len() as u64, blocks, "not all of {id} is held");
         file.published = true;
-        self.receiver.published(id, 0, Failures::default());
+        self.receiver
+            .published(id, TimeAccount::default(), Failures::default());
     }
 
     fn sender_loses(&mut self, on: usize) {

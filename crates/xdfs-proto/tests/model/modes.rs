@@ -22,7 +22,7 @@ use xdfs_proto::call_server::{CallServer, CallServerOutput, Work};
 use xdfs_proto::channel_set::{ChannelSet, Step, View};
 use xdfs_proto::digest::DigestKind;
 use xdfs_proto::file::{Extent, FileAnswer, FileCall};
-use xdfs_proto::frame::{Offer, Request, Resume};
+use xdfs_proto::frame::{Offer, Request, Resume, TimeAccount};
 use xdfs_proto::pack::{PackRequest, Preserve};
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
 use xdfs_proto::receiver::{Disposition, Receiver, ReceiverOutput};
@@ -729,8 +729,11 @@ impl crate::World for World {
                 self.publishing = false;
                 assert!(!self.published, "published twice");
                 self.published = true;
-                self.receiver
-                    .published(FILE, 0, xdfs_proto::pack::Failures::default());
+                self.receiver.published(
+                    FILE,
+                    TimeAccount::default(),
+                    xdfs_proto::pack::Failures::default(),
+                );
             }
             Event::Call => {
                 let at = self.calls.len();

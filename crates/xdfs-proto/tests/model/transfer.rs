@@ -19,7 +19,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use xdfs_proto::digest::DigestKind;
-use xdfs_proto::frame::{Offer, Resume};
+use xdfs_proto::frame::{Offer, Resume, TimeAccount};
 use xdfs_proto::receiver::{Disposition, Receiver, ReceiverOutput};
 use xdfs_proto::sender::{Extent, Sender, SenderOutput};
 use xdfs_proto::{ChannelIndex, Frame, Limits, SourceTag};
@@ -336,8 +336,11 @@ impl crate::World for World {
                 assert!(!self.published, "published twice");
                 assert_eq!(self.held.len() as u64, self.bounds.blocks);
                 self.published = true;
-                self.receiver
-                    .published(FILE, 0, xdfs_proto::pack::Failures::default());
+                self.receiver.published(
+                    FILE,
+                    TimeAccount::default(),
+                    xdfs_proto::pack::Failures::default(),
+                );
             }
             Event::Break { on, keeps } => {
                 self.breaks -= 1;

@@ -4,6 +4,7 @@
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment};
 use xdfs_proto::frame::{
     Ack, BlockHeader, Cancel, Eofr, Exception, Hole, Offer, Repeat, Request, Resume, Scope,
+    TimeAccount,
 };
 use xdfs_proto::limits::HOLE_BYTES_MAX;
 use xdfs_proto::receiver::{Disposition, Receiver, ReceiverOutput};
@@ -110,7 +111,7 @@ fn eofr(length: u64, digest: DigestValue) -> Frame {
         file: FileId(1),
         length,
         digest,
-        store_wait_permille: 0,
+        time: TimeAccount::default(),
     })
 }
 
@@ -168,7 +169,11 @@ fn s18_an_offer_that_comes_after_publication_changes_nothing() {
     let mut receiver = accepted(Some(0));
     let end = eofr(0, zeros(0));
     receiver.handle_frame(A, end.clone()).expect("the end");
-    receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
+    receiver.published(
+        FileId(1),
+        TimeAccount::default(),
+        xdfs_proto::pack::Failures::default(),
+    );
     outputs(&mut receiver);
     receiver
         .handle_frame(B, Frame::Xftsmu(offer(1, Some(0))))
@@ -202,7 +207,11 @@ fn k12_a_pack_that_is_offered_again_may_be_published_already() {
     receiver.channel_up(B);
     let end = eofr(BLOCK, zeros(BLOCK));
     receiver.handle_frame(A, end).expect("the end");
-    receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
+    receiver.published(
+        FileId(1),
+        TimeAccount::default(),
+        xdfs_proto::pack::Failures::default(),
+    );
     outputs(&mut receiver);
     receiver.handle_frame(B, pack).expect("it came again");
     let answers = frames(&mut receiver);
@@ -282,7 +291,11 @@ fn s18_a_lost_channel_repeats_what_may_be_lost() {
     receiver
         .handle_frame(B, eofr(2 * BLOCK, zeros(2 * BLOCK)))
         .expect("the end");
-    receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
+    receiver.published(
+        FileId(1),
+        TimeAccount::default(),
+        xdfs_proto::pack::Failures::default(),
+    );
     let word = frames(&mut receiver);
     assert!(matches!(word[..], [Frame::Published(_)]));
     receiver.channel_down(B);
@@ -655,14 +668,22 @@ fn x27_a_wrong_digest_discards_and_publishes_nothing() {
         panic!("{said:?}");
     };
     assert_eq!(fault.code, Code::IntegrityMismatch);
-    receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
+    receiver.published(
+        FileId(1),
+        TimeAccount::default(),
+        xdfs_proto::pack::Failures::default(),
+    );
     assert_eq!(outputs(&mut receiver), []);
 }
 
 #[test]
 fn x28_published_is_said_once_the_store_has_done_it() {
     let mut receiver = accepted(Some(0));
-    receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
+    receiver.published(
+        FileId(1),
+        TimeAccount::default(),
+        xdfs_proto::pack::Failures::default(),
+    );
     assert_eq!(outputs(&mut receiver), []);
     receiver
         .handle_frame(A, eofr(0, zeros(0)))
@@ -671,7 +692,11 @@ fn x28_published_is_said_once_the_store_has_done_it() {
         outputs(&mut receiver)[..],
         [ReceiverOutput::Publish { .. }]
     ));
-    receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
+    receiver.published(
+        FileId(1),
+        TimeAccount::default(),
+        xdfs_proto::pack::Failures::default(),
+    );
     let said = outputs(&mut receiver);
     assert!(matches!(
         said[..],
@@ -823,7 +848,11 @@ fn x50_whoever_cancels_what_is_published_is_told_so() {
         let mut receiver = publishing();
         event(&mut receiver);
         assert_eq!(outputs(&mut receiver), []);
-        receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
+        receiver.published(
+            FileId(1),
+            TimeAccount::default(),
+            xdfs_proto::pack::Failures::default(),
+        );
         assert!(matches!(
             outputs(&mut receiver)[..],
             [
@@ -848,7 +877,11 @@ fn x50_a_store_that_can_not_publish_fails_the_file() {
             ReceiverOutput::Failed { .. }
         ]
     ));
-    receiver.published(FileId(1), 0, xdfs_proto::pack::Failures::default());
+    receiver.published(
+        FileId(1),
+        TimeAccount::default(),
+        xdfs_proto::pack::Failures::default(),
+    );
     assert_eq!(outputs(&mut receiver), []);
 }
 

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use xdfs_proto::digest::{DigestKind, DigestValue};
-use xdfs_proto::frame::{Accept, Ack, Cancel, Eofr, Exception, Offer, Published, Repeat, Resume};
+use xdfs_proto::frame::{
+    Accept, Ack, Cancel, Eofr, Exception, Offer, Published, Repeat, Resume, TimeAccount,
+};
 use xdfs_proto::limits::HOLE_BYTES_MAX;
 use xdfs_proto::sender::{Extent, Sender, SenderOutput};
 use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, SourceTag};
@@ -111,7 +113,7 @@ fn published(length: u64, digest: DigestValue) -> Frame {
         file: FILE,
         length,
         digest,
-        store_wait_permille: 0,
+        time: TimeAccount::default(),
         failures: xdfs_proto::pack::Failures::default(),
     })
 }
@@ -297,7 +299,7 @@ fn x24_eofr_comes_when_every_byte_is_assigned() {
         file: FILE,
         length: 2 * BLOCK,
         digest: zeros(2 * BLOCK),
-        store_wait_permille: 0,
+        time: TimeAccount::default(),
     });
     assert_eq!(frames(&mut sender), [eofr]);
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use xdfs_proto::digest::{DigestKind, DigestValue};
-use xdfs_proto::frame::{BlockHeader, Exception, Hole, Offer, Request, Resume, Scope};
+use xdfs_proto::frame::{BlockHeader, Exception, Hole, Offer, Request, Resume, Scope, TimeAccount};
 use xdfs_proto::pack::{PackRequest, Preserve};
 use xdfs_proto::receiver::{Disposition, Receiver, ReceiverOutput};
 use xdfs_proto::sender::{Extent, Sender, SenderOutput};
@@ -426,9 +426,11 @@ impl World {
                     self.sinks[plan].publish(length);
                     let source = &self.plans[plan].source;
                     assert_eq!(self.sinks[plan].published.as_ref(), Some(&source.bytes));
-                    self.session
-                        .receiver
-                        .published(file, 7, xdfs_proto::pack::Failures::default());
+                    self.session.receiver.published(
+                        file,
+                        TimeAccount::of_store(7),
+                        xdfs_proto::pack::Failures::default(),
+                    );
                 }
             }
             Step::ToReceiver(i) => self.deliver(i),

@@ -6,7 +6,7 @@ use xdfs_proto::digest::{
 };
 use xdfs_proto::frame::{
     Ack, AnswerPart, AuthOk, BlockHeader, CallRequest, Cancel, Challenge, Durable, Eofr, Exception,
-    Frame, Hole, Offer, Proof, Published, Repeat, Resume, Scope, Start, Taken,
+    Frame, Hole, Offer, Proof, Published, Repeat, Resume, Scope, Start, Taken, TimeAccount,
 };
 use xdfs_proto::opening::{Answer, Feature, Hello};
 use xdfs_proto::{ByteRange, Fault, Retry};
@@ -16,6 +16,20 @@ use crate::hex;
 fn features(features: &[Feature]) -> Value {
     let one = |f: &Feature| json!({ "id": f.id, "name": f.name, "value": hex(&f.value) });
     features.iter().map(one).collect()
+}
+
+/// The end of a file with the details of its account, if it has them.
+fn with_details(time: &TimeAccount, mut end: Value) -> Value {
+    if let Some(details) = time.details {
+        end["account"] = json!({
+            "time_us": wide(details.time_us),
+            "sync_permille": details.sync_permille,
+            "cpu_permille": details.cpu_permille,
+            "rate_permille": details.rate_permille,
+            "payload_permille": details.payload_permille,
+        });
+    }
+    end
 }
 
 pub(crate) fn hello(hello: &Hello) -> Value {
@@ -170,30 +184,36 @@ pub(crate) fn frame(frame: &Frame) -> Value {
             file,
             length,
             digest: value,
-            store_wait_permille,
-        }) => json!({
-            "file": file.0,
-            "length": wide(*length),
-            "digest": digest(value),
-            "store_wait_permille": store_wait_permille,
-        }),
+            time,
+        }) => with_details(
+            time,
+            json!({
+                "file": file.0,
+                "length": wide(*length),
+                "digest": digest(value),
+                "store_wait_permille": time.store_permille,
+            }),
+        ),
         Frame::Published(Published {
             file,
             length,
             digest: value,
-            store_wait_permille,
+            time,
             failures,
-        }) => json!({
-            "file": file.0,
-            "length": wide(*length),
-            "digest": digest(value),
-            "store_wait_permille": store_wait_permille,
-            "failures": failures.runs().iter().map(|run| json!({
-                "first": run.first,
-                "count": run.count,
-                "fault": fault(&run.fault),
-            })).collect::<Vec<_>>(),
-        }),
+        }) => with_details(
+            time,
+            json!({
+                "file": file.0,
+                "length": wide(*length),
+                "digest": digest(value),
+                "store_wait_permille": time.store_permille,
+                "failures": failures.runs().iter().map(|run| json!({
+                    "first": run.first,
+                    "count": run.count,
+                    "fault": fault(&run.fault),
+                })).collect::<Vec<_>>(),
+            }),
+        ),
         Frame::Xftsmu(o) | Frame::Offer(o) => offer(o),
         Frame::Xftsm(r) => json!({
             "file": r.file.0,

@@ -296,6 +296,16 @@ pub(crate) fn frames() -> Vec<Value> {
             "eofr-digest-unknown",
             damaged(&sample("eofr-crc64"), body + 14, &[9]),
         ),
+        ("eofr-account-cut", resized("eofr-account", -1)),
+        ("eofr-account-longer", resized("eofr-account", 1)),
+        (
+            "eofr-account-without-its-flag",
+            damaged(&sample("eofr-account"), 1, &[0]),
+        ),
+        (
+            "published-account-missing",
+            damaged(&sample("published"), 1, &[2]),
+        ),
         (
             "exception-scope-unknown",
             damaged(&sample("exception-session"), body, &[3]),

@@ -4,7 +4,7 @@ use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
 use xdfs_proto::frame::{
     Accept, Ack, AuthOk, AuthRequest, Cancel, Challenge, Durable, Eofr, Exception, Frame, Hole,
     JoinRequest, Level, Offer, Proof, Published, Repeat, Request, Resume, Scope, SessionAccept,
-    SessionRequest, Start,
+    SessionRequest, Start, TimeAccount, TimeDetails,
 };
 use xdfs_proto::opening::{Answer, Feature, Hello, SERVICE_PROCESS, Welcome};
 use xdfs_proto::pack::{Failures, PackRequest, Preserve};
@@ -17,6 +17,19 @@ fn feature(id: u16, name: &str, value: &[u8]) -> Feature {
         id,
         name: name.to_owned(),
         value: value.to_vec(),
+    }
+}
+
+fn account(time_us: u64, store_permille: u16, [sync, cpu, rate, payload]: [u16; 4]) -> TimeAccount {
+    TimeAccount {
+        store_permille,
+        details: Some(TimeDetails {
+            time_us,
+            sync_permille: sync,
+            cpu_permille: cpu,
+            rate_permille: rate,
+            payload_permille: payload,
+        }),
     }
 }
 
@@ -375,7 +388,7 @@ fn events() -> Vec<(&'static str, Frame)> {
             file: FILE,
             length: 6,
             digest,
-            store_wait_permille: 250,
+            time: TimeAccount::of_store(250),
         })
     };
     vec![
@@ -386,12 +399,21 @@ fn events() -> Vec<(&'static str, Frame)> {
         ),
         ("eofr-blake3", eofr(DigestValue::Blake3(bytes32(0xc0)))),
         (
+            "eofr-account",
+            Frame::Eofr(Eofr {
+                file: FILE,
+                length: 6,
+                digest: DigestValue::Crc64Nvme(0xae8b_1486_0a79_9888),
+                time: account(1500, 250, [0, 330, 41, 300]),
+            }),
+        ),
+        (
             "published",
             Frame::Published(Published {
                 file: FILE,
                 length: 5 << 30,
                 digest: DigestValue::Crc64Nvme(1),
-                store_wait_permille: 1000,
+                time: TimeAccount::of_store(1000),
                 failures: Failures::default(),
             }),
         ),
@@ -401,7 +423,27 @@ fn events() -> Vec<(&'static str, Frame)> {
                 file: FILE,
                 length: 1 << 20,
                 digest: DigestValue::None,
-                store_wait_permille: 0,
+                time: TimeAccount::default(),
+                failures: failures.clone(),
+            }),
+        ),
+        (
+            "published-account",
+            Frame::Published(Published {
+                file: FILE,
+                length: 5 << 30,
+                digest: DigestValue::Crc64Nvme(1),
+                time: account(5_000_000_000, 700, [600, 200, 0, 60]),
+                failures: Failures::default(),
+            }),
+        ),
+        (
+            "published-pack-account-absurd",
+            Frame::Published(Published {
+                file: FILE,
+                length: 1 << 20,
+                digest: DigestValue::None,
+                time: account(u64::MAX, 1000, [u16::MAX, 1001, u16::MAX, 2000]),
                 failures,
             }),
         ),

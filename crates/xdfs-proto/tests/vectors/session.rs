@@ -5,7 +5,7 @@ use xdfs_proto::digest::{BlockHasher, DigestKind, DigestValue, Fragment, Fragmen
 use xdfs_proto::frame::{
     Accept, Ack, AnswerPart, BLOCK_HEADER_BYTES, BlockHeader, CallRequest, Eofr,
     FRAME_HEADER_BYTES, Frame, FrameHeader, JoinRequest, Offer, Published, Repeat, Request,
-    SessionAccept, SessionRequest, Start, Taken,
+    SessionAccept, SessionRequest, Start, Taken, TimeAccount,
 };
 use xdfs_proto::opening::{Answer as Reply, Hello, Welcome};
 use xdfs_proto::pack::Failures;
@@ -135,7 +135,7 @@ fn eofr(file: u32, kind: DigestKind) -> Frame {
         file: FileId(file),
         length: LENGTH,
         digest: digest(kind),
-        store_wait_permille: 250,
+        time: TimeAccount::of_store(250),
     })
 }
 
@@ -144,7 +144,7 @@ fn published(file: u32, kind: DigestKind) -> Frame {
         file: FileId(file),
         length: LENGTH,
         digest: digest(kind),
-        store_wait_permille: 0,
+        time: TimeAccount::default(),
         failures: Failures::default(),
     })
 }

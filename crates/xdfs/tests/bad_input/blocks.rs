@@ -10,7 +10,7 @@ use xdfs::{
 use xdfs_proto::digest::{Fragment, FragmentState};
 use xdfs_proto::frame::{
     Accept, Ack, AnswerPart, CallRequest, Cancel, Eofr, Exception, Frame, Offer, Published, Repeat,
-    Request, Resume, Scope,
+    Request, Resume, Scope, TimeAccount,
 };
 use xdfs_proto::{ByteRange, FileId};
 
@@ -452,7 +452,7 @@ fn a_server_that_publishes_before_the_end() {
             file: accept_of(&frame).file,
             length: 10_000,
             digest: digest(b""),
-            store_wait_permille: 0,
+            time: TimeAccount::default(),
             failures: xdfs_proto::pack::Failures::default(),
         }));
     });
@@ -479,7 +479,7 @@ fn a_server_that_publishes_something_else() {
             file: accept.file,
             length: 10_000,
             digest: digest(b"something else"),
-            store_wait_permille: 0,
+            time: TimeAccount::default(),
             failures: xdfs_proto::pack::Failures::default(),
         }));
     });
@@ -517,7 +517,7 @@ fn a_server_that_says_it_only_waited_for_its_store() {
             file: end.file,
             length: end.length,
             digest: end.digest,
-            store_wait_permille: share,
+            time: TimeAccount::of_store(share),
             failures: xdfs_proto::pack::Failures::default(),
         })
     };
@@ -549,7 +549,7 @@ fn a_server_that_says_it_only_waited_for_its_source() {
             file: FileId(1),
             length: 4096,
             digest: digest(&content),
-            store_wait_permille: share,
+            time: TimeAccount::of_store(share),
         })
     };
     let give = |peer: &mut Peer, frame: &Frame| {

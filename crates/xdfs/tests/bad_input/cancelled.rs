@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use xdfs::{Code, Fault, LocalPlace, TransferOptions, TransferResult};
-use xdfs_proto::frame::{Accept, Cancel, Eofr, Frame, Published};
+use xdfs_proto::frame::{Accept, Cancel, Eofr, Frame, Published, TimeAccount};
 
 use crate::peer::{BLOCK, Peer, accept, block_header, digest, eofr, session_ok};
 use crate::stage::Stage;
@@ -87,7 +87,7 @@ fn a_client_that_cancels_what_is_published_says_that_it_is() {
             file,
             length,
             digest,
-            store_wait_permille: 0,
+            time: TimeAccount::default(),
             failures: xdfs_proto::pack::Failures::default(),
         }),
         other => panic!("{other:?}"),

@@ -9,7 +9,7 @@ use xdfs::{DigestKind, DigestValue, Fault, Limits};
 use xdfs_proto::digest::{BlockHasher, FragmentMap};
 use xdfs_proto::frame::{
     BLOCK_HEADER_BYTES, BlockHeader, Eofr, Exception, FRAME_HEADER_BYTES, Frame, FrameHeader, Hole,
-    JoinRequest, Offer, Scope, SessionAccept, SessionRequest, Start,
+    JoinRequest, Offer, Scope, SessionAccept, SessionRequest, Start, TimeAccount,
 };
 use xdfs_proto::opening::{Answer, Hello, Welcome};
 use xdfs_proto::{ByteRange, ChannelIndex, FileId, SessionId, SessionSecret, SourceTag};
@@ -348,7 +348,7 @@ pub(crate) fn eofr(length: u64, digest: DigestValue) -> Frame {
         file: FileId(1),
         length,
         digest,
-        store_wait_permille: 0,
+        time: TimeAccount::default(),
     })
 }
 
