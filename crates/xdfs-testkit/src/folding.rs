@@ -1,6 +1,7 @@
 //! A file system in memory that doesn't tell names apart which differ only in case, and keeps the
 //! spelling in which a name was made: as those of other systems do by default. By FUSE, so that
-//! the kernel's own rules about names are the ones that are tested. Mostly only root may mount it.
+//! the kernel's own rules about names are the ones that are tested. Its synchronisation may take a
+//! time. Mostly only root may mount it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -36,13 +37,22 @@ impl FoldingDisk {
     /// # Errors
     /// This user can't mount, or the kernel has no FUSE.
     pub fn mount(at: &Path) -> io::Result<Self> {
+        Self::mount_slow(at, Duration::ZERO)
+    }
+
+    /// Mounts one that needs so long for each synchronisation of a file or a directory, during
+    /// which it does nothing else.
+    ///
+    /// # Errors
+    /// As for [`mount`](Self::mount).
+    pub fn mount_slow(at: &Path, sync_time: Duration) -> io::Result<Self> {
         let mut config = Config::default();
         config.mount_options = vec![
             MountOption::FSName("xdfs-folding".into()),
             MountOption::DefaultPermissions,
         ];
         config.acl = SessionACL::All;
-        let session = fuser::spawn_mount(Disk::new(), at, &config)?;
+        let session = fuser::spawn_mount(Disk::new(sync_time), at, &config)?;
         Ok(Self {
             at: at.to_owned(),
             session: Some(session),
@@ -67,7 +77,10 @@ struct Node {
     parent: u64,
 }
 
-struct Disk(Mutex<Nodes>);
+struct Disk {
+    nodes: Mutex<Nodes>,
+    sync_time: Duration,
+}
 
 struct Nodes {
     nodes: HashMap<u64, Node>,
@@ -202,14 +215,17 @@ impl Node {
 }
 
 impl Disk {
-    fn new() -> Self {
+    fn new(sync_time: Duration) -> Self {
         let mut nodes = HashMap::new();
         nodes.insert(1, Node::new(1, 1, FileType::Directory, 0o755, (0, 0)));
-        Self(Mutex::new(Nodes { nodes, next: 2 }))
+        Self {
+            nodes: Mutex::new(Nodes { nodes, next: 2 }),
+            sync_time,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Nodes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -426,10 +442,12 @@ impl Filesystem for Disk {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        std::thread::sleep(self.sync_time);
         reply.ok();
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        std::thread::sleep(self.sync_time);
         reply.ok();
     }
 

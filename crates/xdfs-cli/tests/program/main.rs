@@ -79,5 +79,7 @@ mod unheard;
 mod unreadable;
 mod usage;
 #[cfg(target_os = "linux")]
+mod verdict;
+#[cfg(target_os = "linux")]
 mod waived;
 mod who;
