@@ -8,6 +8,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod accounts;
 mod blocks;
 mod calls;
 #[cfg(unix)]
