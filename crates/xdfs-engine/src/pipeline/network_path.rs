@@ -229,8 +229,8 @@ impl NetworkPath {
             .is_some_and(|least| self.median >= queued(least))
     }
 
-    /// The shortest round-trip time, where the system measures that, and how much longer round trips
-    /// are at present, if any was measured lately.
+    /// The shortest round-trip time, where the system measures that, and how much longer round
+    /// trips are at present, if any was measured lately.
     pub(super) fn queue_delay(&self) -> Option<(Duration, Option<Duration>)> {
         let least = self.sampled?;
         let delay = self.median.saturating_sub(least);
