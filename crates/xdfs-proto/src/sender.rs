@@ -25,6 +25,7 @@
 //! [`Sender::next_pack`] where there is none.
 
 mod file;
+mod late;
 mod stalls;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -38,6 +39,7 @@ use crate::ledger::{FileNumbers, cancelled_by_peer, failure_frame, forgotten};
 use crate::limits::{BLOCK_SIZE_MIN, CLEAR_OFFSET_MIN, HOLE_BYTES_MAX, Limits};
 use crate::pack::Failures;
 use crate::range::{ByteRange, RangeSet};
+use late::Rate;
 
 /// Bytes of a file to be sent on a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +157,7 @@ struct Channel {
     last_progress: Duration,
     /// Bytes acknowledged on the session when this channel last made progress.
     acknowledged_before: u64,
+    rate: Rate,
 }
 
 /// The sending machine of one session. See the module documentation.
@@ -474,17 +477,20 @@ impl Sender {
             )));
         }
         self.last_progress = now;
+        let mut delivered = 0;
         while state.acknowledged_frames < data_frames {
             state.acknowledged_frames += 1;
             let Some(extent) = state.unacknowledged.pop_front() else {
                 break;
             };
+            delivered += extent.range.len();
             self.in_flight -= extent.range.len();
             self.acknowledged_bytes += extent.range.len();
             if let Some(file) = self.files.get_mut(&extent.file) {
                 file.acknowledged += extent.range.len();
             }
         }
+        state.rate.delivered(delivered, now);
         state.last_progress = now;
         state.acknowledged_before = self.acknowledged_bytes;
         Ok(())
@@ -713,6 +719,7 @@ impl Sender {
             file.retransmitted += len;
         }
         if state.unacknowledged.is_empty() {
+            state.rate.begin(now);
             state.last_progress = now;
             state.acknowledged_before = self.acknowledged_bytes;
         }

@@ -17,7 +17,7 @@ const TURN_BLOCKS: usize = 4;
 enum SendOutcome {
     /// A block or a hole was sent.
     Block,
-    /// The source has no data yet; another file may proceed.
+    /// The source has no data yet, has ended, or failed; another file may proceed.
     Later,
     /// Nothing was sent.
     Nothing,
@@ -46,10 +46,17 @@ impl<K: Kernel> Pipeline<K> {
         let mut turns = self.channels.idle_count().max(1) * TURN_BLOCKS;
         // Channels that get no block keep their places in the queue.
         let mut passed = Vec::new();
+        let mut is_any_late = false;
         while turns > 0 && !self.sender.is_idle() && self.is_rate_open() {
             turns -= 1;
             let Some(slot) = self.next_idle() else { break };
-            if !self.send_block(slot) {
+            if self.would_be_late(slot) {
+                is_any_late = true;
+                passed.push(slot);
+            } else if self.send_block(slot) {
+                // The other channel has more to do now.
+                self.sends_more |= is_any_late;
+            } else {
                 passed.push(slot);
                 // Only bytes ahead of ACCEPT are bound to a channel, so another one may get a
                 // block.
@@ -72,6 +79,14 @@ impl<K: Kernel> Pipeline<K> {
             }
         }
         None
+    }
+
+    /// Whether the next block on a channel is better left to others. Within one machine and on
+    /// short paths channels don't differ for long.
+    fn would_be_late(&self, slot: usize) -> bool {
+        let index = self.channels.get(slot).map(|channel| channel.index);
+        self.network_path.is_long()
+            && index.is_some_and(|index| self.sender.would_be_late(index, self.now))
     }
 
     /// Sends the next block on a channel. `false` if there is none.
@@ -126,8 +141,7 @@ impl<K: Kernel> Pipeline<K> {
             }
         };
         match read {
-            ExtentRead::Later => return SendOutcome::Later,
-            ExtentRead::Nothing => return SendOutcome::Nothing,
+            ExtentRead::Later | ExtentRead::Nothing => return SendOutcome::Later,
             ExtentRead::Starved => {
                 self.sender.put_back(extent);
                 return SendOutcome::Nothing;
