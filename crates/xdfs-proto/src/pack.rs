@@ -258,8 +258,12 @@ impl Failures {
                 return;
             }
             if full {
-                // Successful entries in between count as failed, and are repeated.
+                // Successful entries in between count as failed, and are repeated. An entry that
+                // isn't there must not count as one that is.
                 run.count = number - run.first + 1;
+                if run.fault.code == Code::AlreadyExists {
+                    run.fault = fault;
+                }
                 return;
             }
         }

@@ -308,6 +308,21 @@ fn failures_are_bounded_and_none_is_lost() {
     assert_eq!(failures.of(199), None);
 }
 
+/// Who is told that a file exists doesn't send it again.
+#[test]
+fn no_entry_beyond_the_bound_is_told_to_exist_that_failed() {
+    let codes = [Code::AlreadyExists, Code::NoSpace];
+    let mut failures = Failures::default();
+    for number in 0..40 {
+        failures.push(number, remote(codes[number as usize % 2], "x"));
+    }
+    for number in 0..40 {
+        let told = failures.of(number).expect("a failure").code;
+        let is = codes[number as usize % 2];
+        assert!(told == is || told != Code::AlreadyExists, "{number}");
+    }
+}
+
 fn encoded(failures: &Failures) -> Vec<u8> {
     let mut bytes = Vec::new();
     failures.encode(&mut Writer::new(&mut bytes));

@@ -93,7 +93,8 @@ def runs_of(failures):
             first, count, earlier = runs[-1]
             same = (earlier.code, earlier.cause) == (fault.code, fault.cause)
             if (same and first + count == index) or len(runs) == 12:
-                runs[-1] = (first, index - first + 1, earlier)
+                told = earlier if same or earlier.code != "already-exists" else fault
+                runs[-1] = (first, index - first + 1, told)
                 continue
         runs.append((index, 1, fault))
     return runs
