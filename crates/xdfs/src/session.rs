@@ -80,7 +80,7 @@ impl Session {
             )?)),
             None => None,
         };
-        let mut dial = Dial {
+        let dial = Dial {
             endpoints: resolve(address)?,
             stack: stack_for(
                 address,
@@ -89,7 +89,7 @@ impl Session {
             )?,
             channels: options.channels,
             block_size: options.block_size,
-            window: options.window,
+            window: options.window.or(options.nice.then_some(NICE_WINDOW_BYTES)),
             start: if options.strict {
                 Start::Strict
             } else {
@@ -99,9 +99,6 @@ impl Session {
             identity: identity.clone().map(|own| own as Arc<dyn Identity>),
             level: level.unwrap_or_default(),
         };
-        if options.nice && !dial.is_local() {
-            dial.window.get_or_insert(NICE_WINDOW_BYTES);
-        }
         let listed_bytes_max = options.limits.listed_bytes_max;
         let is_local = dial.is_local();
         let kernel = Readiness::new().map_err(|e| Fault::from_io("open a session", "", &e))?;
