@@ -1,5 +1,5 @@
-//! A session's rate limits: its own, the one by which it yields to others on its path, and that
-//! shared by all sessions of its user. Time is an argument.
+//! A session's rate limits: its own, and that shared by all sessions of its user. Time is an
+//! argument.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,8 +13,6 @@ pub(crate) struct Bounds {
     own: Option<Bucket>,
     /// The previous own limit, whose debt is still to be paid.
     last: Option<Bucket>,
-    /// The limit by which the session yields to others on its path.
-    yielding: Option<Bucket>,
     /// The share of the user's limit.
     share: Option<Share>,
 }
@@ -25,7 +23,6 @@ impl Bounds {
         Self {
             own: None,
             last: None,
-            yielding: None,
             share: shared.map(|rate| Share::new(rate, started)),
         }
     }
@@ -49,24 +46,15 @@ impl Bounds {
         self.last = self.own.take().or_else(|| self.last.take());
     }
 
-    /// Sets the limit by which the session yields to others, in bytes per second.
-    pub(crate) fn yield_at(&mut self, rate: u64, now: Duration) {
-        self.yielding = Some(match self.yielding.take() {
-            Some(bucket) => bucket.at_rate(rate, now),
-            None => Bucket::new(rate, now),
-        });
-    }
-
     /// Whether a limit applies.
     pub(crate) fn are_set(&self) -> bool {
-        self.own.is_some() || self.yielding.is_some() || self.share.is_some()
+        self.own.is_some() || self.share.is_some()
     }
 
     /// Whether bytes may pass at `now`, the time since the session began.
     pub(crate) fn are_open(&mut self, now: Duration) -> bool {
         let shared = self.share.as_ref().is_none_or(|share| share.is_open(now));
-        let mut own = self.own.iter_mut().chain(&mut self.yielding);
-        shared && own.all(|bucket| bucket.is_open(now))
+        shared && self.own.as_mut().is_none_or(|bucket| bucket.is_open(now))
     }
 
     /// Whether the session's own limit still delays what has passed.
@@ -76,15 +64,14 @@ impl Bounds {
 
     /// Bytes that may pass at once while [open](Self::are_open); at least 1.
     pub(crate) fn allowance(&self) -> usize {
-        let own = self.own.iter().chain(&self.yielding);
-        let own = own.map(Bucket::allowance).min().unwrap_or(usize::MAX);
+        let own = self.own.as_ref().map_or(usize::MAX, Bucket::allowance);
         let shared = self.share.as_ref().map_or(u64::MAX, Share::quantum);
         own.min(usize::try_from(shared).unwrap_or(usize::MAX))
     }
 
     /// Counts bytes that have passed.
     pub(crate) fn take(&mut self, bytes: u64, now: Duration) {
-        for bucket in self.own.iter_mut().chain(&mut self.yielding) {
+        if let Some(bucket) = &mut self.own {
             bucket.take(bytes);
         }
         if let Some(share) = &mut self.share {
@@ -102,9 +89,8 @@ impl Bounds {
 
     /// Time until bytes may pass.
     pub(crate) fn delay(&self, now: Duration) -> Duration {
-        let own = self.own.iter().chain(&self.yielding);
-        let own = own.map(|bucket| bucket.delay(now)).max();
-        let own = own.unwrap_or_default();
+        let own = self.own.as_ref();
+        let own = own.map_or(Duration::ZERO, |bucket| bucket.delay(now));
         let shared = self.share.as_ref();
         own.max(shared.map_or(Duration::ZERO, |share| share.delay(now)))
     }

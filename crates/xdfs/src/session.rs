@@ -16,10 +16,6 @@ use crate::security::{ClientSecurity, SecureIdentity};
 use crate::session_end::SessionEnd;
 use crate::stack::{resolve, stack_for};
 
-/// Socket buffer of a channel that yields, unless the user chose one: what is in flight takes
-/// bandwidth from others until it has arrived, however low the rate is by then.
-const NICE_WINDOW_BYTES: u32 = 512 << 10;
-
 /// Options of a client's session.
 #[derive(Clone, Debug, Default)]
 pub struct ClientOptions {
@@ -31,10 +27,6 @@ pub struct ClientOptions {
     pub window: Option<u32>,
     /// Start only when all channels have joined.
     pub strict: bool,
-    /// Yield to others on the network path: move no more than they leave. It needs a system that
-    /// measures paths (Linux), doesn't concern transfers within one machine, and makes the `window`
-    /// 512 KiB by default.
-    pub nice: bool,
     /// Limits for the resources that a peer may use.
     pub limits: Limits,
     /// Trust in servers, and the credentials of this side. `None` opens unprotected channels, which
@@ -89,7 +81,7 @@ impl Session {
             )?,
             channels: options.channels,
             block_size: options.block_size,
-            window: options.window.or(options.nice.then_some(NICE_WINDOW_BYTES)),
+            window: options.window,
             start: if options.strict {
                 Start::Strict
             } else {
@@ -104,9 +96,6 @@ impl Session {
         let kernel = Readiness::new().map_err(|e| Fault::from_io("open a session", "", &e))?;
         let (mut pipeline, commands) = Pipeline::initiate(kernel, dial, options.limits)?;
         pipeline.tell_decisions(decisions);
-        if options.nice {
-            pipeline.yield_to_others();
-        }
         let end = SessionEnd::default();
         let end_reporter = end.end_reporter();
         let thread = thread::Builder::new()

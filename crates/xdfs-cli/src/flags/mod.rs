@@ -280,15 +280,6 @@ pub(crate) struct SessionFlags {
     #[arg(short, long, value_name = "SIZE", value_parser = size::parse_window)]
     pub(crate) window: Option<u32>,
 
-    /// Yield to others on the network path: move only what they leave.
-    ///
-    /// The rate falls when packets wait in a queue of the path or are lost, and grows when they
-    /// don't, so that calls, meetings and other transfers stay as fast as they were. Windows are
-    /// 512 KiB, unless --window says otherwise. It needs Linux on this side, and doesn't concern
-    /// transfers within one machine.
-    #[arg(long)]
-    pub(crate) nice: bool,
-
     #[command(flatten)]
     pub(crate) security: SecurityFlags,
 }
@@ -325,7 +316,6 @@ impl SessionFlags {
             channels: self.channels,
             block_size: self.block_size,
             window: self.window,
-            nice: self.nice,
             ..xdfs::ClientOptions::default()
         }
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use xdfs::{
-    ClientOptions, Code, Fault, KernelLimits, RemotePlace, Side, TuneAdvice, TuneEnd, TuneOptions,
+    ClientOptions, Fault, KernelLimits, RemotePlace, Side, TuneAdvice, TuneEnd, TuneOptions,
     TuneReport, TuneSample, TuneSetting, tune,
 };
 
@@ -43,11 +43,6 @@ pub(crate) fn run(context: &Context, flags: &TuneFlags) -> u8 {
 /// The server, and the options of the search. Fails before anything is moved if a file can't be
 /// written.
 fn prepare(context: &Context, flags: &TuneFlags) -> Result<(RemotePlace, TuneOptions), Fault> {
-    if flags.session.nice {
-        let cause = "--nice moves only what others leave, and tune measures what the path takes";
-        let fault = Fault::new(Code::InvalidArgument, "measure the path", cause);
-        return Err(fault.hint("leave --nice out"));
-    }
     let config = context.config()?;
     let server = server_only(config, &flags.server)?;
     for path in files(flags) {

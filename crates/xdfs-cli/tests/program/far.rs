@@ -179,54 +179,6 @@ fn a_full_path_gets_no_further_channels() {
     assert!(changes.is_empty(), "{changes:?}");
 }
 
-/// One transfer yields to another one that begins later, and ends when it has the path alone.
-fn yields(up: bool) {
-    let link = Link::delay(Duration::from_millis(20)).with_bandwidth(8_000_000);
-    let Some(wan) = network(link) else { return };
-    let place = Place::new();
-    let server = serve(&wan, &place.root(), &[]);
-    let source = content(5, 24 << 20);
-    let copy = |name: &str, flags: &[&str]| {
-        let (here, there) = (place.here(name), server.url(&format!("/{name}")));
-        let ends = match up {
-            true => [place.make_here(name, &source), there],
-            false => {
-                fs::write(place.remote(name), &source).unwrap();
-                [there, here]
-            }
-        };
-        let words = ["cp", "-vv", "--json", "--insecure", &ends[0], &ends[1]];
-        start_as(&wan, &[&words[..], flags].concat(), |command| command)
-    };
-    let mut nice = copy("nice", &["--nice"]);
-    nice.wait_for_bytes(4 << 20);
-    let mut other = copy("other", &[]);
-    let (before, _) = nice.bytes();
-    other.wait().ok();
-    let (after, _) = nice.bytes();
-    // Without a difference between them it would be all of it.
-    assert!(after - before < source.len() as u64 / 2, "{before} {after}");
-    let run = nice.wait().ok();
-    assert!(run.stderr.contains("the session yields"), "{}", run.stderr);
-    for name in ["nice", "other"] {
-        let copied = match up {
-            true => fs::read(place.remote(name)),
-            false => fs::read(place.here(name)),
-        };
-        assert!(copied.unwrap() == source, "{name}");
-    }
-}
-
-#[test]
-fn a_nice_upload_yields() {
-    yields(true);
-}
-
-#[test]
-fn a_nice_download_yields() {
-    yields(false);
-}
-
 #[test]
 fn a_number_of_channels_that_was_asked_for_stays() {
     let link = Link::delay(Duration::from_millis(10)).with_bandwidth(10_000_000);

@@ -230,24 +230,18 @@ impl Running {
         }
     }
 
-    /// How many bytes have arrived by the JSON lines on standard output, and these lines.
-    pub(crate) fn bytes(&self) -> (u64, String) {
-        let file = self.stdout.as_ref().expect("standard output is piped");
-        // The offset belongs to the program as well: read at a place of our own.
-        let text = read_all_at(file);
-        let seen = text
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let most = seen.filter_map(|v| v["bytes"].as_u64()).max().unwrap_or(0);
-        (most, text)
-    }
-
     /// Waits until the JSON lines on standard output tell that so many bytes have arrived.
     #[track_caller]
     pub(crate) fn wait_for_bytes(&mut self, bytes: u64) {
         let deadline = Instant::now() + DEADLINE;
         loop {
-            let (most, text) = self.bytes();
+            let file = self.stdout.as_ref().expect("standard output is piped");
+            // The offset belongs to the program as well: read at a place of our own.
+            let text = read_all_at(file);
+            let seen = text
+                .lines()
+                .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let most = seen.filter_map(|v| v["bytes"].as_u64()).max().unwrap_or(0);
             if most >= bytes {
                 return;
             }

@@ -155,7 +155,6 @@ fn a_server_that_forbids_it_is_told_of() {
     // Nothing was measured, so nothing is written.
     assert!(!Path::new(&csv).exists());
     tune(&[&url, "--download"]).fails(5, &["mem:zero"]);
-    tune(&[&url, "--nice"]).fails(2, &["--nice"]);
     xdfs(["tune", "xdfs://127.0.0.1:1"]).fails(3, &["127.0.0.1:1", "hint: "]);
 }
 

@@ -53,7 +53,6 @@ mod timers;
 mod transfer;
 mod transfers;
 mod uniform;
-mod yielding;
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -96,7 +95,6 @@ use store_jobs::StoreJobs;
 use timers::Timers;
 use transfers::Transfers;
 use uniform::UniformBlock;
-use yielding::Yielding;
 
 /// The interval between two checks of the deadlines.
 const TICK: Duration = Duration::from_millis(250);
@@ -151,8 +149,6 @@ pub struct Pipeline<K> {
     receiver: Receiver,
     transfers: Transfers,
     ledger: Ledger,
-    /// The session yields to others on its path.
-    yielding: Option<Yielding>,
     slow_sources: SlowSources,
     storage: Storage,
     calls: Calls,
@@ -278,7 +274,6 @@ impl<K: Kernel> Pipeline<K> {
             receiver: Receiver::new(limits.clone()),
             transfers: Transfers::default(),
             ledger: Ledger::default(),
-            yielding: None,
             slow_sources: SlowSources::default(),
             storage,
             calls,
@@ -309,11 +304,6 @@ impl<K: Kernel> Pipeline<K> {
     /// Has the decisions about the network path told there, not only to the log.
     pub fn tell_decisions(&mut self, to: PathDecisions) {
         self.network_path.tell_to(to);
-    }
-
-    /// Has the session yield to others on its path, where the system measures that.
-    pub fn yield_to_others(&mut self) {
-        self.yielding = Some(Yielding::default());
     }
 
     fn set_parameters(&mut self, parameters: Parameters) {

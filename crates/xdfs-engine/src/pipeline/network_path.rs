@@ -67,14 +67,8 @@ pub(super) struct NetworkPath {
     present: Option<Duration>,
     /// When the channels are measured next.
     next_sample: Duration,
-    /// The median of the round-trip times of the channels when they were measured last.
-    median: Duration,
-    /// It differs from the one before: round trips were measured meanwhile.
-    is_median_new: bool,
-    /// Bytes sent on all channels, and bytes sent again, when they were measured last.
-    sent: (u64, u64),
-    /// Share of the bytes sent again between the last two measurements.
-    loss: f64,
+    /// Packets of most channels waited in a queue of the path when they were measured last.
+    is_queued: bool,
     /// The options for long paths could not be set on a channel.
     is_refused: bool,
     /// What was told about the path and its congestion control.
@@ -202,44 +196,23 @@ impl NetworkPath {
     /// Records the measurements of all open channels, taken at the same time.
     pub(super) fn see_channels(&mut self, samples: impl Iterator<Item = PathSample>) {
         let mut times = Vec::new();
-        let mut sent = (0, 0);
         for sample in samples {
             self.see_sample(&sample);
             times.push(sample.round_trip);
-            sent.0 += sample.sent_bytes;
-            sent.1 += sample.resent_bytes;
         }
         times.sort_unstable();
         self.present = times.iter().copied().find(|time| !time.is_zero());
         let median = times.get(times.len() / 2).copied().unwrap_or_default();
-        self.is_median_new = median != self.median;
-        self.median = median;
-        // Fewer where a channel was closed.
-        let new = sent.0.saturating_sub(self.sent.0);
-        let again = sent.1.saturating_sub(self.sent.1);
-        self.loss = again as f64 / new.max(again).max(1) as f64;
-        self.sent = sent;
+        let (factor, difference) = QUEUED;
+        let queued = self
+            .sampled
+            .map(|shortest| shortest.mul_f64(factor).max(shortest + difference));
+        self.is_queued = queued.is_some_and(|queued| median >= queued);
     }
 
     /// Whether packets wait in a queue of the path, which then is full.
     pub(super) fn is_queued(&self) -> bool {
-        let (factor, difference) = QUEUED;
-        let queued = |least: Duration| least.mul_f64(factor).max(least + difference);
-        self.sampled
-            .is_some_and(|least| self.median >= queued(least))
-    }
-
-    /// The shortest round-trip time, where the system measures that, and how much longer round
-    /// trips are at present, if any was measured lately.
-    pub(super) fn queue_delay(&self) -> Option<(Duration, Option<Duration>)> {
-        let least = self.sampled?;
-        let delay = self.median.saturating_sub(least);
-        Some((least, self.is_median_new.then_some(delay)))
-    }
-
-    /// Share of the bytes sent lately that were sent again.
-    pub(super) fn loss(&self) -> f64 {
-        self.loss
+        self.is_queued
     }
 
     fn see_sample(&mut self, sample: &PathSample) {

@@ -8,7 +8,6 @@ use xdfs_sys::poll::Token;
 use super::dialer::{AfterFailure, ChannelCounts};
 use super::faults::all_channels_lost;
 use super::parameters::Parameters;
-use super::yielding::View;
 use super::{Pipeline, Role};
 use crate::channel::{Channel, Phase};
 use crate::kernel::Kernel;
@@ -194,34 +193,6 @@ impl<K: Kernel> Pipeline<K> {
         let open = self.channels.open();
         let samples = open.filter_map(|(_, channel)| channel.stream.measure());
         self.network_path.see_channels(samples);
-        self.yield_to_path();
-    }
-
-    /// Keeps to the rate that others on the path leave, if the session yields to them.
-    fn yield_to_path(&mut self) {
-        let bytes = self.moved_bytes();
-        let Some(yielding) = &mut self.yielding else {
-            return;
-        };
-        let Some((round_trip, delay)) = self.network_path.queue_delay() else {
-            return;
-        };
-        let view = View {
-            now: self.now,
-            bytes,
-            round_trip,
-            delay,
-            loss: self.network_path.loss(),
-        };
-        if let Some(rate) = yielding.step(view) {
-            tracing::debug!(
-                bytes_per_s = rate,
-                ?delay,
-                loss = view.loss,
-                "the session yields"
-            );
-            self.bounds.yield_at(rate, self.now);
-        }
     }
 
     fn suit_channel(&mut self, slot: usize) {

@@ -396,7 +396,7 @@ impl<K: Kernel> Pipeline<K> {
         }
         let traffic = Traffic {
             now: self.now,
-            bytes: self.moved_bytes(),
+            bytes: self.sender.acknowledged_bytes() + self.received_bytes,
             left,
             channels: self.count().staying,
             round_trip: self.network_path.present_round_trip(),
@@ -410,11 +410,6 @@ impl<K: Kernel> Pipeline<K> {
         if let Some(wanted) = self.network_path.tune_channels(traffic, max) {
             self.set_channels(wanted);
         }
-    }
-
-    /// Payload bytes that the session has moved so far, in both directions.
-    pub(super) fn moved_bytes(&self) -> u64 {
-        self.sender.acknowledged_bytes() + self.received_bytes
     }
 
     /// Bytes that the started transfers still have to move; `None` if the length of one is unknown.
