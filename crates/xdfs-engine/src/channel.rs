@@ -146,8 +146,6 @@ pub(crate) struct Channel {
     control_written: usize,
     /// Bytes of frames that were sent before the channel was open.
     ahead: usize,
-    /// Blocks may follow JOIN, which isn't answered.
-    pub(crate) joins_ahead: bool,
 }
 
 impl Channel {
@@ -188,18 +186,12 @@ impl Channel {
             control: Vec::new(),
             control_written: 0,
             ahead: 0,
-            joins_ahead: false,
         }
     }
 
     /// Whether it can take the next block.
     pub(crate) fn takes_block(&self) -> bool {
-        self.may_carry_blocks() && self.writable && !self.has_pending()
-    }
-
-    /// Whether blocks may be sent on it.
-    pub(crate) fn may_carry_blocks(&self) -> bool {
-        self.is_open() || self.joins_ahead
+        self.is_open() && self.writable && !self.has_pending()
     }
 
     /// Whether the opening exchange hasn't begun.

@@ -127,7 +127,7 @@ impl Channels {
                 channel.write_queued = true;
                 self.writing.push_back(slot);
             }
-        } else if channel.may_carry_blocks() && !channel.idle_queued {
+        } else if channel.is_open() && !channel.idle_queued {
             channel.idle_queued = true;
             self.idle.push_back(slot);
         }

@@ -288,12 +288,6 @@ impl Dialer {
         }))
     }
 
-    /// Whether blocks may follow JOIN before it is answered: the answer would be awaited to know
-    /// whether they may be unencrypted.
-    pub(super) fn may_join_ahead(&self) -> bool {
-        self.dial.identity.is_none() || self.dial.level == Level::Private
-    }
-
     /// The number of channels being opened that the session has no place for.
     pub(super) fn surplus(&self, count: ChannelCounts) -> u32 {
         let surplus = (count.staying + self.opening).saturating_sub(self.wanted);

@@ -66,7 +66,6 @@ impl<K: Kernel> Pipeline<K> {
         };
         channel.phase = Phase::Open;
         channel.frame_since = None;
-        let joined_ahead = std::mem::take(&mut channel.joins_ahead);
         let index = channel.index;
         self.channels.opened(index, slot);
         self.channel_set.up(index);
@@ -81,9 +80,7 @@ impl<K: Kernel> Pipeline<K> {
         self.suit_channel(slot);
         self.bound_in_flight();
         self.offload_private(slot);
-        if !joined_ahead {
-            self.sender.channel_up(index, self.now);
-        }
+        self.sender.channel_up(index, self.now);
         self.receiver.channel_up(index);
         self.channels.forget_ahead();
         self.calls.mark_due();
@@ -312,15 +309,7 @@ impl<K: Kernel> Pipeline<K> {
                     self.dial_missing();
                 }
             }
-            Some(join @ Purpose::Join(_)) => {
-                channel.greet(join);
-                if dialer.may_join_ahead() && !self.parameters.is_strict() {
-                    channel.joins_ahead = true;
-                    let index = channel.index;
-                    self.channels.opened(index, slot);
-                    self.sender.channel_up(index, self.now);
-                }
-            }
+            Some(join @ Purpose::Join(_)) => channel.greet(join),
         }
     }
 
@@ -428,6 +417,8 @@ impl<K: Kernel> Pipeline<K> {
                     tracing::debug!("the proof went ahead, by a method that isn't supported");
                     self.channels.keep_ahead();
                     self.remove_channel(slot);
+                    // They take the place of the one that asks anew.
+                    self.give_up_silent(u32::MAX);
                     if let Role::Initiator(dialer) = &mut self.role {
                         dialer.await_methods();
                     }
@@ -574,13 +565,8 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     fn opening_failed(&mut self, slot: usize, fault: Fault) {
-        let channel = self.channels.get(slot);
-        let index = channel.map(|channel| channel.index);
-        let joined_ahead = channel.is_some_and(|channel| channel.joins_ahead);
+        let index = self.channels.get(slot).map(|channel| channel.index);
         self.remove_channel(slot);
-        if let Some(index) = index.filter(|_| joined_ahead) {
-            self.sender.channel_down(index);
-        }
         self.dial_failed(index == Some(ChannelIndex(0)), Some(fault));
     }
 

@@ -15,7 +15,6 @@ mod calls;
 mod cancelled;
 mod changing;
 mod ending;
-mod joining;
 mod leaving;
 mod listings;
 mod names;
