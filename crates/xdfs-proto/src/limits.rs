@@ -67,16 +67,6 @@ pub struct Limits {
     pub stall_timeout: Duration,
 }
 
-impl Limits {
-    /// Time without any progress of a session after which it was the path that was silent, not one
-    /// of the channels. The kernel tries again at intervals that double, so that each channel goes
-    /// on at another time after that.
-    #[must_use]
-    pub fn silence_of_path(&self) -> Duration {
-        self.stall_timeout / 4
-    }
-}
-
 impl Default for Limits {
     fn default() -> Self {
         Self {

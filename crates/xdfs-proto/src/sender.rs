@@ -466,7 +466,6 @@ impl Sender {
         data_frames: u64,
         now: Duration,
     ) -> Result<(), Fault> {
-        self.forgive_silence(now);
         let Some(state) = self.channels.get_mut(&channel) else {
             return Ok(());
         };

@@ -172,8 +172,7 @@ impl<K: Kernel> Pipeline<K> {
         let others_progress = channel.heard_at < self.timers.last_heard();
         let cause = if since + limit <= self.now {
             format!("it did not come within {} s", limit.as_secs_f32())
-        } else if channel.heard_at.max(self.timers.resumed()) + stall <= self.now && others_progress
-        {
+        } else if channel.heard_at + stall <= self.now && others_progress {
             "the channel stalled while others went on".into()
         } else {
             return None;

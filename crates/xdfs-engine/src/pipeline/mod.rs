@@ -287,7 +287,7 @@ impl<K: Kernel> Pipeline<K> {
             channel_set: ChannelSet::new(limits.idle_timeout),
             open_channels_max: 0,
             received_bytes: 0,
-            timers: Timers::new(TICK, &limits),
+            timers: Timers::new(TICK, limits.stall_timeout),
             ending: Ending::default(),
             network_path: NetworkPath::default(),
             limits,

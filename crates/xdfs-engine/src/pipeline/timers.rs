@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use xdfs_proto::Limits;
-
 /// How long acknowledgements may be delayed, to be sent together.
 const ACK_DELAY: Duration = Duration::from_millis(1);
 
@@ -11,10 +9,6 @@ const ACK_DELAY: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) struct Timers {
     last_heard: Duration,
-    /// The first traffic from the peer after the path was silent.
-    resumed: Duration,
-    /// From then on the path counts as silent.
-    silence: Duration,
     last_sent: Duration,
     /// Since when acknowledgements have been pending.
     acks_since: Option<Duration>,
@@ -24,15 +18,13 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    pub(super) fn new(next_tick: Duration, limits: &Limits) -> Self {
+    pub(super) fn new(next_tick: Duration, next_resend: Duration) -> Self {
         Self {
             last_heard: Duration::ZERO,
-            resumed: Duration::ZERO,
-            silence: limits.silence_of_path(),
             last_sent: Duration::ZERO,
             acks_since: None,
             next_tick,
-            next_resend: limits.stall_timeout,
+            next_resend,
         }
     }
 
@@ -45,15 +37,7 @@ impl Timers {
 
     /// Records traffic from the peer, or a time in which this side did not read.
     pub(super) fn heard(&mut self, now: Duration) {
-        if self.is_silent(self.silence, now) {
-            self.resumed = now;
-        }
         self.last_heard = now;
-    }
-
-    /// When the peer was first heard after the path was silent, which no channel is to blame for.
-    pub(super) fn resumed(&self) -> Duration {
-        self.resumed
     }
 
     pub(super) fn last_heard(&self) -> Duration {

@@ -5,16 +5,6 @@ use std::time::Duration;
 use super::{Sender, SenderOutput};
 
 impl Sender {
-    /// Something is acknowledged. If nothing was for long, no channel stalled in that time.
-    pub(super) fn forgive_silence(&mut self, now: Duration) {
-        if self.last_progress + self.limits.silence_of_path() <= now {
-            for channel in self.channels.values_mut() {
-                channel.last_progress = now;
-                channel.acknowledged_before = self.acknowledged_bytes;
-            }
-        }
-    }
-
     /// When to call [`Sender::handle_timeout`], if at all.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Duration> {

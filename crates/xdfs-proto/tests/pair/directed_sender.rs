@@ -712,27 +712,6 @@ fn m2_a_channel_that_others_overtake_twice_is_closed() {
 }
 
 #[test]
-fn m2_a_path_that_was_silent_is_no_stall_of_a_channel() {
-    let stall = Limits::default().stall_timeout;
-    let mut sender = accepted(Some(99 * BLOCK));
-    send(&mut sender, A);
-    for _ in 0..5 {
-        send(&mut sender, B);
-    }
-    outputs(&mut sender);
-    let silent_until = stall * 9 / 10;
-    let ack = Frame::Ack(Ack { data_frames: 5 });
-    sender
-        .handle_frame(B, ack, silent_until)
-        .expect("B goes on");
-    sender.handle_timeout(stall);
-    assert_eq!(outputs(&mut sender), []);
-    // From then on A stands still.
-    sender.handle_timeout(silent_until + stall);
-    assert_eq!(outputs(&mut sender), [SenderOutput::CloseChannel(A)]);
-}
-
-#[test]
 fn m3_what_is_outstanding_is_bounded() {
     let mut sender = accepted(Some(99 * BLOCK));
     sender.set_in_flight_max(2 * BLOCK);
