@@ -179,6 +179,25 @@ fn a_full_path_gets_no_further_channels() {
     assert!(changes.is_empty(), "{changes:?}");
 }
 
+/// Channels that have connected early don't keep the one that logs in anew from being opened.
+#[test]
+fn a_method_that_is_not_taken_costs_no_deadline_of_other_channels() {
+    let Some(wan) = network(Link::delay(Duration::from_millis(15))) else {
+        return;
+    };
+    let place = Place::new();
+    let listen = format!("{}:0", wan.right().address());
+    let flags = ["--listen", &listen];
+    let server = Server::start_as(&place.root(), &flags, |serve| on(wan.right(), &serve));
+    // From then on the server is known, and the proof goes ahead.
+    run(&wan, &["ls", &server.url("/")]).ok();
+    let local = place.make_here("big", &content(6, 40 << 20));
+    let words = ["cp", "-vv", "--anonymous", &local, &server.url("/big")];
+    let run = run(&wan, &words).fails(16, &["the server takes none"]);
+    assert!(run.stderr.contains("went ahead"), "{}", run.stderr);
+    assert!(!run.stderr.contains("did not answer"), "{}", run.stderr);
+}
+
 #[test]
 fn a_number_of_channels_that_was_asked_for_stays() {
     let link = Link::delay(Duration::from_millis(10)).with_bandwidth(10_000_000);
