@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use xdfs_proto::frame::{AnswerPart, Exception, FRAME_HEADER_BYTES, FrameHeader};
+use xdfs_proto::frame::{AnswerPart, Exception, FRAME_HEADER_BYTES, FrameHeader, Published};
 use xdfs_proto::{Code, Frame, Limits};
 
 fuzz_target!(|data: &[u8]| {
@@ -22,12 +22,18 @@ fuzz_target!(|data: &[u8]| {
     let mut bytes = Vec::new();
     frame.encode(&mut bytes);
     // Codes that aren't known read as "internal", whose number is another one.
-    let fault = match &frame {
-        Frame::Exception(Exception { fault, .. }) => Some(fault),
-        Frame::Answer(AnswerPart { answer, .. }) => answer.as_ref().err(),
-        _ => None,
+    let is_internal = match &frame {
+        Frame::Exception(Exception { fault, .. }) => fault.code == Code::Internal,
+        Frame::Answer(AnswerPart { answer, .. }) => answer
+            .as_ref()
+            .is_err_and(|fault| fault.code == Code::Internal),
+        Frame::Published(Published { failures, .. }) => {
+            let mut runs = failures.runs().iter();
+            runs.any(|run| run.fault.code == Code::Internal)
+        }
+        _ => false,
     };
-    if fault.is_none_or(|fault| fault.code != Code::Internal) {
+    if !is_internal {
         assert_eq!(bytes[..FRAME_HEADER_BYTES], header);
         assert_eq!(&bytes[FRAME_HEADER_BYTES..], body);
     }
