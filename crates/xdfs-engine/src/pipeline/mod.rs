@@ -143,7 +143,8 @@ pub struct Pipeline<K> {
     now: Duration,
     commands: mpsc::Receiver<Command>,
     channels: Channels,
-    /// The last turn stopped at its limit of blocks, so that another one has to follow at once.
+    /// Channels may take blocks that the last turn didn't give them, so that another one has to
+    /// follow at once: it stopped at its limit, or a channel has lost what others can send.
     sends_more: bool,
     sender: Sender,
     receiver: Receiver,

@@ -177,10 +177,10 @@ impl<K: Kernel> Pipeline<K> {
         self.dial_missing();
     }
 
-    /// Measures the path of all channels once in a while, and sets their options as soon as it is
-    /// known to be long.
+    /// Measures the path of all channels once in a while where something is moved, and sets their
+    /// options as soon as it is known to be long.
     pub(super) fn measure_channels(&mut self) {
-        if !self.network_path.take_sample_due(self.now) {
+        if self.is_idle() || !self.network_path.take_sample_due(self.now) {
             return;
         }
         let slots: Vec<usize> = self.channels.open().map(|(slot, _)| slot).collect();
