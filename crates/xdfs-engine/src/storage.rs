@@ -27,7 +27,7 @@ const CHECKPOINT_BYTES: u64 = 512 << 20;
 /// Longest time between two checkpoints.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes that are gathered, so that one write covers adjacent pieces.
-const GATHER_BYTES: usize = 1 << 20;
+const GATHER_BYTES: usize = 4 << 20;
 /// Bytes after which the system is asked to start write-back.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
 /// Buffers given back before the pipeline is woken for them.
