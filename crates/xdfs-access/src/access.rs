@@ -379,7 +379,7 @@ impl Access {
         };
         Ok(Admission {
             user: user.clone(),
-            store: Arc::new(AuditedStore { inner, actor }),
+            store: Arc::new(AuditedStore::new(inner, actor)),
             ids,
             standing,
             rate: self

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use xdfs_proto::digest::Fragment;
@@ -135,8 +135,35 @@ impl Actor {
 /// A wrapper around another store.
 #[derive(Debug)]
 pub(crate) struct AuditedStore {
-    pub(crate) inner: Arc<dyn Store>,
-    pub(crate) actor: Actor,
+    inner: Arc<dyn Store>,
+    actor: Actor,
+    /// The path of the last refused call, and whether that was to list it.
+    refused: Mutex<Option<(Vec<u8>, bool)>>,
+}
+
+impl AuditedStore {
+    pub(crate) fn new(inner: Arc<dyn Store>, actor: Actor) -> Self {
+        Self {
+            inner,
+            actor,
+            refused: Mutex::default(),
+        }
+    }
+
+    /// Logs that a read-only call was refused. Clients look a path up and list it at once, which is
+    /// one attempt.
+    fn refuse(&self, call: &Call, code: Code) {
+        let (path, lists) = (call.path(), matches!(call, Call::List { .. }));
+        let mut last = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if last
+            .take_if(|last| last.0 == path && last.1 != lists)
+            .is_none()
+        {
+            *last = Some((path.to_vec(), lists));
+            drop(last);
+            self.actor.record(Kind::Refuse, path, None, Some(code));
+        }
+    }
 }
 
 impl Store for AuditedStore {
@@ -245,9 +272,7 @@ impl Store for AuditedStore {
             && matches!(fault.code, Code::PermissionDenied | Code::PathEscape)
             && !matches!(call, Call::LookUp { .. })
         {
-            let path = call.path();
-            self.actor
-                .record(Kind::Refuse, path, None, Some(fault.code));
+            self.refuse(call, fault.code);
         }
         result
     }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::io::IsTerminal as _;
 
 use jiff::tz::TimeZone;
-use xdfs::{Answer, Attributes, Call, Client, Code, Entry, Fault, FileKind, OwnerNames};
+use xdfs::{Answer, Attributes, Call, Client, Code, Entry, Fault, FileKind, Listing, OwnerNames};
 
 use super::command::{InFlight, PathCommand, stat as attributes_of, unexpected};
 use super::format::{StatFormat, description, shown_name};
@@ -51,7 +51,8 @@ struct ListingFormat<'a> {
 /// A directory to list.
 struct Directory {
     operand: Operand,
-    path: Vec<u8>,
+    /// Its listing, if that is in flight.
+    listing: Option<Listing>,
 }
 
 /// Runs `xdfs ls` and returns the exit code.
@@ -76,6 +77,10 @@ pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
     command.each(&flags.urls, |command, operand| {
         let client = command.client(operand)?;
         let follow = !flags.is_long() && !flags.directory;
+        // In the round trip of the lookup, since most operands are directories. Listings that wait
+        // keep the slots of the session from other calls.
+        let is_ahead = !flags.directory && directories.len() < LISTINGS_AHEAD;
+        let listing = is_ahead.then(|| client.start(&operand.path));
         let attributes = match attributes_of(&client, &operand.path, follow) {
             // A dangling link exists too.
             Err(fault) if follow && fault.code == Code::NotFound => {
@@ -86,7 +91,7 @@ pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
         if attributes.kind == FileKind::Directory && !flags.directory {
             directories.push(Directory {
                 operand: operand.clone(),
-                path: operand.path.clone(),
+                listing,
             });
             return Ok(());
         }
@@ -111,8 +116,8 @@ pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
         format.begun |= !items.is_empty();
         format.lines(&mut command, &items);
     }
-    for Directory { operand, path } in directories {
-        list(&mut command, &mut format, &operand, path);
+    for directory in directories {
+        list(&mut command, &mut format, directory);
     }
     command.finish()
 }
@@ -145,15 +150,14 @@ fn link_target(answer: Result<Answer, Fault>, path: &[u8]) -> Result<Vec<u8>, Fa
 fn list(
     command: &mut PathCommand,
     format: &mut ListingFormat<'_>,
-    operand: &Operand,
-    path: Vec<u8>,
+    Directory { operand, listing }: Directory,
 ) {
-    let client = match command.client(operand) {
+    let client = match command.client(&operand) {
         Ok(client) => client,
         Err(fault) => return command.fault(Some(&operand.text), &fault),
     };
     // Pending directories, the next one last, with their listings once requested.
-    let mut later: Vec<(Vec<u8>, Option<_>)> = vec![(path, None)];
+    let mut later = vec![(operand.path.clone(), listing)];
     loop {
         let ahead = later.len().saturating_sub(LISTINGS_AHEAD);
         for (path, pending) in &mut later[ahead..] {

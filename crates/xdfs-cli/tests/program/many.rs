@@ -85,3 +85,25 @@ fn many_files_need_a_directory() {
     xdfs(["cp", &server.url("/x"), &server.url("/y"), &a]).fails(6, &["directory"]);
     assert_eq!(names(place.root()), ["file"]);
 }
+
+#[test]
+fn more_large_directories_are_listed_than_a_session_has_slots_for() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let mut expected = String::new();
+    std::fs::create_dir(place.remote("large")).unwrap();
+    // More than may be unread of a listing.
+    for number in 0..2500 {
+        let name = format!("{number:0150}");
+        std::fs::write(place.remote(&format!("large/{name}")), b"").unwrap();
+        expected += &format!("{name}\n");
+    }
+    let mut args = vec!["ls".to_owned()];
+    args.extend((0..140).map(|_| server.url("/large")));
+    let text = xdfs(&args).ok().text();
+    let parts: Vec<_> = text.split("/large:\n").skip(1).collect();
+    assert_eq!(parts.len(), 140);
+    for part in parts {
+        assert_eq!(part.trim_end(), expected.trim_end());
+    }
+}
