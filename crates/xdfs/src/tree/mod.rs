@@ -6,6 +6,7 @@
 //! by the packs in flight and the incomplete directories: a directory gets its times once nothing
 //! more is created in it. A journal records finished entries, so that an interrupted tree resumes.
 
+mod copy;
 mod count;
 mod feed;
 mod fetching;
@@ -66,7 +67,7 @@ impl Client {
         let session = TreeSession::new(self, options);
         let source = Namespace::local(path_bytes(source)).following(options.follow_links);
         let target = Namespace::remote(&session, target.to_vec());
-        run::copy(&session, &source, &target, options, observer)
+        copy::copy(&session, &source, &target, options, observer)
     }
 
     /// Copies the tree `source`, a path on the server, to the local path `target`, like
@@ -85,6 +86,6 @@ impl Client {
         let source = Namespace::remote(&session, source.to_vec());
         let source = source.following(options.follow_links);
         let target = Namespace::local(path_bytes(target));
-        run::copy(&session, &source, &target, options, observer)
+        copy::copy(&session, &source, &target, options, observer)
     }
 }

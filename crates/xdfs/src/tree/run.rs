@@ -12,14 +12,13 @@ use xdfs_engine::command::TransferKind;
 use xdfs_engine::{PackSource, Spares, TimeSum, UploadSpec};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, Fault};
-use xdfs_store::tree_journal::Root;
 use xdfs_store::{LocalStore, PackOptions, Store as _};
 
 use super::count::SourceCount;
 use super::feed::{Event, Feed, Unlisted};
 use super::inspector::{PackInspector, Received};
 use super::item::{Item, Kind};
-use super::journal::{self, JournalWriter, ResumeIndex};
+use super::journal::{JournalWriter, ResumeIndex};
 use super::links::{FirstNames, Link};
 use super::moving::{
     MovingFile, MovingPack, NextRequest, PROGRESS_INTERVAL, PackTransfer, Report, take_ended,
@@ -29,8 +28,7 @@ use super::namespace::{FoundName, Namespace};
 use super::options::{COMPLETED_WAITING, Durability, PACKS_MAX, PackSizes, TreeOptions};
 use super::session::TreeSession;
 use super::tracker::CompletedDirectory;
-use crate::events::{Observer, TreeActivity, TreeResult};
-use crate::paths::{FileKind, join};
+use crate::events::TreeActivity;
 use crate::skip::Skip;
 use crate::transfer::{SharedTime, TransferOptions};
 
@@ -55,116 +53,6 @@ const UNSYNCED_MAX: usize = 400_000;
 
 /// Replaces the scanner as the source of entries.
 pub(super) type Provider<'p> = dyn Fn(&Feed) + Sync + 'p;
-
-/// Copies the tree `source` to `named`: into it if it is an existing directory and `source` doesn't
-/// end in a slash, otherwise under that name.
-pub(super) fn copy(
-    session: &TreeSession<'_>,
-    source: &Namespace<'_>,
-    named: &Namespace<'_>,
-    options: &TreeOptions,
-    observer: &mut dyn Observer,
-) -> Result<TreeResult, Fault> {
-    session.client.prepare_packs();
-    let mut round_trip = Duration::ZERO;
-    let Some(attributes) = source.find_directory(&mut round_trip)? else {
-        let cause = match source.is_remote() {
-            true => "no such directory on the server",
-            false => "no such directory",
-        };
-        return Err(Fault::new(Code::NotFound, "copy a tree", cause).path(source.root()));
-    };
-    let mut report = Report::new(observer);
-    let began = Instant::now();
-    let there = named.find_root();
-    if named.is_remote() {
-        round_trip = began.elapsed();
-        if let Err(fault) = there {
-            return Err(fault);
-        }
-    }
-    // In a directory that exists it keeps its name.
-    let inside = join(named.root(), last_name(source.root()));
-    // What an earlier run claims by size and time counts only where these are trusted.
-    let compares = matches!(options.skip, Skip::Never | Skip::Identical | Skip::Content);
-    let unclaimed = compares.then(|| TreeOptions {
-        journal: None,
-        ..options.clone()
-    });
-    let options = unclaimed.as_ref().unwrap_or(options);
-    let mut writer = journal::open(session.client, [source, named], options, &mut report)?;
-    let source_inode = attributes.inode;
-    let earlier = match &mut writer {
-        Some(writer) => writer.earlier_root(source_inode, &inside, &mut report, |path| {
-            if path == named.root() {
-                return there.clone();
-            }
-            named.with_root(path.to_vec()).find_root()
-        })?,
-        None => None,
-    };
-    let mut root = Root {
-        path: named.root().to_vec(),
-        inode: 0,
-        source_inode,
-        was_there: false,
-    };
-    match (earlier, &there) {
-        (Some(earlier), _) => root = earlier,
-        (None, Ok(Some(found))) if found.kind == FileKind::Directory => {
-            root.path = inside;
-            if named.is_remote() && root.path == named.root() {
-                (root.inode, root.was_there) = (found.inode, true);
-            }
-        }
-        (None, Ok(Some(_))) => return Err(named.not_a_directory()),
-        // If a local lookup failed, creating the root fails too and reports why.
-        (None, Ok(None) | Err(_)) => {}
-    }
-    let has_target = matches!(&there, Ok(Some(_)));
-    report.result.target.clone_from(&root.path);
-    let target = named.with_root(root.path.clone());
-    let pack_sizes = PackSizes::new(session.client, round_trip);
-    let mut run = TreeRun::new(session, source, &target, options, pack_sizes);
-    run.keeps_root = root.was_there;
-    // What --force replaces may look like what takes its place.
-    run.follow_sessions(&mut report, !options.overwrite);
-    let (mut claims, mut has_run) = (false, false);
-    if let Some(writer) = &mut writer {
-        writer.begin(root, &mut report);
-        (claims, has_run) = (writer.is_usable, writer.index.has_run());
-        run.resume = Some(writer.index.clone());
-    }
-    if !options.dry_run {
-        report.track(claims, has_run);
-    }
-    let skips = match options.skip {
-        Skip::Never => false,
-        // Of what an earlier run left, its journal says what is finished.
-        Skip::SizeAndTime | Skip::Identical => !has_run,
-        _ => true,
-    };
-    run.skips_existing = has_target && skips;
-    let root = FoundName {
-        path: Vec::new(),
-        is_directory: true,
-        attributes: source.is_remote().then_some(attributes),
-        fault: None,
-    };
-    run.count = options.count_source.then(Arc::default);
-    report.count.clone_from(&run.count);
-    thread::scope(|scope| {
-        if let Some(count) = run.count.as_deref().filter(|_| !source.is_remote()) {
-            let run = &run;
-            scope.spawn(move || run.count_source(count));
-        }
-        let result = run.run(vec![root], None, writer, &mut report);
-        // Ends the count.
-        run.stop.store(true, Ordering::Relaxed);
-        result
-    })?;
-    report.finish()
-}
 
 pub(super) struct TreeRun<'a> {
     pub(super) session: &'a TreeSession<'a>,
@@ -877,13 +765,5 @@ impl<'a> TreeRun<'a> {
         let mut pack = self.start_pack((memory, length), items, overwrite)?;
         pack.transfer.repeatable = kept;
         Ok(pack)
-    }
-}
-
-/// The last name of a path; empty if it ends in a slash, `.` or `..`.
-fn last_name(path: &[u8]) -> &[u8] {
-    match path.rsplit(|b| *b == b'/').next() {
-        Some(b"." | b"..") | None => b"",
-        Some(name) => name,
     }
 }

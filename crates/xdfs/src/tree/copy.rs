@@ -1,0 +1,137 @@
+//! The beginning of a tree copy: where the tree goes, and what an earlier run left there.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use xdfs_proto::{Code, Fault};
+use xdfs_store::tree_journal::Root;
+
+use super::journal;
+use super::moving::Report;
+use super::namespace::{FoundName, Namespace};
+use super::options::{PackSizes, TreeOptions};
+use super::run::TreeRun;
+use super::session::TreeSession;
+use crate::events::{Observer, TreeResult};
+use crate::paths::{FileKind, join};
+use crate::skip::Skip;
+
+/// Copies the tree `source` to `named`: into it if it is an existing directory and `source` doesn't
+/// end in a slash, otherwise under that name.
+pub(super) fn copy(
+    session: &TreeSession<'_>,
+    source: &Namespace<'_>,
+    named: &Namespace<'_>,
+    options: &TreeOptions,
+    observer: &mut dyn Observer,
+) -> Result<TreeResult, Fault> {
+    session.client.prepare_packs();
+    let mut round_trip = Duration::ZERO;
+    let Some(attributes) = source.find_directory(&mut round_trip)? else {
+        let cause = match source.is_remote() {
+            true => "no such directory on the server",
+            false => "no such directory",
+        };
+        return Err(Fault::new(Code::NotFound, "copy a tree", cause).path(source.root()));
+    };
+    let mut report = Report::new(observer);
+    let began = Instant::now();
+    let there = named.find_root();
+    if named.is_remote() {
+        round_trip = began.elapsed();
+        if let Err(fault) = there {
+            return Err(fault);
+        }
+    }
+    // In a directory that exists it keeps its name.
+    let inside = join(named.root(), last_name(source.root()));
+    // What an earlier run claims by size and time counts only where these are trusted.
+    let compares = matches!(options.skip, Skip::Never | Skip::Identical | Skip::Content);
+    let unclaimed = compares.then(|| TreeOptions {
+        journal: None,
+        ..options.clone()
+    });
+    let options = unclaimed.as_ref().unwrap_or(options);
+    let mut writer = journal::open(session.client, [source, named], options, &mut report)?;
+    let source_inode = attributes.inode;
+    let earlier = match &mut writer {
+        Some(writer) => writer.earlier_root(source_inode, &inside, &mut report, |path| {
+            if path == named.root() {
+                return there.clone();
+            }
+            named.with_root(path.to_vec()).find_root()
+        })?,
+        None => None,
+    };
+    let mut root = Root {
+        path: named.root().to_vec(),
+        inode: 0,
+        source_inode,
+        was_there: false,
+    };
+    match (earlier, &there) {
+        (Some(earlier), _) => root = earlier,
+        (None, Ok(Some(found))) if found.kind == FileKind::Directory => {
+            root.path = inside;
+            if named.is_remote() && root.path == named.root() {
+                (root.inode, root.was_there) = (found.inode, true);
+            }
+        }
+        (None, Ok(Some(_))) => return Err(named.not_a_directory()),
+        // If a local lookup failed, creating the root fails too and reports why.
+        (None, Ok(None) | Err(_)) => {}
+    }
+    let has_target = matches!(&there, Ok(Some(_)));
+    report.result.target.clone_from(&root.path);
+    let target = named.with_root(root.path.clone());
+    let pack_sizes = PackSizes::new(session.client, round_trip);
+    let mut run = TreeRun::new(session, source, &target, options, pack_sizes);
+    run.keeps_root = root.was_there;
+    // What --force replaces may look like what takes its place.
+    run.follow_sessions(&mut report, !options.overwrite);
+    let (mut claims, mut has_run) = (false, false);
+    if let Some(writer) = &mut writer {
+        writer.begin(root, &mut report);
+        (claims, has_run) = (writer.is_usable, writer.index.has_run());
+        run.resume = Some(writer.index.clone());
+    }
+    if !options.dry_run {
+        report.track(claims, has_run);
+    }
+    let skips = match options.skip {
+        Skip::Never => false,
+        // Of what an earlier run left, its journal says what is finished.
+        Skip::SizeAndTime | Skip::Identical => !has_run,
+        _ => true,
+    };
+    run.skips_existing = has_target && skips;
+    let root = FoundName {
+        path: Vec::new(),
+        is_directory: true,
+        attributes: source.is_remote().then_some(attributes),
+        fault: None,
+    };
+    run.count = options.count_source.then(Arc::default);
+    report.count.clone_from(&run.count);
+    thread::scope(|scope| {
+        if let Some(count) = run.count.as_deref().filter(|_| !source.is_remote()) {
+            let run = &run;
+            scope.spawn(move || run.count_source(count));
+        }
+        let result = run.run(vec![root], None, writer, &mut report);
+        // Ends the count.
+        run.stop.store(true, Ordering::Relaxed);
+        result
+    })?;
+    report.finish()
+}
+
+/// The last name of a path; empty if it ends in a slash, `.` or `..`.
+fn last_name(path: &[u8]) -> &[u8] {
+    match path.rsplit(|b| *b == b'/').next() {
+        Some(b"." | b"..") | None => b"",
+        Some(name) => name,
+    }
+}
