@@ -9,6 +9,9 @@ use xdfs_testkit::wait::until;
 
 use crate::support::{Place, Running, Server, content, program};
 
+/// Attempts to see a command take no more than it needs; the names that it makes have their number.
+const ATTEMPTS: [&str; 3] = ["1", "2", "3"];
+
 const TABLE: &str = include_str!("../../../../docs/protocol/round-trips.md");
 
 /// The numbers of the table, by command. A command is written as in the table.
@@ -21,7 +24,7 @@ fn promised(command: &str) -> u64 {
 }
 
 #[test]
-fn commands_take_no_more_than_they_promise() {
+fn commands_take_what_they_promise() {
     let place = Place::new();
     let server = Server::start(&place.root());
     let target = server.addresses[0].parse().unwrap();
@@ -37,42 +40,50 @@ fn commands_take_no_more_than_they_promise() {
     let first = delayed();
     // One proxy for all, since a client knows a server by its address.
     let url = |path: &str| format!("xdfs://{}{path}", first.addr());
-    let run = |command: &str, words: &[&str]| {
+    let flights = |words: &[&str], attempt: &str| {
         let before = first.client_flights();
-        let mut words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        for word in &mut words {
-            *word = word.replace("URL", &url(""));
-        }
+        let words = words.iter();
+        let words = words.map(|word| word.replace("URL", &url("")).replace('#', attempt));
         let mut program = program();
         program.env("XDFS_STATE_DIR", place.path().join("state"));
-        Running::start(program.args(&words).stdin(Stdio::null()))
+        Running::start(program.args(words).stdin(Stdio::null()))
             .wait()
             .ok();
         // The last bytes are still on their way.
-        let gone = || first.live().is_empty();
-        assert!(until(Duration::from_secs(10), gone), "{command}");
+        assert!(until(Duration::from_secs(10), || first.live().is_empty()));
         // The client has the last word.
-        let taken = first.client_flights() - before - 1;
+        first.client_flights() - before - 1
+    };
+    let check = |command: &str, words: &[&str]| {
         let promised = promised(command);
-        println!("{command}: {taken} of {promised}");
-        assert!(taken <= promised, "{command}: {taken} > {promised}");
-        taken
+        let mut taken = Vec::new();
+        // On a busy machine what was sent together may arrive apart.
+        for attempt in ATTEMPTS {
+            taken.push(flights(words, attempt));
+            if taken.contains(&promised) {
+                return;
+            }
+        }
+        panic!("{command}: the table is out of date: {promised} and not one of {taken:?}");
     };
     let small = place.make_here("small", b"2");
     fs::create_dir(place.remote("d")).unwrap();
-    fs::write(place.remote("d/file"), b"2").unwrap();
-    run("ls, of a new server", &["ls", "URL/d"]);
-    let ls = run("ls", &["ls", "URL/d"]);
-    assert_eq!(ls, promised("ls"), "the table is out of date");
-    run("stat", &["stat", "URL/d/file"]);
-    run("mkdir", &["mkdir", "URL/new"]);
-    run("rm", &["rm", "URL/d/file"]);
-    let up = run("cp FILE URL", &["cp", &small, "URL/up"]);
-    assert_eq!(up, promised("cp FILE URL"), "the table is out of date");
-    assert_eq!(fs::read(place.remote("up")).unwrap(), b"2");
-    run("cp URL FILE", &["cp", "URL/up", &place.here("down")]);
-    assert_eq!(fs::read(place.here("down")).unwrap(), b"2");
-    for number in 0..5 {
+    for attempt in ATTEMPTS {
+        fs::write(place.remote(&format!("d/file{attempt}")), b"2").unwrap();
+        fs::create_dir(place.remote(&format!("d{attempt}"))).unwrap();
+    }
+    let new = flights(&["ls", "URL/d"], "");
+    assert!(new <= promised("ls, of a new server"), "{new}");
+    check("ls", &["ls", "URL/d"]);
+    check("stat", &["stat", "URL/d/file1"]);
+    check("mkdir", &["mkdir", "URL/new#"]);
+    check("rm", &["rm", "URL/d/file#"]);
+    check("cp FILE URL", &["cp", &small, "URL/up#"]);
+    assert_eq!(fs::read(place.remote("up1")).unwrap(), b"2");
+    check("cp URL FILE", &["cp", "URL/up1", &place.here("down#")]);
+    assert_eq!(fs::read(place.here("down1")).unwrap(), b"2");
+    // No more directories than are listed at the same time on a short path.
+    for number in 0..4 {
         fs::create_dir_all(place.here(&format!("tree/{number}"))).unwrap();
         for file in 0..3 {
             let name = format!("tree/{number}/{file}");
@@ -80,9 +91,11 @@ fn commands_take_no_more_than_they_promise() {
         }
     }
     let tree = place.here("tree");
-    run("cp -r TREE URL", &["cp", "-r", &tree, "URL/d/"]);
-    run("cp -r TREE URL, again", &["cp", "-r", &tree, "URL/d/"]);
-    let back = place.here("back");
-    run("cp -r URL TREE", &["cp", "-r", "URL/d/tree", &back]);
-    run("sync TREE URL, unchanged", &["sync", &tree, "URL/d/tree"]);
+    check("cp -r TREE URL", &["cp", "-r", &tree, "URL/d#/"]);
+    check("cp -r TREE URL, again", &["cp", "-r", &tree, "URL/d1/"]);
+    check(
+        "cp -r URL TREE",
+        &["cp", "-r", "URL/d1/tree", &place.here("back#")],
+    );
+    check("sync TREE URL, unchanged", &["sync", &tree, "URL/d1/tree"]);
 }

@@ -29,7 +29,7 @@ pub(super) fn copy(
 ) -> Result<TreeResult, Fault> {
     session.client.prepare_packs();
     let mut round_trip = Duration::ZERO;
-    let Some(attributes) = source.find_directory(&mut round_trip)? else {
+    let Some(attributes) = source.find_and_list(&mut round_trip)? else {
         let cause = match source.is_remote() {
             true => "no such directory on the server",
             false => "no such directory",
@@ -38,6 +38,14 @@ pub(super) fn copy(
     };
     let mut report = Report::new(observer);
     let began = Instant::now();
+    // In a directory that exists it keeps its name. What is there is asked in the same round trip.
+    let inside = named.with_root(join(named.root(), last_name(source.root())));
+    let mut asked = None;
+    if named.is_remote() && options.skip != Skip::Never {
+        inside.begin_listing();
+        let has_name = inside.root() != named.root() && options.journal.is_some();
+        asked = has_name.then(|| inside.start_find(inside.root()));
+    }
     let there = named.find_root();
     if named.is_remote() {
         round_trip = began.elapsed();
@@ -45,8 +53,6 @@ pub(super) fn copy(
             return Err(fault);
         }
     }
-    // In a directory that exists it keeps its name.
-    let inside = join(named.root(), last_name(source.root()));
     // What an earlier run claims by size and time counts only where these are trusted.
     let compares = matches!(options.skip, Skip::Never | Skip::Identical | Skip::Content);
     let unclaimed = compares.then(|| TreeOptions {
@@ -57,12 +63,14 @@ pub(super) fn copy(
     let mut writer = journal::open(session.client, [source, named], options, &mut report)?;
     let source_inode = attributes.inode;
     let earlier = match &mut writer {
-        Some(writer) => writer.earlier_root(source_inode, &inside, &mut report, |path| {
-            if path == named.root() {
-                return there.clone();
-            }
-            named.with_root(path.to_vec()).find_root()
-        })?,
+        Some(writer) => {
+            let look = |path: &[u8]| match asked.filter(|_| path == inside.root()) {
+                Some(asked) => Namespace::root_found(asked),
+                None if path == named.root() => there.clone(),
+                None => named.with_root(path.to_vec()).find_root(),
+            };
+            writer.earlier_root(source_inode, inside.root(), &mut report, look)?
+        }
         None => None,
     };
     let mut root = Root {
@@ -74,7 +82,7 @@ pub(super) fn copy(
     match (earlier, &there) {
         (Some(earlier), _) => root = earlier,
         (None, Ok(Some(found))) if found.kind == FileKind::Directory => {
-            root.path = inside;
+            root.path = inside.root().to_vec();
             if named.is_remote() && root.path == named.root() {
                 (root.inode, root.was_there) = (found.inode, true);
             }
@@ -85,7 +93,10 @@ pub(super) fn copy(
     }
     let has_target = matches!(&there, Ok(Some(_)));
     report.result.target.clone_from(&root.path);
-    let target = named.with_root(root.path.clone());
+    let target = match root.path == inside.root() {
+        true => inside,
+        false => named.with_root(root.path.clone()),
+    };
     let pack_sizes = PackSizes::new(session.client, round_trip);
     let mut run = TreeRun::new(session, source, &target, options, pack_sizes);
     run.keeps_root = root.was_there;

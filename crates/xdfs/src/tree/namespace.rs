@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use xdfs_proto::{ChecksumKind, Code, Fault};
@@ -15,7 +15,9 @@ use xdfs_store::{LocalStore, local};
 use super::session::{RemoteCall, RemoteEntries, TreeSession};
 use super::version::mark_of;
 use crate::client::path_bytes;
-use crate::paths::{Answer, Attributes, Call, Entry, FileKind, PendingCall, call_store, join};
+use crate::paths::{
+    Answer, Attributes, Call, Entry, FileKind, Listing, PendingCall, call_store, join,
+};
 
 /// Calls in flight that look up or change entries.
 pub(super) const CALLS_MAX: usize = 64;
@@ -29,6 +31,8 @@ pub(super) struct Namespace<'a> {
     follows: bool,
     /// Store confined to the local root, whatever links lead out of it.
     beneath: OnceLock<Arc<LocalStore>>,
+    /// A listing of the root that nobody has read yet, and the number of its session.
+    begun: Mutex<Option<(u64, Listing)>>,
 }
 
 /// A call in progress. A local one runs when it is waited for.
@@ -106,6 +110,7 @@ impl<'a> Namespace<'a> {
             root,
             follows: false,
             beneath: OnceLock::new(),
+            begun: Mutex::default(),
         }
     }
 
@@ -205,7 +210,12 @@ impl<'a> Namespace<'a> {
 
     /// Attributes of the root; `None` if it doesn't exist.
     pub(super) fn find_root(&self) -> LookedUp {
-        match self.start_find(&self.root).wait() {
+        Self::root_found(self.start_find(&self.root))
+    }
+
+    /// The result of [`Self::start_find`] of a root.
+    pub(super) fn root_found(asked: Pending<'_>) -> LookedUp {
+        match asked.wait() {
             Ok(Answer::Attributes(attributes)) => Ok(Some(attributes)),
             Ok(_) => Err(odd_answer()),
             Err(fault) if fault.code == Code::NotFound => Ok(None),
@@ -225,6 +235,38 @@ impl<'a> Namespace<'a> {
             Some(root) if root.kind != FileKind::Directory => Err(self.not_a_directory()),
             _ => Ok(root),
         }
+    }
+
+    /// Likewise. If the tree is on the server it begins to list the root too, to save a round trip.
+    pub(super) fn find_and_list(&self, round_trip: &mut Duration) -> LookedUp {
+        self.begin_listing();
+        let found = self.find_directory(round_trip);
+        if !matches!(found, Ok(Some(_))) {
+            self.end_listing();
+        }
+        found
+    }
+
+    /// Begins to list the root of a tree on the server, for the first who lists it.
+    pub(super) fn begin_listing(&self) {
+        *self.begun() = self.session.map(|session| session.list(&self.root));
+    }
+
+    /// Ends a listing that was begun and isn't wanted. It lacks what is created from now on.
+    pub(super) fn end_listing(&self) {
+        *self.begun() = None;
+    }
+
+    fn begun(&self) -> MutexGuard<'_, Option<(u64, Listing)>> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lists a directory on the server.
+    fn remote_entries(&self, session: &'a TreeSession<'a>, directory: &[u8]) -> RemoteEntries<'a> {
+        let path = self.path(directory);
+        let begun = self.begun().take_if(|_| directory.is_empty());
+        let begun = begun.unwrap_or_else(|| session.list(&path));
+        RemoteEntries::new(session, path, begun)
     }
 
     /// The fault of a root that isn't a directory.
@@ -266,11 +308,10 @@ impl<'a> Namespace<'a> {
 
     /// Starts to list a directory.
     pub(super) fn start_list(&self, path: &[u8]) -> Pending<'a> {
-        let path = self.path(path);
         match self.session {
-            Some(session) => Pending::Names(RemoteEntries::start(session, path)),
+            Some(session) => Pending::Names(self.remote_entries(session, path)),
             None => self.start(Call::List {
-                path,
+                path: self.path(path),
                 cursor: Vec::new(),
                 entries_max: u32::MAX,
             }),
@@ -339,7 +380,7 @@ impl<'a> Namespace<'a> {
     ) -> Box<dyn Iterator<Item = Result<(FoundName, bool), Fault>> + 'a> {
         let above = directory.to_vec();
         if let Some(session) = self.session {
-            let listing = RemoteEntries::start(session, self.path(directory));
+            let listing = self.remote_entries(session, directory);
             return Box::new(listing.map(move |entry| {
                 let Entry { name, attributes } = entry?;
                 let is_link = attributes.kind == FileKind::Symlink;

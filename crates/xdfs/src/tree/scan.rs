@@ -47,6 +47,9 @@ impl TreeRun<'_> {
         let mut was_there = self.existing_directories().remove(&directory) && !directory.is_empty();
         let finished = self.finished_in(&directory, &mut names, &mut was_there);
         let existing = self.existing_in(&directory, &mut was_there);
+        if directory.is_empty() {
+            self.target.end_listing();
+        }
         let (mut given, mut taken, mut is_well) = (0, Totals::default(), true);
         if let Some(count) = self.listing_count() {
             count.add_directory();

@@ -100,9 +100,10 @@ impl<'a> TreeSession<'a> {
         (generation, caller.start_pending(call))
     }
 
+    /// Begins to list a directory. Returns the number of its session too.
     pub(super) fn list(&self, path: &[u8]) -> (u64, Listing) {
         let (generation, caller) = self.client.sessions().caller();
-        (generation, Listing::new(caller, path))
+        (generation, Listing::new(caller, path).begin())
     }
 
     /// Waits until another session has taken the place of the one of this number, which ended by
@@ -257,13 +258,17 @@ pub(super) struct RemoteEntries<'a> {
 }
 
 impl<'a> RemoteEntries<'a> {
-    pub(super) fn start(session: &'a TreeSession<'a>, path: Vec<u8>) -> Self {
-        let (generation, listing) = session.list(&path);
+    /// The names in a directory whose listing was begun.
+    pub(super) fn new(
+        session: &'a TreeSession<'a>,
+        path: Vec<u8>,
+        (generation, listing): (u64, Listing),
+    ) -> Self {
         Self {
             session,
             generation,
             path,
-            listing: listing.begin(),
+            listing,
             random: RandomState::new(),
             given: HashSet::default(),
             is_repeated: false,
@@ -289,8 +294,7 @@ impl Iterator for RemoteEntries<'_> {
                         return Some(Err(fault));
                     }
                     self.is_repeated = true;
-                    let (generation, listing) = self.session.list(&self.path);
-                    (self.generation, self.listing) = (generation, listing.begin());
+                    (self.generation, self.listing) = self.session.list(&self.path);
                 }
                 Err(fault) => return Some(Err(fault)),
             }

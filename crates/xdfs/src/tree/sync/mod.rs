@@ -160,14 +160,14 @@ fn run(
 ) -> Result<SyncResult, Fault> {
     session.client.prepare_packs();
     let mut round_trip = Duration::ZERO;
-    let Some(source_root) = source.find_directory(&mut round_trip)? else {
+    let Some(source_root) = source.find_and_list(&mut round_trip)? else {
         let fault = Fault::new(Code::NotFound, OPERATION, "no such directory").path(source.root());
         return Err(match source.is_remote() {
             true => fault.remote(),
             false => fault,
         });
     };
-    let target_root = target.find_directory(&mut round_trip)?;
+    let target_root = target.find_and_list(&mut round_trip)?;
     let backup = options.backup.as_ref();
     let backup = backup.map(|path| Backup::new(target, path)).transpose()?;
     let mut consent = Consent::new((source, target), options);
@@ -175,6 +175,8 @@ fn run(
         let names = check_source(source, options)?;
         if target_root.is_some() {
             consent.decide_on_target(&names, backup.as_ref())?;
+            // That may have taken a while.
+            target.end_listing();
         }
     }
     let mut report = Report::new(observer);
