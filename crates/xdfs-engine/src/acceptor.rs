@@ -25,6 +25,7 @@ use crate::command::{Command, Commands, WAKE};
 use crate::environment::{self, Environment, System, Task, Turn};
 use crate::files::Files;
 use crate::kernel::Readiness;
+use crate::memory::MemoryBudget;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, no_such_session};
 use crate::security::{Gate, PeerGuard, Proof, SessionGrant, Standing, Verdict};
 
@@ -56,6 +57,9 @@ pub struct AcceptorConfig {
     pub access: AccessPolicy,
     /// Maximum number of concurrent sessions.
     pub sessions_max: usize,
+    /// Maximum bytes of payload buffers that all sessions hold together, beside the few of each
+    /// that it needs to go on.
+    pub memory_bytes_max: usize,
     /// Limits on the resources used by a peer.
     pub limits: Limits,
 }
@@ -173,6 +177,8 @@ pub struct Acceptor {
     sessions: Sessions,
     /// Open files and locks of all sessions.
     files: Arc<Files>,
+    /// Memory of all sessions.
+    memory: Arc<MemoryBudget>,
     /// Number of sessions with a running thread.
     running: Arc<AtomicUsize>,
     pending: Vec<Option<PendingChannel>>,
@@ -212,6 +218,7 @@ impl Acceptor {
             sessions: sessions.clone(),
         };
         let acceptor = Self {
+            memory: MemoryBudget::new(config.memory_bytes_max),
             config,
             poller,
             events: Vec::new(),
@@ -554,6 +561,7 @@ impl Acceptor {
             request.block_size
         };
         let size = size.min(limits.block_bytes_max);
+        let size = size.min(self.memory.block_bytes_max());
         let rate = pending.grant.as_ref().and_then(|a| a.rate.as_ref());
         let size = rate.map_or(size, |rate| size.min(rate.block_bytes_max()));
         let accepted = SessionAccept {
@@ -599,6 +607,7 @@ impl Acceptor {
             kernel,
             grant,
             &self.files,
+            &self.memory,
             takes_clear,
             pending.machine.reports_time(),
             limits.clone(),

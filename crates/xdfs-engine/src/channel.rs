@@ -12,7 +12,7 @@ use xdfs_proto::handshake::{Initiator, Purpose};
 use xdfs_proto::{ChannelIndex, Fault};
 use xdfs_xio::{Protected, Protection, Stream};
 
-use crate::pool::Buffer;
+use crate::pool::{Buffer, Memory};
 use crate::security::PeerGuard;
 
 /// Bytes read at once where no payload is expected. Small, so that little payload is read into the
@@ -58,8 +58,8 @@ pub(crate) struct IncomingBlock {
 pub(crate) enum Payload {
     /// In a buffer of the pool.
     Pooled(Buffer),
-    /// In a buffer of its own (from a feeder).
-    Owned(Vec<u8>),
+    /// In memory of its own, filled by a worker.
+    Owned(Memory),
     /// One block of a uniform source, shared by all channels.
     Shared(Arc<[u8]>),
     /// In the source's memory, from this offset on.
@@ -70,7 +70,7 @@ impl Payload {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Pooled(b) => b,
-            Self::Owned(b) => b,
+            Self::Owned(b) => &b.bytes,
             Self::Shared(b) => b,
             Self::Source(b, start) => b.get(*start..).unwrap_or_default(),
         }
@@ -130,7 +130,7 @@ pub(crate) struct Channel {
     pub(crate) idle_queued: bool,
     /// The options for a long path are set, or can't be.
     pub(crate) suits_path: bool,
-    /// It waits for a buffer of the pool.
+    /// It waits for a buffer of the pool, or for the memory of a pack.
     pub(crate) starved: bool,
     /// It waits for the rate limit.
     pub(crate) throttled: bool,

@@ -11,25 +11,33 @@ use xdfs_sys::poll::Notifier;
 
 use crate::environment::{Environment, Task, Turn, Worker, wake};
 use crate::guard::guarded;
+use crate::memory::Account;
+use crate::pool::Memory;
 use crate::security::assume_ids;
 
 /// Blocks that are read ahead.
 const AHEAD: usize = 4;
+/// Blocks that a feeder may have in any case: besides those, one is being read or waits for room,
+/// one was looked at, and one is being sent.
+const LEAST: usize = AHEAD + 3;
 const READ: &str = "read the source";
 
 #[derive(Debug)]
 pub(crate) struct Feeder {
-    blocks: Receiver<Result<Vec<u8>, Fault>>,
+    blocks: Receiver<Result<Memory, Fault>>,
     /// A block that [`Self::is_ready`] has received.
-    next: Option<Result<Vec<u8>, Fault>>,
+    next: Option<Result<Memory, Fault>>,
     ended: bool,
+    /// All its blocks, including those that are being sent.
+    account: Account,
+    block_size: usize,
 }
 
 /// The result of polling a feeder.
 #[derive(Debug)]
 pub(crate) enum FeederPoll {
     /// The next block; shorter than requested only at the end.
-    Block(Vec<u8>),
+    Block(Memory),
     /// The source has ended, without further bytes.
     End,
     /// No block yet; the pipeline is woken when there is one.
@@ -37,7 +45,8 @@ pub(crate) enum FeederPoll {
 }
 
 impl Feeder {
-    /// Starts to read blocks of `block_size` bytes, with the session's `ids`.
+    /// Starts to read blocks of `block_size` bytes, with the session's `ids`. They count in
+    /// `account`, which no other feeder has.
     ///
     /// # Errors
     /// The thread can't be started.
@@ -45,14 +54,17 @@ impl Feeder {
         environment: &dyn Environment,
         source: Box<dyn Source>,
         block_size: usize,
+        account: Account,
         notifier: Notifier,
         ids: Option<Ids>,
     ) -> Result<Self, Fault> {
         let (sender, blocks) = sync_channel(AHEAD);
         let told = notifier.clone();
+        let own = account.clone();
         let make = move || FeederTask {
             source,
             block_size,
+            account,
             offset: 0,
             // Sent in place of a block; nothing follows.
             waiting: assume_ids(ids.as_ref()).err().map(Err),
@@ -66,6 +78,8 @@ impl Feeder {
             blocks,
             next: None,
             ended: false,
+            account: own,
+            block_size,
         })
     }
 
@@ -81,12 +95,18 @@ impl Feeder {
         true
     }
 
+    /// Whether there is memory for the block that is read when one is taken.
+    pub(crate) fn has_memory(&self) -> bool {
+        let least = LEAST * self.block_size;
+        self.account.has_room(self.block_size, least)
+    }
+
     pub(crate) fn next(&mut self) -> Result<FeederPoll, Fault> {
         if self.ended {
             return Ok(FeederPoll::End);
         }
         match self.next.take().map_or_else(|| self.blocks.try_recv(), Ok) {
-            Ok(Ok(block)) if block.is_empty() => {
+            Ok(Ok(block)) if block.bytes.is_empty() => {
                 self.ended = true;
                 Ok(FeederPoll::End)
             }
@@ -107,22 +127,30 @@ impl Feeder {
 struct FeederTask {
     source: Box<dyn Source>,
     block_size: usize,
+    account: Account,
     offset: u64,
     /// A block or fault that waits for room.
-    waiting: Option<Result<Vec<u8>, Fault>>,
-    blocks: SyncSender<Result<Vec<u8>, Fault>>,
+    waiting: Option<Result<Memory, Fault>>,
+    blocks: SyncSender<Result<Memory, Fault>>,
     notifier: Notifier,
     is_last: bool,
 }
 
 impl FeederTask {
-    fn read(&mut self) -> Result<Vec<u8>, Fault> {
-        let mut block = vec![0; self.block_size];
-        let read = || self.source.read_at(self.offset, &mut block);
+    fn read(&mut self) -> Result<Memory, Fault> {
+        let mut block = self.block(self.block_size);
+        let read = || self.source.read_at(self.offset, &mut block.bytes);
         let count = guarded(READ, read).flatten()?;
         self.offset += count as u64;
-        block.truncate(count);
+        block.bytes.truncate(count);
         Ok(block)
+    }
+
+    fn block(&self, size: usize) -> Memory {
+        Memory {
+            reserved: self.account.take_at_once(size),
+            bytes: vec![0; size],
+        }
     }
 
     /// Continues after a block was sent. The end is an empty block, also after a short one.
@@ -130,7 +158,9 @@ impl FeederTask {
         wake(&self.notifier);
         match length {
             None | Some(0) => return Turn::Ended,
-            Some(length) if length < self.block_size => self.waiting = Some(Ok(Vec::new())),
+            Some(length) if length < self.block_size => {
+                self.waiting = Some(Ok(self.block(0)));
+            }
             Some(_) => {}
         }
         Turn::Again
@@ -143,7 +173,7 @@ impl Task for FeederTask {
             return Turn::Ended;
         }
         let block = self.waiting.take().unwrap_or_else(|| self.read());
-        let length = block.as_ref().ok().map(Vec::len);
+        let length = length_of(&block);
         match self.blocks.try_send(block) {
             Ok(()) => self.sent(length),
             Err(TrySendError::Full(block)) => {
@@ -159,12 +189,17 @@ impl Task for FeederTask {
         if timeout.is_none()
             && let Some(block) = self.waiting.take()
         {
-            let length = block.as_ref().ok().map(Vec::len);
+            let length = length_of(&block);
             let gone = self.blocks.send(block).is_err();
             self.is_last = gone || self.sent(length) == Turn::Ended;
         }
         true
     }
+}
+
+/// The length of a block; `None` for a fault.
+fn length_of(block: &Result<Memory, Fault>) -> Option<usize> {
+    block.as_ref().ok().map(|block| block.bytes.len())
 }
 
 #[cfg(test)]
@@ -210,12 +245,20 @@ mod tests {
             random_reads: false,
             sparse: false,
         }));
-        let mut feeder = Feeder::start(&System, source, 10, poller.notifier(), None).unwrap();
+        let mut feeder = Feeder::start(
+            &System,
+            source,
+            10,
+            Account::unbounded(),
+            poller.notifier(),
+            None,
+        )
+        .unwrap();
         let deadline = Instant::now() + Duration::from_secs(30);
         let mut blocks = 0;
         let fault = loop {
             match feeder.next() {
-                Ok(FeederPoll::Block(block)) => blocks += block.len(),
+                Ok(FeederPoll::Block(block)) => blocks += block.bytes.len(),
                 Ok(FeederPoll::Wait) => thread::sleep(Duration::from_millis(1)),
                 Ok(FeederPoll::End) => panic!("it ended"),
                 Err(fault) => break fault,

@@ -12,6 +12,7 @@
 //! - [`kernel`]: how a pipeline waits; replaceable.
 //! - `path_decision`: decisions about the network path, for the log and the user.
 //! - [`mailbox`]: the queue of events to the user of a transfer or a call.
+//! - `memory`: the budget for the buffers of all sessions of a server.
 //! - [`security`]: the traits by which peers authenticate.
 //!
 //! The crate `xdfs` offers a more convenient interface to it.
@@ -33,6 +34,7 @@ mod files;
 mod guard;
 pub mod kernel;
 pub mod mailbox;
+mod memory;
 mod path_decision;
 pub mod pipeline;
 mod pool;
@@ -50,6 +52,7 @@ pub use command::{
 };
 pub use environment::{Environment, Task, Turn};
 pub use files::Files;
+pub use memory::MemoryBudget;
 pub use path_decision::{ChannelsReason, PathClass, PathDecision, PathDecisions};
 pub use pipeline::{Dial, Pipeline};
 pub use security::{Gate, Identity, PeerGuard, Proof, SessionGrant, Standing, Verdict};

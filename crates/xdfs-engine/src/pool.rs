@@ -1,7 +1,10 @@
-//! A session's pool of buffers of one size: allocated on first use, up to a bound.
+//! A session's pool of buffers of one size: allocated on first use, up to a bound and as far as the
+//! server has memory, and freed when they are no longer needed.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+
+use crate::memory::{Account, Reserved};
 
 /// Alignment of buffers in bytes: a page, as direct I/O requires.
 const ALIGNMENT: usize = 4096;
@@ -9,36 +12,43 @@ const ALIGNMENT: usize = 4096;
 /// A buffer for payload, aligned so that a sink may write it past the page cache.
 pub(crate) struct Buffer {
     /// Never grows, so that the address stays.
-    bytes: Vec<u8>,
+    memory: Memory,
     start: usize,
     len: usize,
 }
 
-impl Buffer {
-    fn new(len: usize) -> Self {
-        // Zeroed memory comes from the system untouched: pages cost only when they are used.
-        let bytes = vec![0; len + ALIGNMENT];
-        let start = bytes.as_ptr().addr().next_multiple_of(ALIGNMENT) - bytes.as_ptr().addr();
-        Self { bytes, start, len }
-    }
+/// Memory, and what it takes of the budget.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) reserved: Reserved,
 }
 
 impl Buffer {
-    /// A buffer outside of any pool and of any alignment: the first `len` bytes of `bytes`.
-    pub(crate) fn of(mut bytes: Vec<u8>, len: usize) -> Self {
-        if bytes.len() < len {
-            bytes = vec![0; len];
-        }
+    fn new(len: usize, reserved: Reserved) -> Self {
+        // Zeroed memory comes from the system untouched: pages cost only when they are used.
+        let bytes = vec![0; len + ALIGNMENT];
+        let start = bytes.as_ptr().addr().next_multiple_of(ALIGNMENT) - bytes.as_ptr().addr();
         Self {
-            bytes,
+            memory: Memory { bytes, reserved },
+            start,
+            len,
+        }
+    }
+
+    /// A buffer outside of any pool and of any alignment: the first `len` bytes of `memory`, which
+    /// must have so many.
+    pub(crate) fn of(memory: Memory, len: usize) -> Self {
+        Self {
+            memory,
             start: 0,
             len,
         }
     }
 
     /// The memory of the buffer.
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+    pub(crate) fn into_memory(self) -> Memory {
+        self.memory
     }
 }
 
@@ -46,13 +56,13 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes[self.start..self.start + self.len]
+        &self.memory.bytes[self.start..self.start + self.len]
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..self.start + self.len]
+        &mut self.memory.bytes[self.start..self.start + self.len]
     }
 }
 
@@ -66,32 +76,52 @@ impl fmt::Debug for Buffer {
 
 #[derive(Debug)]
 pub(crate) struct BufferPool {
+    /// The most recently used one is the last.
     free: Vec<Buffer>,
     size: usize,
     made: usize,
     max: usize,
+    account: Account,
+    /// Number of buffers that it may have whatever others hold.
+    least: usize,
+    /// Smallest number of free buffers since the last [`Self::trim`].
+    unneeded: usize,
 }
 
 impl BufferPool {
-    /// A pool of at most `max` buffers of `size` bytes.
-    pub(crate) fn new(size: usize, max: usize) -> Self {
+    /// A pool of at most `max` buffers of `size` bytes. It may have `least` of them in any case,
+    /// and others as far as there is memory.
+    pub(crate) fn new(size: usize, max: usize, least: usize, account: Account) -> Self {
         Self {
             free: Vec::new(),
             size,
             made: 0,
             max,
+            account,
+            least,
+            unneeded: 0,
         }
     }
 
-    /// The most recently used free buffer, whose memory is likeliest to be cached; `None` at the
-    /// bound.
+    /// The most recently used free buffer, whose memory is likeliest to be cached.
     pub(crate) fn take(&mut self) -> Option<Buffer> {
-        self.free.pop().or_else(|| {
-            (self.made < self.max).then(|| {
-                self.made += 1;
-                Buffer::new(self.size)
-            })
-        })
+        let buffer = self.free.pop();
+        self.unneeded = self.unneeded.min(self.free.len());
+        buffer
+    }
+
+    /// A new buffer, if there is memory for it. The pool must [have room](Self::has_room).
+    pub(crate) fn make(&mut self) -> Option<Buffer> {
+        debug_assert!(self.has_room(), "more than the bound");
+        let bytes = self.size + ALIGNMENT;
+        let reserved = self.account.take(bytes, self.least * bytes)?;
+        self.made += 1;
+        Some(Buffer::new(self.size, reserved))
+    }
+
+    /// Whether it has less buffers than it may ever have.
+    pub(crate) fn has_room(&self) -> bool {
+        self.made < self.max
     }
 
     /// Returns a buffer.
@@ -100,7 +130,18 @@ impl BufferPool {
         self.free.push(buffer);
     }
 
+    /// Frees the buffers that were not needed since the last call.
+    pub(crate) fn trim(&mut self) {
+        self.made -= self.free.drain(..self.unneeded).len();
+        self.unneeded = self.free.len();
+    }
+
     /// Number of buffers that can be taken.
+    pub(crate) fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Number of buffers that can be taken or made, as far as there is memory.
     pub(crate) fn available(&self) -> usize {
         self.max - self.in_use()
     }
@@ -114,18 +155,44 @@ impl BufferPool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::MemoryBudget;
 
     #[test]
     fn never_more_than_the_bound() {
-        let mut pool = BufferPool::new(8, 2);
-        let a = pool.take().unwrap();
-        let b = pool.take().unwrap();
+        let mut pool = BufferPool::new(8, 2, 0, Account::unbounded());
         assert!(pool.take().is_none());
-        assert_eq!(pool.in_use(), 2);
+        let a = pool.make().unwrap();
+        let b = pool.make().unwrap();
+        assert!(pool.take().is_none() && !pool.has_room());
+        assert_eq!((pool.in_use(), pool.available()), (2, 0));
         assert!(a.as_ptr().addr().is_multiple_of(ALIGNMENT));
         pool.give(a);
         pool.give(b);
-        assert_eq!(pool.in_use(), 0);
+        assert_eq!((pool.in_use(), pool.free()), (0, 2));
         assert_eq!(pool.take().unwrap().len(), 8);
+    }
+
+    #[test]
+    fn memory_that_is_not_needed_goes_to_others() {
+        let budget = MemoryBudget::new(4 * (8 + ALIGNMENT));
+        let mut pool = BufferPool::new(8, 9, 1, Account::new(&budget));
+        let mut other = BufferPool::new(8, 9, 1, Account::new(&budget));
+        let (a, b) = (pool.make().unwrap(), pool.make().unwrap());
+        assert!(pool.make().is_none() && pool.has_room());
+        pool.give(a);
+        pool.give(b);
+        // Both were needed.
+        pool.trim();
+        assert_eq!(pool.free(), 2);
+        let a = pool.take().unwrap();
+        pool.give(a);
+        let _only = other.make().unwrap();
+        assert!(other.make().is_none());
+        // Only one of them was.
+        pool.trim();
+        assert_eq!((pool.free(), pool.in_use()), (1, 0));
+        assert!(other.make().is_some());
+        pool.trim();
+        assert_eq!((pool.free(), pool.in_use()), (0, 0));
     }
 }

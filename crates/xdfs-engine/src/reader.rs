@@ -13,6 +13,8 @@ use xdfs_sys::poll::Notifier;
 
 use crate::environment::{Environment, Task, Turn, Worker, receive, wake};
 use crate::guard::guarded;
+use crate::memory::Reserved;
+use crate::pool::Memory;
 use crate::security::assume_ids;
 
 /// Blocks that are being read or wait for a channel.
@@ -23,7 +25,7 @@ const READ: &str = "read the source";
 #[derive(Debug)]
 enum ReaderRequest {
     /// Read an extent at this offset of the source.
-    Read(Extent, u64),
+    Read(Extent, u64, Reserved),
     /// Check that the source is unchanged.
     Verify,
 }
@@ -32,7 +34,7 @@ enum ReaderRequest {
 #[derive(Debug)]
 enum ReaderResult {
     /// The bytes of an extent, fewer only at the end of the source.
-    Block(Extent, Vec<u8>),
+    Block(Extent, Memory),
     /// The source is unchanged.
     Unchanged,
 }
@@ -52,7 +54,7 @@ pub(crate) struct SlowReader {
     requests: mpsc::Sender<ReaderRequest>,
     answers: mpsc::Receiver<Result<ReaderResult, Fault>>,
     /// Extents that were read and wait for a channel.
-    ready: VecDeque<(Extent, Vec<u8>)>,
+    ready: VecDeque<(Extent, Memory)>,
     /// Extents that are being read.
     reading: usize,
     /// Bytes that are being read or wait for a channel.
@@ -103,11 +105,11 @@ impl SlowReader {
         self.reading + self.ready.len() < self.ahead
     }
 
-    /// Requests an extent, which begins at `offset` of the source.
-    pub(crate) fn read(&mut self, extent: Extent, offset: u64) {
+    /// Requests an extent, which begins at `offset` of the source, and for which memory is reserved.
+    pub(crate) fn read(&mut self, extent: Extent, offset: u64, reserved: Reserved) {
         self.reading += 1;
         self.held_bytes += extent.range.len();
-        self.send(ReaderRequest::Read(extent, offset));
+        self.send(ReaderRequest::Read(extent, offset, reserved));
     }
 
     /// Requests the verification that the source is unchanged.
@@ -132,9 +134,9 @@ impl SlowReader {
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return None,
         };
         Some(match answer {
-            Ok(ReaderResult::Block(extent, bytes)) => {
+            Ok(ReaderResult::Block(extent, memory)) => {
                 self.reading -= 1;
-                self.ready.push_back((extent, bytes));
+                self.ready.push_back((extent, memory));
                 Ok(ReaderEvent::Read)
             }
             Ok(ReaderResult::Unchanged) => {
@@ -156,10 +158,10 @@ impl SlowReader {
     }
 
     /// The next extent that was read.
-    pub(crate) fn next(&mut self) -> Option<(Extent, Vec<u8>)> {
-        let (extent, bytes) = self.ready.pop_front()?;
+    pub(crate) fn next(&mut self) -> Option<(Extent, Memory)> {
+        let (extent, memory) = self.ready.pop_front()?;
         self.held_bytes -= extent.range.len();
-        Some((extent, bytes))
+        Some((extent, memory))
     }
 }
 
@@ -179,13 +181,13 @@ impl ReaderTask {
     fn answer(&mut self, request: ReaderRequest) -> Result<ReaderResult, Fault> {
         self.ids.clone()?;
         match request {
-            ReaderRequest::Read(extent, offset) => {
+            ReaderRequest::Read(extent, offset, reserved) => {
                 let length = usize::try_from(extent.range.len()).unwrap_or(usize::MAX);
                 let mut bytes = vec![0; length];
                 let read = || self.source.read_at(offset, &mut bytes);
                 let count = guarded(READ, read).flatten()?;
                 bytes.truncate(count);
-                Ok(ReaderResult::Block(extent, bytes))
+                Ok(ReaderResult::Block(extent, Memory { bytes, reserved }))
             }
             ReaderRequest::Verify => {
                 let verify = || self.source.verify_unchanged();

@@ -1,13 +1,14 @@
 //! Workers that read and write packs of small files, and open sources and sinks of slow stores, to
 //! keep this work off the session thread.
 //!
-//! A whole pack is held in memory. Workers are started on demand and assume the session's ids
-//! before they access a store. [`Limits::open_files_max`](xdfs_proto::Limits::open_files_max)
-//! bounds the number of concurrent packs.
+//! A whole pack is held in memory, which it gets with its first byte. Workers are started on demand
+//! and assume the session's ids before they access a store.
+//! [`Limits::open_files_max`](xdfs_proto::Limits::open_files_max) bounds the number of concurrent
+//! packs, and the memory of the server that of their bytes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use xdfs_proto::pack::{Failures, PACK_BYTES_MAX, PackRequest, PackWriter};
@@ -18,7 +19,8 @@ use xdfs_sys::poll::Notifier;
 
 use crate::environment::{Environment, Task, Turn, Worker, receive, wake};
 use crate::guard::guarded;
-use crate::pool::Buffer;
+use crate::memory::{Account, Reserved};
+use crate::pool::{Buffer, Memory};
 use crate::security::assume_ids;
 
 /// Workers per session: directories of one file system rarely scale to more writers.
@@ -32,32 +34,91 @@ const SPARES_MAX: usize = 16;
 const SPARE_BYTES: usize = 1 << 20;
 
 /// Reusable pack buffers: fresh memory costs more than filling it.
-#[derive(Clone, Debug, Default)]
-pub struct Spares(Arc<Mutex<Vec<Vec<u8>>>>);
+#[derive(Clone, Debug)]
+pub struct Spares {
+    free: Arc<Mutex<Vec<Memory>>>,
+    account: Account,
+}
+
+impl Default for Spares {
+    fn default() -> Self {
+        Self::new(Account::unbounded())
+    }
+}
 
 impl Spares {
+    /// Buffers that count in `account`.
+    fn new(account: Account) -> Self {
+        let free = Arc::default();
+        Self { free, account }
+    }
+
     /// A buffer of at least `length` bytes, with arbitrary content.
     #[must_use]
     pub fn take(&self, length: usize) -> Vec<u8> {
-        let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let spare = spares.pop().filter(|spare| spare.len() >= length);
-        // Zeroed memory comes from the system untouched.
-        spare.unwrap_or_else(|| vec![0; length.max(SPARE_BYTES)])
+        self.take_at_once(length).bytes
     }
 
     /// Returns a buffer.
-    pub fn give(&self, memory: Vec<u8>) {
-        let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if spares.len() < SPARES_MAX && memory.capacity() > 0 {
-            spares.push(memory);
+    pub fn give(&self, bytes: Vec<u8>) {
+        let reserved = self.account.take_at_once(bytes.capacity());
+        self.give_memory(Memory { bytes, reserved });
+    }
+
+    fn take_at_once(&self, length: usize) -> Memory {
+        self.pop(length).unwrap_or_else(|| {
+            let size = length.max(SPARE_BYTES);
+            fresh(size, self.account.take_at_once(size))
+        })
+    }
+
+    /// Like [`Self::take`]; `None` without memory. A single buffer is there in any case.
+    fn try_take(&self, length: usize) -> Option<Memory> {
+        self.pop(length).or_else(|| {
+            let size = length.max(SPARE_BYTES);
+            let take = || self.account.take(size, size);
+            let reserved = take().or_else(|| {
+                self.clear();
+                take()
+            });
+            Some(fresh(size, reserved?))
+        })
+    }
+
+    fn pop(&self, length: usize) -> Option<Memory> {
+        let spare = self.lock().pop();
+        spare.filter(|spare| spare.bytes.len() >= length)
+    }
+
+    fn give_memory(&self, memory: Memory) {
+        let mut free = self.lock();
+        if free.len() < SPARES_MAX && memory.bytes.capacity() > 0 {
+            free.push(memory);
         }
     }
+
+    /// Frees the buffers that are not in use.
+    fn clear(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Memory>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn fresh(size: usize, reserved: Reserved) -> Memory {
+    // Zeroed memory comes from the system untouched.
+    let bytes = vec![0; size];
+    Memory { bytes, reserved }
 }
 
 /// A complete pack as a source.
 #[derive(Debug)]
 pub struct PackSource {
     memory: Arc<Vec<u8>>,
+    /// What `memory` takes; `None` once it went to `spares`.
+    reserved: Option<Reserved>,
     info: SourceInfo,
     spares: Spares,
 }
@@ -66,6 +127,11 @@ impl PackSource {
     /// A source of the first `length` bytes of `memory`, which is returned to `spares` afterwards.
     #[must_use]
     pub fn new(memory: Vec<u8>, length: usize, spares: Spares) -> Self {
+        let reserved = spares.account.take_at_once(memory.capacity());
+        Self::of(memory, reserved, length, spares)
+    }
+
+    fn of(memory: Vec<u8>, reserved: Reserved, length: usize, spares: Spares) -> Self {
         let info = SourceInfo {
             length: Some(length.min(memory.len()) as u64),
             tag: SourceTag::default(),
@@ -76,6 +142,7 @@ impl PackSource {
         };
         Self {
             memory: Arc::new(memory),
+            reserved: Some(reserved),
             info,
             spares,
         }
@@ -108,8 +175,11 @@ impl Source for PackSource {
 impl Drop for PackSource {
     fn drop(&mut self) {
         // A channel that is still sending it keeps a reference.
-        if let Some(memory) = Arc::get_mut(&mut self.memory) {
-            self.spares.give(std::mem::take(memory));
+        if let Some(memory) = Arc::get_mut(&mut self.memory)
+            && let Some(reserved) = self.reserved.take()
+        {
+            let bytes = std::mem::take(memory);
+            self.spares.give_memory(Memory { bytes, reserved });
         }
     }
 }
@@ -120,24 +190,41 @@ pub(crate) struct ArrivingPack {
     store: Arc<dyn Store>,
     root: Vec<u8>,
     options: PackOptions,
-    /// `None` while lent to a channel.
+    /// `None` before its first bytes come, and while lent to a channel.
     memory: Option<Buffer>,
+    is_lent: bool,
     /// Some of the memory has been filled.
     is_begun: bool,
     length: usize,
+    spares: Spares,
 }
 
 impl ArrivingPack {
+    /// Whether bytes of the pack can't be taken yet.
+    pub(crate) fn lacks_memory(&self) -> bool {
+        self.memory.is_none() && !self.is_lent
+    }
+
+    /// Gets the memory that it lacks; `None` if there is none.
+    pub(crate) fn get_memory(&mut self) -> Option<()> {
+        let memory = self.spares.try_take(self.length)?;
+        self.memory = Some(Buffer::of(memory, self.length));
+        Some(())
+    }
+
     /// Lends the memory to a channel that is about to read a block into it, if the block is the
     /// whole pack and no other channel has the memory or has brought parts of it.
     pub(crate) fn lend(&mut self, offset: u64, length: usize) -> Option<Buffer> {
         let is_whole = offset == 0 && length == self.length && !self.is_begun;
-        self.memory.take_if(|_| is_whole)
+        let memory = self.memory.take_if(|_| is_whole)?;
+        self.is_lent = true;
+        Some(memory)
     }
 
     /// Takes the memory back, completely filled if it is `whole`. If another channel has brought
     /// the same block meanwhile, a second buffer exists, which may be incomplete.
     pub(crate) fn take_back(&mut self, memory: Buffer, whole: bool) {
+        self.is_lent = false;
         if whole || self.memory.is_none() {
             self.memory = Some(memory);
         }
@@ -164,9 +251,10 @@ impl ArrivingPack {
         self.is_begun = true;
         // A block may arrive twice, and the channel that borrowed the memory for the first copy may
         // never finish.
-        let memory = self
-            .memory
-            .get_or_insert_with(|| Buffer::of(Vec::new(), self.length));
+        let memory = self.memory.get_or_insert_with(|| {
+            let memory = self.spares.take_at_once(self.length);
+            Buffer::of(memory, self.length)
+        });
         memory.get_mut(at..end)
     }
 }
@@ -179,6 +267,7 @@ enum StoreJob {
         store: Arc<dyn Store>,
         root: Vec<u8>,
         pack_request: PackRequest,
+        memory: Memory,
     },
     /// Write the entries of a pack that has arrived.
     WritePack { file: FileId, pack: ArrivingPack },
@@ -249,7 +338,10 @@ pub(crate) struct StoreWorkers {
     /// session's.
     sync_group: Option<Arc<SyncGroup>>,
     notifier: Notifier,
-    spares: Spares,
+    /// For packs that are read.
+    read_spares: Spares,
+    /// For packs that arrive. They are counted separately, so that neither wait for the others.
+    write_spares: Spares,
     /// `None` when the session is over.
     jobs: Option<mpsc::Sender<StoreJob>>,
     queue: Arc<Mutex<mpsc::Receiver<StoreJob>>>,
@@ -268,6 +360,7 @@ impl StoreWorkers {
         ids: Option<Ids>,
         sync_group: Option<Arc<SyncGroup>>,
         notifier: Notifier,
+        account: impl Fn() -> Account,
     ) -> Self {
         let (jobs, queue) = mpsc::channel();
         let (done_sender, done) = mpsc::channel();
@@ -276,7 +369,8 @@ impl StoreWorkers {
             ids,
             sync_group,
             notifier,
-            spares: Spares::default(),
+            read_spares: Spares::new(account()),
+            write_spares: Spares::new(account()),
             jobs: Some(jobs),
             queue: Arc::new(Mutex::new(queue)),
             done_sender,
@@ -287,7 +381,7 @@ impl StoreWorkers {
         }
     }
 
-    /// Memory for an arriving pack of `length` bytes.
+    /// An arriving pack of `length` bytes.
     pub(crate) fn arriving(
         &self,
         store: Arc<dyn Store>,
@@ -300,13 +394,26 @@ impl StoreWorkers {
             store,
             root,
             options,
-            memory: Some(Buffer::of(self.spares.take(length), length)),
+            memory: None,
+            is_lent: false,
             is_begun: false,
             length,
+            spares: self.write_spares.clone(),
         }
     }
 
-    /// Queues the making of a pack.
+    /// Memory for a pack that is to be read; `None` if there is none.
+    pub(crate) fn memory_to_read(&self) -> Option<Memory> {
+        self.read_spares.try_take(0)
+    }
+
+    /// Frees memory that is not in use.
+    pub(crate) fn trim(&self) {
+        self.read_spares.clear();
+        self.write_spares.clear();
+    }
+
+    /// Queues the making of a pack, which begins in `memory`.
     ///
     /// # Errors
     /// The thread can't be started.
@@ -316,12 +423,14 @@ impl StoreWorkers {
         store: Arc<dyn Store>,
         root: Vec<u8>,
         pack_request: PackRequest,
+        memory: Memory,
     ) -> Result<(), Fault> {
         self.submit(StoreJob::ReadPack {
             file,
             store,
             root,
             pack_request,
+            memory,
         })
     }
 
@@ -396,7 +505,8 @@ impl StoreWorkers {
     fn start(&self) -> std::io::Result<Worker> {
         let environment = Arc::clone(&self.environment);
         let (queue, done) = (Arc::clone(&self.queue), self.done_sender.clone());
-        let (notifier, spares) = (self.notifier.clone(), self.spares.clone());
+        let notifier = self.notifier.clone();
+        let (read_spares, write_spares) = (self.read_spares.clone(), self.write_spares.clone());
         let (waits, sync_group) = (Arc::clone(&self.waits), self.sync_group.clone());
         let ids = self.ids.clone();
         let make = move || {
@@ -410,7 +520,8 @@ impl StoreWorkers {
                 next: None,
                 done,
                 notifier,
-                spares,
+                read_spares,
+                write_spares,
                 waits,
                 ids,
             }
@@ -444,7 +555,8 @@ struct StoreWorkerTask {
     next: Option<StoreJob>,
     done: mpsc::Sender<StoreCompletion>,
     notifier: Notifier,
-    spares: Spares,
+    read_spares: Spares,
+    write_spares: Spares,
     waits: Arc<AtomicBool>,
     /// Whether the worker may access a store.
     ids: Result<(), Fault>,
@@ -488,14 +600,21 @@ impl StoreWorkerTask {
                 store,
                 root,
                 pack_request,
+                memory,
             } => {
                 let pack = self.ids.clone().and_then(|()| {
-                    let mut writer = PackWriter::new(self.spares.take(0), PACK_BYTES_MAX);
+                    let Memory {
+                        bytes,
+                        mut reserved,
+                    } = memory;
+                    let mut writer = PackWriter::new(bytes, PACK_BYTES_MAX);
                     let read = || store.read_pack(&root, &pack_request, &mut writer);
                     let result = guarded("make a pack", read).flatten();
                     let entries = writer.entries();
                     let (memory, length) = writer.finish();
-                    let source = PackSource::new(memory, length, self.spares.clone());
+                    reserved.grow_to(memory.capacity());
+                    let spares = self.read_spares.clone();
+                    let source = PackSource::of(memory, reserved, length, spares);
                     result?;
                     if entries == 0 {
                         let cause = "a pack has no room for the first of the names";
@@ -508,16 +627,19 @@ impl StoreWorkerTask {
             }
             StoreJob::WritePack { file, pack } => {
                 let began = self.environment.now();
-                let memory = pack.memory.unwrap_or_else(|| Buffer::of(Vec::new(), 0));
+                // An empty pack has none.
+                let memory = pack.memory.as_deref().unwrap_or_default();
                 let failures = self.ids.clone().and_then(|()| {
                     let write = || {
                         let waits = !pack.options.relaxed && pack.store.packs_wait(&pack.root);
                         self.waits.store(waits, Ordering::Relaxed);
-                        pack.store.write_pack(&pack.root, pack.options, &memory)
+                        pack.store.write_pack(&pack.root, pack.options, memory)
                     };
                     guarded("write the pack", write).flatten()
                 });
-                self.spares.give(memory.into_bytes());
+                if let Some(buffer) = pack.memory {
+                    self.write_spares.give_memory(buffer.into_memory());
+                }
                 StoreCompletion::PackWritten {
                     file,
                     failures,

@@ -21,7 +21,7 @@ pub enum LimitedBy {
     /// Round trips without payload on its way: channels were being opened, or the offer of the file
     /// or its end was still to be answered.
     RoundTrips,
-    /// A rate limit of the user, on either side.
+    /// A rate limit of the user, on either side, or the limit on a server's memory for transfers.
     RateLimit,
     /// Reading the source.
     SourceRead,

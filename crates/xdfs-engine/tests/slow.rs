@@ -236,6 +236,7 @@ impl Scene {
             listeners: vec![stack.listen(&endpoint).unwrap()],
             access: AccessPolicy::Open(Arc::clone(&there) as Arc<dyn Store>),
             sessions_max: 1,
+            memory_bytes_max: usize::MAX,
             limits: Limits::default(),
         };
         let (acceptor, control) = Acceptor::new(config).unwrap();

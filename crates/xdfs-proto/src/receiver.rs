@@ -19,6 +19,7 @@
 //! returns `None`.
 
 mod acks;
+mod dropped;
 mod file;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -573,13 +574,7 @@ impl Receiver {
         if new {
             file.repeats.remove(range);
         }
-        for range in file.take_owed() {
-            self.outputs
-                .push_back(ReceiverOutput::Transmit(Frame::Repeat(Repeat {
-                    file: id,
-                    range,
-                })));
-        }
+        self.request_dropped(id);
         if new {
             self.verify_if_complete(id);
         }

@@ -1,5 +1,10 @@
-//! A session's payload buffers and their bounds.
+//! A session's payload buffers and their bounds: its own, and the memory that it shares with the
+//! other sessions of its server.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::memory::{Account, MemoryBudget, Reserved};
 use crate::pool::{Buffer, BufferPool};
 
 /// Default payload of a block in bytes. Each block ends in a partly filled segment, and loopback
@@ -15,35 +20,147 @@ const RECEIVE_POOL_BYTES: usize = 16 << 20;
 /// Number of buffers that channels may keep in the middle of a block; beyond it they pass on
 /// partial pieces.
 const PIECES_HELD_MAX: usize = 32;
+/// Number of send buffers that a session may have in any case: one channel that stalls doesn't keep
+/// the others from sending.
+const SEND_LEAST: usize = 2;
+/// The same of receive buffers: one is filled while the other is written.
+const RECEIVE_LEAST: usize = 2;
+/// Time after which memory is asked for again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
+/// Time for which memory may be unused before it goes back.
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What memory is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Purpose {
+    /// A block to send.
+    Send,
+    /// A piece to receive.
+    Receive,
+    /// A block that a worker reads.
+    Read,
+    /// A block that a feeder reads.
+    Feed,
+    /// A pack that is read.
+    PackToRead,
+    /// A pack that arrives.
+    ArrivingPack,
+    /// A pack that has arrived in vain, and is requested again.
+    DroppedPack,
+}
+
+impl Purpose {
+    const COUNT: usize = Self::DroppedPack as usize + 1;
+}
 
 /// See the module documentation.
 #[derive(Debug)]
 pub(super) struct Buffers {
+    budget: Arc<MemoryBudget>,
     send: BufferPool,
     receive: BufferPool,
+    /// Blocks that workers read.
+    read: Account,
     /// Receive buffers owned by the storage thread.
     at_storage: usize,
+    /// For each purpose, when memory is asked for again that wasn't there.
+    retry_at: [Duration; Purpose::COUNT],
+    /// Some was lacking since it was last told.
+    is_shortage_new: bool,
+    /// When unused memory goes back.
+    trim_at: Duration,
 }
 
 impl Buffers {
     /// Receive buffers only: send buffers need the agreed block size.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(budget: Arc<MemoryBudget>) -> Self {
+        let account = || Account::new(&budget);
+        let receive_max = RECEIVE_POOL_BYTES / PIECE_BYTES;
         Self {
-            send: BufferPool::new(0, 0),
-            receive: BufferPool::new(PIECE_BYTES, RECEIVE_POOL_BYTES / PIECE_BYTES),
+            send: BufferPool::new(0, 0, 0, account()),
+            receive: BufferPool::new(PIECE_BYTES, receive_max, RECEIVE_LEAST, account()),
+            read: account(),
+            budget,
             at_storage: 0,
+            retry_at: [Duration::ZERO; Purpose::COUNT],
+            is_shortage_new: false,
+            trim_at: TRIM_INTERVAL,
         }
     }
 
     /// Sets the block size. Must precede the first block sent.
     pub(super) fn set_block_size(&mut self, block_size: u32) {
         let size = block_size as usize;
-        self.send = BufferPool::new(size, (SEND_POOL_BYTES / size).max(2));
+        let max = (SEND_POOL_BYTES / size).max(SEND_LEAST);
+        self.send = BufferPool::new(size, max, SEND_LEAST, Account::new(&self.budget));
+    }
+
+    /// Asks for memory, if it isn't too early for that; `None` if there is none.
+    pub(super) fn ask<T>(
+        &mut self,
+        purpose: Purpose,
+        now: Duration,
+        take: impl FnOnce(&mut Self) -> Option<T>,
+    ) -> Option<T> {
+        if self.is_too_early(purpose, now) {
+            return None;
+        }
+        let taken = take(self);
+        if taken.is_none() {
+            self.retry_at[purpose as usize] = now + RETRY_INTERVAL;
+            self.is_shortage_new = true;
+        }
+        taken
+    }
+
+    /// Whether memory was asked for in vain just before. Nobody is told when there is some, so it
+    /// is asked for again after a while.
+    pub(super) fn is_too_early(&self, purpose: Purpose, now: Duration) -> bool {
+        now < self.retry_at[purpose as usize]
+    }
+
+    /// Time until memory is asked for again; zero if none is lacking.
+    pub(super) fn retry_delay(&self, now: Duration) -> Duration {
+        let delays = self.retry_at.iter().map(|at| at.saturating_sub(now));
+        let delays = delays.filter(|delay| !delay.is_zero());
+        delays.min().unwrap_or_default()
+    }
+
+    /// Says in the log that memory is lacking, if it is.
+    pub(super) fn tell_shortage(&mut self, now: Instant) {
+        if std::mem::take(&mut self.is_shortage_new) {
+            self.budget.tell_shortage(now);
+        }
+    }
+
+    /// Whether it is time to give unused memory back. That of the buffers has gone back then.
+    pub(super) fn trim(&mut self, now: Duration) -> bool {
+        let is_due = self.trim_at <= now;
+        if is_due {
+            self.trim_at = now + TRIM_INTERVAL;
+            self.send.trim();
+            self.receive.trim();
+        }
+        is_due
+    }
+
+    /// Memory for a block of so many bytes that a worker reads; `None` if there is none.
+    pub(super) fn reserve_to_read(&mut self, bytes: usize, now: Duration) -> Option<Reserved> {
+        self.ask(Purpose::Read, now, |own| own.read.take(bytes, bytes))
+    }
+
+    /// A further account of the session.
+    pub(super) fn account(&self) -> Account {
+        Account::new(&self.budget)
     }
 
     /// A send buffer of the block size; `None` if all are in use.
-    pub(super) fn take_to_send(&mut self) -> Option<Buffer> {
-        self.send.take()
+    pub(super) fn take_to_send(&mut self, now: Duration) -> Option<Buffer> {
+        if let Some(buffer) = self.send.take() {
+            return Some(buffer);
+        }
+        let has_room = self.send.has_room();
+        has_room.then(|| self.ask(Purpose::Send, now, |own| own.send.make()))?
     }
 
     /// Returns a send buffer.
@@ -52,8 +169,12 @@ impl Buffers {
     }
 
     /// A receive buffer of the piece size; `None` if all are in use.
-    pub(super) fn take_to_receive(&mut self) -> Option<Buffer> {
-        self.receive.take()
+    pub(super) fn take_to_receive(&mut self, now: Duration) -> Option<Buffer> {
+        if let Some(buffer) = self.receive.take() {
+            return Some(buffer);
+        }
+        let has_room = self.receive.has_room();
+        has_room.then(|| self.ask(Purpose::Receive, now, |own| own.receive.make()))?
     }
 
     /// Returns a receive buffer.
@@ -62,8 +183,16 @@ impl Buffers {
     }
 
     /// Number of receive buffers that can be taken.
-    pub(super) fn left_to_receive(&self) -> usize {
-        self.receive.available()
+    pub(super) fn left_to_receive(&self, now: Duration) -> usize {
+        match self.is_too_early(Purpose::Receive, now) {
+            true => self.receive.free(),
+            false => self.receive.available(),
+        }
+    }
+
+    /// Number of receive buffers that are free.
+    pub(super) fn free_to_receive(&self) -> usize {
+        self.receive.free()
     }
 
     /// Counts a receive buffer as passed to the storage thread.
@@ -88,7 +217,8 @@ impl Buffers {
     }
 
     /// Whether channels hold so many buffers that they must pass on partial pieces.
-    pub(super) fn are_scarce(&self) -> bool {
-        self.receive.in_use() - self.at_storage > PIECES_HELD_MAX
+    pub(super) fn are_scarce(&self, now: Duration) -> bool {
+        let held = self.receive.in_use() - self.at_storage;
+        held > PIECES_HELD_MAX || self.is_too_early(Purpose::Receive, now)
     }
 }

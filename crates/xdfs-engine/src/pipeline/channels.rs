@@ -27,6 +27,8 @@ pub(super) struct Channels {
     idle: VecDeque<usize>,
     /// Channels that wait for a buffer, longest waiting first.
     starved: VecDeque<usize>,
+    /// Channels that wait for the memory of a pack.
+    without_pack: Vec<usize>,
     /// Channels delayed by the rate limit.
     throttled: Vec<usize>,
     /// Frames for the next channel that opens.
@@ -216,6 +218,29 @@ impl Channels {
     /// Whether any channel waits for a buffer.
     pub(super) fn are_starved(&self) -> bool {
         !self.starved.is_empty()
+    }
+
+    /// Marks a channel as waiting for the memory of a pack.
+    pub(super) fn wait_for_pack(&mut self, slot: usize) {
+        if let Some(Some(channel)) = self.slots.get_mut(slot) {
+            channel.starved = true;
+            self.without_pack.push(slot);
+        }
+    }
+
+    /// Whether any channel waits for the memory of a pack.
+    pub(super) fn lack_packs(&self) -> bool {
+        !self.without_pack.is_empty()
+    }
+
+    /// Wakes the channels that wait for the memory of a pack.
+    pub(super) fn feed_packs(&mut self) {
+        for slot in std::mem::take(&mut self.without_pack) {
+            if let Some(channel) = self.get_mut(slot) {
+                channel.starved = false;
+                self.queue(slot);
+            }
+        }
     }
 
     /// Wakes up to `buffers` of the channels that wait for a buffer.

@@ -242,10 +242,7 @@ impl<K: Kernel> Pipeline<K> {
             // The final frames of other files may be in flight, or lost with a channel.
             .retry(Retry::AfterMs(100)))
         } else if let Some(pack_request) = request.pack.take() {
-            match self.read_pack(request.clone(), pack_request) {
-                Ok(()) => return,
-                Err(fault) => Err(fault),
-            }
+            return self.read_pack(request, pack_request);
         } else if store.is_slow() {
             let store = Arc::clone(store);
             match self.open_source_in_worker(request.clone(), store) {

@@ -33,7 +33,15 @@ impl<K: Kernel> Pipeline<K> {
             // The peer is not silent: the rate limit keeps this side from reading.
             self.timers.heard(self.now);
         }
-        if !self.channel_set.is_empty() && self.timers.is_silent(limit, self.now) {
+        if self.buffers.trim(self.now) {
+            self.trim_packs();
+        }
+        self.buffers.tell_shortage(self.environment.now());
+        // The peer is not silent either while there is no memory to read what it says.
+        let waits = self.channels.are_starved() || self.channels.lack_packs();
+        let is_deaf = waits && self.lacks_memory();
+        let is_silent = !is_deaf && self.timers.is_silent(limit, self.now);
+        if !self.channel_set.is_empty() && is_silent {
             let fault = Fault::new(
                 Code::DeadlineExceeded,
                 "wait for the peer",
@@ -77,13 +85,13 @@ impl<K: Kernel> Pipeline<K> {
         let arriving = open.any(|(_, channel)| channel.incoming.is_some() || channel.starved);
         let limit = self.limits.idle_timeout;
         let (mut late, mut gone) = (Vec::new(), Vec::new());
-        for (file, (since, before)) in self.transfers.incomplete() {
+        for (file, (since, before), waits) in self.transfers.incomplete() {
             if !self.receiver.has_file(file) {
                 gone.push(file);
                 continue;
             }
             let (held, length, _) = self.receiver.progress(file);
-            if arriving || held != *before || length == Some(held) {
+            if arriving || waits || held != *before || length == Some(held) {
                 (*since, *before) = (self.now, held);
             } else if *since + limit <= self.now {
                 late.push(file);

@@ -19,6 +19,8 @@ pub(super) enum Waiting {
     ForPayload,
     /// A rate limit.
     ForRate,
+    /// Memory that other sessions hold.
+    ForMemory,
     /// A source that workers read.
     ForSource,
     /// The storage thread: a buffer, or the end of a file.
@@ -32,7 +34,7 @@ pub(super) struct Spent {
     all: Duration,
     /// The session thread worked.
     cpu: Duration,
-    /// A rate limit held payload back.
+    /// A rate limit held payload back, or the limit on the memory of all sessions.
     rate: Duration,
     /// Nothing could be sent before a source was read.
     source: Duration,
@@ -111,7 +113,7 @@ impl Ledger {
             Waiting::No => self.spent.cpu += waited,
             Waiting::ForAnswer => {}
             Waiting::ForPayload => self.spent.payload += waited,
-            Waiting::ForRate => self.spent.rate += waited,
+            Waiting::ForRate | Waiting::ForMemory => self.spent.rate += waited,
             Waiting::ForSource => self.spent.source += waited,
             Waiting::ForTarget => self.spent.target += waited,
         }
@@ -190,6 +192,7 @@ mod tests {
             (Waiting::ForAnswer, LimitedBy::RoundTrips),
             (Waiting::ForPayload, LimitedBy::Network),
             (Waiting::ForRate, LimitedBy::RateLimit),
+            (Waiting::ForMemory, LimitedBy::RateLimit),
             (Waiting::ForSource, LimitedBy::SourceRead),
             (Waiting::No, LimitedBy::SenderCpu),
         ] {

@@ -73,6 +73,7 @@ use crate::command::{Command, Commands, WAKE};
 use crate::environment::{self, Environment, Task, Turn};
 use crate::files::{Files, SessionFiles};
 use crate::kernel::Kernel;
+use crate::memory::{Account, MemoryBudget};
 use crate::path_decision::PathDecisions;
 use crate::rate::Bounds;
 use crate::security::{PeerGuard, SessionGrant, assume_ids};
@@ -184,12 +185,20 @@ impl<K: Kernel> Pipeline<K> {
         let role = Role::Initiator(Box::new(Dialer::new(dial, request)));
         let calls = Calls::initiator(&limits);
         Ok(Self::new(
-            kernel, role, parameters, None, None, calls, limits,
+            kernel,
+            role,
+            parameters,
+            None,
+            None,
+            calls,
+            MemoryBudget::unbounded(),
+            limits,
         ))
     }
 
     /// A pipeline for a session that a peer registers on `stream` with the rights of `grant`.
-    /// `files` is the server's table of open files, which all its sessions share. `input` holds the
+    /// `files` is the server's table of open files, and `memory` its budget, which all its sessions
+    /// share. `input` holds the
     /// bytes received after SESSION, `output` those of the opening exchange still to be written.
     /// `reports_time` says whether both sides report how they spend their time.
     #[expect(
@@ -200,6 +209,7 @@ impl<K: Kernel> Pipeline<K> {
         kernel: K,
         grant: SessionGrant,
         files: &Arc<Files>,
+        memory: &Arc<MemoryBudget>,
         takes_clear: bool,
         reports_time: bool,
         limits: Limits,
@@ -229,8 +239,10 @@ impl<K: Kernel> Pipeline<K> {
         };
         let (ids, sync_group) = (grant.ids, Some(sync_group));
         let parameters = Parameters::accepted(request, accepted, reports_time);
-        let (mut pipeline, commands) =
-            Self::new(kernel, role, parameters, ids, sync_group, calls, limits);
+        let memory = Arc::clone(memory);
+        let (mut pipeline, commands) = Self::new(
+            kernel, role, parameters, ids, sync_group, calls, memory, limits,
+        );
         pipeline.bounds = Bounds::new(grant.rate, pipeline.started);
         let mut channel = Channel::new(ChannelIndex(0), stream, Phase::Open, pipeline.now);
         channel.input = input;
@@ -240,6 +252,7 @@ impl<K: Kernel> Pipeline<K> {
         (pipeline, commands)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "each is a part of a session")]
     fn new(
         kernel: K,
         role: Role,
@@ -247,6 +260,7 @@ impl<K: Kernel> Pipeline<K> {
         ids: Option<Ids>,
         sync_group: Option<Arc<SyncGroup>>,
         calls: Calls,
+        memory: Arc<MemoryBudget>,
         limits: Limits,
     ) -> (Self, Commands) {
         let (commands, receiver) = Commands::new(kernel.notifier());
@@ -255,7 +269,8 @@ impl<K: Kernel> Pipeline<K> {
         let storage = Storage::new(outside(), kernel.notifier(), ids.clone());
         let threads = || {
             let (ids, sync_group) = (ids.clone(), sync_group.clone());
-            StoreWorkers::new(outside(), ids, sync_group, kernel.notifier())
+            let account = || Account::new(&memory);
+            StoreWorkers::new(outside(), ids, sync_group, kernel.notifier(), account)
         };
         let store_jobs = StoreJobs::new(threads(), threads());
         let started = environment.now();
@@ -279,7 +294,7 @@ impl<K: Kernel> Pipeline<K> {
             storage,
             calls,
             store_jobs,
-            buffers: Buffers::new(),
+            buffers: Buffers::new(memory),
             bounds: Bounds::default(),
             delayed_ends: Vec::new(),
             uniform: UniformBlock::default(),
@@ -330,6 +345,7 @@ impl<K: Kernel> Pipeline<K> {
         self.process_completions();
         self.send_delayed_ends();
         self.pump_machines();
+        self.serve_waiting_packs();
         self.receive_all();
         self.pump_machines();
         // Before blocks are sent: those of a channel that it closes go to others.
@@ -370,6 +386,8 @@ impl<K: Kernel> Pipeline<K> {
             Waiting::ForRate
         } else if lacks_buffers || self.transfers.are_all_sinks_storing() {
             Waiting::ForTarget
+        } else if self.lacks_memory() {
+            Waiting::ForMemory
         } else if could_send && (self.transfers.is_preparing() || !self.slow_sources.is_empty()) {
             Waiting::ForSource
         } else if self.sender.in_flight() > 0 || self.receiver.is_receiving() {
@@ -379,6 +397,11 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
+    /// Whether something waits for memory that other sessions hold.
+    fn lacks_memory(&self) -> bool {
+        self.buffers.retry_delay(self.now) > Duration::ZERO
+    }
+
     /// The time since the session began, read from the clock. (`now` is that of the turn's begin.)
     fn elapsed(&self) -> Duration {
         self.environment.now() - self.started
@@ -386,7 +409,8 @@ impl<K: Kernel> Pipeline<K> {
 
     /// How long to wait if nothing becomes ready.
     fn wait_time(&self) -> Option<Duration> {
-        let busy = self.channels.are_busy() || self.sends_more;
+        let feeds = self.channels.are_starved() && self.buffers.free_to_receive() > 0;
+        let busy = self.channels.are_busy() || self.sends_more || feeds;
         if busy {
             return Some(Duration::ZERO);
         }
@@ -394,6 +418,10 @@ impl<K: Kernel> Pipeline<K> {
         let delay = self.bounds.delay(self.now);
         if delay > Duration::ZERO {
             until = until.min(delay.max(Duration::from_millis(1)));
+        }
+        let delay = self.buffers.retry_delay(self.now);
+        if delay > Duration::ZERO {
+            until = until.min(delay);
         }
         Some(until)
     }

@@ -9,11 +9,12 @@ use xdfs_proto::sender::Extent;
 use xdfs_proto::{Code, DigestKind, Fault, FileId};
 
 use super::Pipeline;
-use super::buffers::SEND_POOL_BYTES;
+use super::buffers::{Buffers, Purpose, SEND_POOL_BYTES};
 use super::source::{Reader, Verification};
 use crate::channel::Payload;
 use crate::feeder::{Feeder, FeederPoll};
 use crate::kernel::Kernel;
+use crate::pool::Memory;
 use crate::reader::ReaderEvent;
 
 /// The result of reading an extent for sending.
@@ -63,12 +64,14 @@ impl<K: Kernel> Pipeline<K> {
     fn request_slow_read(&mut self, extent: Extent) -> ExtentRead {
         let file = extent.file;
         let has_room = self.slow_sources.is_empty() || self.has_room_for_reads();
+        let length = extent.range.len() as usize;
         let mut is_paused = true;
         if has_room
             && let Some(open) = self.transfers.source_mut(file)
             && let Reader::Slow(reader) = &mut open.reader
+            && let Some(reserved) = self.buffers.reserve_to_read(length, self.now)
         {
-            reader.read(extent, open.offset + extent.range.start);
+            reader.read(extent, open.offset + extent.range.start, reserved);
             is_paused = !reader.has_room();
         } else {
             self.sender.put_back(extent);
@@ -158,7 +161,7 @@ impl<K: Kernel> Pipeline<K> {
         let Some(open) = self.transfers.source_mut(file) else {
             return Err(not_open());
         };
-        let Some(mut buffer) = self.buffers.take_to_send() else {
+        let Some(mut buffer) = self.buffers.take_to_send(self.now) else {
             return Ok(ExtentRead::Starved);
         };
         if let Some(length) = length {
@@ -218,15 +221,25 @@ impl<K: Kernel> Pipeline<K> {
             return Ok(ExtentRead::Nothing);
         };
         if let Some(source) = source.take() {
+            let account = self.buffers.account();
             *feeder = Some(Feeder::start(
                 environment,
                 source,
                 grid as usize,
+                account,
                 notifier,
                 ids,
             )?);
         }
-        let fed = feeder.as_mut().map_or(Ok(FeederPoll::Wait), Feeder::next)?;
+        let has_memory = |feeder: &mut Feeder| feeder.has_memory().then_some(());
+        let fed = match feeder {
+            Some(feeder) => {
+                let get = |_: &mut Buffers| has_memory(feeder);
+                let asked = self.buffers.ask(Purpose::Feed, self.now, get);
+                asked.map_or(Ok(FeederPoll::Wait), |()| feeder.next())?
+            }
+            None => FeederPoll::Wait,
+        };
         match fed {
             FeederPoll::Wait => {
                 self.sender.put_back(extent);
@@ -239,12 +252,13 @@ impl<K: Kernel> Pipeline<K> {
                 Ok(ExtentRead::Nothing)
             }
             FeederPoll::Block(block) => {
-                extent.range.end = extent.range.start + block.len() as u64;
+                let length = block.bytes.len();
+                extent.range.end = extent.range.start + length as u64;
                 let mut hasher = BlockHasher::new(open.digest, check, extent.range.start);
-                hasher.update(&block);
+                hasher.update(&block.bytes);
                 let (value, fragment) = hasher.finish(file);
                 self.sender.extent_read(file, fragment);
-                if block.len() < grid as usize {
+                if length < grid as usize {
                     self.sender.source_ended(file, extent.range.end);
                 }
                 Ok(ExtentRead::Block {
@@ -323,7 +337,7 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// A block read from a slow source, of the file with the lowest number.
-    pub(super) fn next_read(&mut self) -> Option<(Extent, Vec<u8>)> {
+    pub(super) fn next_read(&mut self) -> Option<(Extent, Memory)> {
         for file in self.slow_sources.iter() {
             if let Some(open) = self.transfers.source_mut(file)
                 && let Reader::Slow(reader) = &mut open.reader

@@ -1,6 +1,7 @@
 //! Incoming frames and payload.
 
 use std::io::ErrorKind;
+use std::time::Duration;
 
 use xdfs_proto::digest::{BlockHasher, Fragment};
 use xdfs_proto::frame::{BLOCK_HEADER_BYTES, BlockHeader, FRAME_HEADER_BYTES, FrameHeader, kind};
@@ -8,6 +9,7 @@ use xdfs_proto::receiver::Disposition;
 use xdfs_proto::{ChannelIndex, Code, DigestKind, Fault, FileId, Retry, handshake};
 
 use super::Pipeline;
+use super::buffers::{Buffers, Purpose};
 use crate::channel::IncomingBlock;
 use crate::kernel::Kernel;
 use crate::storage::SinkJob;
@@ -16,6 +18,11 @@ use crate::storage::SinkJob;
 const TURN_BYTES: usize = 1 << 20;
 /// The cost of a frame without payload, in bytes of a turn.
 const FRAME_TURN_BYTES: usize = 16 << 10;
+
+/// How long the block of a pack without memory may hold up its channel. Then it is dropped, and
+/// requested again once there is memory: what completes other packs, whose memory it waits for, may
+/// come behind it.
+const PACK_PATIENCE: Duration = Duration::from_millis(200);
 
 /// Channels that a session may lose to damaged headers before it ends.
 const DAMAGED_CHANNELS_MAX: u32 = 8;
@@ -28,6 +35,8 @@ enum ReadOutcome {
     Blocked,
     /// No buffer is free.
     Starved,
+    /// There is no memory for a pack.
+    WithoutPack,
     /// The rate limit is reached.
     Throttled,
     /// The peer closed the channel in an orderly way.
@@ -69,7 +78,12 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Resumes channels for which a buffer is free, or which the rate limit no longer delays.
     fn wake_waiting(&mut self) {
-        self.channels.feed_starved(self.buffers.left_to_receive());
+        let buffers = self.buffers.left_to_receive(self.now);
+        self.channels.feed_starved(buffers);
+        if self.channels.lack_packs() && !self.buffers.is_too_early(Purpose::ArrivingPack, self.now)
+        {
+            self.channels.feed_packs();
+        }
         if self.channels.are_throttled() && self.is_rate_open() {
             self.channels.unthrottle();
         }
@@ -105,6 +119,10 @@ impl<K: Kernel> Pipeline<K> {
                 }
                 Ok(ReadOutcome::Starved) => {
                     self.channels.starve(slot);
+                    return;
+                }
+                Ok(ReadOutcome::WithoutPack) => {
+                    self.channels.wait_for_pack(slot);
                     return;
                 }
                 Ok(ReadOutcome::Throttled) => {
@@ -301,13 +319,27 @@ impl<K: Kernel> Pipeline<K> {
         let allowance = self.bounds.allowance();
         if incoming.piece.is_none() && incoming.done == 0 && incoming.hasher.is_some() {
             let (header, length) = (incoming.header, incoming.remaining);
+            if self.transfers.lacks_memory(header.file) {
+                let purpose = Purpose::ArrivingPack;
+                let is_too_early = self.buffers.is_too_early(purpose, self.now);
+                let get = |_: &mut Buffers| self.transfers.get_memory(header.file);
+                if self.buffers.ask(purpose, self.now, get).is_none() {
+                    let since = channel.frame_since.unwrap_or(self.now);
+                    if is_too_early || self.now < since + PACK_PATIENCE {
+                        return Ok(ReadOutcome::WithoutPack);
+                    }
+                    incoming.hasher = None;
+                    self.receiver.drop_block(&header);
+                    self.store_jobs.wait_for_memory(header.file);
+                }
+            }
             if let Some(memory) = self.transfers.lend(header.file, header.offset, length) {
                 incoming.lent = true;
                 incoming.piece = Some((memory, 0));
             }
         }
         if incoming.piece.is_none() {
-            match self.buffers.take_to_receive() {
+            match self.buffers.take_to_receive(self.now) {
                 Some(buffer) => incoming.piece = Some((buffer, 0)),
                 None => {
                     if !self.buffers.are_at_storage() {
@@ -383,7 +415,7 @@ impl<K: Kernel> Pipeline<K> {
             .is_some_and(|(b, filled)| *filled == b.len());
         if incoming.remaining == 0
             || full
-            || (!complete && !incoming.whole && !incoming.lent && self.buffers.are_scarce())
+            || (!complete && !incoming.whole && !incoming.lent && self.buffers.are_scarce(self.now))
         {
             self.pass_on(slot);
         }

@@ -9,6 +9,7 @@ use super::Pipeline;
 use super::read::{ExtentRead, became_shorter};
 use crate::channel::{Payload, Written};
 use crate::kernel::Kernel;
+use crate::pool::Memory;
 
 /// Blocks that a channel may send before the others get their turn.
 const TURN_BLOCKS: usize = 4;
@@ -95,8 +96,8 @@ impl<K: Kernel> Pipeline<K> {
             return false;
         };
         let index = channel.index;
-        if let Some((extent, bytes)) = self.next_read()
-            && self.send_read(slot, extent, bytes)
+        if let Some((extent, memory)) = self.next_read()
+            && self.send_read(slot, extent, memory)
         {
             return true;
         }
@@ -166,7 +167,7 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Sends a block on a channel that a worker has read from a slow source.
-    fn send_read(&mut self, slot: usize, mut extent: Extent, bytes: Vec<u8>) -> bool {
+    fn send_read(&mut self, slot: usize, mut extent: Extent, memory: Memory) -> bool {
         let file = extent.file;
         let Some(channel) = self.channels.get(slot) else {
             return false;
@@ -177,7 +178,7 @@ impl<K: Kernel> Pipeline<K> {
             return false;
         };
         let (_, length) = self.sender.shape(file).unwrap_or((1, None));
-        let (wanted, came) = (extent.range.len(), bytes.len() as u64);
+        let (wanted, came) = (extent.range.len(), memory.bytes.len() as u64);
         extent.range.end = extent.range.start + came;
         if came < wanted && length.is_some() {
             self.transfers.close_source(file);
@@ -186,12 +187,12 @@ impl<K: Kernel> Pipeline<K> {
         }
         if came > 0 {
             let mut hasher = BlockHasher::new(kind, check, extent.range.start);
-            hasher.update(&bytes);
+            hasher.update(&memory.bytes);
             let (value, fragment) = hasher.finish(file);
             if !extent.is_resend {
                 self.sender.extent_read(file, fragment);
             }
-            self.put_block(slot, extent, clear, value, Payload::Owned(bytes));
+            self.put_block(slot, extent, clear, value, Payload::Owned(memory));
         }
         if came < wanted {
             self.sender.source_ended(file, extent.range.end);

@@ -1,6 +1,7 @@
 //! The jobs of a session for store workers: packs that the peer requests or sends, and sources and
 //! sinks of slow stores, which workers open.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use xdfs_proto::pack::PackRequest;
 use xdfs_proto::{Code, DigestKind, Fault, FileId, Retry, SourceTag};
 use xdfs_store::{PackOptions, SinkRequest, Store};
 
+use super::buffers::{Buffers, Purpose};
 use super::network_path::Workload;
 use super::transfers::Preparation;
 use super::{Pipeline, Role};
@@ -25,8 +27,12 @@ pub(super) struct StoreJobs {
     /// Open sources and sinks of slow stores. They are separate, so that packs do not wait for
     /// them.
     openers: StoreWorkers,
+    /// Packs that the peer requests and for which there was no memory.
+    requested: VecDeque<(Request, PackRequest)>,
     /// Number of packs that are being written or wait for a worker, cancelled ones included.
     packs_writing: usize,
+    /// Arriving packs of which blocks were dropped, since there was no memory.
+    dropped: VecDeque<FileId>,
 }
 
 impl StoreJobs {
@@ -34,7 +40,16 @@ impl StoreJobs {
         Self {
             pack_workers,
             openers,
+            requested: VecDeque::new(),
             packs_writing: 0,
+            dropped: VecDeque::new(),
+        }
+    }
+
+    /// A block of an arriving pack was dropped, since there was no memory.
+    pub(super) fn wait_for_memory(&mut self, file: FileId) {
+        if !self.dropped.contains(&file) {
+            self.dropped.push_back(file);
         }
     }
 
@@ -52,21 +67,58 @@ impl<K: Kernel> Pipeline<K> {
         self.transfers.is_preparing() || self.store_jobs.packs_writing > 0
     }
 
-    /// Starts to read a pack requested by a downloading peer (acceptor).
-    pub(super) fn read_pack(
-        &mut self,
-        request: Request,
-        pack_request: PackRequest,
-    ) -> Result<(), Fault> {
-        let Role::Acceptor { store, .. } = &self.role else {
-            return Ok(());
-        };
-        let (store, root) = (Arc::clone(store), request.path.clone());
-        self.store_jobs
-            .pack_workers
-            .submit_read_pack(request.file, store, root, pack_request)?;
-        self.transfers.begin_preparing(request);
-        Ok(())
+    /// Reads a pack requested by a downloading peer as soon as there is memory for it (acceptor).
+    pub(super) fn read_pack(&mut self, request: Request, pack_request: PackRequest) {
+        self.transfers.begin_preparing(request.clone());
+        let requested = &mut self.store_jobs.requested;
+        requested.push_back((request, pack_request));
+        self.read_requested_packs();
+    }
+
+    /// Goes on with packs that waited for memory.
+    pub(super) fn serve_waiting_packs(&mut self) {
+        self.read_requested_packs();
+        while let Some(&file) = self.store_jobs.dropped.front() {
+            if self.transfers.lacks_memory(file) {
+                let get = |_: &mut Buffers| self.transfers.get_memory(file);
+                let asked = self.buffers.ask(Purpose::DroppedPack, self.now, get);
+                if asked.is_none() {
+                    return;
+                }
+            }
+            self.store_jobs.dropped.pop_front();
+            self.receiver.request_dropped(file);
+        }
+    }
+
+    /// Starts to read requested packs, as far as there is memory.
+    fn read_requested_packs(&mut self) {
+        while !self.store_jobs.requested.is_empty() {
+            let workers = &mut self.store_jobs.pack_workers;
+            let get = |_: &mut Buffers| workers.memory_to_read();
+            let memory = self.buffers.ask(Purpose::PackToRead, self.now, get);
+            let Some(memory) = memory else { return };
+            let Some((request, pack_request)) = self.store_jobs.requested.pop_front() else {
+                return;
+            };
+            let Role::Acceptor { store, .. } = &self.role else {
+                return;
+            };
+            let (file, root) = (request.file, request.path.clone());
+            let store = Arc::clone(store);
+            let submitted = workers.submit_read_pack(file, store, root, pack_request, memory);
+            if let Err(fault) = submitted {
+                self.transfers.end_preparing(file);
+                self.sender.refuse(file, &fault.path(&request.path));
+            }
+        }
+    }
+
+    /// Frees memory of packs that is not in use.
+    pub(super) fn trim_packs(&self) {
+        if !self.has_pack_jobs() && self.transfers.arriving() == 0 {
+            self.store_jobs.pack_workers.trim();
+        }
     }
 
     /// Starts to open a source requested by a downloading peer (acceptor).

@@ -36,6 +36,12 @@ struct FileEntry {
     sink: SinkEntry,
 }
 
+impl FileEntry {
+    fn lacks_memory(&self) -> bool {
+        self.pack.as_ref().is_some_and(ArrivingPack::lacks_memory)
+    }
+}
+
 /// The state of a sink.
 #[derive(Debug, Default)]
 struct SinkEntry {
@@ -218,6 +224,17 @@ impl Transfers {
         pack
     }
 
+    /// Gets memory for an arriving pack; `None` if there is none.
+    pub(super) fn get_memory(&mut self, file: FileId) -> Option<()> {
+        self.pack_mut(file)?.get_memory()
+    }
+
+    /// Whether a file is an arriving pack without memory.
+    pub(super) fn lacks_memory(&self, file: FileId) -> bool {
+        let entry = self.files.get(&file);
+        entry.is_some_and(FileEntry::lacks_memory)
+    }
+
     /// Lends the memory of a pack to a channel, which reads a block into it that holds the whole
     /// pack.
     pub(super) fn lend(&mut self, file: FileId, offset: u64, length: usize) -> Option<Buffer> {
@@ -320,11 +337,16 @@ impl Transfers {
         self.entry(file).sink.incomplete = Some((now, held));
     }
 
-    /// The files with EOFR that are incomplete: the time of the last progress, and the bytes held
-    /// then.
-    pub(super) fn incomplete(&mut self) -> impl Iterator<Item = (FileId, &mut (Duration, u64))> {
+    /// The files with EOFR that are incomplete: the time of the last progress, the bytes held then,
+    /// and whether they wait for memory.
+    pub(super) fn incomplete(
+        &mut self,
+    ) -> impl Iterator<Item = (FileId, &mut (Duration, u64), bool)> {
         let files = self.files.iter_mut();
-        files.filter_map(|(&file, entry)| Some((file, entry.sink.incomplete.as_mut()?)))
+        files.filter_map(|(&file, entry)| {
+            let lacks_memory = entry.lacks_memory();
+            Some((file, entry.sink.incomplete.as_mut()?, lacks_memory))
+        })
     }
 
     /// Forgets the sink of a file.

@@ -9,6 +9,7 @@ use xdfs_sys::poll::Poller;
 
 use super::*;
 use crate::environment::{System, join};
+use crate::memory::Account;
 use crate::pool::BufferPool;
 
 fn finish(storage: &mut Storage) {
@@ -98,7 +99,7 @@ fn next(storage: &mut Storage) -> SinkCompletion {
 #[test]
 fn a_panic_is_a_fault_of_its_file() {
     let poller = Poller::new().unwrap();
-    let mut pool = BufferPool::new(1, 10);
+    let mut pool = BufferPool::new(1, 10, 0, Account::unbounded());
     for slow_writes in [false, true] {
         let mut storage = Storage::new(System::shared(), poller.notifier(), None);
         let broken = [
@@ -141,7 +142,7 @@ fn a_panic_is_a_fault_of_its_file() {
                 let write = SinkJob::Write {
                     file: bad,
                     offset: 0,
-                    buffer: pool.take().unwrap(),
+                    buffer: pool.make().unwrap(),
                     len: 1,
                 };
                 storage.submit(bad, write);
@@ -222,7 +223,7 @@ impl Sink for MemorySink {
 #[test]
 fn later_data_wins() {
     for is_hole in [false, true] {
-        let mut pool = BufferPool::new(8, 10);
+        let mut pool = BufferPool::new(8, 10, 0, Account::unbounded());
         let mut worker = Writer::new(System::shared());
         let bytes = Arc::new(Mutex::new(vec![b'-'; 12]));
         let file = FileId(1);
@@ -234,7 +235,7 @@ fn later_data_wins() {
             unverified: false,
         });
         let mut write = |offset, text: &[u8]| {
-            let mut buffer = pool.take().unwrap();
+            let mut buffer = pool.make().unwrap();
             buffer[..text.len()].copy_from_slice(text);
             SinkJob::Write {
                 file,
@@ -314,7 +315,7 @@ fn verification_proceeds_in_steps() {
 fn verification_delays_no_other_file() {
     let poller = Poller::new().unwrap();
     let mut storage = Storage::new(System::shared(), poller.notifier(), None);
-    let mut pool = BufferPool::new(1, 10);
+    let mut pool = BufferPool::new(1, 10, 0, Account::unbounded());
     let kind = DigestKind::None;
     for file in [1, 2] {
         let endless = unverified(Broken::Nowhere, usize::MAX);
@@ -336,7 +337,7 @@ fn verification_delays_no_other_file() {
         let write = SinkJob::Write {
             file,
             offset,
-            buffer: pool.take().unwrap(),
+            buffer: pool.make().unwrap(),
             len: 1,
         };
         storage.submit(file, write);

@@ -8,6 +8,7 @@ use xdfs_sys::poll::Poller;
 
 use super::*;
 use crate::environment::{System, join};
+use crate::memory::MemoryBudget;
 
 /// Panics beneath the root `bad`, and in threads of another group.
 #[derive(Debug)]
@@ -46,6 +47,7 @@ fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
         None,
         Some(Arc::clone(&sync_group)),
         poller.notifier(),
+        Account::unbounded,
     );
     let store: Arc<dyn Store> = Arc::new(Broken(sync_group));
     let count = 8 * THREADS_MAX as u32;
@@ -69,8 +71,9 @@ fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
         file_bytes_max: 1,
         names: vec![b"f".to_vec()],
     };
+    let memory = threads.memory_to_read().unwrap();
     threads
-        .submit_read_pack(FileId(1), store, Vec::new(), pack_request)
+        .submit_read_pack(FileId(1), store, Vec::new(), pack_request, memory)
         .unwrap();
     match next(&mut threads) {
         StoreCompletion::PackRead { pack, .. } => {
@@ -83,16 +86,26 @@ fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
     join(&threads.finish());
 }
 
-fn arriving(length: usize) -> ArrivingPack {
+fn pack_of(spares: Spares, length: usize) -> ArrivingPack {
     let store = Arc::new(LocalStore::unrooted());
     ArrivingPack {
         store,
         root: Vec::new(),
         options: PackOptions::default(),
-        memory: Some(Buffer::of(vec![0xff; length + 1], length)),
+        memory: None,
+        is_lent: false,
         is_begun: false,
         length,
+        spares,
     }
+}
+
+fn arriving(length: usize) -> ArrivingPack {
+    let spares = Spares::default();
+    spares.give(vec![0xff; length + 1]);
+    let mut pack = pack_of(spares, length);
+    assert!(pack.lacks_memory() && pack.get_memory().is_some());
+    pack
 }
 
 fn filled(pack: &mut ArrivingPack, with: u8) -> Buffer {
@@ -163,4 +176,25 @@ fn memory_that_is_too_short_is_not_given_again() {
     assert!(spares.take(SPARE_BYTES + 1).len() > SPARE_BYTES);
     spares.give(vec![1; 3]);
     assert_eq!(spares.take(3), [1; 3]);
+}
+
+#[test]
+fn packs_wait_for_memory_but_one_is_there_in_any_case() {
+    let budget = MemoryBudget::new(SPARE_BYTES);
+    let spares = Spares::new(Account::new(&budget));
+    let mut first = pack_of(spares.clone(), 8);
+    let mut second = pack_of(spares.clone(), 2 * SPARE_BYTES);
+    assert!(first.get_memory().is_some() && !first.lacks_memory());
+    assert!(second.get_memory().is_none() && second.lacks_memory());
+    // While a channel has the memory, none is lacking.
+    let lent = first.lend(0, 8).unwrap();
+    assert!(!first.lacks_memory());
+    first.take_back(lent, true);
+    assert!(second.get_memory().is_none());
+    // A spare is too short, and makes room.
+    spares.give_memory(first.memory.take().unwrap().into_memory());
+    assert!(second.get_memory().is_some());
+    let lent = second.lend(0, 2 * SPARE_BYTES).unwrap();
+    assert_eq!(lent.len(), 2 * SPARE_BYTES);
+    assert!(first.get_memory().is_none());
 }

@@ -147,6 +147,8 @@ struct Scenario {
     /// A server was told to end in an orderly way.
     was_drained: bool,
     settings: Settings,
+    /// Of the server.
+    memory_bytes_max: usize,
     outcome: Outcome,
 }
 
@@ -195,15 +197,17 @@ impl Scenario {
         world.network().set_weather(weather, faults);
         world.refuse_workers(random.pick(&[0, 0, 2, 10]));
         let settings = Settings::new(random);
+        let users = (0..settings.users)
+            .map(|number| User::new(number, random))
+            .collect();
         Self {
+            memory_bytes_max: random.pick(&[usize::MAX, 2 << 20, 0]),
             world: Arc::clone(world),
             scheduler: Scheduler::new(world, settings.slowness),
             here,
             there,
             moved,
-            users: (0..settings.users)
-                .map(|number| User::new(number, random))
-                .collect(),
+            users,
             session: None,
             server: None,
             connects_at: Duration::ZERO,
@@ -227,6 +231,7 @@ impl Scenario {
             listeners: vec![listener],
             access: AccessPolicy::Open(Arc::new(self.there.clone())),
             sessions_max: 100,
+            memory_bytes_max: self.memory_bytes_max,
             limits: self.settings.limits.clone(),
         };
         let made = Acceptor::within(self.world.environment(Host::Server), config);
