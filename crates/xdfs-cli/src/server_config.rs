@@ -16,7 +16,7 @@ use crate::console::printable;
 use crate::flags::{LevelFlag, ServeFlags};
 use crate::identity;
 use crate::paths::criteria::parse_age;
-use crate::size::parse_rate;
+use crate::size::{parse_memory, parse_rate};
 use crate::state;
 
 /// The hint of faults of the file.
@@ -32,6 +32,7 @@ pub(crate) struct Config {
     insecure: Option<bool>,
     protect: Option<LevelFlag>,
     sessions_max: Option<NonZeroUsize>,
+    memory_max: Option<Memory>,
     grace_seconds: Option<u32>,
     partial_expiry: Option<Age>,
     folder: Option<PathBuf>,
@@ -94,6 +95,33 @@ impl TryFrom<RateText> for Rate {
         };
         let rate = NonZeroU64::new(rate).ok_or("a rate of 0 would never end")?;
         Ok(Self(rate))
+    }
+}
+
+/// Bytes of memory, as in `--memory-max`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "MemoryText")]
+struct Memory(u64);
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a number of bytes, or text such as \"2G\""
+)]
+enum MemoryText {
+    Number(u64),
+    Text(String),
+}
+
+impl TryFrom<MemoryText> for Memory {
+    type Error = String;
+
+    fn try_from(text: MemoryText) -> Result<Self, String> {
+        let text = match text {
+            MemoryText::Number(bytes) => bytes.to_string(),
+            MemoryText::Text(text) => text,
+        };
+        parse_memory(&text).map(Self)
     }
 }
 
@@ -253,6 +281,9 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
             .unwrap_or(default.read_only),
         insecure,
         sessions_max: sessions_max.unwrap_or(default.sessions_max),
+        memory_bytes_max: flags
+            .memory_max
+            .or_else(|| config.memory_max.map(|Memory(bytes)| bytes)),
         grace: grace.map_or(default.grace, |seconds| Duration::from_secs(seconds.into())),
         partial_expiry: config.partial_expiry.map(|Age(age)| age),
         limits: default.limits,
@@ -436,8 +467,8 @@ mod tests {
     }
 
     const FILE: &str = "listen = [\"[::1]:5\", \"unix:s\"]\nroot = \"data\"\nread_only = true\n\
-                        insecure = true\nsessions_max = 7\ngrace_seconds = 3\n\
-                        partial_expiry = \"36h\"\n";
+                        insecure = true\nsessions_max = 7\nmemory_max = \"3M\"\n\
+                        grace_seconds = 3\npartial_expiry = \"36h\"\n";
 
     #[test]
     fn the_file_sets_everything() {
@@ -451,13 +482,14 @@ mod tests {
             (built.sessions_max, built.grace),
             (7, Duration::from_secs(3))
         );
+        assert_eq!(built.memory_bytes_max, Some(3 << 20));
         assert_eq!(built.partial_expiry, Some(Duration::from_secs(36 * 3600)));
     }
 
     #[test]
     fn flags_go_before_the_file() {
         let words = "--listen 127.0.0.1:0 --root r --read-only=false --insecure=false \
-                     --sessions-max 9 --grace 4 --config /etc/xdfs.toml";
+                     --sessions-max 9 --memory-max 5M --grace 4 --config /etc/xdfs.toml";
         let words: Vec<&str> = words.split_whitespace().collect();
         let built = builder(flags(&words), parse_config(FILE).unwrap()).unwrap();
         assert_eq!(built.listen.len(), 1);
@@ -467,6 +499,7 @@ mod tests {
             (built.sessions_max, built.grace),
             (9, Duration::from_secs(4))
         );
+        assert_eq!(built.memory_bytes_max, Some(5 << 20));
     }
 
     #[test]
@@ -483,6 +516,9 @@ mod tests {
             ("root = \"x\"\nrot = 1\n", "line 2", "rot"),
             ("\n\nread_only = \"yes\"", "line 3", "boolean"),
             ("sessions_max = 0", "line 1", ""),
+            ("memory_max = 512", "line 1", "at least 1M"),
+            ("memory_max = \"lots\"", "line 1", "number"),
+            ("memory_max = true", "line 1", "\"2G\""),
             ("grace_seconds = -1", "line 1", ""),
             ("a\n", "line 1", ""),
         ] {

@@ -21,6 +21,9 @@ const BLOCK_BYTES_MAX: u64 = 16 << 20;
 /// Smallest and largest socket buffer that can be set, in bytes.
 const WINDOW_BYTES: (u64, u64) = (4 << 10, 1 << 30);
 
+/// Smallest memory of a server that can be set, in bytes: smaller values are a forgotten unit.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
+
 /// Parses a number of bytes; a bare letter is a power of 1024.
 ///
 /// # Errors
@@ -65,6 +68,17 @@ pub(crate) fn parse_window(text: &str) -> Result<u32, String> {
         return Err("a window is from 4K to 1G".into());
     }
     u32::try_from(size).map_err(|_| "the window is too large".into())
+}
+
+/// Parses the memory of a server: at least 1M.
+///
+/// # Errors
+/// A message for the user.
+pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        size if size < MEMORY_BYTES_MIN => Err("it has to be at least 1M".into()),
+        size => Ok(size),
+    }
 }
 
 /// Parses the size of a transfer, which can't be zero.
@@ -161,6 +175,14 @@ mod tests {
         ] {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
+    }
+
+    #[test]
+    fn the_memory_of_a_server_has_a_unit() {
+        assert_eq!(parse_memory("1M"), Ok(1 << 20));
+        assert_eq!(parse_memory("2G"), Ok(2 << 30));
+        assert!(parse_memory("1023K").is_err() && parse_memory("0").is_err());
+        assert!(parse_memory("256").is_err());
     }
 
     #[test]

@@ -71,15 +71,29 @@ impl MemoryBudget {
     }
 }
 
-/// What a session holds for one purpose.
-#[derive(Clone, Debug)]
-pub(crate) struct Account(Arc<AccountState>);
-
 #[derive(Debug)]
 struct AccountState {
     budget: Arc<MemoryBudget>,
     held: AtomicUsize,
 }
+
+impl AccountState {
+    /// Takes bytes in any case; returns what the account holds then, and what was left before.
+    fn add(&self, bytes: usize) -> (usize, usize) {
+        let used = self.budget.used.fetch_add(bytes, Ordering::Relaxed);
+        let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        (held, self.budget.bytes_max.saturating_sub(used))
+    }
+
+    fn remove(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.budget.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// What a session holds for one purpose.
+#[derive(Clone, Debug)]
+pub(crate) struct Account(Arc<AccountState>);
 
 impl Account {
     /// An account without bytes.
@@ -95,16 +109,18 @@ impl Account {
 
     /// Takes bytes; `None` if the account would hold more than `least`, and more than is left.
     pub(crate) fn take(&self, bytes: usize, least: usize) -> Option<Reserved> {
-        let AccountState { budget, held } = &*self.0;
         // Taken before the check, so that no two accounts take the same bytes.
-        let used = budget.used.fetch_add(bytes, Ordering::Relaxed);
-        let holds = held.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let reserved = Reserved {
-            account: self.clone(),
-            bytes,
-        };
-        let left = budget.bytes_max.saturating_sub(used);
-        (holds <= least.max(left)).then_some(reserved)
+        let (held, left) = self.0.add(bytes);
+        let account = Arc::clone(&self.0);
+        let reserved = Reserved { account, bytes };
+        (held <= least.max(left)).then_some(reserved)
+    }
+
+    /// Takes bytes that can't wait.
+    pub(crate) fn take_at_once(&self, bytes: usize) -> Reserved {
+        self.0.add(bytes);
+        let account = Arc::clone(&self.0);
+        Reserved { account, bytes }
     }
 
     /// Whether so many bytes could be taken.
@@ -113,23 +129,12 @@ impl Account {
         let left = budget.bytes_max.saturating_sub(budget.used());
         held.load(Ordering::Relaxed) + bytes <= least.max(left)
     }
-
-    /// Takes bytes that can't wait.
-    pub(crate) fn take_at_once(&self, bytes: usize) -> Reserved {
-        let AccountState { budget, held } = &*self.0;
-        budget.used.fetch_add(bytes, Ordering::Relaxed);
-        held.fetch_add(bytes, Ordering::Relaxed);
-        Reserved {
-            account: self.clone(),
-            bytes,
-        }
-    }
 }
 
 /// Bytes taken from a budget, which return to it when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Reserved {
-    account: Account,
+    account: Arc<AccountState>,
     bytes: usize,
 }
 
@@ -137,16 +142,14 @@ impl Reserved {
     /// Takes more bytes, which can't wait, so that there are so many.
     pub(crate) fn grow_to(&mut self, bytes: usize) {
         let more = bytes.saturating_sub(self.bytes);
-        let Reserved { bytes: taken, .. } = &mut self.account.take_at_once(more);
-        self.bytes += std::mem::take(taken);
+        self.account.add(more);
+        self.bytes += more;
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        let AccountState { budget, held } = &*self.account.0;
-        held.fetch_sub(self.bytes, Ordering::Relaxed);
-        budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.account.remove(self.bytes);
     }
 }
 

@@ -6,5 +6,6 @@ pub mod boot;
 pub mod fs;
 pub mod ids;
 pub mod limit;
+pub mod memory;
 pub mod poll;
 pub mod tcp;

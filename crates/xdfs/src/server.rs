@@ -22,6 +22,14 @@ use crate::security::{
 };
 use crate::stack::{address_of, resolve, stack_for, stack_of};
 
+/// The default bound on the memory of sessions is this part of what there is, since the kernel's
+/// buffers for their sockets take about as much, and the page cache should have the rest.
+const MEMORY_PART: u64 = 4;
+/// The smallest default bound in bytes: two sessions with all the buffers that they use.
+const MEMORY_BYTES_LEAST: u64 = 256 << 20;
+/// The default bound in bytes where the system doesn't tell how much there is.
+const MEMORY_BYTES_UNKNOWN: u64 = 1 << 30;
+
 /// Settings of a server before it listens.
 #[derive(Clone, Debug)]
 pub struct ServerBuilder {
@@ -35,6 +43,11 @@ pub struct ServerBuilder {
     pub insecure: bool,
     /// Largest number of concurrent sessions.
     pub sessions_max: usize,
+    /// Largest size in bytes of the payload buffers of all sessions together; `None` for a quarter
+    /// of the machine's memory (of that of its control group on Linux, if that is less), but at
+    /// least 256 MiB. When it is used up, transfers wait for each other. Each session may hold a few
+    /// buffers in any case, so that it goes on.
+    pub memory_bytes_max: Option<u64>,
     /// Grace period of running sessions after a shutdown request.
     pub grace: Duration,
     /// Discard unfinished transfers that haven't changed for so long and aren't running; `None` for
@@ -94,6 +107,7 @@ impl Default for ServerBuilder {
             read_only: false,
             insecure: false,
             sessions_max: 256,
+            memory_bytes_max: None,
             grace: Duration::from_secs(10),
             partial_expiry: None,
             limits: Limits::default(),
@@ -271,6 +285,7 @@ impl ServerBuilder {
             listeners,
             access,
             sessions_max: self.sessions_max,
+            memory_bytes_max: memory_bytes(self.memory_bytes_max),
             limits: self.limits,
         };
         let (acceptor, control) = Acceptor::new(config)?;
@@ -301,6 +316,16 @@ struct Entrance {
     /// Whose settings can be reloaded.
     gate: Option<Weak<SecureGate>>,
     expiry: Option<(Served, Duration)>,
+}
+
+/// The bound on the memory of all sessions, in bytes.
+fn memory_bytes(wanted: Option<u64>) -> usize {
+    let bytes = wanted.unwrap_or_else(|| {
+        let all = xdfs_sys::memory::memory_bytes();
+        all.map_or(MEMORY_BYTES_UNKNOWN, |all| all / MEMORY_PART)
+            .max(MEMORY_BYTES_LEAST)
+    });
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// The absolute path of a root that can be opened. Sessions open it on first use.
@@ -394,6 +419,10 @@ impl ServerHandle {
             builder.security.is_some() != old.security.is_some(),
         );
         compare("sessions_max", builder.sessions_max != old.sessions_max);
+        compare(
+            "memory_max",
+            builder.memory_bytes_max != old.memory_bytes_max,
+        );
         compare("grace_seconds", builder.grace != old.grace);
         compare(
             "partial_expiry",

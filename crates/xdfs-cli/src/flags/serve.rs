@@ -8,6 +8,7 @@ use tracing::Level;
 use xdfs::Address;
 
 use super::LevelFlag;
+use crate::size::parse_memory;
 
 /// Serve a directory.
 ///
@@ -29,7 +30,7 @@ use super::LevelFlag;
 /// a resumable state, if its user would be refused now, or would get less rights or another
 /// directory. If anything is wrong, the log says what, and the old settings stay. Users, passwords,
 /// keys and certificates need no reload: they are read at each login. Addresses, folder, audit,
-/// sessions_max, grace_seconds and insecure change at the next start only.
+/// sessions_max, memory_max, grace_seconds and insecure change at the next start only.
 ///
 /// Started by systemd, it uses the sockets that it is handed (instead of the addresses), and tells
 /// when it is ready, reloads and stops.
@@ -42,6 +43,7 @@ The file of --config is TOML; flags go before it. Relative paths in it start at 
   insecure = false
   protect = \"private\"     # \"clear\": clients may ask for payload in the clear
   sessions_max = 256
+  memory_max = \"2G\"        # for the payload of all sessions
   grace_seconds = 10
   partial_expiry = \"7d\"   # remove unfinished transfers that nothing came to for so long and
                            # that aren't running; also 12h, 30m; default: never
@@ -147,7 +149,7 @@ pub(crate) struct ServeFlags {
     /// at, on a free port, and at SOCKET; prints one line with the port, the fingerprint of a
     /// temporary key and a ticket; and ends when its standard input does.
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["listen", "root", "read_only",
-        "insecure", "ticket", "sessions_max", "grace", "config"])]
+        "insecure", "ticket", "sessions_max", "memory_max", "grace", "config"])]
     pub(crate) over_ssh: Option<PathBuf>,
 
     /// Maximum number of concurrent sessions. Default: 256.
@@ -156,6 +158,15 @@ pub(crate) struct ServeFlags {
     /// channels.
     #[arg(long, value_name = "N", value_parser = parse_sessions)]
     pub(crate) sessions_max: Option<usize>,
+
+    /// Memory for the payload of all sessions together, such as 512M or 4G.
+    ///
+    /// When it is used up, transfers wait for each other; none fails. Each session may hold two
+    /// blocks to send, half a MiB to receive and two packs of small files in any case. The buffers
+    /// of sockets are the kernel's and come on top. Default: a quarter of the machine's memory, but
+    /// at least 256M.
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    pub(crate) memory_max: Option<u64>,
 
     /// Seconds that running sessions have to end after a signal. Default: 10.
     ///

@@ -36,6 +36,8 @@ mod json;
 mod links;
 mod logged;
 mod many;
+#[cfg(target_os = "linux")]
+mod memory;
 #[cfg(unix)]
 mod moved;
 #[cfg(target_os = "linux")]

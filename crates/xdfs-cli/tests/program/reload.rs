@@ -113,13 +113,22 @@ fn settings_that_can_not_change_are_named() {
     let text = text
         .replace("127.0.0.1:0", "127.0.0.1:1")
         .replace("\"server\"", "\"other\"");
-    let text = format!("sessions_max = 3\ngrace_seconds = 3\naudit = \"audit\"\n{text}");
+    let text = format!(
+        "sessions_max = 3\nmemory_max = \"9M\"\ngrace_seconds = 3\naudit = \"audit\"\n{text}"
+    );
     std::fs::write(&config, text).unwrap();
     server.running.signal("HUP");
     server
         .running
         .wait_for_message("the settings were reloaded");
-    for setting in ["listen", "sessions_max", "grace_seconds", "folder", "audit"] {
+    for setting in [
+        "listen",
+        "sessions_max",
+        "memory_max",
+        "grace_seconds",
+        "folder",
+        "audit",
+    ] {
         let words = format!("it takes effect at the next start only setting=\"{setting}\"");
         server.running.wait_for_message(&words);
     }
