@@ -82,6 +82,8 @@ pub(crate) struct BufferPool {
     made: usize,
     max: usize,
     account: Account,
+    /// Bytes that count for a buffer.
+    cost: usize,
     /// Number of buffers that it may have whatever others hold.
     least: usize,
     /// Smallest number of free buffers since the last [`Self::trim`].
@@ -90,14 +92,22 @@ pub(crate) struct BufferPool {
 
 impl BufferPool {
     /// A pool of at most `max` buffers of `size` bytes. It may have `least` of them in any case,
-    /// and others as far as there is memory.
-    pub(crate) fn new(size: usize, max: usize, least: usize, account: Account) -> Self {
+    /// and others as far as there is memory for them and for the `more` bytes that the use of each
+    /// takes elsewhere.
+    pub(crate) fn new(
+        size: usize,
+        more: usize,
+        max: usize,
+        least: usize,
+        account: Account,
+    ) -> Self {
         Self {
             free: Vec::new(),
             size,
             made: 0,
             max,
             account,
+            cost: size + ALIGNMENT + more,
             least,
             unneeded: 0,
         }
@@ -113,8 +123,7 @@ impl BufferPool {
     /// A new buffer, if there is memory for it. The pool must [have room](Self::has_room).
     pub(crate) fn make(&mut self) -> Option<Buffer> {
         debug_assert!(self.has_room(), "more than the bound");
-        let bytes = self.size + ALIGNMENT;
-        let reserved = self.account.take(bytes, self.least * bytes)?;
+        let reserved = self.account.take(self.cost, self.least * self.cost)?;
         self.made += 1;
         Some(Buffer::new(self.size, reserved))
     }
@@ -159,7 +168,7 @@ mod tests {
 
     #[test]
     fn never_more_than_the_bound() {
-        let mut pool = BufferPool::new(8, 2, 0, Account::unbounded());
+        let mut pool = BufferPool::new(8, 0, 2, 0, Account::unbounded());
         assert!(pool.take().is_none());
         let a = pool.make().unwrap();
         let b = pool.make().unwrap();
@@ -174,9 +183,9 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_needed_goes_to_others() {
-        let budget = MemoryBudget::new(4 * (8 + ALIGNMENT));
-        let mut pool = BufferPool::new(8, 9, 1, Account::new(&budget));
-        let mut other = BufferPool::new(8, 9, 1, Account::new(&budget));
+        let budget = MemoryBudget::new(4 * (16 + ALIGNMENT));
+        let mut pool = BufferPool::new(8, 8, 9, 1, Account::new(&budget));
+        let mut other = BufferPool::new(8, 8, 9, 1, Account::new(&budget));
         let (a, b) = (pool.make().unwrap(), pool.make().unwrap());
         assert!(pool.make().is_none() && pool.has_room());
         pool.give(a);

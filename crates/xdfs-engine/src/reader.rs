@@ -105,7 +105,7 @@ impl SlowReader {
         self.reading + self.ready.len() < self.ahead
     }
 
-    /// Requests an extent, which begins at `offset` of the source, and for which memory is reserved.
+    /// Requests an extent, which begins at `offset` of the source. There is memory for it.
     pub(crate) fn read(&mut self, extent: Extent, offset: u64, reserved: Reserved) {
         self.reading += 1;
         self.held_bytes += extent.range.len();

@@ -38,4 +38,4 @@ pub use stack::Stack;
 pub use stream::{
     Capabilities, Extension, Listener, Offload, PathSample, Protected, Protection, Stream,
 };
-pub use transform::{End, Output, Room, Transform, Transformed};
+pub use transform::{ENCODED_BYTES_MAX, End, Output, Room, Transform, Transformed, free_spares};

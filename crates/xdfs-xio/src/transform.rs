@@ -15,8 +15,9 @@ use xdfs_sys::poll::{Poller, Token};
 
 use crate::stream::{Capabilities, PathSample, Protection, Stream};
 
-/// Size of a pooled buffer: a batch of 32 TLS records, after the possible rest of another one.
-pub(crate) const BUFFER_BYTES: usize = 33 * ((16 << 10) + 256);
+/// Size of a pooled buffer, hence the most encoded bytes of a stream that wait to be written: a
+/// batch of 32 TLS records, after the possible rest of another one.
+pub const ENCODED_BYTES_MAX: usize = 33 * ((16 << 10) + 256);
 /// Buffers that a thread keeps for reuse.
 const SPARE_MAX: usize = 4;
 
@@ -527,14 +528,19 @@ impl<T: Transform> Stream for Transformed<T> {
     }
 }
 
-/// A buffer of [`BUFFER_BYTES`] with arbitrary content.
+/// A buffer of [`ENCODED_BYTES_MAX`] with arbitrary content.
 fn pooled() -> Box<[u8]> {
     let spare = SPARE.with_borrow_mut(Vec::pop);
-    spare.unwrap_or_else(|| vec![0; BUFFER_BYTES].into())
+    spare.unwrap_or_else(|| vec![0; ENCODED_BYTES_MAX].into())
+}
+
+/// Frees the buffers for encoded bytes that this thread keeps for reuse, about 2 MiB at most.
+pub fn free_spares() {
+    SPARE.with_borrow_mut(Vec::clear);
 }
 
 fn give_back(buffer: Box<[u8]>) {
-    if buffer.len() == BUFFER_BYTES {
+    if buffer.len() == ENCODED_BYTES_MAX {
         SPARE.with_borrow_mut(|spare| {
             if spare.len() < SPARE_MAX {
                 spare.push(buffer);

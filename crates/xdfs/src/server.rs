@@ -22,8 +22,8 @@ use crate::security::{
 };
 use crate::stack::{address_of, resolve, stack_for, stack_of};
 
-/// The default bound on the memory of sessions is this part of what there is, since the kernel's
-/// buffers for their sockets take about as much, and the page cache should have the rest.
+/// The default bound on the memory of sessions is this part of what there is: the kernel's buffers
+/// of their sockets, the page cache and other programs have the rest.
 const MEMORY_PART: u64 = 4;
 /// The smallest default bound in bytes: two sessions with all the buffers that they use.
 const MEMORY_BYTES_LEAST: u64 = 256 << 20;
@@ -45,8 +45,8 @@ pub struct ServerBuilder {
     pub sessions_max: usize,
     /// Largest size in bytes of the payload buffers of all sessions together; `None` for a quarter
     /// of the machine's memory (of that of its control group on Linux, if that is less), but at
-    /// least 256 MiB. When it is used up, transfers wait for each other. Each session may hold a few
-    /// buffers in any case, so that it goes on.
+    /// least 256 MiB. When it is used up, transfers wait for each other. Each session may hold a
+    /// few buffers in any case, so that it goes on.
     pub memory_bytes_max: Option<u64>,
     /// Grace period of running sessions after a shutdown request.
     pub grace: Duration,

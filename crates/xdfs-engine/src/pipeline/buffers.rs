@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use xdfs_xio::ENCODED_BYTES_MAX;
+
 use crate::memory::{Account, MemoryBudget, Reserved};
 use crate::pool::{Buffer, BufferPool};
 
@@ -77,8 +79,8 @@ impl Buffers {
         let account = || Account::new(&budget);
         let receive_max = RECEIVE_POOL_BYTES / PIECE_BYTES;
         Self {
-            send: BufferPool::new(0, 0, 0, account()),
-            receive: BufferPool::new(PIECE_BYTES, receive_max, RECEIVE_LEAST, account()),
+            send: BufferPool::new(0, 0, 0, 0, account()),
+            receive: BufferPool::new(PIECE_BYTES, 0, receive_max, RECEIVE_LEAST, account()),
             read: account(),
             budget,
             at_storage: 0,
@@ -92,7 +94,8 @@ impl Buffers {
     pub(super) fn set_block_size(&mut self, block_size: u32) {
         let size = block_size as usize;
         let max = (SEND_POOL_BYTES / size).max(SEND_LEAST);
-        self.send = BufferPool::new(size, max, SEND_LEAST, Account::new(&self.budget));
+        let account = Account::new(&self.budget);
+        self.send = BufferPool::new(size, encoded_bytes(size), max, SEND_LEAST, account);
     }
 
     /// Asks for memory, if it isn't too early for that; `None` if there is none.
@@ -146,7 +149,8 @@ impl Buffers {
 
     /// Memory for a block of so many bytes that a worker reads; `None` if there is none.
     pub(super) fn reserve_to_read(&mut self, bytes: usize, now: Duration) -> Option<Reserved> {
-        self.ask(Purpose::Read, now, |own| own.read.take(bytes, bytes))
+        let all = bytes + encoded_bytes(bytes);
+        self.ask(Purpose::Read, now, |own| own.read.take(all, all))
     }
 
     /// A further account of the session.
@@ -221,4 +225,9 @@ impl Buffers {
         let held = self.receive.in_use() - self.at_storage;
         held > PIECES_HELD_MAX || self.is_too_early(Purpose::Receive, now)
     }
+}
+
+/// Bytes of a block that wait encrypted for its channel, at most, while its buffer is in use.
+fn encoded_bytes(block_bytes: usize) -> usize {
+    block_bytes.min(ENCODED_BYTES_MAX)
 }

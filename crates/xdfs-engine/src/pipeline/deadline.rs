@@ -35,6 +35,9 @@ impl<K: Kernel> Pipeline<K> {
         }
         if self.buffers.trim(self.now) {
             self.trim_packs();
+            if self.is_idle() {
+                xdfs_xio::free_spares();
+            }
         }
         self.buffers.tell_shortage(self.environment.now());
         // The peer is not silent either while there is no memory to read what it says.

@@ -99,7 +99,7 @@ fn next(storage: &mut Storage) -> SinkCompletion {
 #[test]
 fn a_panic_is_a_fault_of_its_file() {
     let poller = Poller::new().unwrap();
-    let mut pool = BufferPool::new(1, 10, 0, Account::unbounded());
+    let mut pool = BufferPool::new(1, 0, 10, 0, Account::unbounded());
     for slow_writes in [false, true] {
         let mut storage = Storage::new(System::shared(), poller.notifier(), None);
         let broken = [
@@ -223,7 +223,7 @@ impl Sink for MemorySink {
 #[test]
 fn later_data_wins() {
     for is_hole in [false, true] {
-        let mut pool = BufferPool::new(8, 10, 0, Account::unbounded());
+        let mut pool = BufferPool::new(8, 0, 10, 0, Account::unbounded());
         let mut worker = Writer::new(System::shared());
         let bytes = Arc::new(Mutex::new(vec![b'-'; 12]));
         let file = FileId(1);
@@ -315,7 +315,7 @@ fn verification_proceeds_in_steps() {
 fn verification_delays_no_other_file() {
     let poller = Poller::new().unwrap();
     let mut storage = Storage::new(System::shared(), poller.notifier(), None);
-    let mut pool = BufferPool::new(1, 10, 0, Account::unbounded());
+    let mut pool = BufferPool::new(1, 0, 10, 0, Account::unbounded());
     let kind = DigestKind::None;
     for file in [1, 2] {
         let endless = unverified(Broken::Nowhere, usize::MAX);
