@@ -108,6 +108,8 @@ impl<K: Kernel> Pipeline<K> {
                 SendOutcome::Later => {}
             }
         }
+        // The end of the pack before goes first: the peer may have memory for only one of them.
+        self.pump_machines();
         let Some(offer) = self.sender.next_pack(index) else {
             return false;
         };
