@@ -22,7 +22,7 @@ const FRAME_TURN_BYTES: usize = 16 << 10;
 /// How long the block of a pack without memory may hold up its channel. Then it is dropped, and
 /// requested again once there is memory: what completes other packs, whose memory it waits for, may
 /// come behind it.
-const PACK_PATIENCE: Duration = Duration::from_millis(200);
+const PACK_PATIENCE: Duration = Duration::from_millis(50);
 
 /// Channels that a session may lose to damaged headers before it ends.
 const DAMAGED_CHANNELS_MAX: u32 = 8;

@@ -956,3 +956,31 @@ fn x13_a_damaged_block_says_nothing_of_the_end() {
     assert!(take(&mut receiver, A, BLOCK, BLOCK));
     assert!(take(&mut receiver, A, 0, BLOCK));
 }
+
+#[test]
+fn x21_a_block_without_memory_is_requested_again_when_there_is_some() {
+    let mut receiver = accepted(Some(2 * BLOCK));
+    let first = header(1, 0, BLOCK);
+    let disposition = receiver.begin_block(A, &first).expect("a sound block");
+    assert_eq!(disposition, Disposition::Take(KIND));
+    receiver.drop_block(&first);
+    assert!(!receiver.end_block(A, &first, None, false));
+    assert_eq!(frames(&mut receiver), []);
+    receiver.request_dropped(FileId(1));
+    let repeat = Frame::Repeat(Repeat {
+        file: FileId(1),
+        range: range(0, BLOCK),
+    });
+    assert_eq!(frames(&mut receiver), std::slice::from_ref(&repeat));
+    // Once, unless the answer may be lost.
+    receiver.request_dropped(FileId(1));
+    assert_eq!(frames(&mut receiver), []);
+    receiver.channel_down(A);
+    assert!(frames(&mut receiver).contains(&repeat));
+    assert!(take(&mut receiver, B, 0, BLOCK));
+    assert!(take(&mut receiver, B, BLOCK, BLOCK));
+    // A file that is gone needs nothing.
+    receiver.fail(FileId(1), Fault::new(Code::NoSpace, "write", "it is full"));
+    receiver.drop_block(&first);
+    receiver.request_dropped(FileId(1));
+}
