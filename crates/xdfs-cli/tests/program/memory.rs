@@ -31,7 +31,8 @@ fn check_peak(server: &Server, idle: u64, sessions: u64) {
     assert!(peak <= most, "{} of {} KiB", peak >> 10, most >> 10);
 }
 
-/// Some of the clients stop in the middle, and keep what the server has for them.
+/// Some of the clients stop in the middle, and keep what the server has for them: little of it fits
+/// into their sockets.
 #[test]
 fn sessions_share_a_little_memory() {
     const CLIENTS: u64 = 12;
@@ -55,7 +56,7 @@ fn sessions_share_a_little_memory() {
                 0 => (here, there),
                 _ => (there, here),
             };
-            start(&["cp", "--json", "-n", "16", &source, &target])
+            start(&["cp", "--json", "-n", "16", "-w", "16K", &source, &target])
         })
         .collect();
     let (stopped, others) = clients.split_at_mut(4);
