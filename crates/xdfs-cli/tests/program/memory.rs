@@ -10,8 +10,8 @@ const MIB: u64 = 1 << 20;
 /// What the servers here may hold for payload.
 const BUDGET: u64 = 8 * MIB;
 /// What a session may have in any case: two blocks of 256 KiB to send and what is encrypted of
-/// them, as many pieces to receive, a pack each way, of which half a MiB is touched, and its threads
-/// and channels.
+/// them, as many pieces to receive, a pack each way, of which half a MiB is touched, and its
+/// threads and channels.
 const SESSION: u64 = 3 * MIB;
 
 fn serve(place: &Place) -> Server {
