@@ -27,8 +27,8 @@ pub(crate) fn verdicts(rows: &[Row], options: &Options) -> Vec<Verdict> {
     for group in &options.groups {
         match group {
             Group::Mem => memory(rows, &mut verdicts),
-            Group::Shm => files(rows, Group::Shm, 1.15, &mut verdicts),
-            Group::Disk => files(rows, Group::Disk, 1.2, &mut verdicts),
+            Group::Shm => files(rows, Group::Shm, 1.3, &mut verdicts),
+            Group::Disk => files(rows, Group::Disk, 1.1, &mut verdicts),
             Group::Tiny => tiny(rows, &mut verdicts),
             Group::Saturation => saturation(rows, options.disk_bytes, &mut verdicts),
             Group::Channels => channels(rows, &mut verdicts),
@@ -83,9 +83,25 @@ fn files(rows: &[Row], group: Group, required: f64, verdicts: &mut Vec<Verdict>)
             (ours, best),
             ("GB/s", Run::rate),
         ));
+        let (copies, what, least) = match group {
+            Group::Disk => (Direction::Local, "cp", required),
+            _ => (way, "bare copies", 1.05),
+        };
+        let tool = match group {
+            Group::Disk => Tool::Cp,
+            _ => Tool::Bare,
+        };
+        let mut of_tool = rows.iter().filter(|row| row.tool == tool);
+        let copies = of_tool.find(|row| (row.group, row.direction) == (group, copies));
+        verdicts.push(ratio(
+            format!("{place} {}, against {what}", way.name()),
+            (Bound::AtLeast, Some(least)),
+            (ours, copies),
+            ("GB/s", Run::rate),
+        ));
         if group == Group::Shm {
             verdicts.push(ratio(
-                format!("CPU for a GB, {place} {}, against the same", way.name()),
+                format!("CPU for a GB, {place} {}, against {rival}", way.name()),
                 (Bound::AtMost, Some(0.75)),
                 (ours, best),
                 ("s/GB", Run::cpu_per_gb),
@@ -121,6 +137,20 @@ fn saturation(rows: &[Row], big: u64, verdicts: &mut Vec<Verdict>) {
             (find(big), find(small)),
             ("GB/s", Run::rate),
         ));
+        let ours = find(small);
+        let mut rivals = rows.iter().filter(|row| row.tool == Tool::GridFtp);
+        let wanted = (Group::Saturation, way, small);
+        let rival = rivals.find(|row| (row.group, row.direction, row.bytes) == wanted);
+        verdicts.push(ratio(
+            format!(
+                "disk {}, a file of {} MB against GridFTP",
+                way.name(),
+                mb(small)
+            ),
+            (Bound::AtLeast, Some(1.1)),
+            (ours, rival),
+            ("GB/s", Run::rate),
+        ));
     }
 }
 
@@ -132,7 +162,7 @@ fn channels(rows: &[Row], verdicts: &mut Vec<Verdict>) {
         let compared = format!("n = {MANY_CHANNELS} against n = {FEW_CHANNELS}");
         verdicts.push(ratio(
             format!("rate {name}, {compared}"),
-            (Bound::AtLeast, Some(0.85)),
+            (Bound::AtLeast, Some(0.95)),
             (many, few),
             ("GB/s", Run::rate),
         ));
@@ -261,7 +291,7 @@ mod tests {
         let links = 8 + 6 + 4 + 4 + 4 + 4;
         assert_eq!(
             verdicts(&[], &options("all")).len(),
-            8 + 4 + 2 + 2 + 2 + 6 + 4 + 4 + 2 + 4 + (8 + 8 + 10 + 4 + 4 + 2 + 1) + links
+            8 + 6 + 4 + 2 + 4 + 6 + 4 + 4 + 2 + 4 + (10 + 10 + 12 + 4 + 4 + 2 + 1) + links
         );
     }
 }
