@@ -121,6 +121,10 @@ fn parse(text: &str, letters: UnitConvention) -> Result<u64, String> {
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(number_end);
+    let missing = || "a number is missing, as in 64K".to_owned();
+    if number.is_empty() {
+        return Err(missing());
+    }
     let unit = unit.trim_start_matches(' ');
     let multiplier = multiplier(unit, letters)
         .ok_or_else(|| format!("'{unit}' is not a unit (K, M, G, T, P, KiB..., kB...)"))?;
@@ -132,7 +136,7 @@ fn parse(text: &str, letters: UnitConvention) -> Result<u64, String> {
         None => (number, ""),
     };
     if whole.is_empty() {
-        return Err("a number is missing, as in 64K".into());
+        return Err(missing());
     }
     let too_large = || "the number is too large".to_owned();
     if fraction.contains('.') {
