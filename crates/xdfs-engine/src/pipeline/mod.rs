@@ -198,9 +198,9 @@ impl<K: Kernel> Pipeline<K> {
 
     /// A pipeline for a session that a peer registers on `stream` with the rights of `grant`.
     /// `files` is the server's table of open files, and `memory` its budget, which all its sessions
-    /// share. `input` holds the
-    /// bytes received after SESSION, `output` those of the opening exchange still to be written.
-    /// `reports_time` says whether both sides report how they spend their time.
+    /// share. `input` holds the bytes received after SESSION, `output` those of the opening
+    /// exchange still to be written. `reports_time` says whether both sides report how they spend
+    /// their time.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a part of one channel's opening"
