@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod attribute;
+mod control;
 mod driver;
 mod endpoint;
 pub mod memory;
@@ -30,6 +31,7 @@ mod transform;
 pub mod unix;
 
 pub use attribute::{Attribute, AttributeHelp};
+pub use control::{Control, ControlValue};
 pub use driver::{Driver, Layer, ListeningSocket, Property, Role, Transport};
 pub use endpoint::{Endpoint, Form, Location};
 pub use registry::Registry;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use socket2::SockRef;
 use xdfs_sys::poll::{Poller, Token};
 
+use crate::control::{Control, ControlValue};
 use crate::endpoint::Endpoint;
 
 /// Properties of a stack, queried once per session.
@@ -159,6 +160,11 @@ pub trait Stream: Send + fmt::Debug {
     /// The peer's address, for messages and logs.
     fn peer(&self) -> String;
 
+    /// Appends the controls of its drivers, the topmost first.
+    fn controls(&self, out: &mut Vec<Control>) {
+        let _ = out;
+    }
+
     /// The extension of the topmost driver.
     fn extension(&mut self) -> Extension<'_> {
         Extension::None
@@ -166,6 +172,16 @@ pub trait Stream: Send + fmt::Debug {
 }
 
 impl dyn Stream + '_ {
+    /// The value of the control called `name`, as in `tcp.rtt`; `None` if no driver of the stack
+    /// has it. Of several drivers of that name, the topmost answers.
+    #[must_use]
+    pub fn control(&self, name: &str) -> Option<ControlValue> {
+        let mut all = Vec::new();
+        self.controls(&mut all);
+        let found = all.into_iter().find(|control| control.is_called(name))?;
+        Some(found.value)
+    }
+
     /// The extension of a protected channel; `None` if the topmost driver provides no protection.
     pub fn protected(&mut self) -> Option<&mut dyn Protected> {
         match self.extension() {

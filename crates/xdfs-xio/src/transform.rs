@@ -13,6 +13,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 
 use xdfs_sys::poll::{Poller, Token};
 
+use crate::control::Control;
 use crate::stream::{Capabilities, PathSample, Protection, Stream};
 
 /// Size of a pooled buffer, hence the most encoded bytes of a stream that wait to be written: a
@@ -101,6 +102,11 @@ pub trait Transform: Send + fmt::Debug {
     /// The properties of a stack with this transform on one with the properties `below`.
     fn capabilities(&self, below: Capabilities) -> Capabilities {
         below
+    }
+
+    /// Appends the controls of this transform.
+    fn controls(&self, out: &mut Vec<Control>) {
+        let _ = out;
     }
 
     /// The channel's protection, if this transform provides it and is open.
@@ -525,6 +531,11 @@ impl<T: Transform> Stream for Transformed<T> {
 
     fn peer(&self) -> String {
         self.below.peer()
+    }
+
+    fn controls(&self, out: &mut Vec<Control>) {
+        self.transform.controls(out);
+        self.below.controls(out);
     }
 }
 

@@ -699,6 +699,34 @@ fn windows_can_be_set(sample: &Sample) {
 }
 
 /// What the streams of a stack offer is what its drivers declare.
+fn controls_are_those_of_its_drivers(sample: &Sample) {
+    let pair = Pair::new(sample);
+    let spec = sample.spec();
+    let drivers: Vec<&str> = std::iter::once(spec.transport())
+        .chain(spec.transforms())
+        .map(xdfs_xio::DriverSpec::name)
+        .collect();
+    for end in [&pair.client, &pair.server] {
+        let mut all = Vec::new();
+        end.controls(&mut all);
+        for (index, control) in all.iter().enumerate() {
+            assert!(drivers.contains(&control.driver), "{control}");
+            let name = format!("{}.{}", control.driver, control.name);
+            let same = |other: &&xdfs_xio::Control| other.is_called(&name);
+            assert_eq!(all.iter().filter(same).count(), 1, "{control}");
+            let first = end.control(&name).map(|value| value.to_string().is_empty());
+            assert_eq!(
+                first,
+                Some(control.value.to_string().is_empty()),
+                "{index}: {control}"
+            );
+        }
+        assert_eq!(end.control("tcp.local").is_some(), drivers[0] == "tcp");
+        assert_eq!(end.control("tcp.nonsense"), None);
+        assert_eq!(end.control("tcp"), None);
+    }
+}
+
 fn capabilities_are_declared(sample: &Sample) {
     let pair = Pair::new(sample);
     let stack = sample.made();
@@ -785,6 +813,7 @@ cases! {
     an_address_has_one_listener
     an_orderly_close_comes_after_all_data
     capabilities_are_declared
+    controls_are_those_of_its_drivers
     echoes
     moves_much_both_ways
     nobody_there_is_refused

@@ -10,6 +10,7 @@ use socket2::SockRef;
 use xdfs_sys::poll::{Poller, Token};
 
 use super::options::{TcpOptions, congestion};
+use crate::control::{Control, ControlValue};
 use crate::socket::{connected, set_buffers, shut_writing, uninterrupted};
 use crate::stream::{Capabilities, Extension, PathSample, Stream};
 
@@ -135,6 +136,22 @@ impl Stream for TcpStream {
 
     fn peer(&self) -> String {
         self.peer.to_string()
+    }
+
+    fn controls(&self, out: &mut Vec<Control>) {
+        let mut add = |name, value: ControlValue| out.push(Control::new("tcp", name, value));
+        add("local", self.local.into());
+        if let Some(path) = self.measure() {
+            add("rtt", path.round_trip.into());
+            add("rtt_min", path.round_trip_min.into());
+            add("sent", path.sent_bytes.into());
+            add("resent", path.resent_bytes.into());
+            add("congestion", path.congestion.into());
+            add("mtu", u64::from(path.path_mtu).into());
+            add("busy", path.busy.into());
+            add("window_limited", path.window_limited.into());
+            add("buffer_limited", path.buffer_limited.into());
+        }
     }
 
     fn extension(&mut self) -> Extension<'_> {

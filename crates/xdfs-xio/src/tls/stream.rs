@@ -9,6 +9,7 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
+use aws_lc_rs::digest;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use socket2::SockRef;
@@ -18,6 +19,7 @@ use super::kernel::{self, KernelDirection};
 use super::records::{BAD_RECORD_MAC, CLOSE_NOTIFY, Records, cut_off};
 use super::seal::{ALERT, APPLICATION_DATA, CONTENT_BYTES, Direction};
 use super::session::Session;
+use crate::control::Control;
 use crate::stream::{Capabilities, Extension, Offload, PathSample, Protected, Protection, Stream};
 use crate::transform::{End, Room, Transform, Transformed, read_once, write_once};
 
@@ -272,6 +274,11 @@ impl TlsStream {
     }
 }
 
+fn fingerprint(certificate: &[u8]) -> String {
+    let digest = digest::digest(&digest::SHA256, certificate);
+    digest.as_ref().iter().map(|b| format!("{b:02x}")).collect()
+}
+
 /// Offers one direction to the kernel, from the next record on.
 fn hand_over(direction: &mut Direction, socket: &SockRef<'_>, way: KernelDirection) {
     let take_over = |sequence, secrets: &_| kernel::take_over(socket, way, sequence, secrets);
@@ -393,6 +400,21 @@ impl Stream for TlsStream {
 
     fn peer(&self) -> String {
         self.flow.peer()
+    }
+
+    /// `peer` is the SHA-256 digest of the peer's certificate, in hex; empty if it has shown none.
+    fn controls(&self, out: &mut Vec<Control>) {
+        if let Some(protection) = self.protection() {
+            let certificate = protection.peer_certificates.first();
+            let peer = certificate
+                .map(|bytes| fingerprint(bytes))
+                .unwrap_or_default();
+            out.push(Control::new("tls", "peer", peer));
+        }
+        let Offload { sending, receiving } = self.offloaded();
+        out.push(Control::new("tls", "kernel_sends", sending));
+        out.push(Control::new("tls", "kernel_receives", receiving));
+        self.flow.below.controls(out);
     }
 
     fn extension(&mut self) -> Extension<'_> {
