@@ -24,7 +24,7 @@ pub(crate) fn run(flags: ServeFlags) -> u8 {
             return Code::InvalidArgument.exit_code();
         }
     };
-    for warning in warnings(&builder, &builder.addresses(), config.as_deref()) {
+    for warning in warnings(&builder, &builder.listens(), config.as_deref()) {
         console.info(&format!("warning: {warning}"));
     }
     match print(text(&builder, &report)) {
@@ -91,8 +91,8 @@ pub(crate) fn checked(flags: ServeFlags) -> Result<(ServerBuilder, SettingsRepor
 
 fn text(builder: &ServerBuilder, report: &SettingsReport) -> String {
     let mut text = String::new();
-    for address in builder.addresses() {
-        text += &format!("would listen on {}\n", printable(&address.to_string()));
+    for listen in builder.listens() {
+        text += &format!("would listen on {}\n", printable(&listen.to_string()));
     }
     for line in served(builder) {
         text += &format!("would serve {line}\n");

@@ -238,7 +238,8 @@ impl ShellSession {
         let invited = place.invitation == own.invitation || place.invitation == Default::default();
         let is_same = (&place.address, &place.user, &place.profile)
             == (&own.address, &own.user, &own.profile);
-        is_same && invited
+        let stack = place.stack.is_none() || place.stack == own.stack;
+        is_same && invited && stack
     }
 
     /// Another session with the server; the shell's settings are the defaults.

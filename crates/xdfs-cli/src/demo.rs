@@ -273,10 +273,13 @@ impl RunningServer {
     fn start(root: &Path, keys: PathBuf) -> Result<Self, Fault> {
         let internal = |cause: &str| Fault::new(Code::Internal, "start the server", cause);
         let server = ServerBuilder {
-            listen: vec![Address::Tcp {
-                host: "127.0.0.1".into(),
-                port: 0,
-            }],
+            listen: vec![
+                Address::Host {
+                    host: "127.0.0.1".into(),
+                    port: 0,
+                }
+                .into(),
+            ],
             root: root.into(),
             security: Some(ServerSecurity::new(keys, identity::user_name())),
             ..ServerBuilder::default()
@@ -300,6 +303,7 @@ impl RunningServer {
                 path: Vec::new(),
                 invitation: xdfs::Invitation::default(),
                 profile: None,
+                stack: None,
             },
             fingerprint,
             ticket,

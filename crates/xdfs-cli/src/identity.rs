@@ -325,7 +325,7 @@ pub(crate) fn asks_password(
         }
         let user = place.user.as_deref().unwrap_or_default();
         let host = match &place.address {
-            Address::Tcp { host, port } if *port == DEFAULT_PORT => host.clone(),
+            Address::Host { host, port } if *port == DEFAULT_PORT => host.clone(),
             address => address.to_string(),
         };
         let prompt = format!("Password for {user}@{host}: ");

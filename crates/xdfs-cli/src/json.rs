@@ -42,6 +42,8 @@ pub(crate) struct PathBody<'a> {
     round_trip_seconds: Option<f64>,
     congestion: Option<&'a str>,
     refused: Option<&'a str>,
+    stack_before: Option<&'a str>,
+    stack: Option<&'a str>,
     channels_before: Option<u32>,
     channels: Option<u32>,
     reason: Option<&'static str>,
@@ -413,6 +415,8 @@ impl<'a> Record<'a> {
             round_trip_seconds: None,
             congestion: None,
             refused: None,
+            stack_before: None,
+            stack: None,
             channels_before: None,
             channels: None,
             reason: None,
@@ -439,6 +443,12 @@ impl<'a> Record<'a> {
                 body.channels_before = Some(*before);
                 body.channels = Some(*wanted);
                 body.reason = Some(ChannelsReason::as_str(*reason));
+            }
+            PathDecision::Fallback { from, to, cause } => {
+                body.decision = "fallback";
+                body.stack_before = Some(from);
+                body.stack = Some(to);
+                body.refused = Some(cause);
             }
             // Variants added later.
             _ => {}

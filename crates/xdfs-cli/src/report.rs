@@ -306,8 +306,13 @@ impl Reporter {
         self.console.first_use(server, !self.json);
     }
 
-    /// Reports a decision about the network path to a server. For people it is in the log.
+    /// Reports a decision about the network path to a server. For people it is in the log, except
+    /// that another driver stack is used.
     pub(crate) fn path_decision(&mut self, server: &RemotePlace, decision: &PathDecision) {
+        if let PathDecision::Fallback { from, to, cause } = decision {
+            let text = format!("not reached with {from} ({cause}): going on with {to}");
+            self.console.info(&text);
+        }
         if self.json {
             let server = RemotePlace {
                 path: Vec::new(),

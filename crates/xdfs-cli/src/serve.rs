@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use xdfs::{Address, Code, Fault, ServerHandle};
+use xdfs::{Address, Code, Fault, Listen, ServerHandle};
 
 use crate::check_config;
 use crate::console::{Console, printable};
@@ -69,9 +69,9 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
             _ => std::process::exit(i32::from(Code::Cancelled.exit_code())),
         }
     })?;
-    let mut text = announcement(&server.addresses(), &served);
+    let mut text = announcement(server.listening(), &served);
     let missing = missing_exports(&settings);
-    for warning in warnings(&settings, &server.addresses(), again.config.as_deref())
+    for warning in warnings(&settings, server.listening(), again.config.as_deref())
         .iter()
         .chain(&missing)
     {
@@ -79,11 +79,11 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
     }
     if let Some(fingerprint) = server.fingerprint() {
         text.push_str(&format!("fingerprint {fingerprint}\n"));
-        if let (true, Some(tickets), Some(address)) =
-            (ticket, server.tickets(), server.addresses().first())
+        if let (true, Some(tickets), Some(listen)) =
+            (ticket, server.tickets(), server.listening().first())
         {
             let secret = tickets.issue(TICKET_LIFE, 1)?;
-            text.push_str(&invitation(address, &fingerprint.to_string(), &secret));
+            text.push_str(&invitation(listen, &fingerprint.to_string(), &secret));
         }
     }
     if let Err(fault) = print(text) {
@@ -103,7 +103,7 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
 /// Reads the settings again, and uses them if they are valid.
 fn reload(flags: &ServeFlags, handle: &ServerHandle) {
     let reloaded = check_config::checked(flags.clone()).and_then(|(builder, _)| {
-        for warning in warnings(&builder, &builder.addresses(), flags.config.as_deref()) {
+        for warning in warnings(&builder, &builder.listens(), flags.config.as_deref()) {
             tracing::warn!("{warning}");
         }
         handle.reload(builder).map_err(|fault| vec![fault])
@@ -132,16 +132,17 @@ fn reload(flags: &ServeFlags, handle: &ServerHandle) {
 
 /// The command to type on another machine, and the ticket to paste there when asked: on the command
 /// line it would be visible in process lists and in the shell's history.
-fn invitation(address: &Address, fingerprint: &str, secret: &str) -> String {
-    let address = match address {
+fn invitation(listen: &Listen, fingerprint: &str, secret: &str) -> String {
+    let scheme = listen.scheme();
+    let address = match &listen.address {
         // A machine doesn't know the name by which others reach it.
-        Address::Tcp { host, port } if is_any(host) => format!("HOST:{port}"),
+        Address::Host { host, port } if is_any(host) => format!("HOST:{port}"),
         other => printable(&other.to_string()),
     };
     format!(
         "ticket={secret}&pin={fingerprint}\n\
          to use it once, paste this line when asked by: xdfs cp --ticket-file - FILE \
-         xdfs://{address}/\n"
+         {scheme}://{address}/\n"
     )
 }
 
@@ -151,12 +152,12 @@ fn is_any(host: &str) -> bool {
 }
 
 /// The announcement: scripts read the port from it, and people what is served.
-fn announcement(addresses: &[Address], served: &[String]) -> String {
+fn announcement(listening: &[Listen], served: &[String]) -> String {
     let mut text = String::new();
-    for address in addresses {
+    for listen in listening {
         text.push_str(&format!(
             "listening on {}\n",
-            printable(&address.to_string())
+            printable(&listen.to_string())
         ));
     }
     for line in served {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use xdfs::security::{
     ExportConfig, ExportsConfig, GuardLimits, IssuerConfig, Rights, ServerSecurity, TokenConfig,
 };
-use xdfs::{Address, Code, Fault, ServerBuilder};
+use xdfs::{Address, Code, Fault, Listen, ServerBuilder};
 
 use crate::config_text::{ConfigText, may_others_write};
 use crate::console::printable;
@@ -345,11 +345,11 @@ pub(crate) fn missing_exports(builder: &ServerBuilder) -> Vec<String> {
     faults.map(|(_, fault)| fault.to_string()).collect()
 }
 
-/// What is dangerous about the settings of a server that listens on `addresses`.
+/// What is dangerous about the settings of a server that listens there.
 /// `config` is the configuration file.
 pub(crate) fn warnings(
     builder: &ServerBuilder,
-    addresses: &[Address],
+    listening: &[Listen],
     config: Option<&Path>,
 ) -> Vec<String> {
     let mut warnings = Vec::new();
@@ -367,8 +367,8 @@ pub(crate) fn warnings(
     } else {
         "read and write"
     };
-    for address in addresses {
-        if let Address::Tcp { host, .. } = address
+    for Listen { address, .. } in listening {
+        if let Address::Host { host, .. } = address
             && builder.insecure
             && !is_local(host)
         {
@@ -416,12 +416,15 @@ fn is_root() -> bool {
 }
 
 /// An address in the file. A relative Unix socket is relative to the file, as the root is.
-fn config_address(text: &str, base: Option<&Path>) -> Result<Address, Fault> {
-    match text.parse()? {
-        Address::Unix(path) => Ok(Address::Unix(
-            base.map_or_else(|| path.clone(), |base| base.join(&path)),
-        )),
-        address @ Address::Tcp { .. } => Ok(address),
+fn config_address(text: &str, base: Option<&Path>) -> Result<Listen, Fault> {
+    let Listen { stack, address } = text.parse()?;
+    match address {
+        Address::Unix(path) => {
+            let path = base.map_or_else(|| path.clone(), |base| base.join(&path));
+            let address = Address::Unix(path);
+            Ok(Listen { stack, address })
+        }
+        address @ Address::Host { .. } => Ok(Listen { stack, address }),
         _ => Err(Fault::new(
             Code::InvalidArgument,
             "read the address",
@@ -475,7 +478,7 @@ mod tests {
         let flags = flags(&["--config", "/etc/x/xdfs.toml"]);
         let built = builder(flags, parse_config(FILE).unwrap()).unwrap();
         assert_eq!(built.listen[0].to_string(), "[::1]:5");
-        assert_eq!(built.listen[1], Address::Unix("/etc/x/s".into()));
+        assert_eq!(built.listen[1], Address::Unix("/etc/x/s".into()).into());
         assert_eq!(built.root, Path::new("/etc/x/data"));
         assert!(built.read_only && built.insecure);
         assert_eq!(

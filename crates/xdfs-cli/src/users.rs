@@ -143,7 +143,7 @@ fn change_trust(command: TrustCommand) -> Result<(), Fault> {
 /// The name of a server in the known hosts file.
 fn known_name(text: &str) -> Result<String, Fault> {
     match text.parse()? {
-        Address::Tcp { host, port } => host_port(&host, port),
+        Address::Host { host, port } => host_port(&host, port),
         _ => Ok(text.to_owned()),
     }
 }

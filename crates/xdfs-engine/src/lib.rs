@@ -54,7 +54,7 @@ pub use environment::{Environment, Task, Turn};
 pub use files::Files;
 pub use memory::MemoryBudget;
 pub use path_decision::{ChannelsReason, PathClass, PathDecision, PathDecisions};
-pub use pipeline::{Dial, Pipeline};
+pub use pipeline::{Dial, Pipeline, Route};
 pub use security::{Gate, Identity, PeerGuard, Proof, SessionGrant, Standing, Verdict};
 pub use store_workers::{PackSource, Spares};
 pub use verdict::{LimitedBy, TimeShares, TimeSum};

@@ -27,6 +27,16 @@ pub enum PathDecision {
         /// Why the system refuses the one that suits long paths; `None` if it doesn't.
         refused: Option<String>,
     },
+    /// The server isn't reached over one driver stack, and the next of those that the user listed
+    /// is tried.
+    Fallback {
+        /// The stack that failed.
+        from: String,
+        /// The stack that is tried next.
+        to: String,
+        /// Why the first one failed.
+        cause: String,
+    },
     /// There is to be another number of channels.
     Channels {
         /// The number before.
@@ -126,6 +136,14 @@ impl PathDecision {
                 congestion = used,
                 "the system refuses bbr, which suits long paths; more channels are used instead"
             ),
+            Self::Fallback { from, to, cause } => {
+                tracing::warn!(
+                    from,
+                    to,
+                    cause,
+                    "the server isn't reached; trying another stack"
+                );
+            }
             Self::Channels {
                 before,
                 wanted,

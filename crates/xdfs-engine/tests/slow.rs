@@ -15,7 +15,7 @@ use xdfs_engine::kernel::Readiness;
 use xdfs_engine::mailbox::{Mailbox, mailbox};
 use xdfs_engine::{
     Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy, Command, Commands, Dial, DownloadSpec,
-    LimitedBy, Outcome, Pipeline, TransferEvent, TransferSpec, UploadSpec,
+    LimitedBy, Outcome, Pipeline, Route, TransferEvent, TransferSpec, UploadSpec,
 };
 use xdfs_proto::digest::Fragment;
 use xdfs_proto::frame::{Level, Resume, Start};
@@ -241,8 +241,7 @@ impl Scene {
         };
         let (acceptor, control) = Acceptor::new(config).unwrap();
         let dial = Dial {
-            endpoints: vec![endpoint],
-            stack,
+            routes: vec![Route { endpoint, stack }],
             channels: Some(2),
             block_size: Some(block_size),
             window: None,

@@ -46,6 +46,12 @@ impl Stack {
         &self.spec
     }
 
+    /// The form of the locations that its transport takes.
+    #[must_use]
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
     /// Whether one of its drivers declares `property`.
     #[must_use]
     pub fn gives(&self, property: Property) -> bool {

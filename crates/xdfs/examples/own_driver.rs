@@ -19,23 +19,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [file, directory] = words.as_slice() else {
         return Err("usage: own_driver FILE DIRECTORY".into());
     };
-    let server = serve(Path::new(directory), "turn:by=13")?;
+    let server = serve(Path::new(directory), "tcp,turn:by=13")?;
     let place = format!("xdfs://{}/copy", server.addresses()[0]).parse()?;
     let handle = server.handle();
     let serving = thread::spawn(move || server.run());
-    let bytes = upload(Path::new(file), &place, "turn:by=13")?;
+    let bytes = upload(Path::new(file), &place, "tcp,turn:by=13")?;
     println!("{bytes} bytes");
     handle.shutdown();
     serving.join().map_err(|_| "the server broke off")??;
     Ok(())
 }
 
-/// A server of `directory`, with these drivers on the transport.
-pub(crate) fn serve(directory: &Path, transforms: &str) -> Result<Server, Box<dyn Error>> {
+/// A server of `directory`, whose channels have these drivers.
+pub(crate) fn serve(directory: &Path, stack: &str) -> Result<Server, Box<dyn Error>> {
     let builder = ServerBuilder {
         listen: vec!["127.0.0.1:0".parse()?],
         root: directory.to_owned(),
-        drivers: drivers(transforms)?,
+        drivers: drivers(stack)?,
         ..ServerBuilder::default()
     };
     Ok(builder.bind()?)
@@ -45,10 +45,10 @@ pub(crate) fn serve(directory: &Path, transforms: &str) -> Result<Server, Box<dy
 pub(crate) fn upload(
     file: &Path,
     target: &RemotePlace,
-    transforms: &str,
+    stack: &str,
 ) -> Result<u64, Box<dyn Error>> {
     let options = ClientOptions {
-        drivers: drivers(transforms)?,
+        drivers: drivers(stack)?,
         ..ClientOptions::default()
     };
     let client = Client::connect(target, options)?;
@@ -57,13 +57,12 @@ pub(crate) fn upload(
     Ok(transfer.wait()?.bytes)
 }
 
-/// The built-in drivers and `turn`. Channels use those in `transforms`, a comma-separated list.
-fn drivers(transforms: &str) -> Result<Drivers, Box<dyn Error>> {
-    let transforms = transforms.split(',').filter(|text| !text.is_empty());
+/// The built-in drivers and `turn`. Channels use those of `stack`.
+fn drivers(stack: &str) -> Result<Drivers, Box<dyn Error>> {
     let turn = Driver::transform("turn", ATTRIBUTES, |by: Turned| move |_| Ok(by.clone()));
     Ok(Drivers {
         registry: Registry::standard().with(turn),
-        transforms: transforms.map(str::parse).collect::<Result<_, _>>()?,
+        stacks: vec![stack.parse()?],
     })
 }
 

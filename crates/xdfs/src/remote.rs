@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use xdfs_proto::{Code, Fault};
 use xdfs_security::identity::Fingerprint;
+use xdfs_xio::{DriverSpec, SpecError, StackSpec};
 
 /// The default port of xdfs servers.
 pub const DEFAULT_PORT: u16 = 2799;
@@ -15,10 +16,10 @@ pub const DEFAULT_PORT: u16 = 2799;
 #[non_exhaustive]
 pub enum Address {
     /// A host name or IP address and a port.
-    Tcp {
+    Host {
         /// Name or address, an IPv6 address without its brackets.
         host: String,
-        /// TCP port.
+        /// Port, of TCP or of what the driver stack uses instead.
         port: u16,
     },
     /// A machine on which a server is started through ssh, for one command. Only programs that do
@@ -35,8 +36,20 @@ pub enum Address {
     Memory(String),
 }
 
+/// An address to listen on, and the driver stack of the channels accepted there: `HOST:PORT`,
+/// `unix:PATH`, or `STACK://` before a host and port (or a path, if the transport is `unix`), as in
+/// `quic://0.0.0.0:2799` or `tcp,tls,zstd://0.0.0.0:2799`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// The stack; `None` for the one that other settings choose.
+    pub stack: Option<StackSpec>,
+    /// The address.
+    pub address: Address,
+}
+
 /// A path on a server: `xdfs://[user@]host[:port]/path`, or
-/// `xdfs+unix://SOCKET/path` with the slashes of SOCKET written as `%2F`; or a path on a machine
+/// `xdfs+unix://SOCKET/path` with the slashes of SOCKET written as `%2F`, or `xdfs+STACK://` with
+/// the names of drivers joined by `+`, as in `xdfs+quic://host/path`; or a path on a machine
 /// that ssh reaches: `ssh://[user@]host[:port]/path`, where `/~/path` begins in the user's home,
 /// and no path at all is the home itself.
 ///
@@ -47,6 +60,8 @@ pub struct RemotePlace {
     pub user: Option<String>,
     /// The server.
     pub address: Address,
+    /// The driver stack that the URL names; `None` for that of the options of a session.
+    pub stack: Option<StackSpec>,
     /// The path on the server, percent-decoded, with its leading slash; a built-in store of the
     /// server such as `mem:null` has none. Empty if the URL names only the server. Paths in the
     /// home of a user of ssh are relative and begin with `./`.
@@ -133,7 +148,7 @@ impl FromStr for Address {
             return Err(bad_address("'unix' lacks the path of the Unix socket"));
         }
         let (host, port) = host_and_port(text)?;
-        Ok(Self::Tcp {
+        Ok(Self::Host {
             host: host.into(),
             port: port.unwrap_or(DEFAULT_PORT),
         })
@@ -193,11 +208,58 @@ fn host_and_port(text: &str) -> Result<(&str, Option<u16>), Fault> {
     Ok((host, port.transpose()?))
 }
 
+impl From<Address> for Listen {
+    fn from(address: Address) -> Self {
+        let stack = None;
+        Self { stack, address }
+    }
+}
+
+impl Listen {
+    /// The scheme of URLs of servers that listen there, such as `xdfs` or `xdfs+quic`.
+    #[must_use]
+    pub fn scheme(&self) -> String {
+        scheme(self.stack.as_ref(), &self.address)
+    }
+}
+
+impl FromStr for Listen {
+    type Err = Fault;
+
+    /// Parses `ADDRESS` or `STACK://ADDRESS`.
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        let Some((stack, address)) = text.split_once("://") else {
+            return Ok(text.parse::<Address>()?.into());
+        };
+        let stack: StackSpec = stack.parse().map_err(|error: SpecError| {
+            bad_address(format!("'{stack}' is not a driver stack: {error}"))
+        })?;
+        let is_unix = stack.transport().name() == "unix";
+        Ok(Self {
+            address: match is_unix && !address.is_empty() {
+                true => Address::Unix(address.into()),
+                false => address.parse()?,
+            },
+            stack: Some(stack),
+        })
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.stack, &self.address) {
+            (None, address) => address.fmt(f),
+            (Some(stack), Address::Unix(path)) => write!(f, "{stack}://{}", path.display()),
+            (Some(stack), address) => write!(f, "{stack}://{address}"),
+        }
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Host { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Host { host, port } => write!(f, "{host}:{port}"),
             Self::Ssh { host, port } => {
                 f.write_str("ssh:")?;
                 match host.contains(':') {
@@ -245,6 +307,53 @@ fn percent_encode(bytes: &[u8], reserved: &[u8]) -> String {
 /// ASCII characters that a shell may interpret, within quotes too, or that end the path of a URL.
 const INTERPRETED: &[u8] = b"!\"#$&'()*;<>?[\\]^`{|}~";
 
+/// What the beginning of a URL says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scheme<'a> {
+    Plain,
+    /// The names of drivers.
+    Stack(&'a str),
+    Ssh,
+}
+
+/// The scheme of a URL of a remote place, and the rest of the URL.
+fn scheme_of(text: &str) -> Option<(Scheme<'_>, &str)> {
+    if let Some(rest) = text.strip_prefix(SSH) {
+        return Some((Scheme::Ssh, rest));
+    }
+    let (scheme, rest) = text.strip_prefix("xdfs")?.split_once("://")?;
+    match scheme.strip_prefix('+') {
+        None => scheme.is_empty().then_some((Scheme::Plain, rest)),
+        // A slash would be one of a local path.
+        Some(names) => (!names.contains('/')).then_some((Scheme::Stack(names), rest)),
+    }
+}
+
+/// The scheme of a URL with this stack. Attributes have no place in it.
+fn scheme(stack: Option<&StackSpec>, address: &Address) -> String {
+    let names = stack.map(|stack| {
+        let all = std::iter::once(stack.transport()).chain(stack.transforms());
+        all.map(DriverSpec::name).collect::<Vec<_>>().join("+")
+    });
+    match (names, address) {
+        (Some(names), _) => format!("xdfs+{names}"),
+        (None, Address::Unix(_)) => "xdfs+unix".to_owned(),
+        (None, _) => "xdfs".to_owned(),
+    }
+}
+
+/// The stack in the scheme of a URL. Schemes have no characters for attributes.
+fn stack_of(names: &str) -> Result<StackSpec, String> {
+    let mut drivers = names.split('+').map(DriverSpec::new);
+    let invalid = |error: SpecError| format!("'{names}' names no driver stack: {error}");
+    let transport = drivers.next().ok_or("it names no driver")?;
+    let mut stack = StackSpec::new(transport.map_err(invalid)?);
+    for driver in drivers {
+        stack = stack.with(driver.map_err(invalid)?);
+    }
+    Ok(stack)
+}
+
 /// The beginning of URLs of machines that ssh reaches.
 const SSH: &str = "ssh://";
 /// Characters that ssh refuses in names of hosts and users: it may pass both to a shell.
@@ -254,9 +363,7 @@ impl RemotePlace {
     /// Whether `text` is meant as a remote place, well formed or not.
     #[must_use]
     pub fn is_remote(text: &str) -> bool {
-        ["xdfs://", "xdfs+unix://", SSH]
-            .iter()
-            .any(|scheme| text.starts_with(scheme))
+        scheme_of(text).is_some()
     }
 
     /// A part of a path on a server as a part of a URL. Shells take it literally, in quotes and
@@ -270,6 +377,7 @@ impl RemotePlace {
     #[must_use]
     pub fn shares_session(&self, other: &Self) -> bool {
         self.address == other.address
+            && self.stack == other.stack
             && self.user == other.user
             && self.invitation == other.invitation
             && self.profile == other.profile
@@ -314,14 +422,17 @@ impl FromStr for RemotePlace {
                 .path(shown)
                 .hint("write xdfs://[user@]host[:port]/path")
         };
-        let schemes = ["xdfs://", "xdfs+unix://", SSH].into_iter();
-        let Some((scheme, rest)) = schemes
-            .filter_map(|scheme| Some((scheme, text.strip_prefix(scheme)?)))
-            .next()
-        else {
+        let Some((scheme, rest)) = scheme_of(text) else {
             return Err(bad("it does not start with xdfs://"));
         };
-        let (unix, ssh) = (scheme == "xdfs+unix://", scheme == SSH);
+        let stack = match scheme {
+            Scheme::Stack(names) => Some(stack_of(names).map_err(|cause| bad(&cause))?),
+            _ => None,
+        };
+        let transport = stack.as_ref().map(|stack| stack.transport().name());
+        let (unix, ssh) = (transport == Some("unix"), scheme == Scheme::Ssh);
+        // The address says it.
+        let stack = stack.filter(|stack| !unix || !stack.transforms().is_empty());
         let (authority, path) = match rest.find('/') {
             Some(i) => rest.split_at(i),
             None => (rest, ""),
@@ -364,7 +475,7 @@ impl FromStr for RemotePlace {
                     let host = host.to_owned();
                     Address::Ssh { host, port }
                 }
-                (host, port) => Address::Tcp {
+                (host, port) => Address::Host {
                     host: host.into(),
                     port: port.unwrap_or(DEFAULT_PORT),
                 },
@@ -384,6 +495,7 @@ impl FromStr for RemotePlace {
         let server = Self {
             user,
             address,
+            stack,
             path: Vec::new(),
             invitation,
             profile: None,
@@ -397,17 +509,18 @@ impl fmt::Display for RemotePlace {
         let user = self.user.as_ref().map_or_else(String::new, |u| {
             format!("{}@", percent_encode(u.as_bytes(), b"/@"))
         });
+        let scheme = scheme(self.stack.as_ref(), &self.address);
         match &self.address {
             Address::Unix(path) => {
                 let path = percent_encode(path.to_string_lossy().as_bytes(), b"/@");
-                write!(f, "xdfs+unix://{user}{path}")?;
+                write!(f, "{scheme}://{user}{path}")?;
             }
             Address::Ssh { .. } => {
                 let address = self.address.to_string();
                 let host = address.strip_prefix("ssh:").unwrap_or(&address);
                 write!(f, "{SSH}{user}{host}")?;
             }
-            address => write!(f, "xdfs://{user}{address}")?,
+            address => write!(f, "{scheme}://{user}{address}")?,
         }
         // The ticket is a secret and isn't shown.
         f.write_str(&percent_encode(&self.url_path(), b"?"))
@@ -432,8 +545,62 @@ mod tests {
     }
 
     #[test]
+    fn stacks_in_urls_and_addresses() {
+        for (text, stack) in [
+            ("xdfs+quic://host:2799/a", "quic"),
+            ("xdfs+tcp+tls+zstd://me@[::1]:1/x", "tcp,tls,zstd"),
+            ("xdfs+unix+zstd://%2Frun%2Fx.sock/d", "unix,zstd"),
+        ] {
+            let place = place(text);
+            assert_eq!(place.to_string(), text);
+            assert_eq!(
+                place.stack.map(|stack| stack.to_string()),
+                Some(stack.to_owned())
+            );
+        }
+        assert_eq!(place("xdfs+unix://%2Fs/d").stack, None);
+        assert!(!place("xdfs+quic://h/a").shares_session(&place("xdfs://h/a")));
+        for bad in [
+            "xdfs+://h/",
+            "xdfs+tcp+://h/",
+            "xdfs+TCP://h/",
+            "xdfs+tcp:a=b://h/",
+        ] {
+            assert!(RemotePlace::is_remote(bad), "{bad}");
+            assert!(bad.parse::<RemotePlace>().is_err(), "{bad}");
+        }
+        for local in ["xdfs+a/b://c", "xdfsx://h", "xdfs", "xdfs+a"] {
+            assert!(!RemotePlace::is_remote(local), "{local}");
+        }
+        for (text, scheme) in [
+            ("127.0.0.1:2799", "xdfs"),
+            ("unix:/run/x", "xdfs+unix"),
+            ("quic://0.0.0.0:2799", "xdfs+quic"),
+            (
+                "tcp:nodelay=false,tls,zstd:level=3://[::]:2799",
+                "xdfs+tcp+tls+zstd",
+            ),
+            ("unix,zstd:///run/x", "xdfs+unix+zstd"),
+        ] {
+            let listen: Listen = text.parse().unwrap();
+            assert_eq!(listen.to_string(), text);
+            assert_eq!(listen.scheme(), scheme);
+        }
+        for bad in [
+            "://h:1",
+            "QUIC://h:1",
+            "quic://",
+            "unix://",
+            "tcp,://h:1",
+            "tcp://:1",
+        ] {
+            assert!(bad.parse::<Listen>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn addresses() {
-        let tcp = |host: &str, port| Address::Tcp {
+        let tcp = |host: &str, port| Address::Host {
             host: host.into(),
             port,
         };

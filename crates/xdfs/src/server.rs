@@ -15,12 +15,12 @@ use xdfs_xio::{Endpoint, ListeningSocket};
 use crate::client::path_bytes;
 use crate::drivers::Drivers;
 use crate::expiry::{Expiry, Served};
-use crate::remote::{Address, DEFAULT_PORT};
+use crate::remote::{Address, DEFAULT_PORT, Listen};
 use crate::security::{
     Fingerprint, PersonalGate, SecureGate, ServerSecurity, SettingsReport, Tickets, channel_limits,
     keep_apart,
 };
-use crate::stack::{address_of, resolve, stack_for, stack_of};
+use crate::stack::{address_of, adopting_stack, endpoint, listening_stack, resolve};
 
 /// The default bound on the memory of sessions is this part of what there is: the kernel's buffers
 /// of their sockets, the page cache and other programs have the rest.
@@ -33,8 +33,8 @@ const MEMORY_BYTES_UNKNOWN: u64 = 1 << 30;
 /// Settings of a server before it listens.
 #[derive(Clone, Debug)]
 pub struct ServerBuilder {
-    /// Where to listen; 127.0.0.1:2799 if empty.
-    pub listen: Vec<Address>,
+    /// Where to listen, and over which driver stacks; TCP on 127.0.0.1:2799 if empty.
+    pub listen: Vec<Listen>,
     /// The served directory; the kernel resolves paths of clients beneath it.
     pub root: PathBuf,
     /// Refuse uploads.
@@ -70,7 +70,7 @@ pub struct ServerBuilder {
 #[derive(Debug)]
 pub struct Server {
     acceptor: Acceptor,
-    addresses: Vec<Address>,
+    listening: Vec<Listen>,
     handle: ServerHandle,
     guard: Option<(Fingerprint, Tickets)>,
     expiry: Option<(Served, Duration)>,
@@ -121,11 +121,11 @@ impl Default for ServerBuilder {
 impl ServerBuilder {
     /// Where it will listen.
     #[must_use]
-    pub fn addresses(&self) -> Vec<Address> {
+    pub fn listens(&self) -> Vec<Listen> {
         if self.listen.is_empty() {
             let host = "127.0.0.1".into();
             let port = DEFAULT_PORT;
-            return vec![Address::Tcp { host, port }];
+            return vec![Address::Host { host, port }.into()];
         }
         self.listen.clone()
     }
@@ -136,9 +136,16 @@ impl ServerBuilder {
     #[must_use]
     pub fn check(&self) -> SettingsReport {
         let mut report = SettingsReport::default();
-        for (number, address) in self.listen.iter().enumerate() {
-            let endpoints = report.note("listen", number, resolve(address));
-            for endpoint in endpoints.unwrap_or_default() {
+        // Text is enough to tell whether a stack can be built.
+        let tls = self.security.as_ref().map(|_| Configs::default());
+        for (number, listen) in self.listen.iter().enumerate() {
+            let stack = listening_stack(listen, &self.drivers, tls.as_ref());
+            let Some(stack) = report.note("listen", number, stack) else {
+                continue;
+            };
+            let locations = report.note("listen", number, resolve(&listen.address));
+            for location in locations.unwrap_or_default() {
+                let endpoint = endpoint(&stack, &location);
                 let is_protected = self.insecure || self.security.is_some();
                 report.note("listen", number, check_loopback(&endpoint, is_protected));
                 report.note("listen", number, check_folder(&endpoint));
@@ -251,33 +258,41 @@ impl ServerBuilder {
         } = entrance;
         let is_protected = self.insecure || tls.is_some();
         let mut listeners = Vec::new();
-        let mut addresses = Vec::new();
+        let mut listening = Vec::new();
         let listen = if sockets.is_empty() {
-            original.addresses()
+            original.listens()
         } else {
             Vec::new()
         };
         for socket in sockets {
-            let stack = stack_of(socket.transport(), &self.drivers, tls.clone())?;
+            let stack = adopting_stack(socket.transport(), &self.drivers, tls.as_ref())?;
             let listener = stack
                 .adopt(socket)
                 .map_err(|e| Fault::from_io("listen on a socket handed over", "", &e))?;
             check_loopback(&listener.local_endpoint(), is_protected)?;
-            addresses.push(address_of(&listener.local_endpoint()));
+            listening.push(address_of(&listener.local_endpoint()).into());
             listeners.push(listener);
         }
-        for address in &listen {
-            let stack = stack_for(address, &self.drivers, tls.clone())?;
-            for endpoint in resolve(address)? {
+        for Listen { stack, address } in &listen {
+            let wanted = Listen {
+                stack: stack.clone(),
+                address: address.clone(),
+            };
+            let built = listening_stack(&wanted, &self.drivers, tls.as_ref())?;
+            for location in resolve(address)? {
+                let endpoint = endpoint(&built, &location);
                 check_loopback(&endpoint, is_protected)?;
-                let listener = stack.listen(&endpoint).map_err(|e| {
+                let listener = built.listen(&endpoint).map_err(|e| {
                     let mut fault = Fault::from_io(format!("listen on {endpoint}"), "", &e);
                     if e.kind() == std::io::ErrorKind::AddrInUse {
                         fault.hint = "is another server running there?".into();
                     }
                     fault
                 })?;
-                addresses.push(address_of(&listener.local_endpoint()));
+                listening.push(Listen {
+                    stack: stack.clone(),
+                    address: address_of(&listener.local_endpoint()),
+                });
                 listeners.push(listener);
             }
         }
@@ -299,7 +314,7 @@ impl ServerBuilder {
         };
         Ok(Server {
             acceptor,
-            addresses,
+            listening,
             handle,
             guard,
             expiry,
@@ -362,7 +377,14 @@ impl Server {
     /// The listening addresses, with their actual ports.
     #[must_use]
     pub fn addresses(&self) -> Vec<Address> {
-        self.addresses.clone()
+        let addresses = self.listening.iter().map(|listen| listen.address.clone());
+        addresses.collect()
+    }
+
+    /// The same with the stacks that were chosen for them.
+    #[must_use]
+    pub fn listening(&self) -> &[Listen] {
+        &self.listening
     }
 
     /// The fingerprint of the server's key; `None` without protection.

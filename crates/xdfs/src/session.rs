@@ -14,7 +14,7 @@ use crate::paths::Caller;
 use crate::remote::{Address, RemotePlace};
 use crate::security::{ClientSecurity, SecureIdentity};
 use crate::session_end::SessionEnd;
-use crate::stack::{resolve, stack_for};
+use crate::stack::{routes, stacks_for};
 
 /// Options of a client's session.
 #[derive(Clone, Debug, Default)]
@@ -72,13 +72,14 @@ impl Session {
             )?)),
             None => None,
         };
+        let chosen = match &place.stack {
+            Some(stack) => std::slice::from_ref(stack),
+            None => &options.drivers.stacks,
+        };
+        let tls = identity.as_ref().map(|own| own.tls());
+        let stacks = stacks_for(address, chosen, &options.drivers.registry, tls.as_ref())?;
         let dial = Dial {
-            endpoints: resolve(address)?,
-            stack: stack_for(
-                address,
-                &options.drivers,
-                identity.as_ref().map(|own| own.tls()),
-            )?,
+            routes: routes(address, stacks)?,
             channels: options.channels,
             block_size: options.block_size,
             window: options.window,

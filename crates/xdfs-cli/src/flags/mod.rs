@@ -280,8 +280,22 @@ pub(crate) struct SessionFlags {
     #[arg(short, long, value_name = "SIZE", value_parser = size::parse_window)]
     pub(crate) window: Option<u32>,
 
+    /// Driver stack of the channels, as the server listens with: quic, or tcp,tls,zstd:level=3.
+    ///
+    /// Repeated, the others are tried in order if the server can't be reached with the first one,
+    /// with a message. Drivers are named from the bottom up; tls is added on top of a stack that
+    /// doesn't protect, so write 'tcp,tls,zstd' to compress before it. A URL such as
+    /// xdfs+quic://HOST/PATH names a stack by itself.
+    #[arg(long, value_name = "STACK", value_parser = parse_stack)]
+    pub(crate) stack: Vec<xdfs::drivers::StackSpec>,
+
     #[command(flatten)]
     pub(crate) security: SecurityFlags,
+}
+
+fn parse_stack(text: &str) -> Result<xdfs::drivers::StackSpec, String> {
+    text.parse()
+        .map_err(|error: xdfs::drivers::SpecError| error.to_string())
 }
 
 /// Retries of the commands that copy.
@@ -316,6 +330,10 @@ impl SessionFlags {
             channels: self.channels,
             block_size: self.block_size,
             window: self.window,
+            drivers: xdfs::drivers::Drivers {
+                stacks: self.stack.clone(),
+                ..xdfs::drivers::Drivers::default()
+            },
             ..xdfs::ClientOptions::default()
         }
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use tracing::Level;
-use xdfs::Address;
+use xdfs::{Address, Listen};
 
 use super::LevelFlag;
 use crate::size::parse_memory;
@@ -94,9 +94,11 @@ Examples:
 pub(crate) struct ServeFlags {
     /// Address to listen on: HOST, HOST:PORT, [IPV6]:PORT or unix:PATH; may be repeated.
     ///
-    /// Port 0 picks a free port. Default: 127.0.0.1:2799.
-    #[arg(short, long, value_name = "ADDR", value_parser = parse_address)]
-    pub(crate) listen: Vec<Address>,
+    /// Port 0 picks a free port. A driver stack before it is for the channels accepted there, as in
+    /// 'quic://0.0.0.0:2799' or 'tcp,tls,zstd://0.0.0.0:2799': clients need the same one. Default:
+    /// 127.0.0.1:2799 over TCP.
+    #[arg(short, long, value_name = "ADDR", value_parser = parse_listen)]
+    pub(crate) listen: Vec<Listen>,
 
     /// The directory to serve. Default: the current directory.
     ///
@@ -237,9 +239,11 @@ pub(crate) enum LogLevel {
     Trace,
 }
 
-fn parse_address(text: &str) -> Result<Address, String> {
-    match text.parse() {
-        Ok(address @ (Address::Tcp { .. } | Address::Unix(_))) => Ok(address),
+fn parse_listen(text: &str) -> Result<Listen, String> {
+    match text.parse::<Listen>() {
+        Ok(listen) if matches!(listen.address, Address::Host { .. } | Address::Unix(_)) => {
+            Ok(listen)
+        }
         Ok(_) => Err("write HOST, HOST:PORT, [IPV6]:PORT or unix:PATH".into()),
         Err(fault) => Err(format!("{}; {}", fault.cause, fault.hint)),
     }

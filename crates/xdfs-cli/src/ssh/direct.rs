@@ -47,7 +47,7 @@ pub(super) fn find(announced: &[String], host: &str, ask: Command) -> Option<Add
             Ok(Some(address)) => {
                 let host = address.ip().to_string();
                 let port = address.port();
-                return Some(Address::Tcp { host, port });
+                return Some(Address::Host { host, port });
             }
             Ok(None) => {}
             // All have failed, or it takes too long.

@@ -39,14 +39,17 @@ pub(crate) fn serve(socket: &Path, takes_clear: bool) -> Result<(), Fault> {
 
 /// Listens at both places, or at the one that works.
 fn listen(socket: &Path, takes_clear: bool) -> Result<Server, Fault> {
-    let direct = Address::Tcp {
+    let direct = Address::Host {
         host: direct_host(std::env::var("SSH_CONNECTION").ok().as_deref()),
         port: 0,
     };
     let socket = Address::Unix(socket.to_owned());
     let bind = |listen: &[&Address]| {
         let builder = ServerBuilder {
-            listen: listen.iter().copied().cloned().collect(),
+            listen: listen
+                .iter()
+                .map(|&address| address.clone().into())
+                .collect(),
             grace: GRACE,
             ..ServerBuilder::default()
         };
@@ -71,7 +74,7 @@ fn handover(server: &Server) -> Result<Handover, Fault> {
     let addresses = server.addresses();
     let direct = addresses
         .iter()
-        .filter(|address| matches!(address, Address::Tcp { .. }));
+        .filter(|address| matches!(address, Address::Host { .. }));
     let ticket = server
         .tickets()
         .map(|tickets| tickets.issue(TICKET_LIFE, u32::MAX));

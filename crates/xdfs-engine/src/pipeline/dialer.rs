@@ -15,6 +15,7 @@ use super::faults::all_channels_lost;
 use super::network_path::NetworkPath;
 use crate::channel::{Channel, Phase};
 use crate::environment::Environment;
+use crate::path_decision::PathDecision;
 use crate::security::Identity;
 
 /// Smallest default payload of a block, used when many channels share the buffers.
@@ -27,13 +28,20 @@ const FAILURES_MAX: u32 = 8;
 /// of the user, and other sessions end.
 const REFUSAL_LASTS: Duration = Duration::from_secs(60);
 
+/// A way to an acceptor.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// The address of the acceptor.
+    pub endpoint: Endpoint,
+    /// The driver stack of the channels; it must provide protection if the session has an identity.
+    pub stack: Stack,
+}
+
 /// Parameters of an initiator's session.
 #[derive(Clone, Debug)]
 pub struct Dial {
-    /// Addresses of the acceptor, tried in order until one answers.
-    pub endpoints: Vec<Endpoint>,
-    /// The driver stack of the channels; it must provide protection if there is an `identity`.
-    pub stack: Stack,
+    /// The ways to the acceptor, tried in order until it answers.
+    pub routes: Vec<Route>,
     /// Number of channels; `None` chooses it per file.
     pub channels: Option<u32>,
     /// Payload of a block in bytes, a power of two; `None` for the default.
@@ -54,11 +62,11 @@ impl Dial {
     /// Whether the acceptor is on this machine.
     #[must_use]
     pub fn is_local(&self) -> bool {
-        let is_local = |endpoint: &Endpoint| {
-            let address = endpoint.socket();
+        let is_local = |route: &Route| {
+            let address = route.endpoint.socket();
             address.is_none_or(|address| address.ip().is_loopback())
         };
-        self.endpoints.iter().all(is_local)
+        self.routes.iter().all(is_local)
     }
 }
 
@@ -66,7 +74,7 @@ impl Dial {
 #[derive(Debug)]
 pub(super) struct Dialer {
     dial: Dial,
-    endpoint_index: usize,
+    route_index: usize,
     request: SessionRequest,
     secret: Option<SessionSecret>,
     /// The acceptor accepts unencrypted payload.
@@ -98,8 +106,8 @@ pub(super) struct Dialer {
 pub(super) enum AfterFailure {
     /// Keep using the other channels.
     Continue,
-    /// Try the next address of the host.
-    NextEndpoint,
+    /// Try the next route; it is a fallback if its stack is another one.
+    NextRoute(Option<PathDecision>),
     /// End the session with this fault.
     End(Fault),
 }
@@ -118,7 +126,7 @@ impl Dialer {
         let wanted = dial.channels.unwrap_or(1);
         Self {
             dial,
-            endpoint_index: 0,
+            route_index: 0,
             request,
             secret: None,
             takes_clear: false,
@@ -305,11 +313,11 @@ impl Dialer {
         window: Option<u32>,
         now: Duration,
     ) -> Result<Channel, Fault> {
-        let Some(endpoint) = self.endpoint() else {
+        let Some(route) = self.route() else {
             let cause = "the host has no address";
             return Err(Fault::new(Code::ConnectionRefused, "connect", cause));
         };
-        let opened = self.dial.stack.open(endpoint);
+        let opened = route.stack.open(&route.endpoint);
         let mut stream = opened.map_err(|error| self.connect_fault(&error))?;
         if let Some(window) = window {
             let _ = stream.set_window(window);
@@ -317,8 +325,8 @@ impl Dialer {
         Ok(Channel::new(index, stream, Phase::Connecting, now))
     }
 
-    fn endpoint(&self) -> Option<&Endpoint> {
-        self.dial.endpoints.get(self.endpoint_index)
+    fn route(&self) -> Option<&Route> {
+        self.dial.routes.get(self.route_index)
     }
 
     /// The fault of a connection attempt.
@@ -328,13 +336,23 @@ impl Dialer {
             return fault;
         }
         let mut fault = Fault::from_io("connect", "", error);
-        fault.operation = self
-            .endpoint()
-            .map_or_else(String::new, |e| format!("connect to {e}"));
+        fault.operation = self.route().map_or_else(String::new, |route| {
+            format!("connect to {}", route.endpoint)
+        });
         if fault.code == Code::ConnectionLost {
             fault.retry = Retry::AfterMs(500);
         }
         fault
+    }
+
+    /// The decision that is told if the present route has another stack than the one `before`.
+    fn fallback(&self, before: usize, fault: Option<&Fault>) -> Option<PathDecision> {
+        let (from, to) = (self.dial.routes.get(before)?, self.route()?);
+        (from.stack.spec() != to.stack.spec()).then(|| PathDecision::Fallback {
+            from: from.stack.spec().to_string(),
+            to: to.stack.spec().to_string(),
+            cause: fault.map_or_else(String::new, |fault| fault.cause.clone()),
+        })
     }
 
     /// Records that the first bytes are sent on the channel that asks for the session.
@@ -395,16 +413,13 @@ impl Dialer {
         if !has_begun && !asked {
             return AfterFailure::Continue;
         }
-        if !has_begun
-            && unreached
-            && !were_ahead
-            && self.endpoint_index + 1 < self.dial.endpoints.len()
-        {
-            self.endpoint_index += 1;
+        if !has_begun && unreached && !were_ahead && self.route_index + 1 < self.dial.routes.len() {
+            let before = self.route_index;
+            self.route_index += 1;
             self.asks = false;
             self.failures = 0;
             self.not_before = Duration::ZERO;
-            return AfterFailure::NextEndpoint;
+            return AfterFailure::NextRoute(self.fallback(before, fault.as_ref()));
         }
         // Leaving channels can't carry further transfers.
         let stuck = count.live == 0 || (count.staying == 0 && self.failures >= FAILURES_MAX);
@@ -419,8 +434,10 @@ impl Dialer {
             )
         });
         // To the user a session that has begun is lost, whatever the last failure.
-        AfterFailure::End(match self.endpoint().filter(|_| has_begun) {
-            Some(peer) => all_channels_lost(peer, &fault.cause).retry(Retry::AfterMs(500)),
+        AfterFailure::End(match self.route().filter(|_| has_begun) {
+            Some(route) => {
+                all_channels_lost(&route.endpoint, &fault.cause).retry(Retry::AfterMs(500))
+            }
             None => fault,
         })
     }
@@ -489,12 +506,9 @@ mod tests {
     /// 64 channels are requested in that case, and only as many opened as the files need.
     #[test]
     fn channels_without_a_number_are_not_waited_for() {
-        let spec = "memory".parse().unwrap();
-        let stack = xdfs_xio::Registry::standard().build(&spec).unwrap();
         let start_of = |channels| {
             let dial = Dial {
-                endpoints: Vec::new(),
-                stack: stack.clone(),
+                routes: Vec::new(),
                 channels,
                 block_size: None,
                 window: None,

@@ -89,6 +89,11 @@ impl NetworkPath {
         self.tell_class();
     }
 
+    /// Tells a decision that was made elsewhere.
+    pub(super) fn tell(&self, decision: PathDecision) {
+        self.decisions.tell(decision);
+    }
+
     /// Has the decisions told there.
     pub(super) fn tell_to(&mut self, decisions: PathDecisions) {
         self.decisions = decisions;

@@ -247,7 +247,10 @@ impl<K: Kernel> Pipeline<K> {
         };
         match dialer.failed(asked, fault, count, were_ahead, self.now) {
             AfterFailure::Continue => {}
-            AfterFailure::NextEndpoint => {
+            AfterFailure::NextRoute(fallback) => {
+                if let Some(decision) = fallback {
+                    self.network_path.tell(decision);
+                }
                 self.give_up_silent(u32::MAX);
                 self.dial_missing();
             }

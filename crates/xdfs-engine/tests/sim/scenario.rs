@@ -8,7 +8,7 @@ use std::time::Duration;
 use xdfs_engine::kernel::Readiness;
 use xdfs_engine::{
     Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy, Command, Commands, Dial, Pipeline,
-    TransferEvent,
+    Route, TransferEvent,
 };
 use xdfs_engine::{Task, Turn};
 use xdfs_proto::frame::Level;
@@ -249,8 +249,10 @@ impl Scenario {
     /// Opens a session.
     fn connect(&mut self) -> Result<(), String> {
         let dial = Dial {
-            endpoints: vec![transport::endpoint()],
-            stack: transport::stack(&self.world),
+            routes: vec![Route {
+                endpoint: transport::endpoint(),
+                stack: transport::stack(&self.world),
+            }],
             channels: self.settings.channels,
             block_size: Some(self.settings.block_size),
             window: None,

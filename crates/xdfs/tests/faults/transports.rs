@@ -22,7 +22,7 @@ fn there_and_back_by(
 ) -> Option<()> {
     let folders = Folders::new(seed);
     let server = ServerBuilder {
-        listen: vec![listen],
+        listen: vec![listen.into()],
         root: folders.root(),
         ..ServerBuilder::default()
     };
@@ -39,6 +39,7 @@ fn there_and_back_by(
         path: Vec::new(),
         invitation: xdfs::Invitation::default(),
         profile: None,
+        stack: None,
     };
     let handle = server.handle();
     let thread = thread::spawn(move || server.run());
@@ -123,7 +124,7 @@ fn a_unix_socket_that_is_forwarded_to_tcp() {
     let socket = folder.path().join("socket");
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let way = |address: Address| {
-        let Address::Tcp { host, port } = address else {
+        let Address::Host { host, port } = address else {
             panic!("{address:?}")
         };
         // It ends with the process.

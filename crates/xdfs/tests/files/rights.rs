@@ -60,13 +60,14 @@ impl Scene {
     pub(crate) fn client(&self, user: &str) -> Client {
         let place = RemotePlace {
             user: Some(user.into()),
-            address: Address::Tcp {
+            address: Address::Host {
                 host: self.serving.addr.ip().to_string(),
                 port: self.serving.addr.port(),
             },
             path: Vec::new(),
             invitation: Invitation::default(),
             profile: None,
+            stack: None,
         };
         let trust = TrustPolicy {
             known_hosts: self.folders.here("known_hosts"),

@@ -174,22 +174,22 @@ fn own_store_is_read_and_written() {
 fn own_driver_is_in_both_ends() {
     let folders = Folders::new(906);
     let source = folders.make_here("source", 3 << 20);
-    let server = own_driver::serve(&folders.root(), "turn:by=200,turn:by=7").unwrap();
+    let server = own_driver::serve(&folders.root(), "tcp,turn:by=200,turn:by=7").unwrap();
     let server = Serving::run(server);
     let there = place(&server, "/target");
-    let bytes = own_driver::upload(&source, &there, "turn:by=200,turn:by=7").unwrap();
+    let bytes = own_driver::upload(&source, &there, "tcp,turn:by=200,turn:by=7").unwrap();
     assert_eq!(bytes, 3 << 20);
     assert_equal(&source, &folders.there("target"));
     // It is really in the way: with others the ends don't understand each other.
-    for other in ["", "turn:by=200", "turn:by=200,turn:by=8"] {
+    for other in ["tcp", "tcp,turn:by=200", "tcp,turn:by=200,turn:by=8"] {
         let other_place = place(&server, "/other");
         let failed = own_driver::upload(&source, &other_place, other);
         assert!(failed.is_err(), "{other}");
         assert!(!folders.there("other").exists());
     }
-    let unknown = own_driver::upload(&source, &there, "twist").unwrap_err();
+    let unknown = own_driver::upload(&source, &there, "tcp,twist").unwrap_err();
     assert!(unknown.to_string().contains("twist"), "{unknown}");
-    let wrong = own_driver::upload(&source, &there, "turn:by=300").unwrap_err();
+    let wrong = own_driver::upload(&source, &there, "tcp,turn:by=300").unwrap_err();
     assert!(wrong.to_string().contains("0 to 255"), "{wrong}");
 }
 

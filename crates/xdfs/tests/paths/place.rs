@@ -91,13 +91,14 @@ impl Place {
         let is_guest = !self.folders.here("server/authorized_keys").exists();
         let place = RemotePlace {
             user: is_guest.then(|| "guest".to_owned()),
-            address: Address::Tcp {
+            address: Address::Host {
                 host: addr.ip().to_string(),
                 port: addr.port(),
             },
             path: Vec::new(),
             invitation: Invitation::default(),
             profile: None,
+            stack: None,
         };
         let options = ClientOptions {
             channels,

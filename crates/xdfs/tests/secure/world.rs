@@ -63,7 +63,7 @@ impl World {
         change(&mut builder, folder.path());
         let server = builder.bind().unwrap();
         let addr = match server.addresses().first() {
-            Some(Address::Tcp { host, port }) => SocketAddr::new(host.parse().unwrap(), *port),
+            Some(Address::Host { host, port }) => SocketAddr::new(host.parse().unwrap(), *port),
             other => panic!("the server listens on {other:?}"),
         };
         Self {
@@ -211,13 +211,14 @@ impl Visit {
     pub(crate) fn connect(&self) -> Result<Client, Fault> {
         let place = RemotePlace {
             user: (!self.user.is_empty()).then(|| self.user.clone()),
-            address: Address::Tcp {
+            address: Address::Host {
                 host: self.addr.ip().to_string(),
                 port: self.addr.port(),
             },
             path: Vec::new(),
             invitation: xdfs::Invitation::default(),
             profile: None,
+            stack: None,
         };
         Client::connect(&place, self.options.clone())
     }

@@ -41,7 +41,7 @@ impl Serving {
     #[track_caller]
     pub(crate) fn run(server: Server) -> Self {
         let addr = match server.addresses().first() {
-            Some(Address::Tcp { host, port }) => SocketAddr::new(host.parse().unwrap(), *port),
+            Some(Address::Host { host, port }) => SocketAddr::new(host.parse().unwrap(), *port),
             other => panic!("the server listens on {other:?}"),
         };
         let handle = server.handle();
@@ -82,13 +82,14 @@ pub(crate) fn client(addr: SocketAddr, change: impl FnOnce(&mut ClientOptions)) 
     change(&mut options);
     let place = RemotePlace {
         user: None,
-        address: Address::Tcp {
+        address: Address::Host {
             host: addr.ip().to_string(),
             port: addr.port(),
         },
         path: Vec::new(),
         invitation: xdfs::Invitation::default(),
         profile: None,
+        stack: None,
     };
     Client::connect(&place, options).unwrap()
 }
