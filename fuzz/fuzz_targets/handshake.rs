@@ -122,8 +122,8 @@ fn initiate(bytes: &[u8], piece: usize, is_protected: bool, joins: bool, script:
     };
     let mut out = Vec::new();
     let mut initiator = match is_protected {
-        true => Initiator::protected(purpose, &mut out),
-        false => Initiator::new(purpose, &mut out),
+        true => Initiator::protected(purpose, false, &mut out),
+        false => Initiator::new(purpose, false, &mut out),
     };
     let request = || AuthRequest {
         method: METHODS[0],

@@ -603,6 +603,7 @@ impl Acceptor {
             AccessPolicy::Open(_) => false,
             AccessPolicy::Guarded(gate) => gate.takes_clear(),
         };
+        let yields = pending.machine.yields();
         let (mut pipeline, commands) = Pipeline::accept(
             kernel,
             grant,
@@ -617,6 +618,9 @@ impl Acceptor {
             &pending.output,
             pending.input,
         );
+        if yields {
+            pipeline.yield_to_others();
+        }
         pipeline.learn_round_trip(round_trip);
         let id = request.id;
         self.sessions.lock().insert(

@@ -203,12 +203,13 @@ impl Channel {
         matches!(self.phase, Phase::Open)
     }
 
-    /// Begins the opening exchange, once the transport and its protection are open.
-    pub(crate) fn greet(&mut self, purpose: Purpose) {
+    /// Begins the opening exchange, once the transport and its protection are open. `yields` is for
+    /// the channel that asks for the session.
+    pub(crate) fn greet(&mut self, purpose: Purpose, yields: bool) {
         self.protection = self.stream.protection();
         let mut hello = Vec::new();
         let initiator = match &self.protection {
-            None => Initiator::new(purpose, &mut hello),
+            None => Initiator::new(purpose, yields, &mut hello),
             Some(protection) => {
                 let purpose = match purpose {
                     Purpose::Join(join) => Purpose::Join(JoinRequest {
@@ -217,7 +218,7 @@ impl Channel {
                     }),
                     session @ Purpose::Session(_) => session,
                 };
-                Initiator::protected(purpose, &mut hello)
+                Initiator::protected(purpose, yields, &mut hello)
             }
         };
         self.phase = Phase::Opening(initiator);

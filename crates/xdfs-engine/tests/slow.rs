@@ -249,6 +249,7 @@ impl Scene {
             user: String::new(),
             identity: None,
             level: Level::Private,
+            yields: false,
         };
         let kernel = Readiness::new().unwrap();
         let (pipeline, commands) = Pipeline::initiate(kernel, dial, Limits::default()).unwrap();

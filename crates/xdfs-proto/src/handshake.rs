@@ -128,6 +128,8 @@ const CLEAR_PAYLOAD: u16 = 2;
 const FOLLOW_LINKS: u16 = 3;
 /// The feature with which both sides declare that they report how they spend their time.
 const TIME_ACCOUNT: u16 = 4;
+/// The feature with which an initiator asks that what both sides send yields to others.
+const YIELD: u16 = 5;
 
 fn authentication(methods: &[u8]) -> Feature {
     Feature {
@@ -157,6 +159,14 @@ fn time_account() -> Feature {
     Feature {
         id: TIME_ACCOUNT,
         name: "time-account".into(),
+        value: Vec::new(),
+    }
+}
+
+fn yield_feature() -> Feature {
+    Feature {
+        id: YIELD,
+        name: "yield".into(),
         value: Vec::new(),
     }
 }
@@ -206,21 +216,23 @@ pub enum InitiatorStep {
 }
 
 impl Initiator {
-    /// Starts on a channel without protection, and appends the first bytes to `out`.
+    /// Starts on a channel without protection, and appends the first bytes to `out`. With `yields`,
+    /// what both sides send in the session is to yield to others on the path.
     #[must_use]
-    pub fn new(purpose: Purpose, out: &mut Vec<u8>) -> Self {
-        let hello = Hello {
+    pub fn new(purpose: Purpose, yields: bool, out: &mut Vec<u8>) -> Self {
+        let mut hello = Hello {
             features: vec![follow_links(), time_account()],
             ..Hello::default()
         };
+        hello.features.extend(yields.then(yield_feature));
         Self::begin(purpose, hello, ProofState::Done, out)
     }
 
     /// Starts on a protected channel, where a session begins with a proof of the initiator's
     /// identity.
     #[must_use]
-    pub fn protected(purpose: Purpose, out: &mut Vec<u8>) -> Self {
-        let hello = Hello {
+    pub fn protected(purpose: Purpose, yields: bool, out: &mut Vec<u8>) -> Self {
+        let mut hello = Hello {
             features: vec![
                 authentication(&[]),
                 clear_payload(),
@@ -229,6 +241,7 @@ impl Initiator {
             ],
             ..Hello::default()
         };
+        hello.features.extend(yields.then(yield_feature));
         let proof = match purpose {
             Purpose::Session(_) => ProofState::Due,
             Purpose::Join(_) => ProofState::Done,
@@ -440,6 +453,7 @@ impl Initiator {
 pub struct Acceptor {
     greeted: bool,
     reports_time: bool,
+    yields: bool,
     proof: ProofState,
     features: Vec<Feature>,
 }
@@ -467,8 +481,9 @@ impl Acceptor {
         Self {
             greeted: false,
             reports_time: false,
+            yields: false,
             proof: ProofState::Done,
-            features: vec![follow_links(), time_account()],
+            features: vec![follow_links(), time_account(), yield_feature()],
         }
     }
 
@@ -480,10 +495,11 @@ impl Acceptor {
         if clear {
             features.push(clear_payload());
         }
-        features.extend([follow_links(), time_account()]);
+        features.extend([follow_links(), time_account(), yield_feature()]);
         Self {
             greeted: false,
             reports_time: false,
+            yields: false,
             proof: ProofState::Due,
             features,
         }
@@ -493,6 +509,12 @@ impl Acceptor {
     #[must_use]
     pub fn reports_time(&self) -> bool {
         self.reports_time
+    }
+
+    /// Whether the initiator asks that what is sent yields to others, once HELLO has come.
+    #[must_use]
+    pub fn yields(&self) -> bool {
+        self.yields
     }
 
     /// Requests the next step of the proof.
@@ -547,7 +569,9 @@ impl Acceptor {
                 return Err(fault);
             }
             self.greeted = true;
-            self.reports_time = hello.0.features.iter().any(|f| f.id == TIME_ACCOUNT);
+            let has = |id| hello.0.features.iter().any(|f| f.id == id);
+            self.reports_time = has(TIME_ACCOUNT);
+            self.yields = has(YIELD);
         }
         let refuse = |fault: Fault, out: &mut Vec<u8>| {
             let scope = crate::frame::Scope::Channel;

@@ -149,7 +149,7 @@ fn initiate(
 ) -> (Result<InitiatorStep, Fault>, Vec<u8>) {
     let limits = Limits::default();
     let (mut unused, mut out) = (Vec::new(), Vec::new());
-    let mut initiator = Initiator::new(purpose, &mut out);
+    let mut initiator = Initiator::new(purpose, false, &mut out);
     for part in input.chunks(piece) {
         unused.extend_from_slice(part);
         match initiator.receive(&unused, &limits, &mut out) {

@@ -205,7 +205,7 @@ fn acceptor() -> End<Acceptor> {
 
 fn initiator(purpose: Purpose) -> End<Initiator> {
     let mut out = Vec::new();
-    let machine = Initiator::protected(purpose, &mut out);
+    let machine = Initiator::protected(purpose, false, &mut out);
     End {
         out,
         ..End::new(machine)
@@ -492,7 +492,7 @@ fn without_protection_there_is_no_proof() {
     // Nor does an initiator take part in one.
     for frame in [auth_ok(), Frame::Challenge(Challenge(vec![1]))] {
         for purpose in [Purpose::Session(session()), Purpose::Join(join())] {
-            let mut client = End::new(Initiator::new(purpose, &mut Vec::new()));
+            let mut client = End::new(Initiator::new(purpose, false, &mut Vec::new()));
             let step = client.feed(&[welcome(Vec::new()), bytes(&frame)].concat(), 1);
             refused(step, Code::ProtocolViolation);
         }
@@ -515,7 +515,11 @@ fn an_acceptor_that_asks_for_no_proof_is_not_believed() {
         assert!(client.out.is_empty(), "SESSION isn't sent");
     }
     // And one that wasn't asked may not name the feature (O-13).
-    let mut client = End::new(Initiator::new(Purpose::Join(join()), &mut Vec::new()));
+    let mut client = End::new(Initiator::new(
+        Purpose::Join(join()),
+        false,
+        &mut Vec::new(),
+    ));
     let step = client.feed(&welcome(vec![feature(&METHODS)]), 1);
     refused(step, Code::ProtocolViolation);
 }
@@ -613,7 +617,7 @@ fn a_proof_over_the_limit_is_refused() {
 fn clear_payload_needs_the_acceptors_policy() {
     for takes_clear in [false, true] {
         let mut out = Vec::new();
-        let mut initiator = Initiator::protected(Purpose::Session(session()), &mut out);
+        let mut initiator = Initiator::protected(Purpose::Session(session()), false, &mut out);
         assert!(!initiator.takes_clear());
         let mut acceptor = Acceptor::protected(&METHODS, takes_clear);
         let mut answer = Vec::new();
@@ -712,7 +716,7 @@ fn an_acceptor_is_refused_by_the_header_of_a_frame() {
             (most.map_or(64 << 10, |most| most + 1), false),
         ] {
             let purpose = Purpose::Session(session());
-            let mut machine = Initiator::protected(purpose, &mut Vec::new());
+            let mut machine = Initiator::protected(purpose, false, &mut Vec::new());
             let answer = welcome(vec![feature(&METHODS)]);
             Machine::receive(&mut machine, &answer, &mut Vec::new()).unwrap();
             machine.prove(auth(), true, &mut Vec::new());

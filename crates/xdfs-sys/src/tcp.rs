@@ -9,6 +9,8 @@ use std::time::Duration;
 pub struct TcpInfo {
     /// Smoothed round-trip time; zero before the first sample.
     pub round_trip: Duration,
+    /// Mean deviation of the round-trip time; zero before the first sample.
+    pub round_trip_deviation: Duration,
     /// Shortest round-trip time of the last minutes; zero before the first sample.
     pub round_trip_min: Duration,
     /// Bytes of payload sent, including those sent again.
@@ -72,6 +74,45 @@ pub fn info<S>(_: &S) -> std::io::Result<TcpInfo> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
+/// Sets the rate in bytes per second at which the kernel sends on a connection at most
+/// (`SO_MAX_PACING_RATE`); `None` for no limit.
+///
+/// # Errors
+/// Those of the system call; [`std::io::ErrorKind::Unsupported`] if the system has no such option.
+#[cfg(target_os = "linux")]
+pub fn set_pace(socket: &impl std::os::fd::AsFd, bytes_per_s: Option<u64>) -> std::io::Result<()> {
+    use std::os::fd::AsRawFd as _;
+
+    // Older kernels take 32 bits, where the largest number is no limit too.
+    let rate = bytes_per_s.map_or(u32::MAX, |rate| u32::try_from(rate).unwrap_or(u32::MAX));
+    let socket = socket.as_fd();
+    // SAFETY: `rate` has as many bytes as the call is told to read, and lives longer than it; the
+    // descriptor is open while `socket` is borrowed.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw const rate).cast(),
+            size_of::<u32>() as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
+    }
+}
+
+/// As on Linux: there is no such option.
+///
+/// # Errors
+/// Always [`std::io::ErrorKind::Unsupported`].
+#[cfg(not(target_os = "linux"))]
+pub fn set_pace<S>(_: &S, _: Option<u64>) -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
 /// Bytes of `struct tcp_info` that are needed (linux/tcp.h). Fields are only ever appended to it.
 #[cfg(target_os = "linux")]
 const LENGTH: usize = 216;
@@ -97,6 +138,11 @@ fn parse(bytes: &[u8; LENGTH]) -> TcpInfo {
     let shortest = Some(u32_at(148)).filter(|time| *time != u64::from(u32::MAX));
     TcpInfo {
         round_trip: Duration::from_micros(if shortest.is_some() { u32_at(68) } else { 0 }),
+        round_trip_deviation: Duration::from_micros(if shortest.is_some() {
+            u32_at(72)
+        } else {
+            0
+        }),
         round_trip_min: Duration::from_micros(shortest.unwrap_or(0)),
         sent_bytes: u64_at(200),
         resent_bytes: u64_at(208),

@@ -30,6 +30,8 @@ pub struct Capabilities {
 pub struct PathSample {
     /// Smoothed round-trip time; zero before the first measurement.
     pub round_trip: Duration,
+    /// Mean deviation of the round-trip time; zero before the first measurement.
+    pub round_trip_deviation: Duration,
     /// Shortest round-trip time of the last minutes; zero before the first measurement.
     pub round_trip_min: Duration,
     /// Bytes sent, including those sent again.
@@ -147,6 +149,17 @@ pub trait Stream: Send + fmt::Debug {
     /// The system lacks an option or forbids it; the stream works as before, only slower.
     fn suit_long_path(&mut self) -> io::Result<()> {
         Ok(())
+    }
+
+    /// Sets the rate at which the transport sends at most, in bytes per second, without bursts;
+    /// `None` for no limit.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] if the transport has no such option, or any error of the
+    /// system call.
+    fn set_pace(&mut self, bytes_per_s: Option<u64>) -> io::Result<()> {
+        let _ = bytes_per_s;
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// The properties of the stack.

@@ -519,6 +519,10 @@ impl<T: Transform> Stream for Transformed<T> {
         self.below.suit_long_path()
     }
 
+    fn set_pace(&mut self, bytes_per_s: Option<u64>) -> io::Result<()> {
+        self.below.set_pace(bytes_per_s)
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.transform.capabilities(self.below.capabilities())
     }

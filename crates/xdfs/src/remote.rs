@@ -61,7 +61,7 @@ pub struct RemotePlace {
     /// The server.
     pub address: Address,
     /// The driver stack that the URL names; `None` for that of the options of a session.
-    pub stack: Option<StackSpec>,
+    pub stack: Option<Box<StackSpec>>,
     /// The path on the server, percent-decoded, with its leading slash; a built-in store of the
     /// server such as `mem:null` has none. Empty if the URL names only the server. Paths in the
     /// home of a user of ssh are relative and begin with `./`.
@@ -495,7 +495,7 @@ impl FromStr for RemotePlace {
         let server = Self {
             user,
             address,
-            stack,
+            stack: stack.map(Box::new),
             path: Vec::new(),
             invitation,
             profile: None,
@@ -509,7 +509,7 @@ impl fmt::Display for RemotePlace {
         let user = self.user.as_ref().map_or_else(String::new, |u| {
             format!("{}@", percent_encode(u.as_bytes(), b"/@"))
         });
-        let scheme = scheme(self.stack.as_ref(), &self.address);
+        let scheme = scheme(self.stack.as_deref(), &self.address);
         match &self.address {
             Address::Unix(path) => {
                 let path = percent_encode(path.to_string_lossy().as_bytes(), b"/@");

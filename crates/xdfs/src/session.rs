@@ -27,6 +27,8 @@ pub struct ClientOptions {
     pub window: Option<u32>,
     /// Start only when all channels have joined.
     pub strict: bool,
+    /// Send only what others on the path leave, in both directions, where the server can do so.
+    pub yields: bool,
     /// Limits for the resources that a peer may use.
     pub limits: Limits,
     /// Trust in servers, and the credentials of this side. `None` opens unprotected channels, which
@@ -73,7 +75,7 @@ impl Session {
             None => None,
         };
         let chosen = match &place.stack {
-            Some(stack) => std::slice::from_ref(stack),
+            Some(stack) => std::slice::from_ref(&**stack),
             None => &options.drivers.stacks,
         };
         let tls = identity.as_ref().map(|own| own.tls());
@@ -91,6 +93,7 @@ impl Session {
             user: place.user.clone().unwrap_or_default(),
             identity: identity.clone().map(|own| own as Arc<dyn Identity>),
             level: level.unwrap_or_default(),
+            yields: options.yields,
         };
         let listed_bytes_max = options.limits.listed_bytes_max;
         let is_local = dial.is_local();

@@ -280,6 +280,14 @@ pub(crate) struct SessionFlags {
     #[arg(short, long, value_name = "SIZE", value_parser = size::parse_window)]
     pub(crate) window: Option<u32>,
 
+    /// Yield to others on the path: use only what they leave.
+    ///
+    /// The sender, here or at the server, keeps the queues of the path short: it slows down when
+    /// packets begin to wait, and takes seconds to become faster again. Alone on the path it is
+    /// nearly as fast as without. Linux only, over TCP.
+    #[arg(long)]
+    pub(crate) nice: bool,
+
     /// Driver stack of the channels, as the server listens with: quic, or tcp,tls,zstd:level=3.
     ///
     /// Repeated, the others are tried in order if the server can't be reached with the first one,
@@ -330,6 +338,7 @@ impl SessionFlags {
             channels: self.channels,
             block_size: self.block_size,
             window: self.window,
+            yields: self.nice,
             drivers: xdfs::drivers::Drivers {
                 stacks: self.stack.clone(),
                 ..xdfs::drivers::Drivers::default()

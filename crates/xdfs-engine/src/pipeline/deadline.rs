@@ -5,7 +5,7 @@ use xdfs_proto::frame::Frame;
 use xdfs_proto::{ChannelIndex, Code, Fault, Retry};
 
 use super::transfers::PROGRESS_INTERVAL;
-use super::{Pipeline, Role, TICK};
+use super::{Pipeline, Role, TICK, yielding};
 use crate::channel::Channel;
 use crate::kernel::Kernel;
 use crate::storage::SinkJob;
@@ -13,7 +13,11 @@ use crate::storage::SinkJob;
 impl<K: Kernel> Pipeline<K> {
     /// Checks all deadlines.
     pub(super) fn tick(&mut self) {
-        self.timers.set_tick(self.now + TICK.min(PROGRESS_INTERVAL));
+        let tick = match self.yielding {
+            Some(_) => yielding::INTERVAL,
+            None => TICK,
+        };
+        self.timers.set_tick(self.now + tick.min(PROGRESS_INTERVAL));
         self.check_openings();
         if self.sender.poll_timeout().is_some_and(|t| t <= self.now) {
             self.sender.handle_timeout(self.now);
@@ -72,6 +76,7 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         self.measure_channels();
+        self.pace_channels();
         self.tune_channels();
         self.check_channels();
         self.check_incomplete();

@@ -56,6 +56,8 @@ pub struct Dial {
     pub identity: Option<Arc<dyn Identity>>,
     /// Whether payload on protected channels is encrypted.
     pub level: Level,
+    /// Both sides send only what others on the path leave.
+    pub yields: bool,
 }
 
 impl Dial {
@@ -153,6 +155,11 @@ impl Dialer {
     /// Whether the user specified the number of channels.
     pub(super) fn is_explicit(&self) -> bool {
         self.dial.channels.is_some()
+    }
+
+    /// Whether both sides are to yield to others on the path.
+    pub(super) fn yields(&self) -> bool {
+        self.dial.yields
     }
 
     /// The credentials of this side, if any.
@@ -516,6 +523,7 @@ mod tests {
                 user: String::new(),
                 identity: None,
                 level: Level::Private,
+                yields: false,
             };
             session_request(&System, &dial, &Limits::default()).map(|request| request.start)
         };

@@ -9,6 +9,7 @@
 //! - `channels`: the channels, and queues of those that are ready for something.
 //! - `dialer`: the channels that an initiator opens, and their endpoints.
 //! - `parameters`: the parameters that the peers agreed on.
+//! - `yielding`: the rate of a session that yields to others.
 //! - `network_path`: the round-trip time, and what is chosen for it.
 //! - `channel_count`: the search for the number of channels that fills a long path.
 //! - `transfers`: the state of each transfer.
@@ -53,6 +54,7 @@ mod timers;
 mod transfer;
 mod transfers;
 mod uniform;
+mod yielding;
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -96,6 +98,7 @@ use store_jobs::StoreJobs;
 use timers::Timers;
 use transfers::Transfers;
 use uniform::UniformBlock;
+use yielding::Yielding;
 
 /// The interval between two checks of the deadlines.
 const TICK: Duration = Duration::from_millis(250);
@@ -172,6 +175,8 @@ pub struct Pipeline<K> {
     timers: Timers,
     ending: Ending,
     network_path: NetworkPath,
+    /// Yields to others on the path.
+    yielding: Option<Yielding>,
 }
 
 impl<K: Kernel> Pipeline<K> {
@@ -182,9 +187,10 @@ impl<K: Kernel> Pipeline<K> {
     pub fn initiate(kernel: K, dial: Dial, limits: Limits) -> Result<(Self, Commands), Fault> {
         let request = dialer::session_request(&**kernel.environment(), &dial, &limits)?;
         let parameters = Parameters::requested(&request);
+        let yields = dial.yields;
         let role = Role::Initiator(Box::new(Dialer::new(dial, request)));
         let calls = Calls::initiator(&limits);
-        Ok(Self::new(
+        let (mut pipeline, commands) = Self::new(
             kernel,
             role,
             parameters,
@@ -193,7 +199,11 @@ impl<K: Kernel> Pipeline<K> {
             calls,
             MemoryBudget::unbounded(),
             limits,
-        ))
+        );
+        if yields {
+            pipeline.yield_to_others();
+        }
+        Ok((pipeline, commands))
     }
 
     /// A pipeline for a session that a peer registers on `stream` with the rights of `grant`.
@@ -306,10 +316,16 @@ impl<K: Kernel> Pipeline<K> {
             timers: Timers::new(TICK, limits.stall_timeout),
             ending: Ending::default(),
             network_path: NetworkPath::default(),
+            yielding: None,
             limits,
         };
         pipeline.set_parameters(parameters);
         (pipeline, commands)
+    }
+
+    /// Has this side yield to others on the path from now on.
+    pub fn yield_to_others(&mut self) {
+        self.yielding.get_or_insert_default();
     }
 
     /// Sets the round-trip time, if the opening exchange measured it.

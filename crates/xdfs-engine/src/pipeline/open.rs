@@ -192,6 +192,31 @@ impl<K: Kernel> Pipeline<K> {
         self.network_path.see_channels(samples);
     }
 
+    /// Sets the pace of all channels where this side yields to others.
+    pub(super) fn pace_channels(&mut self) {
+        let Some(yielding) = &mut self.yielding else {
+            return;
+        };
+        let is_due = yielding.is_due(self.now) && !self.network_path.is_local();
+        if !is_due || self.channels.open().next().is_none() {
+            return;
+        }
+        let open = self.channels.open();
+        let samples = open.filter_map(|(_, channel)| channel.stream.measure());
+        let samples: Vec<_> = samples.collect();
+        let Some(pace) = yielding.step(&samples, self.now) else {
+            return;
+        };
+        tracing::trace!(pace, channels = samples.len(), "the pace of each channel");
+        let slots: Vec<usize> = self.channels.open().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            if let Some(channel) = self.channels.get_mut(slot) {
+                // A transport without it has no queue to fill.
+                let _ = channel.stream.set_pace(Some(pace));
+            }
+        }
+    }
+
     fn suit_channel(&mut self, slot: usize) {
         if let Some(channel) = self.channels.get_mut(slot)
             && !channel.suits_path
@@ -303,7 +328,7 @@ impl<K: Kernel> Pipeline<K> {
             None => channel.phase = Phase::Connected,
             Some(Purpose::Session(request)) => {
                 self.parameters = Parameters::requested(&request);
-                channel.greet(Purpose::Session(request));
+                channel.greet(Purpose::Session(request), dialer.yields());
                 dialer.request_sent(self.now);
                 self.prove_ahead(slot);
                 self.transmit_ahead();
@@ -312,7 +337,7 @@ impl<K: Kernel> Pipeline<K> {
                     self.dial_missing();
                 }
             }
-            Some(join @ Purpose::Join(_)) => channel.greet(join),
+            Some(join @ Purpose::Join(_)) => channel.greet(join, false),
         }
     }
 

@@ -385,7 +385,9 @@ impl<K: Kernel> Pipeline<K> {
     /// Looks for a better number of channels on a long path while much is left to move, unless the
     /// user chose the number (initiator).
     pub(super) fn tune_channels(&mut self) {
-        let is_settled = self.explicit_channels() || self.bounds.are_set();
+        // More channels would only take more from others.
+        let yields = self.yielding.is_some();
+        let is_settled = self.explicit_channels() || self.bounds.are_set() || yields;
         let left = match !is_settled && self.network_path.is_long() {
             true => self.bytes_left(),
             false => Some(0),

@@ -260,6 +260,7 @@ impl Scenario {
             user: String::new(),
             identity: None,
             level: Level::Private,
+            yields: false,
         };
         let environment = self.world.environment(Host::Client);
         let kernel = Readiness::within(environment).map_err(|e| e.to_string())?;

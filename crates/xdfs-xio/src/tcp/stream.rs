@@ -112,6 +112,7 @@ impl Stream for TcpStream {
         let info = xdfs_sys::tcp::info(&self.inner).ok()?;
         Some(PathSample {
             round_trip: info.round_trip,
+            round_trip_deviation: info.round_trip_deviation,
             round_trip_min: info.round_trip_min,
             sent_bytes: info.sent_bytes,
             resent_bytes: info.resent_bytes,
@@ -125,6 +126,10 @@ impl Stream for TcpStream {
 
     fn suit_long_path(&mut self) -> io::Result<()> {
         self.options.suit_long_path(&SockRef::from(&self.inner))
+    }
+
+    fn set_pace(&mut self, bytes_per_s: Option<u64>) -> io::Result<()> {
+        xdfs_sys::tcp::set_pace(&self.inner, bytes_per_s)
     }
 
     fn capabilities(&self) -> Capabilities {

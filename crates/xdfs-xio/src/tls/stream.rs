@@ -390,6 +390,10 @@ impl Stream for TlsStream {
         self.flow.suit_long_path()
     }
 
+    fn set_pace(&mut self, bytes_per_s: Option<u64>) -> io::Result<()> {
+        self.flow.set_pace(bytes_per_s)
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.flow.capabilities()
     }

@@ -56,7 +56,7 @@ impl Joined {
             channel: ChannelIndex(channel),
         };
         let mut out = Vec::new();
-        let mut machine = Initiator::protected(Purpose::Join(request), &mut out);
+        let mut machine = Initiator::protected(Purpose::Join(request), false, &mut out);
         match raw.exchange(&mut machine, &mut out)? {
             InitiatorStep::Open(None) => Ok(raw),
             other => panic!("{other:?}"),
@@ -108,7 +108,7 @@ fn a_session_without_a_proof_is_refused() {
     let mut out = Vec::new();
     // As on channels without protection: SESSION follows WELCOME at once.
     let purpose = Purpose::Session(session_request([3; 16]));
-    let mut machine = Initiator::new(purpose, &mut out);
+    let mut machine = Initiator::new(purpose, false, &mut out);
     let fault = raw.exchange(&mut machine, &mut out).unwrap_err();
     assert_eq!(fault.code, Code::AuthenticationFailed, "{fault}");
 }

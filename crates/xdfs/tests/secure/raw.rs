@@ -130,7 +130,7 @@ pub(crate) fn session_request(id: [u8; 16]) -> SessionRequest {
 pub(crate) fn refused_auth(raw: &mut Raw, method: u8, user: &str, body: &[u8]) -> Fault {
     let mut out = Vec::new();
     let purpose = Purpose::Session(session_request([1; 16]));
-    let mut machine = Initiator::protected(purpose, &mut out);
+    let mut machine = Initiator::protected(purpose, false, &mut out);
     let step = raw.exchange(&mut machine, &mut out).unwrap();
     assert!(matches!(step, InitiatorStep::Prove(_)), "{step:?}");
     let request = AuthRequest {
@@ -152,7 +152,7 @@ pub(crate) fn register(
     let request = session_request([7; 16]);
     let id = request.id;
     let mut out = Vec::new();
-    let mut machine = Initiator::protected(Purpose::Session(request), &mut out);
+    let mut machine = Initiator::protected(Purpose::Session(request), false, &mut out);
     let step = raw.exchange(&mut machine, &mut out).unwrap();
     assert!(matches!(step, InitiatorStep::Prove(_)), "{step:?}");
     let mut signer = SigningKey::load(key, || None).unwrap();

@@ -93,7 +93,7 @@ fn what_strangers_have_the_server_hold_is_bounded() {
             let mut raw = Raw::open(world.addr, &world.trust());
             let mut out = Vec::new();
             let purpose = Purpose::Session(session_request([1; 16]));
-            let mut machine = Initiator::protected(purpose, &mut out);
+            let mut machine = Initiator::protected(purpose, false, &mut out);
             let step = raw.exchange(&mut machine, &mut out).unwrap();
             assert!(matches!(step, InitiatorStep::Prove(_)), "{step:?}");
             raw.send(&bytes);
