@@ -88,12 +88,32 @@ fn k24_an_acceptor_that_does_not_follow_links_does_not_say_so() {
     for (answer, follows) in [(greeting().answer(&[follow_links()]), true), (older, false)] {
         let mut bytes = Vec::new();
         answer.encode(&mut bytes);
-        let mut initiator = Initiator::new(Purpose::Join(join()), &mut Vec::new());
+        let mut initiator = Initiator::new(Purpose::Join(join()), false, &mut Vec::new());
         assert!(!initiator.follows_links());
         let step = initiator.receive(&bytes, &Limits::default(), &mut Vec::new());
         assert!(matches!(step, Ok((InitiatorStep::Wait, _))));
         assert_eq!(initiator.follows_links(), follows);
     }
+}
+
+/// An acceptor that knows the feature `yield` learns the wish, and any other goes on without it.
+#[test]
+fn the_wish_to_yield_is_in_hello() {
+    let mut bytes = Vec::new();
+    for yields in [true, false] {
+        bytes.clear();
+        let _ = Initiator::new(Purpose::Join(join()), yields, &mut bytes);
+        let mut acceptor = Acceptor::new();
+        let step = acceptor.receive(&bytes, &Limits::default(), &mut Vec::new());
+        assert!(matches!(step, Ok((AcceptorStep::Join(_), _))));
+        assert_eq!(acceptor.yields(), yields);
+    }
+    let _ = Initiator::new(Purpose::Join(join()), true, &mut bytes);
+    let (hello, _) = Hello::decode(&bytes).unwrap().unwrap();
+    assert!(matches!(
+        hello.answer(&[follow_links()]),
+        Answer::Welcome(_)
+    ));
 }
 
 /// [F-27]
@@ -107,7 +127,7 @@ fn f27_an_account_needs_both_sides() {
     ] {
         let mut answer = Vec::new();
         hello.answer(&known).encode(&mut answer);
-        let mut initiator = Initiator::new(Purpose::Join(join()), &mut Vec::new());
+        let mut initiator = Initiator::new(Purpose::Join(join()), false, &mut Vec::new());
         assert!(!initiator.reports_time());
         let step = initiator.receive(&answer, &Limits::default(), &mut Vec::new());
         assert!(matches!(step, Ok((InitiatorStep::Wait, _))));
@@ -446,7 +466,7 @@ fn what_follows_the_opening_is_left_alone() {
     let mut input = [welcome(), bytes(&Frame::JoinOk)].concat();
     let whole = input.len();
     Frame::Noop.encode(&mut input);
-    let (_, used) = Initiator::new(Purpose::Join(join()), &mut Vec::new())
+    let (_, used) = Initiator::new(Purpose::Join(join()), false, &mut Vec::new())
         .receive(&input, &limits, &mut out)
         .expect("an answer");
     assert_eq!(used, whole);

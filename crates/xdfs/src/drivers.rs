@@ -1,7 +1,8 @@
 //! The drivers in the channels of a session.
 //!
-//! A [`Driver`] moves bytes, or turns them into others ([`Transform`]). It has a name and attributes,
-//! and a [`Registry`] builds it from its text form. Both ends of a session need the same drivers.
+//! A [`Driver`] moves bytes, or turns them into others ([`Transform`]). It has a name and
+//! attributes, and a [`Registry`] builds it from its text form. Both ends of a session need the
+//! same drivers.
 
 pub use xdfs_xio::{
     Attribute, AttributeHelp, Driver, DriverSpec, End, Output, Property, Registry, Room, SpecError,
