@@ -16,9 +16,11 @@
 #![forbid(unsafe_code)]
 
 mod attribute;
+mod contact;
 mod control;
 mod driver;
 mod endpoint;
+mod handle;
 pub mod memory;
 mod registry;
 mod socket;
@@ -31,9 +33,11 @@ mod transform;
 pub mod unix;
 
 pub use attribute::{Attribute, AttributeHelp};
+pub use contact::ContactError;
 pub use control::{Control, ControlValue};
 pub use driver::{Driver, Layer, ListeningSocket, Property, Role, Transport};
 pub use endpoint::{Endpoint, Form, Location};
+pub use handle::{Cancelled, Canceller, Handle, Passive, Wait};
 pub use registry::Registry;
 pub use spec::{DriverSpec, SpecError, StackSpec};
 pub use stack::Stack;

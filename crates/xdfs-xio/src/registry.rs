@@ -84,3 +84,14 @@ impl Registry {
         Ok(Stack::new(spec.clone(), transport, form, layers, given))
     }
 }
+
+impl Stack {
+    /// A stack of this crate's drivers ([`Registry::standard`]), from its text: `tcp:nodelay=false`.
+    /// Drivers that need a configuration, such as `tls`, come from a [`Registry`].
+    ///
+    /// # Errors
+    /// The text is not that of a stack, or those of [`Registry::build`].
+    pub fn parse(text: &str) -> Result<Self, SpecError> {
+        Registry::standard().build(&text.parse()?)
+    }
+}

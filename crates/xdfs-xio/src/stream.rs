@@ -5,6 +5,8 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
+#[cfg(unix)]
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -127,6 +129,15 @@ pub trait Stream: Send + fmt::Debug {
     /// # Errors
     /// Any error of the system call.
     fn deregister(&mut self, poller: &mut Poller) -> io::Result<()>;
+
+    /// The one descriptor whose readiness decides whether this stream can read and write; `None` if
+    /// there is no such descriptor, or it doesn't decide alone at present. A thread may then wait
+    /// on a copy of it by poll(2): for writing after a write that would block, and for reading
+    /// after a read that would block, and for both if there is also something to flush.
+    #[cfg(unix)]
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Sets both socket buffers, in bytes, where the transport has them.
     ///

@@ -10,6 +10,8 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+#[cfg(unix)]
+use std::os::fd::BorrowedFd;
 
 use xdfs_sys::poll::{Poller, Token};
 
@@ -505,6 +507,13 @@ impl<T: Transform> Stream for Transformed<T> {
 
     fn deregister(&mut self, poller: &mut Poller) -> io::Result<()> {
         self.below.deregister(poller)
+    }
+
+    /// Not during the opening, when a read may wait to write.
+    #[cfg(unix)]
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        let is_open = self.connected && self.transform.is_open();
+        self.below.descriptor().filter(|_| is_open)
     }
 
     fn set_window(&mut self, bytes: u32) -> io::Result<()> {

@@ -2,6 +2,8 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr};
+#[cfg(unix)]
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use mio::Interest;
@@ -102,6 +104,11 @@ impl Stream for TcpStream {
 
     fn deregister(&mut self, poller: &mut Poller) -> io::Result<()> {
         poller.registry().deregister(&mut self.inner)
+    }
+
+    #[cfg(unix)]
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.inner.as_fd())
     }
 
     fn set_window(&mut self, bytes: u32) -> io::Result<()> {

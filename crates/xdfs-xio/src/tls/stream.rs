@@ -7,6 +7,8 @@
 //! messages and alerts are handled as before.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+#[cfg(unix)]
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use aws_lc_rs::digest;
@@ -376,6 +378,11 @@ impl Stream for TlsStream {
 
     fn deregister(&mut self, poller: &mut Poller) -> io::Result<()> {
         self.flow.deregister(poller)
+    }
+
+    #[cfg(unix)]
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.flow.descriptor()
     }
 
     fn set_window(&mut self, bytes: u32) -> io::Result<()> {

@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use mio::Interest;
@@ -81,6 +82,10 @@ impl Stream for UnixStream {
 
     fn deregister(&mut self, poller: &mut Poller) -> io::Result<()> {
         poller.registry().deregister(&mut self.inner)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.inner.as_fd())
     }
 
     fn set_window(&mut self, bytes: u32) -> io::Result<()> {
