@@ -7,20 +7,19 @@
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustls::pki_types::PrivateKeyDer;
-use rustls::{ClientConfig, ServerConfig};
 use xdfs_sys::poll::{Event, Poller, Token};
-use xdfs_xio::tls::{self, PROTOCOL};
 use xdfs_xio::{
     Capabilities, Driver, Endpoint, Form, Listener, Location, Property, Registry, Role, Stack,
     StackSpec, Stream,
 };
 
+#[path = "support/tls.rs"]
+mod configured;
 #[path = "support/xor.rs"]
 mod outside;
 
@@ -49,14 +48,8 @@ struct Place {
 /// The drivers that the samples are made of: those of the crate, with TLS configured, and one from
 /// outside.
 static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
-    let (server, client) = &*TLS;
-    let server = Arc::clone(server);
-    let configs = tls::Configs {
-        client: Some((Arc::clone(client), "server.test".try_into().unwrap())),
-        server: Some(Arc::new(move || Arc::clone(&server))),
-    };
     Registry::standard()
-        .with(tls::driver(configs))
+        .with(configured::tls())
         .with(outside::xor())
 });
 
@@ -130,32 +123,6 @@ impl Sample {
         self.made().open(endpoint)
     }
 }
-
-/// The configurations of both ends of TLS, with a certificate made for this run.
-static TLS: LazyLock<(Arc<ServerConfig>, Arc<ClientConfig>)> = LazyLock::new(|| {
-    let made = rcgen::generate_simple_self_signed(["server.test".to_owned()]).unwrap();
-    let certificate = made.cert.der().clone();
-    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate.clone()], key)
-        .unwrap();
-    server.alpn_protocols = vec![PROTOCOL.to_vec()];
-    server.enable_secret_extraction = true;
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(certificate).unwrap();
-    let mut client = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    client.alpn_protocols = vec![PROTOCOL.to_vec()];
-    client.enable_secret_extraction = true;
-    (Arc::new(server), Arc::new(client))
-});
 
 /// A connected channel, with both ends registered at one poller.
 struct Pair {

@@ -245,7 +245,8 @@ impl Handle {
 
     /// Closes the stream: waits for the writes that aren't over, ends the writing direction as
     /// [`Handle::end`] does, waits for the reads that aren't over, and releases the stream. Operations
-    /// that begin after it fail.
+    /// that begin after it fail. What the peer has sent and nobody has read is discarded; if it sends
+    /// more, its connection is reset, so the ends have to agree on who closes last.
     ///
     /// A read that waits for a silent peer is ended by its own deadline or canceller, not by this.
     ///
@@ -278,7 +279,9 @@ impl Handle {
             }
             handle.rest(Direction::Reading).await?;
             std::mem::forget(undo);
-            drop(handle.shared.take());
+            if let Some(mut stream) = handle.shared.take() {
+                discard_received(&mut *stream);
+            }
             ended.map_err(|e| handle.told("close", e))
         }
     }
@@ -410,6 +413,21 @@ fn accepted(written: io::Result<usize>) -> io::Result<usize> {
 fn end_once(stream: &mut dyn Stream, _: &mut Option<io::Error>) -> io::Result<()> {
     stream.flush()?;
     stream.close()
+}
+
+/// Reads and forgets what has arrived, such as the tickets of a TLS server: a socket closed with
+/// bytes that nobody has read resets the connection, and the peer may lose the end of what was
+/// written. Bounded, as the peer decides how much it sends.
+fn discard_received(stream: &mut dyn Stream) {
+    let mut room = [0; 16 << 10];
+    for _ in 0..64 {
+        if !matches!(
+            stream.read_vectored(&mut [IoSliceMut::new(&mut room)]),
+            Ok(1..)
+        ) {
+            break;
+        }
+    }
 }
 
 /// The engine's view as a handle: a stream that was opened or accepted, and is not registered.
