@@ -21,6 +21,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::sync::Arc;
 
 use operation::{Operation, Step, block};
+use readiness::Interest;
 use shared::{Direction, Rest, Shared, closed};
 
 use crate::control::{Control, ControlValue};
@@ -93,13 +94,10 @@ impl Handle {
     /// # Errors
     /// Those of [`Handle::read`].
     pub fn read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
-        let is_empty = bufs.iter().all(|buf| buf.is_empty());
-        self.run("read from", Direction::Reading, |stream, deferred| {
-            if is_empty {
-                return Ok(Some(0));
-            }
-            read_once(stream, deferred, bufs)
-        })
+        if bufs.iter().all(|buf| buf.is_empty()) {
+            return Ok(Some(0));
+        }
+        self.run_read(|stream, deferred| read_once(stream, deferred, bufs))
     }
 
     /// [`Handle::read`] as a future. Dropped early, it has read nothing.
@@ -115,8 +113,8 @@ impl Handle {
         })
     }
 
-    /// Reads at least `least` bytes, or as many as fit into `buf` if that is less, and more if they
-    /// are there. With `least` 0 it doesn't wait. It returns fewer if the end of the stream, an
+    /// Reads at least `least` bytes, or as many as fit into `buf` if that is less, and perhaps more
+    /// that are there. With `least` 0 it doesn't wait. It returns fewer if the end of the stream, an
     /// error, the deadline or a cancellation comes first; the next read reports which.
     ///
     /// # Errors
@@ -124,16 +122,17 @@ impl Handle {
     pub fn read_at_least(&self, buf: &mut [u8], least: usize) -> io::Result<Option<usize>> {
         let least = least.min(buf.len());
         let mut got = 0;
-        let result = self.run("read from", Direction::Reading, |stream, deferred| {
-            while got < buf.len() {
+        if least == 0 {
+            return self.read_now(buf);
+        }
+        let result = self.run_read(|stream, deferred| {
+            while got < least {
                 match read_once(stream, deferred, &mut [IoSliceMut::new(&mut buf[got..])]) {
                     Ok(Some(n)) => got += n,
                     Ok(None) if got == 0 => return Ok(None),
                     Ok(None) => break,
                     Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                    Err(e) if e.kind() == ErrorKind::WouldBlock && got < least => return Err(e),
-                    Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                    Err(e) if got == 0 => return Err(e),
+                    Err(e) if got == 0 || e.kind() == ErrorKind::WouldBlock => return Err(e),
                     Err(e) => {
                         *deferred = Some(e);
                         break;
@@ -147,6 +146,21 @@ impl Handle {
             Err(_) if got > 0 => Ok(Some(got)),
             done => done,
         }
+    }
+
+    /// Reads what is there.
+    fn read_now(&self, buf: &mut [u8]) -> io::Result<Option<usize>> {
+        if buf.is_empty() {
+            return Ok(Some(0));
+        }
+        self.run(
+            "read from",
+            Direction::Reading,
+            |stream, deferred| match read_once(stream, deferred, &mut [IoSliceMut::new(buf)]) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(Some(0)),
+                done => done,
+            },
+        )
     }
 
     /// Writes from the front of `bytes`, after waiting until at least one is accepted, and returns
@@ -294,7 +308,7 @@ impl Handle {
             if shared.is_idle(direction) {
                 Step::Done(Ok(()))
             } else {
-                Step::Blocked(readiness::Interest::ANY)
+                Step::Blocked(Interest::ANY)
             }
         })
     }
@@ -341,11 +355,30 @@ impl Handle {
         mut operation: impl FnMut(&mut dyn Stream, &mut Option<io::Error>) -> io::Result<T>,
     ) -> io::Result<T> {
         let active = self.shared.begin(direction)?;
-        let result = block(&self.shared, &self.wait, || {
+        let result = block(&self.shared, &self.wait, None, || {
             self.shared.attempt(direction, &mut operation)
         });
         drop(active);
         result.map_err(|e| self.told(name, e))
+    }
+
+    /// Runs a read that needs at least one byte on the calling thread.
+    fn run_read<T>(
+        &self,
+        mut operation: impl FnMut(&mut dyn Stream, &mut Option<io::Error>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let active = self.shared.begin(Direction::Reading)?;
+        // At a deadline in the past, there has to be an attempt nevertheless.
+        let waits = self.wait.deadline().is_none() && self.shared.is_likely_to_wait();
+        let first = waits.then_some(Interest {
+            readable: true,
+            writable: false,
+        });
+        let result = block(&self.shared, &self.wait, first, || {
+            self.shared.attempt(Direction::Reading, &mut operation)
+        });
+        drop(active);
+        result.map_err(|e| self.told("read from", e))
     }
 
     /// Makes a future of an operation.

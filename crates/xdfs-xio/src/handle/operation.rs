@@ -21,12 +21,19 @@ pub(super) enum Step<T> {
 /// Runs an operation on the calling thread.
 ///
 /// A source with a descriptor is waited for by poll(2), which costs one system call and no switch
-/// to another thread; any other is watched by the reactor.
+/// to another thread; any other is watched by the reactor. With `first`, it waits before the first
+/// attempt too: an attempt that would have to be repeated costs a system call.
 pub(super) fn block<W: Watched, T>(
     watched: &Arc<W>,
     wait: &Wait,
+    first: Option<Interest>,
     mut attempt: impl FnMut() -> Step<T> + Unpin,
 ) -> io::Result<T> {
+    #[cfg(unix)]
+    if let (Some(interest), Some(descriptor)) = (first, watched.source().descriptor()) {
+        wait.check_cancelled()?;
+        descriptor::wait(descriptor, interest, wait)?;
+    }
     #[cfg(unix)]
     loop {
         wait.check_cancelled()?;

@@ -43,7 +43,7 @@ impl Passive {
     /// [`ErrorKind::TimedOut`] at the deadline, [`Cancelled`], or any error of the stack, after
     /// which accepting may go on.
     pub fn accept(&self) -> io::Result<Handle> {
-        let accepted = block(&self.shared, &self.wait, || self.shared.attempt());
+        let accepted = block(&self.shared, &self.wait, None, || self.shared.attempt());
         accepted.map_err(|e| self.shared.told(e))
     }
 

@@ -11,6 +11,9 @@ use super::reactor::{self, Source, Watched};
 use super::readiness::Interest;
 use crate::stream::Stream;
 
+/// Reads after one that had to wait that are expected to wait too.
+const WAITS: usize = 16;
+
 /// The direction of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
@@ -28,6 +31,8 @@ pub(super) struct Shared {
     is_closing: AtomicBool,
     /// Notified when the last operation of a direction is over while somebody closes.
     over: Source,
+    /// How many reads of a socket without transforms are likely to wait, because one had to.
+    waits: AtomicUsize,
     pub(super) peer: String,
 }
 
@@ -60,6 +65,7 @@ impl Shared {
             active: [AtomicUsize::new(0), AtomicUsize::new(0)],
             is_closing: AtomicBool::new(false),
             over: Source::notified(),
+            waits: AtomicUsize::new(0),
         }
     }
 
@@ -144,12 +150,24 @@ impl Shared {
             }
         }
         keep_descriptor(&self.source, &**stream);
+        if readable && stream.tcp_socket().is_some() {
+            self.waits.store(WAITS, Ordering::Relaxed);
+        }
         drop(state);
         if !self.watches_edges() {
             return Step::Blocked(Interest { readable, writable });
         }
         // A transform may have to write before it can read, and the other way round.
         Step::Blocked(Interest::ANY)
+    }
+
+    /// Whether the next read is likely to wait, because one of the last had to. Never with
+    /// transforms, which may hold what the descriptor doesn't tell of.
+    pub(super) fn is_likely_to_wait(&self) -> bool {
+        let left = self.waits.load(Ordering::Relaxed);
+        // Nothing but speed depends on the count.
+        self.waits.store(left.saturating_sub(1), Ordering::Relaxed);
+        left > 0
     }
 
     /// Whether waits need the reactor.
