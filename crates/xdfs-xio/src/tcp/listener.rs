@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mio::Interest;
 use mio::net;
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::SockRef;
 use xdfs_sys::poll::{Poller, Token};
 
 use super::options::TcpOptions;
@@ -30,7 +30,7 @@ impl TcpListener {
     /// # Errors
     /// The address is in use or not local, or the system doesn't support an option.
     pub fn listen(addr: SocketAddr, options: &Arc<TcpOptions>) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+        let socket = options.socket(addr)?;
         // A restarted server must not wait until its predecessor's connections are forgotten.
         // Windows needs no option for this, and there the option would let others take the port.
         #[cfg(unix)]
@@ -38,8 +38,6 @@ impl TcpListener {
         if addr.is_ipv6() {
             socket.set_only_v6(true)?;
         }
-        options.set(&SockRef::from(&socket))?;
-        socket.set_nonblocking(true)?;
         socket.bind(&addr.into())?;
         socket.listen(BACKLOG)?;
         Self::of(socket.into(), options)
@@ -50,7 +48,7 @@ impl TcpListener {
         socket: std::net::TcpListener,
         options: &Arc<TcpOptions>,
     ) -> io::Result<Self> {
-        options.set(&SockRef::from(&socket))?;
+        options.set(&SockRef::from(&socket), socket.local_addr()?)?;
         socket.set_nonblocking(true)?;
         // Its opener may have chosen a queue too short for a session's channels.
         SockRef::from(&socket).listen(BACKLOG)?;

@@ -24,5 +24,5 @@ mod stream;
 
 pub use driver::driver;
 pub use listener::TcpListener;
-pub use options::TcpOptions;
+pub use options::{Mptcp, TcpOptions};
 pub use stream::TcpStream;

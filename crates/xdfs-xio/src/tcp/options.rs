@@ -1,9 +1,12 @@
 //! The configurable options of TCP sockets.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::attribute::{self, Attribute};
 use crate::socket::set_buffers;
@@ -24,6 +27,38 @@ pub struct TcpOptions {
     /// Silence after which the kernel probes the peer, from 1 second to a day; by default it never
     /// does.
     pub keepalive: Option<Duration>,
+    /// Age in milliseconds at which unacknowledged bytes end the connection (`TCP_USER_TIMEOUT`),
+    /// on Linux; by default the system decides, often a quarter of an hour.
+    pub user_timeout: Option<Duration>,
+    /// Bytes that may wait in the socket before they are sent (`TCP_NOTSENT_LOWAT`), on Linux; by
+    /// default as much as the send buffer holds, and 128 KiB on long paths.
+    pub notsent_lowat: Option<u32>,
+    /// How long the close of the socket may send what is left (`SO_LINGER`); zero resets the
+    /// connection instead. By default the system sends it later.
+    pub linger: Option<Duration>,
+    /// The code point of differentiated services (RFC 2474) in sent packets, 0 to 63.
+    pub dscp: Option<u8>,
+    /// Routers that a packet may pass (`IP_TTL`), 1 to 255.
+    pub ttl: Option<u8>,
+    /// The local address of connections that are opened; by default the route decides.
+    pub bind: Option<IpAddr>,
+    /// The network interface that packets have to take (`SO_BINDTODEVICE`), on Linux.
+    pub interface: Option<String>,
+    /// Multipath TCP (RFC 8684), on Linux. The connection is one of plain TCP if the peer has none.
+    pub mptcp: Mptcp,
+}
+
+/// Whether sockets are those of multipath TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mptcp {
+    /// Never.
+    #[default]
+    No,
+    /// If the system has it, and plain TCP otherwise.
+    Preferred,
+    /// Always; opening and listening fail if the system has none.
+    Required,
 }
 
 impl Default for TcpOptions {
@@ -33,6 +68,14 @@ impl Default for TcpOptions {
             buffer: None,
             congestion: None,
             keepalive: None,
+            user_timeout: None,
+            notsent_lowat: None,
+            linger: None,
+            dscp: None,
+            ttl: None,
+            bind: None,
+            interface: None,
+            mptcp: Mptcp::No,
         }
     }
 }
@@ -83,7 +126,104 @@ pub(super) const ATTRIBUTES: &[Attribute<TcpOptions>] = &[
         },
         text: |options| options.keepalive.map(|time| time.as_secs().to_string()),
     },
+    #[cfg(target_os = "linux")]
+    Attribute {
+        name: "user_timeout",
+        takes: "milliseconds from 1 to 86400000",
+        set: |options, text| {
+            options.user_timeout = Some(Duration::from_millis(number(text, 1..=86_400_000)?));
+            Some(())
+        },
+        text: |options| {
+            options
+                .user_timeout
+                .map(|time| time.as_millis().to_string())
+        },
+    },
+    #[cfg(target_os = "linux")]
+    Attribute {
+        name: "notsent_lowat",
+        takes: "bytes from 1 to 1073741824",
+        set: |options, text| {
+            options.notsent_lowat = Some(number(text, 1..=1 << 30)?);
+            Some(())
+        },
+        text: |options| options.notsent_lowat.map(|bytes| bytes.to_string()),
+    },
+    Attribute {
+        name: "linger",
+        takes: "seconds from 0 to 3600",
+        set: |options, text| {
+            options.linger = Some(Duration::from_secs(number(text, 0..=3600)?));
+            Some(())
+        },
+        text: |options| options.linger.map(|time| time.as_secs().to_string()),
+    },
+    #[cfg(unix)]
+    Attribute {
+        name: "dscp",
+        takes: "a code point from 0 to 63",
+        set: |options, text| {
+            options.dscp = Some(number(text, 0..=63)?);
+            Some(())
+        },
+        text: |options| options.dscp.map(|code| code.to_string()),
+    },
+    Attribute {
+        name: "ttl",
+        takes: "a number of routers from 1 to 255",
+        set: |options, text| {
+            options.ttl = Some(number(text, 1..=255)?);
+            Some(())
+        },
+        text: |options| options.ttl.map(|routers| routers.to_string()),
+    },
+    Attribute {
+        name: "bind",
+        takes: "a local address, such as 192.0.2.1",
+        set: |options, text| {
+            options.bind = Some(text.parse().ok()?);
+            Some(())
+        },
+        text: |options| options.bind.map(|address| address.to_string()),
+    },
+    #[cfg(target_os = "linux")]
+    Attribute {
+        name: "interface",
+        takes: "the name of a network interface",
+        set: |options, text| {
+            // The kernel's limit (IFNAMSIZ).
+            let is_name = (1..16).contains(&text.len()) && !text.contains(['/', '\0', ' ']);
+            options.interface = is_name.then(|| text.to_owned());
+            is_name.then_some(())
+        },
+        text: |options| options.interface.clone(),
+    },
+    #[cfg(target_os = "linux")]
+    Attribute {
+        name: "mptcp",
+        takes: "true, false or prefer",
+        set: |options, text| {
+            options.mptcp = match text {
+                "true" => Mptcp::Required,
+                "false" => Mptcp::No,
+                "prefer" => Mptcp::Preferred,
+                _ => return None,
+            };
+            Some(())
+        },
+        text: |options| match options.mptcp {
+            Mptcp::No => None,
+            Mptcp::Preferred => Some("prefer".to_owned()),
+            Mptcp::Required => Some("true".to_owned()),
+        },
+    },
 ];
+
+/// A number within `range`.
+fn number<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>) -> Option<T> {
+    text.parse().ok().filter(|number| range.contains(number))
+}
 
 impl TcpOptions {
     /// The driver with these options, for a [`crate::StackSpec`].
@@ -92,21 +232,73 @@ impl TcpOptions {
         DriverSpec::named("tcp", attribute::print(ATTRIBUTES, self))
     }
 
-    /// Sets the options of an unconnected socket. Accepted connections inherit them from the
-    /// listener, except for those set by [`TcpOptions::set_connected`].
-    pub(super) fn set(&self, socket: &SockRef<'_>) -> io::Result<()> {
+    /// A new socket for `address`, with the options set and without waiting calls.
+    pub(super) fn socket(&self, address: SocketAddr) -> io::Result<Socket> {
+        let domain = Domain::for_address(address);
+        let plain = || Socket::new(domain, Type::STREAM, Some(Protocol::TCP));
+        let socket = match self.mptcp {
+            Mptcp::No => plain()?,
+            Mptcp::Preferred => multipath(domain).or_else(|_| plain())?,
+            Mptcp::Required => multipath(domain).map_err(|e| named("mptcp", "true", &e))?,
+        };
+        socket.set_nonblocking(true)?;
+        self.set(&SockRef::from(&socket), address)?;
+        Ok(socket)
+    }
+
+    /// Sets the options of an unconnected socket of the family of `address`. Accepted connections
+    /// inherit them from the listener, except for those set by [`TcpOptions::set_connected`].
+    pub(super) fn set(&self, socket: &SockRef<'_>, address: SocketAddr) -> io::Result<()> {
         if let Some(bytes) = self.buffer {
             set_buffers(socket, bytes)?;
-        }
-        #[cfg(target_os = "linux")]
-        if let Some(name) = &self.congestion {
-            socket.set_tcp_congestion(name.as_bytes()).map_err(|e| {
-                io::Error::new(e.kind(), format!("congestion control '{name}': {e}"))
-            })?;
         }
         if let Some(time) = self.keepalive {
             socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(time))?;
         }
+        if let Some(time) = self.linger {
+            socket.set_linger(Some(time))?;
+        }
+        if let Some(routers) = self.ttl.map(u32::from) {
+            match address {
+                SocketAddr::V4(_) => socket.set_ttl_v4(routers)?,
+                SocketAddr::V6(_) => socket.set_unicast_hops_v6(routers)?,
+            }
+        }
+        #[cfg(unix)]
+        if let Some(code) = self.dscp {
+            // The lower two bits are those of congestion notification (RFC 3168).
+            let class = u32::from(code) << 2;
+            match address {
+                SocketAddr::V4(_) => socket.set_tos_v4(class)?,
+                SocketAddr::V6(_) => socket.set_tclass_v6(class)?,
+            }
+        }
+        self.set_of_linux(socket)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn set_of_linux(&self, socket: &SockRef<'_>) -> io::Result<()> {
+        if let Some(name) = &self.congestion {
+            socket
+                .set_tcp_congestion(name.as_bytes())
+                .map_err(|e| named("congestion control", name, &e))?;
+        }
+        if let Some(time) = self.user_timeout {
+            socket.set_tcp_user_timeout(Some(time))?;
+        }
+        if let Some(bytes) = self.notsent_lowat {
+            socket.set_tcp_notsent_lowat(bytes)?;
+        }
+        if let Some(name) = &self.interface {
+            socket
+                .bind_device(Some(name.as_bytes()))
+                .map_err(|e| named("interface", name, &e))?;
+        }
+        Ok(())
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn set_of_linux(&self, _: &SockRef<'_>) -> io::Result<()> {
         Ok(())
     }
 
@@ -121,12 +313,29 @@ impl TcpOptions {
 
     /// Sets the options of a connection over a long path (see the module documentation).
     pub(super) fn suit_long_path(&self, socket: &SockRef<'_>) -> io::Result<()> {
-        limit_unsent(socket);
+        if self.notsent_lowat.is_none() {
+            limit_unsent(socket);
+        }
         if self.congestion.is_some() || congestion(socket) == PACED {
             return Ok(());
         }
         prefer_paced(socket)
     }
+}
+
+#[cfg(target_os = "linux")]
+fn multipath(domain: Domain) -> io::Result<Socket> {
+    Socket::new(domain, Type::STREAM, Some(Protocol::MPTCP))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn multipath(_: Domain) -> io::Result<Socket> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// An error with the option that caused it.
+fn named(option: &str, value: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{option} '{value}': {error}"))
 }
 
 /// The congestion control that measures the path and paces, instead of taking each loss for a
@@ -182,7 +391,7 @@ fn prefer_unpaced(_: &SockRef<'_>) {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Endpoint, Registry, StackSpec};
+    use crate::{Endpoint, Registry, Stack, StackSpec};
 
     #[test]
     fn options_and_their_text_are_the_same() {
@@ -212,6 +421,23 @@ mod tests {
             ("keepalive", "0"),
             ("keepalive", "86401"),
             ("keepalive", ""),
+            ("linger", "3601"),
+            ("ttl", "0"),
+            ("ttl", "256"),
+            ("bind", "localhost"),
+            ("bind", "127.0.0.1:1"),
+            #[cfg(unix)]
+            ("dscp", "64"),
+            #[cfg(target_os = "linux")]
+            ("user_timeout", "0"),
+            #[cfg(target_os = "linux")]
+            ("notsent_lowat", "0"),
+            #[cfg(target_os = "linux")]
+            ("interface", "a/b"),
+            #[cfg(target_os = "linux")]
+            ("interface", "sixteen_letters_"),
+            #[cfg(target_os = "linux")]
+            ("mptcp", "yes"),
         ] {
             let given = [(name.to_owned(), value.to_owned())];
             assert!(
@@ -256,6 +482,67 @@ mod tests {
             "{small:?} {large:?}"
         );
         assert!(large.iter().all(|bytes| *bytes >= 131_072), "{large:?}");
+    }
+
+    /// Each option as the kernel has it, on both ends.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn every_attribute_reaches_the_sockets() {
+        let both = |text: &str, ask: fn(&SockRef<'_>) -> u128, wanted: u128| {
+            assert_eq!(sockets(text, |s| ask(s)), [wanted; 2], "{text}");
+        };
+        let millis = |time: Option<Duration>| time.map_or(0, |time| time.as_millis());
+        both(
+            "tcp:user_timeout=4321",
+            |s| s.tcp_user_timeout().unwrap().unwrap().as_millis(),
+            4321,
+        );
+        both(
+            "tcp:notsent_lowat=54321",
+            |s| s.tcp_notsent_lowat().unwrap().into(),
+            54_321,
+        );
+        both("tcp:dscp=10", |s| s.tos_v4().unwrap().into(), 40);
+        both("tcp:ttl=7", |s| s.ttl_v4().unwrap().into(), 7);
+        let linger = sockets("tcp:linger=3", |s| millis(s.linger().unwrap()));
+        assert_eq!(linger, [3000; 2]);
+        let device = |s: &SockRef<'_>| s.device().unwrap().unwrap();
+        let [client, server] = sockets("tcp:interface=lo", device);
+        assert!(client.starts_with(b"lo") && server.starts_with(b"lo"));
+        let [client, _] = sockets("tcp:bind=127.0.0.3", |s| s.local_addr().unwrap());
+        let client = client.as_socket().unwrap().ip();
+        assert_eq!(client, "127.0.0.3".parse::<IpAddr>().unwrap());
+        let protocol = |s: &SockRef<'_>| s.protocol().unwrap();
+        assert_eq!(sockets("tcp", protocol), [Some(Protocol::TCP); 2]);
+        match multipath(Domain::IPV4) {
+            Ok(_) => {
+                let found = sockets("tcp:mptcp=true", protocol);
+                assert_eq!(found, [Some(Protocol::MPTCP); 2]);
+            }
+            Err(_) => {
+                let endpoint = Endpoint::tcp("127.0.0.1:0".parse().unwrap());
+                let stack = Stack::parse("tcp:mptcp=true").unwrap();
+                let refused = stack.listen(&endpoint).unwrap_err().to_string();
+                assert!(refused.contains("mptcp 'true'"), "{refused}");
+                assert_eq!(
+                    sockets("tcp:mptcp=prefer", protocol),
+                    [Some(Protocol::TCP); 2]
+                );
+            }
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_the_system_lacks_is_named() {
+        let endpoint = Endpoint::tcp("127.0.0.1:0".parse().unwrap());
+        let stack = Stack::parse("tcp:interface=none_such").unwrap();
+        let refused = stack.listen(&endpoint).unwrap_err().to_string();
+        assert!(refused.contains("'none_such'"), "{refused}");
+        let nobody = Endpoint::tcp("127.0.0.1:1".parse().unwrap());
+        let stack = Stack::parse("tcp:bind=192.0.2.1").unwrap();
+        let refused = stack.open(&nobody).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrNotAvailable);
     }
 
     /// Every kernel has Reno.

@@ -32,10 +32,16 @@ impl TcpStream {
     /// # Errors
     /// An immediate error of the system, for instance that no route exists.
     pub fn open(peer: SocketAddr, options: &Arc<TcpOptions>) -> io::Result<Self> {
-        let inner = net::TcpStream::connect(peer)?;
-        options.set(&SockRef::from(&inner))?;
+        let socket = options.socket(peer)?;
+        if let Some(address) = options.bind {
+            socket.bind(&SocketAddr::new(address, 0).into())?;
+        }
+        match socket.connect(&peer.into()) {
+            Err(e) if !is_pending(&e) => return Err(e),
+            _ => {}
+        }
         Ok(Self {
-            inner,
+            inner: net::TcpStream::from_std(socket.into()),
             peer,
             options: Arc::clone(options),
             local: is_loopback(peer),
@@ -169,6 +175,15 @@ impl Stream for TcpStream {
     fn extension(&mut self) -> Extension<'_> {
         Extension::TcpSocket(SockRef::from(&self.inner))
     }
+}
+
+/// Whether connecting goes on without the call.
+fn is_pending(e: &io::Error) -> bool {
+    #[cfg(unix)]
+    let is_pending = e.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error());
+    #[cfg(not(unix))]
+    let is_pending = e.kind() == io::ErrorKind::WouldBlock;
+    is_pending
 }
 
 fn is_loopback(addr: SocketAddr) -> bool {
