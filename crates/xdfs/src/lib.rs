@@ -89,6 +89,7 @@ mod session_end;
 mod sinks;
 mod skip;
 mod stack;
+mod stack_perf;
 pub mod store;
 mod transfer;
 mod tree;
@@ -109,6 +110,9 @@ pub use remote::{Address, DEFAULT_PORT, Invitation, Listen, RemotePlace};
 pub use retry::{ReconnectEvent, ReconnectObserver, RetryPolicy};
 pub use server::{Reloaded, Server, ServerBuilder, ServerHandle};
 pub use skip::Skip;
+pub use stack_perf::{
+    MESSAGE_BYTES_MAX, PerfCase, PerfIdentity, PerfListener, PerfPattern, PerfSample, PerfStack,
+};
 pub use transfer::{LocalPlace, Transfer, TransferOptions, TransferRoute};
 pub use tree::{
     Compare, DeletionConsent, DeletionRisk, Durability, FileLimits, Filter, FilterRule,
