@@ -46,6 +46,7 @@ mod stats;
 mod sync;
 mod tune;
 mod users;
+mod xioperf;
 
 use std::process::ExitCode;
 
@@ -99,6 +100,7 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Partial { command } => paths::partial(context, &command),
         Command::Perf(flags) => perf::run(context, &flags),
         Command::Tune(flags) => tune::run(context, &flags),
+        Command::Xioperf(flags) => xioperf::run(&flags),
         Command::Demo(flags) => demo::run(flags),
         Command::Remotes(_) => remotes::run(context),
         Command::Whoami(flags) => users::whoami(context, &flags),

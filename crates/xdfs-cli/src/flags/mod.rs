@@ -18,6 +18,7 @@ mod ssh;
 mod sync;
 mod tune;
 mod users;
+mod xioperf;
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -46,6 +47,7 @@ pub(crate) use ssh::SshFlags;
 pub(crate) use sync::SyncFlags;
 pub(crate) use tune::{PictureFormat, TuneFlags};
 pub(crate) use users::{KeygenFlags, TrustCommand, UserCommand, WhoamiFlags};
+pub(crate) use xioperf::{PatternFlag, XioperfFlags};
 
 use crate::secret::TypedSecrets;
 use crate::size;
@@ -134,6 +136,7 @@ Examples:
     },
     Perf(PerfFlags),
     Tune(TuneFlags),
+    Xioperf(XioperfFlags),
     Demo(DemoFlags),
     Remotes(RemotesFlags),
     Whoami(WhoamiFlags),
@@ -192,6 +195,7 @@ impl Command {
             Self::Sync(flags) => flags.output.quiet,
             Self::Perf(flags) => flags.output.quiet,
             Self::Tune(flags) => flags.output.quiet,
+            Self::Xioperf(flags) => flags.output.quiet,
             _ => false,
         }
     }
