@@ -97,6 +97,8 @@ pub(crate) fn parse(
 
 fn expected(form: Form) -> &'static str {
     match form {
+        Form::Command => "a command line, such as process:sort -n",
+        Form::Nothing => "no location, as in stdio:",
         Form::Name => "a name, such as memory:name",
         Form::Path => "a path, such as unix:/run/socket",
         Form::Socket => "a host and port, such as example.org:2811 or [::1]:2811",
@@ -109,6 +111,10 @@ fn location_of(text: &str, transport: &str, form: Form) -> Option<Contact> {
         return None;
     }
     let location = match form {
+        Form::Nothing if text.is_empty() => Location::Nothing,
+        Form::Nothing => return None,
+        Form::Command if text.trim().is_empty() => return None,
+        Form::Command => Location::Command(text.to_owned()),
         Form::Name | Form::Path if text.is_empty() => return None,
         Form::Name => Location::Name(text.to_owned()),
         Form::Path => Location::Path(text.into()),

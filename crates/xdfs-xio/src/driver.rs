@@ -69,6 +69,12 @@ pub(crate) fn another_transport(socket: &ListeningSocket) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, cause)
 }
 
+/// The error of a transport that only opens.
+pub(crate) fn never_listens(transport: &str) -> io::Error {
+    let cause = format!("the transport {transport} can't listen");
+    io::Error::new(io::ErrorKind::Unsupported, cause)
+}
+
 /// A configured transform: puts one of its ends on each stream.
 pub trait Layer: Send + Sync + fmt::Debug {
     /// Puts `end` on the stream `below`.
@@ -106,6 +112,7 @@ pub struct Driver {
     attributes: Vec<AttributeHelp>,
     gives: &'static [Property],
     needs: &'static [Property],
+    listens: bool,
     make: Make,
 }
 
@@ -179,6 +186,7 @@ impl Driver {
             attributes: attributes.iter().map(Attribute::help).collect(),
             gives: &[],
             needs: &[],
+            listens: true,
             make,
         }
     }
@@ -197,10 +205,23 @@ impl Driver {
         self
     }
 
+    /// Declares that the transport only opens, and [`Transport::listen`] always fails.
+    #[must_use]
+    pub fn active_only(mut self) -> Self {
+        self.listens = false;
+        self
+    }
+
     /// Its name in the text of a stack.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Whether it can listen.
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        self.listens
     }
 
     /// Its place in a stack.

@@ -16,8 +16,12 @@ pub struct Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Location {
+    /// A program and its arguments, as one line.
+    Command(String),
     /// A name within this process.
     Name(String),
+    /// Nothing: the transport reaches only one place.
+    Nothing,
     /// A file on this machine.
     Path(PathBuf),
     /// A resolved IPv4 or IPv6 address with a port.
@@ -28,8 +32,12 @@ pub enum Location {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Form {
+    /// [`Location::Command`].
+    Command,
     /// [`Location::Name`].
     Name,
+    /// [`Location::Nothing`].
+    Nothing,
     /// [`Location::Path`].
     Path,
     /// [`Location::Socket`].
@@ -107,7 +115,9 @@ impl Location {
     #[must_use]
     pub fn form(&self) -> Form {
         match self {
+            Self::Command(_) => Form::Command,
             Self::Name(_) => Form::Name,
+            Self::Nothing => Form::Nothing,
             Self::Path(_) => Form::Path,
             Self::Socket(_) => Form::Socket,
         }
@@ -121,7 +131,9 @@ impl fmt::Display for Endpoint {
             write!(f, "{}:", self.transport)?;
         }
         match &self.location {
+            Location::Command(line) => f.write_str(line),
             Location::Name(name) => f.write_str(name),
+            Location::Nothing => Ok(()),
             Location::Path(path) => write!(f, "{}", path.display()),
             Location::Socket(address) => write!(f, "{address}"),
         }
@@ -131,7 +143,9 @@ impl fmt::Display for Endpoint {
 impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Command => "a command line",
             Self::Name => "a name",
+            Self::Nothing => "no location",
             Self::Path => "a path",
             Self::Socket => "an address and port",
         })

@@ -10,8 +10,10 @@
 //! turns bytes into bytes.
 //!
 //! Each driver is a folder with the same files: `mod.rs` documents its guarantees, `driver.rs`
-//! registers it, `stream.rs` contains its [`Stream`], `listener.rs` its [`Listener`]. One suite,
-//! `tests/behaviour.rs`, tests all registered drivers.
+//! registers it, `stream.rs` contains its [`Stream`], `listener.rs` its [`Listener`], if it can
+//! listen. One suite, `tests/behaviour.rs`, tests all registered drivers that listen and keep order.
+//!
+//! Programs use a stack by a [`Handle`], which waits: [`Stack::connect`], [`Stack::listen_at`].
 
 #![forbid(unsafe_code)]
 
@@ -20,16 +22,20 @@ mod contact;
 mod control;
 mod driver;
 mod endpoint;
+pub mod file;
 mod handle;
 pub mod memory;
+pub mod process;
 mod registry;
 mod socket;
 mod spec;
 mod stack;
+pub mod stdio;
 mod stream;
 pub mod tcp;
 pub mod tls;
 mod transform;
+pub mod udp;
 pub mod unix;
 
 pub use attribute::{Attribute, AttributeHelp};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::driver::{ConfiguredDriver, Driver, Role};
 use crate::spec::{SpecError, StackSpec};
 use crate::stack::Stack;
-use crate::{memory, tcp, tls, unix};
+use crate::{file, memory, process, stdio, tcp, tls, udp, unix};
 
 /// Drivers by name.
 #[derive(Clone, Debug)]
@@ -21,8 +21,12 @@ impl Registry {
     pub fn standard() -> Self {
         let drivers = BTreeMap::new();
         Self { drivers }
+            .with(file::driver())
             .with(memory::driver())
+            .with(process::driver())
+            .with(stdio::driver())
             .with(tcp::driver())
+            .with(udp::driver())
             .with(unix::driver())
             .with(tls::driver(tls::Configs::default()))
     }

@@ -1,0 +1,116 @@
+//! Passive opens over UDP: a stream for each peer that sends a datagram.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+use mio::Interest;
+use mio::net::UdpSocket;
+use socket2::{Domain, Protocol, Socket, Type};
+use xdfs_sys::poll::{Poller, Token};
+
+use super::options::UdpOptions;
+use super::stream::{Early, UdpStream, receive};
+use crate::endpoint::{Endpoint, Location};
+use crate::stream::{Listener, Stream};
+
+/// Receives the first datagrams of new peers.
+#[derive(Debug)]
+pub struct UdpListener {
+    socket: UdpSocket,
+    local: SocketAddr,
+    options: UdpOptions,
+    /// The peers with a stream.
+    peers: HashMap<SocketAddr, Weak<Early>>,
+    /// The number of peers at which those without a stream are removed.
+    sweep_at: usize,
+}
+
+impl UdpListener {
+    /// Listens at `address`; port 0 requests a free one.
+    ///
+    /// # Errors
+    /// The address is in use (also by streams of an earlier listener), not local, or stands for
+    /// all addresses; a system other than Linux.
+    pub fn listen(address: SocketAddr, options: UdpOptions) -> io::Result<Self> {
+        if address.ip().is_unspecified() {
+            let why = "udp listens at one address; answers would come from another";
+            return Err(io::Error::new(ErrorKind::InvalidInput, why));
+        }
+        let domain = Domain::for_address(address);
+        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+        options.set(&socket)?;
+        socket.bind(&address.into())?;
+        // After the bind, which so finds out whether somebody else has the address.
+        share(&socket)?;
+        let socket = UdpSocket::from_std(socket.into());
+        let local = socket.local_addr()?;
+        Ok(Self {
+            socket,
+            local,
+            options,
+            peers: HashMap::new(),
+            sweep_at: 64,
+        })
+    }
+
+    /// A stream for a new peer.
+    fn welcome(&mut self, peer: SocketAddr) -> io::Result<(UdpStream, Arc<Early>)> {
+        let domain = Domain::for_address(self.local);
+        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+        self.options.set(&socket)?;
+        share(&socket)?;
+        socket.bind(&self.local.into())?;
+        socket.connect(&peer.into())?;
+        if self.peers.len() >= self.sweep_at {
+            self.peers.retain(|_, early| early.strong_count() > 0);
+            self.sweep_at = 64.max(2 * self.peers.len());
+        }
+        let early = Arc::new(Early::default());
+        self.peers.insert(peer, Arc::downgrade(&early));
+        let stream = UdpStream::new(socket, peer, self.options, Some(Arc::clone(&early)));
+        Ok((stream, early))
+    }
+}
+
+/// Allows sockets of this user at one address, among which the kernel looks for the connected one.
+#[cfg(target_os = "linux")]
+fn share(socket: &Socket) -> io::Result<()> {
+    socket.set_reuse_port(true)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn share(_: &Socket) -> io::Result<()> {
+    let why = "the transport udp can listen only on Linux";
+    Err(io::Error::new(ErrorKind::Unsupported, why))
+}
+
+impl Listener for UdpListener {
+    fn accept(&mut self) -> io::Result<Box<dyn Stream>> {
+        loop {
+            let (datagram, from) =
+                receive(&self.socket, |datagram, from| (datagram.to_vec(), from))?;
+            if datagram.is_empty() {
+                continue;
+            }
+            if let Some(early) = self.peers.get(&from).and_then(Weak::upgrade) {
+                early.push(&datagram);
+                continue;
+            }
+            let (stream, early) = self.welcome(from)?;
+            early.push(&datagram);
+            return Ok(Box::new(stream));
+        }
+    }
+
+    fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
+        poller
+            .registry()
+            .register(&mut self.socket, mio::Token(token.0), Interest::READABLE)
+    }
+
+    fn local_endpoint(&self) -> Endpoint {
+        Endpoint::new("udp", Location::Socket(self.local))
+    }
+}
