@@ -28,9 +28,13 @@ fn the_standard_drivers_are_registered() {
     let registry = Registry::standard();
     let drivers = registry.drivers().map(|d| (d.name(), d.role()));
     let wanted = [
+        ("file", Role::Transport),
         ("memory", Role::Transport),
+        ("process", Role::Transport),
+        ("stdio", Role::Transport),
         ("tcp", Role::Transport),
         ("tls", Role::Transform),
+        ("udp", Role::Transport),
         ("unix", Role::Transport),
     ];
     assert_eq!(drivers.collect::<Vec<_>>(), wanted);
@@ -41,15 +45,16 @@ fn what_is_unknown_or_wrong_is_told_with_what_there_is() {
     for (text, wanted) in [
         (
             "tcp,zstd",
-            "unknown driver 'zstd'; there are memory, tcp, tls, unix, xor",
+            "unknown driver 'zstd'; there are file, memory, process, stdio, tcp, tls, udp, unix, xor",
         ),
         (
             "quic",
-            "unknown driver 'quic'; there are memory, tcp, tls, unix, xor",
+            "unknown driver 'quic'; there are file, memory, process, stdio, tcp, tls, udp, unix, xor",
         ),
         (
             "tls",
-            "a stack begins with a transport (memory, tcp, unix), and 'tls' is a transform",
+            "a stack begins with a transport (file, memory, process, stdio, tcp, udp, unix), \
+             and 'tls' is a transform",
         ),
         (
             "tcp,memory",

@@ -1,6 +1,6 @@
 //! Passive opens over UDP: a stream for each peer that sends a datagram.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -15,6 +15,9 @@ use super::stream::{Early, UdpStream, receive};
 use crate::endpoint::{Endpoint, Location};
 use crate::stream::{Listener, Stream};
 
+/// Datagrams of peers without a stream that are kept; more stay in the socket.
+const WAITING_MAX: usize = 64;
+
 /// Receives the first datagrams of new peers.
 #[derive(Debug)]
 pub struct UdpListener {
@@ -23,6 +26,8 @@ pub struct UdpListener {
     options: UdpOptions,
     /// The peers with a stream.
     peers: HashMap<SocketAddr, Weak<Early>>,
+    /// First datagrams of peers without a stream.
+    waiting: VecDeque<(SocketAddr, Vec<u8>)>,
     /// The number of peers at which those without a stream are removed.
     sweep_at: usize,
 }
@@ -51,7 +56,21 @@ impl UdpListener {
             local,
             options,
             peers: HashMap::new(),
+            waiting: VecDeque::new(),
             sweep_at: 64,
+        })
+    }
+
+    /// Receives a datagram, and gives it to the stream of its peer, or keeps it for a new one.
+    fn receive(&mut self) -> io::Result<()> {
+        receive(&self.socket, |datagram, from| {
+            if datagram.is_empty() {
+                return;
+            }
+            match self.peers.get(&from).and_then(Weak::upgrade) {
+                Some(early) => early.push(datagram),
+                None => self.waiting.push_back((from, datagram.to_vec())),
+            }
         })
     }
 
@@ -89,17 +108,23 @@ fn share(_: &Socket) -> io::Result<()> {
 impl Listener for UdpListener {
     fn accept(&mut self) -> io::Result<Box<dyn Stream>> {
         loop {
-            let (datagram, from) =
-                receive(&self.socket, |datagram, from| (datagram.to_vec(), from))?;
-            if datagram.is_empty() {
-                continue;
+            if self.waiting.is_empty() {
+                self.receive()?;
             }
-            if let Some(early) = self.peers.get(&from).and_then(Weak::upgrade) {
-                early.push(&datagram);
+            let Some((from, datagram)) = self.waiting.pop_front() else {
                 continue;
-            }
+            };
             let (stream, early) = self.welcome(from)?;
             early.push(&datagram);
+            // Others of the same peer, which would otherwise be there only with the next call.
+            while self.waiting.len() < WAITING_MAX && self.receive().is_ok() {}
+            self.waiting.retain(|(other, datagram)| {
+                let is_of_peer = *other == from;
+                if is_of_peer {
+                    early.push(datagram);
+                }
+                !is_of_peer
+            });
             return Ok(Box::new(stream));
         }
     }
