@@ -51,3 +51,9 @@ pub use stream::{
     Capabilities, Extension, Listener, Offload, PathSample, Protected, Protection, Stream,
 };
 pub use transform::{ENCODED_BYTES_MAX, End, Output, Room, Transform, Transformed, free_spares};
+
+/// The guide for programs, whose examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/xio.md")]
+#[expect(missing_debug_implementations, reason = "it exists only for its documentation")]
+pub struct Guide;
