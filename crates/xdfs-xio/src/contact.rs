@@ -8,14 +8,18 @@
 //!           | name                   for memory
 //!           | command line           for process
 //!           | ""                     for stdio
+//!
+//! contact   = ("http" | "https") "://" host [":" port] ["/" path]
 //! ```
 //!
 //! The transport at the bottom of a stack decides the form. A contact that names another transport
-//! is refused, with the stack that fits.
+//! is refused, with the stack that fits. The second form is for stacks with the transform http, and
+//! needs tls below it for https; what stands behind `#` is not sent.
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::endpoint::{Endpoint, Form, Location};
+use crate::endpoint::{Endpoint, Form, Location, Resource};
+use crate::spec::StackSpec;
 
 /// The transports of this crate: text before the first `:` that a contact of another one begins
 /// with.
@@ -46,6 +50,18 @@ pub enum ContactError {
         stack: String,
         /// The transport that it belongs to.
         transport: &'static str,
+    },
+    /// It is a URL, and the stack has other transforms than its scheme.
+    #[error(
+        "the contact '{contact}' is not one for the stack {stack}; one such as {fits} can reach it"
+    )]
+    OtherStack {
+        /// The contact string.
+        contact: String,
+        /// The text of the stack.
+        stack: String,
+        /// A stack for the scheme.
+        fits: &'static str,
     },
     /// It doesn't have the form that the stack's transport takes.
     #[error("the contact '{contact}' is not one for the stack {stack}, which takes {expected}")]
@@ -91,6 +107,62 @@ pub(crate) fn parse(
             contact: contact.to_owned(),
             stack: stack.to_string(),
             expected: expected(form),
+        }),
+    }
+}
+
+/// Parses a URL for `stack`: where it leads, and the resource there. `None` if it is no URL.
+pub(crate) fn parse_url(
+    contact: &str,
+    stack: &StackSpec,
+) -> Result<Option<(Contact, Resource)>, ContactError> {
+    let (rest, port, fits) = if let Some(rest) = contact.strip_prefix("http://") {
+        (rest, 80, "tcp,http")
+    } else if let Some(rest) = contact.strip_prefix("https://") {
+        (rest, 443, "tcp,tls,http")
+    } else {
+        return Ok(None);
+    };
+    let has = |name: &str| {
+        stack
+            .transforms()
+            .iter()
+            .any(|driver| driver.name() == name)
+    };
+    if !has("http") || has("tls") != (port == 443) {
+        return Err(ContactError::OtherStack {
+            contact: contact.to_owned(),
+            stack: stack.to_string(),
+            fits,
+        });
+    }
+    let rest = rest.split('#').next().unwrap_or_default();
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let has_port = authority
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| !port.ends_with(']'));
+    let transport = stack.transport().name();
+    let found = if has_port {
+        host_and_port(authority, transport)
+    } else {
+        host_and_port(&format!("{authority}:{port}"), transport)
+    };
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    // Blanks and ends of lines would begin another field of the request.
+    let is_visible = path.bytes().all(|b| b.is_ascii_graphic());
+    match found.filter(|_| is_visible && authority.is_ascii()) {
+        Some(found) => {
+            let resource = Resource {
+                authority: authority.to_owned(),
+                path: format!("{slash}{path}"),
+            };
+            Ok(Some((found, resource)))
+        }
+        None => Err(ContactError::WrongForm {
+            contact: contact.to_owned(),
+            stack: stack.to_string(),
+            expected: "a URL in ASCII, such as http://example.org:8080/path%20of%20file",
         }),
     }
 }
@@ -215,6 +287,59 @@ mod tests {
         let memory = Ok(Contact::Endpoint(Endpoint::memory("a:b")));
         assert_eq!(parsed("memory:a:b", "memory", Form::Name), memory);
         assert_eq!(parsed("a:b", "memory", Form::Name), memory);
+    }
+
+    #[test]
+    fn urls_are_for_stacks_of_their_scheme() {
+        let url = |contact: &str, stack: &str| parse_url(contact, &stack.parse().unwrap());
+        for (contact, stack, name, port, authority, path) in [
+            ("http://a.org", "tcp,http", "a.org", 80, "a.org", "/"),
+            (
+                "http://a.org:8080/b?c#d",
+                "tcp,http",
+                "a.org",
+                8080,
+                "a.org:8080",
+                "/b?c",
+            ),
+            (
+                "https://a.org?b",
+                "tcp,tls,http",
+                "a.org",
+                443,
+                "a.org",
+                "/?b",
+            ),
+        ] {
+            let (found, resource) = url(contact, stack).unwrap().unwrap();
+            assert_eq!(Ok(found), host(name, port));
+            assert_eq!((&*resource.authority, &*resource.path), (authority, path));
+        }
+        let (found, _) = url("http://[::1]/", "tcp,http").unwrap().unwrap();
+        let wanted = Endpoint::tcp("[::1]:80".parse().unwrap());
+        assert_eq!(found, Contact::Endpoint(wanted));
+        for contact in [
+            "http://",
+            "http:///a",
+            "http://a b/",
+            "http://a/b c",
+            "http://a/b\r\nHost: c",
+            "http://user@a/",
+            "http://a:b/",
+            "http://\u{e4}/",
+        ] {
+            let refused = url(contact, "tcp,http").unwrap_err().to_string();
+            assert!(refused.contains("a URL in ASCII"), "{refused}");
+        }
+        for (contact, stack) in [
+            ("http://a/", "tcp"),
+            ("http://a/", "tcp,tls,http"),
+            ("https://a/", "tcp,http"),
+        ] {
+            let refused = url(contact, stack).unwrap_err().to_string();
+            assert!(refused.contains("one such as tcp,"), "{refused}");
+        }
+        assert_eq!(url("a:80", "tcp,http"), Ok(None));
     }
 
     #[test]

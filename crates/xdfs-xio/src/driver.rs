@@ -82,6 +82,15 @@ pub trait Layer: Send + Sync + fmt::Debug {
     /// # Errors
     /// A requirement of the transform other than its attributes is missing.
     fn push(&self, below: Box<dyn Stream>, end: End) -> io::Result<Box<dyn Stream>>;
+
+    /// Puts the initiator's end on the stream `below`, which leads to `endpoint`.
+    ///
+    /// # Errors
+    /// Those of [`Layer::push`].
+    fn push_to(&self, below: Box<dyn Stream>, endpoint: &Endpoint) -> io::Result<Box<dyn Stream>> {
+        let _ = endpoint;
+        self.push(below, End::Initiator)
+    }
 }
 
 /// The place of a driver in a stack.
@@ -205,7 +214,7 @@ impl Driver {
         self
     }
 
-    /// Declares that the transport only opens, and [`Transport::listen`] always fails.
+    /// Declares that the driver only opens: [`Transport::listen`] or the acceptor's end always fails.
     #[must_use]
     pub fn active_only(mut self) -> Self {
         self.listens = false;

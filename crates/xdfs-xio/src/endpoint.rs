@@ -10,6 +10,17 @@ use std::path::{Path, PathBuf};
 pub struct Endpoint {
     transport: Cow<'static, str>,
     location: Location,
+    resource: Option<Resource>,
+}
+
+/// What a transform asks for at the other end, as an HTTP server has many resources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Resource {
+    /// The host, and the port if it was given: `example.org:8080`.
+    pub authority: String,
+    /// The path and the query, from the first `/`.
+    pub path: String,
 }
 
 /// A location in one of the forms used by transports.
@@ -51,7 +62,21 @@ impl Endpoint {
         Self {
             transport,
             location,
+            resource: None,
         }
+    }
+
+    /// The same location, for a resource there.
+    #[must_use]
+    pub(crate) fn with_resource(mut self, resource: Option<Resource>) -> Self {
+        self.resource = resource;
+        self
+    }
+
+    /// The resource, if the contact has named one.
+    #[must_use]
+    pub fn resource(&self) -> Option<&Resource> {
+        self.resource.as_ref()
     }
 
     /// A name in this process, for the driver `memory`.

@@ -24,6 +24,7 @@ mod driver;
 mod endpoint;
 pub mod file;
 mod handle;
+pub mod http;
 pub mod memory;
 pub mod process;
 mod registry;
@@ -42,7 +43,7 @@ pub use attribute::{Attribute, AttributeHelp};
 pub use contact::ContactError;
 pub use control::{Control, ControlValue};
 pub use driver::{Driver, Layer, ListeningSocket, Property, Role, Transport};
-pub use endpoint::{Endpoint, Form, Location};
+pub use endpoint::{Endpoint, Form, Location, Resource};
 pub use handle::{Cancelled, Canceller, Handle, Passive, Wait};
 pub use registry::Registry;
 pub use spec::{DriverSpec, SpecError, StackSpec};
@@ -55,5 +56,8 @@ pub use transform::{ENCODED_BYTES_MAX, End, Output, Room, Transform, Transformed
 /// The guide for programs, whose examples are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/xio.md")]
-#[expect(missing_debug_implementations, reason = "it exists only for its documentation")]
+#[expect(
+    missing_debug_implementations,
+    reason = "it exists only for its documentation"
+)]
 pub struct Guide;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::driver::{ConfiguredDriver, Driver, Role};
 use crate::spec::{SpecError, StackSpec};
 use crate::stack::Stack;
-use crate::{file, memory, process, stdio, tcp, tls, udp, unix};
+use crate::{file, http, memory, process, stdio, tcp, tls, udp, unix};
 
 /// Drivers by name.
 #[derive(Clone, Debug)]
@@ -22,6 +22,7 @@ impl Registry {
         let drivers = BTreeMap::new();
         Self { drivers }
             .with(file::driver())
+            .with(http::driver())
             .with(memory::driver())
             .with(process::driver())
             .with(stdio::driver())

@@ -65,7 +65,9 @@ impl Stack {
     /// endpoint belongs to another transport.
     pub fn open(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Stream>> {
         self.check(endpoint)?;
-        push(&self.layers, self.transport.open(endpoint)?, End::Initiator)
+        let mut layers = self.layers.iter();
+        let bottom = self.transport.open(endpoint)?;
+        layers.try_fold(bottom, |below, layer| layer.push_to(below, endpoint))
     }
 
     /// Listens. Port 0 requests a free port; [`Listener::local_endpoint`] returns it.
@@ -107,15 +109,6 @@ impl Stack {
     }
 }
 
-fn push(
-    layers: &[Arc<dyn Layer>],
-    bottom: Box<dyn Stream>,
-    end: End,
-) -> io::Result<Box<dyn Stream>> {
-    let mut layers = layers.iter();
-    layers.try_fold(bottom, |below, layer| layer.push(below, end))
-}
-
 /// A listener of the transport that puts the transforms on accepted streams.
 #[derive(Debug)]
 struct LayeredListener {
@@ -125,7 +118,9 @@ struct LayeredListener {
 
 impl Listener for LayeredListener {
     fn accept(&mut self) -> io::Result<Box<dyn Stream>> {
-        push(&self.layers, self.below.accept()?, End::Acceptor)
+        let mut layers = self.layers.iter();
+        let bottom = self.below.accept()?;
+        layers.try_fold(bottom, |below, layer| layer.push(below, End::Acceptor))
     }
 
     fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {

@@ -71,7 +71,8 @@ impl Sample {
         };
         let transports = || REGISTRY.drivers().filter(is_covered);
         let mut all: Vec<Self> = transports().map(|d| Self::new(d.name())).collect();
-        for transform in REGISTRY.drivers().filter(|d| d.role() == Role::Transform) {
+        let is_transform = |d: &&Driver| d.role() == Role::Transform && d.listens();
+        for transform in REGISTRY.drivers().filter(is_transform) {
             let stack = |bottom: &Driver| format!("{},{}", bottom.name(), transform.name());
             all.extend(transports().map(|bottom| Self::new(&stack(bottom))));
         }

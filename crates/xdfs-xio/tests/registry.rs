@@ -29,6 +29,7 @@ fn the_standard_drivers_are_registered() {
     let drivers = registry.drivers().map(|d| (d.name(), d.role()));
     let wanted = [
         ("file", Role::Transport),
+        ("http", Role::Transform),
         ("memory", Role::Transport),
         ("process", Role::Transport),
         ("stdio", Role::Transport),
@@ -45,11 +46,11 @@ fn what_is_unknown_or_wrong_is_told_with_what_there_is() {
     for (text, wanted) in [
         (
             "tcp,zstd",
-            "unknown driver 'zstd'; there are file, memory, process, stdio, tcp, tls, udp, unix, xor",
+            "unknown driver 'zstd'; there are file, http, memory, process, stdio, tcp, tls, udp, unix, xor",
         ),
         (
             "quic",
-            "unknown driver 'quic'; there are file, memory, process, stdio, tcp, tls, udp, unix, xor",
+            "unknown driver 'quic'; there are file, http, memory, process, stdio, tcp, tls, udp, unix, xor",
         ),
         (
             "tls",

@@ -12,7 +12,7 @@ use super::reactor::{Source, Watched};
 use super::readiness::Interest;
 use super::{Cancelled, Handle, Passive, Wait};
 use crate::contact::{self, Contact};
-use crate::endpoint::{Endpoint, Location};
+use crate::endpoint::{Endpoint, Location, Resource};
 use crate::stack::Stack;
 
 impl Stack {
@@ -32,12 +32,14 @@ impl Stack {
     /// # Errors
     /// Those of [`Stack::connect`], [`io::ErrorKind::TimedOut`] and [`Cancelled`].
     pub fn connect_with(&self, contact: &str, wait: &Wait) -> io::Result<Handle> {
-        let endpoints = match self.contact(contact)? {
+        let (found, resource) = self.contact(contact)?;
+        let endpoints = match found {
             Contact::Endpoint(endpoint) => vec![endpoint],
             Contact::Host(host, port) => block_on(self.resolve(host, port, wait)?)?,
         };
         let mut tries = Tries::new(contact, endpoints.len());
         for endpoint in endpoints {
+            let endpoint = endpoint.with_resource(resource.clone());
             // Blocking, and not by the future, to wait on the descriptor.
             match self.open(&endpoint).map(Handle::from) {
                 Ok(handle) => match handle.with(wait.clone()).open() {
@@ -58,12 +60,14 @@ impl Stack {
     ) -> impl Future<Output = io::Result<Handle>> + Send + use<> {
         let (stack, contact, wait) = (self.clone(), contact.to_owned(), wait.clone());
         async move {
-            let endpoints = match stack.contact(&contact)? {
+            let (found, resource) = stack.contact(&contact)?;
+            let endpoints = match found {
                 Contact::Endpoint(endpoint) => vec![endpoint],
                 Contact::Host(host, port) => stack.resolve(host, port, &wait)?.await?,
             };
             let mut tries = Tries::new(&contact, endpoints.len());
             for endpoint in endpoints {
+                let endpoint = endpoint.with_resource(resource.clone());
                 match stack.open(&endpoint).map(Handle::from) {
                     Ok(handle) => match handle.with(wait.clone()).open_async().await {
                         Ok(()) => return Ok(handle),
@@ -83,7 +87,12 @@ impl Stack {
     /// Those of [`Stack::listen`], [`io::ErrorKind::InvalidInput`] for a contact that isn't one for
     /// this stack, or an unknown host.
     pub fn listen_at(&self, contact: &str) -> io::Result<Passive> {
-        let endpoints = match self.contact(contact)? {
+        let (found, resource) = self.contact(contact)?;
+        if resource.is_some() {
+            let why = format!("a stack can't listen at the URL {contact}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let endpoints = match found {
             Contact::Endpoint(endpoint) => vec![endpoint],
             Contact::Host(host, port) => block_on(self.resolve(host, port, &Wait::forever())?)?,
         };
@@ -97,10 +106,16 @@ impl Stack {
         Err(tries.error())
     }
 
-    fn contact(&self, contact: &str) -> io::Result<Contact> {
+    fn contact(&self, contact: &str) -> io::Result<(Contact, Option<Resource>)> {
+        let invalid = |e| io::Error::new(io::ErrorKind::InvalidInput, e);
+        if let Some((found, resource)) =
+            contact::parse_url(contact, self.spec()).map_err(invalid)?
+        {
+            return Ok((found, Some(resource)));
+        }
         let transport = (self.spec().transport().name(), self.form());
-        contact::parse(contact, transport, self.spec())
-            .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))
+        let found = contact::parse(contact, transport, self.spec()).map_err(invalid)?;
+        Ok((found, None))
     }
 
     /// Asks the system for the addresses of a host. It may take long to answer, and can't be
