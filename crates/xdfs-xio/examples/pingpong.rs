@@ -5,6 +5,8 @@
 //! cargo run --release -p xdfs-xio --example pingpong
 //! ```
 
+#![expect(clippy::unwrap_used, reason = "a measurement that fails has no result")]
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -12,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use xdfs_xio::{Handle, Stack};
 
-const ROUNDS: usize = 9;
-const EXCHANGES: u32 = 20_000;
+const ROUNDS: usize = 31;
+const EXCHANGES: u32 = 4000;
 const MESSAGE: usize = 10_000_000;
-const MESSAGES: u32 = 40;
+const MESSAGES: u32 = 10;
 
 /// Both ends of a channel, as the loops below use them.
 trait End: Send + 'static {

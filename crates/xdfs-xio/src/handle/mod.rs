@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use operation::{Operation, Step, block};
 use readiness::Interest;
-use shared::{Direction, Rest, Shared, closed};
+use shared::{Direction, Shared, closed};
 
 use crate::control::{Control, ControlValue};
 use crate::stream::Stream;
@@ -303,8 +303,7 @@ impl Handle {
     /// Waits until no operation of `direction` is left.
     fn rest(&self, direction: Direction) -> impl Future<Output = io::Result<()>> + Send + use<> {
         let shared = Arc::clone(&self.shared);
-        let rest = Arc::new(Rest(Arc::clone(&shared)));
-        Operation::new(rest, self.wait.clone(), move || {
+        Operation::new(Arc::clone(&shared.over), self.wait.clone(), move || {
             if shared.is_idle(direction) {
                 Step::Done(Ok(()))
             } else {

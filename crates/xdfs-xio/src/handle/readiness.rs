@@ -91,12 +91,12 @@ impl Readiness {
         state.seen.readable += u64::from(readable);
         state.seen.writable += u64::from(writable);
         let is_met = |i: &Interest| (i.readable && readable) || (i.writable && writable);
-        let (met, rest) = std::mem::take(&mut state.waiting)
+        let (met, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut state.waiting)
             .into_iter()
             .partition(|(_, interest, _)| is_met(interest));
         state.waiting = rest;
         drop(state);
-        for (_, _, waker) in Vec::from(met) {
+        for (_, _, waker) in met {
             waker.wake();
         }
     }

@@ -21,6 +21,10 @@ pub(super) enum Direction {
     Writing,
 }
 
+/// One attempt of an operation, with the error that the next read returns.
+pub(super) type Attempt<'a, T> =
+    dyn FnMut(&mut dyn Stream, &mut Option<io::Error>) -> io::Result<T> + 'a;
+
 #[derive(Debug)]
 pub(super) struct Shared {
     source: Source,
@@ -30,7 +34,7 @@ pub(super) struct Shared {
     /// Set by the one that closes; no operation begins after it.
     is_closing: AtomicBool,
     /// Notified when the last operation of a direction is over while somebody closes.
-    over: Source,
+    pub(super) over: Arc<Over>,
     /// How many reads of a socket without transforms are likely to wait, because one had to.
     waits: AtomicUsize,
     pub(super) peer: String,
@@ -49,8 +53,9 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Active(Arc<Shared>, Direction);
 
-/// The wait for the operations of one direction, as something to be waited for.
-pub(super) struct Rest(pub(super) Arc<Shared>);
+/// The end of the last operation of a direction, as something to be waited for.
+#[derive(Debug)]
+pub(super) struct Over(Source);
 
 impl Shared {
     pub(super) fn new(stream: Box<dyn Stream>) -> Self {
@@ -64,7 +69,7 @@ impl Shared {
             }),
             active: [AtomicUsize::new(0), AtomicUsize::new(0)],
             is_closing: AtomicBool::new(false),
-            over: Source::notified(),
+            over: Arc::new(Over(Source::notified())),
             waits: AtomicUsize::new(0),
         }
     }
@@ -104,7 +109,7 @@ impl Shared {
     pub(super) fn attempt<T>(
         self: &Arc<Self>,
         direction: Direction,
-        operation: &mut dyn FnMut(&mut dyn Stream, &mut Option<io::Error>) -> io::Result<T>,
+        operation: &mut Attempt<'_, T>,
     ) -> Step<T> {
         let mut state = self.state();
         let State {
@@ -205,7 +210,7 @@ impl Drop for Active {
         let Self(shared, direction) = self;
         let before = shared.active[*direction as usize].fetch_sub(1, Ordering::SeqCst);
         if before == 1 && shared.is_closing.load(Ordering::SeqCst) {
-            shared.over.readiness.notify(true, true);
+            shared.over.0.readiness.notify(true, true);
         }
     }
 }
@@ -230,9 +235,9 @@ impl Watched for Shared {
     }
 }
 
-impl Watched for Rest {
+impl Watched for Over {
     fn source(&self) -> &Source {
-        &self.0.over
+        &self.0
     }
 
     fn register(&self, _: &mut Poller, _: Token) -> io::Result<()> {

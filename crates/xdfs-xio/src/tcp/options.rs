@@ -489,7 +489,7 @@ mod tests {
     #[test]
     fn every_attribute_reaches_the_sockets() {
         let both = |text: &str, ask: fn(&SockRef<'_>) -> u128, wanted: u128| {
-            assert_eq!(sockets(text, |s| ask(s)), [wanted; 2], "{text}");
+            assert_eq!(sockets(text, ask), [wanted; 2], "{text}");
         };
         let millis = |time: Option<Duration>| time.map_or(0, |time| time.as_millis());
         both(
