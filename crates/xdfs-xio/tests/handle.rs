@@ -308,7 +308,7 @@ fn two_threads_read_and_write_one_handle_at_once() {
 
     for_each_stack(|stack| {
         let pair = pair(stack);
-        let ends = [pair.client.clone(), pair.server.clone()];
+        let ends = [pair.client, pair.server];
         let threads = ends.map(|end| {
             let writer = patient(&end);
             let writing = thread::spawn(move || {

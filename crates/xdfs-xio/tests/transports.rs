@@ -359,6 +359,21 @@ mod stdio {
         assert_eq!(fs::metadata(&output).unwrap().len(), 100_000);
     }
 
+    #[test]
+    fn closing_leaves_the_input_to_others() {
+        let (input, mut far_out) = std::io::pipe().unwrap();
+        let (_far_in, output) = std::io::pipe().unwrap();
+        let mut copy = input.try_clone().unwrap();
+        std::io::Write::write_all(&mut far_out, b"for later").unwrap();
+        let handle = handle(input, output);
+        let mut room = [0; 4];
+        assert_eq!(handle.read(&mut room).unwrap(), Some(4));
+        handle.close().unwrap();
+        let mut rest = [0; 5];
+        std::io::Read::read_exact(&mut copy, &mut rest).unwrap();
+        assert_eq!(&rest, b"later");
+    }
+
     /// Another process shares the pipe, and would notice a change of its mode.
     #[test]
     fn the_mode_of_the_descriptors_stays() {

@@ -449,8 +449,13 @@ fn end_once(stream: &mut dyn Stream, _: &mut Option<io::Error>) -> io::Result<()
 
 /// Reads and forgets what has arrived, such as the tickets of a TLS server: a socket closed with
 /// bytes that nobody has read resets the connection, and the peer may lose the end of what was
-/// written. Bounded, as the peer decides how much it sends.
+/// written. Bounded, as the peer decides how much it sends. What isn't a socket, such as standard
+/// input, keeps what wasn't read.
 fn discard_received(stream: &mut dyn Stream) {
+    #[cfg(unix)]
+    if stream.descriptor().is_none() {
+        return;
+    }
     let mut room = [0; 16 << 10];
     for _ in 0..64 {
         if !matches!(
