@@ -214,7 +214,8 @@ impl Driver {
         self
     }
 
-    /// Declares that the driver only opens: [`Transport::listen`] or the acceptor's end always fails.
+    /// Declares that the driver only opens: [`Transport::listen`] or the acceptor's end always
+    /// fails.
     #[must_use]
     pub fn active_only(mut self) -> Self {
         self.listens = false;

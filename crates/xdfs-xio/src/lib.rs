@@ -11,7 +11,8 @@
 //!
 //! Each driver is a folder with the same files: `mod.rs` documents its guarantees, `driver.rs`
 //! registers it, `stream.rs` contains its [`Stream`], `listener.rs` its [`Listener`], if it can
-//! listen. One suite, `tests/behaviour.rs`, tests all registered drivers that listen and keep order.
+//! listen. One suite, `tests/behaviour.rs`, tests all registered drivers that listen and keep
+//! order.
 //!
 //! Programs use a stack by a [`Handle`], which waits: [`Stack::connect`], [`Stack::listen_at`].
 

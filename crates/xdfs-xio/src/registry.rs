@@ -91,8 +91,9 @@ impl Registry {
 }
 
 impl Stack {
-    /// A stack of this crate's drivers ([`Registry::standard`]), from its text: `tcp:nodelay=false`.
-    /// Drivers that need a configuration, such as `tls`, come from a [`Registry`].
+    /// A stack of this crate's drivers ([`Registry::standard`]), from its text:
+    /// `tcp:nodelay=false`. Drivers that need a configuration, such as `tls`, come from a
+    /// [`Registry`].
     ///
     /// # Errors
     /// The text is not that of a stack, or those of [`Registry::build`].

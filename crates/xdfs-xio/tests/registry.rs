@@ -46,11 +46,13 @@ fn what_is_unknown_or_wrong_is_told_with_what_there_is() {
     for (text, wanted) in [
         (
             "tcp,zstd",
-            "unknown driver 'zstd'; there are file, http, memory, process, stdio, tcp, tls, udp, unix, xor",
+            "unknown driver 'zstd'; there are file, http, memory, process, stdio, tcp, tls, \
+             udp, unix, xor",
         ),
         (
             "quic",
-            "unknown driver 'quic'; there are file, http, memory, process, stdio, tcp, tls, udp, unix, xor",
+            "unknown driver 'quic'; there are file, http, memory, process, stdio, tcp, tls, \
+             udp, unix, xor",
         ),
         (
             "tls",

@@ -114,8 +114,8 @@ impl Handle {
     }
 
     /// Reads at least `least` bytes, or as many as fit into `buf` if that is less, and perhaps more
-    /// that are there. With `least` 0 it doesn't wait. It returns fewer if the end of the stream, an
-    /// error, the deadline or a cancellation comes first; the next read reports which.
+    /// that are there. With `least` 0 it doesn't wait. It returns fewer if the end of the stream,
+    /// an error, the deadline or a cancellation comes first; the next read reports which.
     ///
     /// # Errors
     /// Those of [`Handle::read`], if no byte was read.
@@ -258,9 +258,10 @@ impl Handle {
     }
 
     /// Closes the stream: waits for the writes that aren't over, ends the writing direction as
-    /// [`Handle::end`] does, waits for the reads that aren't over, and releases the stream. Operations
-    /// that begin after it fail. What the peer has sent and nobody has read is discarded; if it sends
-    /// more, its connection is reset, so the ends have to agree on who closes last.
+    /// [`Handle::end`] does, waits for the reads that aren't over, and releases the stream.
+    /// Operations that begin after it fail. What the peer has sent and nobody has read is
+    /// discarded; if it sends more, its connection is reset, so the ends have to agree on who
+    /// closes last.
     ///
     /// A read that waits for a silent peer is ended by its own deadline or canceller, not by this.
     ///

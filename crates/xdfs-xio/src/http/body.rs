@@ -84,7 +84,8 @@ fn copy(left: &mut u64, bytes: &[u8], room: &mut Room<'_, '_>) -> usize {
 }
 
 impl Chunk {
-    /// Takes a line between the data of chunks, and returns its length; `None` if it isn't complete.
+    /// Takes a line between the data of chunks, and returns its length; `None` if it isn't
+    /// complete.
     fn line(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") else {
             if bytes.len() > HEAD_BYTES_MAX {

@@ -1,8 +1,8 @@
 //! The pipes of a program: what is written is its input, and what is read is its output.
 //!
 //! Guarantees: order; the end of the output is reported when the program has ended, and as an error
-//! if it failed ([`crate::Stream::read_vectored`]). `close` ends its input. Dropping the stream ends
-//! the program (SIGKILL) and reaps it; programs that it has started are left alone. To let a
+//! if it failed ([`crate::Stream::read_vectored`]). `close` ends its input. Dropping the stream
+//! ends the program (SIGKILL) and reaps it; programs that it has started are left alone. To let a
 //! program finish, read to the end.
 //!
 //! The command line is split at blanks, with quotes and backslashes as a shell has them, and runs
