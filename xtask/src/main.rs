@@ -8,6 +8,7 @@
 mod counting;
 mod deny;
 mod dist;
+mod examples;
 mod fuzz;
 mod ktls;
 mod powercut;
@@ -27,6 +28,7 @@ cargo xtask VERB
   test [ARGS...]        cargo test over the workspace, and one line with the total count
   tidy                  the style rules that a program can check
   deny                  licences, sources and banned crates, by cargo-deny
+  examples              the tests of examples that are crates of their own
   fuzz [--seconds S]    build every fuzz target and run it for S seconds (default 30)
   ktls                  the TLS tests on a kernel with kernel TLS, in User Mode Linux
   powercut [--release] [ARGS...]
@@ -84,6 +86,7 @@ fn run(verb: &str, args: &[OsString]) -> Outcome {
         "ci" => ci(),
         "completions" => dist::completions(),
         "deny" => deny::run(),
+        "examples" => examples::run(),
         "ktls" => ktls::run(),
         "man" => dist::man(),
         "tidy" => tidy::run(),
@@ -99,6 +102,7 @@ fn ci() -> Outcome {
     check()?;
     deny::run()?;
     fuzz::run(&["--seconds".into(), "5".into()])?;
+    examples::run()?;
     counting::test(&[])
 }
 

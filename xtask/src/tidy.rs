@@ -156,7 +156,8 @@ fn is_ours(path: &Path) -> bool {
     let folder = path.parent().and_then(Path::file_name);
     let script = folder.is_some_and(|folder| folder == ".ci");
     let extension = path.extension().unwrap_or_default().to_string_lossy();
-    script || ["rs", "py", "toml", "md", "json", "sh", "txt"].contains(&extension.as_ref())
+    script
+        || ["rs", "py", "toml", "md", "json", "sh", "txt", "c", "h"].contains(&extension.as_ref())
 }
 
 /// What is wrong with one file, each as `:LINE: MESSAGE` or `: MESSAGE`.

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use xdfs::security::FirstUse;
 use xdfs::{
-    Client, Fault, LocalPlace, Progress, Transfer, TransferOptions, TransferResult, TransferRoute,
+    Client, Fault, LocalPlace, Progress, Side, Transfer, TransferOptions, TransferResult,
+    TransferRoute,
 };
 
+use crate::agent::AgentLease;
 use crate::pipe::{self, Flow};
 
 /// A session that reports a server trusted on first use once. Cheap to clone; the session ends with
@@ -18,6 +20,8 @@ use crate::pipe::{self, Flow};
 pub(crate) struct SharedClient {
     client: Arc<Client>,
     is_reported: Arc<AtomicBool>,
+    /// Of a session that the agent shares. Dropped after the client.
+    lease: Option<Arc<AgentLease>>,
 }
 
 impl SharedClient {
@@ -26,7 +30,23 @@ impl SharedClient {
         Self {
             client,
             is_reported: Arc::default(),
+            lease: None,
         }
+    }
+
+    /// A session that the agent shares.
+    pub(crate) fn shared(client: Arc<Client>, lease: AgentLease) -> Self {
+        Self {
+            lease: Some(Arc::new(lease)),
+            ..Self::new(client)
+        }
+    }
+
+    /// What `fault` means if the agent that shares this session has ended.
+    pub(crate) fn explained(&self, fault: &Fault) -> Option<Fault> {
+        let lease = self.lease.as_ref()?;
+        let has_ended = fault.side == Side::Local && self.client.ended().is_some();
+        has_ended.then(|| lease.explained(fault)).flatten()
     }
 
     /// The session itself.

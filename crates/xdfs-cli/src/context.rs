@@ -10,6 +10,7 @@ use std::time::Duration;
 use xdfs::security::FirstUse;
 use xdfs::{Client, ClientOptions, Code, Fault, RemotePlace};
 
+use crate::agent::{self, Start};
 use crate::client::SharedClient;
 use crate::client_config::ClientConfig;
 use crate::console::Console;
@@ -87,6 +88,28 @@ impl Context {
         Ok(SharedClient::new(client))
     }
 
+    /// A session with the server of `place` that the agent shares; `None` if it shares none, the
+    /// settings of the place are against it, or this is a shell, which keeps its own.
+    ///
+    /// # Errors
+    /// The session can't be opened, by the agent or otherwise.
+    pub(crate) fn shared_session(
+        &self,
+        place: &RemotePlace,
+        security: &SecurityFlags,
+    ) -> Result<Option<SharedClient>, Fault> {
+        let config = self.config()?;
+        let start = match config.session(place).share() {
+            _ if self.shell.is_some() => return Ok(None),
+            Some(false) => return Ok(None),
+            Some(true) => Start::Yes,
+            None => Start::No,
+        };
+        let security = config.security(place, security)?;
+        let shared = agent::shared_session(place, &security, start)?;
+        Ok(shared.map(|(client, lease)| SharedClient::shared(client, lease)))
+    }
+
     /// Asks for secrets that have to be typed for a session with the server of `place`.
     ///
     /// # Errors
@@ -129,7 +152,8 @@ impl Context {
     ) -> Result<(Arc<Client>, ClientOptions), Fault> {
         let config = self.config()?;
         let security = config.security(place, security)?;
-        let options = config.session(place).options(options);
+        let mut options = config.session(place).options(options);
+        config.load_drivers(&mut options.drivers)?;
         loop {
             let options = options.clone();
             let (options, server) = self.ssh.options(place, options, &security, self.quiet)?;
@@ -194,7 +218,7 @@ impl ShellSession {
         ends_when_idle: bool,
     ) -> Result<Arc<Self>, Fault> {
         let security = own.config()?.security(&place, &flags.security)?;
-        let (client, options) = own.open(&place, flags.client_options(), &flags.security)?;
+        let (client, options) = own.open(&place, flags.client_options()?, &flags.security)?;
         if ssh::is_started_for(&place) {
             let server = own.ssh.reach(&place, &security, false)?;
             place.path = server.absolute(&place.path);

@@ -107,9 +107,24 @@ pub(crate) fn unattended_security(
     security_with(flags, place, Attendance::Unattended)
 }
 
+/// Like [`unattended_security`], for a session of the agent, which other commands use too: nothing
+/// comes from the environment.
+///
+/// # Errors
+/// As [`unattended_security`].
+#[cfg(unix)]
+pub(crate) fn agent_security(
+    flags: &SecurityFlags,
+    place: &RemotePlace,
+) -> Result<Option<ClientSecurity>, Fault> {
+    security_with(flags, place, Attendance::Agent)
+}
+
 /// Whether the user waits for the session, and can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attendance {
+    #[cfg_attr(not(unix), expect(dead_code, reason = "there is no agent"))]
+    Agent,
     Attended,
     Unattended,
 }
@@ -120,7 +135,7 @@ impl Attendance {
     fn need(self, operation: &str) -> Result<(), Fault> {
         match self {
             Self::Attended => Ok(()),
-            Self::Unattended => {
+            Self::Agent | Self::Unattended => {
                 let cause = "the user has to start the session";
                 Err(Fault::new(Code::AuthenticationFailed, operation, cause))
             }
@@ -152,7 +167,7 @@ fn security_with(
     let found = credentials(flags, place, &folder, attendance)?;
     // A server trusted on first use would get ambient credentials the next time.
     let new_hosts = match attendance {
-        Attendance::Unattended => NewHosts::Refuse,
+        Attendance::Agent | Attendance::Unattended => NewHosts::Refuse,
         Attendance::Attended if flags.known_only => NewHosts::Refuse,
         Attendance::Attended if found.is_ambient => NewHosts::RefuseAmbient,
         Attendance::Attended => NewHosts::Accept,
@@ -252,6 +267,26 @@ impl PresentedCredentials {
             ..Self::default()
         }
     }
+}
+
+/// The variables with secrets that are used if nothing else was given for a login.
+const TICKET_VARIABLE: &str = "XDFS_TICKET";
+const TOKEN_VARIABLE: &str = "BEARER_TOKEN";
+const TOKEN_FILE_VARIABLE: &str = "BEARER_TOKEN_FILE";
+/// All of them.
+pub(crate) const AMBIENT_SECRETS: [&str; 3] =
+    [TICKET_VARIABLE, TOKEN_VARIABLE, TOKEN_FILE_VARIABLE];
+
+/// Whether one of them is set.
+#[cfg(unix)]
+pub(crate) fn has_ambient_secret() -> bool {
+    let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    AMBIENT_SECRETS.into_iter().any(is_set)
+}
+
+/// Whether the URL names the user who presents no credentials.
+pub(crate) fn is_anonymous(place: &RemotePlace) -> bool {
+    place.user.as_deref() == Some(ANONYMOUS)
 }
 
 /// The prompts for secrets, and the operations in faults.
@@ -388,7 +423,7 @@ fn credentials(
     if !found.is_empty() {
         return Ok(PresentedCredentials::named(found));
     }
-    if flags.anonymous || place.user.as_deref() == Some(ANONYMOUS) {
+    if flags.anonymous || is_anonymous(place) {
         return Ok(PresentedCredentials::named(vec![Credential::Anonymous]));
     }
     if let Some(password) = flags.typed.password(place) {
@@ -396,14 +431,19 @@ fn credentials(
             password,
         )]));
     }
-    if let Some(text) = env::var("XDFS_TICKET").ok().filter(|t| !t.is_empty()) {
+    let of_environment = |name| match attendance {
+        Attendance::Agent => None,
+        _ => env::var_os(name).filter(|value| !value.is_empty()),
+    };
+    let text_of = |name| of_environment(name).and_then(|value| value.into_string().ok());
+    if let Some(text) = text_of(TICKET_VARIABLE) {
         attendance.need(TICKET.1)?;
         return Ok(PresentedCredentials::invited(text.parse()?, true));
     }
     // WLCG bearer token discovery.
-    if let Some(token) = env::var("BEARER_TOKEN").ok().filter(|t| !t.is_empty()) {
+    if let Some(token) = text_of(TOKEN_VARIABLE) {
         found.push(Credential::Token(token.trim().to_owned()));
-    } else if let Some(path) = env::var_os("BEARER_TOKEN_FILE").filter(|p| !p.is_empty()) {
+    } else if let Some(path) = of_environment(TOKEN_FILE_VARIABLE) {
         let token = read_secret(Path::new(&path), "read the token")?;
         found.push(Credential::Token(token));
     }

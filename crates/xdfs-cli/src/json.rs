@@ -612,7 +612,8 @@ mod tests {
         let class = json!({
             "schema": 1, "type": "path", "server": "s", "decision": "class",
             "class": "very-long", "round_trip_seconds": 0.25, "congestion": null,
-            "refused": null, "channels_before": null, "channels": null, "reason": null
+            "refused": null, "stack_before": null, "stack": null, "channels_before": null,
+            "channels": null, "reason": null
         });
         assert_eq!(parse(&Record::path("s", &decision)), class);
         let decision = PathDecision::Congestion {
@@ -633,6 +634,14 @@ mod tests {
             (&8.into(), &16.into())
         );
         assert_eq!([&told["decision"], &told["reason"]], ["channels", "trial"]);
+        let decision = PathDecision::Fallback {
+            from: "quic".into(),
+            to: "tcp".into(),
+            cause: "no".into(),
+        };
+        let told = parse(&Record::path("s", &decision));
+        let fields = ["decision", "stack_before", "stack", "refused"].map(|name| &told[name]);
+        assert_eq!(fields, ["fallback", "quic", "tcp", "no"]);
     }
 
     #[test]

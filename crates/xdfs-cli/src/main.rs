@@ -7,6 +7,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg_attr(not(unix), path = "agent/unsupported.rs")]
+mod agent;
 mod candidates;
 mod check_config;
 mod client;
@@ -98,6 +100,7 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Chown(flags) => paths::chown(context, &flags),
         Command::Truncate(flags) => paths::truncate(context, &flags),
         Command::Partial { command } => paths::partial(context, &command),
+        Command::Agent { command } => agent::run(&command),
         Command::Perf(flags) => perf::run(context, &flags),
         Command::Tune(flags) => tune::run(context, &flags),
         Command::Xioperf(flags) => xioperf::run(&flags),

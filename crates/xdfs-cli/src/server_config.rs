@@ -27,6 +27,7 @@ const HINT: &str = "`xdfs serve --help` lists the settings";
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     listen: Vec<String>,
+    drivers: Option<PathBuf>,
     root: Option<PathBuf>,
     read_only: Option<bool>,
     insecure: Option<bool>,
@@ -256,6 +257,17 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
     } else {
         flags.listen
     };
+    let mut drivers = default.drivers;
+    flags
+        .driver
+        .iter()
+        .try_for_each(|file| drivers.load(file))?;
+    if let Some(folder) = config.drivers.take() {
+        let folder = base
+            .as_deref()
+            .map_or_else(|| folder.clone(), |base| base.join(&folder));
+        drivers.load_all(&folder)?;
+    }
     let root = match (flags.root, config.root) {
         (Some(root), _) => root,
         (None, Some(root)) => base.map_or_else(|| root.clone(), |base| base.join(&root)),
@@ -287,7 +299,7 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
         grace: grace.map_or(default.grace, |seconds| Duration::from_secs(seconds.into())),
         partial_expiry: config.partial_expiry.map(|Age(age)| age),
         limits: default.limits,
-        drivers: default.drivers,
+        drivers,
         private,
         security,
     })

@@ -67,7 +67,7 @@ impl Connector {
             return Ok(spare.swap_remove(at).1);
         }
         drop(spare);
-        let options = self.flags.client_options();
+        let options = self.flags.client_options()?;
         self.context.connect(place, options, &self.flags.security)
     }
 

@@ -31,6 +31,8 @@ use crate::security::{PeerGuard, assume_ids};
 
 /// Workers per session. As many slow calls block all others.
 const THREADS_MAX: usize = 4;
+/// Workers per session with a slow store, where calls wait for a network: as many as calls.
+const THREADS_SLOW_MAX: usize = JOBS_MAX;
 /// Maximum number of calls running or queued: enough to keep the workers busy.
 const JOBS_MAX: usize = 32;
 /// First and longest pause between two attempts of a parked call.
@@ -205,7 +207,11 @@ impl CallWorkers {
     /// No worker can be started.
     pub(crate) fn submit(&mut self, work: Work) -> Result<(), Fault> {
         let count = self.workers.len();
-        if count < THREADS_MAX && self.running.len() >= count {
+        let threads_max = match self.shared.store.is_slow() {
+            true => THREADS_SLOW_MAX,
+            false => THREADS_MAX,
+        };
+        if count < threads_max && self.running.len() >= count {
             match self.start() {
                 Ok(worker) => self.workers.push(worker),
                 Err(error) if count == 0 => {

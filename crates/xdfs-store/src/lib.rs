@@ -23,7 +23,7 @@ pub use local::{
 };
 pub use memory::MemStore;
 pub use stream::{StreamSink, StreamSource};
-pub use work::watched;
+pub use work::{check_cancelled, watched};
 
 use std::fmt;
 use std::io::IoSlice;
@@ -229,8 +229,9 @@ pub trait Sink: Send + fmt::Debug {
 
 /// A namespace of files. The default methods refuse.
 pub trait Store: Send + Sync + fmt::Debug {
-    /// Whether opening a source or a sink is slow, as over a network. Then workers do it. Sources
-    /// and sinks declare separately whether they are slow.
+    /// Whether opening a source or a sink is slow, as over a network. Then workers do it, and more
+    /// calls are answered at once, since most of them wait. Sources and sinks declare separately
+    /// whether they are slow.
     fn is_slow(&self) -> bool {
         false
     }

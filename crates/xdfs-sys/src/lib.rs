@@ -3,6 +3,7 @@
 //! All `unsafe` code of the project is in this crate.
 
 pub mod boot;
+pub mod driver;
 pub mod fs;
 pub mod ids;
 pub mod limit;

@@ -10,6 +10,19 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub usize);
 
+/// Marks the token of a source that is one of several behind a token.
+const MERGED: usize = 1 << (usize::BITS - 2);
+
+impl Token {
+    /// The token for one of several sources that stand behind this one, as the parallel streams of
+    /// one channel do. Their events are reported under this token, and each as readable and
+    /// writable, since news of any source may allow either.
+    #[must_use]
+    pub fn merged(self) -> Self {
+        Self(self.0 | MERGED)
+    }
+}
+
 /// A readiness event, edge-triggered: reported once; the owner must continue until `WouldBlock`
 /// before it can expect another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +40,9 @@ const WAKE: mio::Token = mio::Token(usize::MAX);
 
 /// Waits for readiness.
 pub struct Poller {
-    poll: mio::Poll,
+    /// None in a handle made by [`Poller::handle`].
+    poll: Option<mio::Poll>,
+    registry: Arc<mio::Registry>,
     events: mio::Events,
     injected: Arc<Injected>,
 }
@@ -50,7 +65,8 @@ impl Poller {
         let poll = mio::Poll::new()?;
         let waker = mio::Waker::new(poll.registry(), WAKE)?;
         Ok(Self {
-            poll,
+            registry: Arc::new(poll.registry().try_clone()?),
+            poll: Some(poll),
             events: mio::Events::with_capacity(1024),
             injected: Arc::new(Injected {
                 waker,
@@ -59,10 +75,22 @@ impl Poller {
         })
     }
 
+    /// Another handle on this poller, with which any thread registers sources. It can't wait:
+    /// [`Poller::wait`] fails with [`io::ErrorKind::Unsupported`].
+    #[must_use]
+    pub fn handle(&self) -> Self {
+        Self {
+            poll: None,
+            registry: Arc::clone(&self.registry),
+            events: mio::Events::with_capacity(0),
+            injected: Arc::clone(&self.injected),
+        }
+    }
+
     /// Registers sources of the system.
     #[must_use]
     pub fn registry(&self) -> &mio::Registry {
-        self.poll.registry()
+        &self.registry
     }
 
     /// A handle for injecting events.
@@ -77,7 +105,9 @@ impl Poller {
     /// # Errors
     /// Any error of the system call.
     pub fn wait(&mut self, out: &mut Vec<Event>, timeout: Option<Duration>) -> io::Result<()> {
-        match self.poll.poll(&mut self.events, timeout) {
+        let poll = self.poll.as_mut().ok_or(io::ErrorKind::Unsupported)?;
+        let before = out.len();
+        match poll.poll(&mut self.events, timeout) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(()),
             Err(e) => return Err(e),
@@ -99,6 +129,13 @@ impl Poller {
             .lock()
             .unwrap_or_else(|e| e.into_inner());
         out.append(&mut queue);
+        drop(queue);
+        for event in &mut out[before..] {
+            if event.token.0 & MERGED != 0 {
+                event.token.0 &= !MERGED;
+                (event.readable, event.writable) = (true, true);
+            }
+        }
         Ok(())
     }
 }
@@ -126,5 +163,58 @@ impl fmt::Debug for Poller {
 impl fmt::Debug for Notifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Notifier").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_behind_a_merged_token_allow_either() {
+        let mut poller = Poller::new().unwrap();
+        let readable = |token| Event {
+            token,
+            readable: true,
+            writable: false,
+        };
+        poller.notifier().notify(readable(Token(7).merged()));
+        poller.notifier().notify(readable(Token(8)));
+        let mut out = Vec::new();
+        poller.wait(&mut out, Some(Duration::ZERO)).unwrap();
+        let both = Event {
+            writable: true,
+            ..readable(Token(7))
+        };
+        assert_eq!(out, [both, readable(Token(8))]);
+    }
+
+    #[test]
+    fn a_handle_registers_from_another_thread_and_does_not_wait() {
+        let mut poller = Poller::new().unwrap();
+        let mut handle = poller.handle();
+        let waits = handle.wait(&mut Vec::new(), Some(Duration::ZERO));
+        assert_eq!(waits.unwrap_err().kind(), io::ErrorKind::Unsupported);
+        let mut listener = mio::net::TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let other = std::thread::spawn(move || {
+            let interest = mio::Interest::READABLE;
+            let token = mio::Token(Token(3).merged().0);
+            handle
+                .registry()
+                .register(&mut listener, token, interest)
+                .unwrap();
+            (listener, handle)
+        });
+        let _kept = other.join().unwrap();
+        let _client = std::net::TcpStream::connect(address).unwrap();
+        let mut out = Vec::new();
+        while out.is_empty() {
+            poller
+                .wait(&mut out, Some(Duration::from_secs(30)))
+                .unwrap();
+        }
+        assert_eq!(out[0].token, Token(3));
+        assert!(out[0].writable);
     }
 }

@@ -63,3 +63,21 @@ pub(crate) fn print<T>(table: &[Attribute<T>], options: &T) -> Vec<(String, Stri
     };
     table.iter().filter_map(text).collect()
 }
+
+/// Parses a number of bytes; the units `K`, `M`, `G` and `T` are powers of 1024.
+pub(crate) fn bytes(text: &str) -> Option<u64> {
+    number(text, 1024)
+}
+
+/// Parses bytes a second; the units `K`, `M`, `G` and `T` are powers of 1000.
+pub(crate) fn rate(text: &str) -> Option<u64> {
+    number(text, 1000)
+}
+
+fn number(text: &str, unit: u64) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    let (digits, letter) = text.split_at(end.unwrap_or(text.len()));
+    let power = ["", "K", "M", "G", "T"].iter().position(|l| *l == letter)?;
+    let power = u32::try_from(power).ok()?;
+    digits.parse::<u64>().ok()?.checked_mul(unit.pow(power))
+}

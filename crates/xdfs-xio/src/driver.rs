@@ -1,13 +1,16 @@
 //! Drivers as seen by the builder of stacks: name, attributes, properties given and needed, and
 //! constructor.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::attribute::{self, Attribute, AttributeHelp};
 use crate::endpoint::{Endpoint, Form};
 use crate::spec::{DriverSpec, SpecError};
+use crate::stack::Stack;
 use crate::stream::{Listener, Stream};
 use crate::transform::{End, Transform, Transformed};
 
@@ -100,6 +103,9 @@ pub enum Role {
     Transport,
     /// Above a transport: transforms bytes.
     Transform,
+    /// Anywhere: makes one stream of several of the stack below it, and so a transport for the
+    /// drivers above.
+    Bundle,
 }
 
 /// A property that a driver gives to the drivers above it, and may need from below.
@@ -119,25 +125,31 @@ pub enum Property {
 pub struct Driver {
     name: &'static str,
     attributes: Vec<AttributeHelp>,
-    gives: &'static [Property],
-    needs: &'static [Property],
     listens: bool,
+    gives: Cow<'static, [Property]>,
+    needs: Cow<'static, [Property]>,
     make: Make,
+    file: Option<PathBuf>,
 }
 
 /// Parses attributes and configures the driver.
 enum Make {
     Transport(Form, Box<Maker<Arc<dyn Transport>>>),
     Transform(Box<Maker<Arc<dyn Layer>>>),
+    /// With the transport that is below it where it stands at the bottom.
+    Bundle(&'static str, Box<Maker<Over>>),
 }
+
+/// Makes the transport of a bundle over a stack.
+type Over = Box<dyn FnOnce(Stack) -> Arc<dyn Transport>>;
 
 type Maker<T> = dyn Fn(&DriverSpec) -> Result<T, SpecError> + Send + Sync;
 
 /// A configured driver.
-#[derive(Clone, Debug)]
 pub(crate) enum ConfiguredDriver {
     Transport(Arc<dyn Transport>, Form),
     Transform(Arc<dyn Layer>),
+    Bundle(Over),
 }
 
 impl Driver {
@@ -189,28 +201,74 @@ impl Driver {
         Self::new(name, attributes, Make::Transform(Box::new(make)))
     }
 
+    /// A bundle: `make` turns options and the stack below into a transport. At the bottom of a
+    /// stack it runs over the transport called `below`.
+    pub fn bundle<T, D>(
+        name: &'static str,
+        below: &'static str,
+        attributes: &'static [Attribute<T>],
+        make: impl Fn(T, Stack) -> D + Send + Sync + 'static,
+    ) -> Self
+    where
+        T: Default + 'static,
+        D: Transport + 'static,
+    {
+        let make = Arc::new(make);
+        let make = move |spec: &DriverSpec| {
+            let (make, options) = (Arc::clone(&make), options(attributes, spec)?);
+            let over = move |stack| Arc::new(make(options, stack)) as Arc<dyn Transport>;
+            Ok(Box::new(over) as Over)
+        };
+        Self::new(name, attributes, Make::Bundle(below, Box::new(make)))
+    }
+
     fn new<T>(name: &'static str, attributes: &[Attribute<T>], make: Make) -> Self {
         Self {
             name,
             attributes: attributes.iter().map(Attribute::help).collect(),
-            gives: &[],
-            needs: &[],
             listens: true,
+            gives: Cow::default(),
+            needs: Cow::default(),
             make,
+            file: None,
         }
     }
 
-    /// Declares the properties that it gives. A transform also passes on those from below.
+    /// A transform in the library `file`.
+    pub(crate) fn foreign<D>(
+        name: &'static str,
+        attributes: Vec<AttributeHelp>,
+        properties: [Vec<Property>; 2],
+        file: PathBuf,
+        make: impl Fn(&DriverSpec) -> Result<D, SpecError> + Send + Sync + 'static,
+    ) -> Self
+    where
+        D: Layer + 'static,
+    {
+        let make = move |spec: &DriverSpec| Ok(Arc::new(make(spec)?) as Arc<dyn Layer>);
+        let [gives, needs] = properties.map(Cow::Owned);
+        Self {
+            name,
+            attributes,
+            gives,
+            needs,
+            make: Make::Transform(Box::new(make)),
+            listens: true,
+            file: Some(file),
+        }
+    }
+
+    /// Declares the properties that it gives. All but transports also pass on those from below.
     #[must_use]
     pub fn gives(mut self, properties: &'static [Property]) -> Self {
-        self.gives = properties;
+        self.gives = properties.into();
         self
     }
 
     /// Declares the properties that it needs from below.
     #[must_use]
     pub fn needs(mut self, properties: &'static [Property]) -> Self {
-        self.needs = properties;
+        self.needs = properties.into();
         self
     }
 
@@ -240,15 +298,25 @@ impl Driver {
         match self.make {
             Make::Transport(..) => Role::Transport,
             Make::Transform(_) => Role::Transform,
+            Make::Bundle(..) => Role::Bundle,
         }
     }
 
-    /// The form of a transport's locations; `None` for a transform.
+    /// The transport below a bundle at the bottom of a stack; `None` for other drivers.
+    #[must_use]
+    pub fn below(&self) -> Option<&'static str> {
+        match self.make {
+            Make::Bundle(below, _) => Some(below),
+            _ => None,
+        }
+    }
+
+    /// The form of a transport's locations; `None` for other drivers.
     #[must_use]
     pub fn form(&self) -> Option<Form> {
         match self.make {
             Make::Transport(form, _) => Some(form),
-            Make::Transform(_) => None,
+            _ => None,
         }
     }
 
@@ -260,14 +328,20 @@ impl Driver {
 
     /// The properties that it gives to drivers above it.
     #[must_use]
-    pub fn given(&self) -> &'static [Property] {
-        self.gives
+    pub fn given(&self) -> &[Property] {
+        &self.gives
     }
 
     /// The properties that it needs from below.
     #[must_use]
-    pub fn needed(&self) -> &'static [Property] {
-        self.needs
+    pub fn needed(&self) -> &[Property] {
+        &self.needs
+    }
+
+    /// The library that it was loaded from ([`Registry::load`](crate::Registry::load)).
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
     }
 
     /// Configures the driver.
@@ -275,6 +349,7 @@ impl Driver {
         Ok(match &self.make {
             Make::Transport(form, make) => ConfiguredDriver::Transport(make(spec)?, *form),
             Make::Transform(make) => ConfiguredDriver::Transform(make(spec)?),
+            Make::Bundle(_, make) => ConfiguredDriver::Bundle(make(spec)?),
         })
     }
 }

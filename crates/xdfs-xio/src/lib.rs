@@ -7,7 +7,7 @@
 //! A [`Stack`] opens and listens. A [`Registry`] builds it from a [`StackSpec`], the parsed form of
 //! a text such as `tcp:nodelay=false,tls`: the transport, and the transforms pushed on it. The
 //! engine and the library use stacks, never drivers. Only transports move bytes; a [`Transform`]
-//! turns bytes into bytes.
+//! turns bytes into bytes, and a [`Layer`] may see the calls themselves.
 //!
 //! Each driver is a folder with the same files: `mod.rs` documents its guarantees, `driver.rs`
 //! registers it, `stream.rs` contains its [`Stream`], `listener.rs` its [`Listener`], if it can
@@ -19,15 +19,24 @@
 #![forbid(unsafe_code)]
 
 mod attribute;
+pub mod buffer;
+mod compress;
 mod contact;
 mod control;
+pub mod digest;
 mod driver;
 mod endpoint;
+pub mod fault;
 pub mod file;
+mod filter;
+mod foreign;
+mod guard;
 mod handle;
 pub mod http;
+pub mod lz4;
 pub mod memory;
 pub mod process;
+pub mod ptcp;
 mod registry;
 mod socket;
 mod spec;
@@ -35,16 +44,21 @@ mod stack;
 pub mod stdio;
 mod stream;
 pub mod tcp;
+pub mod throttle;
+mod timer;
 pub mod tls;
+pub mod trace;
 mod transform;
 pub mod udp;
 pub mod unix;
+pub mod zstd;
 
 pub use attribute::{Attribute, AttributeHelp};
 pub use contact::ContactError;
 pub use control::{Control, ControlValue};
 pub use driver::{Driver, Layer, ListeningSocket, Property, Role, Transport};
 pub use endpoint::{Endpoint, Form, Location, Resource};
+pub use foreign::LoadError;
 pub use handle::{Cancelled, Canceller, Handle, Passive, Wait};
 pub use registry::Registry;
 pub use spec::{DriverSpec, SpecError, StackSpec};

@@ -7,13 +7,14 @@ use xdfs_sys::poll::{Poller, Token};
 
 use crate::driver::{Layer, ListeningSocket, Property, Transport};
 use crate::endpoint::{Endpoint, Form};
-use crate::spec::StackSpec;
+use crate::guard::{Guarded, GuardedListener, guarded};
+use crate::spec::{DriverSpec, StackSpec};
 use crate::stream::{Listener, Stream};
 use crate::transform::End;
 
 /// A stack of drivers, built by a [`Registry`](crate::Registry). Clones are cheap and equivalent.
 ///
-/// Without transforms, it returns the transport's own streams.
+/// A panic in a driver is an error of its stream.
 #[derive(Clone, Debug)]
 pub struct Stack {
     spec: StackSpec,
@@ -28,16 +29,34 @@ impl Stack {
         spec: StackSpec,
         transport: Arc<dyn Transport>,
         form: Form,
-        layers: Vec<Arc<dyn Layer>>,
         given: Vec<Property>,
     ) -> Self {
         Self {
             spec,
             transport,
             form,
-            layers,
+            layers: Vec::new(),
             given,
         }
+    }
+
+    /// Puts a transform on it.
+    pub(crate) fn layered(mut self, layer: Arc<dyn Layer>) -> Self {
+        self.layers.push(layer);
+        self
+    }
+
+    /// Makes it the stack below a bundle, whose transport is then the bottom.
+    pub(crate) fn bundled(self, over: impl FnOnce(Self) -> Arc<dyn Transport>) -> Self {
+        let (spec, form, given) = (self.spec.clone(), self.form, self.given.clone());
+        Self::new(spec, over(self), form, given)
+    }
+
+    /// Adds the specification of the topmost driver, and the properties that it gives.
+    pub(crate) fn with(mut self, driver: DriverSpec, given: &[Property]) -> Self {
+        self.spec = self.spec.with(driver);
+        self.given.extend(given);
+        self
     }
 
     /// Its specification.
@@ -65,9 +84,12 @@ impl Stack {
     /// endpoint belongs to another transport.
     pub fn open(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Stream>> {
         self.check(endpoint)?;
-        let mut layers = self.layers.iter();
-        let bottom = self.transport.open(endpoint)?;
-        layers.try_fold(bottom, |below, layer| layer.push_to(below, endpoint))
+        let opened = guarded(|| {
+            let mut layers = self.layers.iter();
+            let bottom = self.transport.open(endpoint)?;
+            layers.try_fold(bottom, |below, layer| layer.push_to(below, endpoint))
+        });
+        Guarded::before(opened?)
     }
 
     /// Listens. Port 0 requests a free port; [`Listener::local_endpoint`] returns it.
@@ -77,7 +99,7 @@ impl Stack {
     /// another transport.
     pub fn listen(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Listener>> {
         self.check(endpoint)?;
-        self.layered(self.transport.listen(endpoint)?)
+        self.listening(guarded(|| self.transport.listen(endpoint))?)
     }
 
     /// Listens on a socket that another program has opened; see [`Transport::adopt`].
@@ -85,13 +107,11 @@ impl Stack {
     /// # Errors
     /// Those of [`Transport::adopt`].
     pub fn adopt(&self, socket: ListeningSocket) -> io::Result<Box<dyn Listener>> {
-        self.layered(self.transport.adopt(socket)?)
+        self.listening(guarded(|| self.transport.adopt(socket))?)
     }
 
-    fn layered(&self, below: Box<dyn Listener>) -> io::Result<Box<dyn Listener>> {
-        if self.layers.is_empty() {
-            return Ok(below);
-        }
+    fn listening(&self, below: Box<dyn Listener>) -> io::Result<Box<dyn Listener>> {
+        let below = GuardedListener::before(below)?;
         let layers = self.layers.clone();
         Ok(Box::new(LayeredListener { below, layers }))
     }
@@ -109,7 +129,8 @@ impl Stack {
     }
 }
 
-/// A listener of the transport that puts the transforms on accepted streams.
+/// A listener of the transport that puts the transforms and a guard on accepted streams. A
+/// transform that panics there costs the channel, and not the listener.
 #[derive(Debug)]
 struct LayeredListener {
     below: Box<dyn Listener>,
@@ -118,9 +139,11 @@ struct LayeredListener {
 
 impl Listener for LayeredListener {
     fn accept(&mut self) -> io::Result<Box<dyn Stream>> {
-        let mut layers = self.layers.iter();
         let bottom = self.below.accept()?;
-        layers.try_fold(bottom, |below, layer| layer.push(below, End::Acceptor))
+        let mut layers = self.layers.iter();
+        let pushed =
+            guarded(|| layers.try_fold(bottom, |below, layer| layer.push(below, End::Acceptor)));
+        Guarded::before(pushed?)
     }
 
     fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {

@@ -264,10 +264,10 @@ pub trait Protected: fmt::Debug {
     fn offload(&mut self);
 
     /// The directions protected by the kernel at present.
-    fn offloaded(&self) -> Offload;
+    fn offloaded(&mut self) -> Offload;
 
     /// Whether the keys have protected so much data that the channel should be replaced.
-    fn is_worn(&self) -> bool;
+    fn is_worn(&mut self) -> bool;
 }
 
 /// A passive open.

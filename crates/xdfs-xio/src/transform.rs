@@ -362,7 +362,9 @@ impl<T: Transform> Transformed<T> {
             }
         };
         let is_over = room.filled() > 0 || self.transform.is_ended();
-        if is_over || self.ended || was_open != self.transform.is_open() {
+        // During the opening, a message that was held may have to be answered before another comes.
+        let is_answer_due = !was_open && used > 0;
+        if is_over || is_answer_due || self.ended || was_open != self.transform.is_open() {
             self.held = if used == 0 {
                 held
             } else {
@@ -553,7 +555,7 @@ impl<T: Transform> Stream for Transformed<T> {
 }
 
 /// A buffer of [`ENCODED_BYTES_MAX`] with arbitrary content.
-fn pooled() -> Box<[u8]> {
+pub(crate) fn pooled() -> Box<[u8]> {
     let spare = SPARE.with_borrow_mut(Vec::pop);
     spare.unwrap_or_else(|| vec![0; ENCODED_BYTES_MAX].into())
 }
@@ -563,7 +565,8 @@ pub fn free_spares() {
     SPARE.with_borrow_mut(Vec::clear);
 }
 
-fn give_back(buffer: Box<[u8]>) {
+/// Keeps a pooled buffer for reuse.
+pub(crate) fn give_back(buffer: Box<[u8]>) {
     if buffer.len() == ENCODED_BYTES_MAX {
         SPARE.with_borrow_mut(|spare| {
             if spare.len() < SPARE_MAX {

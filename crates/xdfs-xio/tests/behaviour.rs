@@ -20,6 +20,8 @@ use xdfs_xio::{
 
 #[path = "support/tls.rs"]
 mod configured;
+#[path = "support/library.rs"]
+mod library;
 #[path = "support/xor.rs"]
 mod outside;
 
@@ -45,12 +47,28 @@ struct Place {
     _folder: tempfile::TempDir,
 }
 
-/// The drivers that the samples are made of: those of the crate, with TLS configured, and one from
-/// outside.
+/// Drivers in C.
+const FOREIGN: [&str; 2] = [
+    "examples/driver-c/rot47.c",
+    "crates/xdfs-xio/tests/foreign/frames.c",
+];
+
+/// The drivers that the samples are made of: those of the crate, with TLS configured, one from
+/// outside, and those in C.
 static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
-    Registry::standard()
+    let registry = Registry::standard()
         .with(configured::tls())
-        .with(outside::xor())
+        .with(xdfs_xio::fault::driver())
+        .with(outside::xor());
+    FOREIGN.iter().fold(registry, |registry, source| {
+        match library::build(source, &[]) {
+            Some(library) => registry.load(&library).unwrap(),
+            None => {
+                xdfs_testkit::skip::part("this machine has no C compiler");
+                registry
+            }
+        }
+    })
 });
 
 impl Sample {
@@ -74,6 +92,10 @@ impl Sample {
         let is_transform = |d: &&Driver| d.role() == Role::Transform && d.listens();
         for transform in REGISTRY.drivers().filter(is_transform) {
             let stack = |bottom: &Driver| format!("{},{}", bottom.name(), transform.name());
+            all.extend(transports().map(|bottom| Self::new(&stack(bottom))));
+        }
+        for bundle in REGISTRY.drivers().filter(|d| d.role() == Role::Bundle) {
+            let stack = |bottom: &Driver| format!("{},{}", bottom.name(), bundle.name());
             all.extend(transports().map(|bottom| Self::new(&stack(bottom))));
         }
         all
@@ -251,6 +273,8 @@ fn write(poller: &mut Poller, to: &mut dyn Stream, mut bytes: &[u8]) {
         let n = until(poller, || to.write_vectored(&[IoSlice::new(bytes)]));
         bytes = &bytes[n..];
     }
+    // Before it waits for an answer.
+    until(poller, || to.flush());
 }
 
 fn read_one(from: &mut dyn Stream, bytes: &mut [u8]) -> io::Result<usize> {
@@ -425,10 +449,12 @@ fn a_full_writer_is_told_of_room(sample: &Sample) {
         _place,
         ..
     } = Pair::new(sample);
-    let chunk = vec![3; 100_000];
+    // Content that shrinks would fill nothing.
+    let pattern = pattern();
     let mut written = 0;
     let full = loop {
-        match client.write_vectored(&[IoSlice::new(&chunk)]) {
+        let chunk = &pattern[written % PERIOD..][..100_000];
+        match client.write_vectored(&[IoSlice::new(chunk)]) {
             Ok(n) => written += n,
             Err(e) => break e,
         }
@@ -448,8 +474,9 @@ fn a_full_writer_is_told_of_room(sample: &Sample) {
             }
         });
     }
-    assert!(seen.iter().all(|b| *b == 3));
-    until(&mut poller, || client.write_vectored(&[IoSlice::new(b"x")]));
+    let wanted = pattern[..PERIOD].iter().cycle();
+    assert!(seen.iter().eq(wanted.take(written)));
+    write(&mut poller, &mut *client, b"x");
     read(&mut poller, &mut *server, &mut seen[..1]);
     assert_eq!(seen[0], b'x');
 }
@@ -462,11 +489,18 @@ fn a_waiting_writer_gets_an_event(sample: &Sample) {
     let mut client = client;
     client.register(&mut poller, CLIENT).unwrap();
     let mut written = 0;
-    while let Ok(n) = client.write_vectored(&[IoSlice::new(&[1; 65_536])]) {
-        written += n;
+    let chunk = &pattern()[..65_536];
+    loop {
+        while let Ok(n) = client.write_vectored(&[IoSlice::new(chunk)]) {
+            written += n;
+        }
+        // What was ready until now is no news, unless the writer waited for a time.
+        let mut out = Vec::new();
+        poller.wait(&mut out, Some(Duration::ZERO)).unwrap();
+        if !out.iter().any(|event| event.writable) {
+            break;
+        }
     }
-    let mut out = Vec::new();
-    poller.wait(&mut out, Some(Duration::ZERO)).unwrap();
     let reader = thread::spawn(move || {
         let mut poller = Poller::new().unwrap();
         server.register(&mut poller, SERVER).unwrap();
@@ -686,7 +720,9 @@ fn controls_are_those_of_its_drivers(sample: &Sample) {
             assert!(drivers.contains(&control.driver), "{control}");
             let name = format!("{}.{}", control.driver, control.name);
             let same = |other: &&xdfs_xio::Control| other.is_called(&name);
-            assert_eq!(all.iter().filter(same).count(), 1, "{control}");
+            // Of each of its drivers once.
+            let times = drivers.iter().filter(|d| **d == control.driver).count();
+            assert_eq!(all.iter().filter(same).count(), times, "{control}");
             let first = end.control(&name).map(|value| value.to_string().is_empty());
             assert_eq!(
                 first,
@@ -742,11 +778,30 @@ macro_rules! cases {
             [$($case)*]);
         cases!(@sample deep_below [Sample::new("memory,xor,tls")] [$($case)*]);
         cases!(@sample deep_above [Sample::new("tcp,tls,xor:key=7")] [$($case)*]);
+        cases!(@sample throttled [Sample::new("tcp,throttle:rate=50M:burst=100K")] [$($case)*]);
+        cases!(@sample faulty [Sample::new("tcp,fault:short=2K:delay=1M:delay_ms=3")]
+            [$($case)*]);
+        cases!(@sample ptcp_memory [Sample::new("memory,ptcp:n=3")] [$($case)*]);
+        cases!(@sample ptcp_tcp [Sample::new("tcp,ptcp")] [$($case)*]);
+        cases!(@sample ptcp_tcp6 [Sample { is_ipv6: true, ..Sample::new("tcp,ptcp:n=2") }]
+            [$($case)*]);
+        cases!(@sample ptcp_one [Sample::new("tcp,ptcp:n=1:piece=1024:window=65536")] [$($case)*]);
+        cases!(@sample ptcp_over_tls [Sample::new("tcp,tls,ptcp:n=2")] [$($case)*]);
+        cases!(@sample ptcp_below_tls [Sample::new("tcp,ptcp:n=8,tls")] [$($case)*]);
+        cases!(@sample ptcp_twice [Sample::new("unix,ptcp:n=2,xor:key=3,ptcp:n=2")] [$($case)*]);
         cases!(@sample attributes [Sample::new(
             "tcp:nodelay=false:buffer=100000:keepalive=60,xor")] [$($case)*]);
 
         /// The stacks with tests of their own.
-        const NAMED: [&str; 6] = ["memory", "tcp", "unix", "memory,tls", "tcp,tls", "unix,tls"];
+        const NAMED: [&str; 7] = [
+            "memory",
+            "tcp",
+            "tcp,ptcp",
+            "unix",
+            "memory,tls",
+            "tcp,tls",
+            "unix,tls",
+        ];
 
         mod others {
             $(#[test]

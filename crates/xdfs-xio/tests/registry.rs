@@ -28,15 +28,22 @@ fn the_standard_drivers_are_registered() {
     let registry = Registry::standard();
     let drivers = registry.drivers().map(|d| (d.name(), d.role()));
     let wanted = [
+        ("buffer", Role::Transform),
+        ("digest", Role::Transform),
         ("file", Role::Transport),
         ("http", Role::Transform),
+        ("lz4", Role::Transform),
         ("memory", Role::Transport),
         ("process", Role::Transport),
+        ("ptcp", Role::Bundle),
         ("stdio", Role::Transport),
         ("tcp", Role::Transport),
+        ("throttle", Role::Transform),
         ("tls", Role::Transform),
+        ("trace", Role::Transform),
         ("udp", Role::Transport),
         ("unix", Role::Transport),
+        ("zstd", Role::Transform),
     ];
     assert_eq!(drivers.collect::<Vec<_>>(), wanted);
 }
@@ -45,14 +52,14 @@ fn the_standard_drivers_are_registered() {
 fn what_is_unknown_or_wrong_is_told_with_what_there_is() {
     for (text, wanted) in [
         (
-            "tcp,zstd",
-            "unknown driver 'zstd'; there are file, http, memory, process, stdio, tcp, tls, \
-             udp, unix, xor",
+            "tcp,zip",
+            "unknown driver 'zip'; there are buffer, digest, file, http, lz4, memory, process, \
+             ptcp, stdio, tcp, throttle, tls, trace, udp, unix, xor, zstd",
         ),
         (
             "quic",
-            "unknown driver 'quic'; there are file, http, memory, process, stdio, tcp, tls, \
-             udp, unix, xor",
+            "unknown driver 'quic'; there are buffer, digest, file, http, lz4, memory, process, \
+             ptcp, stdio, tcp, throttle, tls, trace, udp, unix, xor, zstd",
         ),
         (
             "tls",

@@ -74,6 +74,7 @@ pub mod drivers;
 mod events;
 mod expiry;
 mod files;
+mod forwarding;
 mod mtime;
 mod paths;
 mod queue;

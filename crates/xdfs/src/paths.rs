@@ -73,12 +73,18 @@ impl Caller {
         self.end.known().is_some() || fault.ends_session
     }
 
+    /// The reason of the session's end, if it has ended.
+    pub(crate) fn ended(&self) -> Option<Fault> {
+        self.end.known()
+    }
+
     /// Starts a call without waiting.
     pub(crate) fn start_pending(&self, call: Call) -> Result<PendingCall, Fault> {
         self.start(call).map(PendingCall::new)
     }
 
-    fn start(&self, call: Call) -> Result<RunningCall, Fault> {
+    /// Starts a call whose answer is taken part by part.
+    pub(crate) fn start(&self, call: Call) -> Result<RunningCall, Fault> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, parts) = mailbox();
         let listing = matches!(call, Call::List { .. });
@@ -103,7 +109,7 @@ impl Caller {
 }
 
 /// A call without the end of its answer.
-struct RunningCall {
+pub(crate) struct RunningCall {
     caller: Caller,
     number: u64,
     listing: bool,
@@ -123,7 +129,10 @@ impl RunningCall {
     }
 
     /// The same without waiting.
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<(Answer, bool), Fault>> {
+    pub(crate) fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(Answer, bool), Fault>> {
         if self.ended {
             let cause = "its result was returned already";
             return Poll::Ready(Err(Fault::new(Code::Internal, "wait for a call", cause)));
@@ -146,7 +155,7 @@ impl RunningCall {
     }
 
     /// A part other than the last was consumed.
-    fn took(&self) {
+    pub(crate) fn took(&self) {
         // A session that has ended sends nothing more.
         let _ = self.caller.commands.send(Command::Took(self.number));
     }

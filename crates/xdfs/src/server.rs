@@ -12,9 +12,10 @@ use xdfs_store::{LocalStore, ServerStore};
 use xdfs_xio::tls::Configs;
 use xdfs_xio::{Endpoint, ListeningSocket};
 
-use crate::client::path_bytes;
+use crate::client::{Client, path_bytes};
 use crate::drivers::Drivers;
 use crate::expiry::{Expiry, Served};
+use crate::forwarding::ForwardingStore;
 use crate::remote::{Address, DEFAULT_PORT, Listen};
 use crate::security::{
     Fingerprint, PersonalGate, SecureGate, ServerSecurity, SettingsReport, Tickets, channel_limits,
@@ -242,6 +243,29 @@ impl ServerBuilder {
         self.listen(entrance, Vec::new(), original)
     }
 
+    /// Opens all listeners of a server that passes calls about paths on to the server of `client`,
+    /// in its session, so that programs on this machine can share it. If that breaks, another one
+    /// is opened. Whoever can connect has the rights of the session, without a login: listen on a
+    /// Unix socket in a directory of your own.
+    ///
+    /// Calls that can't be cancelled (checksums, copies within the server, the removal of trees),
+    /// open files and transfers are refused. The settings about what is served and to whom (`root`,
+    /// `read_only`, `private`, `security`) are not used, and they can't be reloaded.
+    ///
+    /// # Errors
+    /// An address can't be bound, or isn't a loopback address although `insecure` isn't set.
+    pub fn bind_forwarding(self, client: Arc<Client>) -> Result<Server, Fault> {
+        let entrance = Entrance {
+            guard: None,
+            tls: None,
+            gate: None,
+            expiry: None,
+            access: AccessPolicy::Open(Arc::new(ForwardingStore::new(client))),
+        };
+        let original = self.clone();
+        self.listen(entrance, Vec::new(), original)
+    }
+
     /// Opens all listeners. `original` has the settings as they were given.
     fn listen(
         self,
@@ -436,6 +460,7 @@ impl ServerHandle {
         let mut unchanged = Vec::new();
         let mut compare = |name, differs| unchanged.extend(Some(name).filter(|_| differs));
         compare("listen", builder.listen != old.listen);
+        compare("drivers", builder.drivers.files() != old.drivers.files());
         compare(
             "insecure",
             builder.security.is_some() != old.security.is_some(),

@@ -1,10 +1,10 @@
 //! Bandwidth and latency of driver stacks, and of raw sockets beside them, as XIOPerf measures
 //! them in the paper on Globus XIO.
 //!
-//! One end [listens](PerfListener), the other [measures](PerfStack::measure). Each measurement has a
-//! connection of its own, which begins with a request: the pattern, and the size of messages. No
-//! bytes are made up between messages: both ends use one buffer over and over.
+//! One end [listens](PerfListener), the other [measures](PerfStack::measure). Each measurement has
+//! a connection of its own, which begins with a request: the pattern, and the size of messages.
 
+use std::error::Error as _;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use xdfs_engine::Identity as _;
 use xdfs_proto::{Code, Fault};
 use xdfs_security::identity::{ClientCertificates, Fingerprint, ServerIdentity};
 use xdfs_xio::tls::{self, Configs};
@@ -90,7 +91,7 @@ pub enum PerfStack {
     /// Blocking TCP sockets of the standard library, without any driver.
     RawTcp,
     /// A stack of drivers that keeps the order of bytes.
-    Drivers(Stack),
+    Drivers(Stack, PerfIdentity),
 }
 
 impl PerfStack {
@@ -104,14 +105,14 @@ impl PerfStack {
         identity: &PerfIdentity,
     ) -> Result<Self, Fault> {
         let invalid = |cause: String| Fault::new(Code::InvalidArgument, "build a stack", cause);
-        let registry = registry.clone().with(tls::driver(identity.0.clone()));
+        let registry = registry.clone().with(tls::driver(identity.configs.clone()));
         let stack = registry
             .build(spec)
             .map_err(|error| invalid(error.to_string()))?;
         if !stack.gives(Property::Order) {
             return Err(invalid(format!("{spec} doesn't keep the order of bytes")));
         }
-        Ok(Self::Drivers(stack))
+        Ok(Self::Drivers(stack, identity.clone()))
     }
 
     /// A contact string at which it can listen within this machine.
@@ -121,10 +122,10 @@ impl PerfStack {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("xioperf-{}-{number}", std::process::id());
         match self {
-            Self::Drivers(stack) if stack.form() == Form::Path => {
+            Self::Drivers(stack, _) if stack.form() == Form::Path => {
                 format!("unix:{}", std::env::temp_dir().join(name).display())
             }
-            Self::Drivers(stack) if stack.form() == Form::Name => format!("memory:{name}"),
+            Self::Drivers(stack, _) if stack.form() == Form::Name => format!("memory:{name}"),
             _ => "127.0.0.1:0".to_owned(),
         }
     }
@@ -136,7 +137,7 @@ impl PerfStack {
     pub fn listen(&self, contact: &str) -> Result<PerfListener, Fault> {
         let result = match self {
             Self::RawTcp => TcpListener::bind(contact).map(Listening::Raw),
-            Self::Drivers(stack) => stack.listen_at(contact).map(Listening::Drivers),
+            Self::Drivers(stack, _) => stack.listen_at(contact).map(Listening::Drivers),
         };
         let listening =
             result.map_err(|e| Fault::from_io(format!("listen on {contact}"), "", &e))?;
@@ -153,7 +154,18 @@ impl PerfStack {
             return Err(Fault::new(Code::InvalidArgument, "measure a stack", cause));
         }
         let result = self.connect(contact).and_then(|end| end.measure(case));
-        result.map_err(|e| Fault::from_io(format!("measure a stack to {contact}"), "", &e))
+        result.map_err(|error| {
+            let explained = match self {
+                Self::Drivers(_, PerfIdentity { own: Some(own), .. }) => {
+                    let cause = error.source().and_then(|cause| cause.downcast_ref());
+                    own.explain(cause.unwrap_or(&error))
+                }
+                _ => None,
+            };
+            explained.unwrap_or_else(|| {
+                Fault::from_io(format!("measure a stack to {contact}"), "", &error)
+            })
+        })
     }
 
     fn connect(&self, contact: &str) -> io::Result<End> {
@@ -163,7 +175,7 @@ impl PerfStack {
                 stream.set_nodelay(true)?;
                 End::Raw(stream)
             }
-            Self::Drivers(stack) => {
+            Self::Drivers(stack, _) => {
                 End::Drivers(stack.connect_with(contact, &Wait::within(PATIENCE))?)
             }
         })
@@ -172,7 +184,11 @@ impl PerfStack {
 
 /// A key of this process for the drivers that need one, and the trust in it.
 #[derive(Clone, Debug)]
-pub struct PerfIdentity(Configs);
+pub struct PerfIdentity {
+    configs: Configs,
+    /// What is trusted by the end that measures.
+    own: Option<Arc<SecureIdentity>>,
+}
 
 impl PerfIdentity {
     /// For the end that listens, and for one in the same process that measures. The fingerprint is
@@ -184,9 +200,9 @@ impl PerfIdentity {
         let identity = ServerIdentity::temporary(&["localhost".to_owned()])?;
         let fingerprint = identity.fingerprint();
         let config = identity.config(ClientCertificates::None)?;
-        let mut configs = Self::trusting(fingerprint)?.0;
-        configs.server = Some(Arc::new(move || Arc::clone(&config)));
-        Ok((Self(configs), fingerprint))
+        let mut identity = Self::trusting(fingerprint)?;
+        identity.configs.server = Some(Arc::new(move || Arc::clone(&config)));
+        Ok((identity, fingerprint))
     }
 
     /// For an end that measures with another one of this fingerprint.
@@ -206,13 +222,20 @@ impl PerfIdentity {
             level: Level::Private,
         };
         let address = Address::Memory("localhost".to_owned());
-        Ok(Self(SecureIdentity::new(security, &address, None)?.tls()))
+        let own = SecureIdentity::new(security, &address, None)?;
+        Ok(Self {
+            configs: own.tls(),
+            own: Some(Arc::new(own)),
+        })
     }
 
     /// For stacks without such drivers.
     #[must_use]
     pub fn none() -> Self {
-        Self(Configs::default())
+        Self {
+            configs: Configs::default(),
+            own: None,
+        }
     }
 }
 

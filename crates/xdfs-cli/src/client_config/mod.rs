@@ -16,6 +16,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use xdfs::drivers::Drivers;
 use xdfs::{ClientOptions, Code, Fault, RemotePlace};
 
 use crate::config_text::{ConfigText, may_others_write};
@@ -40,6 +41,8 @@ const NAMES_SHOWN_MAX: usize = 8;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ClientConfig {
     defaults: SessionSettings,
+    /// The directory of libraries of drivers.
+    drivers: Option<PathBuf>,
     #[serde(rename = "remote")]
     remotes: BTreeMap<Name, Remote>,
 }
@@ -71,6 +74,7 @@ pub(crate) struct SessionSettings {
     retries: Option<u32>,
     #[serde(deserialize_with = "text::rate")]
     limit_rate: Option<u64>,
+    share: Option<bool>,
 }
 
 impl ClientConfig {
@@ -105,7 +109,22 @@ impl ClientConfig {
                 *file = located(file, folder)?;
             }
         }
+        config.drivers = config
+            .drivers
+            .map(|drivers| located(&drivers, folder))
+            .transpose()?;
         Ok(config)
+    }
+
+    /// Adds the drivers of its libraries.
+    ///
+    /// # Errors
+    /// One can't be loaded.
+    pub(crate) fn load_drivers(&self, drivers: &mut Drivers) -> Result<(), Fault> {
+        match &self.drivers {
+            Some(folder) => drivers.load_all(folder),
+            None => Ok(()),
+        }
     }
 
     /// The names of all servers, sorted.
@@ -261,6 +280,7 @@ impl SessionSettings {
             window: self.window.or(others.window),
             retries: self.retries.or(others.retries),
             limit_rate: self.limit_rate.or(others.limit_rate),
+            share: self.share.or(others.share),
         }
     }
 
@@ -278,6 +298,12 @@ impl SessionSettings {
     pub(crate) fn retry(self, flags: &RetryFlags) -> xdfs::RetryPolicy {
         let retries = flags.retries.or(self.retries);
         RetryFlags { retries }.policy()
+    }
+
+    /// Whether commands share sessions by an agent, and start one for that; `None` to use one that
+    /// runs.
+    pub(crate) fn share(self) -> Option<bool> {
+        self.share
     }
 
     /// The limit of a command in bytes per second, completed by these settings.
@@ -355,6 +381,7 @@ impl TryFrom<RemoteText> for Remote {
                 window: text.window,
                 retries: text.retries,
                 limit_rate: text.limit_rate,
+                share: text.share,
             },
         })
     }

@@ -110,7 +110,7 @@ fn mistakes_are_named_with_their_line() {
     for (text, words) in [
         (
             "x = 1",
-            "unknown field `x`, expected `defaults` or `remote`",
+            "unknown field `x`, expected one of `defaults`, `drivers`, `remote`",
         ),
         ("[default]", "unknown field `default`"),
         (
@@ -217,9 +217,9 @@ fn settings_are_those_of_their_place_and_flags_override_them() {
 #[test]
 fn defaults_complete_the_settings_of_all_places() {
     let config = read(
-        "[defaults]\nchannels = 3\nretries = 5\nwindow = 65536\n\
+        "[defaults]\nchannels = 3\nretries = 5\nwindow = 65536\nshare = true\n\
          [remote.lab]\nurl = \"xdfs://h\"\nchannels = 8\nblock_size = \"1M\"\n\
-         limit_rate = \"4M\"\n",
+         limit_rate = \"4M\"\nshare = false\n",
     )
     .unwrap();
     let lab = config.session(&config.place(OsStr::new("lab:")).unwrap());
@@ -243,6 +243,8 @@ fn defaults_complete_the_settings_of_all_places() {
         (Some(4_000_000), Some(7))
     );
     assert_eq!(url.rate(None), None);
+    assert_eq!((lab.share(), url.share()), (Some(false), Some(true)));
+    assert_eq!(ClientConfig::default().defaults.share(), None);
 }
 
 #[test]

@@ -48,6 +48,7 @@ pub(super) struct RemoteText {
     pub(super) retries: Option<u32>,
     #[serde(default, deserialize_with = "rate")]
     pub(super) limit_rate: Option<u64>,
+    pub(super) share: Option<bool>,
 }
 
 fn url<'de, D: Deserializer<'de>>(from: D) -> Result<RemotePlace, D::Error> {

@@ -25,6 +25,10 @@ pub(crate) struct PathFlags {
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
+    /// Open a session of this command's own, even if an agent shares one (xdfs agent --help).
+    #[arg(long)]
+    pub(crate) own_session: bool,
+
     #[command(flatten)]
     pub(crate) security: SecurityFlags,
 }

@@ -3,6 +3,7 @@
 //! Each command has a file here with its flags, and one beside `main.rs` that runs it. Values are
 //! checked as far as possible without files or the network.
 
+mod agent;
 mod change;
 mod check;
 mod cp;
@@ -27,6 +28,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use serde::Deserialize;
 use tracing::Level;
 
+pub(crate) use agent::{AgentCommand, AgentRunFlags};
 pub(crate) use change::{
     ChmodFlags, ChownFlags, LnFlags, MkdirFlags, MvFlags, RmFlags, TouchFlags, TruncateFlags,
 };
@@ -133,6 +135,27 @@ Examples:
         /// The action.
         #[command(subcommand)]
         command: PartialCommand,
+    },
+    /// Keep sessions open for other commands, so that they need not log in.
+    ///
+    /// With an agent, `ls`, `stat`, `find`, `du`, `df`, `mkdir`, `rm`, `mv`, `ln`, `chmod`, `chown`
+    /// and `partial` of this user share its sessions: `xdfs ls` takes one round trip. They use one
+    /// that runs. Where config.toml says `share = true`, in [defaults] or a [remote.NAME], they
+    /// also start one, which ends after ten minutes without use; where it says `share = false`, and
+    /// with --own-session, they don't use it. Other commands open their own sessions, as do logins
+    /// with passwords, tokens and tickets, which the agent never gets.
+    ///
+    /// Whoever can open the agent's socket acts as you on your servers: that is you, and root.
+    /// docs/agent.md has the details.
+    #[command(after_help = "\
+Examples:
+  xdfs agent run                           in the foreground
+  xdfs agent status                        the sessions that it has
+  xdfs agent stop")]
+    Agent {
+        /// The action.
+        #[command(subcommand)]
+        command: AgentCommand,
     },
     Perf(PerfFlags),
     Tune(TuneFlags),
@@ -301,6 +324,14 @@ pub(crate) struct SessionFlags {
     #[arg(long, value_name = "STACK", value_parser = parse_stack)]
     pub(crate) stack: Vec<xdfs::drivers::StackSpec>,
 
+    /// Load a driver for --stack from a shared library; may be repeated.
+    ///
+    /// The library becomes a part of this program, and the server needs the same driver. A file
+    /// that others than you and root may change is refused. `drivers = "DIR"` in config.toml loads
+    /// all libraries of a directory.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) driver: Vec<PathBuf>,
+
     #[command(flatten)]
     pub(crate) security: SecurityFlags,
 }
@@ -337,18 +368,23 @@ impl RetryFlags {
 
 impl SessionFlags {
     /// The same options for the library, without security, which depends on the server.
-    pub(crate) fn client_options(&self) -> xdfs::ClientOptions {
-        xdfs::ClientOptions {
+    ///
+    /// # Errors
+    /// A driver can't be loaded.
+    pub(crate) fn client_options(&self) -> Result<xdfs::ClientOptions, xdfs::Fault> {
+        let mut drivers = xdfs::drivers::Drivers {
+            stacks: self.stack.clone(),
+            ..xdfs::drivers::Drivers::default()
+        };
+        self.driver.iter().try_for_each(|file| drivers.load(file))?;
+        Ok(xdfs::ClientOptions {
             channels: self.channels,
             block_size: self.block_size,
             window: self.window,
             yields: self.nice,
-            drivers: xdfs::drivers::Drivers {
-                stacks: self.stack.clone(),
-                ..xdfs::drivers::Drivers::default()
-            },
+            drivers,
             ..xdfs::ClientOptions::default()
-        }
+        })
     }
 }
 

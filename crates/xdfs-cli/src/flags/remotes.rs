@@ -12,10 +12,11 @@ use clap::Args;
 /// A [remote.NAME] has `url` (xdfs://, xdfs+unix:// or ssh://), and what the flags of the same
 /// names say: `key`, `agent`, `password_file`, `token_file`, `ticket_file`, `cert` and `cert_key`,
 /// or `anonymous`, for the login; `pin` or `ca`, and `known_only`, for trust; `protect`;
-/// `channels`, `block_size`, `window`, `retries` and `limit_rate`; and for ssh:// URLs `ssh` and
-/// `remote_program`.
-/// [defaults] has channels, block_size, window, retries and limit_rate for all servers. Flags
-/// override [remote.NAME], and that overrides [defaults].
+/// `channels`, `block_size`, `window`, `retries` and `limit_rate`; `share` (see `xdfs agent`); and
+/// for ssh:// URLs `ssh` and `remote_program`.
+/// [defaults] has channels, block_size, window, retries, limit_rate and share for all servers.
+/// Flags override [remote.NAME], and that overrides [defaults]. `drivers`, before any table, is a
+/// directory of shared libraries with drivers, which are all loaded.
 ///
 /// Files are relative to the folder of config.toml, and ~/ is the home. What can't be honoured is
 /// an error, and so is a file that others than its owner may write to. docs/client.md has the

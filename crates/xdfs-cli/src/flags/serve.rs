@@ -29,8 +29,8 @@ use crate::size::parse_memory;
 /// interrupting sessions and transfers: new sessions get what they say. A session ends at once, in
 /// a resumable state, if its user would be refused now, or would get less rights or another
 /// directory. If anything is wrong, the log says what, and the old settings stay. Users, passwords,
-/// keys and certificates need no reload: they are read at each login. Addresses, folder, audit,
-/// sessions_max, memory_max, grace_seconds and insecure change at the next start only.
+/// keys and certificates need no reload: they are read at each login. Addresses, drivers, folder,
+/// audit, sessions_max, memory_max, grace_seconds and insecure change at the next start only.
 ///
 /// Started by systemd, it uses the sockets that it is handed (instead of the addresses), and tells
 /// when it is ready, reloads and stops.
@@ -45,6 +45,7 @@ The file of --config is TOML; flags go before it. Relative paths in it start at 
   sessions_max = 256
   memory_max = \"2G\"        # for the payload of all sessions
   grace_seconds = 10
+  drivers = \"drivers\"      # load the drivers of all shared libraries in this directory
   partial_expiry = \"7d\"   # remove unfinished transfers that nothing came to for so long and
                            # that aren't running; also 12h, 30m; default: never
   folder = \"server\"        # the server's key, users, lists of keys
@@ -100,6 +101,13 @@ pub(crate) struct ServeFlags {
     #[arg(short, long, value_name = "ADDR", value_parser = parse_listen)]
     pub(crate) listen: Vec<Listen>,
 
+    /// Load a driver for the stacks of --listen from a shared library; may be repeated.
+    ///
+    /// The library becomes a part of the server, with all of its rights. A file that others than
+    /// the server's user and root may change is refused.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) driver: Vec<PathBuf>,
+
     /// The directory to serve. Default: the current directory.
     ///
     /// Nothing outside of it can be reached, through symbolic links either. With [[export]] tables
@@ -150,8 +158,8 @@ pub(crate) struct ServeFlags {
     /// Commands with ssh:// URLs start this themselves. It listens on the address that ssh came in
     /// at, on a free port, and at SOCKET; prints one line with the port, the fingerprint of a
     /// temporary key and a ticket; and ends when its standard input does.
-    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["listen", "root", "read_only",
-        "insecure", "ticket", "sessions_max", "memory_max", "grace", "config"])]
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["listen", "driver", "root",
+        "read_only", "insecure", "ticket", "sessions_max", "memory_max", "grace", "config"])]
     pub(crate) over_ssh: Option<PathBuf>,
 
     /// Maximum number of concurrent sessions. Default: 256.

@@ -44,6 +44,9 @@ pub(crate) fn mkdir(context: &Context, flags: &MkdirFlags) -> u8 {
 /// Runs `xdfs rm` and returns the exit code.
 pub(crate) fn rm(context: &Context, flags: &RmFlags) -> u8 {
     let mut command = PathCommand::new(context, "rm", &flags.common);
+    if flags.recursive {
+        command = command.with_own_sessions();
+    }
     command.each(&flags.urls, |command, operand| {
         if is_root(&operand.path) {
             let cause = "the root of a server is never removed";

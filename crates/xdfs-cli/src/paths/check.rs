@@ -21,7 +21,7 @@ const ENTRIES_AHEAD: usize = 16;
 
 /// Runs the command and returns the exit code.
 pub(crate) fn check(context: &Context, flags: &CheckFlags) -> u8 {
-    let mut command = PathCommand::new(context, "check", &flags.common);
+    let mut command = PathCommand::new(context, "check", &flags.common).with_own_sessions();
     command.one(&text_of(&flags.source), |command| compare(command, flags));
     command.finish()
 }

@@ -42,6 +42,8 @@ pub(crate) struct PathCommand {
     clients: Vec<(RemotePlace, SharedClient)>,
     /// Number of channels of a session; `None` leaves it to the library.
     channels: Option<u32>,
+    /// It makes only calls that the agent passes on, and may use its sessions.
+    may_share: bool,
     operands: u64,
     failed: u64,
     exit: u8,
@@ -73,6 +75,7 @@ impl PathCommand {
             context: context.clone(),
             clients: Vec::new(),
             channels: Some(1),
+            may_share: !flags.own_session,
             operands: 0,
             failed: 0,
             exit: 0,
@@ -89,6 +92,13 @@ impl PathCommand {
     /// Uses as many channels as transfers need.
     pub(crate) fn with_transfers(mut self) -> Self {
         self.channels = None;
+        self.with_own_sessions()
+    }
+
+    /// Opens its own sessions, for calls that the agent doesn't pass on: their end is that of the
+    /// session.
+    pub(crate) fn with_own_sessions(mut self) -> Self {
+        self.may_share = false;
         self
     }
 
@@ -151,6 +161,14 @@ impl PathCommand {
         if let Some((_, client)) = self.clients.iter().find(|(at, _)| at.shares_session(place)) {
             return Ok(client.clone());
         }
+        let shared = match self.may_share {
+            true => self.context.shared_session(place, &self.security),
+            false => Ok(None),
+        };
+        if let Some(client) = shared.map_err(|fault| fault.preventing(&operand.path))? {
+            self.clients.push((place.clone(), client.clone()));
+            return Ok(client);
+        }
         let options = ClientOptions {
             channels: self.channels,
             ..ClientOptions::default()
@@ -199,6 +217,9 @@ impl PathCommand {
     /// Reports a failure. The command continues.
     pub(crate) fn fault(&mut self, operand: Option<&str>, fault: &Fault) {
         self.report_first_use();
+        let mut clients = self.clients.iter();
+        let explained = clients.find_map(|(_, client)| client.explained(fault));
+        let fault = explained.as_ref().unwrap_or(fault);
         self.failed += 1;
         if self.interrupt.requested() {
             // Failures after an interrupt are its consequence, which is reported once, at the end.

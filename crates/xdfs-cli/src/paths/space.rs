@@ -19,6 +19,7 @@ pub(crate) fn cat(context: &Context, flags: &CatFlags) -> u8 {
         json: false,
         verbose: flags.verbose,
         security: flags.security.clone(),
+        own_session: true,
     };
     let options = TransferOptions {
         offset: flags.offset,

@@ -47,7 +47,7 @@ fn digest_of(asked: SideCall, path: &[u8]) -> Result<(ChecksumValue, u64), Fault
 
 /// Runs the command and returns the exit code.
 pub(crate) fn sum(context: &Context, flags: &SumFlags) -> u8 {
-    let mut command = PathCommand::new(context, "sum", &flags.common);
+    let mut command = PathCommand::new(context, "sum", &flags.common).with_own_sessions();
     if let Some(list) = &flags.check {
         command.one(&text_of(list.as_os_str()), |command| {
             check(command, flags, list)

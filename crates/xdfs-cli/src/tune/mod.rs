@@ -48,7 +48,7 @@ fn prepare(context: &Context, flags: &TuneFlags) -> Result<(RemotePlace, TuneOpt
     for path in files(flags) {
         check_file(path)?;
     }
-    let asked = flags.session.client_options();
+    let asked = flags.session.client_options()?;
     let usual = config.session(&server).options(asked.clone());
     Ok((server, options(flags, &asked, &usual)))
 }

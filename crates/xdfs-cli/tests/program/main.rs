@@ -12,6 +12,8 @@
 mod accounts;
 #[cfg(target_os = "linux")]
 mod admin_page;
+#[cfg(unix)]
+mod agent;
 #[cfg(target_os = "linux")]
 mod changing;
 #[cfg(unix)]
@@ -24,6 +26,8 @@ mod copy;
 #[cfg(target_os = "linux")]
 mod deletes;
 mod demo;
+#[cfg(unix)]
+mod drivers;
 #[cfg(target_os = "linux")]
 mod far;
 mod generated;
@@ -32,6 +36,9 @@ mod guide;
 #[cfg(unix)]
 mod interrupted;
 mod json;
+#[cfg(unix)]
+#[path = "../../../xdfs-xio/tests/support/library.rs"]
+mod library;
 #[cfg(unix)]
 mod links;
 mod logged;
@@ -85,3 +92,4 @@ mod verdict;
 #[cfg(target_os = "linux")]
 mod waived;
 mod who;
+mod xioperf;

@@ -98,4 +98,43 @@ fn commands_take_what_they_promise() {
         &["cp", "-r", "URL/d1/tree", &place.here("back#")],
     );
     check("sync TREE URL, unchanged", &["sync", &tree, "URL/d1/tree"]);
+    #[cfg(unix)]
+    agent_takes_what_it_promises(&place, &first);
+}
+
+/// Listings through an agent, whose session stays open.
+#[cfg(unix)]
+fn agent_takes_what_it_promises(place: &Place, proxy: &FaultProxy) {
+    let xdfs = |words: &[&str]| {
+        let mut program = program();
+        program.env("XDFS_STATE_DIR", place.path().join("agent"));
+        Running::start(program.args(words).stdin(Stdio::null()))
+    };
+    let url = format!("xdfs://{}/d", proxy.addr());
+    let _agent = xdfs(&["agent", "run"]);
+    let status = || xdfs(&["agent", "status"]).wait().code;
+    assert!(until(Duration::from_secs(10), || status() == Some(0)));
+    let flights = |count: u64| {
+        let before = proxy.client_flights();
+        for _ in 0..count {
+            xdfs(&["ls", &url]).wait().ok();
+        }
+        proxy.client_flights() - before
+    };
+    let first = flights(1);
+    let promised_first = promised("ls, the first with an agent");
+    assert!(first <= promised_first + 1, "{first} of {promised_first}");
+    // That an answer was taken goes along with the next call, or arrives between.
+    let (least, most) = (promised("ls, with an agent") * 4, 4 + 2);
+    let mut taken = Vec::new();
+    for _ in ATTEMPTS {
+        taken.push(flights(4));
+        if taken
+            .last()
+            .is_some_and(|taken| (least..=most).contains(taken))
+        {
+            return;
+        }
+    }
+    panic!("ls, with an agent: 4 take {least} to {most} and not one of {taken:?}");
 }

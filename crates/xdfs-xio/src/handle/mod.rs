@@ -408,9 +408,21 @@ impl Handle {
         if Cancelled::caused(&error) {
             return error;
         }
-        let text = format!("failed to {operation} {}: {error}", self.peer());
-        io::Error::new(error.kind(), text)
+        let kind = error.kind();
+        let failed = Failed {
+            what: format!("{operation} {}", self.peer()),
+            source: error,
+        };
+        io::Error::new(kind, failed)
     }
+}
+
+/// An error with what failed; its source is the cause.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {what}: {source}")]
+struct Failed {
+    what: String,
+    source: io::Error,
 }
 
 /// Allows operations again unless it is forgotten.

@@ -422,7 +422,7 @@ impl Stream for TlsStream {
                 .unwrap_or_default();
             out.push(Control::new("tls", "peer", peer));
         }
-        let Offload { sending, receiving } = self.offloaded();
+        let Offload { sending, receiving } = self.flow.transform.offloaded();
         out.push(Control::new("tls", "kernel_sends", sending));
         out.push(Control::new("tls", "kernel_receives", receiving));
         self.flow.below.controls(out);
@@ -487,11 +487,11 @@ impl Protected for TlsStream {
         self.attach();
     }
 
-    fn offloaded(&self) -> Offload {
+    fn offloaded(&mut self) -> Offload {
         self.flow.transform.offloaded()
     }
 
-    fn is_worn(&self) -> bool {
+    fn is_worn(&mut self) -> bool {
         self.flow.transform.is_worn()
     }
 }
