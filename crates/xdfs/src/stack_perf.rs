@@ -91,7 +91,7 @@ pub enum PerfStack {
     /// Blocking TCP sockets of the standard library, without any driver.
     RawTcp,
     /// A stack of drivers that keeps the order of bytes.
-    Drivers(Stack, PerfIdentity),
+    Drivers(Stack, Arc<PerfIdentity>),
 }
 
 impl PerfStack {
@@ -112,7 +112,7 @@ impl PerfStack {
         if !stack.gives(Property::Order) {
             return Err(invalid(format!("{spec} doesn't keep the order of bytes")));
         }
-        Ok(Self::Drivers(stack, identity.clone()))
+        Ok(Self::Drivers(stack, Arc::new(identity.clone())))
     }
 
     /// A contact string at which it can listen within this machine.
@@ -156,11 +156,11 @@ impl PerfStack {
         let result = self.connect(contact).and_then(|end| end.measure(case));
         result.map_err(|error| {
             let explained = match self {
-                Self::Drivers(_, PerfIdentity { own: Some(own), .. }) => {
+                Self::Drivers(_, identity) => identity.own.as_ref().and_then(|own| {
                     let cause = error.source().and_then(|cause| cause.downcast_ref());
                     own.explain(cause.unwrap_or(&error))
-                }
-                _ => None,
+                }),
+                Self::RawTcp => None,
             };
             explained.unwrap_or_else(|| {
                 Fault::from_io(format!("measure a stack to {contact}"), "", &error)
