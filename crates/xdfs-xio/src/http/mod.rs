@@ -7,7 +7,7 @@
 //! the server has stored it, and an error otherwise.
 //!
 //! Guarantees: a body that ends before its length, or before its last chunk, is an error. A server
-//! can't make the head, a chunk's line or the trailer longer than [`head::HEAD_BYTES_MAX`], nor use
+//! can't make the head, a chunk's line or the trailer longer than 64 KiB, nor use
 //! lengths that contradict each other. Limits: only the client's end; no redirection, no reuse of
 //! the connection, no transfer coding but chunks, no `100 Continue` is asked for. A body without a
 //! length ends with the connection, and then a cut can't be told from the end, unless TLS is below.

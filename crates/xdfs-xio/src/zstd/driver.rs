@@ -6,7 +6,7 @@ use crate::compress::Compression;
 use crate::driver::{Driver, Property};
 use crate::filter::Filtering;
 
-/// The default of the library: most of what there is to gain, at 300 MB/s and more.
+/// The default of the library.
 const LEVEL: i32 = 3;
 
 /// The options of the driver.
