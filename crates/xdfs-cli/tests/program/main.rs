@@ -74,6 +74,7 @@ mod serve;
 mod shell;
 #[cfg(target_os = "linux")]
 mod ssh;
+mod stacks;
 mod support;
 #[cfg(unix)]
 mod sync;

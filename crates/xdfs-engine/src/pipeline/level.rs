@@ -23,9 +23,9 @@ impl<K: Kernel> Pipeline<K> {
     /// have changed since the session began.
     pub(super) fn check_level(&self, takes_clear: bool) -> Result<(), Fault> {
         match &self.role {
-            Role::Initiator(dialer) if dialer.level() == Level::Clear && !takes_clear => {
-                Err(clear_refused("the server accepts private payload only"))
-            }
+            Role::Initiator(dialer) if dialer.level() == Level::Clear && !takes_clear => Err(
+                clear_refused("the server, or a driver above TLS, takes private payload only"),
+            ),
             _ => Ok(()),
         }
     }
@@ -40,7 +40,7 @@ impl<K: Kernel> Pipeline<K> {
         // Before the answer to HELLO this is unknown; it is checked when that arrives.
         if level == Level::Clear && !self.channel_set.is_empty() && !dialer.takes_clear() {
             self.end(Err(clear_refused(
-                "the server accepts private payload only",
+                "the server, or a driver above TLS, takes private payload only",
             )));
             return;
         }

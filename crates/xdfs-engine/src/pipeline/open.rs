@@ -391,7 +391,9 @@ impl<K: Kernel> Pipeline<K> {
             let mut out = Vec::new();
             let step = initiator.receive(&channel.input, &self.limits, &mut out);
             let user = initiator.user().map(str::to_owned);
-            let takes_clear = initiator.takes_clear();
+            // A driver above TLS hides its clear payload.
+            let has_clear = channel.stream.protected().is_some();
+            let takes_clear = initiator.takes_clear() && has_clear;
             let follows_links = initiator.follows_links();
             let reports_time = initiator.reports_time();
             channel.push_bytes(&out);

@@ -1,0 +1,121 @@
+//! Driver stacks by name: of listeners, of sessions and in URLs.
+
+use crate::support::{Place, Server, assert_content, content, xdfs};
+
+const LENGTH: usize = 3 << 20;
+
+/// The host and port of a listener, without its stack.
+fn host(server: &Server, number: usize) -> &str {
+    let address = &server.addresses[number];
+    address.rsplit_once("://").map_or(address, |(_, host)| host)
+}
+
+#[test]
+fn files_move_over_any_stack() {
+    let place = Place::new();
+    let source = place.make_here("source", &content(1, LENGTH));
+    let back = place.here("back");
+    let stacks = [
+        "tcp,tls,zstd",
+        "tcp,lz4",
+        "ptcp:n=3",
+        "tcp,tls,ptcp:n=2",
+        "tcp,ptcp:n=2,zstd:level=1,tls",
+        "tcp,buffer,digest,tls",
+    ];
+    let listens: Vec<String> = stacks
+        .iter()
+        .map(|s| format!("{s}://127.0.0.1:0"))
+        .collect();
+    let words: Vec<&str> = listens.iter().flat_map(|l| ["--listen", l]).collect();
+    let server = Server::start_with(&place.root(), &words);
+    for (number, stack) in stacks.into_iter().enumerate() {
+        assert!(server.addresses[number].starts_with(&format!("{stack}://")));
+        let target = format!("xdfs://{}/{number}", host(&server, number));
+        xdfs(["cp", "-n", "3", "--stack", stack, &source, &target]).ok();
+        assert_content(place.remote(&number.to_string()), &content(1, LENGTH));
+        xdfs(["cp", "-f", "--stack", stack, &target, &back]).ok();
+        assert_content(&back, &content(1, LENGTH));
+        let names = stack
+            .split(',')
+            .map(|driver| driver.split(':').next().unwrap());
+        let scheme = names.collect::<Vec<_>>().join("+");
+        let url = format!("xdfs+{scheme}://{}/", host(&server, number));
+        let listed = String::from_utf8(xdfs(["ls", &url]).ok().stdout).unwrap();
+        assert!(
+            listed.lines().any(|line| line == number.to_string()),
+            "{listed}"
+        );
+    }
+}
+
+#[test]
+fn the_next_stack_is_tried_where_the_server_is_not_reached() {
+    let place = Place::new();
+    let source = place.make_here("source", &content(2, LENGTH));
+    let server = Server::start(&place.root());
+    let stacks = ["cp", "--stack", "ptcp", "--stack", "tcp"];
+    let run = xdfs([&stacks[..], &[&source, &server.url("/a")]].concat()).ok();
+    assert!(
+        run.stderr.contains("going on with tcp,tls"),
+        "{}",
+        run.stderr
+    );
+    assert_content(place.remote("a"), &content(2, LENGTH));
+    let run = xdfs([&stacks[..], &["--json", &source, &server.url("/b")]].concat()).ok();
+    let told = run
+        .json()
+        .into_iter()
+        .find(|line| line["decision"] == "fallback")
+        .unwrap();
+    assert_eq!(
+        [&told["stack_before"], &told["stack"]],
+        ["tcp,ptcp,tls", "tcp,tls"]
+    );
+    // Only of those that the user has listed.
+    let alone = [
+        "cp",
+        "--retries",
+        "0",
+        "--stack",
+        "ptcp",
+        &source,
+        &server.url("/c"),
+    ];
+    assert_ne!(xdfs(alone).code, Some(0));
+    assert!(!place.remote("c").exists());
+}
+
+#[test]
+fn what_cannot_protect_or_order_is_refused() {
+    let place = Place::new();
+    let source = place.make_here("source", b"x");
+    let words = [
+        "--protect",
+        "clear",
+        "--listen",
+        "tcp,tls,zstd://127.0.0.1:0",
+    ];
+    let server = Server::start_with(&place.root(), &words);
+    let target = format!("xdfs://{}/a", host(&server, 0));
+    let cp = |words: &[&str]| xdfs([&["cp"], words, &[&source, &target]].concat());
+    cp(&["--stack", "tcp,tls,zstd", "--protect", "clear"]).fails(17, &["private payload only"]);
+    cp(&["--stack", "tcp,tls", "--insecure"]).fails(2, &["leave out --insecure"]);
+    cp(&["--stack", "udp"]).fails(2, &["order"]);
+    cp(&["--stack", "unix"]).fails(2, &["takes a path"]);
+    cp(&["--stack", "tcp,tcp"]).fails(2, &["only the first driver"]);
+    cp(&["--stack", "zstd"]).fails(2, &["begins with a transport"]);
+    let run = cp(&["--retries", "0", "--stack", "tcp,tls,lz4"]);
+    assert_ne!(run.code, Some(0), "{}", run.stderr);
+    assert!(!place.remote("a").exists());
+    for listen in [
+        "nonsense://127.0.0.1:0",
+        "tcp,udp://127.0.0.1:0",
+        "://127.0.0.1:0",
+    ] {
+        let run = xdfs(["serve", "--listen", listen, "--check-config"]);
+        assert_eq!(run.code, Some(2), "{listen}: {}", run.stderr);
+    }
+    xdfs(["serve", "--insecure", "--listen", "tcp,tls://127.0.0.1:0"])
+        .fails(2, &["leave out --insecure"]);
+}
