@@ -34,7 +34,7 @@ pub(crate) struct Actor {
 
 impl Actor {
     /// An event of this actor at the present time, with no other fields.
-    pub(crate) fn event(&self, kind: Kind) -> Event<'_> {
+    fn event(&self, kind: Kind) -> Event<'_> {
         Event {
             door: self.door,
             user: &self.user,

@@ -216,7 +216,7 @@ impl Channel {
                         secret: join.secret.bound_to(&protection.binding, join.channel),
                         ..join
                     }),
-                    other => other,
+                    session @ Purpose::Session(_) => session,
                 };
                 Initiator::protected(purpose, yields, &mut hello)
             }

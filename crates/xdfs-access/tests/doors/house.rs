@@ -16,7 +16,6 @@ use xdfs_security::export::{ExportConfig, Exports, ExportsConfig, GrantConfig, R
 use xdfs_security::guard::Limits;
 use xdfs_security::password::{Parameters, UsersFile};
 use xdfs_security::token::{Config, IssuerConfig, Profile, Verifier};
-use xdfs_security::tunnel::TunnelRules;
 
 pub(crate) const PASSWORD: &str = "correct horse";
 /// Bytes that fit into the export `box`.
@@ -124,7 +123,6 @@ impl House {
             tokens: Some(tokens.unwrap()),
             grid: None,
             exports: exports.unwrap(),
-            tunnels: TunnelRules::default(),
             accounts: None,
             limits,
             audit: Some(Audit::open(&path("audit")).unwrap()),

@@ -82,8 +82,6 @@ mod sync;
 mod trees;
 mod tune;
 #[cfg(target_os = "linux")]
-mod tunnel;
-#[cfg(target_os = "linux")]
 mod typed;
 #[cfg(target_os = "linux")]
 mod unheard;

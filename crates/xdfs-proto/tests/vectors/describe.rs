@@ -6,8 +6,7 @@ use xdfs_proto::digest::{
 };
 use xdfs_proto::frame::{
     Ack, AnswerPart, AuthOk, BlockHeader, CallRequest, Cancel, Challenge, Durable, Eofr, Exception,
-    Frame, Hole, Incoming, Offer, Proof, Published, Repeat, Resume, Scope, Start, Taken,
-    TimeAccount, TunnelAccept, TunnelRequest,
+    Frame, Hole, Offer, Proof, Published, Repeat, Resume, Scope, Start, Taken, TimeAccount,
 };
 use xdfs_proto::opening::{Answer, Feature, Hello};
 use xdfs_proto::{ByteRange, Fault, Retry};
@@ -180,19 +179,6 @@ pub(crate) fn frame(frame: &Frame) -> Value {
             json!({ "body": hex(body) })
         }
         Frame::AuthOk(AuthOk { user }) => json!({ "user": user }),
-        Frame::Tunnel(TunnelRequest {
-            purpose,
-            target,
-            number,
-        }) => json!({
-            "purpose": format!("{purpose:?}").to_lowercase(),
-            "target": target,
-            "number": wide(*number),
-        }),
-        Frame::TunnelOk(TunnelAccept { address }) => json!({ "address": address }),
-        Frame::Incoming(Incoming { number, peer }) => {
-            json!({ "number": wide(*number), "peer": peer })
-        }
         Frame::Protect(level) => json!({ "level": format!("{level:?}").to_lowercase() }),
         Frame::Eofr(Eofr {
             file,
