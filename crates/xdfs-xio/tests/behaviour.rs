@@ -788,6 +788,7 @@ macro_rules! cases {
         cases!(@sample ptcp_one [Sample::new("tcp,ptcp:n=1:piece=1024:window=65536")] [$($case)*]);
         cases!(@sample ptcp_over_tls [Sample::new("tcp,tls,ptcp:n=2")] [$($case)*]);
         cases!(@sample ptcp_below_tls [Sample::new("tcp,ptcp:n=8,tls")] [$($case)*]);
+        cases!(@sample ptcp_twice [Sample::new("unix,ptcp:n=2,xor:key=3,ptcp:n=2")] [$($case)*]);
         cases!(@sample attributes [Sample::new(
             "tcp:nodelay=false:buffer=100000:keepalive=60,xor")] [$($case)*]);
 
