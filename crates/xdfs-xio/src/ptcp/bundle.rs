@@ -366,12 +366,13 @@ impl Bundle {
     /// Writes once to the stream at `index`: acknowledgements, pieces to be sent again, new pieces,
     /// the end.
     pub fn send(&mut self, index: usize, now: Duration, write: Write<'_>) -> Step {
-        let is_turn = self.turn == index;
+        let turn = self.turn();
+        let is_turn = turn == index;
         // A stream that works is best for an acknowledgement; if the peer seems to miss one, each
         // in turn.
         let tells = match self.merger.repeats() {
-            true => self.turn,
-            false => self.best().unwrap_or(self.turn),
+            true => turn,
+            false => self.best().unwrap_or(turn),
         };
         let Some(lane) = self.lanes.get_mut(index).and_then(Option::as_mut) else {
             return Step::Idle;
@@ -474,10 +475,12 @@ impl Bundle {
         lanes.max_by_key(heard)
     }
 
-    /// Where to begin with [`Bundle::send`], so that streams share the pieces.
+    /// Where to begin with [`Bundle::send`], so that streams share the pieces: a place that has a
+    /// stream, if there is one.
     #[must_use]
     pub fn turn(&self) -> usize {
-        self.turn
+        let mut places = (self.turn..self.lanes.len()).chain(0..self.turn);
+        places.find(|place| self.has(*place)).unwrap_or(self.turn)
     }
 
     /// Takes bytes from the writer for one piece; `skip` of them are taken already.

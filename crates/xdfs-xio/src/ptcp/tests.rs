@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::bundle::{Bundle, Sizes, Step};
+use super::wire::FRAME_BYTES;
 use crate::transform::Room;
 
 struct Random(u64);
@@ -374,6 +375,37 @@ impl World {
         }
         assert!(self.sides.iter().all(|side| side.bundle.is_over()));
     }
+}
+
+/// A place without a stream can't be the one that tells the peer what has arrived.
+#[test]
+fn a_lost_stream_owes_no_acknowledgement() {
+    let sizes = Sizes {
+        streams: 2,
+        piece: 100,
+        window: 1000,
+        peer_window: 1000,
+    };
+    let mut bundle = Bundle::new(sizes);
+    bundle.attach(0);
+    bundle.attach(1);
+    assert_eq!(bundle.take(&[IoSlice::new(&[7; 10])], 0), 10);
+    let mut written = 0;
+    let mut send = |bundle: &mut Bundle, index| {
+        bundle.send(index, Duration::ZERO, &mut |bufs| {
+            let n = bufs.iter().map(|buf| buf.len()).sum();
+            written += n;
+            Ok(n)
+        })
+    };
+    assert_eq!(send(&mut bundle, 0), Step::Moved);
+    assert_eq!(bundle.turn(), 1);
+    bundle.detach(1);
+    assert_eq!(bundle.turn(), 0);
+    // An acknowledgement may have been on the lost one.
+    assert_eq!(send(&mut bundle, 0), Step::Moved);
+    assert_eq!(send(&mut bundle, 0), Step::Idle);
+    assert_eq!(written, 2 * FRAME_BYTES + 10);
 }
 
 /// The number of schedules: 10,000 with `XDFS_PTCP_RUNS=10000`.
