@@ -11,7 +11,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use xdfs_sys::poll::{Poller, Token};
 
 use crate::control::Control;
-use crate::driver::Layer;
+use crate::layer::Layer;
 use crate::stream::{Capabilities, PathSample, Protection, Stream};
 use crate::transform::End;
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use xdfs_sys::poll::{Poller, Token};
 
-use crate::driver::{Layer, ListeningSocket, Property, Transport};
 use crate::endpoint::{Endpoint, Form};
 use crate::guard::{Guarded, GuardedListener, guarded};
+use crate::layer::{Layer, ListeningSocket, Property, Transport};
 use crate::spec::{DriverSpec, StackSpec};
 use crate::stream::{Listener, Stream};
 use crate::transform::End;

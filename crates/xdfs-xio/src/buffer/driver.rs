@@ -2,8 +2,9 @@
 
 use super::filter::Buffer;
 use crate::attribute::{self, Attribute};
-use crate::driver::{Driver, Property};
+use crate::driver::Driver;
 use crate::filter::Filtering;
+use crate::layer::Property;
 
 /// The size unless the attribute says otherwise, in bytes.
 const SIZE: u64 = 64 << 10;

@@ -2,8 +2,9 @@
 
 use super::filter::{Digest, Kind};
 use crate::attribute::Attribute;
-use crate::driver::{Driver, Property};
+use crate::driver::Driver;
 use crate::filter::Filtering;
+use crate::layer::Property;
 
 const ATTRIBUTES: &[Attribute<Kind>] = &[Attribute {
     name: "kind",

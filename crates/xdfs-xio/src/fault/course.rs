@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::driver::FaultOptions;
+use super::options::FaultOptions;
 
 /// The course of one direction.
 #[derive(Debug)]

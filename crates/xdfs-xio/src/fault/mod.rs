@@ -13,6 +13,7 @@
 mod course;
 mod driver;
 mod filter;
+mod options;
 #[cfg(test)]
 mod tests;
 

@@ -4,8 +4,9 @@ use std::io;
 
 use super::options::{ATTRIBUTES, FileOptions};
 use super::stream::FileStream;
-use crate::driver::{Driver, Property, Transport, never_listens};
+use crate::driver::Driver;
 use crate::endpoint::{Endpoint, Form};
+use crate::layer::{Property, Transport, never_listens};
 use crate::stream::{Listener, Stream};
 
 /// The driver `file`.

@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 use xdfs_sys::driver::{SharedDriver, property};
 
 use crate::attribute::AttributeHelp;
-use crate::driver::{Driver, Layer, Property};
+use crate::driver::Driver;
+use crate::layer::{Layer, Property};
 use crate::spec::{DriverSpec, SpecError};
 use crate::stream::Stream;
 use crate::transform::{End, Transformed};

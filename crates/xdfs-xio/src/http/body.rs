@@ -2,8 +2,10 @@
 
 use std::io::{self, ErrorKind};
 
-use super::head::{HEAD_BYTES_MAX, invalid};
 use crate::transform::Room;
+
+/// The most bytes of a head, a line of a chunk, or a trailer.
+pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// What is left of a body.
 #[derive(Debug)]
@@ -119,4 +121,8 @@ fn size(line: &[u8]) -> io::Result<u64> {
     let is_hex = !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit());
     let size = u64::from_str_radix(text, 16).ok().filter(|_| is_hex);
     size.ok_or_else(|| invalid("the size of a chunk is no number"))
+}
+
+pub(super) fn invalid(why: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("invalid HTTP: {why}"))
 }

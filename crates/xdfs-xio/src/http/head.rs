@@ -2,12 +2,10 @@
 
 use std::io::{self, ErrorKind};
 
-use super::body::Body;
-use super::driver::{HttpOptions, Method};
+use super::body::{Body, HEAD_BYTES_MAX, invalid};
+use super::options::{HttpOptions, Method};
 use crate::endpoint::Resource;
 
-/// The most bytes of a head, a line of a chunk, or a trailer.
-pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
 /// The most fields of a head.
 const FIELDS_MAX: usize = 128;
 
@@ -150,8 +148,4 @@ fn only<'a>(fields: &[httparse::Header<'a>], name: &str) -> io::Result<Option<&'
     let value = std::str::from_utf8(first.value);
     let value = value.map_err(|_| invalid(&format!("the field {name} is not text")))?;
     Ok(Some(value.trim()))
-}
-
-pub(super) fn invalid(why: &str) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, format!("invalid HTTP: {why}"))
 }

@@ -15,6 +15,7 @@
 mod body;
 mod driver;
 mod head;
+mod options;
 mod transform;
 
 pub use driver::driver;

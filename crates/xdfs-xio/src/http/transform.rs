@@ -3,8 +3,8 @@
 use std::io::{self, ErrorKind, IoSlice};
 
 use super::body::Body;
-use super::driver::{HttpOptions, Method};
 use super::head;
+use super::options::{HttpOptions, Method};
 use crate::endpoint::Resource;
 use crate::transform::{Output, Room, Transform};
 

@@ -2,8 +2,9 @@
 
 use super::codec::Lz4;
 use crate::compress::Compression;
-use crate::driver::{Driver, Property};
+use crate::driver::Driver;
 use crate::filter::Filtering;
+use crate::layer::Property;
 
 /// The driver `lz4`.
 #[must_use]

@@ -3,8 +3,9 @@
 use std::io;
 
 use super::listener::{MemoryListener, connect};
-use crate::driver::{Driver, Property, Transport};
+use crate::driver::Driver;
 use crate::endpoint::{Endpoint, Form};
+use crate::layer::{Property, Transport};
 use crate::stream::{Listener, Stream};
 
 /// The driver `memory`.

@@ -4,8 +4,9 @@ use std::io::{self, ErrorKind};
 
 use super::command::split;
 use crate::attribute::Attribute;
-use crate::driver::{Driver, Property, Transport, never_listens};
+use crate::driver::Driver;
 use crate::endpoint::{Endpoint, Form, Location};
+use crate::layer::{Property, Transport, never_listens};
 use crate::stream::{Listener, Stream};
 
 /// The driver `process`.

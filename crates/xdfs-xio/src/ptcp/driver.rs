@@ -10,8 +10,9 @@ use super::options::{ATTRIBUTES, Options};
 use super::service;
 use super::stream::BundleStream;
 use super::wire::Secret;
-use crate::driver::{Driver, ListeningSocket, Property, Transport};
+use crate::driver::Driver;
 use crate::endpoint::Endpoint;
+use crate::layer::{ListeningSocket, Property, Transport};
 use crate::stack::Stack;
 use crate::stream::{Listener, Stream};
 

@@ -2,8 +2,9 @@
 
 use std::io;
 
-use crate::driver::{Driver, Property, Transport, never_listens};
+use crate::driver::Driver;
 use crate::endpoint::{Endpoint, Form};
+use crate::layer::{Property, Transport, never_listens};
 use crate::stream::{Listener, Stream};
 
 /// The driver `stdio`.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::listener::TcpListener;
 use super::options::{ATTRIBUTES, TcpOptions};
 use super::stream::TcpStream;
-#[cfg(unix)]
-use crate::driver::another_transport;
-use crate::driver::{Driver, ListeningSocket, Property, Transport};
+use crate::driver::Driver;
 use crate::endpoint::{Endpoint, Form};
+#[cfg(unix)]
+use crate::layer::{ListeningSocket, Property, Transport, another_transport};
 use crate::stream::{Listener, Stream};
 
 /// The driver `tcp`.

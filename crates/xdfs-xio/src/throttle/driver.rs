@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::bucket::Bucket;
 use super::filter::Throttle;
 use crate::attribute::{self, Attribute};
-use crate::driver::{Driver, Property};
+use crate::driver::Driver;
 use crate::filter::Filtering;
+use crate::layer::Property;
 
 /// What may be sent at once unless the attribute says otherwise.
 const BURST: u64 = 64 << 10;

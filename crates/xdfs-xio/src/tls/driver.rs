@@ -8,7 +8,8 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ServerConfig};
 
 use super::stream::TlsStream;
-use crate::driver::{Driver, Layer, Property};
+use crate::driver::Driver;
+use crate::layer::{Layer, Property};
 use crate::stream::Stream;
 use crate::transform::End;
 

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use super::filter::Trace;
 use super::log::Log;
 use crate::attribute::Attribute;
-use crate::driver::{Driver, Property};
+use crate::driver::Driver;
 use crate::filter::Filtering;
+use crate::layer::Property;
 
 /// The options of the driver.
 struct TraceOptions {

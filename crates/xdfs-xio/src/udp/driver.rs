@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use super::listener::UdpListener;
 use super::options::{ATTRIBUTES, UdpOptions};
 use super::stream::UdpStream;
-use crate::driver::{Driver, Transport};
+use crate::driver::Driver;
 use crate::endpoint::{Endpoint, Form};
+use crate::layer::Transport;
 use crate::stream::{Listener, Stream};
 
 /// The driver `udp`.

@@ -4,10 +4,10 @@ use std::io;
 
 #[cfg(unix)]
 use super::{listener::UnixListener, stream::UnixStream};
-use crate::driver::{Driver, Property, Transport};
+use crate::driver::Driver;
 #[cfg(unix)]
-use crate::driver::{ListeningSocket, another_transport};
 use crate::endpoint::{Endpoint, Form};
+use crate::layer::{ListeningSocket, Property, Transport, another_transport};
 use crate::stream::{Listener, Stream};
 
 /// The driver `unix`.

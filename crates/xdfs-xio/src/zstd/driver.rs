@@ -3,8 +3,9 @@
 use super::codec::Zstd;
 use crate::attribute::Attribute;
 use crate::compress::Compression;
-use crate::driver::{Driver, Property};
+use crate::driver::Driver;
 use crate::filter::Filtering;
+use crate::layer::Property;
 
 /// The default of the library.
 const LEVEL: i32 = 3;
