@@ -10,6 +10,7 @@
 //! The mutex is held by the user's calls, and rarely by the service thread.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,6 @@ use xdfs_sys::poll::{Event, Notifier, Poller, Token};
 
 use super::bundle::{Bundle, Step};
 use super::dial::Dial;
-use super::service;
 use super::wire::Violation;
 use crate::stream::{Capabilities, Protection, Stream};
 use crate::transform::Room;
@@ -31,6 +31,13 @@ const CLOSING: Duration = Duration::from_secs(5);
 /// Time in which what a left bundle has not delivered yet may still arrive.
 const LINGER: Duration = Duration::from_secs(120);
 
+static NEXT_KEY: AtomicUsize = AtomicUsize::new(1);
+
+/// A key for a bundle, a listener or a stream.
+pub(super) fn new_key() -> usize {
+    NEXT_KEY.fetch_add(1, Ordering::Relaxed)
+}
+
 /// A bundle, shared by its user and the service thread.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -42,7 +49,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(core: Core) -> Self {
         Self {
-            key: service::new_key(),
+            key: new_key(),
             core: Mutex::new(core),
         }
     }
@@ -385,12 +392,11 @@ impl Core {
         self.fail(ErrorKind::InvalidData, violation.to_string());
     }
 
-    /// After a call: asks the service thread to look after what needs time.
-    fn settle(&mut self, shared: &std::sync::Arc<Shared>) {
-        if !self.is_watched && self.needs_service() {
-            self.is_watched = true;
-            service::watch(shared);
-        }
+    /// After a call: whether the service thread has to look after it from now on.
+    pub(super) fn begins_service(&mut self) -> bool {
+        let begins = !self.is_watched && self.needs_service();
+        self.is_watched |= begins;
+        begins
     }
 
     /// Whether time has to pass for something.
@@ -402,11 +408,7 @@ impl Core {
         self.failure.is_none() && (bundle.needs_time() || self.dead.is_some() || dials)
     }
 
-    pub(super) fn read(
-        &mut self,
-        shared: &std::sync::Arc<Shared>,
-        bufs: &mut [IoSliceMut<'_>],
-    ) -> io::Result<usize> {
+    pub(super) fn read(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut room = Room::new(bufs);
         let wanted = room.left();
         if wanted == 0 {
@@ -431,7 +433,6 @@ impl Core {
         }
         self.read_waits = n < wanted;
         self.wake();
-        self.settle(shared);
         if n > 0 {
             return Ok(n);
         }
@@ -447,11 +448,7 @@ impl Core {
         }
     }
 
-    pub(super) fn write(
-        &mut self,
-        shared: &std::sync::Arc<Shared>,
-        bufs: &[IoSlice<'_>],
-    ) -> io::Result<usize> {
+    pub(super) fn write(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
         let mut taken = 0;
         let mut has_read = false;
@@ -488,7 +485,6 @@ impl Core {
         }
         self.write_waits = taken < wanted;
         self.wake();
-        self.settle(shared);
         match self.error() {
             _ if taken > 0 => Ok(taken),
             Some(e) => Err(e),
@@ -497,7 +493,7 @@ impl Core {
         }
     }
 
-    pub(super) fn flush(&mut self, shared: &std::sync::Arc<Shared>) -> io::Result<()> {
+    pub(super) fn flush(&mut self) -> io::Result<()> {
         if let Some(e) = self.error() {
             return Err(e);
         }
@@ -512,7 +508,6 @@ impl Core {
         let is_flushed = !self.has_unflushed();
         self.write_waits |= !is_flushed;
         self.wake();
-        self.settle(shared);
         match is_flushed {
             true => Ok(()),
             false => Err(ErrorKind::WouldBlock.into()),
@@ -534,12 +529,11 @@ impl Core {
         }
     }
 
-    pub(super) fn close(&mut self, shared: &std::sync::Arc<Shared>) {
+    pub(super) fn close(&mut self) {
         if let Some(bundle) = &mut self.bundle {
             bundle.finish();
             self.pump_out();
         }
-        self.settle(shared);
     }
 
     pub(super) fn register(&mut self, poller: &Poller, token: Token) -> io::Result<()> {
@@ -593,7 +587,7 @@ impl Core {
     }
 
     /// The user leaves. Whether something is left to do, for the service thread.
-    pub(super) fn leave(&mut self, shared: &std::sync::Arc<Shared>) -> bool {
+    pub(super) fn leave(&mut self) -> bool {
         // The streams are closed, or registered elsewhere, in any case.
         let _ = self.deregister();
         self.left = Some(self.now());
@@ -608,7 +602,6 @@ impl Core {
         self.pump_out();
         self.pump_in(None);
         self.is_watched = true;
-        let _ = shared;
         !self.advance_leaving()
     }
 

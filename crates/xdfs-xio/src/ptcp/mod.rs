@@ -18,6 +18,7 @@
 mod bundle;
 mod core;
 mod dial;
+mod door;
 mod driver;
 mod listener;
 mod merger;

@@ -5,17 +5,15 @@
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use xdfs_sys::poll::{Event, Notifier, Poller, Token};
 
 use super::bundle::{Bundle, Sizes};
-use super::core::{Core, First, Shared};
-use super::listener::Door;
+use super::core::{Core, First, Shared, new_key};
+use super::door::Door;
 use super::options::Options;
-use super::stream::BundleStream;
 use super::wire::{
     ANSWER_BYTES, Answer, HELLO_BYTES, Hello, Join, Secret, Side, Verdict, is_proof, proof,
 };
@@ -34,13 +32,6 @@ const JOINING: Duration = Duration::from_secs(15);
 /// The most streams of one listener whose opening exchange isn't complete. More wait in the
 /// system's queue.
 const HALF_OPEN_MAX: usize = 512;
-
-static NEXT_KEY: AtomicUsize = AtomicUsize::new(1);
-
-/// A key for a bundle, a listener or a stream.
-pub(super) fn new_key() -> usize {
-    NEXT_KEY.fetch_add(1, Ordering::Relaxed)
-}
 
 static SERVICE: LazyLock<Result<Service, (ErrorKind, String)>> =
     LazyLock::new(|| Service::start().map_err(|e| (e.kind(), e.to_string())));
@@ -321,7 +312,7 @@ impl Worker {
                 }
                 Message::Listen(door) => {
                     if let Err(e) = door.register(&mut self.poller) {
-                        door.push(Err(e));
+                        let _ = door.push(Err(e));
                     }
                     self.doors.insert(door.key, Arc::downgrade(&door));
                     self.accept(&door);
@@ -454,7 +445,10 @@ impl Worker {
                     };
                     self.begin(Half::new(stream, task, ACCEPTING));
                 }
-                Some(Err(e)) => return door.push(Err(e)),
+                Some(Err(e)) => {
+                    let _ = door.push(Err(e));
+                    return;
+                }
                 None => return,
             }
         }
@@ -666,7 +660,11 @@ impl Worker {
                 let shared = Arc::new(Shared::new(core));
                 let entry = (door.key, Arc::downgrade(&shared), secret);
                 self.bundles.insert(id, entry);
-                door.push(Ok(BundleStream::new(shared)));
+                if let Some(refused) = door.push(Ok(shared))
+                    && refused.core().leave()
+                {
+                    linger(&refused);
+                }
             }
         }
     }

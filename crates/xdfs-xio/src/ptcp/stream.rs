@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use xdfs_sys::poll::{Poller, Token};
 
-use super::core::Shared;
+use super::core::{Core, Shared};
 use super::service;
 use crate::control::{Control, ControlValue};
 use crate::stream::{Capabilities, PathSample, Protection, Stream};
@@ -23,19 +23,31 @@ impl BundleStream {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self { shared }
     }
+
+    /// Makes a call, and has the service thread look after what needs time then.
+    fn call<T>(&self, call: impl FnOnce(&mut Core) -> T) -> T {
+        let mut core = self.shared.core();
+        let result = call(&mut core);
+        let begins = core.begins_service();
+        drop(core);
+        if begins {
+            service::watch(&self.shared);
+        }
+        result
+    }
 }
 
 impl Stream for BundleStream {
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.shared.core().read(&self.shared, bufs)
+        self.call(|core| core.read(bufs))
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.shared.core().write(&self.shared, bufs)
+        self.call(|core| core.write(bufs))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.shared.core().flush(&self.shared)
+        self.call(Core::flush)
     }
 
     fn has_unflushed(&self) -> bool {
@@ -55,7 +67,7 @@ impl Stream for BundleStream {
     }
 
     fn close(&mut self) -> io::Result<()> {
-        self.shared.core().close(&self.shared);
+        self.call(Core::close);
         Ok(())
     }
 
@@ -122,7 +134,7 @@ impl Stream for BundleStream {
 
 impl Drop for BundleStream {
     fn drop(&mut self) {
-        if self.shared.core().leave(&self.shared) {
+        if self.shared.core().leave() {
             service::linger(&self.shared);
         }
     }
