@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use xdfs::security::FirstUse;
 use xdfs::{
-    Client, Fault, LocalPlace, Progress, Side, Transfer, TransferOptions, TransferResult,
+    Client, Code, Fault, LocalPlace, Progress, Side, Transfer, TransferOptions, TransferResult,
     TransferRoute,
 };
 
@@ -45,8 +45,10 @@ impl SharedClient {
     /// What `fault` means if the agent that shares this session has ended.
     pub(crate) fn explained(&self, fault: &Fault) -> Option<Fault> {
         let lease = self.lease.as_ref()?;
-        let has_ended = fault.side == Side::Local && self.client.ended().is_some();
-        has_ended.then(|| lease.explained(fault)).flatten()
+        // The loss of the channels may be told before the end of the session.
+        let is_end = fault.code == Code::ConnectionLost || self.client.ended().is_some();
+        let is_end = is_end && fault.side == Side::Local;
+        is_end.then(|| lease.explained(fault)).flatten()
     }
 
     /// The session itself.

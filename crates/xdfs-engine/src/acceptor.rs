@@ -805,7 +805,7 @@ impl Task for Acceptor {
 }
 
 impl PendingChannel {
-    /// Writes pending output, as far as the stream accepts it.
+    /// Sends pending output, as far as the stream accepts it.
     fn flush(&mut self) {
         while !self.output.is_empty() {
             match self.stream.write_vectored(&[IoSlice::new(&self.output)]) {
@@ -816,6 +816,8 @@ impl PendingChannel {
                 Err(_) => return,
             }
         }
+        // A driver may hold what was written, and a failure shows up on reading.
+        let _ = self.stream.flush();
     }
 
     fn refuse(&mut self, fault: Fault) {

@@ -315,10 +315,11 @@ impl<T: Transform> Transformed<T> {
     /// Continues the opening exchange. `WouldBlock` until it is complete.
     pub(crate) fn shake_hands(&mut self) -> io::Result<()> {
         while !self.transform.is_open() {
-            // A transform requires empty output.
-            self.out.write(&mut *self.below)?;
+            // A transform requires empty output, and the peer answers what has left all drivers
+            // below.
+            self.flush()?;
             self.transform.encode(&[], &mut self.out)?;
-            self.out.write(&mut *self.below)?;
+            self.flush()?;
             if self.transform.is_open() {
                 break;
             }
@@ -328,7 +329,7 @@ impl<T: Transform> Transformed<T> {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
         }
-        self.write_on()
+        self.respond()
     }
 
     /// Checks that this end isn't closed and the channel is open.
@@ -345,6 +346,14 @@ impl<T: Transform> Transformed<T> {
     /// Writes pending output, as far as the stream below accepts it.
     fn write_on(&mut self) -> io::Result<()> {
         match self.out.write(&mut *self.below) {
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Sends what the peer may wait for, as far as the stream below accepts it.
+    fn respond(&mut self) -> io::Result<()> {
+        match self.flush() {
             Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(()),
             done => done,
         }
@@ -420,7 +429,7 @@ impl<T: Transform> Transformed<T> {
         let result = self.transform.decode(encoded, room, &mut self.out);
         // Earlier pending output is left to the next write.
         let written = if self.out.waiting().len() > before {
-            self.write_on()
+            self.respond()
         } else {
             self.out.release();
             Ok(())

@@ -781,6 +781,7 @@ macro_rules! cases {
         cases!(@sample throttled [Sample::new("tcp,throttle:rate=50M:burst=100K")] [$($case)*]);
         cases!(@sample faulty [Sample::new("tcp,fault:short=2K:delay=1M:delay_ms=3")]
             [$($case)*]);
+        cases!(@sample buffered_tls [Sample::new("tcp,buffer,tls,buffer:size=1000")] [$($case)*]);
         cases!(@sample ptcp_memory [Sample::new("memory,ptcp:n=3")] [$($case)*]);
         cases!(@sample ptcp_tcp [Sample::new("tcp,ptcp")] [$($case)*]);
         cases!(@sample ptcp_tcp6 [Sample { is_ipv6: true, ..Sample::new("tcp,ptcp:n=2") }]

@@ -30,6 +30,7 @@ fn files_move_over_any_stack() {
     let words: Vec<&str> = listens.iter().flat_map(|l| ["--listen", l]).collect();
     let server = Server::start_with(&place.root(), &words);
     for (number, stack) in stacks.into_iter().enumerate() {
+        eprintln!("{stack}");
         assert!(server.addresses[number].starts_with(&format!("{stack}://")));
         let target = format!("xdfs://{}/{number}", host(&server, number));
         xdfs(["cp", "-n", "3", "--stack", stack, &source, &target]).ok();
