@@ -210,9 +210,10 @@ impl<K: Kernel> Pipeline<K> {
         tracing::trace!(pace, channels = samples.len(), "the pace of each channel");
         let slots: Vec<usize> = self.channels.open().map(|(slot, _)| slot).collect();
         for slot in slots {
-            if let Some(channel) = self.channels.get_mut(slot) {
-                // A transport without it has no queue to fill.
-                let _ = channel.stream.set_pace(Some(pace));
+            if let Some(channel) = self.channels.get_mut(slot)
+                && let Err(error) = channel.stream.set_pace(Some(pace))
+            {
+                yielding.note_unpaced(&error);
             }
         }
     }

@@ -35,12 +35,21 @@ pub(super) struct Yielding {
     /// The last decision, and the bytes that had been sent once by then.
     last: Option<(Duration, u64)>,
     due: Duration,
+    /// The transport was found to have no pace, and the log says so.
+    is_told: bool,
 }
 
 impl Yielding {
     /// Whether a decision is due.
     pub(super) fn is_due(&self, now: Duration) -> bool {
         self.due <= now
+    }
+
+    /// Notes that the transport of a channel has no pace.
+    pub(super) fn note_unpaced(&mut self, error: &std::io::Error) {
+        if !std::mem::replace(&mut self.is_told, true) {
+            tracing::warn!(%error, "the stack has no pace: nothing is left to others");
+        }
     }
 
     /// Decides by the measurements of all channels. Returns the rate of each in bytes per second;

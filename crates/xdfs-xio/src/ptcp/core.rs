@@ -572,6 +572,13 @@ impl Core {
         streams.try_for_each(|stream| stream.suit_long_path())
     }
 
+    /// Each stream gets an equal share; one that joins later gets its own with the next pace.
+    pub(super) fn set_pace(&mut self, bytes_per_s: Option<u64>) -> io::Result<()> {
+        let count = self.streams().count().max(1) as u64;
+        let mut streams = self.streams.iter_mut().flatten();
+        streams.try_for_each(|stream| stream.set_pace(bytes_per_s.map(|bytes| bytes / count)))
+    }
+
     /// The streams below.
     pub(super) fn streams(&self) -> impl Iterator<Item = &dyn Stream> {
         self.streams.iter().flatten().map(|stream| &**stream)

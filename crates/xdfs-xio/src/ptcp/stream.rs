@@ -99,6 +99,10 @@ impl Stream for BundleStream {
         self.shared.core().suit_long_path()
     }
 
+    fn set_pace(&mut self, bytes_per_s: Option<u64>) -> io::Result<()> {
+        self.shared.core().set_pace(bytes_per_s)
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.shared.core().first.capabilities
     }
