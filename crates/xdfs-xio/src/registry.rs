@@ -9,8 +9,8 @@ use crate::foreign::{self, LoadError};
 use crate::spec::{DriverSpec, SpecError, StackSpec};
 use crate::stack::Stack;
 use crate::{
-    buffer, digest, file, http, lz4, memory, process, ptcp, stdio, tcp, throttle, tls, trace, udp,
-    unix, zstd,
+    buffer, digest, file, http, lz4, memory, process, ptcp, quic, stdio, tcp, throttle, tls, trace,
+    udp, unix, zstd,
 };
 
 /// Drivers by name.
@@ -20,8 +20,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The drivers of this crate. `tls` has no configuration; a configured one is registered in its
-    /// place ([`tls::driver`]).
+    /// The drivers of this crate. `tls` and `quic` have no configuration; configured ones are
+    /// registered in their place ([`tls::driver`], [`quic::driver`]).
     #[must_use]
     pub fn standard() -> Self {
         let drivers = BTreeMap::new();
@@ -35,6 +35,7 @@ impl Registry {
             .with(process::driver())
             .with(stdio::driver())
             .with(ptcp::driver())
+            .with(quic::driver(tls::Configs::default()))
             .with(tcp::driver())
             .with(throttle::driver())
             .with(tls::driver(tls::Configs::default()))

@@ -58,6 +58,7 @@ const FOREIGN: [&str; 2] = [
 static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
     let registry = Registry::standard()
         .with(configured::tls())
+        .with(xdfs_xio::quic::driver(configured::configs()))
         .with(xdfs_xio::fault::driver())
         .with(outside::xor());
     FOREIGN.iter().fold(registry, |registry, source| {
@@ -756,12 +757,12 @@ fn capabilities_are_declared(sample: &Sample) {
 
 /// Integrity is nothing that a driver of this crate may come to by accident.
 #[test]
-fn only_memory_and_tls_give_integrity() {
+fn only_memory_quic_and_tls_give_integrity() {
     let giving = REGISTRY
         .drivers()
         .filter(|d| d.given().contains(&Property::Integrity));
     let names: Vec<&str> = giving.map(Driver::name).collect();
-    assert_eq!(names, ["memory", "tls"]);
+    assert_eq!(names, ["memory", "quic", "tls"]);
 }
 
 /// Runs each case over one sample, and over every registered driver that has no sample of its own.
@@ -771,6 +772,8 @@ macro_rules! cases {
         cases!(@sample tcp [Sample::new("tcp")] [$($case)*]);
         cases!(@sample tcp6 [Sample { is_ipv6: true, ..Sample::new("tcp") }] [$($case)*]);
         cases!(@sample unix [Sample::new("unix")] [$($case)*]);
+        cases!(@sample quic [Sample::new("quic")] [$($case)*]);
+        cases!(@sample quic6 [Sample { is_ipv6: true, ..Sample::new("quic") }] [$($case)*]);
         cases!(@sample tls_memory [Sample::new("memory,tls")] [$($case)*]);
         cases!(@sample tls_tcp [Sample::new("tcp,tls")] [$($case)*]);
         cases!(@sample tls_unix [Sample::new("unix,tls")] [$($case)*]);
@@ -794,11 +797,12 @@ macro_rules! cases {
             "tcp:nodelay=false:buffer=100000:keepalive=60,xor")] [$($case)*]);
 
         /// The stacks with tests of their own.
-        const NAMED: [&str; 7] = [
+        const NAMED: [&str; 8] = [
             "memory",
             "tcp",
             "tcp,ptcp",
             "unix",
+            "quic",
             "memory,tls",
             "tcp,tls",
             "unix,tls",

@@ -43,6 +43,7 @@ fn built(text: &str) -> Stack {
     static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
         Registry::standard()
             .with(configured::tls())
+            .with(xdfs_xio::quic::driver(configured::configs()))
             .with(outside::xor())
     });
     REGISTRY.build(&text.parse().unwrap()).unwrap()

@@ -36,6 +36,7 @@ fn the_standard_drivers_are_registered() {
         ("memory", Role::Transport),
         ("process", Role::Transport),
         ("ptcp", Role::Bundle),
+        ("quic", Role::Transport),
         ("stdio", Role::Transport),
         ("tcp", Role::Transport),
         ("throttle", Role::Transform),
@@ -54,16 +55,16 @@ fn what_is_unknown_or_wrong_is_told_with_what_there_is() {
         (
             "tcp,zip",
             "unknown driver 'zip'; there are buffer, digest, file, http, lz4, memory, process, \
-             ptcp, stdio, tcp, throttle, tls, trace, udp, unix, xor, zstd",
+             ptcp, quic, stdio, tcp, throttle, tls, trace, udp, unix, xor, zstd",
         ),
         (
-            "quic",
-            "unknown driver 'quic'; there are buffer, digest, file, http, lz4, memory, process, \
-             ptcp, stdio, tcp, throttle, tls, trace, udp, unix, xor, zstd",
+            "sctp",
+            "unknown driver 'sctp'; there are buffer, digest, file, http, lz4, memory, process, \
+             ptcp, quic, stdio, tcp, throttle, tls, trace, udp, unix, xor, zstd",
         ),
         (
             "tls",
-            "a stack begins with a transport (file, memory, process, stdio, tcp, udp, unix), \
+            "a stack begins with a transport (file, memory, process, quic, stdio, tcp, udp, unix), \
              and 'tls' is a transform",
         ),
         (

@@ -6,7 +6,7 @@ use xdfs_engine::Route;
 use xdfs_proto::{Code, Fault};
 use xdfs_xio::tls::{self, Configs};
 use xdfs_xio::{
-    DriverSpec, Endpoint, Form, Location, Property, Registry, SpecError, Stack, StackSpec,
+    DriverSpec, Endpoint, Form, Location, Property, Registry, SpecError, Stack, StackSpec, quic,
 };
 
 use crate::drivers::Drivers;
@@ -85,7 +85,7 @@ fn stack_of(
             if !is_protected {
                 spec = spec.with(driver("tls")?);
             }
-            registry.clone().with(tls::driver(configs.clone()))
+            with_configs(registry, configs)
         }
     };
     let stack = registry.build(&spec).map_err(unusable)?;
@@ -94,6 +94,12 @@ fn stack_of(
         return Err(invalid(cause).hint("channels need a stack that does, such as tcp"));
     }
     Ok(stack)
+}
+
+/// The registry with these configurations for the drivers that need them.
+pub(crate) fn with_configs(registry: &Registry, configs: &Configs) -> Registry {
+    let registry = registry.clone().with(tls::driver(configs.clone()));
+    registry.with(quic::driver(configs.clone()))
 }
 
 fn default_spec(address: &Address) -> Result<StackSpec, Fault> {

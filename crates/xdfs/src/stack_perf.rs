@@ -15,12 +15,13 @@ use std::time::{Duration, Instant};
 use xdfs_engine::Identity as _;
 use xdfs_proto::{Code, Fault};
 use xdfs_security::identity::{ClientCertificates, Fingerprint, ServerIdentity};
-use xdfs_xio::tls::{self, Configs};
+use xdfs_xio::tls::Configs;
 use xdfs_xio::{Form, Handle, Passive, Property, Stack, StackSpec, Wait};
 
 use crate::drivers::Registry;
 use crate::remote::Address;
 use crate::security::{ClientSecurity, Level, NewHosts, SecureIdentity, TrustPolicy};
+use crate::stack::with_configs;
 
 /// Largest size of a message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
@@ -105,7 +106,7 @@ impl PerfStack {
         identity: &PerfIdentity,
     ) -> Result<Self, Fault> {
         let invalid = |cause: String| Fault::new(Code::InvalidArgument, "build a stack", cause);
-        let registry = registry.clone().with(tls::driver(identity.configs.clone()));
+        let registry = with_configs(registry, &identity.configs);
         let stack = registry
             .build(spec)
             .map_err(|error| invalid(error.to_string()))?;

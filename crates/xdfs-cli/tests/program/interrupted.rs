@@ -29,17 +29,29 @@ struct Scene {
     server: Server,
     command: &'static str,
     up: bool,
+    stack: &'static str,
 }
 
 impl Scene {
     fn new(command: &'static str, up: bool) -> Self {
+        Self::over("tcp", command, up)
+    }
+
+    fn over(stack: &'static str, command: &'static str, up: bool) -> Self {
         let place = Place::new();
-        let server = Server::start(&place.root());
+        let server = match stack {
+            "tcp" => Server::start(&place.root()),
+            _ => Server::start_with(
+                &place.root(),
+                &["--listen", &format!("{stack}://127.0.0.1:0")],
+            ),
+        };
         let scene = Self {
             place,
             server,
             command,
             up,
+            stack,
         };
         make_tree(&scene.source());
         scene
@@ -74,13 +86,17 @@ impl Scene {
 
     /// The command, which is the same each time but for the bound on the rate.
     fn start(&self, rate: Option<&str>) -> Running {
+        let address = &self.server.addresses[0];
+        let (_, host) = address.rsplit_once("://").unwrap_or(("", address));
+        let url = |path: &str| format!("xdfs://{host}{path}");
         let (source, target) = match self.up {
-            true => (self.place.here("tree"), self.server.url("/copy")),
-            false => (self.server.url("/tree"), self.place.here("copy")),
+            true => (self.place.here("tree"), url("/copy")),
+            false => (url("/tree"), self.place.here("copy")),
         };
         let mut command = program();
         command.env("XDFS_STATE_DIR", self.state());
         command.args([self.command, "--json", "--retries", "0"]);
+        command.args(["--stack", self.stack]);
         if self.command == "cp" {
             command.arg("-r");
         }
@@ -132,6 +148,22 @@ impl Scene {
 #[test]
 fn uploads_survive_kills() {
     Scene::new("cp", true).rounds(1, 6);
+}
+
+/// A server that was killed is missed after the time of silence of QUIC.
+#[test]
+fn uploads_over_quic_survive_kills() {
+    Scene::over("quic:idle=1", "cp", true).rounds(4, 6);
+}
+
+#[test]
+fn downloads_over_quic_survive_kills() {
+    Scene::over("quic:idle=1", "cp", false).rounds(5, 6);
+}
+
+#[test]
+fn uploads_over_bundles_survive_kills() {
+    Scene::over("ptcp:n=3:patience=2", "cp", true).rounds(6, 6);
 }
 
 #[test]

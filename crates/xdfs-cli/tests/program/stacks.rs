@@ -22,6 +22,8 @@ fn files_move_over_any_stack() {
         "tcp,tls,ptcp:n=2",
         "tcp,ptcp:n=2,zstd:level=1,tls",
         "tcp,buffer,digest,tls",
+        "quic",
+        "quic,zstd",
     ];
     let listens: Vec<String> = stacks
         .iter()
@@ -119,4 +121,55 @@ fn what_cannot_protect_or_order_is_refused() {
     }
     xdfs(["serve", "--insecure", "--listen", "tcp,tls://127.0.0.1:0"])
         .fails(2, &["leave out --insecure"]);
+}
+
+#[test]
+fn quic_gives_way_to_tcp_where_datagrams_vanish() {
+    let place = Place::new();
+    let source = place.make_here("source", &content(3, LENGTH));
+    let server = Server::start(&place.root());
+    // Nobody answers at the UDP port, as behind a firewall.
+    let hole = std::net::UdpSocket::bind(host(&server, 0)).unwrap();
+    let stacks = ["cp", "--stack", "quic:connect=1", "--stack", "tcp"];
+    let run = xdfs([&stacks[..], &[&source, &server.url("/a")]].concat()).ok();
+    let words = "going on with tcp,tls";
+    assert!(run.stderr.contains(words), "{}", run.stderr);
+    assert_content(place.remote("a"), &content(3, LENGTH));
+    assert!(hole.recv_from(&mut [0; 2000]).is_ok());
+    // Without the hole, the system tells at once that nobody listens.
+    drop(hole);
+    let stacks = ["cp", "--stack", "quic", "--stack", "tcp"];
+    let run = xdfs([&stacks[..], &[&source, &server.url("/b")]].concat()).ok();
+    assert!(run.stderr.contains(words), "{}", run.stderr);
+    assert_content(place.remote("b"), &content(3, LENGTH));
+}
+
+#[test]
+fn quic_and_tcp_listen_at_the_same_number() {
+    let place = Place::new();
+    let source = place.make_here("source", &content(4, LENGTH));
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap();
+    drop(taken);
+    let listen = [&format!("quic://{at}"), &at.to_string()];
+    let server = Server::start_with(
+        &place.root(),
+        &["--listen", listen[0], "--listen", listen[1]],
+    );
+    let url = format!("xdfs://{}/", host(&server, 1));
+    for stack in ["quic", "tcp"] {
+        xdfs(["cp", "--stack", stack, &source, &format!("{url}{stack}")]).ok();
+        assert_content(place.remote(stack), &content(4, LENGTH));
+    }
+}
+
+#[test]
+fn quic_tells_why_a_server_is_not_trusted() {
+    let place = Place::new();
+    let server = Server::start_with(&place.root(), &["--listen", "quic://127.0.0.1:0"]);
+    let wrong = format!("SHA256:{}", "A".repeat(43));
+    let url = format!("xdfs+quic://{}/", host(&server, 0));
+    let words = ["isn't pinned", "compare the pin"];
+    xdfs(["ls", "--pin", &wrong, &url]).fails(17, &words);
+    xdfs(["ls", &url]).ok();
 }

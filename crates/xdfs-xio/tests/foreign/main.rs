@@ -61,8 +61,8 @@ fn a_driver_of_a_library_is_one_like_others() {
         ),
         (
             "rot47",
-            "a stack begins with a transport (file, memory, process, stdio, tcp, udp, unix), \
-             and 'rot47' is a transform",
+            "a stack begins with a transport (file, memory, process, quic, stdio, tcp, udp, \
+             unix), and 'rot47' is a transform",
         ),
     ] {
         let error = registry.build(&text.parse().unwrap()).unwrap_err();

@@ -7,14 +7,19 @@ use rustls::{ClientConfig, ServerConfig};
 use xdfs_xio::Driver;
 use xdfs_xio::tls::{self, PROTOCOL};
 
-/// The driver.
+/// The driver `tls`.
 pub(crate) fn tls() -> Driver {
+    tls::driver(configs())
+}
+
+/// The configurations, for other drivers.
+pub(crate) fn configs() -> tls::Configs {
     let (server, client) = &*TLS;
     let server = Arc::clone(server);
-    tls::driver(tls::Configs {
+    tls::Configs {
         client: Some((Arc::clone(client), "server.test".try_into().unwrap())),
         server: Some(Arc::new(move || Arc::clone(&server))),
-    })
+    }
 }
 
 /// The configurations of both ends of TLS, with a certificate made for this run.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::pki_types::ServerName;
-use rustls::{AlertDescription, ClientConfig};
+use rustls::{AlertDescription, CertificateError, ClientConfig, OtherError};
 use xdfs_engine::Identity;
 use xdfs_proto::frame::{AuthRequest, Level};
 use xdfs_proto::{Code, Fault, Retry};
@@ -15,7 +15,7 @@ use xdfs_security::identity::{Fingerprint, read_certificates, read_key};
 use xdfs_security::key::{self, Signer as _, SigningKey};
 use xdfs_security::password::PasswordClient;
 use xdfs_security::ticket;
-use xdfs_security::trust::{TrustOutcome, TrustPolicy, client_fault, server_name};
+use xdfs_security::trust::{TrustOutcome, TrustPolicy, TrustReason, client_fault, server_name};
 use xdfs_security::{AUTHENTICATE, Method, NOT_ACCEPTED};
 use xdfs_xio::Protection;
 use xdfs_xio::tls::Configs;
@@ -326,7 +326,15 @@ impl Identity for SecureIdentity {
             );
         }
         let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
-        let mut fault = client_fault(error);
+        let mut fault = match (error, self.outcome.reason()) {
+            // QUIC tells of the check of a certificate only that it failed, and all channels share
+            // its connection.
+            (
+                rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(cause))),
+                Some(TrustReason::Refused(refusal)),
+            ) if !cause.is::<Fault>() => refusal,
+            _ => client_fault(error),
+        };
         if matches!(error, rustls::Error::InvalidMessage(_)) {
             fault = Fault::new(
                 Code::ProtectionRefused,

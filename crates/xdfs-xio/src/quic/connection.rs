@@ -1,0 +1,637 @@
+//! A connection and its streams, as the thread of an endpoint keeps them.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use quinn_proto::{
+    ConnectionError, Dir, FinishError, ReadError, SendStream, Side, StreamId, TransportErrorCode,
+    VarInt, WriteError,
+};
+use rustls::pki_types::CertificateDer;
+use rustls::{AlertDescription, CertificateError, OtherError};
+
+use super::channel::{Channel, Counters, Dropped, End, Facts, Failure};
+use super::options::QuicOptions;
+use super::{HEADER, code};
+
+/// Label of the exporter for the binding of a stream; its context is the number of the stream.
+const BINDING_LABEL: &[u8] = b"EXPORTER-xdfs-channel";
+/// Received buffers below this size are copied, as each keeps a whole datagram in memory.
+const COPIED_BYTES: usize = 1 << 10;
+/// Bytes that may wait for their acknowledgement before the path has been measured.
+const SEND_WINDOW_MIN: u64 = 1 << 20;
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) proto: quinn_proto::Connection,
+    options: Arc<QuicOptions>,
+    pub(super) peer: SocketAddr,
+    counters: Arc<Counters>,
+    peer_certificates: Option<Arc<Vec<Vec<u8>>>>,
+    is_connected: bool,
+    /// It counts among the handshakes of the endpoint.
+    pub(super) is_counted: bool,
+    deadline: Instant,
+    streams: HashMap<StreamId, Entry>,
+    /// The streams by their keys.
+    ids: HashMap<usize, StreamId>,
+    /// Streams that the user wants, until the peer allows them.
+    wanted: VecDeque<Wanted>,
+    /// Keys of streams that wait for attention.
+    pub(super) due: Vec<usize>,
+    /// It is in the queue of the thread.
+    pub(super) is_queued: bool,
+    /// Its entry among the timers of the thread.
+    pub(super) timer: Option<Instant>,
+    /// The next look at what has no event.
+    tick: Instant,
+    /// The last stream ended, or bytes were sent since.
+    resting_since: Option<Instant>,
+    stream_frames: u64,
+    send_window: u64,
+}
+
+/// A stream that is to be opened.
+#[derive(Debug)]
+struct Wanted {
+    channel: Arc<Channel>,
+    deadline: Instant,
+}
+
+/// An open stream.
+#[derive(Debug)]
+struct Entry {
+    channel: Arc<Channel>,
+    /// The opener's header hasn't come.
+    awaits_header: bool,
+    /// Nothing more will be received.
+    is_received: bool,
+    /// Bytes taken from the channel.
+    sending: VecDeque<Bytes>,
+    /// Nothing more will be sent.
+    is_sent: bool,
+    dropped: Option<Dropped>,
+    /// The last time at which the peer took bytes, after it was dropped.
+    progress: Instant,
+}
+
+/// A stream of the peer whose header has come.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) id: StreamId,
+    pub(super) channel: Arc<Channel>,
+}
+
+impl Connection {
+    pub(super) fn new(
+        proto: quinn_proto::Connection,
+        options: &Arc<QuicOptions>,
+        now: Instant,
+    ) -> Self {
+        Self {
+            peer: proto.remote_address(),
+            proto,
+            options: Arc::clone(options),
+            counters: Arc::new(Counters::new(options.congestion)),
+            peer_certificates: None,
+            is_connected: false,
+            is_counted: false,
+            deadline: now + options.connect,
+            streams: HashMap::new(),
+            ids: HashMap::new(),
+            wanted: VecDeque::new(),
+            due: Vec::new(),
+            is_queued: false,
+            timer: None,
+            tick: now + options.idle / 4,
+            resting_since: None,
+            stream_frames: 0,
+            send_window: 0,
+        }
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
+    pub(super) fn is_client(&self) -> bool {
+        self.proto.side() == Side::Client
+    }
+
+    /// The time of its next work without an event.
+    pub(super) fn next_time(&mut self) -> Instant {
+        let mut next = self.tick;
+        if let Some(timeout) = self.proto.poll_timeout() {
+            next = next.min(timeout);
+        }
+        if let Some(wanted) = self.wanted.front() {
+            next = next.min(wanted.deadline);
+        }
+        if !self.is_connected && !self.proto.is_closed() {
+            next = next.min(self.deadline);
+        }
+        next
+    }
+
+    /// The handshake is complete.
+    pub(super) fn connected(&mut self, now: Instant) {
+        self.is_connected = true;
+        let identity = self.proto.crypto_session().peer_identity();
+        let certificates = identity.and_then(|any| any.downcast::<Vec<CertificateDer<'_>>>().ok());
+        let certificates = certificates.unwrap_or_default();
+        let certificates = certificates.iter().map(|c| c.to_vec()).collect();
+        self.peer_certificates = Some(Arc::new(certificates));
+        self.count();
+        self.open_wanted(now);
+    }
+
+    /// Opens a stream for `channel` as soon as the peer allows it.
+    pub(super) fn want(&mut self, channel: Arc<Channel>, now: Instant) {
+        let deadline = now + self.options.connect;
+        self.wanted.push_back(Wanted { channel, deadline });
+        self.open_wanted(now);
+    }
+
+    /// Opens the streams that the peer allows.
+    pub(super) fn open_wanted(&mut self, now: Instant) {
+        if !self.is_connected {
+            return;
+        }
+        while let Some(wanted) = self.wanted.pop_front() {
+            if wanted.channel.attend().is_some() {
+                continue;
+            }
+            let Some(id) = self.proto.streams().open(Dir::Bi) else {
+                self.wanted.push_front(wanted);
+                break;
+            };
+            let Some(facts) = self.facts(id) else {
+                wanted.channel.fail(no_binding());
+                continue;
+            };
+            // The stream's window holds more than one byte.
+            let header = self.proto.send_stream(id).write(&[HEADER]);
+            let mut entry = Entry::new(Arc::clone(&wanted.channel), now);
+            if header.is_err() {
+                // The windows of the connection are full: the header waits as other bytes do.
+                entry.sending.push_back(Bytes::from_static(&[HEADER]));
+                entry.channel.reserve(1);
+            }
+            self.ids.insert(wanted.channel.key(), id);
+            self.streams.insert(id, entry);
+            wanted.channel.open(facts);
+        }
+    }
+
+    /// Accepts the peer's streams, under keys from `next_key`, and returns those that can be handed
+    /// to the user at once.
+    pub(super) fn accept(
+        &mut self,
+        now: Instant,
+        mut next: impl FnMut() -> Option<Arc<Channel>>,
+        opened: &mut Vec<Opened>,
+    ) {
+        while let Some(id) = self.proto.streams().accept(Dir::Bi) {
+            let channel = next();
+            let facts = self.facts(id);
+            let (Some(channel), Some(facts)) = (channel, facts) else {
+                // Errors mean that the stream has ended already.
+                let _ = self.proto.recv_stream(id).stop(code::REFUSED);
+                let _ = self.proto.send_stream(id).reset(code::REFUSED);
+                continue;
+            };
+            channel.open(facts);
+            let mut entry = Entry::new(Arc::clone(&channel), now);
+            entry.awaits_header = true;
+            self.ids.insert(channel.key(), id);
+            self.streams.insert(id, entry);
+            self.receive(id, now, opened);
+        }
+    }
+
+    fn facts(&self, id: StreamId) -> Option<Facts> {
+        let mut binding = [0; 32];
+        let context = u64::from(id).to_be_bytes();
+        let session = self.proto.crypto_session();
+        session
+            .export_keying_material(&mut binding, BINDING_LABEL, &context)
+            .ok()?;
+        Some(Facts {
+            binding,
+            peer_certificates: Arc::clone(self.peer_certificates.as_ref()?),
+            local: is_local(self.peer.ip(), self.proto.local_ip()),
+            counters: Arc::clone(&self.counters),
+        })
+    }
+
+    /// Moves what was received on a stream to its user.
+    pub(super) fn receive(&mut self, id: StreamId, now: Instant, opened: &mut Vec<Opened>) {
+        let Some(entry) = self.streams.get_mut(&id) else {
+            return;
+        };
+        if entry.is_received {
+            return;
+        }
+        let room = if self.proto.is_closed() {
+            // The rest of a lost connection is in memory already.
+            usize::MAX
+        } else {
+            entry.channel.room()
+        };
+        let received = match read(&mut self.proto, id, room, &mut entry.awaits_header) {
+            Ok(received) => received,
+            Err(Malformed) => {
+                self.close(now, code::MALFORMED, b"a stream without header");
+                return;
+            }
+        };
+        entry.is_received = received.end.is_some();
+        if received.began {
+            opened.push(Opened {
+                id,
+                channel: Arc::clone(&entry.channel),
+            });
+        }
+        if entry.awaits_header && entry.is_received {
+            // It ended before it began, and nobody knows of it.
+            let _ = self.proto.send_stream(id).reset(code::REFUSED);
+            self.forget(id);
+            return;
+        }
+        let Received {
+            buffers, more, end, ..
+        } = received;
+        entry.channel.deliver(buffers, more, end);
+    }
+
+    /// Moves what the user of a stream wrote to the connection.
+    pub(super) fn send(&mut self, id: StreamId, now: Instant) {
+        let Some(entry) = self.streams.get_mut(&id) else {
+            return;
+        };
+        while !entry.is_sent {
+            if entry.sending.is_empty() {
+                entry.sending = entry.channel.take_outgoing();
+            }
+            let mut stream = self.proto.send_stream(id);
+            if entry.sending.is_empty() {
+                if entry.channel.is_closing() {
+                    entry.is_sent = true;
+                    if let Err(FinishError::Stopped(reason)) = stream.finish() {
+                        entry.stop(stream, reason);
+                    }
+                }
+                break;
+            }
+            match stream.write_chunks(entry.sending.make_contiguous()) {
+                Ok(written) => {
+                    entry.sending.drain(..written.chunks);
+                    entry.progress = now;
+                    entry.channel.sent(written.bytes);
+                }
+                Err(WriteError::Blocked) => break,
+                Err(WriteError::Stopped(reason)) => entry.stop(stream, reason),
+                Err(WriteError::ClosedStream) => entry.stop(stream, code::DONE),
+            }
+        }
+    }
+
+    /// The peer reads no more of a stream.
+    pub(super) fn stopped(&mut self, id: StreamId, reason: VarInt) {
+        if let Some(entry) = self.streams.get_mut(&id) {
+            entry.stop(self.proto.send_stream(id), reason);
+        }
+    }
+
+    /// Looks at a stream whose user did something.
+    pub(super) fn attend(&mut self, key: usize, now: Instant, opened: &mut Vec<Opened>) {
+        let Some(&id) = self.ids.get(&key) else {
+            self.wanted
+                .retain(|wanted| wanted.channel.key() != key || wanted.channel.attend().is_none());
+            return;
+        };
+        let Some(entry) = self.streams.get_mut(&id) else {
+            return;
+        };
+        let dropped = entry.channel.attend();
+        if let Some(Dropped { unread }) = dropped
+            && entry.dropped.is_none()
+        {
+            entry.dropped = dropped;
+            entry.progress = now;
+            if !entry.is_received {
+                entry.is_received = true;
+                let rest = read(&mut self.proto, id, 1, &mut entry.awaits_header);
+                let has_rest = rest.is_ok_and(|rest| !rest.buffers.is_empty());
+                let reason = if unread || has_rest {
+                    code::UNREAD
+                } else {
+                    code::DONE
+                };
+                // An error means that its end was received.
+                let _ = self.proto.recv_stream(id).stop(reason);
+            }
+        }
+        self.receive(id, now, opened);
+        self.send(id, now);
+        self.forget_ended(id);
+    }
+
+    /// Forgets a stream that its user dropped, once all its bytes are with the connection.
+    pub(super) fn forget_ended(&mut self, id: StreamId) {
+        if let Some(entry) = self.streams.get(&id)
+            && entry.dropped.is_some()
+            && entry.is_sent
+        {
+            self.forget(id);
+        }
+    }
+
+    /// Ends a stream that the user never got.
+    pub(super) fn refuse(&mut self, id: StreamId) {
+        let _ = self.proto.recv_stream(id).stop(code::REFUSED);
+        let _ = self.proto.send_stream(id).reset(code::REFUSED);
+        self.forget(id);
+    }
+
+    fn forget(&mut self, id: StreamId) {
+        if let Some(entry) = self.streams.remove(&id) {
+            self.ids.remove(&entry.channel.key());
+        }
+    }
+
+    /// The keys of its streams, for the thread to forget.
+    pub(super) fn has_key(&self, key: usize) -> bool {
+        self.ids.contains_key(&key) || self.wanted.iter().any(|w| w.channel.key() == key)
+    }
+
+    /// Makes the counters current, and lets twice the congestion window wait for acknowledgement:
+    /// more would only take memory, and time from bytes that become urgent.
+    pub(super) fn count(&mut self) {
+        let stats = self.proto.stats();
+        let wanted = (2 * stats.path.cwnd).max(SEND_WINDOW_MIN);
+        let wanted = wanted.min(self.options.connection_window());
+        if wanted > self.send_window || wanted < self.send_window / 2 {
+            self.send_window = wanted;
+            self.proto.set_send_window(wanted);
+        }
+        self.counters.set(stats);
+    }
+
+    /// Work that comes with time: deadlines, signs of life, the end of a connection without
+    /// streams. With `is_ending`, it isn't kept for further streams.
+    pub(super) fn tick(&mut self, now: Instant, is_ending: bool) -> Option<Failure> {
+        while let Some(wanted) = self.wanted.front()
+            && wanted.deadline <= now
+            && self.is_connected
+        {
+            wanted.channel.fail(no_credit(self.peer));
+            self.wanted.pop_front();
+        }
+        if !self.is_connected && !self.proto.is_closed() && now >= self.deadline {
+            return Some(no_answer(self.peer, self.options.connect));
+        }
+        if now >= self.tick {
+            self.tick = now + self.options.idle / 4;
+            if !self.streams.is_empty() {
+                // For address translators on the path, too.
+                self.proto.ping();
+            }
+            self.give_up_stuck(now);
+        }
+        self.rest(now, is_ending);
+        None
+    }
+
+    /// Resets dropped streams of which the peer takes nothing.
+    fn give_up_stuck(&mut self, now: Instant) {
+        let idle = self.options.idle;
+        let is_stuck = |entry: &Entry| entry.dropped.is_some() && now >= entry.progress + idle;
+        let stuck = self.streams.iter().filter(|(_, entry)| is_stuck(entry));
+        for id in stuck.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let _ = self.proto.send_stream(id).reset(code::ABANDONED);
+            self.forget(id);
+        }
+    }
+
+    /// Closes a connection without streams: when all is acknowledged and it isn't kept any longer,
+    /// or the peer acknowledges nothing.
+    fn rest(&mut self, now: Instant, is_ending: bool) {
+        let is_accepting = !self.is_client() && !self.is_connected;
+        if self.proto.is_closed() || is_accepting {
+            return;
+        }
+        if !self.streams.is_empty() || !self.wanted.is_empty() {
+            self.resting_since = None;
+            return;
+        }
+        let is_settled = self.proto.streams().send_streams() == 0;
+        let frames = self.counters.stats().frame_tx.stream;
+        if !is_settled && frames != self.stream_frames {
+            self.stream_frames = frames;
+            self.resting_since = Some(now);
+        }
+        let rested = now - *self.resting_since.get_or_insert(now);
+        let is_kept = !is_ending && rested < self.options.idle / 2;
+        if (is_settled && !is_kept) || rested >= self.options.idle {
+            self.close(now, code::DONE, b"");
+        }
+    }
+
+    /// Closes the connection.
+    pub(super) fn close(&mut self, now: Instant, reason: VarInt, text: &'static [u8]) {
+        self.proto.close(now, reason, Bytes::from_static(text));
+        self.fail(
+            now,
+            &Failure::new(ErrorKind::ConnectionReset, "the connection was closed"),
+        );
+    }
+
+    /// Fails all streams; what was received can still be read.
+    pub(super) fn fail(&mut self, now: Instant, failure: &Failure) {
+        for id in self.streams.keys().copied().collect::<Vec<_>>() {
+            // Nobody gets a stream of a lost connection.
+            self.receive(id, now, &mut Vec::new());
+        }
+        for (_, entry) in self.streams.drain() {
+            entry.channel.fail(failure.clone());
+        }
+        for wanted in self.wanted.drain(..) {
+            wanted.channel.fail(failure.clone());
+        }
+        self.ids.clear();
+    }
+
+    /// The failure of its streams if it is lost for `reason`.
+    pub(super) fn failure(&self, reason: &ConnectionError) -> Failure {
+        if let Some(error) = tls_error(reason) {
+            return Failure {
+                tls: Some(error),
+                ..Failure::new(ErrorKind::InvalidData, "")
+            };
+        }
+        let kind = match reason {
+            ConnectionError::TimedOut => ErrorKind::TimedOut,
+            ConnectionError::ConnectionClosed(close)
+                if close.error_code == TransportErrorCode::CONNECTION_REFUSED =>
+            {
+                ErrorKind::ConnectionRefused
+            }
+            // Of the handshake: certificates, names, protocols.
+            _ if !self.is_connected => ErrorKind::InvalidData,
+            _ => ErrorKind::ConnectionReset,
+        };
+        if kind == ErrorKind::TimedOut && !self.is_connected {
+            return no_answer(self.peer, self.options.connect);
+        }
+        Failure::new(kind, format!("the QUIC connection was lost: {reason}"))
+    }
+}
+
+/// The error of TLS, if that is why a connection was lost. quinn-proto passes on the alert (RFC
+/// 9001, section 4.8) and a text.
+fn tls_error(reason: &ConnectionError) -> Option<rustls::Error> {
+    let alert = |code: TransportErrorCode| {
+        let code = u64::from(code).checked_sub(0x100)?;
+        Some(AlertDescription::from(u8::try_from(code).ok()?))
+    };
+    match reason {
+        ConnectionError::ConnectionClosed(close) => {
+            Some(rustls::Error::AlertReceived(alert(close.error_code)?))
+        }
+        ConnectionError::TransportError(error) => {
+            use AlertDescription as A;
+            let text = error.reason.clone();
+            Some(match alert(error.code)? {
+                A::AccessDenied
+                | A::BadCertificate
+                | A::CertificateExpired
+                | A::CertificateRevoked
+                | A::CertificateUnknown
+                | A::DecryptError
+                | A::UnknownCA
+                | A::UnsupportedCertificate => rustls::Error::InvalidCertificate(
+                    CertificateError::Other(OtherError(Arc::new(io::Error::other(text)))),
+                ),
+                A::NoApplicationProtocol => rustls::Error::NoApplicationProtocol,
+                _ => rustls::Error::General(text),
+            })
+        }
+        _ => None,
+    }
+}
+
+impl Entry {
+    fn new(channel: Arc<Channel>, now: Instant) -> Self {
+        Self {
+            channel,
+            awaits_header: false,
+            is_received: false,
+            sending: VecDeque::new(),
+            is_sent: false,
+            dropped: None,
+            progress: now,
+        }
+    }
+
+    /// The peer reads no more.
+    fn stop(&mut self, mut stream: SendStream<'_>, reason: VarInt) {
+        self.is_sent = true;
+        // The answer that RFC 9000 demands (section 3.5), unless all was sent and acknowledged.
+        let _ = stream.reset(reason);
+        self.sending.clear();
+        self.channel.stop(reason == code::UNREAD);
+    }
+}
+
+/// What was read from a stream.
+#[derive(Debug, Default)]
+struct Received {
+    buffers: Vec<Bytes>,
+    /// Bytes are left for want of room.
+    more: bool,
+    end: Option<End>,
+    /// The header was among the bytes.
+    began: bool,
+}
+
+/// A stream began with another byte than the header.
+#[derive(Debug)]
+struct Malformed;
+
+fn read(
+    proto: &mut quinn_proto::Connection,
+    id: StreamId,
+    room: usize,
+    awaits_header: &mut bool,
+) -> Result<Received, Malformed> {
+    let mut received = Received::default();
+    let mut stream = proto.recv_stream(id);
+    let Ok(mut chunks) = stream.read(true) else {
+        // The user has its end already.
+        return Ok(received);
+    };
+    let mut left = room;
+    loop {
+        if left == 0 {
+            received.more = true;
+            break;
+        }
+        let bytes_max = if *awaits_header { 1 } else { left };
+        match chunks.next(bytes_max) {
+            Ok(Some(chunk)) if *awaits_header => {
+                if chunk.bytes[..] != [HEADER] {
+                    return Err(Malformed);
+                }
+                *awaits_header = false;
+                received.began = true;
+            }
+            Ok(Some(chunk)) => {
+                left = left.saturating_sub(Channel::cost(chunk.bytes.len()));
+                received.buffers.push(if chunk.bytes.len() < COPIED_BYTES {
+                    Bytes::copy_from_slice(&chunk.bytes)
+                } else {
+                    chunk.bytes
+                });
+            }
+            Ok(None) => {
+                received.end = Some(End::Orderly);
+                break;
+            }
+            Err(ReadError::Blocked) => break,
+            Err(ReadError::Reset(_)) => {
+                received.end = Some(End::Reset);
+                break;
+            }
+        }
+    }
+    // What has to be sent is sent at the end of the turn.
+    let _ = chunks.finalize();
+    Ok(received)
+}
+
+fn is_local(peer: IpAddr, own: Option<IpAddr>) -> bool {
+    let peer = peer.to_canonical();
+    peer.is_loopback() || own.is_some_and(|own| own.to_canonical() == peer)
+}
+
+fn no_binding() -> Failure {
+    Failure::new(ErrorKind::Other, "the TLS session gives no keying material")
+}
+
+fn no_credit(peer: SocketAddr) -> Failure {
+    let cause = format!("{peer} takes no more streams on this connection");
+    Failure::new(ErrorKind::ResourceBusy, cause)
+}
+
+fn no_answer(peer: SocketAddr, patience: Duration) -> Failure {
+    let seconds = patience.as_secs();
+    let cause =
+        format!("no answer from {peer} over UDP within {seconds} s; a firewall may block the port");
+    Failure::new(ErrorKind::TimedOut, cause)
+}

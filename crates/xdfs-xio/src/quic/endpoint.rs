@@ -1,0 +1,646 @@
+//! The thread of an endpoint: a UDP socket, and all connections over it.
+//!
+//! It waits for datagrams, for the users of its streams, and for its earliest timer, and then works
+//! on the connections that have something to do. Each gets a bounded share of a turn.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use quinn_proto::{ClientConfig, ConnectionHandle, DatagramEvent, Event, Incoming, StreamEvent};
+use quinn_proto::{Dir, Transmit};
+use xdfs_sys::poll::{Event as Ready, Notifier, Poller, Token};
+
+use super::channel::{Channel, Failure};
+use super::configs::Configs;
+use super::connection::{Connection, Opened};
+use super::listener::Backlog;
+use super::stream::QuicStream;
+use super::udp::{self, Sent, Udp};
+use crate::endpoint::{Endpoint, Location};
+
+const SOCKET: Token = Token(0);
+/// Requests of a [`Remote`].
+const REQUESTS: Token = Token(1);
+/// The first key of a stream.
+const FIRST_KEY: usize = 2;
+
+/// System calls that receive, in one turn.
+const RECEIVES: usize = 8;
+/// System calls that send, of one connection in one turn.
+const SENDS: usize = 32;
+/// Handshakes of accepted connections at one time; more are left without an answer.
+const HANDSHAKES_MAX: usize = 1024;
+/// Handshakes from which on an address has to prove itself first (RFC 9000, section 8.1.2).
+const HANDSHAKES_UNPROVEN_MAX: usize = 64;
+/// Connections of one listener; more are refused.
+const CONNECTIONS_MAX: usize = 16_384;
+/// Time that the drop of a listener waits for its port to be free.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The way from other threads to an endpoint. Dropping it lets the thread end, with the last of its
+/// streams.
+#[derive(Debug)]
+pub(super) struct Remote {
+    shared: Arc<Shared>,
+    ended: Mutex<Receiver<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    notifier: Notifier,
+    next_key: AtomicUsize,
+    requests: Mutex<Requests>,
+}
+
+#[derive(Debug, Default)]
+struct Requests {
+    opens: Vec<Open>,
+    /// The listener or the stack is gone.
+    end: bool,
+    /// The thread has ended by itself.
+    failure: Option<Failure>,
+}
+
+/// A stream to be opened.
+#[derive(Debug)]
+struct Open {
+    peer: SocketAddr,
+    config: ClientConfig,
+    name: String,
+    channel: Arc<Channel>,
+}
+
+/// Starts an endpoint at `local`, which accepts streams into `backlog`, if given. Also returns its
+/// address.
+pub(super) fn start(
+    local: SocketAddr,
+    configs: Arc<Configs>,
+    backlog: Option<Arc<Backlog>>,
+) -> io::Result<(SocketAddr, Remote)> {
+    let poller = Poller::new()?;
+    let udp = Udp::bind(local, &poller, SOCKET)?;
+    let server = match backlog {
+        Some(_) => Some(configs.server()?),
+        None => {
+            udp.report_unreachable();
+            None
+        }
+    };
+    let local = udp.local_addr()?;
+    let proto = quinn_proto::Endpoint::new(configs.endpoint()?, server, !udp.may_fragment(), None);
+    let shared = Arc::new(Shared {
+        notifier: poller.notifier(),
+        next_key: AtomicUsize::new(FIRST_KEY),
+        requests: Mutex::default(),
+    });
+    let engine = Engine {
+        poller,
+        udp,
+        proto,
+        configs,
+        backlog,
+        shared: Arc::clone(&shared),
+        is_ending: false,
+        connections: HashMap::new(),
+        by_peer: HashMap::new(),
+        by_key: HashMap::new(),
+        handshakes: 0,
+        queue: VecDeque::new(),
+        timers: BTreeSet::new(),
+        unsent: None,
+        buffer: Vec::new(),
+    };
+    let (sender, ended) = mpsc::channel();
+    thread::Builder::new()
+        .name("xdfs-quic".to_owned())
+        .spawn(move || engine.run(&sender))?;
+    let ended = Mutex::new(ended);
+    Ok((local, Remote { shared, ended }))
+}
+
+impl Shared {
+    fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn wake(&self) {
+        self.notifier.notify(Ready {
+            token: REQUESTS,
+            readable: true,
+            writable: false,
+        });
+    }
+
+    fn channel(&self) -> Arc<Channel> {
+        let key = self.next_key.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Channel::new(key, self.notifier.clone()))
+    }
+}
+
+impl Remote {
+    /// Why the thread has ended, if it has.
+    pub(super) fn failure(&self) -> Option<io::Error> {
+        let requests = self.shared.requests();
+        requests.failure.as_ref().map(Failure::error)
+    }
+
+    /// Starts to open a stream to `peer`.
+    pub(super) fn open(&self, peer: SocketAddr, config: ClientConfig, name: String) -> QuicStream {
+        let channel = self.shared.channel();
+        let mut requests = self.shared.requests();
+        match &requests.failure {
+            Some(failure) => channel.fail(failure.clone()),
+            None => requests.opens.push(Open {
+                peer,
+                config,
+                name,
+                channel: Arc::clone(&channel),
+            }),
+        }
+        drop(requests);
+        self.shared.wake();
+        let endpoint = Endpoint::new("quic", Location::Socket(peer));
+        QuicStream::new(channel, endpoint.to_string())
+    }
+
+    /// Lets the thread end, and waits for it unless it still has connections.
+    pub(super) fn end_and_wait(&self) {
+        self.end();
+        let ended = self.ended.lock().unwrap_or_else(|e| e.into_inner());
+        // The sender tells that there are connections, or is dropped after the socket.
+        let _ = ended.recv_timeout(END_PATIENCE);
+    }
+
+    fn end(&self) {
+        self.shared.requests().end = true;
+        self.shared.wake();
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The state of the thread.
+struct Engine {
+    poller: Poller,
+    udp: Udp,
+    proto: quinn_proto::Endpoint,
+    configs: Arc<Configs>,
+    backlog: Option<Arc<Backlog>>,
+    shared: Arc<Shared>,
+    /// No further streams will be opened or accepted.
+    is_ending: bool,
+    connections: HashMap<ConnectionHandle, Connection>,
+    /// The connections that take further streams.
+    by_peer: HashMap<SocketAddr, ConnectionHandle>,
+    /// The connections of streams.
+    by_key: HashMap<usize, ConnectionHandle>,
+    /// Accepted connections that aren't open yet.
+    handshakes: usize,
+    /// Connections with something to do.
+    queue: VecDeque<ConnectionHandle>,
+    timers: BTreeSet<(Instant, usize)>,
+    /// Datagrams for which the socket had no room.
+    unsent: Option<(Transmit, Vec<u8>)>,
+    /// For datagrams that are being made.
+    buffer: Vec<u8>,
+}
+
+impl Engine {
+    fn run(mut self, ended: &Sender<()>) {
+        let failure = loop {
+            match self.turn(ended) {
+                Ok(true) => {}
+                Ok(false) => break Failure::new(ErrorKind::NotConnected, "the endpoint has ended"),
+                Err(e) => break Failure::new(e.kind(), format!("the UDP socket failed: {e}")),
+            }
+        };
+        self.fail(&failure);
+    }
+
+    /// Fails all streams, and those that are still requested.
+    fn fail(&mut self, failure: &Failure) {
+        let now = Instant::now();
+        for connection in self.connections.values_mut() {
+            connection.fail(now, failure);
+        }
+        let opens = {
+            let mut requests = self.shared.requests();
+            requests.failure = Some(failure.clone());
+            std::mem::take(&mut requests.opens)
+        };
+        for open in opens {
+            open.channel.fail(failure.clone());
+        }
+    }
+
+    /// One wait and the work after it; `false` at the end.
+    fn turn(&mut self, ended: &Sender<()>) -> io::Result<bool> {
+        let can_work = !self.queue.is_empty() && self.udp.is_writable();
+        let timeout = if can_work || self.udp.is_readable() {
+            Some(Duration::ZERO)
+        } else {
+            let next = self.timers.first();
+            next.map(|(time, _)| time.saturating_duration_since(Instant::now()))
+        };
+        let mut events = Vec::new();
+        self.poller.wait(&mut events, timeout)?;
+        let now = Instant::now();
+        for event in events {
+            match event.token {
+                SOCKET => self.udp.note(&event),
+                REQUESTS => self.take_requests(now, ended),
+                Token(key) => self.attend(key),
+            }
+        }
+        self.receive(now)?;
+        while let Some(&(time, index)) = self.timers.first()
+            && time <= now
+        {
+            self.timers.pop_first();
+            let handle = ConnectionHandle(index);
+            if let Some(connection) = self.connections.get_mut(&handle) {
+                connection.timer = None;
+                connection.proto.handle_timeout(now);
+                self.enqueue(handle);
+            }
+        }
+        self.send_unsent();
+        for _ in 0..self.queue.len() {
+            if let Some(handle) = self.queue.pop_front() {
+                self.work(handle, now);
+            }
+        }
+        Ok(!self.is_ending || !self.connections.is_empty())
+    }
+
+    fn enqueue(&mut self, handle: ConnectionHandle) {
+        if let Some(connection) = self.connections.get_mut(&handle)
+            && !std::mem::replace(&mut connection.is_queued, true)
+        {
+            self.queue.push_back(handle);
+        }
+    }
+
+    /// Makes the connection of a stream look at it.
+    fn attend(&mut self, key: usize) {
+        let Some(&handle) = self.by_key.get(&key) else {
+            return;
+        };
+        match self.connections.get_mut(&handle) {
+            Some(connection) => {
+                connection.due.push(key);
+                self.enqueue(handle);
+            }
+            None => drop(self.by_key.remove(&key)),
+        }
+    }
+
+    fn take_requests(&mut self, now: Instant, ended: &Sender<()>) {
+        let (opens, end) = {
+            let mut requests = self.shared.requests();
+            (std::mem::take(&mut requests.opens), requests.end)
+        };
+        for open in opens {
+            self.open(open, now);
+        }
+        if end && !self.is_ending {
+            self.is_ending = true;
+            if !self.connections.is_empty() {
+                // A listener that is gone has no use for it either.
+                let _ = ended.send(());
+            }
+            for handle in self.connections.keys().copied().collect::<Vec<_>>() {
+                self.enqueue(handle);
+            }
+        }
+    }
+
+    fn open(&mut self, open: Open, now: Instant) {
+        let handle = match self.by_peer.get(&open.peer) {
+            Some(&handle) => handle,
+            None => match self.proto.connect(now, open.config, open.peer, &open.name) {
+                Ok((handle, proto)) => {
+                    let connection = Connection::new(proto, &self.configs.options, now);
+                    self.connections.insert(handle, connection);
+                    self.by_peer.insert(open.peer, handle);
+                    handle
+                }
+                Err(e) => {
+                    let failure = Failure::new(ErrorKind::InvalidInput, e.to_string());
+                    open.channel.fail(failure);
+                    return;
+                }
+            },
+        };
+        if let Some(connection) = self.connections.get_mut(&handle) {
+            self.by_key.insert(open.channel.key(), handle);
+            connection.want(open.channel, now);
+            self.enqueue(handle);
+        }
+    }
+
+    /// Receives datagrams.
+    fn receive(&mut self, now: Instant) -> io::Result<()> {
+        for _ in 0..RECEIVES {
+            if !self.udp.is_readable() {
+                break;
+            }
+            let (proto, buffer) = (&mut self.proto, &mut self.buffer);
+            let mut events = Vec::new();
+            let mut responses = Vec::new();
+            self.udp.receive(|meta, datagram| {
+                buffer.clear();
+                let (addr, ip, ecn) = (meta.addr, meta.dst_ip, udp::ecn(meta));
+                let datagram = BytesMut::from(datagram);
+                match proto.handle(now, addr, ip, ecn, datagram, buffer) {
+                    Some(DatagramEvent::Response(transmit)) => {
+                        responses.push((transmit, buffer.clone()));
+                    }
+                    Some(event) => events.push(event),
+                    None => {}
+                }
+            })?;
+            for (transmit, bytes) in responses {
+                self.respond(&transmit, &bytes);
+            }
+            for event in events {
+                match event {
+                    DatagramEvent::ConnectionEvent(handle, event) => {
+                        if let Some(connection) = self.connections.get_mut(&handle) {
+                            connection.proto.handle_event(event);
+                            self.enqueue(handle);
+                        }
+                    }
+                    DatagramEvent::NewConnection(incoming) => self.accept(incoming, now),
+                    DatagramEvent::Response(_) => {}
+                }
+            }
+        }
+        for host in self.udp.unreachable() {
+            self.refused(host, now);
+        }
+        Ok(())
+    }
+
+    /// Sends a datagram that belongs to no connection; if there is no room, it is lost.
+    fn respond(&mut self, transmit: &Transmit, bytes: &[u8]) {
+        let _ = self.udp.send(transmit, bytes);
+    }
+
+    /// Accepts, or doesn't, a connection.
+    fn accept(&mut self, incoming: Incoming, now: Instant) {
+        let mut bytes = Vec::new();
+        if self.is_ending || self.connections.len() >= CONNECTIONS_MAX {
+            let transmit = self.proto.refuse(incoming, &mut bytes);
+            return self.respond(&transmit, &bytes);
+        }
+        if self.handshakes >= HANDSHAKES_MAX {
+            return self.proto.ignore(incoming);
+        }
+        let is_proven = incoming.remote_address_validated();
+        if self.handshakes >= HANDSHAKES_UNPROVEN_MAX && !is_proven {
+            if let Ok(transmit) = self.proto.retry(incoming, &mut bytes) {
+                self.respond(&transmit, &bytes);
+            }
+            return;
+        }
+        let config = match self.configs.server() {
+            Ok(config) => config,
+            Err(e) => {
+                tracing::warn!("a QUIC connection was refused: {e}");
+                let transmit = self.proto.refuse(incoming, &mut bytes);
+                return self.respond(&transmit, &bytes);
+            }
+        };
+        match self.proto.accept(incoming, now, &mut bytes, Some(config)) {
+            Ok((handle, proto)) => {
+                let mut connection = Connection::new(proto, &self.configs.options, now);
+                connection.is_counted = true;
+                self.handshakes += 1;
+                self.connections.insert(handle, connection);
+                self.enqueue(handle);
+            }
+            Err(e) => {
+                tracing::debug!("a QUIC connection failed: {}", e.cause);
+                if let Some(transmit) = e.response {
+                    self.respond(&transmit, &bytes);
+                }
+            }
+        }
+    }
+
+    /// The system reports that nobody is at a host's port. That ends connections that are being
+    /// opened, and no others: such reports aren't authentic (RFC 9000, section 14.2.1).
+    fn refused(&mut self, host: std::net::IpAddr, now: Instant) {
+        let failure = Failure::new(
+            ErrorKind::ConnectionRefused,
+            "the host reports that nobody listens at this UDP port",
+        );
+        let is_meant = |c: &Connection| !c.is_connected() && c.peer.ip().to_canonical() == host;
+        let meant = self.connections.iter().filter(|(_, c)| is_meant(c));
+        for handle in meant.map(|(handle, _)| *handle).collect::<Vec<_>>() {
+            self.give_up(handle, &failure, now);
+        }
+    }
+
+    /// Ends a connection that isn't open.
+    fn give_up(&mut self, handle: ConnectionHandle, failure: &Failure, now: Instant) {
+        if let Some(connection) = self.connections.get_mut(&handle) {
+            connection.fail(now, failure);
+            connection
+                .proto
+                .close(now, super::code::DONE, Default::default());
+            self.enqueue(handle);
+        }
+    }
+
+    /// Works on a connection.
+    fn work(&mut self, handle: ConnectionHandle, now: Instant) {
+        let Some(mut connection) = self.connections.remove(&handle) else {
+            return;
+        };
+        connection.is_queued = false;
+        let mut opened = Vec::new();
+        for key in std::mem::take(&mut connection.due) {
+            connection.attend(key, now, &mut opened);
+            if !connection.has_key(key) {
+                self.by_key.remove(&key);
+            }
+        }
+        let mut is_drained = self.exchange(handle, &mut connection);
+        while let Some(event) = connection.proto.poll() {
+            self.take_event(handle, &mut connection, event, now, &mut opened);
+        }
+        self.hand_over(&mut connection, opened);
+        connection.count();
+        if let Some(failure) = connection.tick(now, self.is_ending) {
+            connection.fail(now, &failure);
+            connection
+                .proto
+                .close(now, super::code::DONE, Default::default());
+        }
+        let is_over = self.send(&mut connection, now);
+        is_drained |= self.exchange(handle, &mut connection);
+
+        let is_over_with = connection.is_connected() || connection.proto.is_closed();
+        if is_over_with && std::mem::take(&mut connection.is_counted) {
+            self.handshakes -= 1;
+        }
+        if connection.proto.is_closed() && self.by_peer.get(&connection.peer) == Some(&handle) {
+            self.by_peer.remove(&connection.peer);
+        }
+        if let Some(time) = connection.timer.take() {
+            self.timers.remove(&(time, handle.0));
+        }
+        if is_drained {
+            return;
+        }
+        let time = connection.next_time();
+        connection.timer = Some(time);
+        self.timers.insert((time, handle.0));
+        self.connections.insert(handle, connection);
+        if !is_over {
+            self.enqueue(handle);
+        }
+    }
+
+    /// Exchanges events of a connection with the endpoint; `true` once nothing is left of it.
+    fn exchange(&mut self, handle: ConnectionHandle, connection: &mut Connection) -> bool {
+        let mut is_drained = false;
+        while let Some(event) = connection.proto.poll_endpoint_events() {
+            is_drained |= event.is_drained();
+            if let Some(event) = self.proto.handle_event(handle, event) {
+                connection.proto.handle_event(event);
+            }
+        }
+        is_drained
+    }
+
+    fn take_event(
+        &mut self,
+        handle: ConnectionHandle,
+        connection: &mut Connection,
+        event: Event,
+        now: Instant,
+        opened: &mut Vec<Opened>,
+    ) {
+        match event {
+            Event::Connected => connection.connected(now),
+            Event::ConnectionLost { reason } => {
+                tracing::debug!(
+                    "the QUIC connection with {} ended: {reason}",
+                    connection.peer
+                );
+                let failure = connection.failure(&reason);
+                connection.fail(now, &failure);
+                self.by_key.retain(|_, of| *of != handle);
+            }
+            Event::Stream(event) => match event {
+                StreamEvent::Opened { dir: Dir::Bi } => {
+                    let Self {
+                        shared,
+                        backlog,
+                        by_key,
+                        is_ending,
+                        ..
+                    } = self;
+                    let has_room = backlog.as_ref().is_some_and(|b| b.has_room());
+                    let next = || {
+                        let channel = (has_room && !*is_ending).then(|| shared.channel())?;
+                        by_key.insert(channel.key(), handle);
+                        Some(channel)
+                    };
+                    connection.accept(now, next, opened);
+                }
+                StreamEvent::Readable { id } => connection.receive(id, now, opened),
+                StreamEvent::Writable { id } => {
+                    connection.send(id, now);
+                    connection.forget_ended(id);
+                }
+                StreamEvent::Stopped { id, error_code } => {
+                    connection.stopped(id, error_code);
+                    connection.forget_ended(id);
+                }
+                StreamEvent::Available { dir: Dir::Bi } => connection.open_wanted(now),
+                StreamEvent::Opened { .. }
+                | StreamEvent::Available { .. }
+                | StreamEvent::Finished { .. } => {}
+            },
+            Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
+        }
+    }
+
+    /// Gives streams of the peer to the listener.
+    fn hand_over(&self, connection: &mut Connection, opened: Vec<Opened>) {
+        for Opened { id, channel } in opened {
+            match &self.backlog {
+                Some(backlog) if backlog.has_room() => {
+                    let peer = SocketAddr::new(
+                        connection.peer.ip().to_canonical(),
+                        connection.peer.port(),
+                    );
+                    backlog.add(QuicStream::new(channel, peer.to_string()));
+                }
+                _ => connection.refuse(id),
+            }
+        }
+    }
+
+    /// Sends what a connection has to send; `false` if it has more.
+    fn send(&mut self, connection: &mut Connection, now: Instant) -> bool {
+        for _ in 0..SENDS {
+            if !self.udp.is_writable() {
+                return false;
+            }
+            self.buffer.clear();
+            let segments = self.udp.segments();
+            let made = connection
+                .proto
+                .poll_transmit(now, segments, &mut self.buffer);
+            let Some(transmit) = made else {
+                return true;
+            };
+            match self.udp.send(&transmit, &self.buffer) {
+                Sent::Done => {}
+                Sent::Full => {
+                    self.unsent = Some((transmit, std::mem::take(&mut self.buffer)));
+                    return false;
+                }
+                Sent::Failed(e) => {
+                    tracing::debug!("a datagram to {} wasn't sent: {e}", connection.peer);
+                    if !connection.is_connected() && !connection.proto.is_closed() {
+                        let cause = format!("UDP to {} failed: {e}", connection.peer);
+                        connection.fail(now, &Failure::new(e.kind(), cause));
+                        connection
+                            .proto
+                            .close(now, super::code::DONE, Default::default());
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// Sends the datagrams for which the socket had no room.
+    fn send_unsent(&mut self) {
+        if !self.udp.is_writable() {
+            return;
+        }
+        if let Some((transmit, bytes)) = self.unsent.take()
+            && let Sent::Full = self.udp.send(&transmit, &bytes)
+        {
+            self.unsent = Some((transmit, bytes));
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! A UDP socket with many datagrams in one system call.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+
+use mio::Interest;
+use mio::net::UdpSocket;
+use quinn_proto::{EcnCodepoint, Transmit};
+use quinn_udp::{RecvMeta, TransportErrorPayload, UdpSockRef, UdpSocketState};
+use socket2::SockRef;
+use xdfs_sys::poll::{Event, Poller, Token};
+
+/// Most system calls deliver one buffer of coalesced datagrams, which UDP limits to 64 KiB.
+const BUFFER_BYTES: usize = 64 << 10;
+/// Buffers filled by one system call.
+const BUFFERS: usize = 16;
+/// Requested size of each socket buffer in bytes; the system may give less.
+const SOCKET_BYTES: usize = 4 << 20;
+/// Datagrams in one system call. Larger trains fill the queues on the path.
+const SEGMENTS_MAX: usize = 10;
+/// Errors of earlier datagrams that one call reports.
+const ERRORS_MAX: usize = 8;
+
+/// The socket of an endpoint.
+#[derive(Debug)]
+pub(super) struct Udp {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    buffers: Vec<u8>,
+    readable: bool,
+    writable: bool,
+}
+
+/// The fate of a datagram.
+#[derive(Debug)]
+pub(super) enum Sent {
+    /// With the system, or lost.
+    Done,
+    /// The socket has no room; try again when it is writable.
+    Full,
+    /// The system refused it.
+    Failed(io::Error),
+}
+
+impl Udp {
+    /// A socket bound to `address`, registered under `token`.
+    pub(super) fn bind(address: SocketAddr, poller: &Poller, token: Token) -> io::Result<Self> {
+        let mut socket = UdpSocket::bind(address)?;
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        let options = SockRef::from(&socket);
+        // Smaller buffers lose datagrams in bursts, which costs speed only.
+        let _ = options.set_recv_buffer_size(SOCKET_BYTES);
+        let _ = options.set_send_buffer_size(SOCKET_BYTES);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        poller
+            .registry()
+            .register(&mut socket, mio::Token(token.0), interest)?;
+        Ok(Self {
+            socket,
+            state,
+            buffers: vec![0; BUFFERS * BUFFER_BYTES],
+            readable: true,
+            writable: true,
+        })
+    }
+
+    /// Makes the system report that a peer's host or port is unreachable, where it can (Linux).
+    pub(super) fn report_unreachable(&self) {
+        let _ = self
+            .state
+            .enable_transport_errors(UdpSockRef::from(&self.socket));
+    }
+
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    pub(super) fn note(&mut self, event: &Event) {
+        self.readable |= event.readable;
+        self.writable |= event.writable;
+    }
+
+    pub(super) fn is_readable(&self) -> bool {
+        self.readable
+    }
+
+    pub(super) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// The system fragments datagrams that the path doesn't take.
+    pub(super) fn may_fragment(&self) -> bool {
+        self.state.may_fragment()
+    }
+
+    /// Datagrams that one call of [`Udp::send`] takes.
+    pub(super) fn segments(&self) -> usize {
+        self.state.max_gso_segments().clamp(1, SEGMENTS_MAX)
+    }
+
+    /// Receives what one system call gives, and hands over each datagram.
+    pub(super) fn receive(&mut self, mut each: impl FnMut(&RecvMeta, &[u8])) -> io::Result<()> {
+        let mut metas = [RecvMeta::default(); BUFFERS];
+        let mut chunks = self.buffers.chunks_exact_mut(BUFFER_BYTES);
+        let mut slices: [io::IoSliceMut<'_>; BUFFERS] =
+            std::array::from_fn(|_| io::IoSliceMut::new(chunks.next().unwrap_or_default()));
+        let (socket, state) = (&self.socket, &self.state);
+        let result =
+            socket.try_io(|| state.recv(UdpSockRef::from(socket), &mut slices, &mut metas));
+        let count = match result {
+            Ok(count) => count,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                self.readable = false;
+                return Ok(());
+            }
+            // Errors of earlier datagrams, which say nothing about the socket.
+            Err(e) if is_of_a_peer(&e) => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        for (meta, buffer) in metas.iter().zip(&slices).take(count) {
+            let bytes = &buffer[..meta.len.min(buffer.len())];
+            for datagram in bytes.chunks(meta.stride.max(1)) {
+                each(meta, datagram);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the datagrams of `transmit`.
+    pub(super) fn send(&mut self, transmit: &Transmit, bytes: &[u8]) -> Sent {
+        let transmit = quinn_udp::Transmit {
+            destination: transmit.destination,
+            ecn: transmit.ecn.and_then(udp_ecn),
+            contents: &bytes[..transmit.size.min(bytes.len())],
+            segment_size: transmit.segment_size,
+            src_ip: transmit.src_ip,
+        };
+        let (socket, state) = (&self.socket, &self.state);
+        // An error of an earlier datagram prevents this one.
+        for _ in 0..ERRORS_MAX {
+            match socket.try_io(|| state.try_send(UdpSockRef::from(socket), &transmit)) {
+                Ok(()) => return Sent::Done,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.writable = false;
+                    return Sent::Full;
+                }
+                Err(e) if e.kind() == ErrorKind::ConnectionRefused => {}
+                // A probe of the path's MTU is larger than the interface takes.
+                Err(e) if quinn_udp::is_msg_size_err(&e) => return Sent::Done,
+                Err(e) => return Sent::Failed(e),
+            }
+        }
+        Sent::Done
+    }
+
+    /// Hosts that the system has reported as unreachable, or without a program at the port.
+    pub(super) fn unreachable(&self) -> Vec<IpAddr> {
+        let mut hosts = Vec::new();
+        for _ in 0..ERRORS_MAX {
+            let socket = UdpSockRef::from(&self.socket);
+            let Ok(Some(error)) = self.state.recv_transport_error(socket) else {
+                break;
+            };
+            if let (TransportErrorPayload::Unreachable, Some(addr)) = (error.payload, error.addr) {
+                hosts.push(addr.ip().to_canonical());
+            }
+        }
+        hosts
+    }
+}
+
+fn udp_ecn(ecn: EcnCodepoint) -> Option<quinn_udp::EcnCodepoint> {
+    quinn_udp::EcnCodepoint::from_bits(ecn as u8)
+}
+
+/// The ECN of a received datagram.
+pub(super) fn ecn(meta: &RecvMeta) -> Option<EcnCodepoint> {
+    meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8))
+}
+
+fn is_of_a_peer(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        ErrorKind::ConnectionRefused
+            | ErrorKind::ConnectionReset
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::Interrupted
+    ) || quinn_udp::is_msg_size_err(e)
+}

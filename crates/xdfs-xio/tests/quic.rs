@@ -1,0 +1,698 @@
+//! QUIC on paths that lose, reorder, double, change and cut off datagrams, and against peers that
+//! mean harm: real sockets on loopback, with a forwarder between them.
+
+#![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ClientConfig, ServerConfig};
+use xdfs_sys::poll::{Event, Poller, Token};
+use xdfs_xio::tls::{self, PROTOCOL};
+use xdfs_xio::{ControlValue, Endpoint, Listener, Location, Registry, Stack, Stream, quic};
+
+use forwarder::Forwarder;
+
+#[path = "support/forwarder.rs"]
+mod forwarder;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const NAME: &str = "server.test";
+
+/// Both ends' configurations, with a certificate for this many names.
+fn configs(names: usize) -> tls::Configs {
+    let names = (0..names).map(|i| match i {
+        0 => NAME.to_owned(),
+        i => format!("{i}.a-rather-long-name-of-a-server.test"),
+    });
+    let made = rcgen::generate_simple_self_signed(names.collect::<Vec<_>>()).unwrap();
+    let certificate = made.cert.der().clone();
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key)
+        .unwrap();
+    server.alpn_protocols = vec![PROTOCOL.to_vec()];
+    let server = Arc::new(server);
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate).unwrap();
+    let mut client = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    client.alpn_protocols = vec![PROTOCOL.to_vec()];
+    tls::Configs {
+        client: Some((Arc::new(client), NAME.try_into().unwrap())),
+        server: Some(Arc::new(move || Arc::clone(&server))),
+    }
+}
+
+fn stack_of(configs: tls::Configs, text: &str) -> Stack {
+    let registry = Registry::standard().with(quic::driver(configs));
+    registry.build(&text.parse().unwrap()).unwrap()
+}
+
+fn at(address: SocketAddr) -> Endpoint {
+    Endpoint::new("quic", Location::Socket(address))
+}
+
+fn anywhere() -> Endpoint {
+    at("127.0.0.1:0".parse().unwrap())
+}
+
+/// A stream with a poller of its own.
+struct End {
+    stream: Box<dyn Stream>,
+    poller: Poller,
+}
+
+impl End {
+    fn new(mut stream: Box<dyn Stream>) -> Self {
+        let mut poller = Poller::new().unwrap();
+        stream.register(&mut poller, Token(3)).unwrap();
+        Self { stream, poller }
+    }
+
+    fn until<T>(
+        &mut self,
+        mut call: impl FnMut(&mut dyn Stream) -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            match call(&mut *self.stream) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => await_event(&mut self.poller),
+                done => return done,
+            }
+        }
+    }
+
+    fn open(&mut self) -> io::Result<()> {
+        self.until(|stream| match stream.finish_open()? {
+            true => Ok(()),
+            false => Err(ErrorKind::WouldBlock.into()),
+        })
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let n = self.until(|stream| stream.write_vectored(&[IoSlice::new(bytes)]))?;
+            bytes = &bytes[n..];
+        }
+        Ok(())
+    }
+
+    fn read_some(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.until(|stream| stream.read_vectored(&mut [IoSliceMut::new(bytes)]))
+    }
+
+    fn read(&mut self, mut bytes: &mut [u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.read_some(bytes)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                n => bytes = &mut bytes[n..],
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self, control: &str) -> u64 {
+        match self.stream.control(control) {
+            Some(ControlValue::Count(count)) => count,
+            other => panic!("{control} is {other:?}"),
+        }
+    }
+}
+
+fn await_event(poller: &mut Poller) {
+    let mut out: Vec<Event> = Vec::new();
+    let start = Instant::now();
+    while out.is_empty() {
+        let left = PATIENCE.checked_sub(start.elapsed());
+        poller
+            .wait(&mut out, Some(left.expect("no event came")))
+            .unwrap();
+    }
+}
+
+/// Waits for the next stream.
+fn accept(listener: &mut dyn Listener) -> End {
+    let mut poller = Poller::new().unwrap();
+    listener.register(&mut poller, Token(1)).unwrap();
+    loop {
+        match listener.accept() {
+            Ok(stream) => return End::new(stream),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => await_event(&mut poller),
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+/// A listener, and a channel to it over a forwarder.
+struct Bed {
+    client: End,
+    server: End,
+    forwarder: Forwarder,
+    listener: Box<dyn Listener>,
+    stack: Stack,
+}
+
+impl Bed {
+    fn new(text: &str) -> Self {
+        let stack = stack_of(configs(1), text);
+        let mut listener = stack.listen(&anywhere()).unwrap();
+        let forwarder = Forwarder::new(listener.local_endpoint().socket().unwrap());
+        let mut client = End::new(stack.open(&at(forwarder.address)).unwrap());
+        client.open().unwrap();
+        let server = accept(&mut *listener);
+        Self {
+            client,
+            server,
+            forwarder,
+            listener,
+            stack,
+        }
+    }
+
+    /// Moves bytes in both directions at once, and compares them.
+    fn exchange(&mut self, total: usize) {
+        let (client, server) = (&mut self.client, &mut self.server);
+        thread::scope(|scope| {
+            scope.spawn(move || swap(client, total, 7));
+            swap(server, total, 7);
+        });
+    }
+}
+
+fn pattern(total: usize, seed: u32) -> Vec<u8> {
+    (0..total as u32)
+        .map(|i| (i.wrapping_mul(2_654_435_761 ^ seed) >> 13) as u8)
+        .collect()
+}
+
+/// Sends bytes, and receives as many, without waiting for either alone.
+fn swap(end: &mut End, total: usize, seed: u32) {
+    let bytes = pattern(total, seed);
+    let mut seen = vec![0; total];
+    let (mut sent, mut got) = (0, 0);
+    while sent < total || got < total {
+        let mut is_blocked = true;
+        if sent < total {
+            match end.stream.write_vectored(&[IoSlice::new(&bytes[sent..])]) {
+                Ok(n) => {
+                    sent += n;
+                    is_blocked = false;
+                }
+                Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock, "{e}"),
+            }
+        }
+        if got < total {
+            match end
+                .stream
+                .read_vectored(&mut [IoSliceMut::new(&mut seen[got..])])
+            {
+                Ok(0) => panic!("ended after {got} bytes"),
+                Ok(n) => {
+                    got += n;
+                    is_blocked = false;
+                }
+                Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock, "{e}"),
+            }
+        }
+        if is_blocked {
+            await_event(&mut end.poller);
+        }
+    }
+    assert!(seen == bytes, "other bytes arrived");
+}
+
+#[test]
+fn bytes_survive_a_bad_path() {
+    let mut bed = Bed::new("quic");
+    let path = Arc::clone(&bed.forwarder.path);
+    path.lost.store(50, Relaxed);
+    path.doubled.store(50, Relaxed);
+    path.overtaken.store(50, Relaxed);
+    path.corrupted.store(20, Relaxed);
+    path.delay_ms.store(3, Relaxed);
+    bed.exchange(3 << 20);
+    assert!(path.harmed.load(Relaxed) > 100);
+    assert!(bed.client.count("quic.lost_packets") > 0);
+}
+
+#[test]
+fn a_handshake_survives_a_bad_path() {
+    let stack = stack_of(configs(1), "quic:connect=60");
+    let mut listener = stack.listen(&anywhere()).unwrap();
+    let forwarder = Forwarder::new(listener.local_endpoint().socket().unwrap());
+    forwarder.path.lost.store(200, Relaxed);
+    forwarder.path.doubled.store(200, Relaxed);
+    forwarder.path.corrupted.store(100, Relaxed);
+    let mut client = End::new(stack.open(&at(forwarder.address)).unwrap());
+    client.open().unwrap();
+    let mut server = accept(&mut *listener);
+    server.write(b"hello").unwrap();
+    client.read(&mut [0; 5]).unwrap();
+}
+
+#[test]
+fn each_congestion_control_moves_bytes() {
+    for name in ["bbr", "cubic", "newreno"] {
+        let mut bed = Bed::new(&format!("quic:congestion={name}"));
+        bed.forwarder.path.lost.store(5, Relaxed);
+        bed.exchange(1 << 20);
+        let said = bed.client.stream.control("quic.congestion").unwrap();
+        assert_eq!(said, ControlValue::Text(name.to_owned()));
+    }
+}
+
+#[test]
+fn a_path_that_takes_smaller_packets_later_goes_on() {
+    let mut bed = Bed::new("quic");
+    // Discovery takes a few round trips with traffic.
+    let start = Instant::now();
+    while bed.client.count("quic.mtu") <= 1300 || bed.server.count("quic.mtu") <= 1300 {
+        assert!(start.elapsed() < PATIENCE, "no larger packets were found");
+        bed.exchange(64 << 10);
+    }
+    bed.forwarder.path.bytes_max.store(1250, Relaxed);
+    bed.exchange(1 << 20);
+    assert!(bed.client.count("quic.mtu") <= 1250);
+    assert!(bed.server.count("quic.mtu") <= 1250);
+}
+
+#[test]
+fn an_upper_bound_of_packets_is_kept() {
+    for (text, wanted) in [("quic:mtu=1200", 1200), ("quic:mtu=4000", 3900)] {
+        let mut bed = Bed::new(text);
+        let start = Instant::now();
+        loop {
+            bed.exchange(64 << 10);
+            let mtu = bed.client.count("quic.mtu");
+            assert!(mtu <= 4000 && (wanted != 1200 || mtu == 1200), "{mtu}");
+            if mtu >= wanted {
+                break;
+            }
+            assert!(start.elapsed() < PATIENCE, "found {mtu} only");
+        }
+    }
+}
+
+#[test]
+fn a_client_may_get_another_address() {
+    let mut bed = Bed::new("quic");
+    for _ in 0..3 {
+        bed.exchange(256 << 10);
+        bed.forwarder.path.rebind();
+    }
+    bed.exchange(256 << 10);
+}
+
+#[test]
+fn streams_of_a_stack_share_a_connection_and_no_binding() {
+    let Bed {
+        client,
+        server,
+        mut listener,
+        stack,
+        forwarder,
+    } = Bed::new("quic");
+    let endpoint = at(forwarder.address);
+    let mut second = End::new(stack.open(&endpoint).unwrap());
+    second.open().unwrap();
+    let second_server = accept(&mut *listener);
+    assert_eq!(server.stream.peer(), second_server.stream.peer());
+    let binding = |end: &End| end.stream.protection().unwrap().binding;
+    assert_eq!(binding(&client), binding(&server));
+    assert_eq!(binding(&second), binding(&second_server));
+    assert_ne!(binding(&client), binding(&second));
+    // The forwarder serves one client, so the other comes directly.
+    let other = stack_of(configs(1), "quic");
+    let mut refused = End::new(other.open(&listener.local_endpoint()).unwrap());
+    let error = refused.open().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+    assert_eq!(
+        client.stream.protection().unwrap().peer_certificates.len(),
+        1
+    );
+    assert!(
+        server
+            .stream
+            .protection()
+            .unwrap()
+            .peer_certificates
+            .is_empty()
+    );
+}
+
+#[test]
+fn an_unknown_version_is_answered_with_those_that_there_are() {
+    let stack = stack_of(configs(1), "quic");
+    let listener = stack.listen(&anywhere()).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    // RFC 8999: a long header, a version, and both connection identifiers.
+    let mut packet = vec![0xc0, 0x5a, 0x5a, 0x5a, 0x5a, 8];
+    packet.extend([1; 8]);
+    packet.push(4);
+    packet.extend([2; 4]);
+    packet.resize(1200, 0);
+    socket
+        .send_to(&packet, listener.local_endpoint().socket().unwrap())
+        .unwrap();
+    let mut answer = [0; 1500];
+    let n = socket.recv(&mut answer).unwrap();
+    let answer = &answer[..n];
+    assert_eq!(answer[0] & 0x80, 0x80);
+    assert_eq!(answer[1..5], [0; 4]);
+    // The identifiers come back the other way round.
+    assert_eq!(answer[5], 4);
+    assert_eq!(answer[6..10], [2; 4]);
+    assert_eq!(answer[10], 8);
+    assert_eq!(answer[11..19], [1; 8]);
+    let versions: Vec<&[u8]> = answer[19..].chunks(4).collect();
+    assert!(versions.contains(&&[0, 0, 0, 1][..]), "{versions:?}");
+}
+
+/// The first datagram of a client that opens.
+fn first_datagram(stack: &Stack) -> Vec<u8> {
+    let trap = UdpSocket::bind("127.0.0.1:0").unwrap();
+    trap.set_read_timeout(Some(PATIENCE)).unwrap();
+    let _client = stack.open(&at(trap.local_addr().unwrap())).unwrap();
+    let mut bytes = vec![0; 2000];
+    let n = trap.recv(&mut bytes).unwrap();
+    bytes.truncate(n);
+    bytes
+}
+
+#[test]
+fn an_unproven_address_gets_three_times_its_bytes_at_most() {
+    // Its certificate alone is larger than that.
+    let stack = stack_of(configs(200), "quic:connect=2");
+    let listener = stack.listen(&anywhere()).unwrap();
+    let sent = first_datagram(&stack);
+    assert!(sent.len() >= 1200);
+    let victim = UdpSocket::bind("127.0.0.1:0").unwrap();
+    victim
+        .send_to(&sent, listener.local_endpoint().socket().unwrap())
+        .unwrap();
+    // Until the listener has given the handshake up: it repeats its answers until then.
+    victim
+        .set_read_timeout(Some(Duration::from_secs(3)))
+        .unwrap();
+    let mut bytes = [0; 2000];
+    let mut got = 0;
+    while let Ok(n) = victim.recv(&mut bytes) {
+        got += n;
+    }
+    assert!(got > sent.len(), "{got}");
+    assert!(got <= 3 * sent.len(), "{got} bytes for {}", sent.len());
+}
+
+#[test]
+fn many_handshakes_make_addresses_prove_themselves() {
+    let stack = stack_of(configs(1), "quic");
+    let mut listener = stack.listen(&anywhere()).unwrap();
+    let address = listener.local_endpoint().socket().unwrap();
+    let mut retries = 0;
+    let mut held = Vec::new();
+    for _ in 0..80 {
+        // Each with identifiers of its own.
+        let one = stack_of(configs(1), "quic");
+        let sent = first_datagram(&one);
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.send_to(&sent, address).unwrap();
+        let mut bytes = [0; 2000];
+        let n = socket.recv(&mut bytes).unwrap();
+        // RFC 9000, section 17.2.5: the type of a Retry packet.
+        if n > 0 && bytes[0] & 0xf0 == 0xf0 {
+            retries += 1;
+        }
+        held.push(socket);
+    }
+    assert!((1..=16).contains(&retries), "{retries}");
+    // A client that proves its address gets through.
+    let mut client = End::new(stack.open(&at(address)).unwrap());
+    client.open().unwrap();
+    client.write(b"x").unwrap();
+    accept(&mut *listener).read(&mut [0]).unwrap();
+}
+
+#[test]
+fn a_listener_that_lost_its_state_tells_so() {
+    let mut bed = Bed::new("quic:idle=3600");
+    bed.exchange(1000);
+    // Another listener of the process has its key, and not its connections.
+    let other = bed.stack.listen(&anywhere()).unwrap();
+    bed.forwarder
+        .path
+        .lead_to(other.local_endpoint().socket().unwrap());
+    bed.client.write(&[1; 5000]).unwrap();
+    let error = bed.client.read_some(&mut [0; 10]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+    let error = bed.client.write(&[1; 10]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+    // Further streams get a connection of their own.
+    let mut next = End::new(bed.stack.open(&at(bed.forwarder.address)).unwrap());
+    next.open().unwrap();
+}
+
+#[cfg(target_os = "linux")]
+fn memory_bytes() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+#[test]
+fn garbage_is_ignored() {
+    let mut bed = Bed::new("quic");
+    bed.exchange(1000);
+    let address = bed.listener.local_endpoint().socket().unwrap();
+    let mut random = 0x1234_5678_9abc_def1_u64;
+    let sockets: Vec<UdpSocket> = (0..8)
+        .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
+        .collect();
+    let initial = first_datagram(&bed.stack);
+    #[cfg(target_os = "linux")]
+    let before = memory_bytes();
+    for i in 0..100_000_usize {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let length = 1 + (random >> 20) as usize % 1400;
+        let mut bytes: Vec<u8> = match i % 4 {
+            // A true packet, changed in a few places.
+            0 => initial.clone(),
+            _ => random
+                .to_le_bytes()
+                .iter()
+                .copied()
+                .cycle()
+                .take(length)
+                .collect(),
+        };
+        let len = bytes.len();
+        for shift in [0, 11, 23] {
+            bytes[(random >> shift) as usize % len] ^= (random >> (shift + 32)) as u8;
+        }
+        if i % 4 == 1 && len > 5 {
+            // A long header of version 1.
+            bytes[0] |= 0xc0;
+            bytes[1..5].copy_from_slice(&[0, 0, 0, 1]);
+        }
+        // The system may lose it.
+        let _ = sockets[i % 8].send_to(&bytes, address);
+        if i % 5000 == 0 {
+            bed.exchange(1000);
+        }
+    }
+    bed.exchange(100_000);
+    #[cfg(target_os = "linux")]
+    {
+        let grown = memory_bytes().saturating_sub(before);
+        assert!(grown < 256 << 20, "{grown} bytes");
+    }
+}
+
+#[test]
+fn a_peer_opens_no_more_streams_than_allowed() {
+    let stack = stack_of(configs(1), "quic:streams=8:connect=2");
+    let mut listener = stack.listen(&anywhere()).unwrap();
+    let endpoint = listener.local_endpoint();
+    let mut all: Vec<End> = (0..20)
+        .map(|_| End::new(stack.open(&endpoint).unwrap()))
+        .collect();
+    let results: Vec<io::Result<()>> = all.iter_mut().map(End::open).collect();
+    let kinds: Vec<ErrorKind> = results
+        .into_iter()
+        .filter_map(|r| r.err().map(|e| e.kind()))
+        .collect();
+    assert_eq!(kinds, [ErrorKind::ResourceBusy; 12]);
+    let servers: Vec<End> = (0..8).map(|_| accept(&mut *listener)).collect();
+    let last = listener.accept().map(drop).unwrap_err();
+    assert_eq!(last.kind(), ErrorKind::WouldBlock);
+    // Streams that ended make room.
+    drop((all, servers));
+    let mut next = End::new(stack.open(&endpoint).unwrap());
+    next.open().unwrap();
+    accept(&mut *listener);
+}
+
+#[test]
+fn a_stream_that_nobody_reads_holds_up_no_other() {
+    let mut bed = Bed::new("quic:window=65536");
+    let mut stalled = 0;
+    let start = Instant::now();
+    // Full, and still full when the connection had time to take more.
+    let mut quiet = 0;
+    while quiet < 20 {
+        match bed
+            .client
+            .stream
+            .write_vectored(&[IoSlice::new(&[5; 100_000])])
+        {
+            Ok(n) => {
+                stalled += n;
+                quiet = 0;
+            }
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::WouldBlock);
+                quiet += 1;
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        assert!(start.elapsed() < PATIENCE);
+    }
+    // Two queues of 1 MiB, and the window, bound it.
+    assert!(stalled < 4 << 20, "{stalled}");
+    let mut client = End::new(bed.stack.open(&at(bed.forwarder.address)).unwrap());
+    client.open().unwrap();
+    let mut server = accept(&mut *bed.listener);
+    thread::scope(|scope| {
+        scope.spawn(|| swap(&mut client, 2 << 20, 7));
+        swap(&mut server, 2 << 20, 7);
+    });
+    let mut seen = vec![0; stalled];
+    bed.server.read(&mut seen).unwrap();
+    assert!(seen.iter().all(|b| *b == 5));
+}
+
+#[test]
+fn a_port_that_never_answers_is_told_in_time() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let stack = stack_of(configs(1), "quic:connect=1");
+    let mut client = End::new(stack.open(&at(silent.local_addr().unwrap())).unwrap());
+    let error = client.open().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    let text = error.to_string();
+    assert!(
+        text.contains("over UDP") && text.contains("firewall"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_path_that_is_cut_ends_both_sides() {
+    let mut bed = Bed::new("quic:idle=1");
+    bed.exchange(1000);
+    bed.forwarder.path.lost.store(1000, Relaxed);
+    for end in [&mut bed.client, &mut bed.server] {
+        let error = end.read_some(&mut [0; 10]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    }
+}
+
+#[test]
+fn a_silent_stream_stays_open() {
+    let mut bed = Bed::new("quic:idle=1");
+    bed.exchange(1000);
+    let before = bed.forwarder.path.from_client.load(Relaxed);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(2500) {
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(bed.forwarder.path.from_client.load(Relaxed) > before);
+    bed.exchange(1000);
+}
+
+#[test]
+fn all_that_was_written_arrives_after_a_drop() {
+    let Bed {
+        mut client,
+        mut server,
+        stack,
+        forwarder,
+        ..
+    } = Bed::new("quic");
+    forwarder.path.lost.store(20, Relaxed);
+    let bytes = pattern(900_000, 3);
+    client.write(&bytes).unwrap();
+    drop((client, stack));
+    let mut seen = vec![0; bytes.len()];
+    server.read(&mut seen).unwrap();
+    assert!(seen == bytes);
+    assert_eq!(server.read_some(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn a_peer_is_told_of_bytes_that_were_left_unread() {
+    let Bed {
+        mut client,
+        mut server,
+        forwarder: _forwarder,
+        ..
+    } = Bed::new("quic");
+    client.write(b"question").unwrap();
+    server.write(b"answer").unwrap();
+    // The question has come, and isn't read.
+    let mut poller = Poller::new().unwrap();
+    server.stream.deregister(&mut server.poller).unwrap();
+    server.stream.register(&mut poller, Token(4)).unwrap();
+    let mut out = Vec::new();
+    while !out.iter().any(|e: &Event| e.readable) {
+        poller.wait(&mut out, Some(PATIENCE)).unwrap();
+    }
+    drop(server);
+    let mut seen = [0; 6];
+    client.read(&mut seen).unwrap();
+    assert_eq!(&seen, b"answer");
+    let error = client.read_some(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn ends_without_configuration_or_trust_are_told() {
+    let none = stack_of(tls::Configs::default(), "quic");
+    let address = at("127.0.0.1:9".parse().unwrap());
+    for error in [
+        none.open(&address).unwrap_err(),
+        none.listen(&anywhere()).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("TLS configuration"), "{error}");
+    }
+    // A server with another protocol.
+    let good = configs(1);
+    let served = good.server.as_ref().unwrap()();
+    let mut other = (*served).clone();
+    other.alpn_protocols = vec![b"other".to_vec()];
+    let other = Arc::new(other);
+    let other = tls::Configs {
+        client: None,
+        server: Some(Arc::new(move || Arc::clone(&other))),
+    };
+    let listener = stack_of(other, "quic").listen(&anywhere()).unwrap();
+    let stack = stack_of(good, "quic");
+    let mut client = End::new(stack.open(&listener.local_endpoint()).unwrap());
+    let error = client.open().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+}
