@@ -643,6 +643,66 @@ fn futures_move_bytes_both_ways() {
 }
 
 #[test]
+fn futures_gather_scatter_and_wait_for_enough() {
+    for_each_stack(|stack| {
+        let pair = pair(stack);
+        let (client, server) = (patient(&pair.client), patient(&pair.server));
+        block_on(async {
+            let parts = [b"ab".as_slice(), b"", b"cdef"].map(IoSlice::new);
+            let n = client.write_vectored_async(&parts).await.unwrap();
+            client.write_all_async(&b"abcdef"[n..]).await.unwrap();
+            client.flush_async().await.unwrap();
+            let mut room = [0; 16];
+            assert_eq!(
+                server.read_at_least_async(&mut room, 6).await.unwrap(),
+                Some(6)
+            );
+            assert_eq!(&room[..6], b"abcdef");
+            // More than there is room for, and nothing at all.
+            assert_eq!(
+                server.read_at_least_async(&mut [], 9).await.unwrap(),
+                Some(0)
+            );
+            assert_eq!(
+                server.read_at_least_async(&mut room, 0).await.unwrap(),
+                Some(0)
+            );
+            assert_eq!(client.write_vectored_async(&[]).await.unwrap(), 0);
+            assert_eq!(server.read_vectored_async(&mut []).await.unwrap(), Some(0));
+
+            client.write_all_async(b"xyz").await.unwrap();
+            client.flush_async().await.unwrap();
+            // What has come by the deadline is given, and then the deadline.
+            let mut got = 0;
+            while got < 3 {
+                let soon = server.with(Wait::within(Duration::from_millis(20)));
+                match soon.read_at_least_async(&mut room[got..], 9).await {
+                    Ok(n) => got += n.unwrap(),
+                    Err(e) => assert_eq!(e.kind(), ErrorKind::TimedOut),
+                }
+            }
+            assert_eq!(&room[..got], b"xyz");
+
+            client.write_all_async(b"12345").await.unwrap();
+            client.flush_async().await.unwrap();
+            client.end_async().await.unwrap();
+            let (mut first, mut second) = ([0; 2], [0; 8]);
+            let mut all = Vec::new();
+            let mut bufs = [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
+            while let Some(n) = server.read_vectored_async(&mut bufs).await.unwrap() {
+                let read = [&bufs[0][..], &bufs[1][..]].concat();
+                all.extend_from_slice(&read[..n]);
+            }
+            assert_eq!(all, b"12345");
+            assert_eq!(
+                server.read_at_least_async(&mut room, 1).await.unwrap(),
+                None
+            );
+        });
+    });
+}
+
+#[test]
 fn a_dropped_future_has_read_and_written_nothing() {
     for_each_stack(|stack| {
         let pair = pair(stack);

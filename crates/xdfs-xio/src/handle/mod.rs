@@ -113,6 +113,19 @@ impl Handle {
         })
     }
 
+    /// [`Handle::read_vectored`] as a future. Dropped early, it has read nothing.
+    pub fn read_vectored_async<'a, 'b>(
+        &self,
+        bufs: &'a mut [IoSliceMut<'b>],
+    ) -> impl Future<Output = io::Result<Option<usize>>> + Send + use<'a, 'b> {
+        self.task("read from", Direction::Reading, |stream, deferred| {
+            if bufs.iter().all(|buf| buf.is_empty()) {
+                return Ok(Some(0));
+            }
+            read_once(stream, deferred, bufs)
+        })
+    }
+
     /// Reads at least `least` bytes, or as many as fit into `buf` if that is less, and perhaps more
     /// that are there. With `least` 0 it doesn't wait. It returns fewer if the end of the stream,
     /// an error, the deadline or a cancellation comes first; the next read reports which.
@@ -120,47 +133,38 @@ impl Handle {
     /// # Errors
     /// Those of [`Handle::read`], if no byte was read.
     pub fn read_at_least(&self, buf: &mut [u8], least: usize) -> io::Result<Option<usize>> {
-        let least = least.min(buf.len());
-        let mut got = 0;
-        if least == 0 {
-            return self.read_now(buf);
-        }
-        let result = self.run_read(|stream, deferred| {
-            while got < least {
-                match read_once(stream, deferred, &mut [IoSliceMut::new(&mut buf[got..])]) {
-                    Ok(Some(n)) => got += n,
-                    Ok(None) if got == 0 => return Ok(None),
-                    Ok(None) => break,
-                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                    Err(e) if got == 0 || e.kind() == ErrorKind::WouldBlock => return Err(e),
-                    Err(e) => {
-                        *deferred = Some(e);
-                        break;
-                    }
-                }
-            }
-            Ok(Some(got))
-        });
-        match result {
-            // The deadline or the cancellation; both stay.
-            Err(_) if got > 0 => Ok(Some(got)),
-            done => done,
-        }
-    }
-
-    /// Reads what is there.
-    fn read_now(&self, buf: &mut [u8]) -> io::Result<Option<usize>> {
         if buf.is_empty() {
             return Ok(Some(0));
         }
-        self.run(
-            "read from",
-            Direction::Reading,
-            |stream, deferred| match read_once(stream, deferred, &mut [IoSliceMut::new(buf)]) {
-                Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(Some(0)),
-                done => done,
-            },
-        )
+        let mut got = 0;
+        let read = |stream: &mut dyn Stream, deferred: &mut Option<io::Error>| {
+            read_least(stream, deferred, buf, least, &mut got)
+        };
+        let result = match least {
+            0 => self.run("read from", Direction::Reading, read),
+            _ => self.run_read(read),
+        };
+        part_of(result, got)
+    }
+
+    /// [`Handle::read_at_least`] as a future. Dropped early, it has read a part, which is lost.
+    pub fn read_at_least_async<'a>(
+        &self,
+        buf: &'a mut [u8],
+        least: usize,
+    ) -> impl Future<Output = io::Result<Option<usize>>> + Send + use<'a> {
+        let handle = self.clone();
+        async move {
+            if buf.is_empty() {
+                return Ok(Some(0));
+            }
+            let mut got = 0;
+            let read = |stream: &mut dyn Stream, deferred: &mut Option<io::Error>| {
+                read_least(stream, deferred, buf, least, &mut got)
+            };
+            let result = handle.task("read from", Direction::Reading, read).await;
+            part_of(result, got)
+        }
     }
 
     /// Writes from the front of `bytes`, after waiting until at least one is accepted, and returns
@@ -198,6 +202,19 @@ impl Handle {
                 return Ok(0);
             }
             accepted(stream.write_vectored(&[IoSlice::new(bytes)]))
+        })
+    }
+
+    /// [`Handle::write_vectored`] as a future. Dropped early, it has written nothing.
+    pub fn write_vectored_async<'a, 'b>(
+        &self,
+        bufs: &'a [IoSlice<'b>],
+    ) -> impl Future<Output = io::Result<usize>> + Send + use<'a, 'b> {
+        self.task("write to", Direction::Writing, |stream, _| {
+            if bufs.iter().all(|buf| buf.is_empty()) {
+                return Ok(0);
+            }
+            accepted(stream.write_vectored(bufs))
         })
     }
 
@@ -445,6 +462,46 @@ fn read_once(
     match stream.read_vectored(bufs)? {
         0 => Ok(None),
         n => Ok(Some(n)),
+    }
+}
+
+/// Continues a read of at least `least` bytes, of which `got` are in `buf`; with 0 it reads what is
+/// there. An error after some bytes is left to the next read.
+fn read_least(
+    stream: &mut dyn Stream,
+    deferred: &mut Option<io::Error>,
+    buf: &mut [u8],
+    least: usize,
+    got: &mut usize,
+) -> io::Result<Option<usize>> {
+    if least == 0 {
+        return match read_once(stream, deferred, &mut [IoSliceMut::new(buf)]) {
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(Some(0)),
+            done => done,
+        };
+    }
+    while *got < least.min(buf.len()) {
+        match read_once(stream, deferred, &mut [IoSliceMut::new(&mut buf[*got..])]) {
+            Ok(Some(n)) => *got += n,
+            Ok(None) if *got == 0 => return Ok(None),
+            Ok(None) => break,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if *got == 0 || e.kind() == ErrorKind::WouldBlock => return Err(e),
+            Err(e) => {
+                *deferred = Some(e);
+                break;
+            }
+        }
+    }
+    Ok(Some(*got))
+}
+
+/// The result of a read of which `got` bytes have come: the deadline or the cancellation stays for
+/// the next one.
+fn part_of(result: io::Result<Option<usize>>, got: usize) -> io::Result<Option<usize>> {
+    match result {
+        Err(_) if got > 0 => Ok(Some(got)),
+        done => done,
     }
 }
 
