@@ -297,16 +297,12 @@ impl ServerBuilder {
             listening.push(address_of(&listener.local_endpoint()).into());
             listeners.push(listener);
         }
-        for Listen { stack, address } in &listen {
-            let wanted = Listen {
-                stack: stack.clone(),
-                address: address.clone(),
-            };
-            let built = listening_stack(&wanted, &self.drivers, tls.as_ref())?;
-            for location in resolve(address)? {
-                let endpoint = endpoint(&built, &location);
+        for wanted in &listen {
+            let stack = listening_stack(wanted, &self.drivers, tls.as_ref())?;
+            for location in resolve(&wanted.address)? {
+                let endpoint = endpoint(&stack, &location);
                 check_loopback(&endpoint, is_protected)?;
-                let listener = built.listen(&endpoint).map_err(|e| {
+                let listener = stack.listen(&endpoint).map_err(|e| {
                     let mut fault = Fault::from_io(format!("listen on {endpoint}"), "", &e);
                     if e.kind() == std::io::ErrorKind::AddrInUse {
                         fault.hint = "is another server running there?".into();
@@ -314,7 +310,7 @@ impl ServerBuilder {
                     fault
                 })?;
                 listening.push(Listen {
-                    stack: stack.clone(),
+                    stack: wanted.stack.clone(),
                     address: address_of(&listener.local_endpoint()),
                 });
                 listeners.push(listener);

@@ -22,6 +22,9 @@ use super::{HEADER, code};
 const BINDING_LABEL: &[u8] = b"EXPORTER-xdfs-channel";
 /// Received buffers below this size are copied, as each keeps a whole datagram in memory.
 const COPIED_BYTES: usize = 1 << 10;
+/// Streams of a connection whose header hasn't come. Further ones stay with the protocol, where
+/// they take less.
+const HEADERLESS_MAX: usize = 256;
 /// Bytes that may wait for their acknowledgement before the path has been measured.
 const SEND_WINDOW_MIN: u64 = 1 << 20;
 
@@ -42,6 +45,10 @@ pub(super) struct Connection {
     ids: HashMap<usize, StreamId>,
     /// Streams that the user wants, until the peer allows them.
     wanted: VecDeque<Wanted>,
+    /// The peer may have opened further streams.
+    pub(super) may_accept: bool,
+    /// Keys of streams that are gone, for the thread to forget.
+    pub(super) forgotten: Vec<usize>,
     /// Keys of streams that wait for attention.
     pub(super) due: Vec<usize>,
     /// It is in the queue of the thread.
@@ -76,7 +83,8 @@ struct Entry {
     /// Nothing more will be sent.
     is_sent: bool,
     dropped: Option<Dropped>,
-    /// The last time at which the peer took bytes, after it was dropped.
+    /// The last time at which the peer took bytes, after it was dropped; at first the time of its
+    /// opening.
     progress: Instant,
 }
 
@@ -105,10 +113,12 @@ impl Connection {
             streams: HashMap::new(),
             ids: HashMap::new(),
             wanted: VecDeque::new(),
+            may_accept: false,
+            forgotten: Vec::new(),
             due: Vec::new(),
             is_queued: false,
             timer: None,
-            tick: now + options.idle / 4,
+            tick: now + tick_time(options),
             resting_since: None,
             stream_frames: 0,
             send_window: 0,
@@ -196,22 +206,38 @@ impl Connection {
         mut next: impl FnMut() -> Option<Arc<Channel>>,
         opened: &mut Vec<Opened>,
     ) {
-        while let Some(id) = self.proto.streams().accept(Dir::Bi) {
+        self.may_accept = true;
+        let mut headerless = self.streams.values().filter(|e| e.awaits_header).count();
+        while headerless < HEADERLESS_MAX && !self.proto.is_closed() {
+            let Some(id) = self.proto.streams().accept(Dir::Bi) else {
+                self.may_accept = false;
+                return;
+            };
             let channel = next();
             let facts = self.facts(id);
-            let (Some(channel), Some(facts)) = (channel, facts) else {
+            let (Some(channel), Some(facts)) = (&channel, facts) else {
+                self.forgotten.extend(channel.map(|channel| channel.key()));
                 // Errors mean that the stream has ended already.
                 let _ = self.proto.recv_stream(id).stop(code::REFUSED);
                 let _ = self.proto.send_stream(id).reset(code::REFUSED);
                 continue;
             };
             channel.open(facts);
-            let mut entry = Entry::new(Arc::clone(&channel), now);
+            let mut entry = Entry::new(Arc::clone(channel), now);
             entry.awaits_header = true;
             self.ids.insert(channel.key(), id);
             self.streams.insert(id, entry);
             self.receive(id, now, opened);
+            let entry = self.streams.get(&id);
+            headerless += usize::from(entry.is_some_and(|entry| entry.awaits_header));
         }
+    }
+
+    /// Whether a user holds one of its streams, or waits for one.
+    pub(super) fn has_user(&self) -> bool {
+        let mut channels = self.streams.values().filter(|e| !e.awaits_header);
+        channels.any(|entry| entry.channel.attend().is_none())
+            || self.wanted.iter().any(|w| w.channel.attend().is_none())
     }
 
     fn facts(&self, id: StreamId) -> Option<Facts> {
@@ -362,6 +388,7 @@ impl Connection {
     fn forget(&mut self, id: StreamId) {
         if let Some(entry) = self.streams.remove(&id) {
             self.ids.remove(&entry.channel.key());
+            self.forgotten.push(entry.channel.key());
         }
     }
 
@@ -397,12 +424,16 @@ impl Connection {
             return Some(no_answer(self.peer, self.options.connect));
         }
         if now >= self.tick {
-            self.tick = now + self.options.idle / 4;
+            self.tick = now + tick_time(&self.options);
             if !self.streams.is_empty() {
                 // For address translators on the path, too.
                 self.proto.ping();
             }
             self.give_up_stuck(now);
+            let late = |e: &Entry| e.awaits_header && now >= e.progress + self.options.connect;
+            if self.streams.values().any(late) {
+                self.close(now, code::MALFORMED, b"a stream without header");
+            }
         }
         self.rest(now, is_ending);
         None
@@ -454,15 +485,18 @@ impl Connection {
 
     /// Fails all streams; what was received can still be read.
     pub(super) fn fail(&mut self, now: Instant, failure: &Failure) {
-        for id in self.streams.keys().copied().collect::<Vec<_>>() {
+        let begun = self.streams.iter().filter(|(_, e)| !e.awaits_header);
+        for id in begun.map(|(id, _)| *id).collect::<Vec<_>>() {
             // Nobody gets a stream of a lost connection.
             self.receive(id, now, &mut Vec::new());
         }
         for (_, entry) in self.streams.drain() {
             entry.channel.fail(failure.clone());
+            self.forgotten.push(entry.channel.key());
         }
         for wanted in self.wanted.drain(..) {
             wanted.channel.fail(failure.clone());
+            self.forgotten.push(wanted.channel.key());
         }
         self.ids.clear();
     }
@@ -613,6 +647,11 @@ fn read(
     // What has to be sent is sent at the end of the turn.
     let _ = chunks.finalize();
     Ok(received)
+}
+
+/// Time between two looks at what has no event.
+fn tick_time(options: &QuicOptions) -> Duration {
+    (options.idle / 4).min(options.connect)
 }
 
 fn is_local(peer: IpAddr, own: Option<IpAddr>) -> bool {

@@ -41,15 +41,26 @@ const HANDSHAKES_MAX: usize = 1024;
 const HANDSHAKES_UNPROVEN_MAX: usize = 64;
 /// Connections of one listener; more are refused.
 const CONNECTIONS_MAX: usize = 16_384;
-/// Time that the drop of a listener waits for its port to be free.
-const END_PATIENCE: Duration = Duration::from_secs(2);
+/// Time that the drop of a stack or a listener waits for the acknowledgement of what was sent last.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The way from other threads to an endpoint. Dropping it lets the thread end, with the last of its
 /// streams.
 #[derive(Debug)]
 pub(super) struct Remote {
     shared: Arc<Shared>,
-    ended: Mutex<Receiver<()>>,
+    ended: Mutex<Receiver<Ending>>,
+}
+
+/// What a thread tells when its owner is gone. When it has ended, it drops the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// It goes on with the connections that it has.
+    Connected,
+    /// It goes on for streams that users hold.
+    Used,
+    /// The peers of all connections were told of their end.
+    Told,
 }
 
 #[derive(Debug)]
@@ -170,23 +181,22 @@ impl Remote {
         QuicStream::new(channel, endpoint.to_string())
     }
 
-    /// Lets the thread end, and waits for it unless it still has connections.
-    pub(super) fn end_and_wait(&self) {
-        self.end();
-        let ended = self.ended.lock().unwrap_or_else(|e| e.into_inner());
-        // The sender tells that there are connections, or is dropped after the socket.
-        let _ = ended.recv_timeout(END_PATIENCE);
-    }
-
     fn end(&self) {
         self.shared.requests().end = true;
         self.shared.wake();
     }
 }
 
+/// Lets the thread end. Unless streams are still in use, it waits until the peers were told: the
+/// program may end with the next step, and the thread with it, which would leave the peers waiting.
+/// Without connections, the port is free afterwards.
 impl Drop for Remote {
     fn drop(&mut self) {
         self.end();
+        let ended = self.ended.get_mut().unwrap_or_else(|e| e.into_inner());
+        let until = Instant::now() + LEAVE_PATIENCE;
+        let left = || until.saturating_duration_since(Instant::now());
+        while let Ok(Ending::Connected) = ended.recv_timeout(left()) {}
     }
 }
 
@@ -217,7 +227,7 @@ struct Engine {
 }
 
 impl Engine {
-    fn run(mut self, ended: &Sender<()>) {
+    fn run(mut self, ended: &Sender<Ending>) {
         let failure = loop {
             match self.turn(ended) {
                 Ok(true) => {}
@@ -242,10 +252,13 @@ impl Engine {
         for open in opens {
             open.channel.fail(failure.clone());
         }
+        if let Some(backlog) = &self.backlog {
+            backlog.wake();
+        }
     }
 
     /// One wait and the work after it; `false` at the end.
-    fn turn(&mut self, ended: &Sender<()>) -> io::Result<bool> {
+    fn turn(&mut self, ended: &Sender<Ending>) -> io::Result<bool> {
         let can_work = !self.queue.is_empty() && self.udp.is_writable();
         let timeout = if can_work || self.udp.is_readable() {
             Some(Duration::ZERO)
@@ -281,6 +294,10 @@ impl Engine {
                 self.work(handle, now);
             }
         }
+        let is_told = self.is_ending && self.unsent.is_none();
+        if is_told && self.connections.values().all(|c| c.proto.is_closed()) {
+            let _ = ended.send(Ending::Told);
+        }
         Ok(!self.is_ending || !self.connections.is_empty())
     }
 
@@ -306,7 +323,7 @@ impl Engine {
         }
     }
 
-    fn take_requests(&mut self, now: Instant, ended: &Sender<()>) {
+    fn take_requests(&mut self, now: Instant, ended: &Sender<Ending>) {
         let (opens, end) = {
             let mut requests = self.shared.requests();
             (std::mem::take(&mut requests.opens), requests.end)
@@ -316,9 +333,11 @@ impl Engine {
         }
         if end && !self.is_ending {
             self.is_ending = true;
-            if !self.connections.is_empty() {
-                // A listener that is gone has no use for it either.
-                let _ = ended.send(());
+            // An owner that is gone has no use for it either.
+            if self.connections.values().any(Connection::has_user) {
+                let _ = ended.send(Ending::Used);
+            } else if !self.connections.is_empty() {
+                let _ = ended.send(Ending::Connected);
             }
             for handle in self.connections.keys().copied().collect::<Vec<_>>() {
                 self.enqueue(handle);
@@ -480,7 +499,10 @@ impl Engine {
         }
         let mut is_drained = self.exchange(handle, &mut connection);
         while let Some(event) = connection.proto.poll() {
-            self.take_event(handle, &mut connection, event, now, &mut opened);
+            Self::take_event(&mut connection, event, now, &mut opened);
+        }
+        if connection.may_accept {
+            self.accept_streams(handle, &mut connection, now, &mut opened);
         }
         self.hand_over(&mut connection, opened);
         connection.count();
@@ -502,6 +524,9 @@ impl Engine {
         }
         if let Some(time) = connection.timer.take() {
             self.timers.remove(&(time, handle.0));
+        }
+        for key in connection.forgotten.drain(..) {
+            self.by_key.remove(&key);
         }
         if is_drained {
             return;
@@ -527,9 +552,31 @@ impl Engine {
         is_drained
     }
 
-    fn take_event(
+    /// Accepts the streams that the peer has opened.
+    fn accept_streams(
         &mut self,
         handle: ConnectionHandle,
+        connection: &mut Connection,
+        now: Instant,
+        opened: &mut Vec<Opened>,
+    ) {
+        let Self {
+            shared,
+            backlog,
+            by_key,
+            is_ending,
+            ..
+        } = self;
+        let has_room = backlog.as_ref().is_some_and(|b| b.has_room());
+        let next = || {
+            let channel = (has_room && !*is_ending).then(|| shared.channel())?;
+            by_key.insert(channel.key(), handle);
+            Some(channel)
+        };
+        connection.accept(now, next, opened);
+    }
+
+    fn take_event(
         connection: &mut Connection,
         event: Event,
         now: Instant,
@@ -544,25 +591,9 @@ impl Engine {
                 );
                 let failure = connection.failure(&reason);
                 connection.fail(now, &failure);
-                self.by_key.retain(|_, of| *of != handle);
             }
             Event::Stream(event) => match event {
-                StreamEvent::Opened { dir: Dir::Bi } => {
-                    let Self {
-                        shared,
-                        backlog,
-                        by_key,
-                        is_ending,
-                        ..
-                    } = self;
-                    let has_room = backlog.as_ref().is_some_and(|b| b.has_room());
-                    let next = || {
-                        let channel = (has_room && !*is_ending).then(|| shared.channel())?;
-                        by_key.insert(channel.key(), handle);
-                        Some(channel)
-                    };
-                    connection.accept(now, next, opened);
-                }
+                StreamEvent::Opened { dir: Dir::Bi } => connection.may_accept = true,
                 StreamEvent::Readable { id } => connection.receive(id, now, opened),
                 StreamEvent::Writable { id } => {
                     connection.send(id, now);

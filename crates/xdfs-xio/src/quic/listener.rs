@@ -57,6 +57,11 @@ impl Backlog {
         !waiting.closed && waiting.streams.len() < BACKLOG as usize
     }
 
+    /// Lets the user of the listener look at it.
+    pub(super) fn wake(&self) {
+        self.waiting().wake();
+    }
+
     /// Adds a stream.
     pub(super) fn add(&self, stream: QuicStream) {
         let mut waiting = self.waiting();
@@ -118,6 +123,5 @@ impl Drop for QuicListener {
             std::mem::take(&mut waiting.streams)
         };
         drop(rest);
-        self.remote.end_and_wait();
     }
 }

@@ -20,6 +20,8 @@ const SOCKET_BYTES: usize = 4 << 20;
 const SEGMENTS_MAX: usize = 10;
 /// Errors of earlier datagrams that one call reports.
 const ERRORS_MAX: usize = 8;
+/// Failures to receive, one after the other, from which on the socket counts as broken.
+const FAILURES_MAX: u32 = 1000;
 
 /// The socket of an endpoint.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(super) struct Udp {
     buffers: Vec<u8>,
     readable: bool,
     writable: bool,
+    /// Failures to receive since the last datagram.
+    failures: u32,
 }
 
 /// The fate of a datagram.
@@ -61,6 +65,7 @@ impl Udp {
             buffers: vec![0; BUFFERS * BUFFER_BYTES],
             readable: true,
             writable: true,
+            failures: 0,
         })
     }
 
@@ -113,10 +118,18 @@ impl Udp {
                 self.readable = false;
                 return Ok(());
             }
-            // Errors of earlier datagrams, which say nothing about the socket.
-            Err(e) if is_of_a_peer(&e) => return Ok(()),
-            Err(e) => return Err(e),
+            // Whatever it says, it is of an earlier datagram, and not authentic (RFC 9000, section
+            // 14.2.1). A broken socket fails each time.
+            Err(e) => {
+                self.failures += 1;
+                return if self.failures < FAILURES_MAX {
+                    Ok(())
+                } else {
+                    Err(e)
+                };
+            }
         };
+        self.failures = 0;
         for (meta, buffer) in metas.iter().zip(&slices).take(count) {
             let bytes = &buffer[..meta.len.min(buffer.len())];
             for datagram in bytes.chunks(meta.stride.max(1)) {
@@ -137,6 +150,7 @@ impl Udp {
         };
         let (socket, state) = (&self.socket, &self.state);
         // An error of an earlier datagram prevents this one.
+        let mut failed = None;
         for _ in 0..ERRORS_MAX {
             match socket.try_io(|| state.try_send(UdpSockRef::from(socket), &transmit)) {
                 Ok(()) => return Sent::Done,
@@ -144,13 +158,15 @@ impl Udp {
                     self.writable = false;
                     return Sent::Full;
                 }
-                Err(e) if e.kind() == ErrorKind::ConnectionRefused => {}
                 // A probe of the path's MTU is larger than the interface takes.
                 Err(e) if quinn_udp::is_msg_size_err(&e) => return Sent::Done,
-                Err(e) => return Sent::Failed(e),
+                Err(e) => failed = Some(e),
             }
         }
-        Sent::Done
+        match failed {
+            Some(e) if e.kind() != ErrorKind::ConnectionRefused => Sent::Failed(e),
+            _ => Sent::Done,
+        }
     }
 
     /// Hosts that the system has reported as unreachable, or without a program at the port.
@@ -176,15 +192,4 @@ fn udp_ecn(ecn: EcnCodepoint) -> Option<quinn_udp::EcnCodepoint> {
 /// The ECN of a received datagram.
 pub(super) fn ecn(meta: &RecvMeta) -> Option<EcnCodepoint> {
     meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8))
-}
-
-fn is_of_a_peer(e: &io::Error) -> bool {
-    matches!(
-        e.kind(),
-        ErrorKind::ConnectionRefused
-            | ErrorKind::ConnectionReset
-            | ErrorKind::HostUnreachable
-            | ErrorKind::NetworkUnreachable
-            | ErrorKind::Interrupted
-    ) || quinn_udp::is_msg_size_err(e)
 }
