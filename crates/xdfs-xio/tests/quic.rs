@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use quinn_proto::ConnectionError;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ClientConfig, ServerConfig};
 use xdfs_sys::poll::{Event, Poller, Token};
@@ -17,9 +18,12 @@ use xdfs_xio::tls::{self, PROTOCOL};
 use xdfs_xio::{ControlValue, Endpoint, Listener, Location, Registry, Stack, Stream, quic};
 
 use forwarder::Forwarder;
+use raw_quic::RawClient;
 
 #[path = "support/forwarder.rs"]
 mod forwarder;
+#[path = "support/raw_quic.rs"]
+mod raw_quic;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const NAME: &str = "server.test";
@@ -463,6 +467,74 @@ fn a_listener_that_lost_its_state_tells_so() {
     // Further streams get a connection of their own.
     let mut next = End::new(bed.stack.open(&at(bed.forwarder.address)).unwrap());
     next.open().unwrap();
+}
+
+/// Fails unless the listener ends the connection because of a stream without header.
+#[track_caller]
+fn ended_as_malformed(client: &mut RawClient) {
+    match client.run(PATIENCE, |_| false).unwrap() {
+        ConnectionError::ApplicationClosed(close) => {
+            assert_eq!(close.error_code.into_inner(), 4, "{close}");
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn streams_that_begin_wrongly_end_only_their_connection() {
+    let configs = configs(1);
+    let stack = stack_of(configs.clone(), "quic");
+    let mut listener = stack.listen(&anywhere()).unwrap();
+    let address = listener.local_endpoint().socket().unwrap();
+    for bytes in [1, 100_000] {
+        let mut client = RawClient::connect(address, &configs, PATIENCE);
+        for _ in 0..90 {
+            let id = client.open();
+            // As much as is allowed.
+            let _ = client.connection.send_stream(id).write(&vec![1; bytes]);
+        }
+        ended_as_malformed(&mut client);
+    }
+    let mut client = End::new(stack.open(&at(address)).unwrap());
+    client.open().unwrap();
+    client.write(b"x").unwrap();
+    accept(&mut *listener).read(&mut [0]).unwrap();
+}
+
+#[test]
+fn streams_that_never_begin_are_waited_for_in_bounds() {
+    let configs = configs(1);
+    let stack = stack_of(configs.clone(), "quic:connect=1");
+    let listener = stack.listen(&anywhere()).unwrap();
+    let address = listener.local_endpoint().socket().unwrap();
+    let mut client = RawClient::connect(address, &configs, PATIENCE);
+    // Only the last one is spoken of; those before it are open with it.
+    let ids: Vec<_> = (0..90).map(|_| client.open()).collect();
+    client.connection.send_stream(ids[89]).write(&[0]).unwrap();
+    ended_as_malformed(&mut client);
+}
+
+/// A program may end right after it has left its streams and its stack.
+#[test]
+fn the_drop_of_a_stack_tells_its_peers() {
+    let configs = configs(1);
+    let stack = stack_of(configs.clone(), "quic");
+    let mut listener = stack.listen(&anywhere()).unwrap();
+    let address = listener.local_endpoint().socket().unwrap();
+    let forwarder = Forwarder::new(address);
+    let opener = stack_of(configs, "quic");
+    let mut client = End::new(opener.open(&at(forwarder.address)).unwrap());
+    client.open().unwrap();
+    client.write(b"last").unwrap();
+    let mut server = accept(&mut *listener);
+    drop(client);
+    drop(opener);
+    // As if the program had ended.
+    drop(forwarder);
+    let mut bytes = [0; 4];
+    server.read(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"last");
+    assert_eq!(server.read_some(&mut bytes).unwrap(), 0);
 }
 
 #[cfg(target_os = "linux")]
