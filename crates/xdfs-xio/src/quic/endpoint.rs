@@ -294,11 +294,14 @@ impl Engine {
                 self.work(handle, now);
             }
         }
-        let is_told = self.is_ending && self.unsent.is_none();
-        if is_told && self.connections.values().all(|c| c.proto.is_closed()) {
+        if self.is_ending && self.connections.is_empty() {
+            return Ok(false);
+        }
+        let has_sent = self.is_ending && self.unsent.is_none();
+        if has_sent && self.connections.values().all(|c| c.proto.is_closed()) {
             let _ = ended.send(Ending::Told);
         }
-        Ok(!self.is_ending || !self.connections.is_empty())
+        Ok(true)
     }
 
     fn enqueue(&mut self, handle: ConnectionHandle) {
