@@ -38,6 +38,7 @@ pub mod lz4;
 pub mod memory;
 pub mod process;
 pub mod ptcp;
+mod queue;
 pub mod quic;
 mod registry;
 mod socket;

@@ -1,58 +1,36 @@
 //! Passive opens in memory, and the registry of names.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
-use xdfs_sys::poll::{Event, Notifier, Poller, Token};
+use xdfs_sys::poll::{Poller, Token};
 
 use super::stream::MemoryStream;
 use crate::endpoint::Endpoint;
+use crate::queue::Queue;
 use crate::socket::BACKLOG;
 use crate::stream::{Listener, Stream};
 
-/// Listeners by name. Locked before a queue, never the other way round.
-static NAMES: LazyLock<Mutex<HashMap<String, Arc<Queue>>>> = LazyLock::new(Mutex::default);
+/// The channels that wait to be accepted, by the names of their listeners.
+type Names = HashMap<String, Arc<Queue<MemoryStream>>>;
 
-fn names() -> MutexGuard<'static, HashMap<String, Arc<Queue>>> {
+/// Locked before a queue, never the other way round.
+static NAMES: LazyLock<Mutex<Names>> = LazyLock::new(Mutex::default);
+
+/// Number of channels so far, for the names of connecting ends.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+fn names() -> MutexGuard<'static, Names> {
     NAMES.lock().unwrap_or_else(|e| e.into_inner())
-}
-
-/// Channels waiting to be accepted.
-#[derive(Debug, Default)]
-struct Queue(Mutex<Waiting>);
-
-#[derive(Debug, Default)]
-struct Waiting {
-    streams: VecDeque<MemoryStream>,
-    registered: Option<(Notifier, Token)>,
-    /// Number of channels so far, for the names of connecting ends.
-    count: u64,
-}
-
-impl Waiting {
-    fn wake(&self) {
-        if let Some((notifier, token)) = &self.registered {
-            notifier.notify(Event {
-                token: *token,
-                readable: true,
-                writable: false,
-            });
-        }
-    }
-}
-
-impl Queue {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner())
-    }
 }
 
 /// Listens under a name within this process. Dropping it frees the name.
 #[derive(Debug)]
 pub struct MemoryListener {
     name: String,
-    queue: Arc<Queue>,
+    queue: Arc<Queue<MemoryStream>>,
 }
 
 impl MemoryListener {
@@ -61,7 +39,7 @@ impl MemoryListener {
     /// # Errors
     /// `AddrInUse` if the name is taken.
     pub fn listen(name: &str) -> io::Result<Self> {
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(Queue::new(BACKLOG as usize));
         let mut names = names();
         if names.contains_key(name) {
             return Err(io::ErrorKind::AddrInUse.into());
@@ -83,36 +61,25 @@ pub(super) fn connect(name: &str) -> io::Result<MemoryStream> {
     // an abandoned queue.
     let names = names();
     let queue = names.get(name).ok_or(io::ErrorKind::ConnectionRefused)?;
-    let mut waiting = queue.waiting();
-    if waiting.streams.len() >= BACKLOG as usize {
-        return Err(io::Error::new(
-            io::ErrorKind::ResourceBusy,
-            "the listener's queue is full",
-        ));
-    }
     let listener = Endpoint::memory(name).to_string();
-    let client = format!("{listener}#{}", waiting.count);
-    waiting.count += 1;
+    let client = format!("{listener}#{}", COUNT.fetch_add(1, Ordering::Relaxed));
     let (near, far) = MemoryStream::pair(listener, client);
-    waiting.streams.push_back(far);
-    waiting.wake();
+    queue
+        .push(far)
+        .map_err(|_| io::Error::new(io::ErrorKind::ResourceBusy, "the listener's queue is full"))?;
     Ok(near)
 }
 
 impl Listener for MemoryListener {
     fn accept(&mut self) -> io::Result<Box<dyn Stream>> {
-        match self.queue.waiting().streams.pop_front() {
+        match self.queue.pop() {
             Some(stream) => Ok(Box::new(stream)),
             None => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
     fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
-        let mut waiting = self.queue.waiting();
-        waiting.registered = Some((poller.notifier(), token));
-        if !waiting.streams.is_empty() {
-            waiting.wake();
-        }
+        self.queue.register(poller.notifier(), token);
         Ok(())
     }
 
@@ -125,7 +92,6 @@ impl Drop for MemoryListener {
     fn drop(&mut self) {
         names().remove(&self.name);
         // Channels that were not accepted are dropped outside of the locks.
-        let rest = std::mem::take(&mut self.queue.waiting().streams);
-        drop(rest);
+        drop(self.queue.close());
     }
 }

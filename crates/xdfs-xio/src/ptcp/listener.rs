@@ -26,14 +26,14 @@ impl BundleListener {
 
 impl Listener for BundleListener {
     fn accept(&mut self) -> io::Result<Box<dyn Stream>> {
-        match self.0.take() {
+        match self.0.ready.pop() {
             Some(bundle) => Ok(Box::new(BundleStream::new(bundle?))),
             None => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
     fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
-        self.0.tell(poller.notifier(), token);
+        self.0.ready.register(poller.notifier(), token);
         Ok(())
     }
 

@@ -312,7 +312,7 @@ impl Worker {
                 }
                 Message::Listen(door) => {
                     if let Err(e) = door.register(&mut self.poller) {
-                        let _ = door.push(Err(e));
+                        let _ = door.ready.push(Err(e));
                     }
                     self.doors.insert(door.key, Arc::downgrade(&door));
                     self.accept(&door);
@@ -446,7 +446,7 @@ impl Worker {
                     self.begin(Half::new(stream, task, ACCEPTING));
                 }
                 Some(Err(e)) => {
-                    let _ = door.push(Err(e));
+                    let _ = door.ready.push(Err(e));
                     return;
                 }
                 None => return,
@@ -660,7 +660,7 @@ impl Worker {
                 let shared = Arc::new(Shared::new(core));
                 let entry = (door.key, Arc::downgrade(&shared), secret);
                 self.bundles.insert(id, entry);
-                if let Some(refused) = door.push(Ok(shared))
+                if let Err(Ok(refused)) = door.ready.push(Ok(shared))
                     && refused.core().leave()
                 {
                     linger(&refused);

@@ -20,10 +20,10 @@ use xdfs_sys::poll::{Event as Ready, Notifier, Poller, Token};
 use super::channel::{Channel, Failure};
 use super::configs::Configs;
 use super::connection::{Connection, Opened};
-use super::listener::Backlog;
 use super::stream::QuicStream;
 use super::udp::{self, Sent, Udp};
 use crate::endpoint::{Endpoint, Location};
+use crate::queue::Queue;
 
 const SOCKET: Token = Token(0);
 /// Requests of a [`Remote`].
@@ -93,7 +93,7 @@ struct Open {
 pub(super) fn start(
     local: SocketAddr,
     configs: Arc<Configs>,
-    backlog: Option<Arc<Backlog>>,
+    backlog: Option<Arc<Queue<QuicStream>>>,
 ) -> io::Result<(SocketAddr, Remote)> {
     let poller = Poller::new()?;
     let udp = Udp::bind(local, &poller, SOCKET)?;
@@ -206,7 +206,7 @@ struct Engine {
     udp: Udp,
     proto: quinn_proto::Endpoint,
     configs: Arc<Configs>,
-    backlog: Option<Arc<Backlog>>,
+    backlog: Option<Arc<Queue<QuicStream>>>,
     shared: Arc<Shared>,
     /// No further streams will be opened or accepted.
     is_ending: bool,
@@ -624,7 +624,8 @@ impl Engine {
                         connection.peer.ip().to_canonical(),
                         connection.peer.port(),
                     );
-                    backlog.add(QuicStream::new(channel, peer.to_string()));
+                    // The listener may go meanwhile; then the stream is dropped.
+                    let _ = backlog.push(QuicStream::new(channel, peer.to_string()));
                 }
                 _ => connection.refuse(id),
             }

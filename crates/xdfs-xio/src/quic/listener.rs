@@ -1,16 +1,16 @@
 //! Passive opens over QUIC.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
-use xdfs_sys::poll::{Event, Notifier, Poller, Token};
+use xdfs_sys::poll::{Poller, Token};
 
 use super::configs::Configs;
 use super::endpoint::{self, Remote};
 use super::stream::QuicStream;
 use crate::endpoint::{Endpoint, Location};
+use crate::queue::Queue;
 use crate::socket::BACKLOG;
 use crate::stream::{Listener, Stream};
 
@@ -19,66 +19,13 @@ use crate::stream::{Listener, Stream};
 #[derive(Debug)]
 pub(super) struct QuicListener {
     local: SocketAddr,
-    backlog: Arc<Backlog>,
+    backlog: Arc<Queue<QuicStream>>,
     remote: Remote,
-}
-
-/// Streams waiting to be accepted.
-#[derive(Debug, Default)]
-pub(super) struct Backlog(Mutex<Waiting>);
-
-#[derive(Debug, Default)]
-struct Waiting {
-    streams: VecDeque<QuicStream>,
-    registered: Option<(Notifier, Token)>,
-    closed: bool,
-}
-
-impl Waiting {
-    fn wake(&self) {
-        if let Some((notifier, token)) = &self.registered {
-            notifier.notify(Event {
-                token: *token,
-                readable: true,
-                writable: false,
-            });
-        }
-    }
-}
-
-impl Backlog {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    /// Whether another stream may wait.
-    pub(super) fn has_room(&self) -> bool {
-        let waiting = self.waiting();
-        !waiting.closed && waiting.streams.len() < BACKLOG as usize
-    }
-
-    /// Lets the user of the listener look at it.
-    pub(super) fn wake(&self) {
-        self.waiting().wake();
-    }
-
-    /// Adds a stream.
-    pub(super) fn add(&self, stream: QuicStream) {
-        let mut waiting = self.waiting();
-        if waiting.closed {
-            // Dropped outside of the lock.
-            drop(waiting);
-            drop(stream);
-            return;
-        }
-        waiting.streams.push_back(stream);
-        waiting.wake();
-    }
 }
 
 impl QuicListener {
     pub(super) fn listen(address: SocketAddr, configs: &Arc<Configs>) -> io::Result<Self> {
-        let backlog = Arc::new(Backlog::default());
+        let backlog = Arc::new(Queue::new(BACKLOG as usize));
         let (local, remote) =
             endpoint::start(address, Arc::clone(configs), Some(Arc::clone(&backlog)))?;
         Ok(Self {
@@ -91,8 +38,7 @@ impl QuicListener {
 
 impl Listener for QuicListener {
     fn accept(&mut self) -> io::Result<Box<dyn Stream>> {
-        let next = self.backlog.waiting().streams.pop_front();
-        match next {
+        match self.backlog.pop() {
             Some(stream) => Ok(Box::new(stream)),
             None => match self.remote.failure() {
                 Some(failure) => Err(failure),
@@ -102,11 +48,7 @@ impl Listener for QuicListener {
     }
 
     fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
-        let mut waiting = self.backlog.waiting();
-        waiting.registered = Some((poller.notifier(), token));
-        if !waiting.streams.is_empty() {
-            waiting.wake();
-        }
+        self.backlog.register(poller.notifier(), token);
         Ok(())
     }
 
@@ -117,11 +59,6 @@ impl Listener for QuicListener {
 
 impl Drop for QuicListener {
     fn drop(&mut self) {
-        let rest = {
-            let mut waiting = self.backlog.waiting();
-            waiting.closed = true;
-            std::mem::take(&mut waiting.streams)
-        };
-        drop(rest);
+        drop(self.backlog.close());
     }
 }

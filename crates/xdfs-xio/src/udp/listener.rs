@@ -11,12 +11,19 @@ use socket2::{Domain, Protocol, Socket, Type};
 use xdfs_sys::poll::{Poller, Token};
 
 use super::options::UdpOptions;
-use super::stream::{Early, UdpStream, receive};
+use super::stream::{UdpStream, receive};
 use crate::endpoint::{Endpoint, Location};
+use crate::queue::Queue;
 use crate::stream::{Listener, Stream};
 
 /// Datagrams of peers without a stream that are kept; more stay in the socket.
 const WAITING_MAX: usize = 64;
+/// Datagrams that may wait for a stream whose socket was not connected when they arrived.
+const EARLY_MAX: usize = 64;
+
+/// Datagrams of one peer that its listener has received. When it is full, more are lost, as in a
+/// full socket.
+type Early = Queue<Vec<u8>>;
 
 /// Receives the first datagrams of new peers.
 #[derive(Debug)]
@@ -68,7 +75,7 @@ impl UdpListener {
                 return;
             }
             match self.peers.get(&from).and_then(Weak::upgrade) {
-                Some(early) => early.push(datagram),
+                Some(early) => drop(early.push(datagram.to_vec())),
                 None => self.waiting.push_back((from, datagram.to_vec())),
             }
         })
@@ -86,7 +93,7 @@ impl UdpListener {
             self.peers.retain(|_, early| early.strong_count() > 0);
             self.sweep_at = 64.max(2 * self.peers.len());
         }
-        let early = Arc::new(Early::default());
+        let early = Arc::new(Early::new(EARLY_MAX));
         self.peers.insert(peer, Arc::downgrade(&early));
         let stream = UdpStream::new(socket, peer, self.options, Some(Arc::clone(&early)));
         Ok((stream, early))
@@ -115,13 +122,13 @@ impl Listener for UdpListener {
                 continue;
             };
             let (stream, early) = self.welcome(from)?;
-            early.push(&datagram);
+            let _ = early.push(datagram);
             // Others of the same peer, which would otherwise be there only with the next call.
             while self.waiting.len() < WAITING_MAX && self.receive().is_ok() {}
             self.waiting.retain(|(other, datagram)| {
                 let is_of_peer = *other == from;
                 if is_of_peer {
-                    early.push(datagram);
+                    let _ = early.push(datagram.clone());
                 }
                 !is_of_peer
             });

@@ -1,26 +1,23 @@
 //! Datagrams to and from one peer.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 #[cfg(unix)]
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use mio::Interest;
 use mio::net::UdpSocket;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use xdfs_sys::poll::{Event, Notifier, Poller, Token};
+use xdfs_sys::poll::{Poller, Token};
 
 use super::options::UdpOptions;
 use crate::control::Control;
+use crate::queue::Queue;
 use crate::socket::{set_buffers, uninterrupted};
 use crate::stream::{Capabilities, Stream};
 use crate::transform::Room;
-
-/// Datagrams that may wait for a stream whose socket was not connected when they arrived.
-const EARLY_MAX: usize = 64;
 
 thread_local! {
     /// Room for any datagram: it is received whole, so that a lack of room is noticed.
@@ -33,45 +30,9 @@ pub struct UdpStream {
     socket: UdpSocket,
     peer: SocketAddr,
     options: UdpOptions,
-    early: Option<Arc<Early>>,
+    /// Datagrams that its listener has received.
+    early: Option<Arc<Queue<Vec<u8>>>>,
     is_closed: bool,
-}
-
-/// Datagrams of one peer that its listener has received.
-#[derive(Debug, Default)]
-pub(super) struct Early(Mutex<Waiting>);
-
-#[derive(Debug, Default)]
-struct Waiting {
-    datagrams: VecDeque<Vec<u8>>,
-    registered: Option<(Notifier, Token)>,
-}
-
-impl Early {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    /// Adds a datagram, unless the queue is full: then it is lost, as in a full socket.
-    pub(super) fn push(&self, datagram: &[u8]) {
-        let mut waiting = self.waiting();
-        if waiting.datagrams.len() < EARLY_MAX {
-            waiting.datagrams.push_back(datagram.to_vec());
-            waiting.wake();
-        }
-    }
-}
-
-impl Waiting {
-    fn wake(&self) {
-        if let Some((notifier, token)) = &self.registered {
-            notifier.notify(Event {
-                token: *token,
-                readable: true,
-                writable: false,
-            });
-        }
-    }
 }
 
 impl UdpStream {
@@ -95,7 +56,7 @@ impl UdpStream {
         socket: Socket,
         peer: SocketAddr,
         options: UdpOptions,
-        early: Option<Arc<Early>>,
+        early: Option<Arc<Queue<Vec<u8>>>>,
     ) -> Self {
         Self {
             socket: UdpSocket::from_std(socket.into()),
@@ -135,11 +96,10 @@ impl Stream for UdpStream {
         if bufs.iter().all(|buf| buf.is_empty()) {
             return Ok(0);
         }
-        if let Some(early) = &self.early {
-            let first = early.waiting().datagrams.pop_front();
-            if let Some(datagram) = first {
-                return self.deliver(&datagram, bufs);
-            }
+        if let Some(early) = &self.early
+            && let Some(datagram) = early.pop()
+        {
+            return self.deliver(&datagram, bufs);
         }
         loop {
             let delivered = receive(&self.socket, |datagram, from| {
@@ -183,11 +143,7 @@ impl Stream for UdpStream {
 
     fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
         if let Some(early) = &self.early {
-            let mut waiting = early.waiting();
-            waiting.registered = Some((poller.notifier(), token));
-            if !waiting.datagrams.is_empty() {
-                waiting.wake();
-            }
+            early.register(poller.notifier(), token);
         }
         let interest = Interest::READABLE | Interest::WRITABLE;
         poller
@@ -197,7 +153,7 @@ impl Stream for UdpStream {
 
     fn deregister(&mut self, poller: &mut Poller) -> io::Result<()> {
         if let Some(early) = &self.early {
-            early.waiting().registered = None;
+            early.deregister();
         }
         poller.registry().deregister(&mut self.socket)
     }
