@@ -5,114 +5,35 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use xdfs_sys::poll::{Poller, Token};
 use xdfs_testkit::proxy::{FaultProxy, Plan};
 use xdfs_testkit::wait;
 use xdfs_xio::ptcp::wire::{
     ANSWER_BYTES, Answer, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Join, Secret, Side, Verdict,
     proof,
 };
-use xdfs_xio::{ControlValue, Endpoint, Listener, Registry, Stack, Stream};
+use xdfs_xio::{Endpoint, Listener, Registry, Stack};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use end::{End, PATIENCE, accept};
+
+#[path = "support/end.rs"]
+mod end;
 
 fn stack(text: &str) -> Stack {
     Registry::standard().build(&text.parse().unwrap()).unwrap()
 }
 
-fn count(stream: &dyn Stream, name: &str) -> u64 {
-    match stream.control(name) {
-        Some(ControlValue::Count(count)) => count,
-        other => panic!("{name}: {other:?}"),
-    }
+fn open(stack: &Stack, address: SocketAddr) -> io::Result<End> {
+    let mut end = End::new(stack.open(&Endpoint::tcp(address))?);
+    end.open()?;
+    Ok(end)
 }
 
-/// One end with a poller of its own. Waits are for events only, and bounded.
-struct End {
-    stream: Box<dyn Stream>,
-    poller: Poller,
-}
-
-impl End {
-    fn new(mut stream: Box<dyn Stream>) -> Self {
-        let mut poller = Poller::new().unwrap();
-        stream.register(&mut poller, Token(1)).unwrap();
-        Self { stream, poller }
-    }
-
-    fn until<T>(
-        &mut self,
-        mut call: impl FnMut(&mut dyn Stream) -> io::Result<T>,
-    ) -> io::Result<T> {
-        let begin = Instant::now();
-        loop {
-            match call(&mut *self.stream) {
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    let mut events = Vec::new();
-                    let left = PATIENCE
-                        .checked_sub(begin.elapsed())
-                        .unwrap_or_else(|| panic!("no event came: {:?}", self.stream));
-                    self.poller.wait(&mut events, Some(left)).unwrap();
-                }
-                done => return done,
-            }
-        }
-    }
-
-    fn open(stack: &Stack, address: SocketAddr) -> io::Result<Self> {
-        let mut end = Self::new(stack.open(&Endpoint::tcp(address))?);
-        end.until(|stream| match stream.finish_open()? {
-            true => Ok(()),
-            false => Err(ErrorKind::WouldBlock.into()),
-        })?;
-        Ok(end)
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut at = 0;
-        while at < bytes.len() {
-            at += self.until(|stream| stream.write_vectored(&[IoSlice::new(&bytes[at..])]))?;
-        }
-        Ok(())
-    }
-
-    fn read_some(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.until(|stream| stream.read_vectored(&mut [IoSliceMut::new(bytes)]))
-    }
-
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<()> {
-        let mut at = 0;
-        while at < bytes.len() {
-            match self.read_some(&mut bytes[at..])? {
-                0 => return Err(ErrorKind::UnexpectedEof.into()),
-                n => at += n,
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for a fact about the stream, without any call that moves data.
-    fn wait_for(&self, fact: impl Fn(&dyn Stream) -> bool) {
-        assert!(wait::until(PATIENCE, || fact(&*self.stream)), "in vain");
-    }
-}
-
-fn accept(listener: &mut dyn Listener) -> End {
-    let mut poller = Poller::new().unwrap();
-    listener.register(&mut poller, Token(1)).unwrap();
-    loop {
-        match listener.accept() {
-            Ok(stream) => return End::new(stream),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                let mut events = Vec::new();
-                poller.wait(&mut events, Some(PATIENCE)).unwrap();
-                assert!(!events.is_empty(), "nobody came");
-            }
-            Err(e) => panic!("{e}"),
-        }
-    }
+/// Waits for a count, without any call that moves data.
+fn wait_for(end: &End, control: &str, count: u64) {
+    let is_there = wait::until(PATIENCE, || end.count(control) == count);
+    assert!(is_there, "{control} is {}", end.count(control));
 }
 
 /// A bundle whose streams go through a proxy.
@@ -129,7 +50,7 @@ impl Pair {
         let mut listener = stack.listen(&loopback()).unwrap();
         let proxy = FaultProxy::new(listener.local_endpoint().socket().unwrap()).unwrap();
         proxy.set_plan(plan);
-        let client = End::open(&stack, proxy.addr()).unwrap();
+        let client = open(&stack, proxy.addr()).unwrap();
         let server = accept(&mut *listener);
         Self {
             client,
@@ -143,7 +64,7 @@ impl Pair {
     fn whole(text: &str, streams: u64) -> Self {
         let pair = Self::new(text, Plan::default());
         for end in [&pair.client, &pair.server] {
-            end.wait_for(|stream| count(stream, "ptcp.streams") == streams);
+            wait_for(end, "ptcp.streams", streams);
         }
         pair
     }
@@ -218,8 +139,8 @@ fn streams_that_break_are_replaced_and_nothing_is_lost() {
             proxy.cut_nth(round % 3);
         }
     });
-    assert!(count(&*client.stream, "ptcp.broken") > 0);
-    assert!(count(&*server.stream, "ptcp.joined") > 3);
+    assert!(client.count("ptcp.broken") > 0);
+    assert!(server.count("ptcp.joined") > 3);
 }
 
 #[test]
@@ -270,10 +191,10 @@ fn a_stream_that_stalls_for_good_stops_nobody() {
     assert!(pair.proxy.hang(hung));
     let [client, server] = exchange(pair, 24 << 20, |_| {});
     for end in [&client, &server] {
-        let held = count(&*end.stream, "ptcp.held");
+        let held = end.count("ptcp.held");
         assert!(held <= (1 << 20) + 3 * (256 << 10), "{held}");
     }
-    assert!(count(&*client.stream, "ptcp.resent") > 0);
+    assert!(client.count("ptcp.resent") > 0);
 }
 
 #[test]
@@ -332,11 +253,11 @@ fn the_last_stream_gone_for_too_long_is_an_error() {
 fn the_number_of_streams_is_the_smaller_one() {
     let mut listener = stack("ptcp:n=2").listen(&loopback()).unwrap();
     let address = listener.local_endpoint().socket().unwrap();
-    let client = End::open(&stack("ptcp:n=5"), address).unwrap();
+    let client = open(&stack("ptcp:n=5"), address).unwrap();
     let server = accept(&mut *listener);
     for end in [client, server] {
-        end.wait_for(|stream| count(stream, "ptcp.streams") == 2);
-        assert_eq!(count(&*end.stream, "ptcp.broken"), 0);
+        wait_for(&end, "ptcp.streams", 2);
+        assert_eq!(end.count("ptcp.broken"), 0);
     }
 }
 
@@ -419,13 +340,13 @@ fn forged_and_doubled_joins_are_refused() {
         join.proof = proof(&Secret([7; 32]), Side::Opener, join, &[0; 32]);
     };
     assert_eq!(raw.join(outside).1, Verdict::Refused);
-    assert_eq!(count(&*server.stream, "ptcp.joined"), 0);
+    assert_eq!(server.count("ptcp.joined"), 0);
     let (kept, verdict) = raw.join(|_| {});
     assert_eq!(verdict, Verdict::Accepted);
-    server.wait_for(|stream| count(stream, "ptcp.joined") == 1);
+    wait_for(&server, "ptcp.joined", 1);
     // The same bytes a second time, as an eavesdropper would send them.
     assert_eq!(raw.join(|_| {}).1, Verdict::Refused);
-    assert_eq!(count(&*server.stream, "ptcp.streams"), 2);
+    assert_eq!(server.count("ptcp.streams"), 2);
     drop(kept);
     let mut raw = raw;
     raw.data(0, b"hello");
@@ -453,7 +374,7 @@ fn nonsense_at_the_door_costs_a_connection_and_no_more() {
     let mut half = TcpStream::connect(address).unwrap();
     half.write_all(&other[..20]).unwrap();
     drop(half);
-    let client = End::open(&stack("ptcp"), address).unwrap();
+    let client = open(&stack("ptcp"), address).unwrap();
     let _server = accept(&mut *listener);
     drop((silent, client));
 }
@@ -516,7 +437,7 @@ fn pieces_that_overlap_are_taken_once() {
     let mut seen = [0; 8];
     server.read(&mut seen).unwrap();
     assert_eq!(&seen, b"abcdefgh");
-    assert!(count(&*server.stream, "ptcp.held") <= 65536 + (256 << 10));
+    assert!(server.count("ptcp.held") <= 65536 + (256 << 10));
     raw.data(0, b"AB");
     raw.data(8, b"i");
     let mut seen = [0; 1];
@@ -533,9 +454,7 @@ fn a_server_that_is_gone_is_told_as_an_error() {
         let (mut stream, _) = listener.accept().unwrap();
         stream.read_exact(&mut [0; 10]).unwrap();
     });
-    let error = End::open(&stack("ptcp"), address)
-        .err()
-        .expect("nobody answers");
+    let error = open(&stack("ptcp"), address).err().expect("nobody answers");
     let kinds = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset];
     assert!(kinds.contains(&error.kind()), "{error}");
     other.join().unwrap();

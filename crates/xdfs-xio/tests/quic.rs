@@ -11,56 +11,34 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use quinn_proto::ConnectionError;
-use rustls::pki_types::PrivateKeyDer;
-use rustls::{ClientConfig, ServerConfig};
 use xdfs_sys::poll::{Event, Poller, Token};
-use xdfs_xio::tls::{self, PROTOCOL};
-use xdfs_xio::{ControlValue, Endpoint, Listener, Location, Registry, Stack, Stream, quic};
+use xdfs_xio::tls::Configs;
+use xdfs_xio::{ControlValue, Endpoint, Listener, Location, Registry, Stack, quic};
 
+use certified::{NAME, configs_for};
+use end::{End, PATIENCE, accept, await_event};
 use forwarder::Forwarder;
 use raw_quic::RawClient;
 
+#[path = "support/certified.rs"]
+mod certified;
+#[path = "support/end.rs"]
+mod end;
 #[path = "support/forwarder.rs"]
 mod forwarder;
 #[path = "support/raw_quic.rs"]
 mod raw_quic;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-const NAME: &str = "server.test";
-
 /// Both ends' configurations, with a certificate for this many names.
-fn configs(names: usize) -> tls::Configs {
+fn configs(names: usize) -> Configs {
     let names = (0..names).map(|i| match i {
         0 => NAME.to_owned(),
         i => format!("{i}.a-rather-long-name-of-a-server.test"),
     });
-    let made = rcgen::generate_simple_self_signed(names.collect::<Vec<_>>()).unwrap();
-    let certificate = made.cert.der().clone();
-    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate.clone()], key)
-        .unwrap();
-    server.alpn_protocols = vec![PROTOCOL.to_vec()];
-    let server = Arc::new(server);
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(certificate).unwrap();
-    let mut client = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    client.alpn_protocols = vec![PROTOCOL.to_vec()];
-    tls::Configs {
-        client: Some((Arc::new(client), NAME.try_into().unwrap())),
-        server: Some(Arc::new(move || Arc::clone(&server))),
-    }
+    configs_for(names.collect())
 }
 
-fn stack_of(configs: tls::Configs, text: &str) -> Stack {
+fn stack_of(configs: Configs, text: &str) -> Stack {
     let registry = Registry::standard().with(quic::driver(configs));
     registry.build(&text.parse().unwrap()).unwrap()
 }
@@ -71,92 +49,6 @@ fn at(address: SocketAddr) -> Endpoint {
 
 fn anywhere() -> Endpoint {
     at("127.0.0.1:0".parse().unwrap())
-}
-
-/// A stream with a poller of its own.
-struct End {
-    stream: Box<dyn Stream>,
-    poller: Poller,
-}
-
-impl End {
-    fn new(mut stream: Box<dyn Stream>) -> Self {
-        let mut poller = Poller::new().unwrap();
-        stream.register(&mut poller, Token(3)).unwrap();
-        Self { stream, poller }
-    }
-
-    fn until<T>(
-        &mut self,
-        mut call: impl FnMut(&mut dyn Stream) -> io::Result<T>,
-    ) -> io::Result<T> {
-        loop {
-            match call(&mut *self.stream) {
-                Err(e) if e.kind() == ErrorKind::WouldBlock => await_event(&mut self.poller),
-                done => return done,
-            }
-        }
-    }
-
-    fn open(&mut self) -> io::Result<()> {
-        self.until(|stream| match stream.finish_open()? {
-            true => Ok(()),
-            false => Err(ErrorKind::WouldBlock.into()),
-        })
-    }
-
-    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            let n = self.until(|stream| stream.write_vectored(&[IoSlice::new(bytes)]))?;
-            bytes = &bytes[n..];
-        }
-        Ok(())
-    }
-
-    fn read_some(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.until(|stream| stream.read_vectored(&mut [IoSliceMut::new(bytes)]))
-    }
-
-    fn read(&mut self, mut bytes: &mut [u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            match self.read_some(bytes)? {
-                0 => return Err(ErrorKind::UnexpectedEof.into()),
-                n => bytes = &mut bytes[n..],
-            }
-        }
-        Ok(())
-    }
-
-    fn count(&self, control: &str) -> u64 {
-        match self.stream.control(control) {
-            Some(ControlValue::Count(count)) => count,
-            other => panic!("{control} is {other:?}"),
-        }
-    }
-}
-
-fn await_event(poller: &mut Poller) {
-    let mut out: Vec<Event> = Vec::new();
-    let start = Instant::now();
-    while out.is_empty() {
-        let left = PATIENCE.checked_sub(start.elapsed());
-        poller
-            .wait(&mut out, Some(left.expect("no event came")))
-            .unwrap();
-    }
-}
-
-/// Waits for the next stream.
-fn accept(listener: &mut dyn Listener) -> End {
-    let mut poller = Poller::new().unwrap();
-    listener.register(&mut poller, Token(1)).unwrap();
-    loop {
-        match listener.accept() {
-            Ok(stream) => return End::new(stream),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => await_event(&mut poller),
-            Err(e) => panic!("{e}"),
-        }
-    }
 }
 
 /// A listener, and a channel to it over a forwarder.
@@ -743,7 +635,7 @@ fn a_peer_is_told_of_bytes_that_were_left_unread() {
 
 #[test]
 fn ends_without_configuration_or_trust_are_told() {
-    let none = stack_of(tls::Configs::default(), "quic");
+    let none = stack_of(Configs::default(), "quic");
     let address = at("127.0.0.1:9".parse().unwrap());
     for error in [
         none.open(&address).unwrap_err(),
@@ -758,7 +650,7 @@ fn ends_without_configuration_or_trust_are_told() {
     let mut other = (*served).clone();
     other.alpn_protocols = vec![b"other".to_vec()];
     let other = Arc::new(other);
-    let other = tls::Configs {
+    let other = Configs {
         client: None,
         server: Some(Arc::new(move || Arc::clone(&other))),
     };
