@@ -33,6 +33,12 @@ pub(crate) trait Filter: Send + fmt::Debug {
         below.flush()
     }
 
+    /// Sends all that was written, and what ends it.
+    fn finish(&mut self, below: &mut Box<dyn Stream>) -> io::Result<()> {
+        self.flush(below)?;
+        below.finish()
+    }
+
     /// Whether the filter itself has something to flush.
     fn has_unflushed(&self) -> bool {
         false
@@ -96,6 +102,10 @@ impl<F: Filter> Stream for Filtered<F> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.filter.flush(&mut self.below)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.filter.finish(&mut self.below)
     }
 
     fn has_unflushed(&self) -> bool {

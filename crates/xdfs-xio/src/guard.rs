@@ -135,6 +135,10 @@ impl Stream for Guarded {
         self.call(|inner| inner.finish_open())
     }
 
+    fn finish(&mut self) -> io::Result<()> {
+        self.call(|inner| inner.finish())
+    }
+
     fn close(&mut self) -> io::Result<()> {
         self.call(|inner| inner.close())
     }

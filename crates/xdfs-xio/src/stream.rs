@@ -112,6 +112,16 @@ pub trait Stream: Send + fmt::Debug {
     /// The reason why the connection failed.
     fn finish_open(&mut self) -> io::Result<bool>;
 
+    /// Sends all that was written, and what ends it for the transforms of the peer, such as the
+    /// close_notify of TLS. Nothing can be written afterwards. To be called again at the next
+    /// event after `WouldBlock`; [`Stream::close`] sends it too, but can't wait for room.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`], or that the channel has failed.
+    fn finish(&mut self) -> io::Result<()> {
+        self.flush()
+    }
+
     /// Ends the writing side in an orderly way; bytes already written still arrive.
     ///
     /// # Errors

@@ -502,13 +502,20 @@ impl<T: Transform> Stream for Transformed<T> {
         }
     }
 
-    fn close(&mut self) -> io::Result<()> {
-        self.closed = true;
-        // Without the end of content, the peer sees a truncated stream, if the transform can tell.
-        if self.out.write(&mut *self.below).is_ok() {
+    fn finish(&mut self) -> io::Result<()> {
+        if !self.closed {
+            self.out.write(&mut *self.below)?;
             self.transform.close(&mut self.out);
-            let _ = self.out.write(&mut *self.below);
+            self.closed = true;
         }
+        self.out.write(&mut *self.below)?;
+        self.below.finish()
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        // Without the end of content, the peer sees a truncated stream, if the transform can tell.
+        let _ = self.finish();
+        self.closed = true;
         self.below.close()
     }
 

@@ -599,6 +599,30 @@ fn poll_once<T>(future: impl Future<Output = T>) -> Poll<T> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
+/// A driver below may have no room for what a transform says at the end.
+#[test]
+fn the_end_waits_for_room_below() {
+    for stack in [
+        "tcp,throttle:rate=50K:burst=1K,tls",
+        "tcp,throttle:rate=50K:burst=1K,buffer,tls,buffer",
+    ] {
+        let pair = pair(stack);
+        let (client, server) = (patient(&pair.client), patient(&pair.server));
+        client.write_all(&vec![5; 10_000]).unwrap();
+        let ender = thread::spawn(move || {
+            client.end().unwrap();
+            client.close().unwrap();
+        });
+        let mut room = vec![0; 20_000];
+        assert_eq!(
+            server.read_at_least(&mut room, 20_000).unwrap(),
+            Some(10_000)
+        );
+        assert_eq!(server.read(&mut room).unwrap(), None, "{stack}");
+        ender.join().unwrap();
+    }
+}
+
 #[test]
 fn futures_move_bytes_both_ways() {
     const TOTAL: usize = 4 << 20;

@@ -514,7 +514,11 @@ fn accepted(written: io::Result<usize>) -> io::Result<usize> {
 
 fn end_once(stream: &mut dyn Stream, _: &mut Option<io::Error>) -> io::Result<()> {
     stream.flush()?;
-    stream.close()
+    match stream.finish() {
+        Err(e) if e.kind() == ErrorKind::WouldBlock => Err(e),
+        // All content was accepted, and a peer that is gone needs no end.
+        _ => stream.close(),
+    }
 }
 
 /// Reads and forgets what has arrived, such as the tickets of a TLS server: a socket closed with

@@ -205,7 +205,8 @@ impl TlsStream {
             && let Some(records) = self.flow.transform.moving()
         {
             if records.take_alert_due() {
-                self.alert_by_kernel(BAD_RECORD_MAC);
+                // If it can't be sent, the end of the transport still shows it.
+                let _ = self.alert_by_kernel(BAD_RECORD_MAC);
             } else {
                 let _ = self.flow.flush();
             }
@@ -213,17 +214,18 @@ impl TlsStream {
         result
     }
 
-    /// Sends an alert through the kernel, as far as the transport accepts it.
-    fn alert_by_kernel(&mut self, alert: [u8; 2]) {
+    /// Sends an alert through the kernel.
+    fn alert_by_kernel(&mut self, alert: [u8; 2]) -> io::Result<()> {
         if let Some(records) = self.flow.transform.moving()
             && let Some(socket) = self.flow.below.tcp_socket()
-            && records.seal.check().is_ok()
         {
+            records.seal.check()?;
             records.seal.count(1);
             // The kernel refuses to send while an error of receiving is pending.
             let _ = socket.take_error();
-            let _ = kernel::send(&socket, ALERT, &alert);
+            kernel::send(&socket, ALERT, &alert)?;
         }
+        Ok(())
     }
 
     /// Reads bytes of a cleartext run.
@@ -365,9 +367,16 @@ impl Stream for TlsStream {
         self.flow.finish_open()
     }
 
+    fn finish(&mut self) -> io::Result<()> {
+        if self.offloaded().sending && !self.flow.is_closed() {
+            self.alert_by_kernel(CLOSE_NOTIFY)?;
+        }
+        self.flow.finish()
+    }
+
     fn close(&mut self) -> io::Result<()> {
-        if self.offloaded().sending {
-            self.alert_by_kernel(CLOSE_NOTIFY);
+        if self.offloaded().sending && !self.flow.is_closed() {
+            let _ = self.alert_by_kernel(CLOSE_NOTIFY);
         }
         self.flow.close()
     }
