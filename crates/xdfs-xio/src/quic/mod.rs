@@ -13,8 +13,8 @@
 //! two bounded queues, with events in the user's poller.
 //!
 //! Memory: a stream holds up to 1 MiB to be sent, and up to 2 MiB received beside what its flow
-//! control admits (the attribute `window`, 16 MiB by default); all streams of a connection together
-//! admit, and await the acknowledgement of, up to four times `window`.
+//! control admits (the attribute `window`, 2 MiB by default); all streams of a connection together
+//! admit, and await the acknowledgement of, up to 64 MiB, or four times `window` if that is more.
 //!
 //! The wire: a stream begins with one byte, zero, sent by its opener, so that the peer sees a
 //! stream on which the opener only reads. All bytes after it are the user's.

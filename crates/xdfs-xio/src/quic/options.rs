@@ -13,10 +13,13 @@ use crate::spec::DriverSpec;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QuicOptions {
-    /// Congestion control for what this end sends; CUBIC by default.
+    /// Congestion control for what this end sends; BBR by default, as all channels share one, and
+    /// the others take every loss for a full path.
     pub congestion: Congestion,
-    /// Bytes that the peer may send on one stream before they are read, from 64 KiB to 1 GiB; 16
-    /// MiB by default. It bounds the rate of one stream to this many bytes in each round trip.
+    /// Bytes that the peer may send on one stream before they are read, from 64 KiB to 1 GiB; 2 MiB
+    /// by default. It bounds the rate of one stream to this many bytes in each round trip. With a
+    /// larger one, a connection fails if one flight has more than about a thousand gaps:
+    /// quinn-proto keeps no more, and fewer packets than that fit into the default.
     pub window: u32,
     /// Silence of the peer after which the connection is lost, from 1 second to an hour; 30 seconds
     /// by default, and the smaller of both ends' values. A connection with streams is kept alive.
@@ -34,10 +37,10 @@ pub struct QuicOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Congestion {
-    /// BBR, version 1; experimental.
+    /// BBR, version 1.
+    #[default]
     Bbr,
     /// CUBIC (RFC 9438).
-    #[default]
     Cubic,
     /// NewReno (RFC 9002, section 7).
     NewReno,
@@ -47,14 +50,15 @@ pub enum Congestion {
 const MTU: u16 = 1452;
 const MTU_MIN: u16 = 1200;
 const MTU_MAX: u16 = 65_527;
-/// Streams of one connection share this many windows.
+/// Bytes for all streams of a connection together, and at least this many windows of one stream.
+const CONNECTION_BYTES: u64 = 64 << 20;
 const CONNECTION_WINDOWS: u64 = 4;
 
 impl Default for QuicOptions {
     fn default() -> Self {
         Self {
             congestion: Congestion::default(),
-            window: 16 << 20,
+            window: 2 << 20,
             idle: Duration::from_secs(30),
             connect: Duration::from_secs(10),
             mtu: MTU,
@@ -184,7 +188,7 @@ impl QuicOptions {
 
     /// Bytes that are received or sent at most on one connection and not yet read or acknowledged.
     pub(super) fn connection_window(&self) -> u64 {
-        CONNECTION_WINDOWS * u64::from(self.window)
+        CONNECTION_BYTES.max(CONNECTION_WINDOWS * u64::from(self.window))
     }
 
     /// The configuration of connections whose peers may open `streams` streams.
