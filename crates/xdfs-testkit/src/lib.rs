@@ -5,7 +5,8 @@
 //! - `nobody` (on Unix; to act, on Linux) does as an ordinary user what root would be allowed.
 //! - `powercut::Disk` (on Linux, feature `fuse`) is a disk that forgets at a power cut what was not
 //!   flushed.
-//! - [`proxy::FaultProxy`] stands between a client and a server and breaks what passes through.
+//! - [`proxy::FaultProxy`] stands between a client and a server and breaks what passes through, as
+//!   [`proxy::DatagramProxy`] does over UDP.
 //! - `terminal::Terminal` (on Linux) runs a program at a terminal and types.
 //! - [`skip`] tells that a test can't run on this machine.
 //! - [`tree::TempTree`] makes files whose content follows from a seed.

@@ -6,6 +6,7 @@
 //! is fast.
 
 mod connection;
+mod datagrams;
 mod plan;
 mod pump;
 mod shared;
@@ -19,6 +20,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use connection::{Connection, LOOK, reset_on_close};
+pub use datagrams::DatagramProxy;
 pub use plan::{Faults, Flip, Plan};
 use pump::{Direction, Pump};
 use shared::{ProxyState, Shared};
