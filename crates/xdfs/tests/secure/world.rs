@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use xdfs::drivers::Drivers;
 use xdfs::security::{
     ClientSecurity, Credential, Fingerprint, Level, NewHosts, ServerSecurity, Tickets, TrustPolicy,
     UsersFile, make_key,
@@ -15,16 +16,95 @@ use xdfs::{
     Transfer, TransferOptions, TransferResult,
 };
 use xdfs_security::password::Parameters;
+use xdfs_testkit::proxy::{DatagramProxy, FaultProxy};
 use xdfs_testkit::tree::random_bytes;
 
 /// Longest time that anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What protected channels go over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    Tcp,
+    Quic,
+}
+
+/// Runs a test over both.
+pub(crate) fn over_both(test: impl Fn(Over)) {
+    for over in [Over::Tcp, Over::Quic] {
+        // What is shown if the test fails.
+        println!("{over:?}");
+        test(over);
+    }
+}
+
+impl Over {
+    pub(crate) fn world(self) -> World {
+        self.world_with(|_, _| {})
+    }
+
+    /// With other settings; the path is that of the folder with `root`, `server` and `client`.
+    pub(crate) fn world_with(self, change: impl FnOnce(&mut ServerSecurity, &Path)) -> World {
+        let mut world = World::build(|builder, folder| {
+            builder.drivers = self.drivers();
+            change(builder.security.as_mut().unwrap(), folder);
+        });
+        world.over = self;
+        world
+    }
+
+    /// TLS is added where it is missing. QUIC misses a server that says nothing after a second.
+    fn drivers(self) -> Drivers {
+        let text = match self {
+            Self::Tcp => "tcp",
+            Self::Quic => "quic:idle=1",
+        };
+        Drivers {
+            stacks: vec![text.parse().unwrap()],
+            ..Drivers::default()
+        }
+    }
+
+    pub(crate) fn door(self, to: SocketAddr) -> Door {
+        match self {
+            Self::Tcp => Door::Tcp(FaultProxy::new(to).unwrap()),
+            Self::Quic => Door::Quic(DatagramProxy::new(to).unwrap()),
+        }
+    }
+}
+
+/// An address that can lead to one server and then to another.
+pub(crate) enum Door {
+    Tcp(FaultProxy),
+    Quic(DatagramProxy),
+}
+
+impl Door {
+    pub(crate) fn addr(&self) -> SocketAddr {
+        match self {
+            Self::Tcp(proxy) => proxy.addr(),
+            Self::Quic(proxy) => proxy.addr(),
+        }
+    }
+
+    /// Leads to another server, and to none what leads to one already.
+    pub(crate) fn set_target(&self, to: SocketAddr) {
+        match self {
+            Self::Tcp(proxy) => {
+                proxy.set_target(to);
+                proxy.cut_all();
+            }
+            Self::Quic(proxy) => proxy.set_target(to),
+        }
+    }
+}
 
 /// A protected server on a free port, and the folders of both sides.
 pub(crate) struct World {
     folder: tempfile::TempDir,
     handle: ServerHandle,
     thread: Option<JoinHandle<Result<(), Fault>>>,
+    over: Over,
     pub(crate) addr: SocketAddr,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) tickets: Tickets,
@@ -74,6 +154,7 @@ impl World {
                 then();
                 server.run()
             })),
+            over: Over::Tcp,
             addr,
             folder,
         }
@@ -134,6 +215,7 @@ impl World {
                     credentials,
                     level: Level::Private,
                 }),
+                drivers: self.over.drivers(),
                 ..ClientOptions::default()
             },
             rate: None,
