@@ -4,56 +4,56 @@ use std::time::Duration;
 
 use xdfs::{Code, Limits, LocalPlace, TransferOptions};
 
-use crate::scene::{Scene, WAYS, wait_for_bytes};
+use crate::scene::{everywhere, wait_for_bytes};
 use crate::support::{Folders, Serving, client, download, finish, upload};
 
 const SIZE: u64 = 24 << 20;
 
 #[test]
 fn a_strict_start_with_missing_channels() {
-    for way in WAYS {
+    everywhere(|case| {
         let limits = Limits {
             opening_timeout: Duration::from_millis(600),
             ..Limits::default()
         };
-        let mut scene = Scene::with(400, way, SIZE, |s| s.limits = limits.clone());
+        let mut scene = case.scene_with(400, SIZE, |s| s.limits = limits.clone());
         scene.limits = limits;
         // Everything after the second connection is a black hole.
         for _ in 0..2 {
-            scene.proxy.push_plan(xdfs_testkit::proxy::Plan::default());
+            scene.line.push_plan(xdfs_testkit::proxy::Plan::default());
         }
         scene
-            .proxy
+            .line
             .set_plan(xdfs_testkit::proxy::Plan::up(|f| f.hang_after = Some(0)));
         let fault = scene.run(&scene.client(4)).unwrap_err();
         assert_eq!(fault.code, Code::DeadlineExceeded, "{fault}");
         assert!(fault.cause.contains("of 4 channels"), "{fault}");
         scene.unpublished();
-    }
+    });
 }
 
 /// The same with an elastic start goes on with those that it has.
 #[test]
 fn an_elastic_start_with_missing_channels() {
-    for way in WAYS {
-        let scene = Scene::new(401, way, SIZE);
+    everywhere(|case| {
+        let scene = case.scene(401, SIZE);
         for _ in 0..2 {
-            scene.proxy.push_plan(xdfs_testkit::proxy::Plan::default());
+            scene.line.push_plan(xdfs_testkit::proxy::Plan::default());
         }
         scene
-            .proxy
+            .line
             .set_plan(xdfs_testkit::proxy::Plan::up(|f| f.hang_after = Some(0)));
         let client = scene.client_with(|options| options.channels = Some(4));
         let result = scene.run(&client).unwrap();
         assert!(result.channels <= 2, "{result:?}");
         scene.arrived();
-    }
+    });
 }
 
 #[test]
 fn channels_leave_and_break_by_order() {
-    for way in WAYS {
-        let scene = Scene::new(402, way, SIZE).rate(24 << 20);
+    everywhere(|case| {
+        let scene = case.scene(402, SIZE).rate(24 << 20);
         let client = scene.client(4);
         let mut transfer = scene.start(&client);
         wait_for_bytes(&mut transfer, SIZE / 5);
@@ -65,13 +65,13 @@ fn channels_leave_and_break_by_order() {
         let result = finish(transfer).unwrap();
         assert_eq!((result.bytes, result.channels), (SIZE, 4));
         scene.arrived();
-    }
+    });
 }
 
 #[test]
 fn the_only_channel_is_replaced() {
-    for way in WAYS {
-        let scene = Scene::new(404, way, SIZE).rate(24 << 20);
+    everywhere(|case| {
+        let scene = case.scene(404, SIZE).rate(24 << 20);
         let client = scene.client(1);
         let mut transfer = scene.start(&client);
         for fifth in 1..5 {
@@ -81,7 +81,7 @@ fn the_only_channel_is_replaced() {
         let result = finish(transfer).unwrap();
         assert_eq!((result.bytes, result.retransmitted_bytes), (SIZE, 0));
         scene.arrived();
-    }
+    });
 }
 
 /// 2000 channels on one session: memory to memory, and a file, both ways.

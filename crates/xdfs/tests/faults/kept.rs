@@ -11,7 +11,7 @@ use xdfs_proto::digest::{BlockHasher, Fragment};
 use xdfs_store::local::journal::{self, Header, Parsed, Publication};
 
 use crate::resume::{RATE, SIZE, interrupted, resumed};
-use crate::scene::{DIGESTS, Scene, WAYS};
+use crate::scene::{Scene, everywhere};
 use crate::support::PATIENCE;
 
 /// The journal beside the target.
@@ -59,25 +59,23 @@ fn damage(scene: &Scene) -> u64 {
 
 #[test]
 fn damage_is_found_by_who_wants_to_know() {
-    for way in WAYS {
-        for digest in DIGESTS {
-            let mut scene = Scene::new(309, way, SIZE).digest(digest).rate(RATE);
-            interrupted(&scene);
-            let claimed = damage(&scene);
-            scene.options.verify_resumed = true;
-            let result = scene.again(2);
-            assert!(result.resumed_bytes < claimed, "{result:?} of {claimed}");
-            scene.arrived();
-        }
-    }
+    everywhere(|case| {
+        let mut scene = case.scene(309, SIZE).rate(RATE);
+        interrupted(&scene);
+        let claimed = damage(&scene);
+        scene.options.verify_resumed = true;
+        let result = scene.again(2);
+        assert!(result.resumed_bytes < claimed, "{result:?} of {claimed}");
+        scene.arrived();
+    });
 }
 
 /// Without damage everything is found as it was; without states nothing can be compared.
 #[test]
 fn what_is_as_it_was_is_not_sent_again() {
-    for way in WAYS {
-        for digest in [DIGESTS[0], DIGESTS[1], DigestKind::None] {
-            let mut scene = Scene::new(310, way, SIZE).digest(digest).rate(RATE);
+    everywhere(|case| {
+        for digest in [case.digest, DigestKind::None] {
+            let mut scene = case.scene(310, SIZE).digest(digest).rate(RATE);
             interrupted(&scene);
             scene.options.verify_resumed = true;
             let result = scene.again(2);
@@ -87,69 +85,65 @@ fn what_is_as_it_was_is_not_sent_again() {
             }
             scene.arrived();
         }
-    }
+    });
 }
 
 /// As after a power cut: the journal is of another run of the machine.
 #[test]
 fn damage_is_found_after_the_machine_was_started_anew() {
-    for way in WAYS {
-        for digest in DIGESTS {
-            let scene = Scene::new(311, way, SIZE).digest(digest).rate(RATE);
-            interrupted(&scene);
-            let claimed = damage(&scene);
-            let mut left = parsed(&scene);
-            left.header.boot[0] ^= 1;
-            let bytes = written(&left.header, &left.fragments, None);
-            std::fs::write(journal_of(&scene), bytes).unwrap();
-            let result = scene.again(2);
-            assert!(result.resumed_bytes < claimed, "{result:?} of {claimed}");
-            scene.arrived();
-        }
-    }
+    everywhere(|case| {
+        let scene = case.scene(311, SIZE).rate(RATE);
+        interrupted(&scene);
+        let claimed = damage(&scene);
+        let mut left = parsed(&scene);
+        left.header.boot[0] ^= 1;
+        let bytes = written(&left.header, &left.fragments, None);
+        std::fs::write(journal_of(&scene), bytes).unwrap();
+        let result = scene.again(2);
+        assert!(result.resumed_bytes < claimed, "{result:?} of {claimed}");
+        scene.arrived();
+    });
 }
 
 /// The receiver was killed after the file got its name, and before anybody heard of it.
 #[test]
 fn what_was_published_unheard_is_recognised() {
-    for way in WAYS {
-        for digest in DIGESTS {
-            let scene = Scene::new(312, way, SIZE).digest(digest).rate(RATE);
-            interrupted(&scene);
-            given_up(&scene);
-            let header = parsed(&scene).header;
-            scene.again(2);
-            let content = std::fs::read(&scene.target).unwrap();
-            let mut hasher = BlockHasher::new(digest, false, 0);
-            hasher.update(&content);
-            let whole = hasher.finish(FileId(0)).1;
-            let meta = std::fs::metadata(&scene.target).unwrap();
-            let publication = Publication {
-                length: SIZE,
-                identity: (meta.dev(), meta.ino()),
-                mtime_ns: meta.mtime() * 1_000_000_000 + meta.mtime_nsec(),
-            };
-            let left = written(&header, &[whole], Some(&publication));
-            std::fs::write(journal_of(&scene), &left).unwrap();
-            let before = scene.proxy.forwarded();
-            let result = scene.again(2);
-            let after = scene.proxy.forwarded();
-            assert_eq!((result.bytes, result.resumed_bytes), (SIZE, SIZE));
-            assert!(after.0 - before.0 + after.1 - before.1 < 1 << 20);
-            // Nothing is left.
-            scene.arrived();
-            // One that was written to is no longer that, whatever its time says.
-            std::fs::write(journal_of(&scene), &left).unwrap();
-            let file = File::options().write(true).open(&scene.target).unwrap();
-            file.write_all_at(&[!content[7]], 7).unwrap();
-            file.set_modified(meta.modified().unwrap()).unwrap();
-            let mut scene = scene;
-            scene.options.verify_resumed = true;
-            let fault = scene.run(&scene.client(2)).unwrap_err();
-            assert_eq!(fault.code, Code::IntegrityMismatch, "{fault}");
-            scene.options.overwrite = true;
-            assert_eq!(scene.again(2).resumed_bytes, 0);
-            scene.arrived();
-        }
-    }
+    everywhere(|case| {
+        let scene = case.scene(312, SIZE).rate(RATE);
+        interrupted(&scene);
+        given_up(&scene);
+        let header = parsed(&scene).header;
+        scene.again(2);
+        let content = std::fs::read(&scene.target).unwrap();
+        let mut hasher = BlockHasher::new(case.digest, false, 0);
+        hasher.update(&content);
+        let whole = hasher.finish(FileId(0)).1;
+        let meta = std::fs::metadata(&scene.target).unwrap();
+        let publication = Publication {
+            length: SIZE,
+            identity: (meta.dev(), meta.ino()),
+            mtime_ns: meta.mtime() * 1_000_000_000 + meta.mtime_nsec(),
+        };
+        let left = written(&header, &[whole], Some(&publication));
+        std::fs::write(journal_of(&scene), &left).unwrap();
+        let before = scene.line.forwarded();
+        let result = scene.again(2);
+        let after = scene.line.forwarded();
+        assert_eq!((result.bytes, result.resumed_bytes), (SIZE, SIZE));
+        assert!(after.0 - before.0 + after.1 - before.1 < 1 << 20);
+        // Nothing is left.
+        scene.arrived();
+        // One that was written to is no longer that, whatever its time says.
+        std::fs::write(journal_of(&scene), &left).unwrap();
+        let file = File::options().write(true).open(&scene.target).unwrap();
+        file.write_all_at(&[!content[7]], 7).unwrap();
+        file.set_modified(meta.modified().unwrap()).unwrap();
+        let mut scene = scene;
+        scene.options.verify_resumed = true;
+        let fault = scene.run(&scene.client(2)).unwrap_err();
+        assert_eq!(fault.code, Code::IntegrityMismatch, "{fault}");
+        scene.options.overwrite = true;
+        assert_eq!(scene.again(2).resumed_bytes, 0);
+        scene.arrived();
+    });
 }

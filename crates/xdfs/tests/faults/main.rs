@@ -11,6 +11,7 @@ mod corruption;
 mod elastic;
 #[cfg(unix)]
 mod kept;
+mod line;
 mod panics;
 #[cfg(unix)]
 mod recognised;

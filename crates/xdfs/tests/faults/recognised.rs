@@ -10,7 +10,7 @@ use xdfs::{Call, Code, DigestKind, DigestValue, Fault, LocalPlace, TransferResul
 use xdfs_proto::FileId;
 use xdfs_proto::digest::{BlockHasher, FragmentState};
 
-use crate::scene::{Scene, WAYS, Way, wait_for_bytes};
+use crate::scene::{Scene, WAYS, Way, everywhere, wait_for_bytes};
 use crate::support::{PATIENCE, assert_equal, finish, hidden_names};
 
 const SIZE: u64 = 3 << 20;
@@ -67,15 +67,15 @@ fn refused(scene: &Scene, why: &str) {
 
 #[test]
 fn what_is_there_already_is_a_success_with_every_digest() {
-    for way in WAYS {
+    everywhere(|case| {
         for digest in [DigestKind::None, DigestKind::Crc64Nvme, DigestKind::Blake3] {
-            let mut scene = Scene::new(602, way, SIZE).digest(digest);
+            let mut scene = case.scene(602, SIZE).digest(digest);
             let first = scene.run(&scene.client(1)).unwrap();
             for is_dry in [true, false] {
                 scene.options.dry_run = is_dry;
-                let before = scene.proxy.forwarded();
+                let before = scene.line.forwarded();
                 let result = untouched(&scene).unwrap();
-                let after = scene.proxy.forwarded();
+                let after = scene.line.forwarded();
                 assert!(after.0 - before.0 + after.1 - before.1 < 64 << 10);
                 assert_eq!((result.bytes, result.digest), (SIZE, first.digest));
             }
@@ -84,7 +84,7 @@ fn what_is_there_already_is_a_success_with_every_digest() {
             refused(&scene, "nobody may go on");
             scene.arrived();
         }
-    }
+    });
 }
 
 #[test]
@@ -225,10 +225,10 @@ fn nothing_is_compared_for_who_has_cancelled() {
         let scene = Scene::new(608, way, SIZE);
         scene.run(&scene.client(1)).unwrap();
         let client = scene.client(1);
-        let before = scene.proxy.forwarded().1;
+        let before = scene.line.forwarded().1;
         let transfer = scene.start(&client);
         let start = Instant::now();
-        while scene.proxy.forwarded().1 == before {
+        while scene.line.forwarded().1 == before {
             assert!(start.elapsed() < PATIENCE, "nothing was answered");
             std::thread::yield_now();
         }

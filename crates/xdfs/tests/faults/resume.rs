@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use xdfs::{Code, TransferResult};
 
-use crate::scene::{DIGESTS, Scene, WAYS, Way, wait_for_bytes};
-use crate::support::{Serving, finish};
+use crate::scene::{DIGESTS, Scene, Way, everywhere, wait_for_bytes};
+use crate::support::finish;
 
 pub(crate) const SIZE: u64 = 24 << 20;
 pub(crate) const RATE: u64 = 24 << 20;
@@ -30,65 +30,59 @@ pub(crate) fn resumed(result: &TransferResult) {
 
 #[test]
 fn after_a_cancel() {
-    for way in WAYS {
-        for digest in DIGESTS {
-            let scene = Scene::new(300, way, SIZE).digest(digest).rate(RATE);
-            interrupted(&scene);
-            resumed(&scene.again(2));
-            scene.arrived();
-        }
-    }
+    everywhere(|case| {
+        let scene = case.scene(300, SIZE).rate(RATE);
+        interrupted(&scene);
+        resumed(&scene.again(2));
+        scene.arrived();
+    });
 }
 
 #[test]
 fn with_another_number_of_channels() {
-    for way in WAYS {
-        for digest in DIGESTS {
-            let scene = Scene::new(301, way, SIZE).digest(digest).rate(RATE);
-            interrupted(&scene);
-            resumed(&scene.again(7));
-            scene.arrived();
-        }
-    }
+    everywhere(|case| {
+        let scene = case.scene(301, SIZE).rate(RATE);
+        interrupted(&scene);
+        resumed(&scene.again(7));
+        scene.arrived();
+    });
 }
 
 /// What is durable isn't sent again: the bytes on the wire tell.
 #[test]
 fn sends_only_what_is_missing() {
-    for way in WAYS {
-        let scene = Scene::new(302, way, SIZE).rate(RATE);
+    everywhere(|case| {
+        let scene = case.scene(302, SIZE).rate(RATE);
         interrupted(&scene);
-        let before = scene.proxy.forwarded();
+        let before = scene.line.forwarded();
         let result = scene.again(2);
-        let after = scene.proxy.forwarded();
+        let after = scene.line.forwarded();
         let (up, down) = (after.0 - before.0, after.1 - before.1);
-        let sent = if way == Way::Up { up } else { down };
+        let sent = if case.way == Way::Up { up } else { down };
         let missing = SIZE - result.resumed_bytes;
         assert!(sent < missing + (1 << 20), "{sent} bytes for {missing}");
         scene.arrived();
-    }
+    });
 }
 
 #[test]
 fn a_changed_source_starts_over() {
-    for way in WAYS {
-        for digest in DIGESTS {
-            let scene = Scene::new(303, way, SIZE).digest(digest).rate(RATE);
-            interrupted(&scene);
-            // Another version of the same length.
-            let mut content = std::fs::read(&scene.source).unwrap();
-            content[5] ^= 1;
-            std::fs::write(&scene.source, content).unwrap();
-            assert_eq!(scene.again(2).resumed_bytes, 0);
-            scene.arrived();
-        }
-    }
+    everywhere(|case| {
+        let scene = case.scene(303, SIZE).rate(RATE);
+        interrupted(&scene);
+        // Another version of the same length.
+        let mut content = std::fs::read(&scene.source).unwrap();
+        content[5] ^= 1;
+        std::fs::write(&scene.source, content).unwrap();
+        assert_eq!(scene.again(2).resumed_bytes, 0);
+        scene.arrived();
+    });
 }
 
 #[test]
 fn another_digest_or_no_resume_starts_over() {
-    for way in WAYS {
-        let mut scene = Scene::new(304, way, SIZE).rate(RATE);
+    everywhere(|case| {
+        let mut scene = case.scene(304, SIZE).rate(RATE);
         interrupted(&scene);
         scene.options.resume = false;
         assert_eq!(scene.again(2).resumed_bytes, 0);
@@ -96,32 +90,33 @@ fn another_digest_or_no_resume_starts_over() {
         std::fs::remove_file(&scene.target).unwrap();
         scene.options.resume = true;
         interrupted(&scene);
-        let scene = scene.digest(DIGESTS[1]);
+        let [crc, blake] = DIGESTS;
+        let scene = scene.digest(if case.digest == crc { blake } else { crc });
         assert_eq!(scene.again(2).resumed_bytes, 0);
         scene.arrived();
-    }
+    });
 }
 
 /// Another part of the same source is another source.
 #[test]
 fn another_part_starts_over() {
-    for way in WAYS {
-        let mut scene = Scene::new(305, way, SIZE).rate(RATE);
+    everywhere(|case| {
+        let mut scene = case.scene(305, SIZE).rate(RATE);
         interrupted(&scene);
         scene.options.offset = 1;
         let result = scene.again(2);
         assert_eq!((result.resumed_bytes, result.bytes), (0, SIZE - 1));
         let whole = std::fs::read(&scene.source).unwrap();
         assert!(std::fs::read(&scene.target).unwrap() == whole[1..]);
-    }
+    });
 }
 
 /// Of the same length and version, and from another offset.
 #[test]
 fn another_part_of_the_same_length_starts_over() {
     const LENGTH: u64 = SIZE / 2;
-    for way in WAYS {
-        let mut scene = Scene::new(308, way, SIZE).rate(RATE / 2);
+    everywhere(|case| {
+        let mut scene = case.scene(308, SIZE).rate(RATE / 2);
         scene.options.length = Some(LENGTH);
         let client = scene.client(2);
         let mut transfer = scene.start(&client);
@@ -135,41 +130,38 @@ fn another_part_of_the_same_length_starts_over() {
         let whole = std::fs::read(&scene.source).unwrap();
         let part = &whole[1 << 20..(1 << 20) + LENGTH as usize];
         assert!(std::fs::read(&scene.target).unwrap() == part);
-    }
+    });
 }
 
 #[test]
 fn after_the_server_was_stopped() {
-    for way in WAYS {
-        for digest in DIGESTS {
-            let mut scene = Scene::with(306, way, SIZE, |s| s.grace = Duration::ZERO)
-                .digest(digest)
-                .rate(RATE);
-            let client = scene.client(2);
-            let mut transfer = scene.start(&client);
-            wait_for_bytes(&mut transfer, SIZE / 2);
-            scene.server.stop();
-            let fault = finish(transfer).unwrap_err();
-            assert!(
-                matches!(fault.code, Code::ShuttingDown | Code::ConnectionLost),
-                "{fault}"
-            );
-            assert_ne!(fault.retry, xdfs::Retry::Never, "{fault}");
-            scene.unpublished();
-            drop(client);
-            scene.server = Serving::start(&scene.folders.root(), |_| {});
-            scene.proxy.set_target(scene.server.addr);
-            resumed(&scene.again(2));
-            scene.arrived();
-        }
-    }
+    everywhere(|case| {
+        let mut scene = case
+            .scene_with(306, SIZE, |s| s.grace = Duration::ZERO)
+            .rate(RATE);
+        let client = scene.client(2);
+        let mut transfer = scene.start(&client);
+        wait_for_bytes(&mut transfer, SIZE / 2);
+        scene.server.stop();
+        let fault = finish(transfer).unwrap_err();
+        assert!(
+            matches!(fault.code, Code::ShuttingDown | Code::ConnectionLost),
+            "{fault}"
+        );
+        assert_ne!(fault.retry, xdfs::Retry::Never, "{fault}");
+        scene.unpublished();
+        drop(client);
+        scene.serve_again();
+        resumed(&scene.again(2));
+        scene.arrived();
+    });
 }
 
 /// A server that is asked to end lets what runs go on for its time of grace.
 #[test]
 fn a_draining_server_lets_it_end() {
-    for way in WAYS {
-        let mut scene = Scene::new(307, way, SIZE).rate(RATE);
+    everywhere(|case| {
+        let mut scene = case.scene(307, SIZE).rate(RATE);
         let client = scene.client(2);
         let mut transfer = scene.start(&client);
         wait_for_bytes(&mut transfer, SIZE / 4);
@@ -188,5 +180,5 @@ fn a_draining_server_lets_it_end() {
         drop(client);
         scene.server.stop();
         scene.arrived();
-    }
+    });
 }

@@ -2,15 +2,15 @@
 
 use xdfs::{Code, Retry, TransferOptions};
 
-use crate::scene::{DIGESTS, Scene, WAYS, wait_for_bytes};
+use crate::scene::{Scene, WAYS, everywhere, wait_for_bytes};
 use crate::support::{
     Folders, Serving, assert_equal, client, download, finish, hidden_names, upload,
 };
 
 #[test]
 fn files_back_to_back_on_the_same_channels() {
-    for digest in DIGESTS {
-        let scene = Scene::new(500, crate::scene::Way::Up, 1).digest(digest);
+    everywhere(|case| {
+        let scene = case.scene(500, 1);
         let client = scene.client(3);
         let options = &scene.options;
         let lengths = [0, 1, 5 << 20, 256 << 10, 3, 9 << 20, 100];
@@ -35,9 +35,9 @@ fn files_back_to_back_on_the_same_channels() {
             download(&client, format!("/{n}"), &back, options).unwrap();
             assert_equal(&scene.folders.here(&name), &back);
         }
-        assert_eq!(scene.proxy.accepted(), 3, "the channels are reused");
+        assert_eq!(scene.line.accepted(), 3, "the channels are reused");
         assert_eq!(hidden_names(&scene.folders.root()), [""; 0]);
-    }
+    });
 }
 
 /// A file that fails costs neither the session nor the files beside it.
@@ -60,8 +60,8 @@ fn a_failure_between_two_files() {
 
 #[test]
 fn two_clients_and_one_target() {
-    for way in WAYS {
-        let scene = Scene::new(502, way, 16 << 20).rate(16 << 20);
+    everywhere(|case| {
+        let scene = case.scene(502, 16 << 20).rate(16 << 20);
         let (first, second) = (scene.client(1), scene.client(1));
         let mut transfer = scene.start(&first);
         wait_for_bytes(&mut transfer, 1);
@@ -74,7 +74,7 @@ fn two_clients_and_one_target() {
         );
         finish(transfer).unwrap();
         scene.arrived();
-    }
+    });
 }
 
 /// Bounded from above only: a busy machine may be slower.

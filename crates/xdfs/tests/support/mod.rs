@@ -3,6 +3,7 @@
 //! Each test binary takes this module in; everything here is used by all of them.
 
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -18,10 +19,45 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that runs in a thread and is ended when dropped.
 #[derive(Debug)]
-pub(crate) struct Serving {
-    pub(crate) addr: SocketAddr,
+pub(crate) struct Running {
     pub(crate) handle: ServerHandle,
     thread: Option<JoinHandle<Result<(), Fault>>>,
+}
+
+impl Running {
+    pub(crate) fn new(server: Server) -> Self {
+        let handle = server.handle();
+        let thread = Some(thread::spawn(move || server.run()));
+        Self { handle, thread }
+    }
+
+    /// Ends it, the running sessions too, and waits until it is gone.
+    pub(crate) fn stop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.handle.shutdown();
+            self.handle.shutdown();
+            thread.join().unwrap().unwrap();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            // What is to be seen is the first failure, not one of the clean-up.
+            self.handle.shutdown();
+            self.handle.shutdown();
+        } else {
+            self.stop();
+        }
+    }
+}
+
+/// A running server that listens on TCP.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    pub(crate) addr: SocketAddr,
+    running: Running,
 }
 
 impl Serving {
@@ -44,48 +80,43 @@ impl Serving {
             Some(Address::Host { host, port }) => SocketAddr::new(host.parse().unwrap(), *port),
             other => panic!("the server listens on {other:?}"),
         };
-        let handle = server.handle();
-        let thread = Some(thread::spawn(move || server.run()));
-        Self {
-            addr,
-            handle,
-            thread,
-        }
-    }
-
-    /// Ends it, the running sessions too, and waits until it is gone.
-    pub(crate) fn stop(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            self.handle.shutdown();
-            self.handle.shutdown();
-            thread.join().unwrap().unwrap();
-        }
+        let running = Running::new(server);
+        Self { addr, running }
     }
 }
 
-impl Drop for Serving {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            // What is to be seen is the first failure, not one of the clean-up.
-            self.handle.shutdown();
-            self.handle.shutdown();
-        } else {
-            self.stop();
-        }
+impl Deref for Serving {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        &self.running
+    }
+}
+
+impl DerefMut for Serving {
+    fn deref_mut(&mut self) -> &mut Running {
+        &mut self.running
     }
 }
 
 /// A client of the server at `addr`.
 #[track_caller]
 pub(crate) fn client(addr: SocketAddr, change: impl FnOnce(&mut ClientOptions)) -> Client {
+    let address = Address::Host {
+        host: addr.ip().to_string(),
+        port: addr.port(),
+    };
+    client_at(address, change)
+}
+
+/// A client of the server at `address`, of whatever kind that is.
+#[track_caller]
+pub(crate) fn client_at(address: Address, change: impl FnOnce(&mut ClientOptions)) -> Client {
     let mut options = ClientOptions::default();
     change(&mut options);
     let place = RemotePlace {
         user: None,
-        address: Address::Host {
-            host: addr.ip().to_string(),
-            port: addr.port(),
-        },
+        address,
         path: Vec::new(),
         invitation: xdfs::Invitation::default(),
         profile: None,
