@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod beneath;
 mod channels;
 mod corruption;
 mod elastic;
@@ -21,3 +22,4 @@ mod session;
 mod silence;
 mod stream;
 mod transports;
+mod trees;
