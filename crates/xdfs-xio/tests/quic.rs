@@ -550,6 +550,70 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
     assert!(seen.iter().all(|b| *b == 5));
 }
 
+/// Moves bytes from the client, and returns the time until the last arrived.
+fn moved(client: &mut End, server: &mut End, bytes: usize) -> Duration {
+    let start = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| client.write(&vec![6; bytes]).unwrap());
+        server.read(&mut vec![0; bytes]).unwrap();
+    });
+    start.elapsed()
+}
+
+#[test]
+fn a_paced_stream_keeps_its_pace_and_its_neighbours_theirs() {
+    const PACE: u64 = 1 << 20;
+    let mut bed = Bed::new("quic");
+    let address = bed.listener.local_endpoint();
+    // Without the forwarder, which is slow.
+    let mut client = End::new(bed.stack.open(&address).unwrap());
+    client.open().unwrap();
+    let mut server = accept(&mut *bed.listener);
+    let mut other = End::new(bed.stack.open(&address).unwrap());
+    other.open().unwrap();
+    let mut other_server = accept(&mut *bed.listener);
+
+    client.stream.set_pace(Some(PACE)).unwrap();
+    let time = moved(&mut client, &mut server, 2 << 20);
+    // What has credit is less than a tenth. A slow machine takes longer.
+    assert!(time > Duration::from_millis(1800), "{time:?}");
+    assert!(time < Duration::from_secs(20), "{time:?}");
+    // The other would need 16 seconds at this pace, and shares the connection.
+    let time = moved(&mut other, &mut other_server, 16 << 20);
+    assert!(time < Duration::from_secs(8), "{time:?}");
+
+    // Each reports its own bytes.
+    let once = |end: &End| {
+        let sample = end.stream.measure().unwrap();
+        sample.sent_bytes - sample.resent_bytes
+    };
+    assert_eq!(once(&client), 2 << 20);
+    assert_eq!(once(&other), 16 << 20);
+
+    // Bytes that wait for a slower pace move with a faster one.
+    client.stream.set_pace(Some(1000)).unwrap();
+    let written = client
+        .until(|stream| stream.write_vectored(&[IoSlice::new(&[6; 60_000])]))
+        .unwrap();
+    assert_eq!(written, 60_000);
+    let more = client
+        .stream
+        .write_vectored(&[IoSlice::new(&[6; 60_000])])
+        .unwrap();
+    assert!(more < 10_000, "{more} bytes wait as well");
+    client.stream.set_pace(None).unwrap();
+    server.read(&mut vec![0; written + more]).unwrap();
+    let time = moved(&mut client, &mut server, 16 << 20);
+    assert!(time < Duration::from_secs(8), "{time:?}");
+
+    // Nor do they wait once nobody can make it faster.
+    client.stream.set_pace(Some(1000)).unwrap();
+    client.write(&[6; 60_000]).unwrap();
+    drop(client);
+    server.read(&mut vec![0; 60_000]).unwrap();
+    assert_eq!(server.read_some(&mut [0]).unwrap(), 0);
+}
+
 #[test]
 fn a_port_that_never_answers_is_told_in_time() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -401,6 +401,7 @@ impl Engine {
                     DatagramEvent::ConnectionEvent(handle, event) => {
                         if let Some(connection) = self.connections.get_mut(&handle) {
                             connection.proto.handle_event(event);
+                            connection.received(now);
                             self.enqueue(handle);
                         }
                     }
@@ -508,6 +509,7 @@ impl Engine {
             self.accept_streams(handle, &mut connection, now, &mut opened);
         }
         self.hand_over(&mut connection, opened);
+        connection.send_paced(now);
         connection.count();
         if let Some(failure) = connection.tick(now, self.is_ending) {
             connection.fail(now, &failure);

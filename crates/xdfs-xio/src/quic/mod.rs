@@ -26,6 +26,8 @@ mod driver;
 mod endpoint;
 mod listener;
 mod options;
+mod pace;
+mod round_trip;
 mod stream;
 mod udp;
 
