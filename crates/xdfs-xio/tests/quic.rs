@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use quinn_proto::ConnectionError;
 use xdfs_sys::poll::{Event, Poller, Token};
-use xdfs_xio::tls::Configs;
+use xdfs_xio::tls::{Configs, StableSecret};
 use xdfs_xio::{ControlValue, Endpoint, Listener, Location, Registry, Stack, quic};
 
 use certified::{NAME, configs_for};
@@ -342,23 +342,111 @@ fn many_handshakes_make_addresses_prove_themselves() {
     accept(&mut *listener).read(&mut [0]).unwrap();
 }
 
+/// A listener's stack whose keys outlive it.
+fn stable_stack(configs: &Configs, secret: [u8; 32]) -> Stack {
+    let configs = Configs {
+        secret: Some(StableSecret::new(secret)),
+        ..configs.clone()
+    };
+    stack_of(configs, "quic:idle=3600:connect=3600")
+}
+
+/// A client with an open stream, and what is left once its listener ended as if it had been killed.
+fn left_alone(stack: Stack) -> (End, Forwarder, Stack, Endpoint) {
+    let mut listener = stack.listen(&anywhere()).unwrap();
+    let endpoint = listener.local_endpoint();
+    let forwarder = Forwarder::new(endpoint.socket().unwrap());
+    let mut first = End::new(stack.open(&at(forwarder.address)).unwrap());
+    first.open().unwrap();
+    first.write(b"x").unwrap();
+    let mut server = accept(&mut *listener);
+    server.read(&mut [0]).unwrap();
+    drop(server);
+    assert_eq!(first.read_some(&mut [0]).unwrap(), 0);
+    drop(first);
+    // Until all is acknowledged: the listener waits for nothing then.
+    thread::sleep(Duration::from_millis(500));
+    // The client hears nothing of the end, and the listener nothing of another stream.
+    forwarder.path.lost.store(1000, Relaxed);
+    let mut client = End::new(stack.open(&at(forwarder.address)).unwrap());
+    client.open().unwrap();
+    drop(listener);
+    (client, forwarder, stack, endpoint)
+}
+
+/// Listens at this address as soon as it is free.
+fn listen_again(stack: &Stack, endpoint: &Endpoint) -> Box<dyn Listener> {
+    let start = Instant::now();
+    loop {
+        match stack.listen(endpoint) {
+            Ok(listener) => return listener,
+            Err(e) if start.elapsed() > PATIENCE => panic!("{e}"),
+            Err(_) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// Whether the client learns within this time that its connection is gone.
+fn learns(client: &mut End, time: Duration) -> bool {
+    client.write(&[1; 5000]).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < time {
+        let read = client
+            .stream
+            .read_vectored(&mut [IoSliceMut::new(&mut [0])]);
+        match read.unwrap_err() {
+            e if e.kind() == ErrorKind::WouldBlock => thread::sleep(Duration::from_millis(10)),
+            e => {
+                assert_eq!(e.kind(), ErrorKind::ConnectionReset, "{e}");
+                return true;
+            }
+        }
+    }
+    false
+}
+
 #[test]
-fn a_listener_that_lost_its_state_tells_so() {
-    let mut bed = Bed::new("quic:idle=3600");
-    bed.exchange(1000);
-    // Another listener of the process has its key, and not its connections.
-    let other = bed.stack.listen(&anywhere()).unwrap();
-    bed.forwarder
-        .path
-        .lead_to(other.local_endpoint().socket().unwrap());
-    bed.client.write(&[1; 5000]).unwrap();
-    let error = bed.client.read_some(&mut [0; 10]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
-    let error = bed.client.write(&[1; 10]).unwrap_err();
+#[cfg(target_os = "linux")]
+fn a_listener_that_was_started_again_tells_so() {
+    let configs = configs(1);
+    let (mut client, forwarder, stack, endpoint) = left_alone(stable_stack(&configs, [7; 32]));
+    let mut listener = listen_again(&stable_stack(&configs, [7; 32]), &endpoint);
+    forwarder.path.lost.store(0, Relaxed);
+    assert!(learns(&mut client, PATIENCE));
+    let error = client.write(&[1; 10]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
     // Further streams get a connection of their own.
-    let mut next = End::new(bed.stack.open(&at(bed.forwarder.address)).unwrap());
+    let mut next = End::new(stack.open(&at(forwarder.address)).unwrap());
     next.open().unwrap();
+    next.write(b"x").unwrap();
+    accept(&mut *listener).read(&mut [0]).unwrap();
+}
+
+/// A token that resets a connection is a secret from everybody but its two ends.
+#[test]
+fn nobody_else_can_end_a_connection() {
+    const TIME: Duration = Duration::from_secs(2);
+    let configs = configs(1);
+    // Another identity at the same address.
+    let (mut client, forwarder, _stack, endpoint) = left_alone(stable_stack(&configs, [7; 32]));
+    let _listener = listen_again(&stable_stack(&configs, [8; 32]), &endpoint);
+    forwarder.path.lost.store(0, Relaxed);
+    assert!(!learns(&mut client, TIME));
+
+    // The same identity at another address: both may be in use.
+    let stack = stable_stack(&configs, [7; 32]);
+    let mut listener = stack.listen(&anywhere()).unwrap();
+    let address = listener.local_endpoint().socket().unwrap();
+    let forwarder = Forwarder::new(address);
+    let mut client = End::new(stack.open(&at(forwarder.address)).unwrap());
+    client.open().unwrap();
+    let mut server = accept(&mut *listener);
+    let other = stack.listen(&anywhere()).unwrap();
+    let led_to = other.local_endpoint().socket().unwrap();
+    forwarder.path.lead_to(led_to);
+    assert!(!learns(&mut client, TIME));
+    forwarder.path.lead_to(address);
+    server.read(&mut [0; 5000]).unwrap();
 }
 
 /// Fails unless the listener ends the connection because of a stream without header.
@@ -717,6 +805,7 @@ fn ends_without_configuration_or_trust_are_told() {
     let other = Configs {
         client: None,
         server: Some(Arc::new(move || Arc::clone(&other))),
+        secret: None,
     };
     let listener = stack_of(other, "quic").listen(&anywhere()).unwrap();
     let stack = stack_of(good, "quic");

@@ -105,7 +105,8 @@ pub(super) fn start(
         }
     };
     let local = udp.local_addr()?;
-    let proto = quinn_proto::Endpoint::new(configs.endpoint()?, server, !udp.may_fragment(), None);
+    let config = configs.endpoint(server.is_some().then_some(local))?;
+    let proto = quinn_proto::Endpoint::new(config, server, !udp.may_fragment(), None);
     let shared = Arc::new(Shared {
         notifier: poller.notifier(),
         next_key: AtomicUsize::new(FIRST_KEY),
