@@ -716,6 +716,94 @@ fn a_port_that_never_answers_is_told_in_time() {
     );
 }
 
+/// A report that a port is unreachable, with the quoted part of a datagram from `from` to `to`.
+#[cfg(target_os = "linux")]
+fn unreachable(from: SocketAddr, to: SocketAddr, quoted: &[u8]) -> Vec<u8> {
+    let octets = |address: SocketAddr| match address.ip() {
+        std::net::IpAddr::V4(ip) => ip.octets(),
+        other => panic!("{other}"),
+    };
+    // RFC 792: type, code, checksum, unused; the header of IP with UDP as its protocol.
+    let mut bytes = vec![3, 3, 0, 0, 0, 0, 0, 0];
+    bytes.extend([0x45, 0, 5, 0, 0, 0, 0, 0, 64, 17, 0, 0]);
+    bytes.extend(octets(from));
+    bytes.extend(octets(to));
+    bytes.extend(from.port().to_be_bytes());
+    bytes.extend(to.port().to_be_bytes());
+    bytes.extend(1208_u16.to_be_bytes());
+    bytes.extend([0, 0]);
+    bytes.extend(quoted);
+    let words = bytes
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
+    let sum = words.sum::<u32>();
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let checksum = !((sum + (sum >> 16)) as u16);
+    bytes[2..4].copy_from_slice(&checksum.to_be_bytes());
+    bytes
+}
+
+/// The error of an open to a silent port, during which `report` is called with the first datagram,
+/// its sender and its target.
+#[cfg(target_os = "linux")]
+fn open_with(stack: &Stack, report: impl FnOnce(&[u8], SocketAddr, SocketAddr)) -> io::Error {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    let address = silent.local_addr().unwrap();
+    let mut client = End::new(stack.open(&at(address)).unwrap());
+    let mut bytes = [0; 2000];
+    let (n, from) = silent.recv_from(&mut bytes).unwrap();
+    report(&bytes[..n], from, address);
+    client.open().unwrap_err()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn reports_about_other_ports_end_no_open() {
+    let stack = stack_of(configs(1), "quic:connect=2");
+    let error = open_with(&stack, |_, _, _| {
+        let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let closed = free.local_addr().unwrap();
+        drop(free);
+        // Of the same socket.
+        let mut other = End::new(stack.open(&at(closed)).unwrap());
+        let start = Instant::now();
+        let error = other.open().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
+        assert!(start.elapsed() < Duration::from_millis(1900));
+    });
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn reports_that_are_made_up_end_no_open() {
+    use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+    let Ok(raw) = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)) else {
+        return xdfs_testkit::skip::test("only root can send reports of its own");
+    };
+    let stack = stack_of(configs(1), "quic:connect=2");
+    let send = |report: Vec<u8>, to: SocketAddr| {
+        let to = SockAddr::from(SocketAddr::new(to.ip(), 0));
+        raw.send_to(&report, &to).unwrap();
+    };
+    // By somebody who knows the addresses, and not the datagram.
+    let error = open_with(&stack, |bytes, from, to| {
+        let mut other = bytes.to_vec();
+        other[10] ^= 1;
+        for quoted in [&other[..], &bytes[..0], &bytes[..8]] {
+            send(unreachable(from, to, quoted), from);
+        }
+    });
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    // And by somebody who has seen it.
+    let error = open_with(&stack, |bytes, from, to| {
+        send(unreachable(from, to, bytes), from);
+    });
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
+}
+
 #[test]
 fn a_path_that_is_cut_ends_both_sides() {
     let mut bed = Bed::new("quic:idle=1");

@@ -17,6 +17,7 @@ use rustls::{AlertDescription, CertificateError, OtherError};
 use super::channel::{Channel, Counters, Dropped, End, Facts, Failure};
 use super::options::QuicOptions;
 use super::pace::Pace;
+use super::undelivered::{Beginning, Undelivered};
 use super::{HEADER, code};
 
 /// Label of the exporter for the binding of a stream; its context is the number of the stream.
@@ -41,6 +42,8 @@ pub(super) struct Connection {
     /// It counts among the handshakes of the endpoint.
     pub(super) is_counted: bool,
     deadline: Instant,
+    /// The last datagram before it was open.
+    last_sent: Beginning,
     streams: HashMap<StreamId, Entry>,
     /// The streams by their keys.
     ids: HashMap<usize, StreamId>,
@@ -114,6 +117,7 @@ impl Connection {
             is_connected: false,
             is_counted: false,
             deadline: now + options.connect,
+            last_sent: Beginning::default(),
             streams: HashMap::new(),
             ids: HashMap::new(),
             wanted: VecDeque::new(),
@@ -136,6 +140,20 @@ impl Connection {
 
     pub(super) fn is_client(&self) -> bool {
         self.proto.side() == Side::Client
+    }
+
+    /// Notes what is about to be sent.
+    pub(super) fn note_sent(&mut self, datagrams: &[u8]) {
+        if !self.is_connected {
+            self.last_sent = Beginning::of(datagrams);
+        }
+    }
+
+    /// Whether it is being opened, and the report is about its own datagrams.
+    pub(super) fn is_refused(&self, report: &Undelivered) -> bool {
+        let is_same = self.peer.ip().to_canonical() == report.destination.ip().to_canonical()
+            && self.peer.port() == report.destination.port();
+        is_same && !self.is_connected && self.is_client() && report.is_about(&self.last_sent)
     }
 
     /// The time of its next work without an event.

@@ -22,6 +22,7 @@ use super::configs::Configs;
 use super::connection::{Connection, Opened};
 use super::stream::QuicStream;
 use super::udp::{self, Sent, Udp};
+use super::undelivered::Undelivered;
 use crate::endpoint::{Endpoint, Location};
 use crate::queue::Queue;
 
@@ -411,8 +412,8 @@ impl Engine {
                 }
             }
         }
-        for host in self.udp.unreachable() {
-            self.refused(host, now);
+        for report in self.udp.undelivered() {
+            self.refused(&report, now);
         }
         Ok(())
     }
@@ -464,16 +465,15 @@ impl Engine {
         }
     }
 
-    /// The system reports that nobody is at a host's port. That ends connections that are being
-    /// opened, and no others: such reports aren't authentic (RFC 9000, section 14.2.1).
-    fn refused(&mut self, host: std::net::IpAddr, now: Instant) {
+    /// A datagram was refused. That ends the connection that sent it while it opens, and no others:
+    /// such reports aren't authentic (RFC 9000, section 14.2.1).
+    fn refused(&mut self, report: &Undelivered, now: Instant) {
         let failure = Failure::new(
             ErrorKind::ConnectionRefused,
             "the host reports that nobody listens at this UDP port",
         );
-        let is_meant = |c: &Connection| !c.is_connected() && c.peer.ip().to_canonical() == host;
-        let meant = self.connections.iter().filter(|(_, c)| is_meant(c));
-        for handle in meant.map(|(handle, _)| *handle).collect::<Vec<_>>() {
+        let meant = self.connections.iter().find(|(_, c)| c.is_refused(report));
+        if let Some(handle) = meant.map(|(handle, _)| *handle) {
             self.give_up(handle, &failure, now);
         }
     }
@@ -649,6 +649,7 @@ impl Engine {
             let Some(transmit) = made else {
                 return true;
             };
+            connection.note_sent(&self.buffer);
             match self.udp.send(&transmit, &self.buffer) {
                 Sent::Done => {}
                 Sent::Full => {

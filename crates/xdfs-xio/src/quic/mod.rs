@@ -30,6 +30,7 @@ mod pace;
 mod round_trip;
 mod stream;
 mod udp;
+mod undelivered;
 
 pub use driver::driver;
 pub use options::{Congestion, QuicOptions};
