@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
+use std::cell::Cell;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -492,6 +493,69 @@ fn streams_that_never_begin_are_waited_for_in_bounds() {
     let ids: Vec<_> = (0..90).map(|_| client.open()).collect();
     client.connection.send_stream(ids[89]).write(&[0]).unwrap();
     ended_as_malformed(&mut client);
+}
+
+/// What comes of a stream of which every second packet of the first flight is lost: the bytes that
+/// arrived, or what the reader is told.
+fn scattered(text: &str, total: usize) -> io::Result<Vec<u8>> {
+    let configs = configs(1);
+    let stack = stack_of(configs.clone(), text);
+    let mut listener = stack.listen(&anywhere()).unwrap();
+    let address = listener.local_endpoint().socket().unwrap();
+    let mut client = RawClient::connect(address, &configs, PATIENCE);
+    let id = client.open();
+    let mut bytes = vec![0];
+    bytes.extend(pattern(total, 9));
+    // Until the listener has all of the handshake: before, it drops what is on streams.
+    let is_confirmed = |c: &quinn_proto::Connection| c.stats().frame_rx.handshake_done > 0;
+    assert!(client.run(PATIENCE, is_confirmed).is_none());
+    // The header alone, so that there is somebody who is told of an end.
+    let mut sent = client
+        .connection
+        .send_stream(id)
+        .write(&bytes[..1])
+        .unwrap();
+    let rounds = Cell::new(0);
+    let once = |_: &quinn_proto::Connection| rounds.replace(rounds.get() + 1) > 0;
+    assert!(client.run(PATIENCE, once).is_none());
+    let mut server = accept(&mut *listener);
+    let reader = thread::spawn(move || {
+        let mut seen = vec![0; total];
+        server.read(&mut seen).map(|()| seen)
+    });
+    sent += client
+        .connection
+        .send_stream(id)
+        .write(&bytes[sent..])
+        .unwrap();
+    let through = client.send_half();
+    assert!(through > 700, "{through} packets of a flight");
+    let start = Instant::now();
+    while !reader.is_finished() {
+        assert!(start.elapsed() < PATIENCE);
+        if sent < bytes.len()
+            && let Ok(n) = client.connection.send_stream(id).write(&bytes[sent..])
+        {
+            sent += n;
+        }
+        let until = Instant::now() + Duration::from_millis(5);
+        if client.run(PATIENCE, |_| Instant::now() > until).is_some() {
+            break;
+        }
+    }
+    reader.join().unwrap()
+}
+
+/// quinn-proto keeps no more than one to two thousand pieces of a stream that don't follow one on
+/// the other.
+#[test]
+fn heavy_loss_leaves_no_more_gaps_than_are_kept() {
+    const TOTAL: usize = 6 << 20;
+    let seen = scattered("quic", TOTAL).unwrap();
+    assert!(seen == pattern(TOTAL, 9), "other bytes arrived");
+    // If this one lives too, there is no reason for a default as small as it is.
+    let error = scattered("quic:window=16777216", 20 << 20).unwrap_err();
+    assert!(error.to_string().contains("too many gaps"), "{error}");
 }
 
 /// A program may end right after it has left its streams and its stack.
