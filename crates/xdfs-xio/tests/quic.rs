@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
+use std::cell::Cell;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use quinn_proto::ConnectionError;
 use xdfs_sys::poll::{Event, Poller, Token};
-use xdfs_xio::tls::Configs;
+use xdfs_xio::tls::{Configs, StableSecret};
 use xdfs_xio::{ControlValue, Endpoint, Listener, Location, Registry, Stack, quic};
 
 use certified::{NAME, configs_for};
@@ -342,23 +343,111 @@ fn many_handshakes_make_addresses_prove_themselves() {
     accept(&mut *listener).read(&mut [0]).unwrap();
 }
 
+/// A listener's stack whose keys outlive it.
+fn stable_stack(configs: &Configs, secret: [u8; 32]) -> Stack {
+    let configs = Configs {
+        secret: Some(StableSecret::new(secret)),
+        ..configs.clone()
+    };
+    stack_of(configs, "quic:idle=3600:connect=3600")
+}
+
+/// A client with an open stream, and what is left once its listener ended as if it had been killed.
+fn left_alone(stack: Stack) -> (End, Forwarder, Stack, Endpoint) {
+    let mut listener = stack.listen(&anywhere()).unwrap();
+    let endpoint = listener.local_endpoint();
+    let forwarder = Forwarder::new(endpoint.socket().unwrap());
+    let mut first = End::new(stack.open(&at(forwarder.address)).unwrap());
+    first.open().unwrap();
+    first.write(b"x").unwrap();
+    let mut server = accept(&mut *listener);
+    server.read(&mut [0]).unwrap();
+    drop(server);
+    assert_eq!(first.read_some(&mut [0]).unwrap(), 0);
+    drop(first);
+    // Until all is acknowledged: the listener waits for nothing then.
+    thread::sleep(Duration::from_millis(500));
+    // The client hears nothing of the end, and the listener nothing of another stream.
+    forwarder.path.lost.store(1000, Relaxed);
+    let mut client = End::new(stack.open(&at(forwarder.address)).unwrap());
+    client.open().unwrap();
+    drop(listener);
+    (client, forwarder, stack, endpoint)
+}
+
+/// Listens at this address as soon as it is free.
+fn listen_again(stack: &Stack, endpoint: &Endpoint) -> Box<dyn Listener> {
+    let start = Instant::now();
+    loop {
+        match stack.listen(endpoint) {
+            Ok(listener) => return listener,
+            Err(e) if start.elapsed() > PATIENCE => panic!("{e}"),
+            Err(_) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// Whether the client learns within this time that its connection is gone.
+fn learns(client: &mut End, time: Duration) -> bool {
+    client.write(&[1; 5000]).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < time {
+        let read = client
+            .stream
+            .read_vectored(&mut [IoSliceMut::new(&mut [0])]);
+        match read.unwrap_err() {
+            e if e.kind() == ErrorKind::WouldBlock => thread::sleep(Duration::from_millis(10)),
+            e => {
+                assert_eq!(e.kind(), ErrorKind::ConnectionReset, "{e}");
+                return true;
+            }
+        }
+    }
+    false
+}
+
 #[test]
-fn a_listener_that_lost_its_state_tells_so() {
-    let mut bed = Bed::new("quic:idle=3600");
-    bed.exchange(1000);
-    // Another listener of the process has its key, and not its connections.
-    let other = bed.stack.listen(&anywhere()).unwrap();
-    bed.forwarder
-        .path
-        .lead_to(other.local_endpoint().socket().unwrap());
-    bed.client.write(&[1; 5000]).unwrap();
-    let error = bed.client.read_some(&mut [0; 10]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
-    let error = bed.client.write(&[1; 10]).unwrap_err();
+#[cfg(target_os = "linux")]
+fn a_listener_that_was_started_again_tells_so() {
+    let configs = configs(1);
+    let (mut client, forwarder, stack, endpoint) = left_alone(stable_stack(&configs, [7; 32]));
+    let mut listener = listen_again(&stable_stack(&configs, [7; 32]), &endpoint);
+    forwarder.path.lost.store(0, Relaxed);
+    assert!(learns(&mut client, PATIENCE));
+    let error = client.write(&[1; 10]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
     // Further streams get a connection of their own.
-    let mut next = End::new(bed.stack.open(&at(bed.forwarder.address)).unwrap());
+    let mut next = End::new(stack.open(&at(forwarder.address)).unwrap());
     next.open().unwrap();
+    next.write(b"x").unwrap();
+    accept(&mut *listener).read(&mut [0]).unwrap();
+}
+
+/// A token that resets a connection is a secret from everybody but its two ends.
+#[test]
+fn nobody_else_can_end_a_connection() {
+    const TIME: Duration = Duration::from_secs(2);
+    let configs = configs(1);
+    // Another identity at the same address.
+    let (mut client, forwarder, _stack, endpoint) = left_alone(stable_stack(&configs, [7; 32]));
+    let _listener = listen_again(&stable_stack(&configs, [8; 32]), &endpoint);
+    forwarder.path.lost.store(0, Relaxed);
+    assert!(!learns(&mut client, TIME));
+
+    // The same identity at another address: both may be in use.
+    let stack = stable_stack(&configs, [7; 32]);
+    let mut listener = stack.listen(&anywhere()).unwrap();
+    let address = listener.local_endpoint().socket().unwrap();
+    let forwarder = Forwarder::new(address);
+    let mut client = End::new(stack.open(&at(forwarder.address)).unwrap());
+    client.open().unwrap();
+    let mut server = accept(&mut *listener);
+    let other = stack.listen(&anywhere()).unwrap();
+    let led_to = other.local_endpoint().socket().unwrap();
+    forwarder.path.lead_to(led_to);
+    assert!(!learns(&mut client, TIME));
+    forwarder.path.lead_to(address);
+    server.read(&mut [0; 5000]).unwrap();
 }
 
 /// Fails unless the listener ends the connection because of a stream without header.
@@ -404,6 +493,69 @@ fn streams_that_never_begin_are_waited_for_in_bounds() {
     let ids: Vec<_> = (0..90).map(|_| client.open()).collect();
     client.connection.send_stream(ids[89]).write(&[0]).unwrap();
     ended_as_malformed(&mut client);
+}
+
+/// What comes of a stream of which every second packet of the first flight is lost: the bytes that
+/// arrived, or what the reader is told.
+fn scattered(text: &str, total: usize) -> io::Result<Vec<u8>> {
+    let configs = configs(1);
+    let stack = stack_of(configs.clone(), text);
+    let mut listener = stack.listen(&anywhere()).unwrap();
+    let address = listener.local_endpoint().socket().unwrap();
+    let mut client = RawClient::connect(address, &configs, PATIENCE);
+    let id = client.open();
+    let mut bytes = vec![0];
+    bytes.extend(pattern(total, 9));
+    // Until the listener has all of the handshake: before, it drops what is on streams.
+    let is_confirmed = |c: &quinn_proto::Connection| c.stats().frame_rx.handshake_done > 0;
+    assert!(client.run(PATIENCE, is_confirmed).is_none());
+    // The header alone, so that there is somebody who is told of an end.
+    let mut sent = client
+        .connection
+        .send_stream(id)
+        .write(&bytes[..1])
+        .unwrap();
+    let rounds = Cell::new(0);
+    let once = |_: &quinn_proto::Connection| rounds.replace(rounds.get() + 1) > 0;
+    assert!(client.run(PATIENCE, once).is_none());
+    let mut server = accept(&mut *listener);
+    let reader = thread::spawn(move || {
+        let mut seen = vec![0; total];
+        server.read(&mut seen).map(|()| seen)
+    });
+    sent += client
+        .connection
+        .send_stream(id)
+        .write(&bytes[sent..])
+        .unwrap();
+    let through = client.send_half();
+    assert!(through > 700, "{through} packets of a flight");
+    let start = Instant::now();
+    while !reader.is_finished() {
+        assert!(start.elapsed() < PATIENCE);
+        if sent < bytes.len()
+            && let Ok(n) = client.connection.send_stream(id).write(&bytes[sent..])
+        {
+            sent += n;
+        }
+        let until = Instant::now() + Duration::from_millis(5);
+        if client.run(PATIENCE, |_| Instant::now() > until).is_some() {
+            break;
+        }
+    }
+    reader.join().unwrap()
+}
+
+/// quinn-proto keeps no more than one to two thousand pieces of a stream that don't follow one on
+/// the other.
+#[test]
+fn heavy_loss_leaves_no_more_gaps_than_are_kept() {
+    const TOTAL: usize = 6 << 20;
+    let seen = scattered("quic", TOTAL).unwrap();
+    assert!(seen == pattern(TOTAL, 9), "other bytes arrived");
+    // If this one lives too, there is no reason for a default as small as it is.
+    let error = scattered("quic:window=16777216", 20 << 20).unwrap_err();
+    assert!(error.to_string().contains("too many gaps"), "{error}");
 }
 
 /// A program may end right after it has left its streams and its stack.
@@ -550,6 +702,70 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
     assert!(seen.iter().all(|b| *b == 5));
 }
 
+/// Moves bytes from the client, and returns the time until the last arrived.
+fn moved(client: &mut End, server: &mut End, bytes: usize) -> Duration {
+    let start = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| client.write(&vec![6; bytes]).unwrap());
+        server.read(&mut vec![0; bytes]).unwrap();
+    });
+    start.elapsed()
+}
+
+#[test]
+fn a_paced_stream_keeps_its_pace_and_its_neighbours_theirs() {
+    const PACE: u64 = 1 << 20;
+    let mut bed = Bed::new("quic");
+    let address = bed.listener.local_endpoint();
+    // Without the forwarder, which is slow.
+    let mut client = End::new(bed.stack.open(&address).unwrap());
+    client.open().unwrap();
+    let mut server = accept(&mut *bed.listener);
+    let mut other = End::new(bed.stack.open(&address).unwrap());
+    other.open().unwrap();
+    let mut other_server = accept(&mut *bed.listener);
+
+    client.stream.set_pace(Some(PACE)).unwrap();
+    let time = moved(&mut client, &mut server, 2 << 20);
+    // What has credit is less than a tenth. A slow machine takes longer.
+    assert!(time > Duration::from_millis(1800), "{time:?}");
+    assert!(time < Duration::from_secs(20), "{time:?}");
+    // The other would need 16 seconds at this pace, and shares the connection.
+    let time = moved(&mut other, &mut other_server, 16 << 20);
+    assert!(time < Duration::from_secs(8), "{time:?}");
+
+    // Each reports its own bytes.
+    let once = |end: &End| {
+        let sample = end.stream.measure().unwrap();
+        sample.sent_bytes - sample.resent_bytes
+    };
+    assert_eq!(once(&client), 2 << 20);
+    assert_eq!(once(&other), 16 << 20);
+
+    // Bytes that wait for a slower pace move with a faster one.
+    client.stream.set_pace(Some(1000)).unwrap();
+    let written = client
+        .until(|stream| stream.write_vectored(&[IoSlice::new(&[6; 60_000])]))
+        .unwrap();
+    assert_eq!(written, 60_000);
+    let more = client
+        .stream
+        .write_vectored(&[IoSlice::new(&[6; 60_000])])
+        .unwrap();
+    assert!(more < 10_000, "{more} bytes wait as well");
+    client.stream.set_pace(None).unwrap();
+    server.read(&mut vec![0; written + more]).unwrap();
+    let time = moved(&mut client, &mut server, 16 << 20);
+    assert!(time < Duration::from_secs(8), "{time:?}");
+
+    // Nor do they wait once nobody can make it faster.
+    client.stream.set_pace(Some(1000)).unwrap();
+    client.write(&[6; 60_000]).unwrap();
+    drop(client);
+    server.read(&mut vec![0; 60_000]).unwrap();
+    assert_eq!(server.read_some(&mut [0]).unwrap(), 0);
+}
+
 #[test]
 fn a_port_that_never_answers_is_told_in_time() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -562,6 +778,94 @@ fn a_port_that_never_answers_is_told_in_time() {
         text.contains("over UDP") && text.contains("firewall"),
         "{text}"
     );
+}
+
+/// A report that a port is unreachable, with the quoted part of a datagram from `from` to `to`.
+#[cfg(target_os = "linux")]
+fn unreachable(from: SocketAddr, to: SocketAddr, quoted: &[u8]) -> Vec<u8> {
+    let octets = |address: SocketAddr| match address.ip() {
+        std::net::IpAddr::V4(ip) => ip.octets(),
+        other => panic!("{other}"),
+    };
+    // RFC 792: type, code, checksum, unused; the header of IP with UDP as its protocol.
+    let mut bytes = vec![3, 3, 0, 0, 0, 0, 0, 0];
+    bytes.extend([0x45, 0, 5, 0, 0, 0, 0, 0, 64, 17, 0, 0]);
+    bytes.extend(octets(from));
+    bytes.extend(octets(to));
+    bytes.extend(from.port().to_be_bytes());
+    bytes.extend(to.port().to_be_bytes());
+    bytes.extend(1208_u16.to_be_bytes());
+    bytes.extend([0, 0]);
+    bytes.extend(quoted);
+    let words = bytes
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
+    let sum = words.sum::<u32>();
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let checksum = !((sum + (sum >> 16)) as u16);
+    bytes[2..4].copy_from_slice(&checksum.to_be_bytes());
+    bytes
+}
+
+/// The error of an open to a silent port, during which `report` is called with the first datagram,
+/// its sender and its target.
+#[cfg(target_os = "linux")]
+fn open_with(stack: &Stack, report: impl FnOnce(&[u8], SocketAddr, SocketAddr)) -> io::Error {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    let address = silent.local_addr().unwrap();
+    let mut client = End::new(stack.open(&at(address)).unwrap());
+    let mut bytes = [0; 2000];
+    let (n, from) = silent.recv_from(&mut bytes).unwrap();
+    report(&bytes[..n], from, address);
+    client.open().unwrap_err()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn reports_about_other_ports_end_no_open() {
+    let stack = stack_of(configs(1), "quic:connect=2");
+    let error = open_with(&stack, |_, _, _| {
+        let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let closed = free.local_addr().unwrap();
+        drop(free);
+        // Of the same socket.
+        let mut other = End::new(stack.open(&at(closed)).unwrap());
+        let start = Instant::now();
+        let error = other.open().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
+        assert!(start.elapsed() < Duration::from_millis(1900));
+    });
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn reports_that_are_made_up_end_no_open() {
+    use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+    let Ok(raw) = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)) else {
+        return xdfs_testkit::skip::test("only root can send reports of its own");
+    };
+    let stack = stack_of(configs(1), "quic:connect=2");
+    let send = |report: Vec<u8>, to: SocketAddr| {
+        let to = SockAddr::from(SocketAddr::new(to.ip(), 0));
+        raw.send_to(&report, &to).unwrap();
+    };
+    // By somebody who knows the addresses, and not the datagram.
+    let error = open_with(&stack, |bytes, from, to| {
+        let mut other = bytes.to_vec();
+        other[10] ^= 1;
+        for quoted in [&other[..], &bytes[..0], &bytes[..8]] {
+            send(unreachable(from, to, quoted), from);
+        }
+    });
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    // And by somebody who has seen it.
+    let error = open_with(&stack, |bytes, from, to| {
+        send(unreachable(from, to, bytes), from);
+    });
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
 }
 
 #[test]
@@ -653,6 +957,7 @@ fn ends_without_configuration_or_trust_are_told() {
     let other = Configs {
         client: None,
         server: Some(Arc::new(move || Arc::clone(&other))),
+        secret: None,
     };
     let listener = stack_of(other, "quic").listen(&anywhere()).unwrap();
     let stack = stack_of(good, "quic");

@@ -311,7 +311,7 @@ pub(crate) struct SessionFlags {
     ///
     /// The sender, here or at the server, keeps the queues of the path short: it slows down when
     /// packets begin to wait, and takes seconds to become faster again. Alone on the path it is
-    /// nearly as fast as without. Linux only, over TCP.
+    /// nearly as fast as without. Over QUIC, or over TCP on Linux.
     #[arg(long)]
     pub(crate) nice: bool,
 

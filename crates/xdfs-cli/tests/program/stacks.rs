@@ -1,6 +1,9 @@
 //! Driver stacks by name: of listeners, of sessions and in URLs.
 
-use crate::support::{Place, Server, assert_content, content, xdfs};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::support::{Place, Running, Server, assert_content, content, program, xdfs};
 
 const LENGTH: usize = 3 << 20;
 
@@ -172,4 +175,40 @@ fn quic_tells_why_a_server_is_not_trusted() {
     let words = ["isn't pinned", "compare the pin"];
     xdfs(["ls", "--pin", &wrong, &url]).fails(17, &words);
     xdfs(["ls", &url]).ok();
+}
+
+/// Otherwise only silence would tell, and here nobody waits for that.
+#[test]
+#[cfg(target_os = "linux")]
+fn clients_notice_a_quic_server_that_was_killed_and_started_again() {
+    let place = Place::new();
+    let source = place.make_here("source", &content(5, LENGTH));
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap();
+    drop(taken);
+    let listen = format!("quic:idle=3600://{at}");
+    let start = || Server::start_with(&place.root(), &["--listen", &listen]);
+    let mut server = start();
+    let target = format!("xdfs://{at}/target");
+    let mut command = program();
+    command.env("XDFS_STATE_DIR", place.path().join("state"));
+    command.args(["cp", "--stack", "quic:idle=3600", "--limit-rate", "300K"]);
+    let mut copy = Running::start(command.args([source, target]).stdin(Stdio::null()));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !std::fs::read_dir(place.root()).unwrap().any(|entry| {
+        let length = entry.unwrap().metadata().unwrap().len();
+        length > 100_000
+    }) {
+        assert!(Instant::now() < deadline, "the copy doesn't begin");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    server.running.kill();
+    drop(server);
+    let _server = start();
+    let since = Instant::now();
+    copy.wait_for_message("reset by peer");
+    // A session that hears nothing ends after a minute.
+    assert!(since.elapsed() < Duration::from_secs(40));
+    copy.wait().ok();
+    assert_content(place.remote("target"), &content(5, LENGTH));
 }

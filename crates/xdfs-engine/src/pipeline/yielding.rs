@@ -3,7 +3,7 @@
 //! Packets of everybody wait in the same queue before the narrowest link of a path. A yielding
 //! sender keeps the wait that it sees short, as LEDBAT does (RFC 6817): it sends slower as soon as
 //! packets wait longer than is allowed, down to half as fast at each decision, and faster only by
-//! little. The kernel sends at the rate ([`xdfs_xio::Stream::set_pace`]), so that
+//! little. The transport sends at the rate ([`xdfs_xio::Stream::set_pace`]), so that
 //! the sender makes no bursts.
 //!
 //! The wait is the smoothed round-trip time less its mean deviation and less the shortest

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustls::ServerConfig;
 use xdfs_proto::fault::Fault;
+use zeroize::Zeroizing;
 
 use super::{ClientCertificates, Fingerprint, ServerIdentity};
 
@@ -21,6 +22,7 @@ pub struct Reloading {
     chain: PathBuf,
     key: PathBuf,
     clients: ClientCertificates,
+    secret: Zeroizing<[u8; 32]>,
     state: Mutex<LoadedConfig>,
 }
 
@@ -52,6 +54,7 @@ impl Reloading {
             chain,
             key,
             clients,
+            secret: Zeroizing::new(*identity.derived_secret()),
             state: Mutex::new(state),
         })
     }
@@ -71,6 +74,12 @@ impl Reloading {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .fingerprint
+    }
+
+    /// [`ServerIdentity::derived_secret`] of the files as they were at first.
+    #[must_use]
+    pub fn derived_secret(&self) -> &[u8; 32] {
+        &self.secret
     }
 
     pub(super) fn current_at(&self, now: Instant) -> Arc<ServerConfig> {

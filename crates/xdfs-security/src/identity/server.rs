@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_lc_rs::hkdf;
 use rcgen::{
     Certificate, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, date_time_ymd,
@@ -25,6 +26,8 @@ use super::{ALPN, Fingerprint, TICKETS, pem};
 const MAKE: &str = "make the server's identity";
 const LOAD: &str = "load the server's identity";
 const CONFIGURE: &str = "configure TLS";
+/// What the derived secret is derived for: nothing else is to be, from the key's bytes.
+const SECRET_LABEL: &[u8] = b"xdfs server secret 1";
 
 /// Whether a server requests certificates from clients.
 #[derive(Clone, Debug)]
@@ -41,6 +44,7 @@ pub struct ServerIdentity {
     key: CertifiedKey,
     fingerprint: Fingerprint,
     not_after: i64,
+    secret: Zeroizing<[u8; 32]>,
 }
 
 impl ServerIdentity {
@@ -103,10 +107,12 @@ impl ServerIdentity {
         let chain = vec![certificate.der().clone()];
         let (fingerprint, not_after) = facts(&chain)
             .ok_or_else(|| Fault::new(Code::Internal, MAKE, "the certificate can't be read"))?;
+        let derived = derived(&secret)?;
         Ok(Self {
             key: pem::certified(chain, secret)?,
             fingerprint,
             not_after,
+            secret: derived,
         })
     }
 
@@ -141,13 +147,22 @@ impl ServerIdentity {
             .path(file::bytes(chain))
         };
         let (fingerprint, not_after) = facts(&certificates).ok_or_else(damaged)?;
+        let derived = derived(&secret)?;
         let key =
             pem::certified(certificates, secret).map_err(|fault| fault.path(file::bytes(key)))?;
         Ok(Self {
             key,
             fingerprint,
             not_after,
+            secret: derived,
         })
+    }
+
+    /// A secret that comes from the private key and doesn't disclose it (HKDF, RFC 5869): the same
+    /// at each start with the same key file, for what has to outlive a process.
+    #[must_use]
+    pub fn derived_secret(&self) -> &[u8; 32] {
+        &self.secret
     }
 
     /// The fingerprint that clients compare.
@@ -248,6 +263,22 @@ fn generate(names: &[String]) -> Result<(KeyPair, Certificate), Fault> {
     parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let certificate = parameters.self_signed(&pair).map_err(fault)?;
     Ok((pair, certificate))
+}
+
+/// The derived secret of a key.
+fn derived(key: &PrivateKeyDer<'_>) -> Result<Zeroizing<[u8; 32]>, Fault> {
+    let mut secret = Zeroizing::new([0; 32]);
+    let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(key.secret_der());
+    let info = [SECRET_LABEL];
+    let okm = prk.expand(&info, hkdf::HKDF_SHA256);
+    okm.and_then(|okm| okm.fill(&mut *secret)).map_err(|_| {
+        Fault::new(
+            Code::Internal,
+            LOAD,
+            "no secret can be derived from the key",
+        )
+    })?;
+    Ok(secret)
 }
 
 /// The fingerprint and the expiry of a chain's first certificate; `None` if it is damaged.

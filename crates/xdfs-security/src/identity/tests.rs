@@ -471,6 +471,23 @@ fn a_renewed_certificate_is_picked_up_and_garbage_is_not() {
 }
 
 #[test]
+fn a_key_has_one_derived_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = || {
+        let identity = ServerIdentity::load_or_make(folder.path(), &["localhost".to_owned()]);
+        *identity.unwrap().derived_secret()
+    };
+    let first = secret();
+    assert_eq!(first, secret());
+    let (chain, key) = ServerIdentity::files(folder.path());
+    let reloading = Reloading::new(chain, key, ClientCertificates::None).unwrap();
+    assert_eq!(&first, reloading.derived_secret());
+    let other = ServerIdentity::temporary(&["localhost".to_owned()]).unwrap();
+    assert_ne!(&first, other.derived_secret());
+    assert!(!format!("{other:?}").contains("secret"));
+}
+
+#[test]
 fn configurations_can_be_shared_between_threads() {
     fn shared<T: Send + Sync>() {}
     shared::<Reloading>();

@@ -4,22 +4,27 @@
 //! waiting flag under the lock under which it found nothing to read or no room, and the thread
 //! checks the flag when it changes that. The user requests the thread's attention by an event, once
 //! until the thread has looked. Events are sent after the lock is released.
+//!
+//! A pace bounds the queue of outgoing bytes too: what waits there can't be overtaken.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use quinn_proto::ConnectionStats;
 use xdfs_sys::poll::{Event, Notifier, Token};
 
 use super::options::Congestion;
-use crate::stream::Protection;
+use super::round_trip::RoundTrip;
+use crate::stream::{PathSample, Protection};
 
 /// Maximum bytes queued in each direction.
 const CAPACITY: usize = 1 << 20;
-/// Room at which a waiting writer is woken, so that both sides work in large steps.
-const ROOM: usize = CAPACITY / 2;
+/// The same for outgoing bytes at a pace: those of this time, but no less than this many.
+const PACED_TIME: Duration = Duration::from_millis(250);
+const PACED_CAPACITY_MIN: usize = 64 << 10;
 /// Bytes that a queued buffer counts beside its content, so that tiny ones are bounded too.
 const OVERHEAD: usize = 64;
 /// Largest buffer of outgoing bytes.
@@ -52,7 +57,15 @@ pub(super) struct Facts {
 pub(super) struct Counters {
     /// The congestion control.
     pub(super) congestion: Congestion,
-    stats: Mutex<ConnectionStats>,
+    figures: Mutex<Figures>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    stats: ConnectionStats,
+    round_trip: RoundTrip,
+    /// Bytes that the connection took from all its streams.
+    taken_bytes: u64,
 }
 
 /// The end of a direction.
@@ -89,6 +102,10 @@ struct State {
     outgoing: VecDeque<Vec<u8>>,
     /// Bytes in `outgoing`, and those with the thread that the connection hasn't taken.
     outgoing_bytes: usize,
+    /// Bytes that the connection has taken.
+    taken_bytes: u64,
+    /// Bytes per second that the connection takes at most.
+    pace: Option<u64>,
     /// The peer reads no more.
     stopped: bool,
     /// The peer left without reading all bytes.
@@ -152,16 +169,47 @@ impl Counters {
     pub(super) fn new(congestion: Congestion) -> Self {
         Self {
             congestion,
-            stats: Mutex::default(),
+            figures: Mutex::default(),
         }
     }
 
+    fn figures(&self) -> MutexGuard<'_, Figures> {
+        self.figures.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
     pub(super) fn set(&self, stats: ConnectionStats) {
-        *self.stats.lock().unwrap_or_else(|e| e.into_inner()) = stats;
+        self.figures().stats = stats;
+    }
+
+    /// Notes the smoothed round-trip time after a datagram.
+    pub(super) fn note_round_trip(&self, smoothed: Duration, now: Instant) {
+        self.figures().round_trip.note(smoothed, now);
     }
 
     pub(super) fn stats(&self) -> ConnectionStats {
-        *self.stats.lock().unwrap_or_else(|e| e.into_inner())
+        self.figures().stats
+    }
+
+    /// The measurements of a stream from which `taken_bytes` bytes were taken: its own bytes, and
+    /// its share of those that the connection lost, so that sums over streams have a meaning.
+    fn sample(&self, taken_bytes: u64) -> PathSample {
+        let Figures {
+            stats: ConnectionStats { path, .. },
+            round_trip,
+            taken_bytes: all_bytes,
+        } = *self.figures();
+        let share = taken_bytes as f64 / all_bytes.max(1) as f64;
+        let resent_bytes = (path.lost_bytes as f64 * share) as u64;
+        PathSample {
+            round_trip: path.rtt,
+            round_trip_deviation: round_trip.deviation,
+            round_trip_min: round_trip.min(),
+            sent_bytes: taken_bytes + resent_bytes,
+            resent_bytes,
+            congestion: self.congestion.as_str().to_owned(),
+            path_mtu: u32::from(path.current_mtu),
+            ..PathSample::default()
+        }
     }
 }
 
@@ -171,8 +219,19 @@ impl State {
     }
 
     fn writable(&self) -> bool {
-        let has_room = self.facts.is_some() && self.outgoing_bytes + ROOM <= CAPACITY;
+        // Half of it, so that both sides work in large steps.
+        let has_room = self.facts.is_some() && self.outgoing_bytes <= self.capacity() / 2;
         has_room || self.stopped || self.failure.is_some()
+    }
+
+    /// Maximum bytes of `outgoing_bytes`.
+    fn capacity(&self) -> usize {
+        let Some(pace) = self.pace else {
+            return CAPACITY;
+        };
+        let bytes = pace as f64 * PACED_TIME.as_secs_f64();
+        // Saturates.
+        (bytes as usize).clamp(PACED_CAPACITY_MIN, CAPACITY)
     }
 
     /// The event for a user that waits and needn't any longer.
@@ -265,7 +324,7 @@ impl Channel {
                 return Err(failure.error());
             }
             let room = match state.facts {
-                Some(_) => CAPACITY.saturating_sub(state.outgoing_bytes),
+                Some(_) => state.capacity().saturating_sub(state.outgoing_bytes),
                 None => 0,
             };
             if room == 0 && wanted > 0 {
@@ -298,11 +357,24 @@ impl Channel {
         self.request(state);
     }
 
+    /// Bounds the bytes per second that the connection takes.
+    pub(super) fn set_pace(&self, bytes_per_s: Option<u64>) {
+        let mut state = self.state();
+        if std::mem::replace(&mut state.pace, bytes_per_s) == bytes_per_s {
+            return;
+        }
+        let wake = state.wake();
+        self.request(state);
+        send(wake);
+    }
+
     /// Drops the user's side; `unread` if it holds bytes that it didn't read.
     pub(super) fn abandon(&self, unread: bool) {
         let mut state = self.state();
         state.registered = None;
         state.closing = true;
+        // Its stack may not live for long.
+        state.pace = None;
         let unread = unread || !state.incoming.is_empty();
         state.dropped = Some(Dropped { unread });
         let freed = std::mem::take(&mut state.incoming);
@@ -330,6 +402,15 @@ impl Channel {
 
     pub(super) fn facts(&self) -> Option<Facts> {
         self.state().facts.clone()
+    }
+
+    /// The measurements of the path, once it is open.
+    pub(super) fn sample(&self) -> Option<PathSample> {
+        let state = self.state();
+        let counters = Arc::clone(&state.facts.as_ref()?.counters);
+        let taken_bytes = state.taken_bytes;
+        drop(state);
+        Some(counters.sample(taken_bytes))
     }
 
     /// Makes the thread look at the channel, and releases the lock.
@@ -447,9 +528,18 @@ impl Channel {
         state.closing && state.outgoing.is_empty()
     }
 
+    /// Bytes per second that the connection may take; `None` for no limit.
+    pub(super) fn pace(&self) -> Option<u64> {
+        self.state().pace
+    }
+
     /// The connection took `bytes` bytes.
     pub(super) fn sent(&self, bytes: usize) {
         let mut state = self.state();
+        state.taken_bytes += bytes as u64;
+        if let Some(facts) = &state.facts {
+            facts.counters.figures().taken_bytes += bytes as u64;
+        }
         state.outgoing_bytes = state.outgoing_bytes.saturating_sub(bytes);
         let wake = state.wake();
         drop(state);

@@ -1,12 +1,15 @@
 //! The configurations of quinn-proto, made from those of TLS.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use aws_lc_rs::{hkdf, hmac, rand};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn_proto::{ClientConfig, EndpointConfig, HashedConnectionIdGenerator, ServerConfig};
+use quinn_proto::{ClientConfig, EndpointConfig, RandomConnectionIdGenerator, ServerConfig};
 use rustls::quic;
+
+use xdfs_sys::boot::boot_id;
 
 use super::options::QuicOptions;
 use crate::tls;
@@ -25,29 +28,72 @@ pub(super) struct Configs {
     served: Mutex<Option<(Arc<rustls::ServerConfig>, Arc<ServerConfig>)>>,
 }
 
-/// Secrets of this process: stateless resets (RFC 9000, section 10.3) and address validation tokens
-/// hold for all listeners of a process, and for none after it.
-struct Secrets {
-    reset: hmac::Key,
-    token: hkdf::Prk,
-    connection_ids: u64,
-}
+/// Bytes of connection identifiers. They are random, and so many that none comes twice: the token
+/// that resets a connection depends on its identifier only, and peers remember those they were
+/// told (RFC 9000, section 10.3.2).
+const ID_BYTES: usize = 8;
+/// What keys of stateless resets are derived for.
+const RESET_LABEL: &[u8] = b"xdfs quic stateless reset 1";
 
-static SECRETS: LazyLock<Option<Secrets>> = LazyLock::new(|| {
-    let mut bytes = [0; 72];
-    rand::fill(&mut bytes).ok()?;
-    let (reset, rest) = bytes.split_at(32);
-    let (token, ids) = rest.split_at(32);
-    Some(Secrets {
-        reset: hmac::Key::new(hmac::HMAC_SHA256, reset),
-        token: hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(token),
-        connection_ids: u64::from_be_bytes(ids.try_into().ok()?),
-    })
+/// Address validation tokens hold for all listeners of a process, and for none after it.
+static TOKEN: LazyLock<Option<hkdf::Prk>> = LazyLock::new(|| {
+    let bytes = random().ok()?;
+    Some(hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&bytes))
 });
 
-fn secrets() -> io::Result<&'static Secrets> {
-    let secrets = SECRETS.as_ref();
-    secrets.ok_or_else(|| io::Error::other("the system gives no random bytes"))
+fn token() -> io::Result<hkdf::Prk> {
+    TOKEN.clone().ok_or_else(no_random)
+}
+
+fn random() -> io::Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    rand::fill(&mut bytes).map_err(|_| no_random())?;
+    Ok(bytes)
+}
+
+fn no_random() -> io::Error {
+    io::Error::other("the system gives no random bytes")
+}
+
+/// The key of the stateless resets of a listener at `local` (RFC 9000, section 10.3): with it,
+/// whoever listens at the same address after a restart can tell peers that their connections are
+/// gone.
+///
+/// An endpoint that has the key, and not the connections, discloses how to end them to everybody
+/// who knows their identifiers (section 10.3.2). So no two that may run at the same time have the
+/// same: the key depends on the boot of the machine, the network namespace and the address beside
+/// the secret. Without one of these, it is random.
+fn reset_key(secret: Option<&tls::StableSecret>, local: SocketAddr) -> io::Result<[u8; 32]> {
+    let Some((secret, (boot, namespace))) = secret.zip(boot_id().zip(network_namespace())) else {
+        return random();
+    };
+    let address = local.to_string();
+    let info = [RESET_LABEL, &boot, &namespace, address.as_bytes()];
+    let mut key = [0; 32];
+    let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, secret.bytes());
+    let okm = prk.expand(&info, hkdf::HKDF_SHA256);
+    okm.and_then(|okm| okm.fill(&mut key))
+        .map_err(|_| io::Error::other("no key can be derived from the secret"))?;
+    Ok(key)
+}
+
+/// The numbers that identify the network namespace within a boot, as containers with one identity
+/// may run beside each other.
+#[cfg(target_os = "linux")]
+fn network_namespace() -> Option<[u8; 16]> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let file = std::fs::metadata("/proc/self/ns/net").ok()?;
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&file.dev().to_be_bytes());
+    bytes[8..].copy_from_slice(&file.ino().to_be_bytes());
+    Some(bytes)
+}
+
+/// There are none.
+#[cfg(not(target_os = "linux"))]
+fn network_namespace() -> Option<[u8; 16]> {
+    Some([0; 16])
 }
 
 impl Configs {
@@ -60,17 +106,19 @@ impl Configs {
         }
     }
 
-    /// The configuration of a UDP endpoint.
-    pub(super) fn endpoint(&self) -> io::Result<Arc<EndpointConfig>> {
-        let secrets = secrets()?;
-        let mut config = EndpointConfig::new(Arc::new(secrets.reset.clone()));
-        let ids = || {
-            Box::new(HashedConnectionIdGenerator::from_key(
-                secrets.connection_ids,
-            )) as _
+    /// The configuration of a UDP endpoint: of a listener, if `listens_at` is its address.
+    pub(super) fn endpoint(
+        &self,
+        listens_at: Option<SocketAddr>,
+    ) -> io::Result<Arc<EndpointConfig>> {
+        let reset = match listens_at {
+            Some(local) => reset_key(self.tls.secret.as_ref(), local)?,
+            None => random()?,
         };
+        let reset = hmac::Key::new(hmac::HMAC_SHA256, &reset);
+        let mut config = EndpointConfig::new(Arc::new(reset));
         config
-            .cid_generator(ids)
+            .cid_generator(|| Box::new(RandomConnectionIdGenerator::new(ID_BYTES)) as _)
             .max_udp_payload_size(self.options.mtu)
             .map_err(io::Error::other)?
             // The version of RFC 9000, and no drafts.
@@ -123,8 +171,7 @@ impl Configs {
         quic::ServerConnection::new(Arc::clone(&own), quic::Version::V1, Vec::new())
             .map_err(unsuitable)?;
         let crypto = QuicServerConfig::try_from(own).map_err(unsuitable)?;
-        let token = secrets()?.token.clone();
-        let mut config = ServerConfig::new(Arc::new(crypto), Arc::new(token));
+        let mut config = ServerConfig::new(Arc::new(crypto), Arc::new(token()?));
         config
             .transport_config(Arc::new(self.options.transport(self.options.streams)))
             .incoming_buffer_size(INCOMING_BYTES)

@@ -16,6 +16,8 @@ use rustls::{AlertDescription, CertificateError, OtherError};
 
 use super::channel::{Channel, Counters, Dropped, End, Facts, Failure};
 use super::options::QuicOptions;
+use super::pace::Pace;
+use super::undelivered::{Beginning, Undelivered};
 use super::{HEADER, code};
 
 /// Label of the exporter for the binding of a stream; its context is the number of the stream.
@@ -40,6 +42,8 @@ pub(super) struct Connection {
     /// It counts among the handshakes of the endpoint.
     pub(super) is_counted: bool,
     deadline: Instant,
+    /// The last datagram before it was open.
+    last_sent: Beginning,
     streams: HashMap<StreamId, Entry>,
     /// The streams by their keys.
     ids: HashMap<usize, StreamId>,
@@ -53,6 +57,8 @@ pub(super) struct Connection {
     pub(super) due: Vec<usize>,
     /// It is in the queue of the thread.
     pub(super) is_queued: bool,
+    /// Streams with bytes that wait for their pace, and until when.
+    paced: HashMap<StreamId, Instant>,
     /// Its entry among the timers of the thread.
     pub(super) timer: Option<Instant>,
     /// The next look at what has no event.
@@ -80,6 +86,7 @@ struct Entry {
     is_received: bool,
     /// Bytes taken from the channel.
     sending: VecDeque<Bytes>,
+    pace: Option<Pace>,
     /// Nothing more will be sent.
     is_sent: bool,
     dropped: Option<Dropped>,
@@ -110,6 +117,7 @@ impl Connection {
             is_connected: false,
             is_counted: false,
             deadline: now + options.connect,
+            last_sent: Beginning::default(),
             streams: HashMap::new(),
             ids: HashMap::new(),
             wanted: VecDeque::new(),
@@ -117,6 +125,7 @@ impl Connection {
             forgotten: Vec::new(),
             due: Vec::new(),
             is_queued: false,
+            paced: HashMap::new(),
             timer: None,
             tick: now + tick_time(options),
             resting_since: None,
@@ -133,6 +142,20 @@ impl Connection {
         self.proto.side() == Side::Client
     }
 
+    /// Notes what is about to be sent.
+    pub(super) fn note_sent(&mut self, datagrams: &[u8]) {
+        if !self.is_connected {
+            self.last_sent = Beginning::of(datagrams);
+        }
+    }
+
+    /// Whether it is being opened, and the report is about its own datagrams.
+    pub(super) fn is_refused(&self, report: &Undelivered) -> bool {
+        let is_same = self.peer.ip().to_canonical() == report.destination.ip().to_canonical()
+            && self.peer.port() == report.destination.port();
+        is_same && !self.is_connected && self.is_client() && report.is_about(&self.last_sent)
+    }
+
     /// The time of its next work without an event.
     pub(super) fn next_time(&mut self) -> Instant {
         let mut next = self.tick;
@@ -144,6 +167,9 @@ impl Connection {
         }
         if !self.is_connected && !self.proto.is_closed() {
             next = next.min(self.deadline);
+        }
+        if let Some(&due) = self.paced.values().min() {
+            next = next.min(due);
         }
         next
     }
@@ -297,9 +323,11 @@ impl Connection {
 
     /// Moves what the user of a stream wrote to the connection.
     pub(super) fn send(&mut self, id: StreamId, now: Instant) {
+        self.paced.remove(&id);
         let Some(entry) = self.streams.get_mut(&id) else {
             return;
         };
+        entry.follow_pace(now);
         while !entry.is_sent {
             if entry.sending.is_empty() {
                 entry.sending = entry.channel.take_outgoing();
@@ -314,16 +342,45 @@ impl Connection {
                 }
                 break;
             }
-            match stream.write_chunks(entry.sending.make_contiguous()) {
+            let count = match &mut entry.pace {
+                None => entry.sending.len(),
+                Some(pace) => match pace.allowance(now) {
+                    Ok(bytes) => whole_buffers(&mut entry.sending, bytes),
+                    Err(due) => {
+                        self.paced.insert(id, due);
+                        break;
+                    }
+                },
+            };
+            match stream.write_chunks(&mut entry.sending.make_contiguous()[..count]) {
                 Ok(written) => {
                     entry.sending.drain(..written.chunks);
                     entry.progress = now;
+                    if let Some(pace) = &mut entry.pace {
+                        pace.spend(written.bytes);
+                    }
                     entry.channel.sent(written.bytes);
                 }
                 Err(WriteError::Blocked) => break,
                 Err(WriteError::Stopped(reason)) => entry.stop(stream, reason),
                 Err(WriteError::ClosedStream) => entry.stop(stream, code::DONE),
             }
+        }
+    }
+
+    /// Goes on with the streams whose pace allows it.
+    pub(super) fn send_paced(&mut self, now: Instant) {
+        let due = self.paced.iter().filter(|(_, due)| **due <= now);
+        for id in due.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.send(id, now);
+            self.forget_ended(id);
+        }
+    }
+
+    /// Looks at what a datagram has changed.
+    pub(super) fn received(&self, now: Instant) {
+        if self.is_connected {
+            self.counters.note_round_trip(self.proto.rtt(), now);
         }
     }
 
@@ -386,6 +443,7 @@ impl Connection {
     }
 
     fn forget(&mut self, id: StreamId) {
+        self.paced.remove(&id);
         if let Some(entry) = self.streams.remove(&id) {
             self.ids.remove(&entry.channel.key());
             self.forgotten.push(entry.channel.key());
@@ -499,6 +557,7 @@ impl Connection {
             self.forgotten.push(wanted.channel.key());
         }
         self.ids.clear();
+        self.paced.clear();
     }
 
     /// The failure of its streams if it is lost for `reason`.
@@ -567,10 +626,23 @@ impl Entry {
             awaits_header: false,
             is_received: false,
             sending: VecDeque::new(),
+            pace: None,
             is_sent: false,
             dropped: None,
             progress: now,
         }
+    }
+
+    /// Takes over the pace that the user wants.
+    fn follow_pace(&mut self, now: Instant) {
+        self.pace = match (self.channel.pace(), self.pace.take()) {
+            (None, _) => None,
+            (Some(rate), None) => Some(Pace::new(rate, now)),
+            (Some(rate), Some(mut pace)) => {
+                pace.change(rate);
+                Some(pace)
+            }
+        };
     }
 
     /// The peer reads no more.
@@ -581,6 +653,24 @@ impl Entry {
         self.sending.clear();
         self.channel.stop(reason == code::UNREAD);
     }
+}
+
+/// The number of buffers at the front with so many bytes together, if need be after one was split.
+/// `bytes` isn't zero.
+fn whole_buffers(buffers: &mut VecDeque<Bytes>, bytes: usize) -> usize {
+    let mut left = bytes;
+    for (index, buffer) in buffers.iter_mut().enumerate() {
+        if buffer.len() > left {
+            if left == 0 {
+                return index;
+            }
+            let rest = buffer.split_off(left);
+            buffers.insert(index + 1, rest);
+            return index + 1;
+        }
+        left -= buffer.len();
+    }
+    buffers.len()
 }
 
 /// What was read from a stream.

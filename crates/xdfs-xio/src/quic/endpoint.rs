@@ -22,6 +22,7 @@ use super::configs::Configs;
 use super::connection::{Connection, Opened};
 use super::stream::QuicStream;
 use super::udp::{self, Sent, Udp};
+use super::undelivered::Undelivered;
 use crate::endpoint::{Endpoint, Location};
 use crate::queue::Queue;
 
@@ -105,7 +106,8 @@ pub(super) fn start(
         }
     };
     let local = udp.local_addr()?;
-    let proto = quinn_proto::Endpoint::new(configs.endpoint()?, server, !udp.may_fragment(), None);
+    let config = configs.endpoint(server.is_some().then_some(local))?;
+    let proto = quinn_proto::Endpoint::new(config, server, !udp.may_fragment(), None);
     let shared = Arc::new(Shared {
         notifier: poller.notifier(),
         next_key: AtomicUsize::new(FIRST_KEY),
@@ -401,6 +403,7 @@ impl Engine {
                     DatagramEvent::ConnectionEvent(handle, event) => {
                         if let Some(connection) = self.connections.get_mut(&handle) {
                             connection.proto.handle_event(event);
+                            connection.received(now);
                             self.enqueue(handle);
                         }
                     }
@@ -409,8 +412,8 @@ impl Engine {
                 }
             }
         }
-        for host in self.udp.unreachable() {
-            self.refused(host, now);
+        for report in self.udp.undelivered() {
+            self.refused(&report, now);
         }
         Ok(())
     }
@@ -462,16 +465,15 @@ impl Engine {
         }
     }
 
-    /// The system reports that nobody is at a host's port. That ends connections that are being
-    /// opened, and no others: such reports aren't authentic (RFC 9000, section 14.2.1).
-    fn refused(&mut self, host: std::net::IpAddr, now: Instant) {
+    /// A datagram was refused. That ends the connection that sent it while it opens, and no others:
+    /// such reports aren't authentic (RFC 9000, section 14.2.1).
+    fn refused(&mut self, report: &Undelivered, now: Instant) {
         let failure = Failure::new(
             ErrorKind::ConnectionRefused,
             "the host reports that nobody listens at this UDP port",
         );
-        let is_meant = |c: &Connection| !c.is_connected() && c.peer.ip().to_canonical() == host;
-        let meant = self.connections.iter().filter(|(_, c)| is_meant(c));
-        for handle in meant.map(|(handle, _)| *handle).collect::<Vec<_>>() {
+        let meant = self.connections.iter().find(|(_, c)| c.is_refused(report));
+        if let Some(handle) = meant.map(|(handle, _)| *handle) {
             self.give_up(handle, &failure, now);
         }
     }
@@ -508,6 +510,7 @@ impl Engine {
             self.accept_streams(handle, &mut connection, now, &mut opened);
         }
         self.hand_over(&mut connection, opened);
+        connection.send_paced(now);
         connection.count();
         if let Some(failure) = connection.tick(now, self.is_ending) {
             connection.fail(now, &failure);
@@ -646,6 +649,7 @@ impl Engine {
             let Some(transmit) = made else {
                 return true;
             };
+            connection.note_sent(&self.buffer);
             match self.udp.send(&transmit, &self.buffer) {
                 Sent::Done => {}
                 Sent::Full => {

@@ -26,8 +26,11 @@ mod driver;
 mod endpoint;
 mod listener;
 mod options;
+mod pace;
+mod round_trip;
 mod stream;
 mod udp;
+mod undelivered;
 
 pub use driver::driver;
 pub use options::{Congestion, QuicOptions};

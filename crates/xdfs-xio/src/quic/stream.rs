@@ -102,19 +102,17 @@ impl Stream for QuicStream {
         Ok(())
     }
 
-    /// That of the connection, which its streams share.
+    /// Times are those of the connection, which its streams share. Bytes are this stream's: those
+    /// that the connection took, and its share of those that it lost.
     fn measure(&self) -> Option<PathSample> {
-        let counters = self.channel.facts()?.counters;
-        let stats = counters.stats();
-        Some(PathSample {
-            round_trip: stats.path.rtt,
-            round_trip_min: stats.path.min_rtt,
-            sent_bytes: stats.udp_tx.bytes,
-            resent_bytes: stats.path.lost_bytes,
-            congestion: counters.congestion.as_str().to_owned(),
-            path_mtu: u32::from(stats.path.current_mtu),
-            ..PathSample::default()
-        })
+        self.channel.sample()
+    }
+
+    /// The pace is this stream's alone. Its bytes reach the connection at this rate; what the
+    /// connection sends again isn't counted.
+    fn set_pace(&mut self, bytes_per_s: Option<u64>) -> io::Result<()> {
+        self.channel.set_pace(bytes_per_s);
+        Ok(())
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -1,14 +1,16 @@
 //! A UDP socket with many datagrams in one system call.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use mio::Interest;
 use mio::net::UdpSocket;
 use quinn_proto::{EcnCodepoint, Transmit};
-use quinn_udp::{RecvMeta, TransportErrorPayload, UdpSockRef, UdpSocketState};
+use quinn_udp::{RecvMeta, UdpSockRef, UdpSocketState};
 use socket2::SockRef;
 use xdfs_sys::poll::{Event, Poller, Token};
+
+use super::undelivered::Undelivered;
 
 /// Most system calls deliver one buffer of coalesced datagrams, which UDP limits to 64 KiB.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -31,6 +33,8 @@ pub(super) struct Udp {
     buffers: Vec<u8>,
     readable: bool,
     writable: bool,
+    /// The system may have reports for it.
+    may_report: bool,
     /// Failures to receive since the last datagram.
     failures: u32,
 }
@@ -65,6 +69,7 @@ impl Udp {
             buffers: vec![0; BUFFERS * BUFFER_BYTES],
             readable: true,
             writable: true,
+            may_report: false,
             failures: 0,
         })
     }
@@ -83,6 +88,7 @@ impl Udp {
     pub(super) fn note(&mut self, event: &Event) {
         self.readable |= event.readable;
         self.writable |= event.writable;
+        self.may_report = true;
     }
 
     pub(super) fn is_readable(&self) -> bool {
@@ -169,19 +175,20 @@ impl Udp {
         }
     }
 
-    /// Hosts that the system has reported as unreachable, or without a program at the port.
-    pub(super) fn unreachable(&self) -> Vec<IpAddr> {
-        let mut hosts = Vec::new();
+    /// What the system reports of datagrams that nobody got.
+    pub(super) fn undelivered(&mut self) -> Vec<Undelivered> {
+        let mut reports = Vec::new();
         for _ in 0..ERRORS_MAX {
-            let socket = UdpSockRef::from(&self.socket);
-            let Ok(Some(error)) = self.state.recv_transport_error(socket) else {
+            if !self.may_report {
+                break;
+            }
+            let Ok(Some(report)) = Undelivered::next(&self.socket) else {
+                self.may_report = false;
                 break;
             };
-            if let (TransportErrorPayload::Unreachable, Some(addr)) = (error.payload, error.addr) {
-                hosts.push(addr.ip().to_canonical());
-            }
+            reports.extend(report);
         }
-        hosts
+        reports
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ServerConfig};
+use zeroize::Zeroizing;
 
 use super::stream::TlsStream;
 use crate::driver::Driver;
@@ -24,6 +25,33 @@ pub struct Configs {
     pub client: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// For accepted channels.
     pub server: Option<ServerConfigs>,
+    /// For what outlives a program that accepts; without it, nothing does. `quic` derives the key
+    /// of its stateless resets from it.
+    pub secret: Option<StableSecret>,
+}
+
+/// A secret of 32 bytes that is the same whenever a program starts again with the same identity,
+/// and known to nobody else. It isn't printed.
+#[derive(Clone)]
+pub struct StableSecret(Arc<Zeroizing<[u8; 32]>>);
+
+impl StableSecret {
+    /// The secret with these bytes, which must be as good as random ones.
+    #[must_use]
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(Arc::new(Zeroizing::new(bytes)))
+    }
+
+    /// Its bytes, from which to derive keys, each for one purpose.
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for StableSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StableSecret")
+    }
 }
 
 /// The driver `tls` with these configurations. Without one, an end can't be opened
@@ -40,7 +68,7 @@ struct Tls(Configs);
 
 impl Layer for Tls {
     fn push(&self, below: Box<dyn Stream>, end: End) -> io::Result<Box<dyn Stream>> {
-        let Configs { client, server } = &self.0;
+        let Configs { client, server, .. } = &self.0;
         let missing = |end| {
             let why = format!("the driver 'tls' has no configuration for the {end} end");
             io::Error::new(io::ErrorKind::Unsupported, why)

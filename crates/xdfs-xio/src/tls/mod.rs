@@ -24,7 +24,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use driver::{Configs, ServerConfigs, driver};
+pub use driver::{Configs, ServerConfigs, StableSecret, driver};
 pub use stream::TlsStream;
 
 /// The protocol name for ALPN, on which both ends must agree: connections to other services fail in

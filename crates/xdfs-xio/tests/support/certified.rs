@@ -38,5 +38,6 @@ pub(crate) fn configs_for(names: Vec<String>) -> Configs {
     Configs {
         client: Some((Arc::new(client), name)),
         server: Some(Arc::new(move || Arc::clone(&server))),
+        secret: None,
     }
 }

@@ -1,13 +1,16 @@
-//! A QUIC client that does on its streams what it likes.
+//! A QUIC client that does on its streams what it likes, and sends as fast as it likes.
 
+use std::any::Any;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
+use quinn_proto::congestion::{Controller, ControllerFactory};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
     ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Endpoint,
-    EndpointConfig, Event, StreamId,
+    EndpointConfig, Event, StreamId, TransportConfig,
 };
 use xdfs_xio::tls::Configs;
 
@@ -24,7 +27,11 @@ impl RawClient {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let (tls, name) = configs.client.as_ref().unwrap();
         let crypto = QuicClientConfig::try_from((**tls).clone()).unwrap();
-        let config = ClientConfig::new(Arc::new(crypto));
+        let mut transport = TransportConfig::default();
+        transport.send_window(WINDOW);
+        transport.congestion_controller_factory(Arc::new(Reckless));
+        let mut config = ClientConfig::new(Arc::new(crypto));
+        config.transport_config(Arc::new(transport));
         let mut endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), None, false, None);
         let (handle, connection) = endpoint
             .connect(Instant::now(), config, to, &name.to_str())
@@ -43,6 +50,36 @@ impl RawClient {
     /// Opens a stream; the peer hears of it with its first bytes.
     pub(crate) fn open(&mut self) -> StreamId {
         self.connection.streams().open(Dir::Bi).unwrap()
+    }
+
+    /// Sends all that may be sent, but every second datagram is lost on the way. Nothing is
+    /// received. Returns how many got through.
+    pub(crate) fn send_half(&mut self) -> usize {
+        let mut buffer = Vec::new();
+        let mut count = 0;
+        let mut quiet = 0;
+        while quiet < 20 {
+            buffer.clear();
+            let now = Instant::now();
+            let Some(transmit) = self.connection.poll_transmit(now, 1, &mut buffer) else {
+                // Its pace.
+                thread::sleep(Duration::from_millis(1));
+                self.connection.handle_timeout(Instant::now());
+                quiet += 1;
+                continue;
+            };
+            quiet = 0;
+            count += 1;
+            if count % 2 == 0 {
+                let bytes = &buffer[..transmit.size];
+                self.socket.send_to(bytes, transmit.destination).unwrap();
+                // So that the peer's socket has room.
+                if count % 64 == 0 {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+        count / 2
     }
 
     /// Exchanges datagrams until `is_over`, and returns why the connection ended, if it did before.
@@ -92,5 +129,40 @@ impl RawClient {
             }
         }
         None
+    }
+}
+
+/// Bytes that may be on their way.
+const WINDOW: u64 = 64 << 20;
+
+/// No congestion control.
+#[derive(Clone)]
+struct Reckless;
+
+impl ControllerFactory for Reckless {
+    fn build(self: Arc<Self>, _: Instant, _: u16) -> Box<dyn Controller> {
+        Box::new(Self)
+    }
+}
+
+impl Controller for Reckless {
+    fn on_congestion_event(&mut self, _: Instant, _: Instant, _: bool, _: u64) {}
+
+    fn on_mtu_update(&mut self, _: u16) {}
+
+    fn window(&self) -> u64 {
+        WINDOW
+    }
+
+    fn initial_window(&self) -> u64 {
+        WINDOW
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
     }
 }

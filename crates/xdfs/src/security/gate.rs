@@ -12,7 +12,7 @@ use xdfs_security::Method;
 use xdfs_security::export::Exports;
 use xdfs_security::identity::{Fingerprint, Reloading};
 use xdfs_xio::Protection;
-use xdfs_xio::tls::Configs;
+use xdfs_xio::tls::{Configs, StableSecret};
 
 use super::settings::ServerSecurity;
 
@@ -100,9 +100,11 @@ impl SecureGate {
     /// one.
     pub(crate) fn tls(&self) -> Configs {
         let current = Arc::clone(&self.current);
+        let secret = *rules(&current).identity.derived_secret();
         Configs {
             client: None,
             server: Some(Arc::new(move || rules(&current).identity.current())),
+            secret: Some(StableSecret::new(secret)),
         }
     }
 

@@ -394,6 +394,7 @@ impl SecureIdentity {
         Configs {
             client: Some((Arc::clone(&self.config), self.name.clone())),
             server: None,
+            secret: None,
         }
     }
 

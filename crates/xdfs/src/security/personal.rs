@@ -54,6 +54,7 @@ impl PersonalGate {
         Configs {
             client: None,
             server: Some(Arc::new(move || Arc::clone(&config))),
+            secret: None,
         }
     }
 
