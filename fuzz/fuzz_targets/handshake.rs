@@ -69,6 +69,7 @@ fn accept(bytes: &[u8], piece: usize, is_protected: bool, script: u8) -> Outcome
         true => Acceptor::protected(&METHODS, true),
         false => Acceptor::new(),
     };
+    acceptor = acceptor.with_tunnels();
     let (mut is_proved, mut steps) = (!is_protected, 0);
     run(bytes, piece, Vec::new(), |bytes, out| {
         let (step, used) = acceptor
@@ -81,6 +82,10 @@ fn accept(bytes: &[u8], piece: usize, is_protected: bool, script: u8) -> Outcome
                 Step::Done(format!("{request:?}"))
             }
             AcceptorStep::Join(request) => Step::Done(format!("{request:?}")),
+            AcceptorStep::Tunnel(request) => {
+                assert!(is_proved, "a tunnel without a proof");
+                Step::Done(format!("{request:?}"))
+            }
             AcceptorStep::Auth(_) | AcceptorStep::Proof(_) => {
                 assert!(!is_proved, "a proof that nobody asked for");
                 steps += 1;
@@ -149,6 +154,7 @@ fn initiate(bytes: &[u8], piece: usize, is_protected: bool, joins: bool, script:
                 assert_eq!(accepted.is_none(), joins);
                 Step::Done(format!("{accepted:?}"))
             }
+            InitiatorStep::Tunnel(accepted) => panic!("a tunnel for a session: {accepted:?}"),
             InitiatorStep::Prove(_) => {
                 assert!(is_protected && !joins && !was_asked);
                 was_asked = true;

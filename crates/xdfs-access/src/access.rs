@@ -2,10 +2,12 @@
 
 use std::any::Any;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use xdfs_proto::tunnel::{Action, Target};
 use xdfs_proto::{Code, Fault};
 use xdfs_security::account::Accounts;
 use xdfs_security::audit::{Audit, Kind};
@@ -15,6 +17,7 @@ use xdfs_security::guard::Limits;
 use xdfs_security::key;
 use xdfs_security::password::{CachedUsers, PasswordClient, PasswordServer, UsersFile};
 use xdfs_security::token::Verifier;
+use xdfs_security::tunnel::TunnelRules;
 use xdfs_security::{Binding, Method, Principal};
 use xdfs_store::Store;
 use xdfs_store::rate::SharedRate;
@@ -30,6 +33,7 @@ use crate::password::PasswordExchange;
 use crate::peer::{Evidence, Peer};
 use crate::rates::UserRates;
 use crate::tickets::Tickets;
+use crate::tunnels::TunnelUser;
 
 /// Interval between checks of the refusal counts.
 const AUDIT_INTERVAL: Duration = Duration::from_secs(20);
@@ -49,6 +53,8 @@ pub struct Parts {
     pub grid: Option<GridMapFile>,
     /// The exports and their users.
     pub exports: Exports,
+    /// The rules about tunnels.
+    pub tunnels: TunnelRules,
     /// Local accounts of users; `None` to act as the server's user for everybody.
     pub accounts: Option<Accounts>,
     /// Limits on unauthenticated peers and on users.
@@ -80,6 +86,7 @@ pub struct Access {
     tokens: Option<Arc<Verifier>>,
     grid: Option<GridMapFile>,
     exports: Exports,
+    tunnels: TunnelRules,
     accounts: Option<Accounts>,
     rates: Option<Arc<UserRates>>,
     guard: Arc<LoginGuard>,
@@ -100,6 +107,8 @@ pub struct Admission {
     /// The rate limit for payload, shared by all sessions of the user through any door, and
     /// enforced by those that move payload. `None` for no limit.
     pub rate: Option<Arc<SharedRate>>,
+    /// The user, to be asked about by [`Access::may_tunnel`].
+    pub tunnels: TunnelUser,
     /// What the admission rests on.
     pub standing: Standing,
     /// The session's permit within the user's limits, including its first connection.
@@ -152,6 +161,7 @@ impl Access {
             tokens: parts.tokens.map(Arc::new),
             grid: parts.grid,
             exports: parts.exports,
+            tunnels: parts.tunnels,
             accounts: parts.accounts,
             rates: rate.map(|rate| Arc::new(UserRates::new(rate))),
             guard: Arc::new(LoginGuard::new(parts.limits, audit_log, clock)),
@@ -191,6 +201,7 @@ impl Access {
             tokens,
             grid: parts.grid,
             exports: parts.exports.after(&self.exports),
+            tunnels: parts.tunnels,
             accounts: parts.accounts,
             rates,
             guard: Arc::clone(&self.guard),
@@ -379,6 +390,7 @@ impl Access {
         };
         Ok(Admission {
             user: user.clone(),
+            tunnels: TunnelUser::new(principal.clone(), actor.clone(), ids.is_some()),
             store: Arc::new(AuditedStore::new(inner, actor)),
             ids,
             standing,
@@ -397,6 +409,43 @@ impl Access {
     /// [`Code::LimitExceeded`] with a time to wait: the user has the maximum number of connections.
     pub fn join(&self, user: &str) -> Result<Permit, Fault> {
         self.guard.channel(user).map(Permit::new)
+    }
+
+    /// The rules about tunnels.
+    #[must_use]
+    pub fn tunnels(&self) -> &TunnelRules {
+        &self.tunnels
+    }
+
+    /// Whether `user` may have a tunnel to `target`, or to one of its addresses: that one, or if it
+    /// is `None` any that its name may turn out to have.
+    #[must_use]
+    pub fn may_tunnel(
+        &self,
+        user: &TunnelUser,
+        action: Action,
+        target: &Target,
+        address: Option<IpAddr>,
+    ) -> bool {
+        let who = Some(&user.principal);
+        // The server itself would connect, and not the user's account.
+        if user.has_account && matches!(target, Target::Unix(_)) {
+            return false;
+        }
+        match address {
+            Some(address) => self.tunnels.allows(who, action, target, address),
+            None => self.tunnels.may_allow(who, action, target),
+        }
+    }
+
+    /// Takes a place for a connection of `user` through a tunnel. The permit is held as long as the
+    /// connection.
+    ///
+    /// # Errors
+    /// [`Code::LimitExceeded`] with a time to wait: the user has the maximum number of them.
+    pub fn connection(&self, user: &TunnelUser) -> Result<Permit, Fault> {
+        let user = &user.principal.user;
+        self.guard.connection(user).map(Permit::new)
     }
 
     /// Checks evidence of a single step.

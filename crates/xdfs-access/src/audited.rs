@@ -34,7 +34,7 @@ pub(crate) struct Actor {
 
 impl Actor {
     /// An event of this actor at the present time, with no other fields.
-    fn event(&self, kind: Kind) -> Event<'_> {
+    pub(crate) fn event(&self, kind: Kind) -> Event<'_> {
         Event {
             door: self.door,
             user: &self.user,

@@ -27,6 +27,7 @@ mod password;
 mod peer;
 mod rates;
 mod tickets;
+mod tunnels;
 
 pub use access::{Access, Admission, Parts, Permit};
 pub use clock::{Clock, SystemClock};
@@ -35,3 +36,4 @@ pub use login::{Login, Standing};
 pub use password::PasswordExchange;
 pub use peer::{Evidence, Peer};
 pub use tickets::Tickets;
+pub use tunnels::TunnelUser;

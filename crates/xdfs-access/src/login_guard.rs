@@ -63,6 +63,11 @@ impl LoginGuard {
         self.places.channel(user)
     }
 
+    /// Takes the permit of a connection through a tunnel.
+    pub(crate) fn connection(&self, user: &str) -> Result<Slot, Fault> {
+        self.places.connection(user)
+    }
+
     /// Refuses any evidence from an address that must wait after failures: an answer to a guess
     /// would be worth the wait.
     pub(crate) fn check_failures(&self, peer: &Peer) -> Result<(), Fault> {

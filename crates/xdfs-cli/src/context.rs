@@ -167,6 +167,29 @@ impl Context {
         }
     }
 
+    /// The options of a tunnel through the server of `place`. Asks for a password if the server
+    /// refuses this user's keys and takes passwords.
+    ///
+    /// # Errors
+    /// The server can't be started through ssh, a file that is named by a flag can't be used, or
+    /// nothing was typed.
+    pub(crate) fn tunnel_options(
+        &self,
+        place: &RemotePlace,
+        options: ClientOptions,
+        security: &SecurityFlags,
+    ) -> Result<ClientOptions, Fault> {
+        let config = self.config()?;
+        let options = config.session(place).options(options);
+        let own = config.security(place, security)?;
+        if identity::may_ask_password(&own, place) && !ssh::is_started_for(place) {
+            // What is typed is kept in the flags. Its session is not needed.
+            drop(self.open(place, options.clone(), security)?);
+        }
+        let (options, _) = self.ssh.options(place, options, &own, self.quiet)?;
+        Ok(options)
+    }
+
     /// The interrupt of the command.
     ///
     /// # Errors

@@ -166,6 +166,7 @@ mod tests {
                 "xdfs-perf.1",
                 "xdfs-tune.1",
                 "xdfs-xioperf.1",
+                "xdfs-tunnel.1",
                 "xdfs-demo.1",
                 "xdfs-remotes.1",
                 "xdfs-whoami.1",

@@ -47,6 +47,7 @@ mod state;
 mod stats;
 mod sync;
 mod tune;
+mod tunnel;
 mod users;
 mod xioperf;
 
@@ -104,6 +105,7 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Perf(flags) => perf::run(context, &flags),
         Command::Tune(flags) => tune::run(context, &flags),
         Command::Xioperf(flags) => xioperf::run(&flags),
+        Command::Tunnel(flags) => tunnel::run(context, &flags),
         Command::Demo(flags) => demo::run(flags),
         Command::Remotes(_) => remotes::run(context),
         Command::Whoami(flags) => users::whoami(context, &flags),

@@ -114,7 +114,8 @@ fn reload(flags: &ServeFlags, handle: &ServerHandle) {
                 tracing::warn!(setting, "it takes effect at the next start only");
             }
             let sessions_ended = reloaded.sessions_ended;
-            tracing::info!(sessions_ended, "the settings were reloaded");
+            let tunnels_ended = reloaded.tunnels_ended;
+            tracing::info!(sessions_ended, tunnels_ended, "the settings were reloaded");
         }
         Err(faults) => {
             for fault in &faults {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use xdfs::security::{
     ExportConfig, ExportsConfig, GuardLimits, IssuerConfig, Rights, ServerSecurity, TokenConfig,
+    TunnelsConfig,
 };
 use xdfs::{Address, Code, Fault, Listen, ServerBuilder};
 
@@ -44,6 +45,7 @@ pub(crate) struct Config {
     issuers: Vec<IssuerConfig>,
     export: Vec<ExportConfig>,
     groups: BTreeMap<String, Vec<String>>,
+    tunnel: TunnelsConfig,
     accounts: Option<BTreeMap<String, String>>,
     limits: LimitsConfig,
 }
@@ -54,6 +56,7 @@ pub(crate) struct Config {
 struct LimitsConfig {
     sessions_per_user_max: Option<NonZeroUsize>,
     channels_per_user_max: Option<NonZeroUsize>,
+    connections_per_user_max: Option<NonZeroUsize>,
     bytes_per_second_per_user_max: Option<Rate>,
 }
 
@@ -64,6 +67,9 @@ impl LimitsConfig {
         }
         if let Some(most) = self.channels_per_user_max {
             limits.channels_per_user_max = most.get();
+        }
+        if let Some(most) = self.connections_per_user_max {
+            limits.connections_per_user_max = most.get();
         }
         if let Some(Rate(rate)) = self.bytes_per_second_per_user_max {
             limits.bytes_per_second_per_user_max = Some(rate);
@@ -298,6 +304,7 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
             .or_else(|| config.memory_max.map(|Memory(bytes)| bytes)),
         grace: grace.map_or(default.grace, |seconds| Duration::from_secs(seconds.into())),
         partial_expiry: config.partial_expiry.map(|Age(age)| age),
+        tunnels: config.tunnel,
         limits: default.limits,
         drivers,
         private,

@@ -7,27 +7,33 @@
 //! scarce, peers that have not sent anything valid get a shorter deadline. The table of sessions is
 //! the only shared state; it is accessed once per channel, never per block.
 
-use std::collections::HashMap;
+mod sessions;
+
 use std::fmt;
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use xdfs_proto::frame::{Exception, Frame, JoinRequest, Scope, SessionAccept, SessionRequest};
+use xdfs_proto::frame::{
+    Exception, Frame, JoinRequest, Scope, SessionAccept, SessionRequest, TunnelRequest,
+};
 use xdfs_proto::handshake::{self, AcceptorStep};
-use xdfs_proto::{Code, Fault, Limits, Retry, SessionId, SessionSecret};
+use xdfs_proto::{Code, Fault, Limits, Retry, SessionSecret};
 use xdfs_store::Store;
 use xdfs_sys::poll::{Event, Notifier, Poller, Token};
 use xdfs_xio::{Listener, Stream};
 
-use crate::command::{Command, Commands, WAKE};
+use crate::command::{Command, WAKE};
 use crate::environment::{self, Environment, System, Task, Turn};
 use crate::files::Files;
 use crate::kernel::Readiness;
 use crate::memory::MemoryBudget;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, no_such_session};
-use crate::security::{Gate, PeerGuard, Proof, SessionGrant, Standing, Verdict};
+use crate::security::{Gate, PeerGuard, Proof, SessionGrant, Verdict};
+use crate::tunnel::{HandedOver, TunnelLimits, TunnelRights, Tunnels};
+
+use sessions::{Registration, RunningSession, Session, Sessions};
 
 /// Maximum number of channels that do not belong to a session yet.
 const PENDING_MAX: usize = 4096;
@@ -60,6 +66,8 @@ pub struct AcceptorConfig {
     /// Maximum bytes of payload buffers that all sessions hold together, beside the few of each
     /// that it needs to go on.
     pub memory_bytes_max: usize,
+    /// Limits on tunnels.
+    pub tunnels: TunnelLimits,
     /// Limits on the resources used by a peer.
     pub limits: Limits,
 }
@@ -67,74 +75,11 @@ pub struct AcceptorConfig {
 /// Whether peers must authenticate, and which store they get.
 #[derive(Debug)]
 pub enum AccessPolicy {
-    /// No authentication and no protection: all peers use this store.
-    Open(Arc<dyn Store>),
+    /// No authentication and no protection: all peers use this store, and have these rights to
+    /// tunnels.
+    Open(Arc<dyn Store>, Option<Arc<dyn TunnelRights>>),
     /// The gate authenticates each peer and chooses its store. All channels must be protected.
     Guarded(Arc<dyn Gate>),
-}
-
-#[derive(Debug)]
-struct Session {
-    secret: SessionSecret,
-    commands: Commands,
-    /// Address of the first channel's peer, without the port.
-    host: String,
-    /// The session's user; empty without protection.
-    user: String,
-    standing: Option<Arc<dyn Standing>>,
-}
-
-impl Session {
-    fn reviewed(&self) -> (Commands, Option<Arc<dyn Standing>>) {
-        (self.commands.clone(), self.standing.clone())
-    }
-
-    /// Ends the session at once, in a resumable state.
-    fn end(commands: &Commands) {
-        // Fails only if the session has already ended.
-        let _ = commands.send(Command::Drain(Duration::ZERO));
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-struct Sessions(Arc<Mutex<HashMap<SessionId, Session>>>);
-
-impl Sessions {
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Session>> {
-        // A panic elsewhere leaves the table consistent: each change is one insert or remove.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Removes a session from the table when its thread ends, even by a panic.
-struct Registration {
-    sessions: Sessions,
-    id: SessionId,
-    notifier: Notifier,
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        self.sessions.lock().remove(&self.id);
-        environment::wake(&self.notifier);
-    }
-}
-
-/// Counts a session until its last thread has ended, which may be later than the session itself if
-/// a file system blocks it.
-struct RunningSession(Arc<AtomicUsize>);
-
-impl RunningSession {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(count))
-    }
-}
-
-impl Drop for RunningSession {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// A channel that does not belong to a session yet.
@@ -159,6 +104,7 @@ pub struct AcceptorControl {
     sender: mpsc::Sender<Duration>,
     notifier: Notifier,
     sessions: Sessions,
+    tunnels: Tunnels,
 }
 
 /// State of the listening thread. See the module documentation.
@@ -175,6 +121,7 @@ pub struct Acceptor {
     deadlines_checked_at: Instant,
     drains: mpsc::Receiver<Duration>,
     sessions: Sessions,
+    tunnels: Tunnels,
     /// Open files and locks of all sessions.
     files: Arc<Files>,
     /// Memory of all sessions.
@@ -212,10 +159,12 @@ impl Acceptor {
         }
         let (sender, drains) = mpsc::channel();
         let sessions = Sessions::default();
+        let tunnels = Tunnels::new(Arc::clone(&environment), config.tunnels);
         let control = AcceptorControl {
             sender,
             notifier: poller.notifier(),
             sessions: sessions.clone(),
+            tunnels: tunnels.clone(),
         };
         let acceptor = Self {
             memory: MemoryBudget::new(config.memory_bytes_max),
@@ -227,6 +176,7 @@ impl Acceptor {
             deadlines_checked_at: environment.now(),
             drains,
             sessions,
+            tunnels,
             files: Arc::new(Files::new(Arc::clone(&environment))?),
             environment,
             running: Arc::default(),
@@ -254,6 +204,7 @@ impl Acceptor {
         self.free.clear();
         self.held = 0;
         self.drain_until = Some(self.environment.now() + grace + LAST_SYNC);
+        self.tunnels.drain(grace);
         for session in self.sessions.lock().values() {
             // Fails only if the session has already ended.
             let _ = session.commands.send(Command::Drain(grace));
@@ -286,11 +237,23 @@ impl Acceptor {
 
     fn begin(&mut self, mut stream: Box<dyn Stream>) {
         let (machine, guard) = match &self.config.access {
-            AccessPolicy::Open(_) => (handshake::Acceptor::new(), None),
+            AccessPolicy::Open(_, tunnels) => {
+                let machine = handshake::Acceptor::new();
+                let machine = match tunnels {
+                    Some(_) => machine.with_tunnels(),
+                    None => machine,
+                };
+                (machine, None)
+            }
             AccessPolicy::Guarded(gate) => match gate.admit_connection(&stream.peer()) {
                 Ok(guard) => {
                     let (methods, clear) = (gate.methods(), gate.takes_clear());
-                    (handshake::Acceptor::protected(&methods, clear), Some(guard))
+                    let machine = handshake::Acceptor::protected(&methods, clear);
+                    let machine = match gate.has_tunnels() {
+                        true => machine.with_tunnels(),
+                        false => machine,
+                    };
+                    (machine, Some(guard))
                 }
                 Err(fault) => {
                     // No answer: it would cost more than the request.
@@ -385,6 +348,13 @@ impl Acceptor {
                     }
                     return;
                 }
+                Ok((AcceptorStep::Tunnel(request), used)) => {
+                    pending.input.drain(..used);
+                    if let Some(pending) = self.take(slot) {
+                        self.tunnel(pending, request);
+                    }
+                    return;
+                }
                 Ok((step @ (AcceptorStep::Auth(_) | AcceptorStep::Proof(_)), used)) => {
                     // A proof may have been long, and little follows it.
                     pending.input = pending.input.split_off(used);
@@ -438,7 +408,10 @@ impl Acceptor {
             AcceptorStep::Proof(body) => {
                 pending.proof.take().ok_or_else(unprotected)?.step(body)?
             }
-            AcceptorStep::Wait | AcceptorStep::Session(_) | AcceptorStep::Join(_) => return Ok(()),
+            AcceptorStep::Wait
+            | AcceptorStep::Session(_)
+            | AcceptorStep::Join(_)
+            | AcceptorStep::Tunnel(_) => return Ok(()),
         };
         match verdict {
             Verdict::Admitted(grant) => {
@@ -528,7 +501,7 @@ impl Acceptor {
             // The time from WELCOME to the peer's request includes a proof of identity, hence a
             // round trip. Without authentication the request does not wait for WELCOME.
             AccessPolicy::Guarded(_) => pending.answered.map(|t| self.environment.now() - t),
-            AccessPolicy::Open(_) => None,
+            AccessPolicy::Open(..) => None,
         };
         let mut secret = [0; 16];
         let refusal = {
@@ -580,13 +553,14 @@ impl Acceptor {
             }
         };
         let mut grant = match (&self.config.access, pending.grant.take()) {
-            (AccessPolicy::Open(store), _) => SessionGrant {
+            (AccessPolicy::Open(store, _), _) => SessionGrant {
                 user: String::new(),
                 store: Arc::clone(store),
                 guard: PeerGuard(Box::new(())),
                 standing: None,
                 ids: None,
                 rate: None,
+                tunnels: None,
             },
             (AccessPolicy::Guarded(_), Some(grant)) => grant,
             (AccessPolicy::Guarded(_), None) => {
@@ -600,7 +574,7 @@ impl Acceptor {
         let (host, user) = (host_of(&peer), grant.user.clone());
         let (standing, name) = (grant.standing.take(), user.clone());
         let takes_clear = match &self.config.access {
-            AccessPolicy::Open(_) => false,
+            AccessPolicy::Open(..) => false,
             AccessPolicy::Guarded(gate) => gate.takes_clear(),
         };
         let yields = pending.machine.yields();
@@ -659,6 +633,31 @@ impl Acceptor {
         }
     }
 
+    /// Hands a channel over to the thread of tunnels.
+    fn tunnel(&self, mut pending: PendingChannel, request: TunnelRequest) {
+        let grant = pending.grant.take();
+        let (rights, standing, rate) = match (&self.config.access, grant) {
+            (AccessPolicy::Open(_, rights), _) => (rights.clone(), None, None),
+            // Its place among the sessions of the user is free again: a tunnel is none.
+            (AccessPolicy::Guarded(_), Some(grant)) => (grant.tunnels, grant.standing, grant.rate),
+            (AccessPolicy::Guarded(_), None) => (None, None, None),
+        };
+        let Some(rights) = rights else {
+            pending.refuse(unprotected());
+            pending.close();
+            return;
+        };
+        self.tunnels.take(HandedOver {
+            stream: pending.stream,
+            input: pending.input,
+            output: pending.output,
+            rights,
+            standing,
+            rate,
+            request,
+        });
+    }
+
     /// Hands a channel over to the session that it asks to join.
     fn join(&self, mut pending: PendingChannel, request: &JoinRequest) {
         let guarded = matches!(self.config.access, AccessPolicy::Guarded(_));
@@ -684,7 +683,7 @@ impl Acceptor {
             return;
         };
         let guard = match &self.config.access {
-            AccessPolicy::Open(_) => None,
+            AccessPolicy::Open(..) => None,
             AccessPolicy::Guarded(gate) => match gate.join(&user) {
                 Ok(guard) => Some(guard),
                 Err(fault) => {
@@ -765,7 +764,8 @@ impl Task for Acceptor {
             self.begin_drain(grace);
         }
         let now = self.environment.now();
-        let has_drained = |until| self.sessions.lock().is_empty() || until <= now;
+        let is_idle = || self.sessions.lock().is_empty() && self.tunnels.is_empty();
+        let has_drained = |until| is_idle() || until <= now;
         if self.failure.is_some() || self.drain_until.is_some_and(has_drained) {
             return Turn::Ended;
         }
@@ -848,8 +848,13 @@ impl AcceptorControl {
         environment::wake(&self.notifier);
     }
 
-    /// Ends the sessions whose [`Standing`] isn't valid any more, at once and in a resumable state.
-    /// Returns their number.
+    /// Ends the tunnels that the settings don't allow any more, at once. Returns their number.
+    pub fn review_tunnels(&self) -> usize {
+        self.tunnels.review()
+    }
+
+    /// Ends the sessions whose [standing](crate::security::Standing) isn't valid any more, at once
+    /// and in a resumable state. Returns their number.
     pub fn review(&self) -> usize {
         // Without the lock, as the question may read files.
         let sessions: Vec<_> = self

@@ -216,7 +216,7 @@ impl Channel {
                         secret: join.secret.bound_to(&protection.binding, join.channel),
                         ..join
                     }),
-                    session @ Purpose::Session(_) => session,
+                    other => other,
                 };
                 Initiator::protected(purpose, yields, &mut hello)
             }

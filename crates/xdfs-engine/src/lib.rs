@@ -14,6 +14,7 @@
 //! - [`mailbox`]: the queue of events to the user of a transfer or a call.
 //! - `memory`: the budget for the buffers of all sessions of a server.
 //! - [`security`]: the traits by which peers authenticate.
+//! - [`tunnel`]: channels that are byte streams to targets beyond the server.
 //!
 //! The crate `xdfs` offers a more convenient interface to it.
 
@@ -43,6 +44,7 @@ mod reader;
 pub mod security;
 mod storage;
 mod store_workers;
+pub mod tunnel;
 mod verdict;
 
 pub use acceptor::{Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy};

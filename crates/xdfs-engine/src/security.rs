@@ -17,6 +17,8 @@ use xdfs_store::rate::SharedRate;
 use xdfs_sys::ids::Ids;
 use xdfs_xio::Protection;
 
+use crate::tunnel::TunnelRights;
+
 /// Proves the identity of an initiator.
 pub trait Identity: Send + Sync + fmt::Debug {
     /// The first step of the proof on the channel with this `protection`, by one of the `methods`
@@ -77,6 +79,8 @@ pub struct SessionGrant {
     /// The rate limit for payload in both directions, shared with the user's other sessions; `None`
     /// for no limit.
     pub rate: Option<Arc<SharedRate>>,
+    /// The rights to tunnels; `None` for none.
+    pub tunnels: Option<Arc<dyn TunnelRights>>,
 }
 
 /// The credentials with which a session was admitted.
@@ -131,6 +135,11 @@ pub trait Gate: Send + Sync + fmt::Debug {
 
     /// Whether payload may be sent unencrypted.
     fn takes_clear(&self) -> bool;
+
+    /// Whether anybody may have tunnels.
+    fn has_tunnels(&self) -> bool {
+        false
+    }
 
     /// Admits a connection of `peer`. The guard is held until the channel belongs to a session.
     ///

@@ -234,9 +234,10 @@ impl Scene {
         let stack = registry.build(&"memory".parse().unwrap()).unwrap();
         let config = AcceptorConfig {
             listeners: vec![stack.listen(&endpoint).unwrap()],
-            access: AccessPolicy::Open(Arc::clone(&there) as Arc<dyn Store>),
+            access: AccessPolicy::Open(Arc::clone(&there) as Arc<dyn Store>, None),
             sessions_max: 1,
             memory_bytes_max: usize::MAX,
+            tunnels: xdfs_engine::tunnel::TunnelLimits::default(),
             limits: Limits::default(),
         };
         let (acceptor, control) = Acceptor::new(config).unwrap();

@@ -10,7 +10,7 @@
 //! A BLOCK has a body of 16 bytes of header (file, check value, offset) and then the payload.
 //!
 //! This module has the table of all kinds and the two headers. Each body is a type with its flags
-//! and layout, in the file of its family: `session`, `transfers`, `calls`. To read from a channel,
+//! and layout, in the file of its family: `session`, `tunnels`, `transfers`, `calls`. To read from a channel,
 //! decode a [`FrameHeader`], which bounds the length of what follows, and then the rest with
 //! [`BlockHeader::decode`] or [`Frame::decode`].
 
@@ -18,6 +18,7 @@ mod body;
 mod calls;
 mod session;
 mod transfers;
+mod tunnels;
 
 use body::Body;
 pub use calls::{AnswerPart, CallRequest, Taken, UnknownOperation};
@@ -28,6 +29,7 @@ pub use transfers::{
     Accept, Ack, Cancel, Durable, Eofr, Exception, Hole, Offer, Published, Repeat, Request, Resume,
     Scope, TimeAccount, TimeDetails,
 };
+pub use tunnels::{Incoming, TunnelAccept, TunnelPurpose, TunnelRequest};
 
 use crate::id::FileId;
 use crate::limits::Limits;
@@ -131,6 +133,12 @@ frames! {
     0x09 AUTH_OK "AUTH-OK" AuthOk(body: AuthOk),
     /// Sets the protection of the sender's blocks on this channel from here on.
     0x0a PROTECT "PROTECT" Protect(body: Level),
+    /// Asks for a byte stream to or from a target, instead of a session.
+    0x0b TUNNEL "TUNNEL" Tunnel(body: TunnelRequest),
+    /// Answers TUNNEL.
+    0x0c TUNNEL_OK "TUNNEL-OK" TunnelOk(body: TunnelAccept),
+    /// Announces a connection that the acceptor has accepted for the initiator.
+    0x0d INCOMING "INCOMING" Incoming(body: Incoming),
     /// End of the session: no more files; both sides close all channels.
     0x10 EOFT "EOFT" Eoft,
     /// End of a file: all its blocks have been handed to channels.

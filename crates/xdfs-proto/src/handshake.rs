@@ -7,6 +7,9 @@
 //!                 <---------------------  SESSION-OK or JOIN-OK, or an exception
 //! ```
 //!
+//! TUNNEL may stand in the place of SESSION, and is answered with TUNNEL-OK; then the channel
+//! belongs to no session.
+//!
 //! On a protected channel the initiator proves its identity before SESSION:
 //!
 //! ```text
@@ -22,9 +25,9 @@
 use crate::fault::{Code, Fault};
 use crate::frame::{
     AuthOk, AuthRequest, Challenge, Exception, FRAME_HEADER_BYTES, Frame, FrameHeader, JoinRequest,
-    Proof, SessionAccept, SessionRequest, kind,
+    Proof, SessionAccept, SessionRequest, TunnelAccept, TunnelRequest, kind,
 };
-use crate::limits::{Limits, PROOF_BYTES_MAX, USER_BYTES_MAX};
+use crate::limits::{Limits, PROOF_BYTES_MAX, TARGET_BYTES_MAX, USER_BYTES_MAX};
 use crate::opening::{Answer, Feature, Hello};
 use crate::wire::{DecodeError, FAULT_BYTES_MAX};
 
@@ -60,6 +63,10 @@ const SESSION_BYTES_MAX: u32 = 16 + 3 * 4 + LENGTH + USER_BYTES_MAX as u32;
 const SESSION_OK_BYTES: u32 = 16 + 3 * 4;
 /// Size of the body of JOIN.
 const JOIN_BYTES: u32 = 16 + 16 + 4;
+/// Maximum body of TUNNEL: its purpose, the target and a number.
+const TUNNEL_BYTES_MAX: u32 = 1 + TUNNEL_OK_BYTES_MAX + 8;
+/// Maximum body of TUNNEL-OK.
+const TUNNEL_OK_BYTES_MAX: u32 = LENGTH + TARGET_BYTES_MAX as u32;
 /// Maximum body of CHALLENGE and of PROOF.
 const PROOF_FRAME_BYTES_MAX: u32 = LENGTH + PROOF_BYTES_MAX as u32;
 /// Maximum body of AUTH-OK.
@@ -104,6 +111,7 @@ fn answer_bytes_max(kind: u8) -> Option<u32> {
     match kind {
         kind::NOOP | kind::CONM | kind::JOIN_OK => Some(0),
         kind::SESSION_OK => Some(SESSION_OK_BYTES),
+        kind::TUNNEL_OK => Some(TUNNEL_OK_BYTES_MAX),
         kind::CHALLENGE => Some(PROOF_FRAME_BYTES_MAX),
         kind::AUTH_OK => Some(AUTH_OK_BYTES_MAX),
         kind::EXCEPTION => Some(EXCEPTION_BYTES_MAX),
@@ -118,6 +126,8 @@ pub enum Purpose {
     Session(SessionRequest),
     /// Join one.
     Join(JoinRequest),
+    /// Have a tunnel instead of a session.
+    Tunnel(TunnelRequest),
 }
 
 /// The feature with which an acceptor lists its authentication methods: one byte per method.
@@ -128,8 +138,11 @@ const CLEAR_PAYLOAD: u16 = 2;
 const FOLLOW_LINKS: u16 = 3;
 /// The feature with which both sides declare that they report how they spend their time.
 const TIME_ACCOUNT: u16 = 4;
+/// The feature with which an acceptor declares that it has tunnels. An initiator names it on
+/// channels for tunnels only.
+const TUNNELS: u16 = 5;
 /// The feature with which an initiator asks that what both sides send yields to others.
-const YIELD: u16 = 5;
+const YIELD: u16 = 6;
 
 fn authentication(methods: &[u8]) -> Feature {
     Feature {
@@ -171,6 +184,14 @@ fn yield_feature() -> Feature {
     }
 }
 
+fn tunnels() -> Feature {
+    Feature {
+        id: TUNNELS,
+        name: "tunnels".into(),
+        value: Vec::new(),
+    }
+}
+
 /// The initiator's end of the handshake.
 #[derive(Debug)]
 pub struct Initiator {
@@ -206,6 +227,9 @@ pub enum InitiatorStep {
     Wait,
     /// The channel is open; for the first channel, with the accepted parameters.
     Open(Option<SessionAccept>),
+    /// The tunnel is granted. What follows on the channel are the bytes of its connection, or the
+    /// frames of its listener.
+    Tunnel(TunnelAccept),
     /// The acceptor supports these methods: continue with [`Initiator::prove`].
     Prove(Vec<u8>),
     /// The acceptor requests the next step: continue with [`Initiator::answer`].
@@ -243,13 +267,16 @@ impl Initiator {
         };
         hello.features.extend(yields.then(yield_feature));
         let proof = match purpose {
-            Purpose::Session(_) => ProofState::Due,
+            Purpose::Session(_) | Purpose::Tunnel(_) => ProofState::Due,
             Purpose::Join(_) => ProofState::Done,
         };
         Self::begin(purpose, hello, proof, out)
     }
 
-    fn begin(purpose: Purpose, hello: Hello, proof: ProofState, out: &mut Vec<u8>) -> Self {
+    fn begin(purpose: Purpose, mut hello: Hello, proof: ProofState, out: &mut Vec<u8>) -> Self {
+        if let Purpose::Tunnel(_) = &purpose {
+            hello.features.push(tunnels());
+        }
         hello.encode(out);
         let initiator = Self {
             purpose,
@@ -267,8 +294,8 @@ impl Initiator {
         // this saves a round trip.
         match &initiator.purpose {
             Purpose::Join(join) => Frame::Join(join.clone()).encode(out),
-            Purpose::Session(_) if proof == ProofState::Done => initiator.request(out),
-            Purpose::Session(_) => {}
+            _ if proof == ProofState::Done => initiator.request(out),
+            _ => {}
         }
         initiator
     }
@@ -285,10 +312,10 @@ impl Initiator {
         self.proof == ProofState::Due
     }
 
-    /// Whether SESSION was sent.
+    /// Whether SESSION or TUNNEL was sent.
     #[must_use]
     pub fn has_requested(&self) -> bool {
-        matches!(self.purpose, Purpose::Session(_)) && self.proof == ProofState::Done
+        !matches!(self.purpose, Purpose::Join(_)) && self.proof == ProofState::Done
     }
 
     /// Whether the acceptor accepts unprotected payload, once it has answered HELLO.
@@ -339,15 +366,17 @@ impl Initiator {
         Frame::Proof(Proof(proof)).encode(out);
     }
 
-    /// Whether this channel begins with a proof: a protected one that registers a session.
+    /// Whether this channel begins with a proof: a protected one that doesn't join a session.
     fn proves(&self) -> bool {
         let is_protected = self.hello.features.iter().any(|f| f.id == AUTHENTICATION);
-        is_protected && matches!(self.purpose, Purpose::Session(_))
+        is_protected && !matches!(self.purpose, Purpose::Join(_))
     }
 
     fn request(&self, out: &mut Vec<u8>) {
-        if let Purpose::Session(request) = &self.purpose {
-            Frame::Session(request.clone()).encode(out);
+        match &self.purpose {
+            Purpose::Session(request) => Frame::Session(request.clone()).encode(out),
+            Purpose::Tunnel(request) => Frame::Tunnel(request.clone()).encode(out),
+            Purpose::Join(_) => {}
         }
     }
 
@@ -377,6 +406,9 @@ impl Initiator {
                     self.takes_clear = has(CLEAR_PAYLOAD);
                     self.follows_links = has(FOLLOW_LINKS);
                     self.reports_time = has(TIME_ACCOUNT);
+                    if matches!(self.purpose, Purpose::Tunnel(_)) && !has(TUNNELS) {
+                        return Err(no_tunnels().remote());
+                    }
                     if self.proves() {
                         let offered = welcome
                             .features
@@ -418,6 +450,12 @@ impl Initiator {
             (Frame::SessionOk(_), Purpose::Session(_)) if self.proves() && self.user.is_none() => {
                 Err(violation("SESSION-OK came before AUTH-OK"))
             }
+            (Frame::TunnelOk(_), Purpose::Tunnel(_)) if self.proves() && self.user.is_none() => {
+                Err(violation("TUNNEL-OK came before AUTH-OK"))
+            }
+            (Frame::TunnelOk(accept), Purpose::Tunnel(_)) => {
+                Ok((InitiatorStep::Tunnel(accept), used))
+            }
             (Frame::SessionOk(accept), Purpose::Session(request)) => {
                 if accept.channels == 0 || accept.channels > request.channels {
                     return Err(violation("SESSION-OK raises the number of channels"));
@@ -431,7 +469,7 @@ impl Initiator {
             (Frame::Challenge(Challenge(body)), _) if self.proof == ProofState::Open => {
                 Ok((InitiatorStep::Challenge(body), used))
             }
-            (Frame::AuthOk(AuthOk { user }), Purpose::Session(_))
+            (Frame::AuthOk(AuthOk { user }), Purpose::Session(_) | Purpose::Tunnel(_))
                 if self.proof == ProofState::Open =>
             {
                 self.proof = ProofState::Done;
@@ -467,6 +505,8 @@ pub enum AcceptorStep {
     Session(SessionRequest),
     /// The peer joins a session: answer with JOIN-OK or an exception.
     Join(JoinRequest),
+    /// The peer asks for a tunnel: answer with TUNNEL-OK or an exception.
+    Tunnel(TunnelRequest),
     /// The peer begins its proof: continue with [`Acceptor::challenge`] or [`Acceptor::proved`], or
     /// answer with an exception.
     Auth(AuthRequest),
@@ -505,6 +545,13 @@ impl Acceptor {
         }
     }
 
+    /// The same, for an acceptor that has tunnels.
+    #[must_use]
+    pub fn with_tunnels(mut self) -> Self {
+        self.features.push(tunnels());
+        self
+    }
+
     /// Whether both sides report how they spend their time, once HELLO has come.
     #[must_use]
     pub fn reports_time(&self) -> bool {
@@ -534,6 +581,7 @@ impl Acceptor {
         match kind {
             kind::SESSION => Some(SESSION_BYTES_MAX),
             kind::JOIN => Some(JOIN_BYTES),
+            kind::TUNNEL => Some(TUNNEL_BYTES_MAX),
             kind::AUTH if self.proof == ProofState::Due => Some(AUTH_BYTES_MAX),
             kind::PROOF if self.proof == ProofState::Open => Some(PROOF_FRAME_BYTES_MAX),
             _ => None,
@@ -595,12 +643,16 @@ impl Acceptor {
             Frame::Proof(Proof(body)) if self.proof == ProofState::Open => {
                 Ok((AcceptorStep::Proof(body), used))
             }
-            Frame::Session(_) if self.proof != ProofState::Done => {
-                let cause = "SESSION came before authentication";
+            Frame::Session(_) | Frame::Tunnel(_) if self.proof != ProofState::Done => {
+                let cause = format!("{} came before authentication", frame.name());
                 let fault = Fault::new(Code::AuthenticationFailed, "open the channel", cause);
                 Err(refuse(fault, out))
             }
             Frame::Session(request) => Ok((AcceptorStep::Session(request), used)),
+            Frame::Tunnel(_) if !self.features.iter().any(|f| f.id == TUNNELS) => {
+                Err(refuse(no_tunnels(), out))
+            }
+            Frame::Tunnel(request) => Ok((AcceptorStep::Tunnel(request), used)),
             // The secret of the session is its proof.
             Frame::Join(request) => Ok((AcceptorStep::Join(request), used)),
             other => {
@@ -628,6 +680,13 @@ fn foreign(bytes: &[u8], error: &DecodeError) -> Fault {
             .hint("leave out --insecure");
     }
     error.fault()
+}
+
+/// The fault of an acceptor without tunnels.
+fn no_tunnels() -> Fault {
+    let cause = "the server has no tunnels";
+    Fault::new(Code::FeatureUnsupported, "open the tunnel", cause)
+        .hint("it is too old for them, or its settings allow none")
 }
 
 fn violation(cause: &str) -> Fault {

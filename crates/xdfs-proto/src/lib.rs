@@ -29,6 +29,7 @@ pub mod path;
 pub mod range;
 pub mod receiver;
 pub mod sender;
+pub mod tunnel;
 pub mod wire;
 
 pub use digest::{ChecksumKind, ChecksumValue, DigestKind, DigestValue};

@@ -16,6 +16,9 @@ pub const HOLE_BYTES_MAX: u64 = 64 << 20;
 pub(crate) const USER_BYTES_MAX: usize = 255;
 /// Maximum size of a proof step, in bytes: it may contain a token, but no certificate chain.
 pub(crate) const PROOF_BYTES_MAX: usize = 16 << 10;
+/// Maximum length of the target of a tunnel, and of an address there, in bytes: a host name has at
+/// most 253 (RFC 1035, section 2.3.4), and the path of a Unix socket about 100.
+pub const TARGET_BYTES_MAX: usize = 512;
 /// Maximum permission bits.
 pub(crate) const MODE_MAX: u32 = 0o7777;
 

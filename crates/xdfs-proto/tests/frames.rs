@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
 use xdfs_proto::frame::{
     Accept, Ack, AuthOk, AuthRequest, BLOCK_HEADER_BYTES, BlockHeader, Cancel, Challenge, Durable,
-    Eofr, Exception, FRAME_HEADER_BYTES, FrameHeader, Hole, JoinRequest, Level, Offer, Proof,
-    Published, Repeat, Request, Resume, Scope, SessionAccept, SessionRequest, Start, TimeAccount,
-    TimeDetails, kind,
+    Eofr, Exception, FRAME_HEADER_BYTES, FrameHeader, Hole, Incoming, JoinRequest, Level, Offer,
+    Proof, Published, Repeat, Request, Resume, Scope, SessionAccept, SessionRequest, Start,
+    TimeAccount, TimeDetails, TunnelAccept, TunnelPurpose, TunnelRequest, kind,
 };
 use xdfs_proto::pack::{Failures, PACK_BYTES_MAX, PackRequest, Preserve};
 use xdfs_proto::wire::{DecodeError, FAULT_TEXT_BYTES_MAX};
@@ -267,7 +267,31 @@ fn proof() -> impl Strategy<Value = Frame> {
         auth,
         body().prop_map(|body| Frame::Challenge(Challenge(body))),
         body().prop_map(|body| Frame::Proof(Proof(body))),
+        tunnel(),
         text().prop_map(|user| Frame::AuthOk(AuthOk { user })),
+    ]
+}
+
+fn tunnel() -> impl Strategy<Value = Frame> {
+    let purpose = prop::sample::select(vec![
+        (TunnelPurpose::Check, false),
+        (TunnelPurpose::Connect, false),
+        (TunnelPurpose::Listen, false),
+        (TunnelPurpose::Take, true),
+    ]);
+    let request = (purpose, text(), any::<u64>()).prop_map(|((purpose, takes), target, number)| {
+        let number = if takes { number } else { 0 };
+        Frame::Tunnel(TunnelRequest {
+            purpose,
+            target,
+            number,
+        })
+    });
+    let incoming = (any::<u64>(), text());
+    prop_oneof![
+        request,
+        text().prop_map(|address| Frame::TunnelOk(TunnelAccept { address })),
+        incoming.prop_map(|(number, peer)| Frame::Incoming(Incoming { number, peer })),
     ]
 }
 
@@ -433,7 +457,7 @@ fn only_the_kinds_of_the_table_exist() {
     let known: Vec<u8> = (0..=255)
         .filter(|k| FrameHeader::decode(header(*k, 0, 20), &limits).is_ok())
         .collect();
-    let expected: Vec<u8> = (0x01..=0x0a)
+    let expected: Vec<u8> = (0x01..=0x0d)
         .chain(0x10..=0x1f)
         .chain([0x20, 0x21, 0x30, 0x31, 0x7f])
         .collect();

@@ -644,6 +644,7 @@ fn a_stranger_is_refused_by_the_header_of_a_frame() {
     const JOIN: u8 = 0x03;
     const AUTH: u8 = 0x06;
     const PROOF: u8 = 0x08;
+    const TUNNEL: u8 = 0x0b;
     let welcomed = |challenged: bool| {
         let mut end = End::new(Acceptor::protected(&METHODS, false));
         let (step, used) = Machine::receive(&mut end.machine, &hello(), &mut end.out).unwrap();
@@ -664,6 +665,7 @@ fn a_stranger_is_refused_by_the_header_of_a_frame() {
             let most = match kind {
                 SESSION => Some(285),
                 JOIN => Some(36),
+                TUNNEL => Some(523),
                 AUTH if !challenged => Some(16_644),
                 PROOF if challenged => Some(16_386),
                 _ => None,
@@ -708,6 +710,7 @@ fn an_acceptor_is_refused_by_the_header_of_a_frame() {
             0x16 | 0x17 => Some(0),
             0x07 => Some(16_386),
             0x09 => Some(257),
+            0x0c => Some(514),
             0x7f => Some(4116),
             _ => None,
         };

@@ -4,7 +4,7 @@
 //! - [`trust`]: a client's trust in servers.
 //! - [`key`], [`password`], [`ticket`], [`token`], [`grid`]: authentication methods, with both ends
 //!   of a method in one folder.
-//! - [`export`]: the rights of users. [`account`]: the local accounts of sessions.
+//! - [`export`]: the rights of users to files. [`tunnel`]: those to tunnels. [`account`]: the local accounts of sessions.
 //! - [`guard`]: limits on unauthenticated peers. [`audit`]: the audit log.
 //!
 //! Nothing here opens a connection. Proofs cover the [`Binding`] of the channel that carries them,
@@ -23,6 +23,7 @@ pub mod password;
 pub mod ticket;
 pub mod token;
 pub mod trust;
+pub mod tunnel;
 
 /// Bytes known only to both ends of a channel, and different for each channel: the TLS exporter
 /// (RFC 8446, section 7.5).

@@ -8,6 +8,7 @@
 //!     |-- TreeResult     a directory tree         upload_tree, download_tree, sync_to, sync_from
 //!     |-- PendingCall    a call about a path      call, start_call; list returns a Listing
 //!     '-- RemoteFile     an open file             open_file
+//!   Tunnel         local ports whose connections travel through a server
 //!   Observer       receives events of transfers, trees and queues
 //!   Server         serves a directory to clients
 //! ```
@@ -95,6 +96,7 @@ pub mod store;
 mod transfer;
 mod tree;
 mod tune;
+mod tunnel;
 
 pub use client::{Client, ClientOptions};
 pub use events::{
@@ -123,6 +125,7 @@ pub use tune::{
     KernelLimits, MeasuredPath, TuneAdvice, TuneEnd, TuneOptions, TunePhase, TuneReport,
     TuneSample, TuneSetting, tune,
 };
+pub use tunnel::{Forward, Host, Tunnel, TunnelNews, TunnelTarget};
 pub use xdfs_engine::{ChannelsReason, PathClass, PathDecision};
 pub use xdfs_proto::{
     ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Retry, Side,

@@ -1,13 +1,17 @@
 //! The server: listeners, the acceptor, and one pipeline per session.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use xdfs_engine::tunnel::{TunnelLimits, TunnelRights};
 use xdfs_engine::{Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy};
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_security::export::{Exports, Rights};
+use xdfs_security::guard::Guard;
+use xdfs_security::tunnel::{TunnelRules, TunnelsConfig};
 use xdfs_store::{LocalStore, ServerStore};
 use xdfs_xio::tls::Configs;
 use xdfs_xio::{Endpoint, ListeningSocket};
@@ -18,8 +22,8 @@ use crate::expiry::{Expiry, Served};
 use crate::forwarding::ForwardingStore;
 use crate::remote::{Address, DEFAULT_PORT, Listen};
 use crate::security::{
-    Fingerprint, PersonalGate, SecureGate, ServerSecurity, SettingsReport, Tickets, channel_limits,
-    keep_apart,
+    Fingerprint, PersonalGate, SecureGate, ServerSecurity, SettingsReport, Tickets,
+    TunnelsWithoutUsers, channel_limits, keep_apart,
 };
 use crate::stack::{address_of, adopting_stack, endpoint, listening_stack, resolve};
 
@@ -55,6 +59,9 @@ pub struct ServerBuilder {
     /// never. Everything that is served is looked through at the start, and then after a quarter of
     /// this time, at most a day.
     pub partial_expiry: Option<Duration>,
+    /// The targets of tunnels, and where clients may have the server listen; nothing by default.
+    /// Without `security`, only rules that are public count.
+    pub tunnels: TunnelsConfig,
     /// Limits for the resources that a peer may use.
     pub limits: Limits,
     /// Paths that must not lie beneath a served directory, in addition to the server's own files:
@@ -86,6 +93,8 @@ pub struct Reloaded {
     pub unchanged: Vec<&'static str>,
     /// Number of sessions that were ended, since the new settings don't admit them.
     pub sessions_ended: usize,
+    /// Number of tunnels that were ended, since the new settings don't allow them.
+    pub tunnels_ended: usize,
 }
 
 /// Shuts a server down, or reloads its settings, from another thread.
@@ -111,6 +120,7 @@ impl Default for ServerBuilder {
             memory_bytes_max: None,
             grace: Duration::from_secs(10),
             partial_expiry: None,
+            tunnels: TunnelsConfig::default(),
             limits: Limits::default(),
             private: Vec::new(),
             security: None,
@@ -154,6 +164,7 @@ impl ServerBuilder {
         }
         let root = LocalStore::rooted(&self.root, self.read_only);
         report.note("root", 0, root);
+        report.note("tunnel", 0, self.tunnel_rules());
         let private: Vec<&Path> = self.private.iter().map(PathBuf::as_path).collect();
         match &self.security {
             Some(security) => security.check(&self.root, &private, &mut report),
@@ -162,6 +173,14 @@ impl ServerBuilder {
             }
         }
         report
+    }
+
+    /// The checked rules about tunnels. Their groups are those of the exports.
+    fn tunnel_rules(&self) -> Result<TunnelRules, Fault> {
+        let exports = self.security.as_ref().and_then(|own| own.exports.as_ref());
+        let none = BTreeMap::new();
+        self.tunnels
+            .check(exports.map_or(&none, |exports| &exports.groups))
     }
 
     /// Opens the root and all listeners.
@@ -188,10 +207,16 @@ impl ServerBuilder {
             }
         }
         let original = self.clone();
+        let tunnels = self.tunnel_rules()?;
         let gate = match self.security.take() {
             Some(security) => {
                 let root = open_root(&self.root, self.read_only)?;
-                Some(Arc::new(SecureGate::new(security, root, self.read_only)?))
+                Some(Arc::new(SecureGate::new(
+                    security,
+                    root,
+                    self.read_only,
+                    tunnels.clone(),
+                )?))
             }
             None => None,
         };
@@ -209,10 +234,15 @@ impl ServerBuilder {
             expiry: expiry.map(|age| (served, age)),
             access: match gate {
                 Some(gate) => AccessPolicy::Guarded(gate),
-                None => AccessPolicy::Open(Arc::new(ServerStore::new(LocalStore::rooted(
-                    &self.root,
-                    self.read_only,
-                )?))),
+                None => {
+                    let store = LocalStore::rooted(&self.root, self.read_only)?;
+                    let tunnels = (!tunnels.is_empty()).then(|| {
+                        let guard = Guard::new(channel_limits());
+                        Arc::new(TunnelsWithoutUsers::public(tunnels, guard))
+                            as Arc<dyn TunnelRights>
+                    });
+                    AccessPolicy::Open(Arc::new(ServerStore::new(store)), tunnels)
+                }
             },
         };
         self.listen(entrance, sockets, original)
@@ -260,7 +290,7 @@ impl ServerBuilder {
             tls: None,
             gate: None,
             expiry: None,
-            access: AccessPolicy::Open(Arc::new(ForwardingStore::new(client))),
+            access: AccessPolicy::Open(Arc::new(ForwardingStore::new(client)), None),
         };
         let original = self.clone();
         self.listen(entrance, Vec::new(), original)
@@ -321,6 +351,7 @@ impl ServerBuilder {
             access,
             sessions_max: self.sessions_max,
             memory_bytes_max: memory_bytes(self.memory_bytes_max),
+            tunnels: tunnel_limits(&self.tunnels),
             limits: self.limits,
         };
         let (acceptor, control) = Acceptor::new(config)?;
@@ -351,6 +382,18 @@ struct Entrance {
     /// Whose settings can be reloaded.
     gate: Option<Weak<SecureGate>>,
     expiry: Option<(Served, Duration)>,
+}
+
+/// The limits on all tunnels.
+fn tunnel_limits(config: &TunnelsConfig) -> TunnelLimits {
+    let default = TunnelLimits::default();
+    let idle = config.idle_seconds;
+    TunnelLimits {
+        idle_timeout: idle.map_or(default.idle_timeout, |s| {
+            Duration::from_secs(s.get().into())
+        }),
+        ..default
+    }
 }
 
 /// The bound on the memory of all sessions, in bytes.
@@ -476,7 +519,11 @@ impl ServerHandle {
             compare("audit", new.audit != old.audit);
             new.folder.clone_from(&old.folder);
         }
-        let mut sessions_ended = 0;
+        let old_idle = old.tunnels.idle_seconds;
+        let new_idle = builder.tunnels.idle_seconds;
+        compare("tunnel.idle_seconds", new_idle != old_idle);
+        let tunnels = builder.tunnel_rules()?;
+        let (mut sessions_ended, mut tunnels_ended) = (0, 0);
         match (&self.gate, builder.security) {
             (Some(gate), Some(mut security)) => {
                 security.keep_apart(&builder.root, &builder.private)?;
@@ -488,19 +535,24 @@ impl ServerHandle {
                         "the server has ended",
                     )
                 })?;
-                gate.reload(security, root, builder.read_only)?;
+                gate.reload(security, root, builder.read_only, tunnels)?;
                 sessions_ended = self.control.review();
+                tunnels_ended = self.control.review_tunnels();
             }
             (None, _) => {
                 let (new, old) = (&builder.root, &old.root);
                 let differs = new != old || builder.read_only != self.original.read_only;
                 unchanged.extend(Some("root").filter(|_| differs));
+                let old = &self.original.tunnels;
+                let differs = builder.tunnels != *old && new_idle == old_idle;
+                unchanged.extend(Some("tunnel").filter(|_| differs));
             }
             (Some(_), None) => {}
         }
         Ok(Reloaded {
             unchanged,
             sessions_ended,
+            tunnels_ended,
         })
     }
 

@@ -506,6 +506,17 @@ def _fields(*layout):
     return read, write
 
 
+PURPOSES = ("check", "connect", "listen", "take")
+
+
+def _read_tunnel(r, _flags):
+    purpose = PURPOSES[r.bounded("B", 0, 3, "purpose")]
+    target, number = r.text(512), r.number("Q")
+    if number and purpose != "take":
+        raise malformed("number of a connection")
+    return {"purpose": purpose, "target": target, "number": number}
+
+
 _RANGE = (_read_range, lambda f: (0, pack("IQQ", f["file"], f["start"], f["end"])))
 _BODY = (lambda r, _: {"body": r.string(16_384)}, lambda f: (0, string(f["body"])))
 _EMPTY = _fields()
@@ -527,6 +538,13 @@ KINDS = {
     0x0A: ("PROTECT", 0,
            lambda r, _: {"level": ("private", "clear")[r.bounded("B", 0, 1, "level")]},
            lambda f: (0, pack("B", f["level"] == "clear"))),
+    0x0B: ("TUNNEL", 0, _read_tunnel,
+           lambda f: (0, pack("B", PURPOSES.index(f["purpose"])) + string(f["target"].encode())
+                      + pack("Q", f["number"]))),
+    0x0C: ("TUNNEL-OK", 0, lambda r, _: {"address": r.text(512)},
+           lambda f: (0, string(f["address"].encode()))),
+    0x0D: ("INCOMING", 0, lambda r, _: {"number": r.number("Q"), "peer": r.text(512)},
+           lambda f: (0, pack("Q", f["number"]) + string(f["peer"].encode()))),
     0x10: ("EOFT", 0, *_EMPTY),
     0x11: ("EOFR", 2, _read_end, _write_end),
     0x12: ("XFTSMU", 0xFD, _read_offer, _write_offer),

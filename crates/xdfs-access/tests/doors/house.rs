@@ -16,6 +16,7 @@ use xdfs_security::export::{ExportConfig, Exports, ExportsConfig, GrantConfig, R
 use xdfs_security::guard::Limits;
 use xdfs_security::password::{Parameters, UsersFile};
 use xdfs_security::token::{Config, IssuerConfig, Profile, Verifier};
+use xdfs_security::tunnel::TunnelRules;
 
 pub(crate) const PASSWORD: &str = "correct horse";
 /// Bytes that fit into the export `box`.
@@ -123,6 +124,7 @@ impl House {
             tokens: Some(tokens.unwrap()),
             grid: None,
             exports: exports.unwrap(),
+            tunnels: TunnelRules::default(),
             accounts: None,
             limits,
             audit: Some(Audit::open(&path("audit")).unwrap()),

@@ -18,6 +18,7 @@ mod shell;
 mod ssh;
 mod sync;
 mod tune;
+mod tunnel;
 mod users;
 mod xioperf;
 
@@ -48,6 +49,7 @@ pub(crate) use shell::ShellFlags;
 pub(crate) use ssh::SshFlags;
 pub(crate) use sync::SyncFlags;
 pub(crate) use tune::{PictureFormat, TuneFlags};
+pub(crate) use tunnel::TunnelFlags;
 pub(crate) use users::{KeygenFlags, TrustCommand, UserCommand, WhoamiFlags};
 pub(crate) use xioperf::{PatternFlag, XioperfFlags};
 
@@ -160,6 +162,7 @@ Examples:
     Perf(PerfFlags),
     Tune(TuneFlags),
     Xioperf(XioperfFlags),
+    Tunnel(TunnelFlags),
     Demo(DemoFlags),
     Remotes(RemotesFlags),
     Whoami(WhoamiFlags),
@@ -219,6 +222,7 @@ impl Command {
             Self::Perf(flags) => flags.output.quiet,
             Self::Tune(flags) => flags.output.quiet,
             Self::Xioperf(flags) => flags.output.quiet,
+            Self::Tunnel(flags) => flags.output.quiet,
             _ => false,
         }
     }
@@ -719,6 +723,9 @@ mod tests {
             "xdfs tune xdfs://h --max-time 0",
             "xdfs tune xdfs://h --plot picture.jpg",
             "xdfs tune xdfs://h --plot .png",
+            "xdfs tunnel xdfs://h",
+            "xdfs tunnel -L 8080 xdfs://h",
+            "xdfs tunnel -L 8080:db:5432",
             "xdfs serve --listen",
             "xdfs serve --listen 1:2:3",
             "xdfs demo --size 0",
@@ -761,7 +768,7 @@ mod tests {
     fn every_flag_has_a_long_text() {
         let command = Cli::command();
         let mut without = Vec::new();
-        for name in ["cp", "sync", "serve", "perf", "tune"] {
+        for name in ["cp", "sync", "serve", "perf", "tune", "tunnel"] {
             let command = command.find_subcommand(name).unwrap();
             for arg in command.get_arguments().filter(|arg| !arg.is_positional()) {
                 let text = arg.get_long_help().map(ToString::to_string);

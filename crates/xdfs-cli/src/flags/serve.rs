@@ -77,9 +77,16 @@ The file of --config is TOML; flags go before it. Relative paths in it start at 
   rights = [\"read\", \"list\", \"create\", \"write\", \"delete\"]
   [groups]
   staff = [\"alice\", \"bob\"]
+  [[tunnel.connect]]       # targets of xdfs tunnel -L; none without such tables
+  user = \"alice\"           # or group = \"staff\"; \"*\" for everybody who is known; public = true
+  host = \"db.example\"      # or \"*.lab\", \"10.0.0.0/8\", \"unix:/run/db.sock\", \"*\"
+  ports = \"5432\"           # or \"8000-8100, 9000\"; \"*\" for all ports
+  [tunnel]
+  idle_seconds = 7200      # a tunnel ends if nothing moves for so long
   [limits]                 # of each user, over all sessions
   sessions_per_user_max = 64
   channels_per_user_max = 4096
+  connections_per_user_max = 2048    # through tunnels
   bytes_per_second_per_user_max = \"100M\"   # payload, both directions together
   [accounts]               # root on Linux: sessions run with the ids of local accounts
   alice = \"alice_local\"

@@ -82,6 +82,8 @@ mod sync;
 mod trees;
 mod tune;
 #[cfg(target_os = "linux")]
+mod tunnel;
+#[cfg(target_os = "linux")]
 mod typed;
 #[cfg(target_os = "linux")]
 mod unheard;

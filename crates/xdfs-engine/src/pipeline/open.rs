@@ -338,7 +338,7 @@ impl<K: Kernel> Pipeline<K> {
                     self.dial_missing();
                 }
             }
-            Some(join @ Purpose::Join(_)) => channel.greet(join, false),
+            Some(other) => channel.greet(other, false),
         }
     }
 
@@ -444,6 +444,13 @@ impl<K: Kernel> Pipeline<K> {
                     }
                     continue;
                 }
+                Ok((InitiatorStep::Tunnel(_), _)) => {
+                    // The machine takes TUNNEL-OK only as an answer to TUNNEL.
+                    let cause = "a tunnel was granted, and none was asked for";
+                    let fault = Fault::new(Code::ProtocolViolation, "open a channel", cause);
+                    self.opening_failed(slot, fault);
+                    return;
+                }
                 Ok((InitiatorStep::Mistaken, _)) => {
                     tracing::debug!("the proof went ahead, by a method that isn't supported");
                     self.channels.keep_ahead();
@@ -546,7 +553,10 @@ impl<K: Kernel> Pipeline<K> {
                     let proof = identity.answer(protection, &challenge)?;
                     initiator.answer(proof, &mut out);
                 }
-                InitiatorStep::Wait | InitiatorStep::Open(_) | InitiatorStep::Mistaken => {}
+                InitiatorStep::Wait
+                | InitiatorStep::Open(_)
+                | InitiatorStep::Tunnel(_)
+                | InitiatorStep::Mistaken => {}
             }
         }
         channel.push_bytes(&out);

@@ -229,9 +229,10 @@ impl Scenario {
         let listener = listener.map_err(|error| error.to_string())?;
         let config = AcceptorConfig {
             listeners: vec![listener],
-            access: AccessPolicy::Open(Arc::new(self.there.clone())),
+            access: AccessPolicy::Open(Arc::new(self.there.clone()), None),
             sessions_max: 100,
             memory_bytes_max: self.memory_bytes_max,
+            tunnels: xdfs_engine::tunnel::TunnelLimits::default(),
             limits: self.settings.limits.clone(),
         };
         let made = Acceptor::within(self.world.environment(Host::Server), config);

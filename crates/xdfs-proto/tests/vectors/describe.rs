@@ -6,7 +6,8 @@ use xdfs_proto::digest::{
 };
 use xdfs_proto::frame::{
     Ack, AnswerPart, AuthOk, BlockHeader, CallRequest, Cancel, Challenge, Durable, Eofr, Exception,
-    Frame, Hole, Offer, Proof, Published, Repeat, Resume, Scope, Start, Taken, TimeAccount,
+    Frame, Hole, Incoming, Offer, Proof, Published, Repeat, Resume, Scope, Start, Taken,
+    TimeAccount, TunnelAccept, TunnelRequest,
 };
 use xdfs_proto::opening::{Answer, Feature, Hello};
 use xdfs_proto::{ByteRange, Fault, Retry};
@@ -179,6 +180,19 @@ pub(crate) fn frame(frame: &Frame) -> Value {
             json!({ "body": hex(body) })
         }
         Frame::AuthOk(AuthOk { user }) => json!({ "user": user }),
+        Frame::Tunnel(TunnelRequest {
+            purpose,
+            target,
+            number,
+        }) => json!({
+            "purpose": format!("{purpose:?}").to_lowercase(),
+            "target": target,
+            "number": wide(*number),
+        }),
+        Frame::TunnelOk(TunnelAccept { address }) => json!({ "address": address }),
+        Frame::Incoming(Incoming { number, peer }) => {
+            json!({ "number": wide(*number), "peer": peer })
+        }
         Frame::Protect(level) => json!({ "level": format!("{level:?}").to_lowercase() }),
         Frame::Eofr(Eofr {
             file,

@@ -169,7 +169,7 @@ fn frames() {
 fn every_kind_of_frame_has_a_vector() {
     let kinds: std::collections::BTreeSet<u8> =
         stored("frames").iter().map(|(_, bytes)| bytes[0]).collect();
-    let expected: std::collections::BTreeSet<u8> = (0x01..=0x0a)
+    let expected: std::collections::BTreeSet<u8> = (0x01..=0x0d)
         .chain(0x10..=0x1f)
         .chain([0x21, 0x30, 0x31, 0x7f])
         .collect();

@@ -3,8 +3,9 @@
 use xdfs_proto::digest::{DigestKind, DigestValue, Fragment, FragmentState};
 use xdfs_proto::frame::{
     Accept, Ack, AuthOk, AuthRequest, Cancel, Challenge, Durable, Eofr, Exception, Frame, Hole,
-    JoinRequest, Level, Offer, Proof, Published, Repeat, Request, Resume, Scope, SessionAccept,
-    SessionRequest, Start, TimeAccount, TimeDetails,
+    Incoming, JoinRequest, Level, Offer, Proof, Published, Repeat, Request, Resume, Scope,
+    SessionAccept, SessionRequest, Start, TimeAccount, TimeDetails, TunnelAccept, TunnelPurpose,
+    TunnelRequest,
 };
 use xdfs_proto::opening::{Answer, Feature, Hello, SERVICE_PROCESS, Welcome};
 use xdfs_proto::pack::{Failures, PackRequest, Preserve};
@@ -125,6 +126,7 @@ fn bytes32(first: u8) -> [u8; 32] {
 pub(crate) fn frames() -> Vec<(&'static str, Frame)> {
     let mut frames = session();
     frames.extend(proofs());
+    frames.extend(tunnels());
     frames.extend(files());
     frames.extend(events());
     frames.extend(crate::calls::samples());
@@ -199,6 +201,53 @@ fn proofs() -> Vec<(&'static str, Frame)> {
         ("auth-ok-without-a-name", user("")),
         ("protect-private", Frame::Protect(Level::Private)),
         ("protect-clear", Frame::Protect(Level::Clear)),
+    ]
+}
+
+fn tunnels() -> Vec<(&'static str, Frame)> {
+    let request = |purpose, target: &str, number| {
+        let target = target.to_owned();
+        Frame::Tunnel(TunnelRequest {
+            purpose,
+            target,
+            number,
+        })
+    };
+    let accept = |address: &str| {
+        Frame::TunnelOk(TunnelAccept {
+            address: address.into(),
+        })
+    };
+    vec![
+        (
+            "tunnel-check",
+            request(TunnelPurpose::Check, "db.lab:5432", 0),
+        ),
+        (
+            "tunnel-connect",
+            request(TunnelPurpose::Connect, "[2001:db8::1]:80", 0),
+        ),
+        (
+            "tunnel-socket",
+            request(TunnelPurpose::Connect, "unix:/run/app.sock", 0),
+        ),
+        (
+            "tunnel-listen",
+            request(TunnelPurpose::Listen, "127.0.0.1:0", 0),
+        ),
+        (
+            "tunnel-take",
+            request(TunnelPurpose::Take, "127.0.0.1:8080", u64::MAX),
+        ),
+        ("tunnel-ok", accept("192.0.2.7:5432")),
+        ("tunnel-ok-without-address", accept("")),
+        (
+            "incoming",
+            Frame::Incoming(Incoming {
+                number: 1 << 40,
+                peer: "192.0.2.9:50000".into(),
+            }),
+        ),
     ]
 }
 

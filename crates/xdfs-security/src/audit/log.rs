@@ -16,7 +16,12 @@ const TEXT_BYTES_MAX: usize = 1024;
 pub(super) fn log(event: &Event<'_>) {
     let is_wanted = match event.kind {
         Kind::Authenticate if event.result.is_some() => enabled!(target: TARGET, Level::WARN),
-        Kind::Authenticate | Kind::Download | Kind::Refuse | Kind::Upload => {
+        Kind::Authenticate
+        | Kind::Download
+        | Kind::Refuse
+        | Kind::Tunnel
+        | Kind::TunnelEnd
+        | Kind::Upload => {
             enabled!(target: TARGET, Level::INFO)
         }
         Kind::Change | Kind::Close | Kind::Open => enabled!(target: TARGET, Level::DEBUG),
@@ -56,7 +61,13 @@ pub(super) fn log(event: &Event<'_>) {
             );
         }
         (Kind::Refuse, _) => {
-            info!(target: TARGET, path, outcome, user, key, from, door, "refused");
+            info!(target: TARGET, operation, path, outcome, user, key, from, door, "refused");
+        }
+        (Kind::Tunnel | Kind::TunnelEnd, _) => {
+            info!(
+                target: TARGET,
+                operation, path, bytes, written, seconds, outcome, user, key, from, door, "{kind}"
+            );
         }
         (Kind::Download | Kind::Upload, _) => {
             info!(

@@ -73,6 +73,10 @@ pub enum Kind {
     Start,
     /// The server stopped.
     Stop,
+    /// A peer got a tunnel.
+    Tunnel,
+    /// A tunnel has ended.
+    TunnelEnd,
     /// A file came from the peer.
     Upload,
 }
@@ -93,6 +97,8 @@ impl Kind {
             Self::Session => "session",
             Self::Start => "start",
             Self::Stop => "stop",
+            Self::Tunnel => "tunnel",
+            Self::TunnelEnd => "tunnel-end",
             Self::Upload => "upload",
         }
     }
@@ -115,21 +121,21 @@ pub struct Event<'a> {
     pub key: &'a str,
     /// The address of the peer.
     pub from: &'a str,
-    /// The operation of a change.
+    /// The operation of a change, and what was wanted of the target of a tunnel.
     pub operation: &'a str,
-    /// The path as given by the peer.
+    /// The path as given by the peer, or the target of a tunnel.
     pub path: &'a [u8],
     /// The second path of a change: the new path, or the target of a link.
     pub to: &'a [u8],
-    /// Bytes moved; for a closed file, bytes read.
+    /// Bytes moved; for a closed file, bytes read; for a tunnel, bytes sent to the peer.
     pub bytes: Option<u64>,
     /// Number of entries in a pack.
     pub entries: Option<u64>,
     /// Number of entries of a pack that failed.
     pub failed: Option<u64>,
-    /// Bytes written to a closed file.
+    /// Bytes written to a closed file, or sent to the target of a tunnel.
     pub written: Option<u64>,
-    /// Time from the opening to the end of a file that was moved.
+    /// Time from the opening to the end of a file that was moved, or of a tunnel.
     pub elapsed: Option<Duration>,
     /// The code of the failure; `None` for success.
     pub result: Option<Code>,

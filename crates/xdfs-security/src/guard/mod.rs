@@ -63,6 +63,8 @@ pub struct Limits {
     pub sessions_per_user_max: usize,
     /// Maximum number of concurrent channels per user, over all sessions.
     pub channels_per_user_max: usize,
+    /// Maximum number of concurrent connections through tunnels per user.
+    pub connections_per_user_max: usize,
     /// Rate limit per user in bytes per second, for payload of all sessions in both directions, and
     /// what calls read, write and compute on the server; `None` for no limit. The guard doesn't see
     /// payload: whoever moves it enforces this.
@@ -79,6 +81,7 @@ impl Default for Limits {
             addresses_max: 65_536,
             sessions_per_user_max: 64,
             channels_per_user_max: 4096,
+            connections_per_user_max: 2048,
             bytes_per_second_per_user_max: None,
         }
     }
@@ -107,6 +110,7 @@ struct GuardCounts {
     familiar: Familiar,
     sessions: HashMap<String, usize>,
     channels: HashMap<String, usize>,
+    connections: HashMap<String, usize>,
 }
 
 impl Guard {
@@ -122,6 +126,7 @@ impl Guard {
             familiar: Familiar::new(limits.addresses_max),
             sessions: HashMap::new(),
             channels: HashMap::new(),
+            connections: HashMap::new(),
         };
         Self {
             shared: Arc::new(Shared {
@@ -233,12 +238,24 @@ impl Guard {
         self.slot(Kind::Channel, user)
     }
 
+    /// Takes a slot for a connection of `user` through a tunnel.
+    ///
+    /// # Errors
+    /// [`Code::LimitExceeded`] with a time to wait.
+    pub fn connection(&self, user: &str) -> Result<Slot, Fault> {
+        self.slot(Kind::Connection, user)
+    }
+
     fn slot(&self, kind: Kind, user: &str) -> Result<Slot, Fault> {
         let mut state = self.shared.lock();
         let limits = state.limits;
         let (most, operation, what) = match kind {
             Kind::Session => (limits.sessions_per_user_max, "open the session", "sessions"),
             Kind::Channel => (limits.channels_per_user_max, "open a channel", "channels"),
+            Kind::Connection => {
+                let most = limits.connections_per_user_max;
+                (most, "open the tunnel", "connections")
+            }
         };
         if !raise(state.counts(kind), user.to_owned(), most) {
             let cause = format!("this user has {most} {what} already, which is the maximum");
@@ -265,6 +282,7 @@ impl GuardCounts {
         match kind {
             Kind::Session => &mut self.sessions,
             Kind::Channel => &mut self.channels,
+            Kind::Connection => &mut self.connections,
         }
     }
 }
@@ -272,6 +290,7 @@ impl GuardCounts {
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Channel,
+    Connection,
     Session,
 }
 

@@ -12,6 +12,7 @@ fn limits() -> Limits {
         addresses_max: 8,
         sessions_per_user_max: 2,
         channels_per_user_max: 3,
+        connections_per_user_max: 2,
     }
 }
 

@@ -11,10 +11,12 @@ use xdfs_proto::{Code, Fault};
 use xdfs_security::Method;
 use xdfs_security::export::Exports;
 use xdfs_security::identity::{Fingerprint, Reloading};
+use xdfs_security::tunnel::TunnelRules;
 use xdfs_xio::Protection;
 use xdfs_xio::tls::{Configs, StableSecret};
 
 use super::settings::ServerSecurity;
+use super::tunnels::{CurrentAccess, TunnelsByRules};
 
 /// The gate of a server's acceptor.
 #[derive(Debug)]
@@ -24,6 +26,12 @@ pub(crate) struct SecureGate {
 
 /// The current settings; [`SecureGate::reload`] replaces them.
 type CurrentRules = Arc<RwLock<Arc<Rules>>>;
+
+impl CurrentAccess for CurrentRules {
+    fn access(&self) -> Arc<Access> {
+        Arc::clone(&rules(self).access)
+    }
+}
 
 /// The settings in use.
 #[derive(Debug)]
@@ -60,9 +68,11 @@ impl SecureGate {
         settings: ServerSecurity,
         root: PathBuf,
         read_only: bool,
+        tunnels: TunnelRules,
     ) -> Result<Self, Fault> {
         let takes_clear = settings.takes_clear;
-        let (parts, identity) = settings.load(root, read_only)?;
+        let (mut parts, identity) = settings.load(root, read_only)?;
+        parts.tunnels = tunnels;
         let exports = parts.exports.clone();
         let rules = Rules::new(takes_clear, exports, Access::new(parts)?, identity);
         Ok(Self {
@@ -85,10 +95,12 @@ impl SecureGate {
         mut settings: ServerSecurity,
         root: PathBuf,
         read_only: bool,
+        tunnels: TunnelRules,
     ) -> Result<(), Fault> {
         settings.audit = None;
         let takes_clear = settings.takes_clear;
-        let (parts, identity) = settings.load(root, read_only)?;
+        let (mut parts, identity) = settings.load(root, read_only)?;
+        parts.tunnels = tunnels;
         let exports = parts.exports.clone();
         let access = rules(&self.current).access.renewed(parts)?;
         let renewed = Rules::new(takes_clear, exports, access, identity);
@@ -126,6 +138,10 @@ impl Gate for SecureGate {
 
     fn takes_clear(&self) -> bool {
         rules(&self.current).takes_clear
+    }
+
+    fn has_tunnels(&self) -> bool {
+        !rules(&self.current).access.tunnels().is_empty()
     }
 
     fn admit_connection(&self, peer: &str) -> Result<PeerGuard, Fault> {
@@ -201,9 +217,12 @@ fn admit(
         store,
         ids,
         rate,
+        tunnels,
         standing,
         permit,
     } = access.admit(peer, login)?;
+    let current_access: Box<dyn CurrentAccess> = Box::new(Arc::clone(current));
+    let tunnels = TunnelsByRules::new(tunnels, current_access);
     let standing = SessionStanding {
         standing,
         admitted_by: Arc::clone(access),
@@ -216,6 +235,7 @@ fn admit(
         standing: Some(Arc::new(standing)),
         ids,
         rate,
+        tunnels: Some(Arc::new(tunnels)),
     }))
 }
 

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use rustls::ServerConfig;
 use xdfs_access::{SystemClock, Tickets};
+use xdfs_engine::tunnel::TunnelRights;
 use xdfs_engine::{Gate, PeerGuard, SessionGrant, Verdict};
 use xdfs_proto::frame::AuthRequest;
 use xdfs_proto::{Code, Fault};
@@ -21,6 +22,8 @@ use xdfs_store::{LocalStore, ServerStore, Store};
 use xdfs_xio::Protection;
 use xdfs_xio::tls::Configs;
 
+use super::tunnels::TunnelsWithoutUsers;
+
 /// The gate of an acceptor without users.
 #[derive(Debug)]
 pub(crate) struct PersonalGate {
@@ -29,6 +32,8 @@ pub(crate) struct PersonalGate {
     guard: Guard,
     started: Instant,
     store: Arc<dyn Store>,
+    /// To every target: whoever could log in there could connect from there.
+    tunnels: Arc<TunnelsWithoutUsers>,
     config: Arc<ServerConfig>,
     fingerprint: Fingerprint,
 }
@@ -37,10 +42,12 @@ impl PersonalGate {
     /// Creates the key. `user` is the name that clients are told.
     pub(crate) fn new(user: String, takes_clear: bool, limits: Limits) -> Result<Self, Fault> {
         let identity = ServerIdentity::temporary(&["localhost".to_owned()])?;
+        let guard = Guard::new(limits);
         Ok(Self {
             takes_clear,
+            tunnels: Arc::new(TunnelsWithoutUsers::personal(user.clone(), guard.clone())),
             tickets: Tickets::new(user, Arc::new(SystemClock)),
-            guard: Guard::new(limits),
+            guard,
             started: Instant::now(),
             store: Arc::new(ServerStore::new(LocalStore::unrooted())),
             config: identity.config(ClientCertificates::None)?,
@@ -76,6 +83,10 @@ impl Gate for PersonalGate {
 
     fn takes_clear(&self) -> bool {
         self.takes_clear
+    }
+
+    fn has_tunnels(&self) -> bool {
+        true
     }
 
     fn admit_connection(&self, peer: &str) -> Result<PeerGuard, Fault> {
@@ -121,6 +132,7 @@ impl Gate for PersonalGate {
             ids: None,
             rate: None,
             standing: None,
+            tunnels: Some(Arc::clone(&self.tunnels) as Arc<dyn TunnelRights>),
         }))
     }
 }

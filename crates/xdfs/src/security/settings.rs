@@ -15,6 +15,7 @@ use xdfs_security::guard::Limits as GuardLimits;
 use xdfs_security::identity::{ClientCertificates, Reloading, ServerIdentity, read_certificates};
 use xdfs_security::password::UsersFile;
 use xdfs_security::token::{Config as TokenConfig, Verifier};
+use xdfs_security::tunnel::TunnelRules;
 
 /// The security settings of a server: its key, its users, and their rights.
 ///
@@ -116,6 +117,8 @@ impl ServerSecurity {
 
     /// Loads or creates the files of the settings, including the server's own key. `root` is served
     /// if there are no exports, restricted by `read_only`.
+    ///
+    /// The rules about tunnels aren't among the settings.
     pub(super) fn load(self, root: PathBuf, read_only: bool) -> Result<(Parts, Reloading), Fault> {
         // Before files are created that would belong to the wrong user.
         let accounts = self.accounts.map(Accounts::new).transpose()?;
@@ -158,6 +161,7 @@ impl ServerSecurity {
             tokens: self.tokens.map(Verifier::new).transpose()?,
             grid,
             exports,
+            tunnels: TunnelRules::default(),
             accounts,
             limits: self.limits,
             audit: self.audit.as_deref().map(Audit::open).transpose()?,

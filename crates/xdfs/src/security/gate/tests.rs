@@ -14,7 +14,7 @@ const PEER: &str = "192.0.2.1:40000";
 fn gate(folder: &Path) -> SecureGate {
     let mut settings = ServerSecurity::new(folder.to_owned(), "owner".into());
     settings.limits.failures_free = 1;
-    SecureGate::new(settings, folder.to_owned(), false).unwrap()
+    SecureGate::new(settings, folder.to_owned(), false, TunnelRules::default()).unwrap()
 }
 
 fn begin(gate: &SecureGate, peer: &str) -> Result<Verdict, Fault> {
@@ -58,7 +58,13 @@ fn guesses_that_begin_together_wait_together() {
 }
 
 fn public_gate(folder: &Path) -> SecureGate {
-    SecureGate::new(public_settings(folder), folder.join("root"), false).unwrap()
+    SecureGate::new(
+        public_settings(folder),
+        folder.join("root"),
+        false,
+        TunnelRules::default(),
+    )
+    .unwrap()
 }
 
 fn public_settings(folder: &Path) -> ServerSecurity {
@@ -116,7 +122,7 @@ fn a_standing_follows_the_settings() {
     let reload = |change: &dyn Fn(&mut ExportConfig)| {
         let mut settings = public_settings(folder);
         change(&mut settings.exports.as_mut().unwrap().export[0]);
-        gate.reload(settings, folder.join("root"), false)
+        gate.reload(settings, folder.join("root"), false, TunnelRules::default())
     };
     let are_valid = || (anonymous.is_valid(), owner.is_valid());
     reload(&|_| ()).unwrap();
@@ -225,7 +231,13 @@ fn sessions_by_another_door_count_too() {
     let mut settings = ServerSecurity::new(folder.path().to_owned(), "owner".into());
     settings.limits.sessions_per_user_max = 1;
     settings.limits.bytes_per_second_per_user_max = std::num::NonZeroU64::new(5);
-    let gate = SecureGate::new(settings, folder.path().to_owned(), false).unwrap();
+    let gate = SecureGate::new(
+        settings,
+        folder.path().to_owned(),
+        false,
+        TunnelRules::default(),
+    )
+    .unwrap();
     let ticket = gate.tickets().issue(Duration::from_secs(60), 9).unwrap();
     let protection = Protection {
         binding: [1; 32],

@@ -1,0 +1,178 @@
+//! `xdfs tunnel`: local ports whose connections travel through a server.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use xdfs::{Address, ClientOptions, Fault, Tunnel, TunnelNews};
+
+use crate::console::{Console, printable};
+use crate::context::Context;
+use crate::exit_codes::SUCCESS;
+use crate::flags::{OutputFlags, TunnelFlags};
+use crate::interrupt::Interrupt;
+use crate::json;
+use crate::log::start_log;
+use crate::perf::server_only;
+use crate::report::print;
+
+/// Interval of checks for an interrupt.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A line of JSON.
+#[derive(Serialize)]
+struct Record<'a> {
+    schema: u32,
+    r#type: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sent: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    received: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+impl<'a> Record<'a> {
+    fn new(r#type: &'a str) -> Self {
+        Self {
+            schema: 1,
+            r#type,
+            address: None,
+            from: None,
+            target: None,
+            sent: None,
+            received: None,
+            code: None,
+            message: None,
+        }
+    }
+
+    fn fault(self, fault: Option<&'a Fault>) -> Self {
+        Self {
+            code: fault.map(|fault| fault.code.as_str()),
+            message: fault.map(ToString::to_string),
+            ..self
+        }
+    }
+}
+
+/// Runs the command and returns the exit code.
+pub(crate) fn run(context: &Context, flags: &TunnelFlags) -> u8 {
+    start_log(flags.output.log_level());
+    match serve(context, flags) {
+        Ok(()) => SUCCESS,
+        Err(fault) => {
+            if flags.output.json {
+                // Standard error has it in any case.
+                let _ = print(json::line(&Record::new("error").fault(Some(&fault))));
+            }
+            Console::new(flags.output).error(&fault);
+            fault.exit_code()
+        }
+    }
+}
+
+fn serve(context: &Context, flags: &TunnelFlags) -> Result<(), Fault> {
+    let place = server_only(context.config()?, &flags.server)?;
+    let interrupt = Interrupt::install(|| ())?;
+    let options = context.tunnel_options(&place, ClientOptions::default(), &flags.security)?;
+    let output = flags.output;
+    let tunnel = Tunnel::open(&place, options, &flags.local, move |news| {
+        tell(output, &news)
+    })?;
+    if let Some(server) = tunnel.first_use() {
+        Console::new(output).first_use(&server, true);
+    }
+    for (address, target) in tunnel.listening() {
+        let address = match address {
+            Address::Host { host, port } if host.contains(':') => format!("[{host}]:{port}"),
+            Address::Host { host, port } => format!("{host}:{port}"),
+            other => other.to_string(),
+        };
+        let target = target.to_string();
+        print(match output.json {
+            true => json::line(&Record {
+                address: Some(address),
+                target: Some(target),
+                ..Record::new("listening")
+            }),
+            false => format!("listening on {} for {target}\n", printable(&address)),
+        })?;
+    }
+    interrupt.orderly(true);
+    while !interrupt.requested() {
+        std::thread::sleep(TICK);
+    }
+    Ok(())
+}
+
+/// Tells what has happened: connections at -v, failures always.
+fn tell(output: OutputFlags, news: &TunnelNews) {
+    if output.json {
+        let record = match news {
+            TunnelNews::Opened { from, target } => Record {
+                from: Some(from),
+                target: Some(target.to_string()),
+                ..Record::new("connection")
+            },
+            TunnelNews::Failed {
+                from,
+                target,
+                fault,
+            } => Record {
+                from: Some(from),
+                target: Some(target.to_string()),
+                ..Record::new("refused")
+            }
+            .fault(Some(fault)),
+            TunnelNews::Closed {
+                from,
+                target,
+                sent,
+                received,
+                fault,
+            } => Record {
+                from: Some(from),
+                target: Some(target.to_string()),
+                sent: Some(*sent),
+                received: Some(*received),
+                ..Record::new("closed")
+            }
+            .fault(fault.as_ref()),
+            _ => return,
+        };
+        // Nobody reads it any more: the tunnel goes on.
+        let _ = print(json::line(&record));
+        return;
+    }
+    let mut console = Console::new(output);
+    match news {
+        TunnelNews::Opened { from, target } => {
+            console.detail(&printable(&format!("{from} is connected to {target}")));
+        }
+        TunnelNews::Failed { fault, .. } => console.error(fault),
+        TunnelNews::Closed {
+            from,
+            target,
+            sent,
+            received,
+            fault,
+        } => {
+            let why = match fault {
+                Some(fault) => format!(": {}", fault.cause),
+                None => String::new(),
+            };
+            let line =
+                format!("{from} to {target} ended, {sent} B sent, {received} B received{why}");
+            console.detail(&printable(&line));
+        }
+        _ => {}
+    }
+}
