@@ -124,6 +124,10 @@ impl<F: Filter> Stream for Filtered<F> {
         self.filter.close(&mut self.below)
     }
 
+    fn abort(&mut self) {
+        self.below.abort();
+    }
+
     fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
         self.below.register(poller, token)?;
         self.filter.registered(poller, token);

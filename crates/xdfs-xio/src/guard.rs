@@ -143,6 +143,14 @@ impl Stream for Guarded {
         self.call(|inner| inner.close())
     }
 
+    fn abort(&mut self) {
+        // A driver that panics is dropped, which is as abrupt.
+        let _ = self.call(|inner| {
+            inner.abort();
+            Ok(())
+        });
+    }
+
     fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
         self.call(|inner| inner.register(poller, token))
     }

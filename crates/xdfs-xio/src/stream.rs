@@ -128,6 +128,10 @@ pub trait Stream: Send + fmt::Debug {
     /// Any error of the transport.
     fn close(&mut self) -> io::Result<()>;
 
+    /// Breaks the stream off: it is dropped next, and the peer reads an error in the place of an
+    /// orderly end, as far as the transport can tell it.
+    fn abort(&mut self) {}
+
     /// Registers for edge-triggered readiness under `token`.
     ///
     /// # Errors

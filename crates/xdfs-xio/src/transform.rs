@@ -519,6 +519,11 @@ impl<T: Transform> Stream for Transformed<T> {
         self.below.close()
     }
 
+    fn abort(&mut self) {
+        self.closed = true;
+        self.below.abort();
+    }
+
     fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
         self.below.register(poller, token)
     }

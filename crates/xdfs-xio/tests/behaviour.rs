@@ -586,6 +586,36 @@ fn a_dropped_peer_is_seen(sample: &Sample) {
     dropper.join().unwrap();
 }
 
+fn an_aborted_stream_never_reads_as_ended(sample: &Sample) {
+    // A Unix socket and a queue have nothing to tell it by, nor have transforms that only pass on.
+    let tells = ["tcp", "quic", "tls", "ptcp"];
+    let names = sample.stack.split([',', ':']);
+    if !names.into_iter().any(|name| tells.contains(&name)) {
+        return;
+    }
+    let Pair {
+        mut poller,
+        mut client,
+        mut server,
+        _listener,
+        _place,
+        ..
+    } = Pair::new(sample);
+    write(&mut poller, &mut *client, &[7; 3000]);
+    let _ = client.flush();
+    client.abort();
+    drop(client);
+    let error = loop {
+        match read_one(&mut *server, &mut [0; 1000]) {
+            Ok(0) => panic!("the peer reads an orderly end"),
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => drop(events(&mut poller)),
+            Err(e) => break e,
+        }
+    };
+    assert_ne!(error.kind(), ErrorKind::TimedOut, "{error}");
+}
+
 fn a_peer_that_left_data_unread_is_seen(sample: &Sample) {
     let Pair {
         mut poller,
@@ -843,6 +873,7 @@ cases! {
     a_stream_moves_to_another_poller
     a_stream_registered_late_is_told
     a_waiting_writer_gets_an_event
+    an_aborted_stream_never_reads_as_ended
     an_address_has_one_listener
     an_orderly_close_comes_after_all_data
     capabilities_are_declared

@@ -513,6 +513,13 @@ impl Bundle {
         self.merger.discard();
     }
 
+    /// The user breaks off: nothing more is read or sent, and the peer's reader fails.
+    pub fn abort(&mut self) {
+        self.leaves = true;
+        self.splitter.refuse();
+        self.merger.discard();
+    }
+
     /// Looks for stalls; whether there is something to send again.
     pub fn check_stalls(&mut self, now: Duration) -> bool {
         self.live() > 1 && self.splitter.check_stalls(now)

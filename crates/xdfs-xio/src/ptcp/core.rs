@@ -101,6 +101,8 @@ pub(super) struct Core {
     patience: Duration,
     /// Since when no stream is left.
     dead: Option<Duration>,
+    /// The user breaks it off instead of ending it.
+    aborts: bool,
     /// When the user left.
     left: Option<Duration>,
     /// When nothing was left to send after that.
@@ -138,6 +140,7 @@ impl Core {
             began: Instant::now(),
             patience,
             dead: None,
+            aborts: false,
             left: None,
             closing: None,
             is_watched: false,
@@ -536,6 +539,11 @@ impl Core {
         }
     }
 
+    /// What was written needs not arrive any more, and the peer learns that there is no end.
+    pub(super) fn abort(&mut self) {
+        self.aborts = true;
+    }
+
     pub(super) fn register(&mut self, poller: &Poller, token: Token) -> io::Result<()> {
         let mut handle = poller.handle();
         for stream in self.streams.iter_mut().flatten() {
@@ -605,7 +613,10 @@ impl Core {
         if self.failure.is_some() {
             return false;
         }
-        bundle.leave();
+        match self.aborts {
+            true => bundle.abort(),
+            false => bundle.leave(),
+        }
         self.pump_out();
         self.pump_in(None);
         self.is_watched = true;
@@ -623,7 +634,8 @@ impl Core {
             self.streams.clear();
             return true;
         }
-        let is_late = self.left.is_some_and(|left| now > left + LINGER);
+        let linger = if self.aborts { CLOSING } else { LINGER };
+        let is_late = self.left.is_some_and(|left| now > left + linger);
         if self.closing.is_none() && (bundle.is_over() || is_late) {
             self.closing = Some(now);
             for stream in self.streams.iter_mut().flatten() {

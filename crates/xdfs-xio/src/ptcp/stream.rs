@@ -13,7 +13,7 @@ use crate::stream::{Capabilities, PathSample, Protection, Stream};
 /// One end of a bundle, open or on its way to it.
 ///
 /// Dropping it ends both directions. The peer reads what was written, and then the end; its writes
-/// fail.
+/// fail. After [`Stream::abort`] the peer's reads fail too, whatever was written.
 #[derive(Debug)]
 pub(super) struct BundleStream {
     shared: Arc<Shared>,
@@ -69,6 +69,10 @@ impl Stream for BundleStream {
     fn close(&mut self) -> io::Result<()> {
         self.call(Core::close);
         Ok(())
+    }
+
+    fn abort(&mut self) {
+        self.shared.core().abort();
     }
 
     fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {

@@ -113,6 +113,8 @@ struct State {
 
     /// The user wrote its last byte.
     closing: bool,
+    /// The user breaks off.
+    aborts: bool,
     dropped: Option<Dropped>,
 
     registered: Option<(Notifier, Token)>,
@@ -127,6 +129,8 @@ struct State {
 pub(super) struct Dropped {
     /// Received bytes were not read.
     pub(super) unread: bool,
+    /// What was written needs not arrive.
+    pub(super) aborts: bool,
 }
 
 /// What a reader found.
@@ -368,6 +372,11 @@ impl Channel {
         send(wake);
     }
 
+    /// Has the drop reset the outgoing direction.
+    pub(super) fn abort(&self) {
+        self.state().aborts = true;
+    }
+
     /// Drops the user's side; `unread` if it holds bytes that it didn't read.
     pub(super) fn abandon(&self, unread: bool) {
         let mut state = self.state();
@@ -376,7 +385,8 @@ impl Channel {
         // Its stack may not live for long.
         state.pace = None;
         let unread = unread || !state.incoming.is_empty();
-        state.dropped = Some(Dropped { unread });
+        let aborts = state.aborts;
+        state.dropped = Some(Dropped { unread, aborts });
         let freed = std::mem::take(&mut state.incoming);
         self.request(state);
         drop(freed);

@@ -402,11 +402,17 @@ impl Connection {
             return;
         };
         let dropped = entry.channel.attend();
-        if let Some(Dropped { unread }) = dropped
+        if let Some(Dropped { unread, aborts }) = dropped
             && entry.dropped.is_none()
         {
             entry.dropped = dropped;
             entry.progress = now;
+            if aborts && !entry.is_sent {
+                entry.is_sent = true;
+                entry.sending.clear();
+                // An error means that the peer has stopped it.
+                let _ = self.proto.send_stream(id).reset(code::ABANDONED);
+            }
             if !entry.is_received {
                 entry.is_received = true;
                 let rest = read(&mut self.proto, id, 1, &mut entry.awaits_header);

@@ -90,6 +90,10 @@ impl Stream for QuicStream {
         Ok(())
     }
 
+    fn abort(&mut self) {
+        self.channel.abort();
+    }
+
     fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
         let holds = !self.received.is_empty();
         self.channel.register(poller.notifier(), token, holds);

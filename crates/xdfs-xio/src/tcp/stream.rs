@@ -101,6 +101,12 @@ impl Stream for TcpStream {
         shut_writing(self.inner.shutdown(Shutdown::Write))
     }
 
+    /// Its drop resets the connection.
+    fn abort(&mut self) {
+        // It is dropped next in any case.
+        let _ = SockRef::from(&self.inner).set_linger(Some(std::time::Duration::ZERO));
+    }
+
     fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
         let interest = Interest::READABLE | Interest::WRITABLE;
         poller

@@ -381,6 +381,10 @@ impl Stream for TlsStream {
         self.flow.close()
     }
 
+    fn abort(&mut self) {
+        self.flow.abort();
+    }
+
     fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
         self.flow.register(poller, token)
     }
