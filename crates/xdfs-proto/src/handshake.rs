@@ -25,7 +25,7 @@
 use crate::fault::{Code, Fault};
 use crate::frame::{
     AuthOk, AuthRequest, Challenge, Exception, FRAME_HEADER_BYTES, Frame, FrameHeader, JoinRequest,
-    Proof, SessionAccept, SessionRequest, TunnelAccept, TunnelRequest, kind,
+    Proof, SessionAccept, SessionRequest, TunnelAccept, TunnelPurpose, TunnelRequest, kind,
 };
 use crate::limits::{Limits, PROOF_BYTES_MAX, TARGET_BYTES_MAX, USER_BYTES_MAX};
 use crate::opening::{Answer, Feature, Hello};
@@ -63,8 +63,8 @@ const SESSION_BYTES_MAX: u32 = 16 + 3 * 4 + LENGTH + USER_BYTES_MAX as u32;
 const SESSION_OK_BYTES: u32 = 16 + 3 * 4;
 /// Size of the body of JOIN.
 const JOIN_BYTES: u32 = 16 + 16 + 4;
-/// Maximum body of TUNNEL: its purpose, the target and a number.
-const TUNNEL_BYTES_MAX: u32 = 1 + TUNNEL_OK_BYTES_MAX + 8;
+/// Maximum body of TUNNEL: its purpose, the target and two numbers.
+const TUNNEL_BYTES_MAX: u32 = 1 + TUNNEL_OK_BYTES_MAX + 16;
 /// Maximum body of TUNNEL-OK.
 const TUNNEL_OK_BYTES_MAX: u32 = LENGTH + TARGET_BYTES_MAX as u32;
 /// Maximum body of CHALLENGE and of PROOF.
@@ -128,6 +128,18 @@ pub enum Purpose {
     Join(JoinRequest),
     /// Have a tunnel instead of a session.
     Tunnel(TunnelRequest),
+}
+
+impl Purpose {
+    /// Whether the initiator proves its identity on such a channel. One that joins others proves
+    /// that it knows their secret.
+    fn proves(&self) -> bool {
+        match self {
+            Self::Session(_) => true,
+            Self::Join(_) => false,
+            Self::Tunnel(request) => request.purpose != TunnelPurpose::Join,
+        }
+    }
 }
 
 /// The feature with which an acceptor lists its authentication methods: one byte per method.
@@ -266,9 +278,9 @@ impl Initiator {
             ..Hello::default()
         };
         hello.features.extend(yields.then(yield_feature));
-        let proof = match purpose {
-            Purpose::Session(_) | Purpose::Tunnel(_) => ProofState::Due,
-            Purpose::Join(_) => ProofState::Done,
+        let proof = match purpose.proves() {
+            true => ProofState::Due,
+            false => ProofState::Done,
         };
         Self::begin(purpose, hello, proof, out)
     }
@@ -369,7 +381,7 @@ impl Initiator {
     /// Whether this channel begins with a proof: a protected one that doesn't join a session.
     fn proves(&self) -> bool {
         let is_protected = self.hello.features.iter().any(|f| f.id == AUTHENTICATION);
-        is_protected && !matches!(self.purpose, Purpose::Join(_))
+        is_protected && self.purpose.proves()
     }
 
     fn request(&self, out: &mut Vec<u8>) {
@@ -636,6 +648,7 @@ impl Acceptor {
             return Ok((AcceptorStep::Wait, used));
         };
         used += n;
+        let has_tunnels = self.features.iter().any(|f| f.id == TUNNELS);
         match frame {
             Frame::Auth(request) if self.proof == ProofState::Due => {
                 Ok((AcceptorStep::Auth(request), used))
@@ -643,15 +656,17 @@ impl Acceptor {
             Frame::Proof(Proof(body)) if self.proof == ProofState::Open => {
                 Ok((AcceptorStep::Proof(body), used))
             }
+            Frame::Tunnel(ref request) if request.purpose == TunnelPurpose::Join && has_tunnels => {
+                // The secret of the bundle, which follows, is its proof.
+                Ok((AcceptorStep::Tunnel(request.clone()), used))
+            }
             Frame::Session(_) | Frame::Tunnel(_) if self.proof != ProofState::Done => {
                 let cause = format!("{} came before authentication", frame.name());
                 let fault = Fault::new(Code::AuthenticationFailed, "open the channel", cause);
                 Err(refuse(fault, out))
             }
             Frame::Session(request) => Ok((AcceptorStep::Session(request), used)),
-            Frame::Tunnel(_) if !self.features.iter().any(|f| f.id == TUNNELS) => {
-                Err(refuse(no_tunnels(), out))
-            }
+            Frame::Tunnel(_) if !has_tunnels => Err(refuse(no_tunnels(), out)),
             Frame::Tunnel(request) => Ok((AcceptorStep::Tunnel(request), used)),
             // The secret of the session is its proof.
             Frame::Join(request) => Ok((AcceptorStep::Join(request), used)),

@@ -274,17 +274,21 @@ fn proof() -> impl Strategy<Value = Frame> {
 
 fn tunnel() -> impl Strategy<Value = Frame> {
     let purpose = prop::sample::select(vec![
-        (TunnelPurpose::Check, false),
-        (TunnelPurpose::Connect, false),
-        (TunnelPurpose::Listen, false),
-        (TunnelPurpose::Take, true),
+        (TunnelPurpose::Check, false, false),
+        (TunnelPurpose::Connect, false, false),
+        (TunnelPurpose::Connect, false, true),
+        (TunnelPurpose::Listen, false, false),
+        (TunnelPurpose::Take, true, false),
+        (TunnelPurpose::Take, true, true),
+        (TunnelPurpose::Join, false, true),
     ]);
-    let request = (purpose, text(), any::<u64>()).prop_map(|((purpose, takes), target, number)| {
-        let number = if takes { number } else { 0 };
+    let request = (purpose, text(), 1..=u64::MAX, 1..=u64::MAX);
+    let request = request.prop_map(|((purpose, takes, bundles), target, number, bundle)| {
         Frame::Tunnel(TunnelRequest {
             purpose,
             target,
-            number,
+            number: if takes { number } else { 0 },
+            bundle: if bundles { bundle } else { 0 },
         })
     });
     let incoming = (any::<u64>(), text());

@@ -665,7 +665,7 @@ fn a_stranger_is_refused_by_the_header_of_a_frame() {
             let most = match kind {
                 SESSION => Some(285),
                 JOIN => Some(36),
-                TUNNEL => Some(523),
+                TUNNEL => Some(531),
                 AUTH if !challenged => Some(16_644),
                 PROOF if challenged => Some(16_386),
                 _ => None,

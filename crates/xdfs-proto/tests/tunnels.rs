@@ -11,6 +11,7 @@ fn request() -> TunnelRequest {
         purpose: TunnelPurpose::Connect,
         target: "db.lab:5432".into(),
         number: 0,
+        bundle: 0,
     }
 }
 
@@ -77,6 +78,29 @@ fn a_tunnel_takes_the_place_of_a_session() {
         assert!(matches!(step, InitiatorStep::Tunnel(got) if got == accept));
         assert_eq!(used, end);
     }
+}
+
+#[test]
+fn a_channel_that_joins_a_bundle_needs_no_login() {
+    let mut out = Vec::new();
+    let join = TunnelRequest {
+        purpose: TunnelPurpose::Join,
+        bundle: 9,
+        ..request()
+    };
+    let mut initiator = Initiator::protected(Purpose::Tunnel(join.clone()), false, &mut out);
+    assert!(initiator.has_requested() && !initiator.awaits_proof());
+    let mut answer = Vec::new();
+    let mut acceptor = Acceptor::protected(&METHODS, false).with_tunnels();
+    let step = accept(&mut acceptor, &out, &mut answer).unwrap();
+    assert!(matches!(step, AcceptorStep::Tunnel(asked) if asked == join));
+    let address = String::new();
+    Frame::TunnelOk(TunnelAccept { address }).encode(&mut answer);
+    let step = initiator.receive(&answer, &Limits::default(), &mut out);
+    assert!(matches!(step.unwrap().0, InitiatorStep::Tunnel(_)));
+    // Without tunnels it is refused as any other.
+    let mut acceptor = Acceptor::protected(&METHODS, false);
+    assert!(accept(&mut acceptor, &out, &mut answer).is_err());
 }
 
 #[test]

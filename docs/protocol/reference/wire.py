@@ -506,15 +506,17 @@ def _fields(*layout):
     return read, write
 
 
-PURPOSES = ("check", "connect", "listen", "take")
+PURPOSES = ("check", "connect", "listen", "take", "join")
 
 
 def _read_tunnel(r, _flags):
-    purpose = PURPOSES[r.bounded("B", 0, 3, "purpose")]
-    target, number = r.text(512), r.number("Q")
-    if number and purpose != "take":
+    purpose = PURPOSES[r.bounded("B", 0, 4, "purpose")]
+    target, number, bundle = r.text(512), r.number("Q"), r.number("Q")
+    if (number != 0) != (purpose == "take"):
         raise malformed("number of a connection")
-    return {"purpose": purpose, "target": target, "number": number}
+    if purpose in ("check", "listen") and bundle or purpose == "join" and not bundle:
+        raise malformed("number of a bundle")
+    return {"purpose": purpose, "target": target, "number": number, "bundle": bundle}
 
 
 _RANGE = (_read_range, lambda f: (0, pack("IQQ", f["file"], f["start"], f["end"])))
@@ -540,7 +542,7 @@ KINDS = {
            lambda f: (0, pack("B", f["level"] == "clear"))),
     0x0B: ("TUNNEL", 0, _read_tunnel,
            lambda f: (0, pack("B", PURPOSES.index(f["purpose"])) + string(f["target"].encode())
-                      + pack("Q", f["number"]))),
+                      + pack("QQ", f["number"], f["bundle"]))),
     0x0C: ("TUNNEL-OK", 0, lambda r, _: {"address": r.text(512)},
            lambda f: (0, string(f["address"].encode()))),
     0x0D: ("INCOMING", 0, lambda r, _: {"number": r.number("Q"), "peer": r.text(512)},

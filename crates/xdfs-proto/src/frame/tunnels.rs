@@ -15,6 +15,8 @@ pub enum TunnelPurpose {
     Listen,
     /// Have an announced connection; the channel becomes that connection.
     Take,
+    /// Add the channel to a bundle that another one has begun.
+    Join,
 }
 
 /// TUNNEL: asks for a byte stream instead of a session.
@@ -27,6 +29,10 @@ pub struct TunnelRequest {
     pub target: String,
     /// The announced connection for [`TunnelPurpose::Take`], else 0.
     pub number: u64,
+    /// The bundle of channels that carries the connection by `ptcp`: chosen by the initiator at
+    /// random with the first channel ([`TunnelPurpose::Connect`] or [`TunnelPurpose::Take`]) and
+    /// named with the others. 0 if this channel alone carries it.
+    pub bundle: u64,
 }
 
 impl Body for TunnelRequest {
@@ -36,9 +42,11 @@ impl Body for TunnelRequest {
             TunnelPurpose::Connect => 1,
             TunnelPurpose::Listen => 2,
             TunnelPurpose::Take => 3,
+            TunnelPurpose::Join => 4,
         });
         w.text(&self.target, TARGET_BYTES_MAX);
         w.u64(self.number);
+        w.u64(self.bundle);
     }
 
     fn decode(_: u8, r: &mut Reader<'_>, _: &Limits) -> Result<Self, DecodeError> {
@@ -47,17 +55,28 @@ impl Body for TunnelRequest {
             1 => TunnelPurpose::Connect,
             2 => TunnelPurpose::Listen,
             3 => TunnelPurpose::Take,
+            4 => TunnelPurpose::Join,
             _ => return Err(DecodeError::Invalid("purpose")),
         };
         let target = r.text(TARGET_BYTES_MAX, "target")?;
         let number = r.u64("number of a connection")?;
-        if purpose != TunnelPurpose::Take && number != 0 {
+        if (purpose == TunnelPurpose::Take) != (number != 0) {
             return Err(DecodeError::Invalid("number of a connection"));
+        }
+        let bundle = r.u64("number of a bundle")?;
+        let fits = match purpose {
+            TunnelPurpose::Check | TunnelPurpose::Listen => bundle == 0,
+            TunnelPurpose::Connect | TunnelPurpose::Take => true,
+            TunnelPurpose::Join => bundle != 0,
+        };
+        if !fits {
+            return Err(DecodeError::Invalid("number of a bundle"));
         }
         Ok(Self {
             purpose,
             target,
             number,
+            bundle,
         })
     }
 }

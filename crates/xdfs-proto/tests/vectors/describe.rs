@@ -184,10 +184,12 @@ pub(crate) fn frame(frame: &Frame) -> Value {
             purpose,
             target,
             number,
+            bundle,
         }) => json!({
             "purpose": format!("{purpose:?}").to_lowercase(),
             "target": target,
             "number": wide(*number),
+            "bundle": wide(*bundle),
         }),
         Frame::TunnelOk(TunnelAccept { address }) => json!({ "address": address }),
         Frame::Incoming(Incoming { number, peer }) => {

@@ -205,14 +205,16 @@ fn proofs() -> Vec<(&'static str, Frame)> {
 }
 
 fn tunnels() -> Vec<(&'static str, Frame)> {
-    let request = |purpose, target: &str, number| {
+    let bundled = |purpose, target: &str, number, bundle| {
         let target = target.to_owned();
         Frame::Tunnel(TunnelRequest {
             purpose,
             target,
             number,
+            bundle,
         })
     };
+    let request = |purpose, target: &str, number| bundled(purpose, target, number, 0);
     let accept = |address: &str| {
         Frame::TunnelOk(TunnelAccept {
             address: address.into(),
@@ -238,6 +240,18 @@ fn tunnels() -> Vec<(&'static str, Frame)> {
         (
             "tunnel-take",
             request(TunnelPurpose::Take, "127.0.0.1:8080", u64::MAX),
+        ),
+        (
+            "tunnel-connect-bundle",
+            bundled(TunnelPurpose::Connect, "db.lab:5432", 0, 1 << 63),
+        ),
+        (
+            "tunnel-take-bundle",
+            bundled(TunnelPurpose::Take, "127.0.0.1:8080", 1, 2),
+        ),
+        (
+            "tunnel-join",
+            bundled(TunnelPurpose::Join, "db.lab:5432", 0, 1 << 63),
         ),
         ("tunnel-ok", accept("192.0.2.7:5432")),
         ("tunnel-ok-without-address", accept("")),
