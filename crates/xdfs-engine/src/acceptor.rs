@@ -16,7 +16,8 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use xdfs_proto::frame::{
-    Exception, Frame, JoinRequest, Scope, SessionAccept, SessionRequest, TunnelRequest,
+    Exception, Frame, JoinRequest, Scope, SessionAccept, SessionRequest, TunnelPurpose,
+    TunnelRequest,
 };
 use xdfs_proto::handshake::{self, AcceptorStep};
 use xdfs_proto::{Code, Fault, Limits, Retry, SessionSecret};
@@ -635,6 +636,15 @@ impl Acceptor {
 
     /// Hands a channel over to the thread of tunnels.
     fn tunnel(&self, mut pending: PendingChannel, request: TunnelRequest) {
+        if request.purpose == TunnelPurpose::Join {
+            let PendingChannel {
+                stream,
+                input,
+                output,
+                ..
+            } = pending;
+            return self.tunnels.join(stream, input, output, &request);
+        }
         let grant = pending.grant.take();
         let (rights, standing, rate) = match (&self.config.access, grant) {
             (AccessPolicy::Open(_, rights), _) => (rights.clone(), None, None),

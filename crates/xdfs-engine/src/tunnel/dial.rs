@@ -12,7 +12,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use xdfs_proto::frame::TunnelRequest;
+use xdfs_proto::frame::{TunnelPurpose, TunnelRequest};
 use xdfs_proto::handshake::{Initiator, InitiatorStep, Purpose};
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_sys::poll::{Poller, Token};
@@ -44,6 +44,8 @@ pub struct TunnelDial {
 pub struct TunnelStream {
     stream: Box<dyn Stream>,
     opening: Option<Opening>,
+    /// The acceptor's part of the opening exchange, as far as it isn't sent.
+    answer: Vec<u8>,
     /// Bytes of the tunnel that were read together with the answer.
     ahead: VecDeque<u8>,
     address: String,
@@ -116,6 +118,7 @@ impl TunnelDial {
                 awaits_methods: Arc::clone(&self.awaits_methods),
                 exchange: None,
             }),
+            answer: Vec::new(),
             ahead: VecDeque::new(),
             address: String::new(),
         })
@@ -140,6 +143,27 @@ fn explained(identity: Option<&Arc<dyn Identity>>, error: io::Error) -> io::Erro
 }
 
 impl TunnelStream {
+    /// The acceptor's end, which has to send `answer` before it is open. `ahead` are bytes that
+    /// were read from it already.
+    pub(super) fn accepted(stream: Box<dyn Stream>, ahead: Vec<u8>, answer: Vec<u8>) -> Self {
+        Self {
+            stream,
+            opening: None,
+            answer,
+            ahead: ahead.into(),
+            address: String::new(),
+        }
+    }
+
+    /// Sends the rest of the answer. Whether all of it is with the transport.
+    fn finish_answer(&mut self) -> io::Result<bool> {
+        match super::service::write(&mut *self.stream, &mut self.answer) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The address that the acceptor has connected to, or listens on, as it says.
     #[must_use]
     pub fn address(&self) -> &str {
@@ -158,6 +182,7 @@ impl Opening {
     /// Begins the opening exchange on an open stack.
     fn greet(&self, stream: &dyn Stream) -> Result<Exchange, Fault> {
         let protection = stream.protection();
+        let joins = self.request.purpose == TunnelPurpose::Join;
         let purpose = Purpose::Tunnel(self.request.clone());
         let mut output = Vec::new();
         let machine = match (&self.identity, &protection) {
@@ -169,7 +194,10 @@ impl Opening {
             (Some(identity), Some(protection)) => {
                 let mut machine = Initiator::protected(purpose, false, &mut output);
                 let may_go_ahead = !self.awaits_methods.load(Ordering::Relaxed);
-                if may_go_ahead && let Some(request) = identity.prove_ahead(protection) {
+                if may_go_ahead
+                    && !joins
+                    && let Some(request) = identity.prove_ahead(protection)
+                {
                     machine.prove_ahead(request, &mut output);
                 }
                 machine
@@ -271,7 +299,7 @@ impl Stream for TunnelStream {
 
     fn finish_open(&mut self) -> io::Result<bool> {
         let Some(opening) = &mut self.opening else {
-            return Ok(true);
+            return self.finish_answer();
         };
         let identity = opening.identity.as_ref();
         if opening.exchange.is_none() {
@@ -328,8 +356,16 @@ impl Stream for TunnelStream {
         }
     }
 
+    fn finish(&mut self) -> io::Result<()> {
+        self.stream.finish()
+    }
+
     fn close(&mut self) -> io::Result<()> {
         self.stream.close()
+    }
+
+    fn abort(&mut self) {
+        self.stream.abort();
     }
 
     fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
@@ -350,6 +386,10 @@ impl Stream for TunnelStream {
 
     fn suit_long_path(&mut self) -> io::Result<()> {
         self.stream.suit_long_path()
+    }
+
+    fn set_pace(&mut self, bytes_per_s: Option<u64>) -> io::Result<()> {
+        self.stream.set_pace(bytes_per_s)
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -8,11 +8,15 @@
 //! - [`TunnelDial`]: the initiator's side. It opens channels that are tunnels, as streams.
 //! - `service`: the acceptor's side. One thread serves all tunnels of a server; `resolver` has the
 //!   threads that look names up.
+//! - `passive`: what the service listens for, for its peers.
+//! - `bundle`: connections over several channels, by `ptcp`.
 //! - [`Relays`]: moves bytes between pairs of streams, on both sides.
 //!
 //! The acceptor decides nothing: [`TunnelRights`] come with the grant of a peer.
 
+mod bundle;
 mod dial;
+mod passive;
 mod relay;
 mod resolver;
 mod service;
@@ -24,6 +28,7 @@ use std::time::Duration;
 use xdfs_proto::tunnel::{Action, Target};
 use xdfs_proto::{Code, Fault};
 
+pub use bundle::{CHANNELS_MAX, open_bundle};
 pub use dial::{TunnelDial, TunnelStream, fault_of};
 pub use relay::{RelayEnd, Relays};
 pub(crate) use service::{HandedOver, Tunnels};

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use xdfs_store::rate::{Share, SharedRate};
 use xdfs_sys::poll::{Event, Poller, Token};
-use xdfs_xio::{Extension, Stream};
+use xdfs_xio::Stream;
 
 /// Bytes read at once, and the most that a direction holds.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -256,7 +256,7 @@ impl Relays {
             // It is dropped next.
             let _ = end.stream.deregister(poller);
             if result.is_err() {
-                reset(&mut *end.stream);
+                end.stream.abort();
             }
         }
         let [forth, back] = &pair.flows;
@@ -386,14 +386,6 @@ fn would_block<T>(result: io::Result<T>, ready: &mut bool) -> io::Result<Option<
             Ok(None)
         }
         Err(error) => Err(error),
-    }
-}
-
-/// Has the end of a TCP stream be a reset, so that its peer doesn't take it for orderly.
-pub(super) fn reset(stream: &mut dyn Stream) {
-    if let Extension::TcpSocket(socket) = stream.extension() {
-        // It is closed next in any case.
-        let _ = socket.set_linger(Some(Duration::ZERO));
     }
 }
 

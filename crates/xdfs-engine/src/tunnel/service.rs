@@ -18,8 +18,11 @@ use xdfs_proto::tunnel::{Action, Host, Target};
 use xdfs_proto::{Code, Fault, Retry};
 use xdfs_store::rate::SharedRate;
 use xdfs_sys::poll::{Event, Notifier, Poller, Token};
-use xdfs_xio::{Endpoint, Registry, Stack, Stream};
+use xdfs_xio::{Endpoint, Listener, Registry, Stack, Stream};
 
+use super::bundle::Arrivals;
+use super::dial::TunnelStream;
+use super::passive::Listening;
 use super::relay::{RelayEnd, Relays};
 use super::resolver::{Resolved, Resolver};
 use super::{OPEN_TUNNEL, TunnelEvent, TunnelLimits, TunnelOutcome, TunnelRights, forbidden};
@@ -31,6 +34,10 @@ use crate::security::{PeerGuard, Standing};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time to connect to one address while there are others.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time in which the last bytes of a bundle may need other channels.
+const LAST_BYTES: Duration = Duration::from_secs(30);
+/// Bundles at once: each may hold some megabytes.
+const BUNDLES_MAX: usize = 256;
 /// Interval between checks of these.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -49,23 +56,30 @@ pub(crate) struct HandedOver {
 
 impl HandedOver {
     /// Sends the reason to the peer and closes the channel.
-    pub(crate) fn refuse(mut self, fault: Fault) {
-        tracing::debug!(peer = %self.stream.peer(), %fault, "a tunnel is refused");
-        Frame::Exception(Exception {
-            scope: Scope::Channel,
-            fault,
-        })
-        .encode(&mut self.output);
-        self.close();
+    pub(super) fn refuse(self, fault: Fault) {
+        refuse(self.stream, self.output, fault);
     }
 
-    fn close(mut self) {
-        // A fresh connection takes these few bytes at once; otherwise the peer sees its end only.
-        let _ = write(&mut *self.stream, &mut self.output);
-        let _ = self.stream.close();
+    fn close(self) {
+        close(self.stream, self.output);
     }
 
-    fn record(&self, outcome: TunnelOutcome) {
+    /// Whether the settings, which may have changed since they were asked, still allow it.
+    pub(super) fn is_allowed(
+        &self,
+        action: Action,
+        target: &Target,
+        address: Option<IpAddr>,
+    ) -> bool {
+        let standing = self.standing.as_ref();
+        standing.is_none_or(|standing| standing.is_valid())
+            && match address {
+                Some(address) => self.rights.allows(action, target, address),
+                None => self.rights.may_allow(action, target),
+            }
+    }
+
+    pub(super) fn record(&self, outcome: TunnelOutcome) {
         self.rights.record(&TunnelEvent {
             action: action_of(self.request.purpose),
             target: &self.request.target,
@@ -84,6 +98,8 @@ struct Shared {
     limits: TunnelLimits,
     service: Mutex<Option<Service>>,
     live: Mutex<HashMap<u64, Live>>,
+    /// Where channels join bundles, by the numbers of these, with their targets.
+    bundles: Mutex<HashMap<u64, (Arrivals, String)>>,
     next_key: AtomicU64,
 }
 
@@ -120,10 +136,73 @@ impl Live {
 }
 
 /// The place of a tunnel among all of them, given back when this is dropped.
-struct Place {
+pub(super) struct Place {
     shared: Arc<Shared>,
     key: u64,
     _guard: PeerGuard,
+}
+
+impl Place {
+    /// The tunnel leads to this address, or listens there.
+    pub(super) fn lead_to(&self, address: Option<IpAddr>) {
+        if let Some(live) = self.shared.lock_live().get_mut(&self.key) {
+            live.address = address;
+        }
+    }
+}
+
+/// The name of a bundle, which channels can join while this lives.
+struct BundleName {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Drop for BundleName {
+    fn drop(&mut self) {
+        self.shared.lock_bundles().remove(&self.number);
+    }
+}
+
+/// A bundle of channels.
+struct Bundle {
+    listener: Box<dyn Listener>,
+    _name: BundleName,
+    stage: BundleStage,
+}
+
+enum BundleStage {
+    /// The first channel hasn't begun it yet.
+    Begins { stream: Box<dyn Stream>, link: Link },
+    /// It leads to its target.
+    Stands,
+    /// It has ended. Until then its last bytes may need other channels.
+    Ends(Instant),
+}
+
+/// What a connection that leads to its target rests on.
+struct Link {
+    rights: Arc<dyn TunnelRights>,
+    rate: Option<Arc<SharedRate>>,
+    request: TunnelRequest,
+    place: Place,
+    since: Instant,
+}
+
+impl Link {
+    /// Records its end.
+    fn close(self, [to_peer, from_peer]: [u64; 2], now: Instant, result: Option<Code>) {
+        self.rights.record(&TunnelEvent {
+            action: action_of(self.request.purpose),
+            target: &self.request.target,
+            outcome: TunnelOutcome::Closed {
+                to_peer,
+                from_peer,
+                elapsed: now.saturating_duration_since(self.since),
+                result,
+            },
+        });
+        drop(self.place);
+    }
 }
 
 impl Drop for Place {
@@ -139,10 +218,10 @@ enum Job {
 }
 
 /// A tunnel that isn't connected yet.
-struct Opening {
-    channel: HandedOver,
-    target: Target,
-    place: Place,
+pub(super) struct Opening {
+    pub(super) channel: HandedOver,
+    pub(super) target: Target,
+    pub(super) place: Place,
     since: Instant,
     stage: Stage,
 }
@@ -163,6 +242,11 @@ impl Shared {
     fn lock_live(&self) -> MutexGuard<'_, HashMap<u64, Live>> {
         // A panic elsewhere leaves the table consistent: each change is one insert or remove.
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_bundles(&self) -> MutexGuard<'_, HashMap<u64, (Arrivals, String)>> {
+        // As above.
+        self.bundles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has the next tunnel start another thread: this one has ended.
@@ -190,6 +274,7 @@ impl Tunnels {
             limits,
             service: Mutex::default(),
             live: Mutex::default(),
+            bundles: Mutex::default(),
             next_key: AtomicU64::new(0),
         }))
     }
@@ -232,6 +317,31 @@ impl Tunnels {
         }
     }
 
+    /// Adds a channel to the bundle that it names, or refuses it. Its proof is that it knows the
+    /// secret of the bundle, which `ptcp` asks for.
+    pub(crate) fn join(
+        &self,
+        stream: Box<dyn Stream>,
+        input: Vec<u8>,
+        mut output: Vec<u8>,
+        request: &TunnelRequest,
+    ) {
+        let found = self.0.lock_bundles().get(&request.bundle).cloned();
+        let arrivals = found.filter(|(_, target)| *target == request.target);
+        let fault = match arrivals {
+            Some((arrivals, _)) => {
+                accept(&mut output, String::new());
+                let channel = TunnelStream::accepted(stream, input, output);
+                if !arrivals.push(channel) {
+                    tracing::debug!("a bundle has too many channels that wait");
+                }
+                return;
+            }
+            None => Fault::new(Code::NotFound, OPEN_TUNNEL, "there is no such bundle"),
+        };
+        refuse(stream, output, fault);
+    }
+
     /// The target and the place of a tunnel; `None` if it was only asked for.
     fn admit(&self, channel: &HandedOver) -> Result<Option<(Target, Place)>, Fault> {
         let HandedOver {
@@ -239,10 +349,6 @@ impl Tunnels {
         } = channel;
         let target: Target = request.target.parse()?;
         let action = action_of(request.purpose);
-        if request.purpose == TunnelPurpose::Listen || request.purpose == TunnelPurpose::Take {
-            let cause = "this server doesn't listen for its clients";
-            return Err(Fault::new(Code::Unsupported, OPEN_TUNNEL, cause));
-        }
         if matches!(&target, Target::Host { port: 0, .. }) && action == Action::Connect {
             let cause = "nothing listens on port 0";
             return Err(Fault::new(Code::InvalidArgument, OPEN_TUNNEL, cause).path(&request.target));
@@ -304,6 +410,10 @@ impl Tunnels {
             jobs: queue,
             resolved,
             openings: HashMap::new(),
+            listening: HashMap::new(),
+            bundles: HashMap::new(),
+            ended: mpsc::channel(),
+            ticked_at: environment.now(),
             drain_at: None,
             has_failed: false,
         };
@@ -354,7 +464,7 @@ impl Drop for Shared {
 }
 
 /// The transports of targets.
-struct Stacks {
+pub(super) struct Stacks {
     tcp: Stack,
     #[cfg(unix)]
     unix: Stack,
@@ -373,6 +483,22 @@ impl Stacks {
         })
     }
 
+    /// Listens.
+    pub(super) fn listen(
+        &self,
+        target: &Target,
+        address: Option<IpAddr>,
+    ) -> io::Result<Box<dyn Listener>> {
+        match (target, address) {
+            (Target::Host { port, .. }, Some(address)) => self
+                .tcp
+                .listen(&Endpoint::tcp(SocketAddr::new(address, *port))),
+            #[cfg(unix)]
+            (Target::Unix(path), _) => self.unix.listen(&Endpoint::unix(path)),
+            _ => Err(ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Starts to connect.
     fn open(&self, target: &Target, address: Option<IpAddr>) -> io::Result<Box<dyn Stream>> {
         match (target, address) {
@@ -387,17 +513,23 @@ impl Stacks {
 }
 
 /// State of the thread.
-struct Loop {
-    environment: Arc<dyn Environment>,
-    poller: Poller,
+pub(super) struct Loop {
+    pub(super) environment: Arc<dyn Environment>,
+    pub(super) poller: Poller,
     events: Vec<Event>,
     jobs: mpsc::Receiver<Job>,
     resolver: Resolver,
     resolved: mpsc::Receiver<Resolved>,
-    stacks: Stacks,
+    pub(super) stacks: Stacks,
     relays: Relays,
-    /// By the keys of their places; their streams have four times that plus 2 as token.
-    openings: HashMap<u64, Opening>,
+    /// By the keys of their places; the token of a stream is four times that plus 2, of a listener
+    /// plus 3.
+    pub(super) openings: HashMap<u64, Opening>,
+    pub(super) listening: HashMap<u64, Listening>,
+    bundles: HashMap<u64, Bundle>,
+    /// The keys of connections over bundles that have ended, and whether in order.
+    ended: (mpsc::Sender<(u64, bool)>, mpsc::Receiver<(u64, bool)>),
+    ticked_at: Instant,
     drain_at: Option<Instant>,
     /// Waiting for events has failed: all tunnels end, and the next one gets another thread.
     has_failed: bool,
@@ -422,6 +554,10 @@ impl Task for Loop {
         if is_over || self.drain_at.is_some_and(|at| at <= now) {
             self.relays
                 .end_where(&mut self.poller, ErrorKind::ConnectionAborted, |_| true);
+            let keys: Vec<u64> = self.listening.keys().copied().collect();
+            keys.into_iter()
+                .for_each(|key| self.end_listening(key, Some(Code::ShuttingDown)));
+            self.end_bundles(|_| true, Code::ShuttingDown);
             for (_, opening) in self.openings.drain() {
                 let cause = "the server is shutting down";
                 opening.refuse(Fault::new(Code::ShuttingDown, OPEN_TUNNEL, cause));
@@ -433,9 +569,23 @@ impl Task for Loop {
         while let Ok((key, found)) = self.resolved.try_recv() {
             self.looked_up(key, found);
         }
-        self.check_deadlines(now);
+        if now - self.ticked_at >= TICK {
+            self.ticked_at = now;
+            self.check_deadlines(now);
+            self.tick_listening();
+        }
         let wait = self.relays.turn(&mut self.poller, now);
-        let tick = (!self.openings.is_empty()).then_some(TICK);
+        while let Ok((key, in_order)) = self.ended.1.try_recv() {
+            match self.bundles.get_mut(&key) {
+                Some(bundle) if in_order => bundle.stage = BundleStage::Ends(now),
+                _ => drop(self.bundles.remove(&key)),
+            }
+        }
+        let waits = |bundle: &Bundle| !matches!(bundle.stage, BundleStage::Stands);
+        let ticks = !self.openings.is_empty()
+            || !self.listening.is_empty()
+            || self.bundles.values().any(waits);
+        let tick = ticks.then_some(TICK);
         let drain = self.drain_at.map(|at| at.saturating_duration_since(now));
         let drain = drain.filter(|wait| !wait.is_zero());
         Turn::Wait(wait.into_iter().chain(tick).chain(drain).min())
@@ -452,8 +602,12 @@ impl Task for Loop {
             if event.token == WAKE {
                 continue;
             }
+            let key = (event.token.0 / 4) as u64;
             match event.token.0 % 4 {
-                2 => self.connected((event.token.0 / 4) as u64),
+                2 if self.listening.contains_key(&key) => self.advance_listening(key),
+                2 => self.connected(key),
+                3 if self.bundles.contains_key(&key) => self.begun(key),
+                3 => self.has_connections(key),
                 _ => self.relays.event(&event),
             }
         }
@@ -470,12 +624,15 @@ impl Loop {
             let cause = "the server is shutting down";
             return opening.refuse(Fault::new(Code::ShuttingDown, OPEN_TUNNEL, cause));
         }
+        if opening.channel.request.purpose == TunnelPurpose::Take {
+            return self.take(opening);
+        }
         let target = opening.target.clone();
         self.openings.insert(key, opening);
         match target {
-            Target::Unix(_) => self.connect(key, None, Vec::new()),
+            Target::Unix(_) => self.reach(key, None, Vec::new()),
             Target::Host { host, .. } => match host {
-                Host::Address(address) => self.connect(key, Some(address), Vec::new()),
+                Host::Address(address) => self.reach(key, Some(address), Vec::new()),
                 Host::Name(name) => {
                     if let Err(error) = self.resolver.resolve(key, name) {
                         self.looked_up(key, Err(error));
@@ -494,14 +651,14 @@ impl Loop {
         let name = &channel.request.target;
         let fault = match found {
             Ok(addresses) if !addresses.is_empty() => {
-                let allowed =
-                    |address: &IpAddr| channel.rights.allows(Action::Connect, target, *address);
+                let action = action_of(channel.request.purpose);
+                let allowed = |address: &IpAddr| channel.rights.allows(action, target, *address);
                 let mut allowed: Vec<IpAddr> = addresses.into_iter().filter(allowed).collect();
                 if !allowed.is_empty() {
                     // Taken from the end.
                     allowed.reverse();
                     let first = allowed.pop();
-                    return self.connect(key, first, allowed);
+                    return self.reach(key, first, allowed);
                 }
                 forbidden(name)
             }
@@ -512,6 +669,14 @@ impl Loop {
         self.fail(key, fault);
     }
 
+    /// Connects to the target, or listens there.
+    fn reach(&mut self, key: u64, first: Option<IpAddr>, others: Vec<IpAddr>) {
+        match self.openings.get(&key).map(|o| o.channel.request.purpose) {
+            Some(TunnelPurpose::Listen) => self.listen(key, first, others),
+            _ => self.connect(key, first, others),
+        }
+    }
+
     /// Connects to an address, and if that fails to the last of the others.
     fn connect(&mut self, key: u64, first: Option<IpAddr>, mut others: Vec<IpAddr>) {
         let Some(opening) = self.openings.get_mut(&key) else {
@@ -519,12 +684,11 @@ impl Loop {
         };
         let mut address = first;
         loop {
-            let token = usize::try_from(key).unwrap_or(usize::MAX / 8) * 4 + 2;
             let opened = self
                 .stacks
                 .open(&opening.target, address)
                 .and_then(|mut stream| {
-                    stream.register(&mut self.poller, Token(token))?;
+                    stream.register(&mut self.poller, token(key, 2))?;
                     Ok(stream)
                 });
             match opened {
@@ -560,7 +724,7 @@ impl Loop {
             Ok(false) => {}
             Ok(true) => {
                 if let Some(opening) = self.openings.remove(&key) {
-                    self.pair(opening);
+                    self.established(opening);
                 }
             }
             Err(error) => self.next_address(key, &error),
@@ -586,15 +750,9 @@ impl Loop {
         }
     }
 
-    /// Begins to move bytes.
-    fn pair(&mut self, opening: Opening) {
-        let Opening {
-            mut channel,
-            target,
-            place,
-            stage,
-            ..
-        } = opening;
+    /// The target has answered.
+    fn established(&mut self, mut opening: Opening) {
+        let stage = std::mem::replace(&mut opening.stage, Stage::Resolving);
         let Stage::Connecting {
             mut stream,
             address,
@@ -605,28 +763,44 @@ impl Loop {
         };
         // It is registered anew next.
         let _ = stream.deregister(&mut self.poller);
-        if let Some(live) = place.shared.lock_live().get_mut(&place.key) {
-            live.address = address;
-        }
-        // The settings may have changed since they were asked.
-        let is_allowed = match address {
-            Some(address) => channel.rights.allows(Action::Connect, &target, address),
-            None => channel.rights.may_allow(Action::Connect, &target),
-        };
-        let is_valid = channel
-            .standing
-            .as_ref()
-            .is_none_or(|standing| standing.is_valid());
-        if !is_allowed || !is_valid {
+        self.lead(opening, stream, address);
+    }
+
+    /// Grants a tunnel, which leads to `stream`.
+    pub(super) fn lead(
+        &mut self,
+        opening: Opening,
+        stream: Box<dyn Stream>,
+        address: Option<IpAddr>,
+    ) {
+        let Opening {
+            mut channel,
+            target,
+            place,
+            ..
+        } = opening;
+        place.lead_to(address);
+        let action = action_of(channel.request.purpose);
+        if !channel.is_allowed(action, &target, address) {
             let fault = forbidden(&channel.request.target);
             channel.record(TunnelOutcome::Refused(fault.code));
             return channel.refuse(fault);
         }
+        let bundle = channel.request.bundle;
+        let arrivals = match bundle {
+            0 => None,
+            number => match begin_bundle(&place.shared, number, &channel.request.target) {
+                Ok(begun) => Some(begun),
+                Err(fault) => {
+                    channel.record(TunnelOutcome::Refused(fault.code));
+                    return channel.refuse(fault);
+                }
+            },
+        };
         channel.record(TunnelOutcome::Opened);
         accept(&mut channel.output, stream.peer());
-        let now = self.environment.now();
         let HandedOver {
-            stream: channel,
+            stream: first,
             input,
             output,
             rights,
@@ -634,24 +808,44 @@ impl Loop {
             request,
             ..
         } = channel;
-        let answer_bytes = output.len() as u64;
-        let key = place.key;
-        let environment = Arc::clone(&self.environment);
-        let on_end = move |end: RelayEnd| {
-            rights.record(&TunnelEvent {
-                action: Action::Connect,
-                target: &request.target,
-                outcome: TunnelOutcome::Closed {
-                    to_peer: end.back.saturating_sub(answer_bytes),
-                    from_peer: end.forth,
-                    elapsed: environment.now().saturating_duration_since(now),
-                    result: end.result.err().map(|error| code_of(&error)),
-                },
-            });
-            drop(place);
+        let link = Link {
+            rights,
+            rate,
+            request,
+            place,
+            since: self.environment.now(),
         };
-        let streams = [channel, stream];
-        let ahead = [input, output];
+        match arrivals {
+            None => self.pair([first, stream], [input, output], link),
+            Some((arrivals, listener, name)) => {
+                // A bundle that has just begun has room for its first channel.
+                arrivals.push(TunnelStream::accepted(first, input, output));
+                let bundle = Bundle {
+                    listener,
+                    _name: name,
+                    stage: BundleStage::Begins { stream, link },
+                };
+                self.add_bundle(bundle);
+            }
+        }
+    }
+
+    /// Moves bytes between a channel, or a bundle of them, and a target.
+    fn pair(&mut self, streams: [Box<dyn Stream>; 2], ahead: [Vec<u8>; 2], link: Link) {
+        let now = self.environment.now();
+        let answer_bytes = ahead[1].len() as u64;
+        let (key, rate) = (link.place.key, link.rate.clone());
+        let environment = Arc::clone(&self.environment);
+        let bundle = (link.request.bundle != 0).then(|| self.ended.0.clone());
+        let on_end = move |end: RelayEnd| {
+            if let Some(ended) = bundle {
+                // The thread is here, or ends.
+                let _ = ended.send((key, end.result.is_ok()));
+            }
+            let bytes = [end.back.saturating_sub(answer_bytes), end.forth];
+            let result = end.result.err().map(|error| code_of(&error));
+            link.close(bytes, environment.now(), result);
+        };
         let added = self.relays.add(
             &mut self.poller,
             streams,
@@ -662,6 +856,53 @@ impl Loop {
         );
         if let Err(error) = added {
             tracing::warn!(%error, "a tunnel could not be watched");
+            self.bundles.remove(&key);
+        }
+    }
+
+    /// Waits until the first channel has begun a bundle.
+    fn add_bundle(&mut self, mut bundle: Bundle) {
+        let BundleStage::Begins { link, .. } = &bundle.stage else {
+            return;
+        };
+        let key = link.place.key;
+        let registered = bundle.listener.register(&mut self.poller, token(key, 3));
+        self.bundles.insert(key, bundle);
+        match registered {
+            Ok(()) => self.begun(key),
+            Err(error) => self.end_bundles(|at| at == key, code_of(&error)),
+        }
+    }
+
+    /// The bundle may have begun.
+    fn begun(&mut self, key: u64) {
+        let Some(bundle) = self.bundles.get_mut(&key) else {
+            return;
+        };
+        match bundle.listener.accept() {
+            Ok(first) => {
+                let stage = std::mem::replace(&mut bundle.stage, BundleStage::Stands);
+                if let BundleStage::Begins { stream, link } = stage {
+                    self.pair([first, stream], [Vec::new(), Vec::new()], link);
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => self.end_bundles(|at| at == key, code_of(&error)),
+        }
+    }
+
+    /// Ends bundles that have not begun.
+    fn end_bundles(&mut self, is_ended: impl Fn(u64) -> bool, result: Code) {
+        let now = self.environment.now();
+        let begins = |stage: &BundleStage| matches!(stage, BundleStage::Begins { .. });
+        let ended = self
+            .bundles
+            .extract_if(|key, bundle| begins(&bundle.stage) && is_ended(*key));
+        for (_, bundle) in ended {
+            if let BundleStage::Begins { mut stream, link } = bundle.stage {
+                stream.abort();
+                link.close([0, 0], now, Some(result));
+            }
         }
     }
 
@@ -680,7 +921,9 @@ impl Loop {
             .end_where(&mut self.poller, ErrorKind::PermissionDenied, |key| {
                 keys.contains(&key)
             });
+        self.end_bundles(|key| keys.contains(&key), Code::PermissionDenied);
         for key in keys {
+            self.end_listening(*key, Some(Code::PermissionDenied));
             if let Some(opening) = self.openings.get(key) {
                 let fault = forbidden(&opening.channel.request.target);
                 self.fail(*key, fault);
@@ -689,6 +932,20 @@ impl Loop {
     }
 
     fn check_deadlines(&mut self, now: Instant) {
+        let late: Vec<u64> = self
+            .bundles
+            .iter()
+            .filter(|(_, bundle)| match &bundle.stage {
+                BundleStage::Begins { link, .. } => now - link.since >= CONNECT_TIMEOUT,
+                BundleStage::Stands | BundleStage::Ends(_) => false,
+            })
+            .map(|(key, _)| *key)
+            .collect();
+        self.end_bundles(|key| late.contains(&key), Code::DeadlineExceeded);
+        self.bundles.retain(|_, bundle| match bundle.stage {
+            BundleStage::Ends(at) => now - at < LAST_BYTES,
+            BundleStage::Begins { .. } | BundleStage::Stands => true,
+        });
         let is_late = |opening: &Opening| now - opening.since >= CONNECT_TIMEOUT;
         let is_slow = |opening: &Opening| match &opening.stage {
             Stage::Connecting { since, others, .. } => {
@@ -713,8 +970,34 @@ impl Loop {
     }
 }
 
+/// Has channels join the bundle `number`.
+fn begin_bundle(
+    shared: &Arc<Shared>,
+    number: u64,
+    target: &str,
+) -> Result<(Arrivals, Box<dyn Listener>, BundleName), Fault> {
+    let arrivals = Arrivals::default();
+    let listener = arrivals.listen();
+    let listener = listener.map_err(|e| Fault::from_io(OPEN_TUNNEL, target, &e))?;
+    let mut bundles = shared.lock_bundles();
+    let count = bundles.len();
+    if count >= BUNDLES_MAX {
+        let cause = format!("the server has {count} tunnels of several channels already");
+        let fault = Fault::new(Code::LimitExceeded, OPEN_TUNNEL, cause).path(target);
+        return Err(fault.retry(Retry::AfterMs(1000)));
+    }
+    if bundles.contains_key(&number) {
+        let cause = "another bundle has this number";
+        return Err(Fault::new(Code::InvalidArgument, OPEN_TUNNEL, cause));
+    }
+    bundles.insert(number, (arrivals.clone(), target.to_owned()));
+    drop(bundles);
+    let shared = Arc::clone(shared);
+    Ok((arrivals, listener, BundleName { shared, number }))
+}
+
 impl Opening {
-    fn refuse(self, fault: Fault) {
+    pub(super) fn refuse(self, fault: Fault) {
         self.channel.record(TunnelOutcome::Refused(fault.code));
         // The place is free before the peer can know.
         drop(self.place);
@@ -724,13 +1007,35 @@ impl Opening {
 
 fn action_of(purpose: TunnelPurpose) -> Action {
     match purpose {
-        TunnelPurpose::Check | TunnelPurpose::Connect => Action::Connect,
+        TunnelPurpose::Check | TunnelPurpose::Connect | TunnelPurpose::Join => Action::Connect,
         TunnelPurpose::Listen | TunnelPurpose::Take => Action::Listen,
     }
 }
 
-fn accept(output: &mut Vec<u8>, address: String) {
+pub(super) fn accept(output: &mut Vec<u8>, address: String) {
     Frame::TunnelOk(TunnelAccept { address }).encode(output);
+}
+
+/// Sends the reason to the peer and closes the channel.
+fn refuse(stream: Box<dyn Stream>, mut output: Vec<u8>, fault: Fault) {
+    tracing::debug!(peer = %stream.peer(), %fault, "a tunnel is refused");
+    Frame::Exception(Exception {
+        scope: Scope::Channel,
+        fault,
+    })
+    .encode(&mut output);
+    close(stream, output);
+}
+
+fn close(mut stream: Box<dyn Stream>, mut output: Vec<u8>) {
+    // A fresh connection takes these few bytes at once; otherwise the peer sees its end only.
+    let _ = write(&mut *stream, &mut output);
+    let _ = stream.close();
+}
+
+/// The token of a stream or listener of the tunnel `key`.
+pub(super) fn token(key: u64, kind: usize) -> Token {
+    Token(usize::try_from(key).unwrap_or(usize::MAX / 8) * 4 + kind)
 }
 
 fn unreached(target: &str, cause: &str) -> Fault {
@@ -749,12 +1054,12 @@ fn connect_fault(target: &str, error: &io::Error) -> Fault {
 }
 
 /// The code of an error that ended a tunnel.
-fn code_of(error: &io::Error) -> Code {
+pub(super) fn code_of(error: &io::Error) -> Code {
     Fault::from_io(OPEN_TUNNEL, "", error).code
 }
 
 /// Writes as much as the stream takes.
-fn write(stream: &mut dyn Stream, output: &mut Vec<u8>) -> io::Result<()> {
+pub(super) fn write(stream: &mut dyn Stream, output: &mut Vec<u8>) -> io::Result<()> {
     while !output.is_empty() {
         let n = stream.write_vectored(&[IoSlice::new(output)])?;
         output.drain(..n);
