@@ -1,9 +1,9 @@
-//! `xdfs tunnel`: local ports whose connections travel through a server.
+//! `xdfs tunnel`: ports, here and at a server, whose connections travel through that server.
 
 use std::time::Duration;
 
 use serde::Serialize;
-use xdfs::{Address, ClientOptions, Fault, Tunnel, TunnelNews};
+use xdfs::{ClientOptions, Fault, Tunnel, TunnelNews, TunnelPlan};
 
 use crate::console::{Console, printable};
 use crate::context::Context;
@@ -26,6 +26,8 @@ struct Record<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    at_server: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<String>,
@@ -45,6 +47,7 @@ impl<'a> Record<'a> {
             schema: 1,
             r#type,
             address: None,
+            at_server: None,
             from: None,
             target: None,
             sent: None,
@@ -84,26 +87,29 @@ fn serve(context: &Context, flags: &TunnelFlags) -> Result<(), Fault> {
     let interrupt = Interrupt::install(|| ())?;
     let options = context.tunnel_options(&place, ClientOptions::default(), &flags.security)?;
     let output = flags.output;
-    let tunnel = Tunnel::open(&place, options, &flags.local, move |news| {
-        tell(output, &news)
-    })?;
+    let plan = TunnelPlan {
+        local: flags.local.clone(),
+        remote: flags.remote.clone(),
+        channels: flags.channels,
+    };
+    let tunnel = Tunnel::open(&place, options, &plan, move |news| tell(output, &news))?;
     if let Some(server) = tunnel.first_use() {
         Console::new(output).first_use(&server, true);
     }
-    for (address, target) in tunnel.listening() {
-        let address = match address {
-            Address::Host { host, port } if host.contains(':') => format!("[{host}]:{port}"),
-            Address::Host { host, port } => format!("{host}:{port}"),
-            other => other.to_string(),
-        };
-        let target = target.to_string();
+    for port in tunnel.ports() {
+        let target = port.target.to_string();
         print(match output.json {
             true => json::line(&Record {
-                address: Some(address),
+                address: Some(port.address.clone()),
+                at_server: Some(port.at_server),
                 target: Some(target),
                 ..Record::new("listening")
             }),
-            false => format!("listening on {} for {target}\n", printable(&address)),
+            false => {
+                let whose = if port.at_server { " of the server" } else { "" };
+                let address = printable(&port.address);
+                format!("listening on {address}{whose} for {target}\n")
+            }
         })?;
     }
     interrupt.orderly(true);
@@ -132,6 +138,17 @@ fn tell(output: OutputFlags, news: &TunnelNews) {
                 ..Record::new("refused")
             }
             .fault(Some(fault)),
+            TunnelNews::Lost { listen, fault } => Record {
+                address: Some(listen.to_string()),
+                at_server: Some(true),
+                ..Record::new("lost")
+            }
+            .fault(Some(fault)),
+            TunnelNews::Back { listen } => Record {
+                address: Some(listen.to_string()),
+                at_server: Some(true),
+                ..Record::new("back")
+            },
             TunnelNews::Closed {
                 from,
                 target,
@@ -158,6 +175,10 @@ fn tell(output: OutputFlags, news: &TunnelNews) {
             console.detail(&printable(&format!("{from} is connected to {target}")));
         }
         TunnelNews::Failed { fault, .. } => console.error(fault),
+        TunnelNews::Lost { fault, .. } => console.error(fault),
+        TunnelNews::Back { listen } => {
+            console.detail(&format!("the server listens on {listen} again"));
+        }
         TunnelNews::Closed {
             from,
             target,

@@ -125,7 +125,7 @@ pub use tune::{
     KernelLimits, MeasuredPath, TuneAdvice, TuneEnd, TuneOptions, TunePhase, TuneReport,
     TuneSample, TuneSetting, tune,
 };
-pub use tunnel::{Forward, Host, Tunnel, TunnelNews, TunnelTarget};
+pub use tunnel::{Forward, Host, Tunnel, TunnelNews, TunnelPlan, TunnelPort, TunnelTarget};
 pub use xdfs_engine::{ChannelsReason, PathClass, PathDecision};
 pub use xdfs_proto::{
     ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Retry, Side,

@@ -50,14 +50,6 @@ impl TunnelsConfig {
     /// # Errors
     /// [`Code::InvalidArgument`] with the number of the wrong rule.
     pub fn check(&self, groups: &BTreeMap<String, Vec<String>>) -> Result<TunnelRules, Fault> {
-        if !self.listen.is_empty() {
-            let cause = "the server can't listen for its clients yet, so tunnel.listen has no use";
-            return Err(Fault::new(
-                Code::InvalidArgument,
-                "read the rules of tunnels",
-                cause,
-            ));
-        }
         let rules = |rules: &[RuleConfig], what: &str| {
             let checked = rules.iter().enumerate().map(|(number, rule)| {
                 rule.check(groups).map_err(|cause| {

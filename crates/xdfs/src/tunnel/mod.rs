@@ -1,12 +1,16 @@
-//! Tunnels: local ports whose connections travel through a server to targets beyond it.
+//! Tunnels: local ports whose connections travel through a server to targets beyond it, and ports
+//! at the server whose connections come to this side.
 //!
 //! ```text
 //! program --> local port -- Tunnel ==channels== server --> target
+//! target <-- Tunnel ==channels== server <-- port at the server <-- program
 //! ```
 //!
-//! Each connection has a channel of its own. One thread serves all of them.
+//! Each connection has a channel of its own, or a bundle of several. One thread serves all of them.
 
+mod dialing;
 mod forward;
+mod remote;
 mod work;
 
 use std::fmt;
@@ -16,12 +20,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use xdfs_engine::Identity;
-use xdfs_engine::tunnel::{TunnelDial, TunnelStream, fault_of};
+use xdfs_engine::tunnel::{CHANNELS_MAX, TunnelDial, TunnelStream, fault_of};
 use xdfs_proto::frame::{TunnelPurpose, TunnelRequest};
 use xdfs_proto::tunnel::Target;
 use xdfs_proto::{Code, Fault, Retry};
 use xdfs_sys::poll::{Notifier, Poller, Token};
-use xdfs_xio::{Endpoint, Listener, Registry, Stream as _};
+use xdfs_xio::{Endpoint, Listener, Stack, Stream as _};
 
 pub use forward::Forward;
 pub use xdfs_proto::tunnel::{Host, Target as TunnelTarget};
@@ -29,8 +33,9 @@ pub use xdfs_proto::tunnel::{Host, Target as TunnelTarget};
 use crate::remote::{Address, RemotePlace};
 use crate::security::{Credential, FirstUse, Level, SecureIdentity};
 use crate::session::ClientOptions;
-use crate::stack::{address_of, resolve, routes, stacks_for};
-use work::Work;
+use crate::stack::{address_of, endpoint, resolve, routes, stacks_for};
+use remote::Remote;
+use work::{Manner, Work};
 
 /// Channels that are opened at once.
 const DIALS_MAX: usize = 64;
@@ -57,6 +62,18 @@ pub enum TunnelNews {
         /// Why.
         fault: Fault,
     },
+    /// The server doesn't listen any more. This side asks it again until it does.
+    Lost {
+        /// Where the server listened.
+        listen: Target,
+        /// Why.
+        fault: Fault,
+    },
+    /// The server listens again.
+    Back {
+        /// Where.
+        listen: Target,
+    },
     /// A connection has ended.
     Closed {
         /// The peer of this side.
@@ -72,10 +89,33 @@ pub enum TunnelNews {
     },
 }
 
-/// Local ports whose connections travel through a server. They are closed, with all connections,
-/// when this is dropped.
+/// What leads where.
+#[derive(Clone, Debug)]
+pub struct TunnelPlan {
+    /// This side listens, and the server connects to the targets.
+    pub local: Vec<Forward>,
+    /// The server listens, and this side connects to the targets.
+    pub remote: Vec<Forward>,
+    /// Channels of each connection, from 1 to 64. With several, the connection is faster on paths
+    /// that lose packets, and survives the loss of channels.
+    pub channels: u16,
+}
+
+/// A port of a tunnel.
+#[derive(Clone, Debug)]
+pub struct TunnelPort {
+    /// The address, with the actual port, as text; that of a server as it says.
+    pub address: String,
+    /// Where its connections go.
+    pub target: Target,
+    /// The server listens there.
+    pub at_server: bool,
+}
+
+/// Ports whose connections travel through a server. They are closed, with all connections, when
+/// this is dropped.
 pub struct Tunnel {
-    listening: Vec<(Address, Target)>,
+    ports: Vec<TunnelPort>,
     identity: Option<Arc<SecureIdentity>>,
     stop: Arc<AtomicBool>,
     notifier: Notifier,
@@ -83,53 +123,86 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// Asks the server of `place` whether it would connect to all targets, and listens. `observer`
-    /// is called in the thread of the tunnel, and must not block.
+    /// Asks the server of `place` whether it would connect to all targets, has it listen, and
+    /// listens. `observer` is called in the thread of the tunnel, and must not block.
     ///
     /// # Errors
-    /// The server can't be reached, refuses this user or a target ([`Code::PermissionDenied`]) or
-    /// has no tunnels ([`Code::FeatureUnsupported`]); an address can't be listened on.
+    /// The server can't be reached, refuses this user, a target or a port
+    /// ([`Code::PermissionDenied`]) or has no tunnels ([`Code::FeatureUnsupported`]); an address
+    /// can't be listened on, at this side or at the server; a name of this side can't be looked up.
     pub fn open(
         place: &RemotePlace,
         options: ClientOptions,
-        forwards: &[Forward],
+        plan: &TunnelPlan,
         observer: impl FnMut(TunnelNews) + Send + 'static,
     ) -> Result<Self, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
-        let limits = options.limits.clone();
+        if !(1..=CHANNELS_MAX).contains(&plan.channels) {
+            let cause = format!("a connection has 1 to {CHANNELS_MAX} channels");
+            return Err(Fault::new(Code::InvalidArgument, "open the tunnel", cause));
+        }
+        let timeout = options.limits.opening_timeout;
         let (dial, identity, dials_max) = dial(place, options)?;
-        for forward in forwards {
-            check(&dial, &forward.target, limits.opening_timeout)?;
+        for forward in &plan.local {
+            let request = TunnelRequest {
+                purpose: TunnelPurpose::Check,
+                target: forward.target.to_string(),
+                number: 0,
+                bundle: 0,
+            };
+            ask(&dial, &request, timeout)?;
         }
         let io = |error: std::io::Error| Fault::from_io(LISTEN, "", &error);
         let mut poller = Poller::new().map_err(io)?;
         let mut listeners = Vec::new();
-        let mut listening = Vec::new();
-        for forward in forwards {
+        let mut ports = Vec::new();
+        for forward in &plan.local {
             for mut listener in listen(&forward.listen)? {
                 let token = Token(listeners.len() * 4 + 3);
                 listener.register(&mut poller, token).map_err(io)?;
-                let address = address_of(&listener.local_endpoint());
-                listening.push((address, forward.target.clone()));
+                ports.push(TunnelPort {
+                    address: place_of(&address_of(&listener.local_endpoint())),
+                    target: forward.target.clone(),
+                    at_server: false,
+                });
                 listeners.push((listener, forward.target.clone()));
             }
         }
+        let mut remotes = Vec::new();
+        for forward in &plan.remote {
+            let near = reach(&forward.target)?;
+            let channel = ask(&dial, &remote::request(&forward.listen), timeout)?;
+            ports.push(TunnelPort {
+                address: channel.address().to_owned(),
+                target: forward.target.clone(),
+                at_server: true,
+            });
+            let ends = (forward.listen.clone(), forward.target.clone());
+            remotes.push(Remote::new(ends, near, channel));
+        }
         let stop = Arc::new(AtomicBool::new(false));
         let notifier = poller.notifier();
+        let manner = Manner {
+            dial: Arc::new(dial),
+            channels: plan.channels,
+            dials_max,
+            timeout,
+        };
+        let observer = Box::new(observer);
         let work = Work::new(
             poller,
-            dial,
+            manner,
             listeners,
-            Box::new(observer),
+            remotes,
+            observer,
             Arc::clone(&stop),
-            (dials_max, limits.opening_timeout),
         );
         let thread = thread::Builder::new()
             .name("xdfs-tunnel".into())
             .spawn(move || work.run())
             .map_err(|e| Fault::from_io("start the thread of the tunnel", "", &e))?;
         Ok(Self {
-            listening,
+            ports,
             identity,
             stop,
             notifier,
@@ -137,10 +210,10 @@ impl Tunnel {
         })
     }
 
-    /// The addresses that it listens on, with their actual ports, and their targets.
+    /// Its ports, in the order of the plan.
     #[must_use]
-    pub fn listening(&self) -> &[(Address, Target)] {
-        &self.listening
+    pub fn ports(&self) -> &[TunnelPort] {
+        &self.ports
     }
 
     /// The server, if it was trusted for the first time.
@@ -168,7 +241,7 @@ impl Drop for Tunnel {
 impl fmt::Debug for Tunnel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tunnel")
-            .field("listening", &self.listening)
+            .field("ports", &self.ports)
             .finish_non_exhaustive()
     }
 }
@@ -208,16 +281,15 @@ fn dial(
     Ok((dial, identity, dials_max))
 }
 
-/// Asks whether the server would connect to a target.
-fn check(dial: &TunnelDial, target: &Target, timeout: Duration) -> Result<(), Fault> {
+/// Asks something of the server.
+fn ask(
+    dial: &TunnelDial,
+    request: &TunnelRequest,
+    timeout: Duration,
+) -> Result<TunnelStream, Fault> {
     let mut attempt = 0;
     loop {
-        let request = TunnelRequest {
-            purpose: TunnelPurpose::Check,
-            target: target.to_string(),
-            number: 0,
-        };
-        let asked = dial.open(request).map_err(fault_of);
+        let asked = dial.open(request.clone()).map_err(fault_of);
         match asked.and_then(|stream| wait_for(stream, timeout)) {
             Err(fault) if may_go_on(dial, &fault, attempt) => attempt += 1,
             result => return result,
@@ -240,7 +312,7 @@ fn may_go_on(dial: &TunnelDial, fault: &Fault, attempt: usize) -> bool {
 }
 
 /// Waits until a channel is open.
-fn wait_for(mut stream: TunnelStream, timeout: Duration) -> Result<(), Fault> {
+fn wait_for(mut stream: TunnelStream, timeout: Duration) -> Result<TunnelStream, Fault> {
     let io = |error: std::io::Error| Fault::from_io("wait for the server", "", &error);
     let mut poller = Poller::new().map_err(io)?;
     stream.register(&mut poller, Token(0)).map_err(io)?;
@@ -254,7 +326,8 @@ fn wait_for(mut stream: TunnelStream, timeout: Duration) -> Result<(), Fault> {
         events.clear();
         poller.wait(&mut events, Some(left)).map_err(io)?;
     }
-    Ok(())
+    stream.deregister(&mut poller).map_err(io)?;
+    Ok(stream)
 }
 
 /// The fault of a server that doesn't answer.
@@ -264,8 +337,8 @@ fn late(peer: &str, timeout: Duration) -> Fault {
         .hint("is an xdfs server listening there?")
 }
 
-/// Listens at all addresses of a name.
-fn listen(at: &Target) -> Result<Vec<Box<dyn Listener>>, Fault> {
+/// The stack for a target on this machine, and its address.
+fn stack_of(at: &Target) -> Result<(Stack, Address), Fault> {
     let (driver, address) = match at {
         Target::Host { host, port } => {
             let host = match host {
@@ -276,13 +349,34 @@ fn listen(at: &Target) -> Result<Vec<Box<dyn Listener>>, Fault> {
         }
         Target::Unix(path) => ("unix", Address::Unix(path.into())),
     };
+    let stack = Stack::parse(driver);
     let fault = |cause: String| Fault::new(Code::InvalidArgument, LISTEN, cause);
-    let spec = driver.parse();
-    let spec = spec.map_err(|e: xdfs_xio::SpecError| fault(e.to_string()))?;
-    let stack = Registry::standard().build(&spec);
-    let stack = stack.map_err(|e| fault(e.to_string()))?;
+    Ok((stack.map_err(|e| fault(e.to_string()))?, address))
+}
+
+/// How this side connects to a target; its addresses are tried from the end.
+fn reach(target: &Target) -> Result<(Stack, Vec<Endpoint>), Fault> {
+    let (stack, address) = stack_of(target)?;
+    let locations = resolve(&address)?;
+    let endpoints = locations.iter().rev().map(|at| endpoint(&stack, at));
+    let endpoints = endpoints.collect();
+    Ok((stack, endpoints))
+}
+
+/// An address as text.
+fn place_of(address: &Address) -> String {
+    match address {
+        Address::Host { host, port } if host.contains(':') => format!("[{host}]:{port}"),
+        Address::Host { host, port } => format!("{host}:{port}"),
+        other => other.to_string(),
+    }
+}
+
+/// Listens at all addresses of a name.
+fn listen(at: &Target) -> Result<Vec<Box<dyn Listener>>, Fault> {
+    let (stack, address) = stack_of(at)?;
     let listeners = resolve(&address)?.into_iter().map(|location| {
-        let listener = stack.listen(&Endpoint::new(driver, location));
+        let listener = stack.listen(&endpoint(&stack, &location));
         listener.map_err(|e| {
             let fault = Fault::from_io(LISTEN, at.to_string(), &e);
             match e.kind() {

@@ -1,4 +1,5 @@
-//! The thread of a tunnel: accepts connections, opens channels for them, and moves their bytes.
+//! The thread of a tunnel: takes connections, from local ports and from those at the server, opens
+//! channels for them, and moves their bytes.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -6,13 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use xdfs_engine::tunnel::{RelayEnd, Relays, TunnelDial, TunnelStream, fault_of};
+use xdfs_engine::tunnel::{RelayEnd, Relays, TunnelDial, fault_of};
 use xdfs_proto::Fault;
 use xdfs_proto::frame::{TunnelPurpose, TunnelRequest};
 use xdfs_proto::tunnel::Target;
 use xdfs_sys::poll::{Event, Poller, Token};
-use xdfs_xio::{Extension, Listener, Stream};
+use xdfs_xio::{Listener, Stream as _};
 
+use super::dialing::{About, Dialing, Far, Near, Step};
+use super::remote::{Remote, Turned};
 use super::{TunnelNews, late, may_go_on};
 
 /// Interval between checks of deadlines, and of a listener that has failed.
@@ -20,12 +23,24 @@ const TICK: Duration = Duration::from_millis(200);
 /// The server decides how long a connection may be idle.
 const IDLE: Duration = Duration::from_secs(u32::MAX as u64);
 
+/// How a tunnel opens channels.
+pub(super) struct Manner {
+    pub(super) dial: Arc<TunnelDial>,
+    /// Channels of each connection.
+    pub(super) channels: u16,
+    /// Channels that log in at once.
+    pub(super) dials_max: usize,
+    /// Maximum time to open one.
+    pub(super) timeout: Duration,
+}
+
 /// State of the thread.
 pub(super) struct Work {
     poller: Poller,
-    dial: TunnelDial,
-    /// With the tokens 3, 7, 11 and so on.
+    manner: Manner,
+    /// Their tokens are 3, 7, 11 and so on, and those of `remotes` follow.
     listeners: Vec<(Box<dyn Listener>, Target)>,
+    remotes: Vec<Remote>,
     /// Listeners that may have connections.
     acceptable: VecDeque<usize>,
     accept_later: Option<Instant>,
@@ -35,54 +50,61 @@ pub(super) struct Work {
     observer: Box<dyn FnMut(TunnelNews) + Send>,
     news: (mpsc::Sender<TunnelNews>, mpsc::Receiver<TunnelNews>),
     stop: Arc<AtomicBool>,
-    timeout: Duration,
-}
-
-/// A connection whose channel is being opened.
-struct Dialing {
-    local: Box<dyn Stream>,
-    channel: TunnelStream,
-    target: Target,
-    since: Instant,
-    attempt: usize,
+    ticked_at: Instant,
 }
 
 impl Work {
+    /// `listeners` are registered, `remotes` are not.
     pub(super) fn new(
         poller: Poller,
-        dial: TunnelDial,
+        manner: Manner,
         listeners: Vec<(Box<dyn Listener>, Target)>,
+        remotes: Vec<Remote>,
         observer: Box<dyn FnMut(TunnelNews) + Send>,
         stop: Arc<AtomicBool>,
-        (dials_max, timeout): (usize, Duration),
     ) -> Self {
         Self {
             poller,
-            dial,
             acceptable: (0..listeners.len()).collect(),
             listeners,
+            remotes,
             accept_later: None,
-            dialing: (0..dials_max).map(|_| None).collect(),
+            dialing: (0..manner.dials_max).map(|_| None).collect(),
+            manner,
             relays: Relays::new(IDLE, Instant::now()),
             observer,
             news: mpsc::channel(),
             stop,
-            timeout,
+            ticked_at: Instant::now(),
         }
     }
 
     /// Works until it is stopped.
     pub(super) fn run(mut self) {
+        for number in 0..self.remotes.len() {
+            let token = self.remote_token(number);
+            if let Err(error) = self.remotes[number].register(&mut self.poller, token) {
+                tracing::error!(%error, "the tunnel can't hear of connections at the server");
+            }
+            self.turn_remote(number);
+        }
         let mut events: Vec<Event> = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
             let now = Instant::now();
             self.accept(now);
-            self.check_deadlines(now);
+            if now - self.ticked_at >= TICK {
+                self.ticked_at = now;
+                self.check_deadlines(now);
+                (0..self.remotes.len()).for_each(|number| self.turn_remote(number));
+                self.accept(now);
+            }
             let wait = self.relays.turn(&mut self.poller, now);
             while let Ok(news) = self.news.1.try_recv() {
                 (self.observer)(news);
             }
-            let has_work = self.dialing.iter().any(Option::is_some) || self.accept_later.is_some();
+            let has_work = self.dialing.iter().any(Option::is_some)
+                || self.accept_later.is_some()
+                || !self.remotes.is_empty();
             let wait = wait.into_iter().chain(has_work.then_some(TICK)).min();
             if let Err(error) = self.poller.wait(&mut events, wait) {
                 tracing::error!(%error, "the tunnel can't wait for events");
@@ -92,6 +114,9 @@ impl Work {
                 let number = event.token.0 / 4;
                 match event.token.0 % 4 {
                     3 if number < self.listeners.len() => self.acceptable.push_back(number),
+                    3 if number - self.listeners.len() < self.remotes.len() => {
+                        self.turn_remote(number - self.listeners.len());
+                    }
                     2 => self.advance(number),
                     0 | 1 => self.relays.event(&event),
                     // The stop, or an event of before.
@@ -101,9 +126,34 @@ impl Work {
         }
     }
 
-    /// Accepts connections while there are places to open channels; others wait in the queue of
-    /// the system.
+    fn remote_token(&self, number: usize) -> Token {
+        Token((self.listeners.len() + number) * 4 + 3)
+    }
+
+    /// Hears of connections at the server.
+    fn turn_remote(&mut self, number: usize) {
+        let token = self.remote_token(number);
+        let remote = &mut self.remotes[number];
+        let at = (&mut self.poller, token);
+        match remote.turn(&self.manner.dial, self.manner.timeout, at) {
+            Some(Turned::Lost(fault)) => {
+                let listen = remote.listen.clone();
+                (self.observer)(TunnelNews::Lost { listen, fault });
+            }
+            Some(Turned::Back) => {
+                let listen = remote.listen.clone();
+                (self.observer)(TunnelNews::Back { listen });
+                // What came together with the answer.
+                self.turn_remote(number);
+            }
+            None => {}
+        }
+    }
+
+    /// Takes connections while there are places to open channels; others wait in the queue of the
+    /// system, or at the server.
     fn accept(&mut self, now: Instant) {
+        self.take();
         if self.accept_later.is_some_and(|at| now < at) {
             return;
         }
@@ -115,8 +165,17 @@ impl Work {
             let (passive, target) = &mut self.listeners[listener];
             match passive.accept() {
                 Ok(local) => {
-                    let target = target.clone();
-                    self.begin(place, local, target, 0);
+                    let about = About {
+                        request: TunnelRequest {
+                            purpose: TunnelPurpose::Connect,
+                            target: target.to_string(),
+                            number: 0,
+                            bundle: 0,
+                        },
+                        from: local.peer(),
+                        target: target.clone(),
+                    };
+                    self.begin(place, Near::Open(local), about, 0);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.acceptable.pop_front();
@@ -131,99 +190,101 @@ impl Work {
         }
     }
 
+    /// Takes connections that the server has announced.
+    fn take(&mut self) {
+        for number in 0..self.remotes.len() {
+            while !self.remotes[number].incoming.is_empty() {
+                let Some(place) = self.dialing.iter().position(Option::is_none) else {
+                    return;
+                };
+                let remote = &mut self.remotes[number];
+                let Some(incoming) = remote.incoming.pop_front() else {
+                    break;
+                };
+                let about = About {
+                    request: TunnelRequest {
+                        purpose: TunnelPurpose::Take,
+                        target: remote.listen.to_string(),
+                        number: incoming.number,
+                        bundle: 0,
+                    },
+                    from: incoming.peer,
+                    target: remote.target.clone(),
+                };
+                let at = (&mut self.poller, Token(place * 4 + 2));
+                let near = Near::connect(&remote.stack, remote.endpoints.clone(), at);
+                self.begin(place, near, about, 0);
+            }
+        }
+    }
+
     /// Starts to open the channel of a connection.
-    fn begin(&mut self, place: usize, local: Box<dyn Stream>, target: Target, attempt: usize) {
-        let request = TunnelRequest {
-            purpose: TunnelPurpose::Connect,
-            target: target.to_string(),
-            number: 0,
-        };
-        let opened = self.dial.open(request).and_then(|mut channel| {
+    fn begin(&mut self, place: usize, near: Near, mut about: About, attempt: usize) {
+        let dial = &self.manner.dial;
+        let opened = bundle(self.manner.channels).and_then(|bundle| {
+            about.request.bundle = bundle;
+            let mut channel = dial.open(about.request.clone())?;
             channel.register(&mut self.poller, Token(place * 4 + 2))?;
             Ok(channel)
         });
         match opened {
             Ok(channel) => {
                 self.dialing[place] = Some(Dialing {
-                    local,
-                    channel,
-                    target,
+                    near,
+                    far: Far::Opens(channel),
+                    about,
                     since: Instant::now(),
                     attempt,
                 });
                 self.advance(place);
             }
-            Err(error) => self.failed(place, local, target, attempt, fault_of(error)),
+            Err(error) => self.failed(place, near, about, attempt, fault_of(error)),
         }
     }
 
     /// Continues to open a channel.
     fn advance(&mut self, place: usize) {
-        let Some(Some(dialing)) = self.dialing.get_mut(place) else {
+        let Some(dialing) = self.dialing.get_mut(place).and_then(Option::take) else {
             return;
         };
-        let opened = match dialing.channel.finish_open() {
-            Ok(false) => return,
-            Ok(true) => Ok(()),
-            Err(error) => Err(fault_of(error)),
-        };
-        let Some(mut dialing) = self.dialing[place].take() else {
-            return;
-        };
-        // It is registered anew, or dropped.
-        let _ = dialing.channel.deregister(&mut self.poller);
-        match opened {
-            Ok(()) => self.pair(dialing),
-            Err(fault) => {
-                let Dialing {
-                    local,
-                    target,
-                    attempt,
-                    ..
-                } = dialing;
-                self.failed(place, local, target, attempt, fault);
+        let at = (&mut self.poller, Token(place * 4 + 2));
+        match dialing.advance(&self.manner.dial, self.manner.channels, at) {
+            Step::Waits(dialing) => self.dialing[place] = Some(dialing),
+            Step::Done(dialing) => self.pair(dialing),
+            Step::Failed(near, about, attempt, fault) => {
+                self.failed(place, near, about, attempt, fault);
             }
+            Step::Unreached(about, fault) => self.tell_failure(about, fault),
         }
     }
 
     /// Tries again, or gives a connection up.
-    fn failed(
-        &mut self,
-        place: usize,
-        mut local: Box<dyn Stream>,
-        target: Target,
-        attempt: usize,
-        fault: Fault,
-    ) {
-        if may_go_on(&self.dial, &fault, attempt) {
-            return self.begin(place, local, target, attempt + 1);
+    fn failed(&mut self, place: usize, near: Near, about: About, attempt: usize, fault: Fault) {
+        if may_go_on(&self.manner.dial, &fault, attempt) {
+            return self.begin(place, near, about, attempt + 1);
         }
-        let from = local.peer();
-        if let Extension::TcpSocket(socket) = local.extension() {
-            // An end that looked orderly would be an empty answer.
-            let _ = socket.set_linger(Some(Duration::ZERO));
-        }
+        near.abort(&mut self.poller);
+        self.tell_failure(about, fault);
+    }
+
+    fn tell_failure(&mut self, about: About, fault: Fault) {
         (self.observer)(TunnelNews::Failed {
-            from,
-            target,
+            from: about.from,
+            target: about.target,
             fault,
         });
     }
 
     /// Begins to move the bytes of a connection.
     fn pair(&mut self, dialing: Dialing) {
-        let Dialing {
-            local,
-            channel,
-            target,
-            ..
-        } = dialing;
-        let from = local.peer();
+        let About { from, target, .. } = dialing.about;
+        let (Near::Open(near), Far::Open(far, ahead)) = (dialing.near, dialing.far) else {
+            return;
+        };
         (self.observer)(TunnelNews::Opened {
             from: from.clone(),
             target: target.clone(),
         });
-        let (channel, ahead) = channel.into_parts();
         let news = self.news.0.clone();
         let on_end = move |end: RelayEnd| {
             let fault = end.result.err();
@@ -239,7 +300,7 @@ impl Work {
         };
         let added = self.relays.add(
             &mut self.poller,
-            [local, channel],
+            [near, far],
             [Vec::new(), ahead],
             None,
             (0, Instant::now()),
@@ -252,19 +313,33 @@ impl Work {
 
     fn check_deadlines(&mut self, now: Instant) {
         for place in 0..self.dialing.len() {
-            let is_late = |dialing: &mut Dialing| now - dialing.since >= self.timeout;
-            if let Some(mut dialing) = self.dialing[place].take_if(is_late) {
-                // It is dropped next.
-                let _ = dialing.channel.deregister(&mut self.poller);
-                let fault = late(&dialing.channel.peer(), self.timeout);
+            let is_late = |dialing: &mut Dialing| now - dialing.since >= self.manner.timeout;
+            if let Some(dialing) = self.dialing[place].take_if(is_late) {
                 let Dialing {
-                    local,
-                    target,
+                    near,
+                    far,
+                    about,
                     attempt,
                     ..
                 } = dialing;
-                self.failed(place, local, target, attempt, fault);
+                let fault = late(&far.peer(), self.manner.timeout);
+                far.abort(&mut self.poller);
+                match near {
+                    Near::Failed(fault) => self.tell_failure(about, fault),
+                    near => self.failed(place, near, about, attempt, fault),
+                }
             }
         }
     }
+}
+
+/// The number of a new bundle; 0 for a single channel.
+fn bundle(channels: u16) -> std::io::Result<u64> {
+    if channels <= 1 {
+        return Ok(0);
+    }
+    let mut number = [0; 8];
+    let filled = getrandom::fill(&mut number);
+    filled.map_err(|error| std::io::Error::other(error.to_string()))?;
+    Ok(u64::from_be_bytes(number).max(1))
 }

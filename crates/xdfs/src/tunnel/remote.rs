@@ -1,0 +1,258 @@
+//! A listener at the server, as this side sees it: its channel, on which the server announces
+//! connections, and its return after a loss.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut};
+use std::time::{Duration, Instant};
+
+use xdfs_engine::tunnel::{TunnelDial, TunnelStream, fault_of};
+use xdfs_proto::frame::{
+    FRAME_HEADER_BYTES, Frame, FrameHeader, Incoming, TunnelPurpose, TunnelRequest,
+};
+use xdfs_proto::tunnel::Target;
+use xdfs_proto::{Code, Fault, Limits};
+use xdfs_sys::poll::{Poller, Token};
+use xdfs_xio::{Endpoint, Stack, Stream};
+
+/// Silence of the server after which the channel counts as lost: it says something twice a minute.
+const SILENCE_MAX: Duration = Duration::from_secs(100);
+/// Waits before attempts to listen again: doubled from the first to the last.
+const WAIT_MIN: Duration = Duration::from_millis(500);
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// Announced connections that wait here; the server ends those of which it hears nothing.
+const INCOMING_MAX: usize = 1024;
+/// Bytes read at once.
+const CHUNK: usize = 4096;
+
+/// A listener at the server.
+pub(super) struct Remote {
+    /// Where the server listens, as this side asks for it.
+    pub(super) listen: Target,
+    /// Where it does, and is asked to after a loss: the port may have been any.
+    address: Option<Target>,
+    /// Where connections go on this side.
+    pub(super) target: Target,
+    pub(super) stack: Stack,
+    /// In the order in which they are tried, from the end.
+    pub(super) endpoints: Vec<Endpoint>,
+    state: State,
+    /// Announced connections that nobody looked at yet.
+    pub(super) incoming: VecDeque<Incoming>,
+    wait: Duration,
+}
+
+enum State {
+    Listens {
+        channel: TunnelStream,
+        input: Vec<u8>,
+        heard: Instant,
+    },
+    /// The channel was lost.
+    Waits(Instant),
+    Opens {
+        channel: TunnelStream,
+        since: Instant,
+    },
+}
+
+/// What has become of a listener.
+pub(super) enum Turned {
+    Lost(Fault),
+    Back,
+}
+
+/// The request to listen at `target`.
+pub(super) fn request(target: &Target) -> TunnelRequest {
+    TunnelRequest {
+        purpose: TunnelPurpose::Listen,
+        target: target.to_string(),
+        number: 0,
+        bundle: 0,
+    }
+}
+
+impl Remote {
+    /// One whose channel is open and not registered.
+    pub(super) fn new(
+        (listen, target): (Target, Target),
+        (stack, endpoints): (Stack, Vec<Endpoint>),
+        channel: TunnelStream,
+    ) -> Self {
+        Self {
+            listen,
+            address: channel.address().parse().ok(),
+            target,
+            stack,
+            endpoints,
+            state: State::Listens {
+                channel,
+                input: Vec::new(),
+                heard: Instant::now(),
+            },
+            incoming: VecDeque::new(),
+            wait: WAIT_MIN,
+        }
+    }
+
+    /// Registers its channel.
+    ///
+    /// # Errors
+    /// Any error of the system call.
+    pub(super) fn register(&mut self, poller: &mut Poller, token: Token) -> io::Result<()> {
+        match &mut self.state {
+            State::Listens { channel, .. } | State::Opens { channel, .. } => {
+                channel.register(poller, token)
+            }
+            State::Waits(_) => Ok(()),
+        }
+    }
+
+    /// Does what can be done: after an event, and once in a while.
+    pub(super) fn turn(
+        &mut self,
+        dial: &TunnelDial,
+        timeout: Duration,
+        (poller, token): (&mut Poller, Token),
+    ) -> Option<Turned> {
+        let now = Instant::now();
+        match &mut self.state {
+            State::Listens {
+                channel,
+                input,
+                heard,
+            } => {
+                let result = read(channel, input, heard, now, &mut self.incoming);
+                let fault = match result {
+                    Err(fault) => fault,
+                    Ok(()) if now - *heard > SILENCE_MAX => {
+                        let cause = "the server is silent";
+                        Fault::new(Code::ConnectionLost, "listen at the server", cause)
+                    }
+                    Ok(()) => return None,
+                };
+                // It is dropped next.
+                let _ = channel.deregister(poller);
+                self.wait = WAIT_MIN;
+                self.state = State::Waits(now + self.wait);
+                if let Some(address) = self.address.take() {
+                    self.listen = address;
+                }
+                return Some(Turned::Lost(fault));
+            }
+            State::Waits(until) if now < *until => return None,
+            State::Waits(_) => {
+                let opened = dial.open(request(&self.listen)).and_then(|mut channel| {
+                    channel.register(poller, token)?;
+                    Ok(channel)
+                });
+                match opened {
+                    Ok(channel) => {
+                        self.state = State::Opens {
+                            channel,
+                            since: now,
+                        }
+                    }
+                    Err(error) => self.try_later(&error.to_string(), now),
+                }
+            }
+            State::Opens { .. } => {}
+        }
+        let State::Opens { channel, since } = &mut self.state else {
+            return None;
+        };
+        match channel.finish_open() {
+            Ok(false) if now - *since < timeout => return None,
+            Ok(false) => {
+                // It is dropped next.
+                let _ = channel.deregister(poller);
+                self.try_later("the server did not answer in time", now);
+                return None;
+            }
+            Err(error) => {
+                let _ = channel.deregister(poller);
+                dial.next_route();
+                self.try_later(&fault_of(error).to_string(), now);
+                return None;
+            }
+            Ok(true) => {}
+        }
+        let State::Opens { channel, .. } = std::mem::replace(&mut self.state, State::Waits(now))
+        else {
+            return None;
+        };
+        self.wait = WAIT_MIN;
+        self.state = State::Listens {
+            channel,
+            input: Vec::new(),
+            heard: now,
+        };
+        Some(Turned::Back)
+    }
+
+    fn try_later(&mut self, why: &str, now: Instant) {
+        tracing::debug!(listen = %self.listen, why, "the server doesn't listen again yet");
+        self.state = State::Waits(now + self.wait);
+        self.wait = (self.wait * 2).min(WAIT_MAX);
+    }
+}
+
+/// Reads announcements.
+fn read(
+    channel: &mut TunnelStream,
+    input: &mut Vec<u8>,
+    heard: &mut Instant,
+    now: Instant,
+    incoming: &mut VecDeque<Incoming>,
+) -> Result<(), Fault> {
+    loop {
+        let mut chunk = [0; CHUNK];
+        let mut bufs = [IoSliceMut::new(&mut chunk)];
+        match channel.read_vectored(&mut bufs) {
+            Ok(0) => {
+                let cause = "the server has ended the listener";
+                return Err(Fault::new(
+                    Code::ConnectionLost,
+                    "listen at the server",
+                    cause,
+                ));
+            }
+            Ok(n) => input.extend_from_slice(&chunk[..n]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(Fault::from_io("listen at the server", "", &error)),
+        }
+        *heard = now;
+        while let Some((frame, used)) = frame(input)? {
+            input.drain(..used);
+            match frame {
+                Frame::Incoming(one) if incoming.len() < INCOMING_MAX => incoming.push_back(one),
+                Frame::Incoming(_) => {}
+                Frame::Noop | Frame::Conm => {}
+                Frame::Exception(exception) => return Err(exception.fault.remote()),
+                other => return Err(unexpected(other.name())),
+            }
+        }
+    }
+}
+
+/// The first frame of `input`, if all of it is there, and its length.
+fn frame(input: &[u8]) -> Result<Option<(Frame, usize)>, Fault> {
+    let limits = Limits::default();
+    let Some(header) = input.first_chunk::<FRAME_HEADER_BYTES>() else {
+        return Ok(None);
+    };
+    let header = FrameHeader::decode(*header, &limits).map_err(|e| e.fault())?;
+    let length = usize::try_from(header.length).unwrap_or(usize::MAX);
+    if length > CHUNK {
+        return Err(unexpected("a long frame"));
+    }
+    let Some(body) = input[FRAME_HEADER_BYTES..].get(..length) else {
+        return Ok(None);
+    };
+    let frame = Frame::decode(header, body, &limits).map_err(|e| e.fault())?;
+    Ok(Some((frame, FRAME_HEADER_BYTES + length)))
+}
+
+fn unexpected(what: &str) -> Fault {
+    let cause = format!("{what} came on the channel of a listener");
+    Fault::new(Code::ProtocolViolation, "listen at the server", cause)
+}
