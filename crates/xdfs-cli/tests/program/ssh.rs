@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An sshd with keys of its own, and the settings of an ssh for it.
 #[derive(Debug)]
-struct Sshd {
+pub(crate) struct Sshd {
     place: Place,
     port: u16,
     daemon: Child,
@@ -41,7 +41,7 @@ impl Sshd {
 
     /// Starts one with further settings.
     #[track_caller]
-    fn start_with(settings: &str) -> Option<Self> {
+    pub(crate) fn start_with(settings: &str) -> Option<Self> {
         let has = |program: &str| Path::new(program).exists();
         if !has(SSHD) || !has("/usr/bin/ssh") || !has("/usr/bin/ssh-keygen") {
             skip::test("it needs openssh-server and openssh-client");
@@ -97,6 +97,17 @@ impl Sshd {
             port,
             daemon,
         })
+    }
+
+    /// The port that it listens at, on loopback.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The settings of a client.
+    pub(crate) fn client_config(&self) -> String {
+        let path = self.place.path().join("ssh_config");
+        path.display().to_string()
     }
 
     /// The ssh command for it.

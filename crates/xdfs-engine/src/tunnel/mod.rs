@@ -108,9 +108,15 @@ impl Default for TunnelLimits {
 const OPEN_TUNNEL: &str = "open the tunnel";
 
 /// The answer to every request that the rules don't allow, whatever the reason.
-fn forbidden(target: &str) -> Fault {
-    let cause = "the server doesn't allow this user that target";
+fn forbidden(action: Action, target: &str) -> Fault {
+    let (what, by) = match action {
+        Action::Connect => ("target", "targets by [[tunnel.connect]]"),
+        Action::Listen => ("port", "ports by [[tunnel.listen]]"),
+    };
+    let cause = format!("the server doesn't allow this user that {what}");
     Fault::new(Code::PermissionDenied, OPEN_TUNNEL, cause)
         .path(target)
-        .hint("its administrator allows targets by [[tunnel.connect]] in its configuration")
+        .hint(format!(
+            "its administrator allows {by} in its configuration"
+        ))
 }

@@ -16,7 +16,7 @@ use xdfs_sys::poll::Poller;
 use xdfs_xio::{Endpoint, Listener, Location, Stream};
 
 use super::service::{HandedOver, Loop, Opening, Place, accept, code_of, token, write};
-use super::{OPEN_TUNNEL, TunnelOutcome, forbidden};
+use super::{OPEN_TUNNEL, TunnelOutcome};
 use crate::environment::Environment;
 
 /// Connections that the peer of one listener has not taken yet; more wait in the system's queue.
@@ -150,7 +150,7 @@ impl Loop {
         } = opening;
         place.lead_to(address);
         if !channel.is_allowed(Action::Listen, &target, address) {
-            let fault = forbidden(&channel.request.target);
+            let fault = channel.forbidden();
             channel.record(TunnelOutcome::Refused(fault.code));
             return channel.refuse(fault);
         }

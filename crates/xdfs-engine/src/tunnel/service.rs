@@ -64,6 +64,10 @@ impl HandedOver {
         close(self.stream, self.output);
     }
 
+    pub(super) fn forbidden(&self) -> Fault {
+        forbidden(action_of(self.request.purpose), &self.request.target)
+    }
+
     /// Whether the settings, which may have changed since they were asked, still allow it.
     pub(super) fn is_allowed(
         &self,
@@ -354,7 +358,7 @@ impl Tunnels {
             return Err(Fault::new(Code::InvalidArgument, OPEN_TUNNEL, cause).path(&request.target));
         }
         if !rights.may_allow(action, &target) {
-            return Err(forbidden(&request.target));
+            return Err(channel.forbidden());
         }
         if request.purpose == TunnelPurpose::Check {
             return Ok(None);
@@ -512,6 +516,9 @@ impl Stacks {
     }
 }
 
+/// The key of a connection over a bundle that has ended, and whether in order.
+type Ended = (u64, bool);
+
 /// State of the thread.
 pub(super) struct Loop {
     pub(super) environment: Arc<dyn Environment>,
@@ -527,8 +534,7 @@ pub(super) struct Loop {
     pub(super) openings: HashMap<u64, Opening>,
     pub(super) listening: HashMap<u64, Listening>,
     bundles: HashMap<u64, Bundle>,
-    /// The keys of connections over bundles that have ended, and whether in order.
-    ended: (mpsc::Sender<(u64, bool)>, mpsc::Receiver<(u64, bool)>),
+    ended: (mpsc::Sender<Ended>, mpsc::Receiver<Ended>),
     ticked_at: Instant,
     drain_at: Option<Instant>,
     /// Waiting for events has failed: all tunnels end, and the next one gets another thread.
@@ -660,7 +666,7 @@ impl Loop {
                     let first = allowed.pop();
                     return self.reach(key, first, allowed);
                 }
-                forbidden(name)
+                channel.forbidden()
             }
             // An answer that is the same whether the name exists tells less, and also helps less.
             Ok(_) => unreached(name, "the name has no address"),
@@ -782,7 +788,7 @@ impl Loop {
         place.lead_to(address);
         let action = action_of(channel.request.purpose);
         if !channel.is_allowed(action, &target, address) {
-            let fault = forbidden(&channel.request.target);
+            let fault = channel.forbidden();
             channel.record(TunnelOutcome::Refused(fault.code));
             return channel.refuse(fault);
         }
@@ -925,7 +931,7 @@ impl Loop {
         for key in keys {
             self.end_listening(*key, Some(Code::PermissionDenied));
             if let Some(opening) = self.openings.get(key) {
-                let fault = forbidden(&opening.channel.request.target);
+                let fault = opening.channel.forbidden();
                 self.fail(*key, fault);
             }
         }

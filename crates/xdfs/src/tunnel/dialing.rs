@@ -46,7 +46,7 @@ pub(super) enum Near {
 /// The way through the server.
 pub(super) enum Far {
     /// The channel, or the first one of a bundle, is being opened.
-    Opens(TunnelStream),
+    Opens(Box<TunnelStream>),
     /// A bundle is being begun.
     Begins(Box<dyn Stream>),
     /// It is open, and these bytes were read from it.
@@ -156,7 +156,7 @@ impl Far {
                     let (stream, ahead) = channel.into_parts();
                     return Ok(Self::Open(stream, ahead));
                 }
-                let begun = open_bundle(dial, channel, &about.request, channels);
+                let begun = open_bundle(dial, *channel, &about.request, channels);
                 let begun = begun.and_then(|mut bundle| {
                     bundle.register(poller, token)?;
                     Ok(bundle)

@@ -231,7 +231,7 @@ impl Work {
             Ok(channel) => {
                 self.dialing[place] = Some(Dialing {
                     near,
-                    far: Far::Opens(channel),
+                    far: Far::Opens(Box::new(channel)),
                     about,
                     since: Instant::now(),
                     attempt,

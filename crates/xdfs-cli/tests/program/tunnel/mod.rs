@@ -1,10 +1,16 @@
 //! Tunnels: what travels through them, what is refused, and what becomes of them when a side fails.
 
+mod bundles;
+mod listeners;
+mod programs;
+
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use xdfs_testkit::wait;
 
 use crate::support::{Place, Run, Running, Server, content, program};
 
@@ -13,18 +19,27 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server with its own folder, and the rules `connect` about tunnels.
 fn settings(place: &Place, connect: &[&str]) -> String {
+    settings_of(place, "connect", connect)
+}
+
+/// The same with rules about `action`.
+fn settings_of(place: &Place, action: &str, rules: &[&str]) -> String {
     let mut text = "listen = [\"127.0.0.1:0\"]\nfolder = \"server\"\nowner = \"owner\"\n\
                     audit = \"audit.jsonl\"\nroot = \"../root\"\n"
         .to_owned();
-    for rule in connect {
-        text += &format!("[[tunnel.connect]]\n{rule}\n");
+    for rule in rules {
+        text += &format!("[[tunnel.{action}]]\n{rule}\n");
     }
     place.make_here("xdfs.toml", text.as_bytes())
 }
 
 fn start(place: &Place, connect: &[&str]) -> Server {
     let config = settings(place, connect);
-    Server::start_as(&place.root(), &["--config", &config], |mut serve| {
+    serve(place, &["--config", &config])
+}
+
+fn serve(place: &Place, flags: &[&str]) -> Server {
+    Server::start_as(&place.root(), flags, |mut serve| {
         serve.env("XDFS_CONFIG_DIR", place.here("config"));
         serve
     })
@@ -33,11 +48,22 @@ fn start(place: &Place, connect: &[&str]) -> Server {
 const TO_LOOPBACK: &str = "user = \"*\"\nhost = \"127.0.0.1\"\nports = \"*\"";
 
 fn tunnel_command(place: &Place, server: &Server, words: &[&str]) -> Command {
+    tunnel_to(place, &server.url(""), words)
+}
+
+fn tunnel_to(place: &Place, url: &str, words: &[&str]) -> Command {
     let mut command = program();
     command.env("XDFS_CONFIG_DIR", place.here("config"));
-    command.arg("tunnel").args(words).arg(server.url(""));
+    command.arg("tunnel").args(words).arg(url);
     command.stdin(Stdio::null());
     command
+}
+
+/// The address of a server.
+fn address_of(server: &Server) -> SocketAddr {
+    let url = server.url("");
+    let address = url.trim_start_matches("xdfs://").trim_end_matches('/');
+    address.parse().unwrap()
 }
 
 /// A tunnel that ends by itself, since it is refused.
@@ -49,7 +75,12 @@ fn refused(place: &Place, server: &Server, spec: &str) -> Run {
 fn tunnel(place: &Place, server: &Server, target: &str, more: &[&str]) -> (Running, SocketAddr) {
     let spec = format!("0:{target}");
     let words = [&["-L", spec.as_str()], more].concat();
-    let running = Running::start(&mut tunnel_command(place, server, &words));
+    listening(&mut tunnel_command(place, server, &words))
+}
+
+/// A running tunnel, and the address that it tells.
+fn listening(command: &mut Command) -> (Running, SocketAddr) {
+    let running = Running::start(command);
     let line = running.wait_for_output("listening on ");
     let address = line.split(' ').nth(2).unwrap().parse().unwrap();
     (running, address)
@@ -60,6 +91,10 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     stream
+}
+
+fn wait_until(what: &str, fact: impl FnMut() -> bool) {
+    assert!(wait::until(PATIENCE, fact), "{what}: never");
 }
 
 /// A target that sends everything back, and ends when its peer does.
@@ -349,13 +384,7 @@ fn a_server_that_dies_ends_connections_and_later_ones_dial_again() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = free.local_addr().unwrap().to_string();
     drop(free);
-    let serve = || {
-        let flags = ["--config", config.as_str(), "--listen", at.as_str()];
-        Server::start_as(&place.root(), &flags, |mut serve| {
-            serve.env("XDFS_CONFIG_DIR", place.here("config"));
-            serve
-        })
-    };
+    let serve = || serve(&place, &["--config", &config, "--listen", &at]);
     let mut server = serve();
     let target = echo();
     let (running, address) = tunnel(&place, &server, &target.to_string(), &[]);
@@ -477,11 +506,12 @@ fn hello() -> Vec<u8> {
     hello
 }
 
-fn request(purpose: u8, target: &[u8], number: u64) -> Vec<u8> {
+fn request(purpose: u8, target: &[u8], number: u64, bundle: u64) -> Vec<u8> {
     let mut body = vec![purpose];
     body.extend((target.len() as u16).to_be_bytes());
     body.extend(target);
     body.extend(number.to_be_bytes());
+    body.extend(bundle.to_be_bytes());
     let mut frame = b"\x0b\0\0\0".to_vec();
     frame.extend((body.len() as u32).to_be_bytes());
     frame.extend(body);
@@ -490,9 +520,7 @@ fn request(purpose: u8, target: &[u8], number: u64) -> Vec<u8> {
 
 /// What a server without protection answers until it closes.
 fn answer_to(server: &Server, bytes: &[u8]) -> Vec<u8> {
-    let url = server.url("");
-    let address = url.trim_start_matches("xdfs://").trim_end_matches('/');
-    let mut stream = connect(address.parse().unwrap());
+    let mut stream = connect(address_of(server));
     stream.write_all(bytes).unwrap();
     let mut answer = Vec::new();
     // A reset behind the answer is none of the test's business.
@@ -536,33 +564,39 @@ fn absurd_requests_are_refused_and_the_server_goes_on() {
     let server = open_server(&place, &rule);
     let target = echo().to_string();
     let long = vec![b'a'; 513];
-    for (purpose, text, number) in [
-        (1, b"".as_slice(), 0),
-        (1, b"a", 0),
-        (1, b"127.0.0.1:0", 0),
-        (1, b"127.0.0.1:99999", 0),
-        (1, b"127.0.0.1:1 ", 0),
-        (1, b"unix:", 0),
-        (1, b"unix:/etc/../x", 0),
-        (1, b"\xff\xfe:1", 0),
-        (1, b"a\nb:1", 0),
-        (1, &long, 0),
-        (9, target.as_bytes(), 0),
-        (1, target.as_bytes(), 7),
-        (2, b"127.0.0.1:0", 0),
-        (3, b"127.0.0.1:0", 7),
+    let target = target.as_bytes();
+    for (purpose, text, number, bundle) in [
+        (1, b"".as_slice(), 0, 0),
+        (1, b"a", 0, 0),
+        (1, b"127.0.0.1:0", 0, 0),
+        (1, b"127.0.0.1:99999", 0, 0),
+        (1, b"127.0.0.1:1 ", 0, 0),
+        (1, b"unix:", 0, 0),
+        (1, b"unix:/etc/../x", 0, 0),
+        (1, b"\xff\xfe:1", 0, 0),
+        (1, b"a\nb:1", 0, 0),
+        (1, &long, 0, 0),
+        (9, target, 0, 0),
+        (1, target, 7, 0),
+        // No rule lets it listen, and so nothing waits there.
+        (2, b"127.0.0.1:0", 0, 0),
+        (2, b"127.0.0.1:0", 0, 7),
+        (3, b"127.0.0.1:0", 7, 0),
+        (3, b"127.0.0.1:0", 0, 0),
+        (0, target, 0, 7),
+        (4, target, 0, 0),
+        (4, target, 7, 7),
+        (4, target, 0, 7),
     ] {
-        let bytes = [hello(), request(purpose, text, number)].concat();
+        let bytes = [hello(), request(purpose, text, number, bundle)].concat();
         let answer = answer_to(&server, &bytes);
         let exception = answer.iter().position(|&b| b == 0x7f);
         assert!(exception.is_some(), "{purpose} {text:?}: {answer:?}");
     }
     // A second TUNNEL belongs to the bytes of the first, and the target gets it.
-    let again = request(1, target.as_bytes(), 0);
+    let again = request(1, target, 0, 0);
     let bytes = [hello(), again.clone(), again.clone()].concat();
-    let url = server.url("");
-    let address = url.trim_start_matches("xdfs://").trim_end_matches('/');
-    let mut stream = connect(address.parse().unwrap());
+    let mut stream = connect(address_of(&server));
     stream.write_all(&bytes).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let mut answer = Vec::new();
