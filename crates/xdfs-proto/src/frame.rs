@@ -10,9 +10,9 @@
 //! A BLOCK has a body of 16 bytes of header (file, check value, offset) and then the payload.
 //!
 //! This module has the table of all kinds and the two headers. Each body is a type with its flags
-//! and layout, in the file of its family: `session`, `tunnels`, `transfers`, `calls`. To read from a channel,
-//! decode a [`FrameHeader`], which bounds the length of what follows, and then the rest with
-//! [`BlockHeader::decode`] or [`Frame::decode`].
+//! and layout, in the file of its family: `session`, `tunnels`, `transfers`, `calls`. To read from
+//! a channel, decode a [`FrameHeader`], which bounds the length of what follows, and then the rest
+//! with [`BlockHeader::decode`] or [`Frame::decode`].
 
 mod body;
 mod calls;

@@ -4,7 +4,8 @@
 //! - [`trust`]: a client's trust in servers.
 //! - [`key`], [`password`], [`ticket`], [`token`], [`grid`]: authentication methods, with both ends
 //!   of a method in one folder.
-//! - [`export`]: the rights of users to files. [`tunnel`]: those to tunnels. [`account`]: the local accounts of sessions.
+//! - [`export`]: the rights of users to files. [`tunnel`]: those to tunnels. [`account`]: the local
+//!   accounts of sessions.
 //! - [`guard`]: limits on unauthenticated peers. [`audit`]: the audit log.
 //!
 //! Nothing here opens a connection. Proofs cover the [`Binding`] of the channel that carries them,

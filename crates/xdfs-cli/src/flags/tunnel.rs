@@ -16,9 +16,9 @@ use super::{OutputFlags, SecurityFlags};
 ///
 /// Prints a line 'listening on ADDR for TARGET' for each port, and works until Ctrl-C. If the
 /// server can't be reached at the start, or refuses the user, a target or a port, it ends with the
-/// exit code for that. A connection that is lost later ends; the port stays, and the next connection
-/// opens another channel. With -n a connection survives the loss of channels, as long as new ones
-/// can be opened within 20 seconds.
+/// exit code for that. A connection that is lost later ends; the port stays, and the next
+/// connection opens another channel. With -n a connection survives the loss of channels, as long as
+/// new ones can be opened within 20 seconds.
 #[derive(Clone, Debug, Args)]
 #[command(
     override_usage = "xdfs tunnel {-L|-R} [BIND:]PORT:HOST:PORT... [OPTIONS] xdfs://HOST[:PORT]",

@@ -8,6 +8,7 @@
 //! - [`TunnelDial`]: the initiator's side. It opens channels that are tunnels, as streams.
 //! - `service`: the acceptor's side. One thread serves all tunnels of a server; `resolver` has the
 //!   threads that look names up.
+//! - `work`: that thread; `link`: what it has once a target is connected.
 //! - `passive`: what the service listens for, for its peers.
 //! - `bundle`: connections over several channels, by `ptcp`.
 //! - [`Relays`]: moves bytes between pairs of streams, on both sides.
@@ -16,10 +17,12 @@
 
 mod bundle;
 mod dial;
+mod link;
 mod passive;
 mod relay;
 mod resolver;
 mod service;
+mod work;
 
 use std::fmt;
 use std::net::IpAddr;

@@ -15,7 +15,8 @@ use xdfs_proto::{Code, Fault};
 use xdfs_sys::poll::Poller;
 use xdfs_xio::{Endpoint, Listener, Location, Stream};
 
-use super::service::{HandedOver, Loop, Opening, Place, accept, code_of, token, write};
+use super::service::{HandedOver, Opening, Place, accept, code_of, token, write};
+use super::work::Loop;
 use super::{OPEN_TUNNEL, TunnelOutcome};
 use crate::environment::Environment;
 
