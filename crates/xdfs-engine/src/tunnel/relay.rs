@@ -17,7 +17,7 @@ use xdfs_sys::poll::{Event, Poller, Token};
 use xdfs_xio::Stream;
 
 /// Bytes read at once, and the most that a direction holds.
-const BUFFER_BYTES: usize = 64 << 10;
+const BUFFER_BYTES: usize = 256 << 10;
 /// Bytes that a direction moves before it is the turn of other pairs.
 const TURN_BYTES: usize = 1 << 20;
 /// Interval between looks for idle pairs.
