@@ -532,10 +532,12 @@ impl Channel {
         taken.into_iter().map(Bytes::from).collect()
     }
 
-    /// Whether the user has written its last byte, and all were taken.
+    /// Whether the user has written its last byte, and all were taken. Not between a drop and the
+    /// look at it: how the incoming direction ends is to go out before the end of the outgoing one.
     pub(super) fn is_closing(&self) -> bool {
         let state = self.state();
-        state.closing && state.outgoing.is_empty()
+        let is_noticed = state.dropped.is_none() || !state.requested;
+        state.closing && state.outgoing.is_empty() && is_noticed
     }
 
     /// Bytes per second that the connection may take; `None` for no limit.

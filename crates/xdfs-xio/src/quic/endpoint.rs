@@ -496,11 +496,21 @@ impl Engine {
         };
         connection.is_queued = false;
         let mut opened = Vec::new();
+        // A reader is told of an end only after it is known whether the peer read everything, and
+        // the two may have come together.
+        let is_stop = |e: &mut Event| matches!(e, Event::Stream(StreamEvent::Stopped { .. }));
+        let mut events: Vec<_> = std::iter::from_fn(|| connection.proto.poll()).collect();
+        for stop in events.extract_if(.., is_stop) {
+            Self::take_event(&mut connection, stop, now, &mut opened);
+        }
         for key in std::mem::take(&mut connection.due) {
             connection.attend(key, now, &mut opened);
             if !connection.has_key(key) {
                 self.by_key.remove(&key);
             }
+        }
+        for event in events {
+            Self::take_event(&mut connection, event, now, &mut opened);
         }
         let mut is_drained = self.exchange(handle, &mut connection);
         while let Some(event) = connection.proto.poll() {
