@@ -21,7 +21,6 @@ const TICK: Duration = Duration::from_millis(100);
 /// A line of JSON.
 #[derive(Serialize)]
 struct Record<'a> {
-    schema: u32,
     r#type: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
@@ -44,7 +43,6 @@ struct Record<'a> {
 impl<'a> Record<'a> {
     fn new(r#type: &'a str) -> Self {
         Self {
-            schema: 1,
             r#type,
             address: None,
             at_server: None,
@@ -144,8 +142,8 @@ fn tell(output: OutputFlags, news: &TunnelNews) {
                 ..Record::new("lost")
             }
             .fault(Some(fault)),
-            TunnelNews::Back { listen } => Record {
-                address: Some(listen.to_string()),
+            TunnelNews::Back { address } => Record {
+                address: Some(address.clone()),
                 at_server: Some(true),
                 ..Record::new("back")
             },
@@ -176,8 +174,9 @@ fn tell(output: OutputFlags, news: &TunnelNews) {
         }
         TunnelNews::Failed { fault, .. } => console.error(fault),
         TunnelNews::Lost { fault, .. } => console.error(fault),
-        TunnelNews::Back { listen } => {
-            console.detail(&format!("the server listens on {listen} again"));
+        TunnelNews::Back { address } => {
+            let line = format!("the server listens on {address} again");
+            console.detail(&printable(&line));
         }
         TunnelNews::Closed {
             from,

@@ -763,7 +763,7 @@ fn unprotected() -> Fault {
 }
 
 /// Address of a peer without its port, which differs between channels.
-fn host_of(peer: &str) -> String {
+pub(crate) fn host_of(peer: &str) -> String {
     let host = peer.rsplit_once([':', '#']).map_or(peer, |(host, _)| host);
     host.to_owned()
 }

@@ -18,6 +18,9 @@ use super::dial::{TunnelDial, TunnelStream};
 
 /// The most channels of a bundle.
 pub const CHANNELS_MAX: u16 = 64;
+/// Bytes of a direction that aren't acknowledged, and those that wait for others before them: what
+/// a path of 640 Mbit/s and 100 ms holds.
+const WINDOW: usize = 8 << 20;
 /// Channels that `ptcp` has not taken yet.
 const WAITING_MAX: usize = CHANNELS_MAX as usize;
 /// The name of the transport.
@@ -28,7 +31,7 @@ fn stack(transport: impl Transport + Clone + 'static, channels: u16) -> io::Resu
     let driver =
         Driver::transport::<(), _>(CHANNEL, Form::Nothing, &[], move |()| transport.clone())
             .gives(&[Property::Order]);
-    let text = format!("{CHANNEL},ptcp:n={channels}");
+    let text = format!("{CHANNEL},ptcp:n={channels}:window={WINDOW}");
     let spec = text.parse().map_err(io::Error::other)?;
     let registry = Registry::standard().with(driver);
     registry.build(&spec).map_err(io::Error::other)

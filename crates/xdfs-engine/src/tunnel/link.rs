@@ -17,7 +17,7 @@ use super::service::{HandedOver, Opening, Place, Shared, accept, action_of, code
 use super::work::Loop;
 use super::{OPEN_TUNNEL, TunnelEvent, TunnelOutcome, TunnelRights};
 
-/// Bundles at once: each may hold some megabytes.
+/// Bundles at once: each may hold two windows of 8 MiB.
 const BUNDLES_MAX: usize = 256;
 
 /// The name of a bundle, which channels can join while this lives.
@@ -42,10 +42,8 @@ pub(super) struct Bundle {
 pub(super) enum BundleStage {
     /// The first channel hasn't begun it yet.
     Begins { stream: Box<dyn Stream>, link: Link },
-    /// It leads to its target.
+    /// It leads to its target, until all bytes have arrived.
     Stands,
-    /// It has ended. Until then its last bytes may need other channels.
-    Ends(Instant),
 }
 
 /// What a connection that leads to its target rests on.
@@ -149,7 +147,7 @@ impl Loop {
         let on_end = move |end: RelayEnd| {
             if let Some(ended) = bundle {
                 // The thread is here, or ends.
-                let _ = ended.send((key, end.result.is_ok()));
+                let _ = ended.send(key);
             }
             let bytes = [end.back.saturating_sub(answer_bytes), end.forth];
             let result = end.result.err().map(|error| code_of(&error));

@@ -1,8 +1,9 @@
 //! Listening for peers: connections to a port of this side that go to the initiator.
 //!
 //! A request to listen keeps its channel. Each connection that comes waits here, is announced there
-//! by INCOMING, and leads to the channel by which the peer takes it. A peer that says anything on
-//! the channel of its listener, or ends it, ends the listener.
+//! by INCOMING, and leads to the channel by which the peer takes it. A peer that ends the channel
+//! of its listener, says anything but the answers to signs of life, or is silent, ends the
+//! listener.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -26,19 +27,26 @@ const WAITING_MAX: usize = 256;
 const TAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of announcements that the peer has not read.
 const UNREAD_MAX: usize = 64 << 10;
-/// Interval at which the peer hears that the listener stands.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
+/// Interval at which the peer hears that the listener stands, and says that it is there.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+/// Silence after which the peer counts as gone, and its port is free.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// A listener for a peer.
 pub(super) struct Listening {
     channel: HandedOver,
     place: Place,
     listener: Box<dyn Listener>,
+    /// Where it listens, of the addresses of the target.
+    address: Option<IpAddr>,
     /// Connections may be there.
     has_more: bool,
     waiting: HashMap<u64, Waiting>,
     since: Instant,
+    /// The last sign of life, and how many were not answered.
     told_at: Instant,
+    unanswered: u32,
+    heard_at: Instant,
 }
 
 struct Waiting {
@@ -77,24 +85,48 @@ impl Listening {
             let number = u64::from_be_bytes(number).max(1);
             let peer = stream.peer();
             Frame::Incoming(Incoming { number, peer }).encode(&mut self.channel.output);
-            self.told_at = now;
             self.waiting.insert(number, Waiting { stream, since: now });
         }
         if now - self.told_at >= SIGN_OF_LIFE && self.channel.output.is_empty() {
             Frame::Noop.encode(&mut self.channel.output);
             self.told_at = now;
+            self.unanswered += 1;
         }
         match write(&mut *self.channel.stream, &mut self.channel.output) {
             Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
             _ => {}
         }
-        let mut byte = [0];
-        let mut bufs = [IoSliceMut::new(&mut byte)];
-        match self.channel.stream.read_vectored(&mut bufs) {
-            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
-            Ok(_) => Err(ErrorKind::InvalidData.into()),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
-            Err(error) => Err(error),
+        self.hear(now)?;
+        match now - self.heard_at > SILENCE_MAX {
+            true => Err(ErrorKind::TimedOut.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads the answers to signs of life, and nothing else.
+    fn hear(&mut self, now: Instant) -> io::Result<()> {
+        loop {
+            let mut part = [0; 64];
+            let mut bufs = [IoSliceMut::new(&mut part)];
+            match self.channel.stream.read_vectored(&mut bufs) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(n) => self.channel.input.extend_from_slice(&part[..n]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            let mut answer = Vec::new();
+            Frame::Noop.encode(&mut answer);
+            while self.channel.input.len() >= answer.len() {
+                let heard: Vec<u8> = self.channel.input.drain(..answer.len()).collect();
+                if heard != answer || self.unanswered == 0 {
+                    return Err(ErrorKind::InvalidData.into());
+                }
+                self.unanswered -= 1;
+                self.heard_at = now;
+            }
+            if !answer.starts_with(&self.channel.input) {
+                return Err(ErrorKind::InvalidData.into());
+            }
         }
     }
 
@@ -155,6 +187,12 @@ impl Loop {
             channel.record(TunnelOutcome::Refused(fault.code));
             return channel.refuse(fault);
         }
+        if !channel.input.is_empty() {
+            let cause = "bytes came behind the request to listen";
+            let fault = Fault::new(Code::ProtocolViolation, OPEN_TUNNEL, cause);
+            channel.record(TunnelOutcome::Refused(fault.code));
+            return channel.refuse(fault);
+        }
         if let Err(error) = channel.stream.register(&mut self.poller, token(key, 2)) {
             let fault = Fault::from_io(OPEN_TUNNEL, "", &error);
             channel.record(TunnelOutcome::Refused(fault.code));
@@ -167,10 +205,13 @@ impl Loop {
             channel,
             place,
             listener,
+            address,
             has_more: true,
             waiting: HashMap::new(),
             since: now,
             told_at: now,
+            unanswered: 0,
+            heard_at: now,
         };
         self.listening.insert(key, listening);
         self.advance_listening(key);
@@ -201,6 +242,12 @@ impl Loop {
         keys.into_iter().for_each(|key| self.advance_listening(key));
     }
 
+    pub(super) fn end_all_listening(&mut self) {
+        let keys: Vec<u64> = self.listening.keys().copied().collect();
+        keys.into_iter()
+            .for_each(|key| self.end_listening(key, Some(Code::ShuttingDown)));
+    }
+
     pub(super) fn end_listening(&mut self, key: u64, result: Option<Code>) {
         if let Some(listening) = self.listening.remove(&key) {
             listening.end(&mut self.poller, self.environment.now(), result);
@@ -214,19 +261,19 @@ impl Loop {
             let is_own = listening.channel.request.target == request.target;
             let waiting = listening.waiting.remove_entry(&request.number)?;
             match is_own {
-                true => Some((*key, waiting.1.stream)),
+                true => Some((*key, waiting.1.stream, listening.address)),
                 false => {
                     listening.waiting.insert(waiting.0, waiting.1);
                     None
                 }
             }
         });
-        let Some((key, stream)) = found else {
+        let Some((key, stream, address)) = found else {
             let cause = "no such connection waits; it may have been given up";
             let fault = Fault::new(Code::NotFound, OPEN_TUNNEL, cause).path(&request.target);
             return opening.refuse(fault);
         };
-        self.lead(opening, stream, None);
+        self.lead(opening, stream, address);
         // There is room for another one.
         self.advance_listening(key);
     }

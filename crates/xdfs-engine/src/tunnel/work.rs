@@ -1,6 +1,6 @@
 //! The thread of the service: looks targets up, connects to them, and moves the bytes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, mpsc};
@@ -18,6 +18,7 @@ use super::passive::Listening;
 use super::relay::Relays;
 use super::resolver::{Resolved, Resolver};
 use super::service::{Job, Opening, action_of, token};
+use crate::acceptor::host_of;
 use crate::command::WAKE;
 use crate::environment::{Environment, Task, Turn};
 
@@ -25,8 +26,8 @@ use crate::environment::{Environment, Task, Turn};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time to connect to one address while there are others.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time in which the last bytes of a bundle may need other channels.
-const LAST_BYTES: Duration = Duration::from_secs(30);
+/// Names of one peer's host that are looked up at once: half of the resolver's threads.
+const LOOKUPS_MAX: usize = 2;
 /// Interval between checks of these.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -91,8 +92,13 @@ impl Stacks {
     }
 }
 
-/// The key of a connection over a bundle that has ended, and whether in order.
-type Ended = (u64, bool);
+/// The names that the peers of one host want to be looked up: a name server that is silent, or
+/// one that a peer has made so, must not stop those of others.
+#[derive(Default)]
+struct Lookups {
+    running: Vec<u64>,
+    waiting: VecDeque<(u64, String)>,
+}
 
 /// State of the thread.
 pub(super) struct Loop {
@@ -102,6 +108,8 @@ pub(super) struct Loop {
     jobs: mpsc::Receiver<Job>,
     resolver: Resolver,
     resolved: mpsc::Receiver<Resolved>,
+    /// By the hosts of the peers.
+    lookups: HashMap<String, Lookups>,
     pub(super) stacks: Stacks,
     pub(super) relays: Relays,
     /// By the keys of their places; the token of a stream is four times that plus 2, of a listener
@@ -109,7 +117,8 @@ pub(super) struct Loop {
     pub(super) openings: HashMap<u64, Opening>,
     pub(super) listening: HashMap<u64, Listening>,
     pub(super) bundles: HashMap<u64, Bundle>,
-    pub(super) ended: (mpsc::Sender<Ended>, mpsc::Receiver<Ended>),
+    /// The keys of connections over bundles that have ended.
+    pub(super) ended: (mpsc::Sender<u64>, mpsc::Receiver<u64>),
     ticked_at: Instant,
     drain_at: Option<Instant>,
     /// Waiting for events has failed: all tunnels end, and the next one gets another thread.
@@ -134,6 +143,7 @@ impl Loop {
             events: Vec::new(),
             jobs,
             resolved,
+            lookups: HashMap::new(),
             openings: HashMap::new(),
             listening: HashMap::new(),
             bundles: HashMap::new(),
@@ -153,7 +163,10 @@ impl Task for Loop {
             match self.jobs.try_recv() {
                 Ok(Job::Open(opening)) => self.begin(*opening),
                 Ok(Job::End(keys)) => self.end(&keys),
-                Ok(Job::Drain(grace)) => self.drain_at = Some(now + grace),
+                Ok(Job::Drain(grace)) => {
+                    self.drain_at = Some(now + grace);
+                    self.end_all_listening();
+                }
                 Err(mpsc::TryRecvError::Empty) => break,
                 Err(mpsc::TryRecvError::Disconnected) => {
                     is_over = true;
@@ -164,9 +177,7 @@ impl Task for Loop {
         if is_over || self.drain_at.is_some_and(|at| at <= now) {
             self.relays
                 .end_where(&mut self.poller, ErrorKind::ConnectionAborted, |_| true);
-            let keys: Vec<u64> = self.listening.keys().copied().collect();
-            keys.into_iter()
-                .for_each(|key| self.end_listening(key, Some(Code::ShuttingDown)));
+            self.end_all_listening();
             self.end_bundles(|_| true, Code::ShuttingDown);
             for (_, opening) in self.openings.drain() {
                 let cause = "the server is shutting down";
@@ -177,6 +188,7 @@ impl Task for Loop {
             }
         }
         while let Ok((key, found)) = self.resolved.try_recv() {
+            self.look_up_next(key);
             self.looked_up(key, found);
         }
         if now - self.ticked_at >= TICK {
@@ -185,13 +197,10 @@ impl Task for Loop {
             self.tick_listening();
         }
         let wait = self.relays.turn(&mut self.poller, now);
-        while let Ok((key, in_order)) = self.ended.1.try_recv() {
-            match self.bundles.get_mut(&key) {
-                Some(bundle) if in_order => bundle.stage = BundleStage::Ends(now),
-                _ => drop(self.bundles.remove(&key)),
-            }
+        while let Ok(key) = self.ended.1.try_recv() {
+            self.bundles.remove(&key);
         }
-        let waits = |bundle: &Bundle| !matches!(bundle.stage, BundleStage::Stands);
+        let waits = |bundle: &Bundle| matches!(bundle.stage, BundleStage::Begins { .. });
         let ticks = !self.openings.is_empty()
             || !self.listening.is_empty()
             || self.bundles.values().any(waits);
@@ -244,11 +253,51 @@ impl Loop {
             Target::Host { host, .. } => match host {
                 Host::Address(address) => self.reach(key, Some(address), Vec::new()),
                 Host::Name(name) => {
-                    if let Err(error) = self.resolver.resolve(key, name) {
-                        self.looked_up(key, Err(error));
-                    }
+                    let peer = self.openings.get(&key).map(|o| o.channel.stream.peer());
+                    let host = host_of(&peer.unwrap_or_default());
+                    self.lookups
+                        .entry(host.clone())
+                        .or_default()
+                        .waiting
+                        .push_back((key, name));
+                    self.look_up(&host);
                 }
             },
+        }
+    }
+
+    /// Hands names of a peer's host to the resolver, as many as are its share.
+    fn look_up(&mut self, host: &str) {
+        let mut failed = Vec::new();
+        if let Some(lookups) = self.lookups.get_mut(host) {
+            while lookups.running.len() < LOOKUPS_MAX
+                && let Some((key, name)) = lookups.waiting.pop_front()
+            {
+                // Nobody waits for it any more.
+                if !self.openings.contains_key(&key) {
+                    continue;
+                }
+                match self.resolver.resolve(key, name) {
+                    Ok(()) => lookups.running.push(key),
+                    Err(error) => failed.push((key, error)),
+                }
+            }
+            if lookups.running.is_empty() && lookups.waiting.is_empty() {
+                self.lookups.remove(host);
+            }
+        }
+        for (key, error) in failed {
+            self.looked_up(key, Err(error));
+        }
+    }
+
+    /// The resolver is done with a name: there is room for another one.
+    fn look_up_next(&mut self, key: u64) {
+        let is_own = |(_, lookups): &(&String, &mut Lookups)| lookups.running.contains(&key);
+        if let Some((host, lookups)) = self.lookups.iter_mut().find(is_own) {
+            lookups.running.retain(|running| *running != key);
+            let host = host.clone();
+            self.look_up(&host);
         }
     }
 
@@ -402,20 +451,22 @@ impl Loop {
     }
 
     fn check_deadlines(&mut self, now: Instant) {
+        let openings = &self.openings;
+        for lookups in self.lookups.values_mut() {
+            lookups
+                .waiting
+                .retain(|(key, _)| openings.contains_key(key));
+        }
         let late: Vec<u64> = self
             .bundles
             .iter()
             .filter(|(_, bundle)| match &bundle.stage {
                 BundleStage::Begins { link, .. } => now - link.since >= CONNECT_TIMEOUT,
-                BundleStage::Stands | BundleStage::Ends(_) => false,
+                BundleStage::Stands => false,
             })
             .map(|(key, _)| *key)
             .collect();
         self.end_bundles(|key| late.contains(&key), Code::DeadlineExceeded);
-        self.bundles.retain(|_, bundle| match bundle.stage {
-            BundleStage::Ends(at) => now - at < LAST_BYTES,
-            BundleStage::Begins { .. } | BundleStage::Stands => true,
-        });
         let is_late = |opening: &Opening| now - opening.since >= CONNECT_TIMEOUT;
         let is_slow = |opening: &Opening| match &opening.stage {
             Stage::Connecting { since, others, .. } => {

@@ -115,14 +115,22 @@ fn is_special(address: IpAddr) -> bool {
                 || v4.is_broadcast()
                 // "This network" (RFC 1122, section 3.2.1.3): Linux takes it for itself.
                 || v4.octets()[0] == 0
+                // Reserved (RFC 1112, section 4).
+                || v4.octets()[0] >= 240
         }
         IpAddr::V6(v6) => {
             let first = v6.segments()[0];
-            // Link-local (RFC 4291, section 2.5.6), and NAT64 (RFC 6052), which holds an IPv4 one.
-            let is_translated = v6.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0];
+            let start = &v6.segments()[..6];
+            // Those that hold an IPv4 address: NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056) and SIIT
+            // (RFC 2765).
+            let is_translated = *start == [0x64, 0xff9b, 0, 0, 0, 0]
+                || start[..3] == [0x64, 0xff9b, 1]
+                || first == 0x2002
+                || *start == [0, 0, 0, 0, 0xffff, 0];
             // IPv4-compatible (RFC 4291, section 2.5.5.1), the unspecified address and loopback.
             let is_compatible = v6.segments()[..6] == [0; 6];
-            first & 0xffc0 == 0xfe80 || v6.is_multicast() || is_translated || is_compatible
+            // Link-local and the former site-local ones (RFC 4291, section 2.5.6; RFC 3879).
+            first & 0xff80 == 0xfe80 || v6.is_multicast() || is_translated || is_compatible
         }
     }
 }

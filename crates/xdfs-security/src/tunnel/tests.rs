@@ -99,6 +99,11 @@ fn a_name_that_is_led_to_a_special_address_is_refused() {
         "::ffff:127.0.0.1",
         "::127.0.0.1",
         "64:ff9b::7f00:1",
+        "64:ff9b:1::7f00:1",
+        "2002:7f00:1::1",
+        "::ffff:0:127.0.0.1",
+        "240.0.0.1",
+        "fec0::1",
         "::ffff:169.254.169.254",
     ];
     for address in special {

@@ -101,6 +101,8 @@ pub(super) struct Core {
     patience: Duration,
     /// Since when no stream is left.
     dead: Option<Duration>,
+    /// The user has written its last byte.
+    is_closed: bool,
     /// The user breaks it off instead of ending it.
     aborts: bool,
     /// When the user left.
@@ -140,6 +142,7 @@ impl Core {
             began: Instant::now(),
             patience,
             dead: None,
+            is_closed: false,
             aborts: false,
             left: None,
             closing: None,
@@ -517,12 +520,14 @@ impl Core {
         }
     }
 
+    /// Whether bytes are with no stream yet or, once the user has written the last one, not
+    /// acknowledged.
     pub(super) fn has_unflushed(&self) -> bool {
         let streams = self.streams.iter().flatten();
         let below = streams.map(|stream| stream.has_unflushed());
+        let awaits = |bundle: &Bundle| bundle.has_unsent() || self.is_closed && !bundle.is_done();
         self.failure.is_none()
-            && (self.bundle.as_ref().is_some_and(Bundle::has_unsent)
-                || below.into_iter().any(|b| b))
+            && (self.bundle.as_ref().is_some_and(awaits) || below.into_iter().any(|b| b))
     }
 
     pub(super) fn finish_open(&self) -> io::Result<bool> {
@@ -533,6 +538,7 @@ impl Core {
     }
 
     pub(super) fn close(&mut self) {
+        self.is_closed = true;
         if let Some(bundle) = &mut self.bundle {
             bundle.finish();
             self.pump_out();

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use xdfs_engine::tunnel::{TunnelDial, TunnelStream, fault_of, open_bundle};
 use xdfs_proto::Fault;
@@ -10,6 +10,9 @@ use xdfs_proto::frame::TunnelRequest;
 use xdfs_proto::tunnel::Target;
 use xdfs_sys::poll::{Poller, Token};
 use xdfs_xio::{Endpoint, Stack, Stream};
+
+/// Maximum time to connect to one address while there are others.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A connection between the first and the last step of its opening.
 pub(super) struct Dialing {
@@ -36,6 +39,7 @@ pub(super) enum Near {
     /// It is being connected, or else to the next one of the others.
     Connects {
         stream: Box<dyn Stream>,
+        since: Instant,
         stack: Stack,
         others: Vec<Endpoint>,
     },
@@ -70,6 +74,7 @@ impl Near {
                 Ok(stream) => {
                     return Self::Connects {
                         stream,
+                        since: Instant::now(),
                         stack: stack.clone(),
                         others: endpoints,
                     };
@@ -85,6 +90,7 @@ impl Near {
     fn advance(self, (poller, token): (&mut Poller, Token)) -> Self {
         let Self::Connects {
             mut stream,
+            since,
             stack,
             others,
         } = self
@@ -94,6 +100,7 @@ impl Near {
         match stream.finish_open() {
             Ok(false) => Self::Connects {
                 stream,
+                since,
                 stack,
                 others,
             },
@@ -110,6 +117,31 @@ impl Near {
                     false => Self::connect(&stack, others, (poller, token)),
                 }
             }
+        }
+    }
+
+    /// Goes on to the next address if one is silent and there are others.
+    pub(super) fn hurry(self, now: Instant, (poller, token): (&mut Poller, Token)) -> Self {
+        match self {
+            Self::Connects {
+                mut stream,
+                since,
+                stack,
+                others,
+            } if !others.is_empty() && now - since >= ADDRESS_TIMEOUT => {
+                // It is dropped next.
+                let _ = stream.deregister(poller);
+                Self::connect(&stack, others, (poller, token))
+            }
+            near => near,
+        }
+    }
+
+    /// The fault of an end that isn't open in time.
+    pub(super) fn silent(&self) -> Fault {
+        match self {
+            Self::Failed(fault) => fault.clone(),
+            _ => unreached(&io::ErrorKind::TimedOut.into()),
         }
     }
 
@@ -185,7 +217,7 @@ impl Far {
         }
     }
 
-    /// Drops it; the server breaks the connection off.
+    /// Breaks it off.
     pub(super) fn abort(self, poller: &mut Poller) {
         match self {
             Self::Opens(mut channel) => {

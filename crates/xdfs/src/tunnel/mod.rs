@@ -35,7 +35,7 @@ use crate::security::{Credential, FirstUse, Level, SecureIdentity};
 use crate::session::ClientOptions;
 use crate::stack::{address_of, endpoint, resolve, routes, stacks_for};
 use remote::Remote;
-use work::{Manner, Work};
+use work::{Manner, News, Work};
 
 /// Channels that are opened at once.
 const DIALS_MAX: usize = 64;
@@ -62,17 +62,18 @@ pub enum TunnelNews {
         /// Why.
         fault: Fault,
     },
-    /// The server doesn't listen any more. This side asks it again until it does.
+    /// The server doesn't listen any more, or refuses to do so again for another reason than told
+    /// before. This side asks it until it does.
     Lost {
-        /// Where the server listened.
+        /// Where the server was to listen.
         listen: Target,
         /// Why.
         fault: Fault,
     },
     /// The server listens again.
     Back {
-        /// Where.
-        listen: Target,
+        /// Where, as the server says.
+        address: String,
     },
     /// A connection has ended.
     Closed {
@@ -124,7 +125,7 @@ pub struct Tunnel {
 
 impl Tunnel {
     /// Asks the server of `place` whether it would connect to all targets, has it listen, and
-    /// listens. `observer` is called in the thread of the tunnel, and must not block.
+    /// listens. `observer` is called in a thread of its own; while it is slow, news may be dropped.
     ///
     /// # Errors
     /// The server can't be reached, refuses this user, a target or a port
@@ -188,15 +189,9 @@ impl Tunnel {
             dials_max,
             timeout,
         };
-        let observer = Box::new(observer);
-        let work = Work::new(
-            poller,
-            manner,
-            listeners,
-            remotes,
-            observer,
-            Arc::clone(&stop),
-        );
+        let news = News::start(observer);
+        let news = news.map_err(|e| Fault::from_io("start the thread of the tunnel", "", &e))?;
+        let work = Work::new(poller, manner, listeners, remotes, news, Arc::clone(&stop));
         let thread = thread::Builder::new()
             .name("xdfs-tunnel".into())
             .spawn(move || work.run())

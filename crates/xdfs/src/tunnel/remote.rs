@@ -2,7 +2,7 @@
 //! connections, and its return after a loss.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::time::{Duration, Instant};
 
 use xdfs_engine::tunnel::{TunnelDial, TunnelStream, fault_of};
@@ -10,26 +10,34 @@ use xdfs_proto::frame::{
     FRAME_HEADER_BYTES, Frame, FrameHeader, Incoming, TunnelPurpose, TunnelRequest,
 };
 use xdfs_proto::tunnel::Target;
-use xdfs_proto::{Code, Fault, Limits};
+use xdfs_proto::{Code, Fault, Limits, Side};
 use xdfs_sys::poll::{Poller, Token};
 use xdfs_xio::{Endpoint, Stack, Stream};
 
-/// Silence of the server after which the channel counts as lost: it says something twice a minute.
-const SILENCE_MAX: Duration = Duration::from_secs(100);
+/// Silence of the server after which the channel counts as lost: it says something four times a
+/// minute.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// A listener that stood for less is not asked for again at once.
+const STOOD: Duration = Duration::from_secs(60);
 /// Waits before attempts to listen again: doubled from the first to the last.
 const WAIT_MIN: Duration = Duration::from_millis(500);
 const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Announced connections that wait here; the server ends those of which it hears nothing.
 const INCOMING_MAX: usize = 1024;
-/// Bytes read at once.
+/// Bytes read at once, and in one turn.
 const CHUNK: usize = 4096;
+const TURN: usize = 16 * CHUNK;
 
 /// A listener at the server.
 pub(super) struct Remote {
     /// Where the server listens, as this side asks for it.
     pub(super) listen: Target,
-    /// Where it does, and is asked to after a loss: the port may have been any.
-    address: Option<Target>,
+    /// The same at the port that it has given, if any would have done.
+    pinned: Option<Target>,
+    /// What was asked for at first, if the present one is pinned.
+    any: Option<Target>,
+    /// What was told of the attempts to listen again.
+    told: String,
     /// Where connections go on this side.
     pub(super) target: Target,
     pub(super) stack: Stack,
@@ -45,7 +53,10 @@ enum State {
     Listens {
         channel: TunnelStream,
         input: Vec<u8>,
+        /// Answers to the server's signs of life.
+        output: Vec<u8>,
         heard: Instant,
+        since: Instant,
     },
     /// The channel was lost.
     Waits(Instant),
@@ -57,8 +68,10 @@ enum State {
 
 /// What has become of a listener.
 pub(super) enum Turned {
+    /// The server doesn't listen, or not again.
     Lost(Fault),
-    Back,
+    /// It listens again, at this address.
+    Back(String),
 }
 
 /// The request to listen at `target`.
@@ -79,15 +92,19 @@ impl Remote {
         channel: TunnelStream,
     ) -> Self {
         Self {
+            pinned: pinned(&listen, channel.address()),
             listen,
-            address: channel.address().parse().ok(),
+            any: None,
+            told: String::new(),
             target,
             stack,
             endpoints,
             state: State::Listens {
                 channel,
                 input: Vec::new(),
+                output: Vec::new(),
                 heard: Instant::now(),
+                since: Instant::now(),
             },
             incoming: VecDeque::new(),
             wait: WAIT_MIN,
@@ -119,9 +136,11 @@ impl Remote {
             State::Listens {
                 channel,
                 input,
+                output,
                 heard,
+                since,
             } => {
-                let result = read(channel, input, heard, now, &mut self.incoming);
+                let result = read(channel, (input, output), heard, now, &mut self.incoming);
                 let fault = match result {
                     Err(fault) => fault,
                     Ok(()) if now - *heard > SILENCE_MAX => {
@@ -132,10 +151,13 @@ impl Remote {
                 };
                 // It is dropped next.
                 let _ = channel.deregister(poller);
-                self.wait = WAIT_MIN;
+                if now - *since >= STOOD {
+                    self.wait = WAIT_MIN;
+                }
                 self.state = State::Waits(now + self.wait);
-                if let Some(address) = self.address.take() {
-                    self.listen = address;
+                self.wait = (self.wait * 2).min(WAIT_MAX);
+                if let Some(pinned) = self.pinned.take() {
+                    self.any = Some(std::mem::replace(&mut self.listen, pinned));
                 }
                 return Some(Turned::Lost(fault));
             }
@@ -152,7 +174,7 @@ impl Remote {
                             since: now,
                         }
                     }
-                    Err(error) => self.try_later(&error.to_string(), now),
+                    Err(error) => return self.try_later(fault_of(error), now),
                 }
             }
             State::Opens { .. } => {}
@@ -165,14 +187,16 @@ impl Remote {
             Ok(false) => {
                 // It is dropped next.
                 let _ = channel.deregister(poller);
-                self.try_later("the server did not answer in time", now);
-                return None;
+                let fault = super::late(&channel.peer(), timeout);
+                return self.try_later(fault, now);
             }
             Err(error) => {
                 let _ = channel.deregister(poller);
-                dial.next_route();
-                self.try_later(&fault_of(error).to_string(), now);
-                return None;
+                let fault = fault_of(error);
+                if fault.side == Side::Local {
+                    dial.next_route();
+                }
+                return self.try_later(fault, now);
             }
             Ok(true) => {}
         }
@@ -180,31 +204,60 @@ impl Remote {
         else {
             return None;
         };
-        self.wait = WAIT_MIN;
+        let address = channel.address().to_owned();
+        self.pinned = pinned(&self.listen, &address);
         self.state = State::Listens {
             channel,
             input: Vec::new(),
+            output: Vec::new(),
             heard: now,
+            since: now,
         };
-        Some(Turned::Back)
+        self.told.clear();
+        Some(Turned::Back(address))
     }
 
-    fn try_later(&mut self, why: &str, now: Instant) {
-        tracing::debug!(listen = %self.listen, why, "the server doesn't listen again yet");
+    /// The attempt has failed; the fault if it is another than before.
+    fn try_later(&mut self, fault: Fault, now: Instant) -> Option<Turned> {
         self.state = State::Waits(now + self.wait);
         self.wait = (self.wait * 2).min(WAIT_MAX);
+        if fault.side == Side::Remote
+            && let Some(any) = self.any.take()
+        {
+            // The port may be taken, or be none that the rules name.
+            self.listen = any;
+        }
+        let cause = fault.to_string();
+        (self.told != cause).then(|| {
+            self.told = cause;
+            Turned::Lost(fault)
+        })
     }
+}
+
+/// `listen` at the port of `address`, if it says that any port does.
+fn pinned(listen: &Target, address: &str) -> Option<Target> {
+    let (Target::Host { host, port: 0 }, Ok(Target::Host { port, .. })) =
+        (listen, address.parse::<Target>())
+    else {
+        return None;
+    };
+    let host = host.clone();
+    Some(Target::Host { host, port })
 }
 
 /// Reads announcements.
 fn read(
     channel: &mut TunnelStream,
-    input: &mut Vec<u8>,
+    (input, output): (&mut Vec<u8>, &mut Vec<u8>),
     heard: &mut Instant,
     now: Instant,
     incoming: &mut VecDeque<Incoming>,
 ) -> Result<(), Fault> {
-    loop {
+    let mut room = TURN;
+    // More is read at the next tick: whoever sends so much can wait.
+    while room > 0 {
+        send(channel, output)?;
         let mut chunk = [0; CHUNK];
         let mut bufs = [IoSliceMut::new(&mut chunk)];
         match channel.read_vectored(&mut bufs) {
@@ -216,7 +269,10 @@ fn read(
                     cause,
                 ));
             }
-            Ok(n) => input.extend_from_slice(&chunk[..n]),
+            Ok(n) => {
+                room -= n.min(room);
+                input.extend_from_slice(&chunk[..n]);
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(Fault::from_io("listen at the server", "", &error)),
         }
@@ -224,13 +280,36 @@ fn read(
         while let Some((frame, used)) = frame(input)? {
             input.drain(..used);
             match frame {
+                Frame::Incoming(one) if one.number == 0 => return Err(unexpected("number 0")),
                 Frame::Incoming(one) if incoming.len() < INCOMING_MAX => incoming.push_back(one),
                 Frame::Incoming(_) => {}
-                Frame::Noop | Frame::Conm => {}
+                Frame::Noop if output.is_empty() => Frame::Noop.encode(output),
+                // One answer is enough.
+                Frame::Noop => {}
                 Frame::Exception(exception) => return Err(exception.fault.remote()),
                 other => return Err(unexpected(other.name())),
             }
         }
+    }
+    Ok(())
+}
+
+/// Sends the answer to a sign of life.
+fn send(channel: &mut TunnelStream, output: &mut Vec<u8>) -> Result<(), Fault> {
+    let sent = loop {
+        match output.as_slice() {
+            [] => break channel.flush(),
+            rest => match channel.write_vectored(&[IoSlice::new(rest)]) {
+                Ok(n) => drop(output.drain(..n)),
+                Err(error) => break Err(error),
+            },
+        }
+    };
+    match sent {
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+            Err(Fault::from_io("listen at the server", "", &error))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -2,7 +2,7 @@
 //! channels for them, and moves their bytes.
 
 use std::collections::VecDeque;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -18,6 +18,10 @@ use super::dialing::{About, Dialing, Far, Near, Step};
 use super::remote::{Remote, Turned};
 use super::{TunnelNews, late, may_go_on};
 
+/// News that the observer has not taken.
+const NEWS_MAX: usize = 4096;
+/// Time beyond the server's for its answer to arrive: it says what is wrong with the target.
+const GRACE: Duration = Duration::from_secs(5);
 /// Interval between checks of deadlines, and of a listener that has failed.
 const TICK: Duration = Duration::from_millis(200);
 /// The server decides how long a connection may be idle.
@@ -34,6 +38,30 @@ pub(super) struct Manner {
     pub(super) timeout: Duration,
 }
 
+/// What has happened, for the observer, which has a thread of its own: it may be slow, as whoever
+/// reads what it prints may be. News beyond those that wait are dropped.
+#[derive(Clone)]
+pub(super) struct News(mpsc::SyncSender<TunnelNews>);
+
+impl News {
+    /// Starts the thread of the observer.
+    ///
+    /// # Errors
+    /// The thread can't be started.
+    pub(super) fn start(mut observer: impl FnMut(TunnelNews) + Send + 'static) -> io::Result<Self> {
+        let (sender, receiver) = mpsc::sync_channel(NEWS_MAX);
+        let thread = std::thread::Builder::new().name("xdfs-tunnel-news".into());
+        thread.spawn(move || receiver.into_iter().for_each(&mut observer))?;
+        Ok(Self(sender))
+    }
+
+    fn tell(&self, news: TunnelNews) {
+        if self.0.try_send(news).is_err() {
+            tracing::debug!("nobody hears what happens to the tunnel");
+        }
+    }
+}
+
 /// State of the thread.
 pub(super) struct Work {
     poller: Poller,
@@ -47,8 +75,7 @@ pub(super) struct Work {
     /// With the tokens 2, 6, 10 and so on.
     dialing: Vec<Option<Dialing>>,
     relays: Relays,
-    observer: Box<dyn FnMut(TunnelNews) + Send>,
-    news: (mpsc::Sender<TunnelNews>, mpsc::Receiver<TunnelNews>),
+    news: News,
     stop: Arc<AtomicBool>,
     ticked_at: Instant,
 }
@@ -60,7 +87,7 @@ impl Work {
         manner: Manner,
         listeners: Vec<(Box<dyn Listener>, Target)>,
         remotes: Vec<Remote>,
-        observer: Box<dyn FnMut(TunnelNews) + Send>,
+        news: News,
         stop: Arc<AtomicBool>,
     ) -> Self {
         Self {
@@ -72,8 +99,7 @@ impl Work {
             dialing: (0..manner.dials_max).map(|_| None).collect(),
             manner,
             relays: Relays::new(IDLE, Instant::now()),
-            observer,
-            news: mpsc::channel(),
+            news,
             stop,
             ticked_at: Instant::now(),
         }
@@ -99,9 +125,6 @@ impl Work {
                 self.accept(now);
             }
             let wait = self.relays.turn(&mut self.poller, now);
-            while let Ok(news) = self.news.1.try_recv() {
-                (self.observer)(news);
-            }
             let has_work = self.dialing.iter().any(Option::is_some)
                 || self.accept_later.is_some()
                 || !self.remotes.is_empty();
@@ -124,6 +147,13 @@ impl Work {
                 }
             }
         }
+        // Whoever reads must not take the end of the tunnel for that of the bytes.
+        let kind = ErrorKind::ConnectionAborted;
+        self.relays.end_where(&mut self.poller, kind, |_| true);
+        for dialing in self.dialing.drain(..).flatten() {
+            dialing.near.abort(&mut self.poller);
+            dialing.far.abort(&mut self.poller);
+        }
     }
 
     fn remote_token(&self, number: usize) -> Token {
@@ -138,11 +168,10 @@ impl Work {
         match remote.turn(&self.manner.dial, self.manner.timeout, at) {
             Some(Turned::Lost(fault)) => {
                 let listen = remote.listen.clone();
-                (self.observer)(TunnelNews::Lost { listen, fault });
+                self.news.tell(TunnelNews::Lost { listen, fault });
             }
-            Some(Turned::Back) => {
-                let listen = remote.listen.clone();
-                (self.observer)(TunnelNews::Back { listen });
+            Some(Turned::Back(address)) => {
+                self.news.tell(TunnelNews::Back { address });
                 // What came together with the answer.
                 self.turn_remote(number);
             }
@@ -267,8 +296,8 @@ impl Work {
         self.tell_failure(about, fault);
     }
 
-    fn tell_failure(&mut self, about: About, fault: Fault) {
-        (self.observer)(TunnelNews::Failed {
+    fn tell_failure(&self, about: About, fault: Fault) {
+        self.news.tell(TunnelNews::Failed {
             from: about.from,
             target: about.target,
             fault,
@@ -281,11 +310,11 @@ impl Work {
         let (Near::Open(near), Far::Open(far, ahead)) = (dialing.near, dialing.far) else {
             return;
         };
-        (self.observer)(TunnelNews::Opened {
+        self.news.tell(TunnelNews::Opened {
             from: from.clone(),
             target: target.clone(),
         });
-        let news = self.news.0.clone();
+        let news = self.news.clone();
         let on_end = move |end: RelayEnd| {
             let fault = end.result.err();
             let closed = TunnelNews::Closed {
@@ -295,8 +324,7 @@ impl Work {
                 received: end.back,
                 fault: fault.map(|error| Fault::from_io("move bytes in the tunnel", "", &error)),
             };
-            // Its receiver is there as long as the thread.
-            let _ = news.send(closed);
+            news.tell(closed);
         };
         let added = self.relays.add(
             &mut self.poller,
@@ -313,20 +341,30 @@ impl Work {
 
     fn check_deadlines(&mut self, now: Instant) {
         for place in 0..self.dialing.len() {
-            let is_late = |dialing: &mut Dialing| now - dialing.since >= self.manner.timeout;
-            if let Some(dialing) = self.dialing[place].take_if(is_late) {
-                let Dialing {
-                    near,
-                    far,
-                    about,
-                    attempt,
-                    ..
-                } = dialing;
-                let fault = late(&far.peer(), self.manner.timeout);
-                far.abort(&mut self.poller);
-                match near {
-                    Near::Failed(fault) => self.tell_failure(about, fault),
-                    near => self.failed(place, near, about, attempt, fault),
+            let Some(mut dialing) = self.dialing[place].take() else {
+                continue;
+            };
+            if now - dialing.since < self.manner.timeout + GRACE {
+                let at = (&mut self.poller, Token(place * 4 + 2));
+                dialing.near = dialing.near.hurry(now, at);
+                self.dialing[place] = Some(dialing);
+                continue;
+            }
+            let Dialing {
+                near,
+                far,
+                about,
+                attempt,
+                ..
+            } = dialing;
+            let fault = late(&far.peer(), self.manner.timeout + GRACE);
+            far.abort(&mut self.poller);
+            match near {
+                Near::Open(_) => self.failed(place, near, about, attempt, fault),
+                near => {
+                    let fault = near.silent();
+                    near.abort(&mut self.poller);
+                    self.tell_failure(about, fault);
                 }
             }
         }
@@ -334,12 +372,12 @@ impl Work {
 }
 
 /// The number of a new bundle; 0 for a single channel.
-fn bundle(channels: u16) -> std::io::Result<u64> {
+fn bundle(channels: u16) -> io::Result<u64> {
     if channels <= 1 {
         return Ok(0);
     }
     let mut number = [0; 8];
     let filled = getrandom::fill(&mut number);
-    filled.map_err(|error| std::io::Error::other(error.to_string()))?;
+    filled.map_err(|error| io::Error::other(error.to_string()))?;
     Ok(u64::from_be_bytes(number).max(1))
 }

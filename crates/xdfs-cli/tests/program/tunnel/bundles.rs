@@ -122,6 +122,53 @@ fn a_break_at_one_end_is_no_orderly_end_at_the_other() {
 }
 
 #[test]
+fn a_tunnel_that_is_ended_breaks_its_connections() {
+    let place = Place::new();
+    let server = start(&place, &[TO_LOOPBACK]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    for channels in ["1", "4"] {
+        for reads_near in [false, true] {
+            let words = ["-n", channels];
+            let (mut running, address) = tunnel(&place, &server, &target, &words);
+            let near = connect(address);
+            let (far, _) = listener.accept().unwrap();
+            far.set_read_timeout(Some(PATIENCE)).unwrap();
+            far.set_write_timeout(Some(PATIENCE)).unwrap();
+            let (mut reader, mut writer) = match reads_near {
+                true => (near, far),
+                false => (far, near),
+            };
+            let writing =
+                std::thread::spawn(move || while writer.write_all(&[1; 65536]).is_ok() {});
+            // It moves, and more is on its way.
+            reader.read_exact(&mut vec![0; 3 << 20]).unwrap();
+            running.signal("INT");
+            let end = loop {
+                match reader.read(&mut [0; 65536]) {
+                    Ok(0) => panic!("it reads an orderly end, {channels} {reads_near}"),
+                    Ok(_) => {}
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(end.kind(), ErrorKind::ConnectionReset, "{end}");
+            writing.join().unwrap();
+            assert_eq!(running.wait().code, Some(0));
+        }
+    }
+}
+
+#[test]
+fn many_connections_one_after_the_other_have_channels_each() {
+    let place = Place::new();
+    let server = start(&place, &[TO_LOOPBACK]);
+    let (_running, address) = tunnel(&place, &server, &echo().to_string(), &["-n", "2"]);
+    for _ in 0..300 {
+        ping(&mut connect(address));
+    }
+}
+
+#[test]
 fn a_server_that_dies_breaks_its_bundles() {
     let place = Place::new();
     let mut server = start(&place, &[TO_LOOPBACK]);

@@ -158,10 +158,49 @@ fn a_server_that_comes_back_listens_again() {
 }
 
 #[test]
-fn a_reload_that_takes_the_right_away_ends_the_listener() {
+fn a_server_that_comes_back_listens_at_another_port_if_the_rules_want_it() {
     let place = Place::new();
-    let server = start(&place, &[ON_LOOPBACK]);
-    let (running, address) = remote(&place, &server, &echo().to_string(), &[]);
+    let any = "user = \"*\"\nhost = \"localhost\"\nports = \"0\"";
+    let config = settings_of(&place, "listen", &[any]);
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = free.local_addr().unwrap().to_string();
+    drop(free);
+    let serve = || serve(&place, &["--config", &config, "--listen", &at]);
+    let mut server = serve();
+    let spec = format!("localhost:0:{}", echo());
+    let words = ["--json", "-R", spec.as_str()];
+    let running = Running::start(&mut tunnel_command(&place, &server, &words));
+    // That of the last line.
+    let address = |lines: String| -> SocketAddr {
+        let (_, rest) = lines.rsplit_once("\"address\":\"").unwrap();
+        rest.split('"').next().unwrap().parse().unwrap()
+    };
+    ping(&mut connect(address(
+        running.wait_for_output("\"listening\""),
+    )));
+    server.running.kill();
+    let _server = serve();
+    // The port of before is none that the rules name.
+    running.wait_for_output("doesn't allow this user that port");
+    ping(&mut connect(address(running.wait_for_output("\"back\""))));
+}
+
+#[test]
+fn a_reload_that_takes_the_right_away_ends_the_listener() {
+    for bind in ["", "localhost:"] {
+        reload(bind);
+    }
+}
+
+fn reload(bind: &str) {
+    let place = Place::new();
+    let server = start(
+        &place,
+        &["user = \"*\"\nhost = \"127.0.0.0/8\"\nports = \"*\""],
+    );
+    let spec = format!("{bind}0:{}", echo());
+    let words = ["-R", spec.as_str()];
+    let (running, address) = listening(&mut tunnel_command(&place, &server, &words));
     let mut stream = connect(address);
     ping(&mut stream);
     settings_of(
@@ -176,6 +215,21 @@ fn a_reload_that_takes_the_right_away_ends_the_listener() {
     assert_eq!(end.kind(), ErrorKind::ConnectionReset, "{end}");
     running.wait_for_message("listen at the server");
     wait_until("the port is free", || TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn bytes_behind_a_request_to_listen_are_refused() {
+    let place = Place::new();
+    let rule = format!("[[tunnel.listen]]\n{ON_LOOPBACK}\n");
+    let server = open_server(&place, &rule.replace("user = \"*\"", "public = true"));
+    let mut control = connect(address_of(&server));
+    let request = request(2, b"127.0.0.1:0", 0, 0);
+    let bytes = [hello(), request, b"x".to_vec()].concat();
+    control.write_all(&bytes).unwrap();
+    let mut answer = Vec::new();
+    // A reset behind the answer is none of the test's business.
+    let _ = control.read_to_end(&mut answer);
+    assert!(answer.contains(&0x7f), "{answer:?}");
 }
 
 #[test]

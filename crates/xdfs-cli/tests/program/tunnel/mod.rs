@@ -421,6 +421,34 @@ fn a_client_that_dies_ends_its_connections_at_the_target() {
 }
 
 #[test]
+fn a_tunnel_whose_output_nobody_reads_goes_on() {
+    let place = Place::new();
+    let server = start(&place, &[TO_LOOPBACK]);
+    let spec = format!("0:{}", echo());
+    let mut command = tunnel_command(&place, &server, &["--json", "-L", &spec]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let output = child.stdout.take().unwrap();
+    let mut output = std::io::BufReader::with_capacity(1, output);
+    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+    assert_eq!(line.matches("\"schema\"").count(), 1, "{line}");
+    let (_, rest) = line.split_once("\"address\":\"").unwrap();
+    let address: SocketAddr = rest.split('"').next().unwrap().parse().unwrap();
+    // A pipe holds some hundred lines.
+    for _ in 0..700 {
+        ping(&mut connect(address));
+    }
+    let id = child.id().to_string();
+    let killed = Command::new("kill").args(["-INT", &id]).status().unwrap();
+    assert!(killed.success());
+    let ended = wait::until(PATIENCE, || child.try_wait().unwrap().is_some());
+    // Before the assertion, so that nothing is left in any case.
+    let _ = child.kill();
+    let _ = child.wait();
+    assert!(ended, "it doesn't end");
+}
+
+#[test]
 fn ctrl_c_ends_a_tunnel_in_order() {
     let place = Place::new();
     let server = start(&place, &[TO_LOOPBACK]);
