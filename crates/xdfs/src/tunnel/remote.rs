@@ -34,8 +34,10 @@ pub(super) struct Remote {
     pub(super) listen: Target,
     /// The same at the port that it has given, if any would have done.
     pinned: Option<Target>,
-    /// What was asked for at first, if the present one is pinned.
-    any: Option<Target>,
+    /// Of what was asked for at first and the same at a given port, the one that isn't `listen`.
+    other: Option<Target>,
+    /// `listen` has the given port.
+    is_pinned: bool,
     /// What was told of the attempts to listen again.
     told: String,
     /// Where connections go on this side.
@@ -94,7 +96,8 @@ impl Remote {
         Self {
             pinned: pinned(&listen, channel.address()),
             listen,
-            any: None,
+            other: None,
+            is_pinned: false,
             told: String::new(),
             target,
             stack,
@@ -157,7 +160,8 @@ impl Remote {
                 self.state = State::Waits(now + self.wait);
                 self.wait = (self.wait * 2).min(WAIT_MAX);
                 if let Some(pinned) = self.pinned.take() {
-                    self.any = Some(std::mem::replace(&mut self.listen, pinned));
+                    self.other = Some(std::mem::replace(&mut self.listen, pinned));
+                    self.is_pinned = true;
                 }
                 return Some(Turned::Lost(fault));
             }
@@ -205,7 +209,10 @@ impl Remote {
             return None;
         };
         let address = channel.address().to_owned();
-        self.pinned = pinned(&self.listen, &address);
+        if !self.is_pinned {
+            self.other = None;
+            self.pinned = pinned(&self.listen, &address);
+        }
         self.state = State::Listens {
             channel,
             input: Vec::new(),
@@ -219,15 +226,19 @@ impl Remote {
 
     /// The attempt has failed; the fault if it is another than before.
     fn try_later(&mut self, fault: Fault, now: Instant) -> Option<Turned> {
-        self.state = State::Waits(now + self.wait);
-        self.wait = (self.wait * 2).min(WAIT_MAX);
-        if fault.side == Side::Remote
-            && let Some(any) = self.any.take()
-        {
-            // The port may be taken, or be none that the rules name.
-            self.listen = any;
+        let is_refused = fault.side == Side::Remote;
+        if is_refused && let Some(other) = &mut self.other {
+            std::mem::swap(&mut self.listen, other);
+            self.is_pinned = !self.is_pinned;
         }
-        let cause = fault.to_string();
+        if is_refused && self.other.is_some() && !self.is_pinned {
+            // The port may be taken, or be none that the rules name: any will do.
+            self.state = State::Waits(now);
+        } else {
+            self.state = State::Waits(now + self.wait);
+            self.wait = (self.wait * 2).min(WAIT_MAX);
+        }
+        let cause = format!("{} {}", fault.code, fault.cause);
         (self.told != cause).then(|| {
             self.told = cause;
             Turned::Lost(fault)

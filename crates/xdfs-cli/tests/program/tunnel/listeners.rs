@@ -215,6 +215,11 @@ fn reload(bind: &str) {
     assert_eq!(end.kind(), ErrorKind::ConnectionReset, "{end}");
     running.wait_for_message("listen at the server");
     wait_until("the port is free", || TcpStream::connect(address).is_err());
+    // At the same port, though any would have done.
+    settings_of(&place, "listen", &[loopback]);
+    server.running.signal("HUP");
+    wait_until("it listens again", || TcpStream::connect(address).is_ok());
+    ping(&mut connect(address));
 }
 
 #[test]
