@@ -140,6 +140,86 @@ mod files {
         assert_eq!(read_all(&handle), b"ef6789");
     }
 
+    /// A folder whose file system can pass the page cache, as that of temporary files may not.
+    #[cfg(target_os = "linux")]
+    fn on_disk() -> Option<tempfile::TempDir> {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let contact = format!("file:{}", folder.path().join("probe").display());
+        let probe = stack("file:access=write:create=true:direct=true").connect(&contact);
+        if probe.is_err() {
+            xdfs_testkit::skip::test("the file system can't pass the page cache");
+        }
+        probe.ok().map(|_| folder)
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn files_past_the_page_cache_have_the_same_bytes() {
+        let Some(folder) = on_disk() else { return };
+        let at = folder.path().join("direct");
+        let contact = format!("file:{}", at.display());
+        let bytes: Vec<u8> = (0..3_300_007_u32).map(|i| (i * 7 % 251) as u8).collect();
+        for (offset, end) in [
+            (0, bytes.len()),
+            (8192, 8192),
+            (4096, 8192),
+            (4096, 100_001),
+        ] {
+            fs::write(&at, vec![9; 10_000]).unwrap();
+            let attributes = format!("file:access=write:direct=true:offset={offset}");
+            let handle = connect(&attributes, &contact);
+            let mut rest = &bytes[offset..end];
+            let mut size = 1;
+            while !rest.is_empty() {
+                let (part, after) = rest.split_at(rest.len().min(size));
+                handle.write_all(part).unwrap();
+                rest = after;
+                size = size * 3 % 500_009 + 1;
+                if size % 5 == 0 {
+                    // A part of a block, which is written again later.
+                    handle.flush().unwrap();
+                    let there = fs::read(&at).unwrap();
+                    let written = end - rest.len();
+                    assert!(there[offset..written] == bytes[offset..written]);
+                }
+            }
+            handle.close().unwrap();
+            let mut expected = vec![9; 10_000.max(end)];
+            expected[offset..end].copy_from_slice(&bytes[offset..end]);
+            assert!(fs::read(&at).unwrap() == expected, "{offset} {end}");
+        }
+        fs::write(&at, &bytes).unwrap();
+        for (offset, length) in [(0, bytes.len()), (4096, 100_000), (5, 4091), (3_300_000, 7)] {
+            let attributes = format!("file:direct=true:offset={offset}:length={length}");
+            let handle = connect(&attributes, &contact);
+            let mut got = vec![0; length];
+            let mut filled = 0;
+            while filled < length {
+                let most = length.min(filled + 70_001);
+                filled += handle.read(&mut got[filled..most]).unwrap().unwrap();
+            }
+            assert!(got == bytes[offset..offset + length], "{offset} {length}");
+            assert_eq!(handle.read(&mut [0]).unwrap(), None);
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_cannot_pass_the_page_cache_is_refused() {
+        let (_folder, contact) = file(b"precious");
+        for (text, cause) in [
+            ("file:access=both:direct=true", "access=read"),
+            (
+                "file:access=write:append=true:direct=true",
+                "without append",
+            ),
+            ("file:access=write:offset=5:direct=true", "multiple of 4096"),
+        ] {
+            let error = stack(text).connect(&contact).unwrap_err();
+            assert!(error.to_string().contains(cause), "{text}: {error}");
+        }
+    }
+
     #[test]
     fn wrong_directions_and_things_that_are_no_files_are_refused() {
         let (folder, contact) = file(b"precious");

@@ -9,6 +9,8 @@
 //! survive a power cut only when the system has stored them; nothing is synchronised here. Pipes
 //! and sockets are refused.
 
+#[cfg(target_os = "linux")]
+mod direct;
 mod driver;
 mod options;
 mod stream;

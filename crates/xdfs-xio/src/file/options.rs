@@ -18,6 +18,10 @@ pub struct FileOptions {
     pub truncate: bool,
     /// The file is made if it doesn't exist.
     pub create: bool,
+    /// Bytes pass the system's page cache (`O_DIRECT`), on Linux: for large files that nobody reads
+    /// soon. In one direction only, and not at the end with `append`; writing begins at a multiple
+    /// of 4096 bytes, and up to 1 MiB is written at a flush or later.
+    pub direct: bool,
 }
 
 /// The directions in which a file is opened.
@@ -95,6 +99,16 @@ pub(super) const ATTRIBUTES: &[Attribute<FileOptions>] = &[
             Some(())
         },
         text: |options| options.create.then(|| "true".to_owned()),
+    },
+    #[cfg(target_os = "linux")]
+    Attribute {
+        name: "direct",
+        takes: "true or false",
+        set: |options, text| {
+            options.direct = text.parse().ok()?;
+            Some(())
+        },
+        text: |options| options.direct.then(|| "true".to_owned()),
     },
 ];
 

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use xdfs_sys::poll::{Event, Poller, Token};
 
+#[cfg(target_os = "linux")]
+use super::direct;
 use super::options::{FileAccess, FileOptions};
 use crate::endpoint::{Endpoint, Location};
 use crate::socket::uninterrupted;
@@ -23,7 +25,17 @@ pub struct FileStream {
     access: FileAccess,
     reading: Position,
     writing: Position,
+    #[cfg(target_os = "linux")]
+    direct: Option<Direct>,
     is_closed: bool,
+}
+
+/// The direction that passes the page cache.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+enum Direct {
+    Reading(direct::Reader),
+    Writing(direct::Writer),
 }
 
 /// Where a direction goes on.
@@ -52,10 +64,27 @@ impl FileStream {
             .write(writes && !options.append)
             .append(options.append)
             .create(options.create);
+        if options.direct {
+            check_direct(options)?;
+        }
         // A pipe without another end would otherwise hold the call; files ignore it.
         #[cfg(unix)]
-        open.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
-        let file = open.open(path).map_err(|e| named(path, &e))?;
+        {
+            let flags = rustix::fs::OFlags::NONBLOCK;
+            #[cfg(target_os = "linux")]
+            let flags = match options.direct {
+                true => flags | rustix::fs::OFlags::DIRECT,
+                false => flags,
+            };
+            open.custom_flags(flags.bits().cast_signed());
+        }
+        let file = open.open(path).map_err(|e| match e.kind() {
+            ErrorKind::InvalidInput if options.direct => {
+                let why = "its file system can't pass the page cache; leave out direct";
+                named(path, &io::Error::new(ErrorKind::Unsupported, why))
+            }
+            _ => named(path, &e),
+        })?;
         let kind = file.metadata()?.file_type();
         #[cfg(unix)]
         let is_other = kind.is_fifo() || kind.is_socket();
@@ -78,9 +107,29 @@ impl FileStream {
             access: options.access,
             reading: position,
             writing: position,
+            #[cfg(target_os = "linux")]
+            direct: options.direct.then(|| match reads {
+                true => Direct::Reading(direct::Reader::new()),
+                false => Direct::Writing(direct::Writer::new(options.offset)),
+            }),
             is_closed: false,
         })
     }
+}
+
+/// Whether such a file can pass the page cache.
+fn check_direct(options: &FileOptions) -> io::Result<()> {
+    let refused = |why| Err(io::Error::new(ErrorKind::InvalidInput, why));
+    if !cfg!(target_os = "linux") {
+        return refused("direct is for Linux only");
+    }
+    if options.access == FileAccess::Both || options.append {
+        return refused("direct is for access=read or access=write, without append");
+    }
+    if options.access == FileAccess::Write && !options.offset.is_multiple_of(4096) {
+        return refused("with direct, writing begins at a multiple of 4096 bytes");
+    }
+    Ok(())
 }
 
 impl Position {
@@ -96,6 +145,24 @@ impl Position {
         let bytes = bytes as u64;
         self.at += bytes;
         self.left = self.left.map(|left| left - bytes);
+    }
+}
+
+impl FileStream {
+    fn read_some(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        #[cfg(target_os = "linux")]
+        if let Some(Direct::Reading(reader)) = &mut self.direct {
+            return reader.read(&self.file, buf, self.reading.at);
+        }
+        uninterrupted(|| read_at(&self.file, buf, self.reading.at))
+    }
+
+    fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        #[cfg(target_os = "linux")]
+        if let Some(Direct::Writing(writer)) = &mut self.direct {
+            return writer.write(&self.file, bytes);
+        }
+        uninterrupted(|| write_at(&self.file, bytes, self.writing.at))
     }
 }
 
@@ -121,7 +188,7 @@ impl Stream for FileStream {
         if room == 0 {
             return Ok(0);
         }
-        let n = uninterrupted(|| read_at(&self.file, &mut buf[..room], self.reading.at))?;
+        let n = self.read_some(&mut buf[..room])?;
         if n == 0 && self.reading.left.is_some() {
             let left = self.reading.left.unwrap_or(0);
             let why = format!("the file ends {left} bytes before the length that was set");
@@ -146,7 +213,7 @@ impl Stream for FileStream {
             let why = "the length that was set is written";
             return Err(io::Error::new(ErrorKind::FileTooLarge, why));
         }
-        let n = uninterrupted(|| write_at(&self.file, &buf[..room], self.writing.at))?;
+        let n = self.write_some(&buf[..room])?;
         self.writing.advance(n);
         Ok(n)
     }
@@ -155,7 +222,24 @@ impl Stream for FileStream {
         Ok(true)
     }
 
+    #[cfg(target_os = "linux")]
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.direct {
+            Some(Direct::Writing(writer)) => writer.flush(&self.file),
+            _ => Ok(()),
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn has_unflushed(&self) -> bool {
+        match &self.direct {
+            Some(Direct::Writing(writer)) => writer.has_unflushed(),
+            _ => false,
+        }
+    }
+
     fn close(&mut self) -> io::Result<()> {
+        self.flush()?;
         self.is_closed = true;
         Ok(())
     }
