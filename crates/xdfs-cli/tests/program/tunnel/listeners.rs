@@ -194,10 +194,8 @@ fn a_reload_that_takes_the_right_away_ends_the_listener() {
 
 fn reload(bind: &str) {
     let place = Place::new();
-    let server = start(
-        &place,
-        &["user = \"*\"\nhost = \"127.0.0.0/8\"\nports = \"*\""],
-    );
+    let loopback = "user = \"*\"\nhost = \"127.0.0.0/8\"\nports = \"*\"";
+    let server = start(&place, &[loopback]);
     let spec = format!("{bind}0:{}", echo());
     let words = ["-R", spec.as_str()];
     let (running, address) = listening(&mut tunnel_command(&place, &server, &words));
