@@ -50,15 +50,16 @@ fn the_first_channel_is_cut() {
 fn channels_are_cut_again_and_again() {
     everywhere(|case| {
         let scene = case.scene(3, SIZE).rate(24 << 20);
-        let client = scene.client(4);
+        let client = scene.client(6);
         let mut transfer = scene.start(&client);
         let mut random = Random::new(3);
         let mut cut = 0;
         for step in 1..8 {
-            wait_for_bytes(&mut transfer, step * (SIZE / 10));
+            let open = wait_for_bytes(&mut transfer, step * (SIZE / 10));
             let live = scene.line.live().len();
-            // Never the last one: that would end the session.
-            if live > 1 {
+            // Never the last one: that would end the session. Of the living ones some may not be
+            // open yet, and of the open ones some may be cut, which the session has not noticed.
+            if live > 2 && open > 2 {
                 let nth = usize::try_from(random.below(live as u64)).unwrap();
                 cut += usize::from(scene.line.cut_nth(nth));
             }
@@ -66,7 +67,7 @@ fn channels_are_cut_again_and_again() {
         assert!(cut >= 3, "{cut} channels were cut");
         assert_eq!(finish(transfer).unwrap().bytes, SIZE);
         scene.arrived();
-        assert!(scene.line.accepted() > 4, "no channel was replaced");
+        assert!(scene.line.accepted() > 6, "no channel was replaced");
     });
 }
 

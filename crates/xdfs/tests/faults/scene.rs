@@ -330,17 +330,17 @@ impl Scene {
     }
 }
 
-/// Waits until so many bytes have arrived.
+/// Waits until so many bytes have arrived. Returns the number of channels that are open then.
 #[track_caller]
-pub(crate) fn wait_for_bytes(transfer: &mut Transfer, bytes: u64) {
+pub(crate) fn wait_for_bytes(transfer: &mut Transfer, bytes: u64) -> u32 {
     let start = Instant::now();
     loop {
         match transfer.progress(Duration::from_millis(200)) {
-            Some(progress) if progress.bytes >= bytes => return,
-            _ => assert!(
-                !transfer.is_finished() && start.elapsed() < PATIENCE,
-                "it did not come so far"
-            ),
+            Some(progress) if progress.bytes >= bytes => return progress.channels,
+            _ => {
+                assert!(!transfer.is_finished(), "it ended before it came so far");
+                assert!(start.elapsed() < PATIENCE, "it did not come so far");
+            }
         }
     }
 }
