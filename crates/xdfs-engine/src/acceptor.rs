@@ -31,8 +31,8 @@ use crate::files::Files;
 use crate::kernel::Readiness;
 use crate::memory::MemoryBudget;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, no_such_session};
-use crate::security::{Gate, PeerGuard, Proof, SessionGrant, Verdict};
-use crate::tunnel::{HandedOver, TunnelLimits, TunnelRights, Tunnels};
+use crate::security::{Gate, PeerGuard, Proof, SessionGrant, TunnelRights, Verdict, host_of};
+use crate::tunnel::{HandedOver, TunnelLimits, Tunnels};
 
 use sessions::{Registration, RunningSession, Session, Sessions};
 
@@ -760,12 +760,6 @@ impl Task for SessionTask {
 fn unprotected() -> Fault {
     let cause = "a proof needs a channel that is protected, and has to come first";
     Fault::new(Code::ProtectionRefused, "open the channel", cause)
-}
-
-/// Address of a peer without its port, which differs between channels.
-pub(crate) fn host_of(peer: &str) -> String {
-    let host = peer.rsplit_once([':', '#']).map_or(peer, |(host, _)| host);
-    host.to_owned()
 }
 
 impl Task for Acceptor {

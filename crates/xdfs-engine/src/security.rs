@@ -8,16 +8,17 @@
 use std::any::Any;
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use xdfs_proto::Fault;
 use xdfs_proto::frame::AuthRequest;
+use xdfs_proto::tunnel::{Action, Target};
+use xdfs_proto::{Code, Fault};
 use xdfs_store::Store;
 use xdfs_store::rate::SharedRate;
 use xdfs_sys::ids::Ids;
 use xdfs_xio::Protection;
-
-use crate::tunnel::TunnelRights;
 
 /// Proves the identity of an initiator.
 pub trait Identity: Send + Sync + fmt::Debug {
@@ -164,4 +165,59 @@ pub trait Gate: Send + Sync + fmt::Debug {
         protection: &Protection,
         request: &AuthRequest,
     ) -> Result<Verdict, Fault>;
+}
+
+/// What a peer may do with tunnels, by the settings as they are at each question.
+pub trait TunnelRights: Send + Sync + fmt::Debug {
+    /// Whether `target` is allowed by its name, or may turn out to be when that is looked up.
+    fn may_allow(&self, action: Action, target: &Target) -> bool;
+
+    /// Whether `target` may be reached at `address`.
+    fn allows(&self, action: Action, target: &Target, address: IpAddr) -> bool;
+
+    /// Takes a place for one more connection. The guard is held as long as the connection.
+    ///
+    /// # Errors
+    /// The peer has too many.
+    fn connection(&self) -> Result<PeerGuard, Fault>;
+
+    /// Records what became of a request.
+    fn record(&self, event: &TunnelEvent<'_>);
+}
+
+/// What became of a request for a tunnel, for the audit log.
+#[derive(Clone, Copy, Debug)]
+pub struct TunnelEvent<'a> {
+    /// What was wanted.
+    pub action: Action,
+    /// The target as the peer named it.
+    pub target: &'a str,
+    /// What happened.
+    pub outcome: TunnelOutcome,
+}
+
+/// An event in the life of a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TunnelOutcome {
+    /// It was connected, or listens.
+    Opened,
+    /// It wasn't.
+    Refused(Code),
+    /// It has ended.
+    Closed {
+        /// Bytes from the target to the peer.
+        to_peer: u64,
+        /// Bytes from the peer to the target.
+        from_peer: u64,
+        /// How long it was open.
+        elapsed: Duration,
+        /// Why it ended early; `None` if both sides had ended their streams.
+        result: Option<Code>,
+    },
+}
+
+/// Address of a peer without its port, which differs between channels.
+pub(crate) fn host_of(peer: &str) -> String {
+    let host = peer.rsplit_once([':', '#']).map_or(peer, |(host, _)| host);
+    host.to_owned()
 }

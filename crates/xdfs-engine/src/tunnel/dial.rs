@@ -19,6 +19,7 @@ use xdfs_sys::poll::{Poller, Token};
 use xdfs_xio::{Capabilities, Control, Extension, PathSample, Protection, Stream};
 
 use super::OPEN_TUNNEL;
+use super::request::write;
 use crate::pipeline::Route;
 use crate::security::Identity;
 
@@ -157,7 +158,7 @@ impl TunnelStream {
 
     /// Sends the rest of the answer. Whether all of it is with the transport.
     fn finish_answer(&mut self) -> io::Result<bool> {
-        match super::service::write(&mut *self.stream, &mut self.answer) {
+        match write(&mut *self.stream, &mut self.answer) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
             Err(error) => Err(error),

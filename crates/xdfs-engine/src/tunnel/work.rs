@@ -1,6 +1,6 @@
 //! The thread of the service: looks targets up, connects to them, and moves the bytes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, mpsc};
@@ -9,42 +9,36 @@ use std::time::{Duration, Instant};
 use xdfs_proto::frame::TunnelPurpose;
 use xdfs_proto::tunnel::{Host, Target};
 use xdfs_proto::{Code, Fault};
-use xdfs_sys::poll::{Event, Poller};
+use xdfs_sys::poll::{Event, Notifier, Poller};
 use xdfs_xio::{Endpoint, Listener, Registry, Stack, Stream};
 
 use super::OPEN_TUNNEL;
-use super::link::{Bundle, BundleStage};
-use super::passive::Listening;
-use super::relay::Relays;
-use super::resolver::{Resolved, Resolver};
-use super::service::{Job, Opening, action_of, token};
-use crate::acceptor::host_of;
+use super::links::Links;
+use super::listeners::Listeners;
+use super::opening::{Opening, Stage};
+use super::request::token;
+use super::resolver::{Lookups, Resolved};
 use crate::command::WAKE;
 use crate::environment::{Environment, Task, Turn};
+use crate::security::host_of;
 
 /// Maximum time to look a target up and to connect to it, over all of its addresses.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time to connect to one address while there are others.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
-/// Names of one peer's host that are looked up at once: half of the resolver's threads.
-const LOOKUPS_MAX: usize = 2;
 /// Interval between checks of these.
 const TICK: Duration = Duration::from_millis(200);
 
-pub(super) enum Stage {
-    /// Its name is looked up.
-    Resolving,
-    /// The first of the addresses is tried.
-    Connecting {
-        stream: Box<dyn Stream>,
-        address: Option<IpAddr>,
-        since: Instant,
-        others: Vec<IpAddr>,
-    },
+/// Work for the thread.
+pub(super) enum Job {
+    Open(Box<Opening>),
+    /// Ends tunnels that the settings don't allow any more.
+    End(Vec<u64>),
+    Drain(Duration),
 }
 
 /// The transports of targets.
-pub(super) struct Stacks {
+struct Stacks {
     tcp: Stack,
     #[cfg(unix)]
     unix: Stack,
@@ -64,11 +58,7 @@ impl Stacks {
     }
 
     /// Listens.
-    pub(super) fn listen(
-        &self,
-        target: &Target,
-        address: Option<IpAddr>,
-    ) -> io::Result<Box<dyn Listener>> {
+    fn listen(&self, target: &Target, address: Option<IpAddr>) -> io::Result<Box<dyn Listener>> {
         match (target, address) {
             (Target::Host { port, .. }, Some(address)) => self
                 .tcp
@@ -92,33 +82,20 @@ impl Stacks {
     }
 }
 
-/// The names that the peers of one host want to be looked up: a name server that is silent, or
-/// one that a peer has made so, must not stop those of others.
-#[derive(Default)]
-struct Lookups {
-    running: Vec<u64>,
-    waiting: VecDeque<(u64, String)>,
-}
-
 /// State of the thread.
 pub(super) struct Loop {
-    pub(super) environment: Arc<dyn Environment>,
-    pub(super) poller: Poller,
+    environment: Arc<dyn Environment>,
+    poller: Poller,
     events: Vec<Event>,
     jobs: mpsc::Receiver<Job>,
-    resolver: Resolver,
+    lookups: Lookups,
     resolved: mpsc::Receiver<Resolved>,
-    /// By the hosts of the peers.
-    lookups: HashMap<String, Lookups>,
-    pub(super) stacks: Stacks,
-    pub(super) relays: Relays,
+    stacks: Stacks,
     /// By the keys of their places; the token of a stream is four times that plus 2, of a listener
     /// plus 3.
-    pub(super) openings: HashMap<u64, Opening>,
-    pub(super) listening: HashMap<u64, Listening>,
-    pub(super) bundles: HashMap<u64, Bundle>,
-    /// The keys of connections over bundles that have ended.
-    pub(super) ended: (mpsc::Sender<u64>, mpsc::Receiver<u64>),
+    openings: HashMap<u64, Opening>,
+    listeners: Listeners,
+    links: Links,
     ticked_at: Instant,
     drain_at: Option<Instant>,
     /// Waiting for events has failed: all tunnels end, and the next one gets another thread.
@@ -135,23 +112,25 @@ impl Loop {
         let poller = Poller::new()?;
         let (results, resolved) = mpsc::channel();
         Ok(Self {
-            resolver: Resolver::start(&**environment, &results, &poller.notifier())?,
+            lookups: Lookups::start(&**environment, &results, &poller.notifier())?,
+            resolved,
             stacks: Stacks::new()?,
-            relays: Relays::new(idle_timeout, environment.now()),
+            openings: HashMap::new(),
+            listeners: Listeners::new(Arc::clone(environment)),
+            links: Links::new(Arc::clone(environment), idle_timeout),
             environment: Arc::clone(environment),
             poller,
             events: Vec::new(),
             jobs,
-            resolved,
-            lookups: HashMap::new(),
-            openings: HashMap::new(),
-            listening: HashMap::new(),
-            bundles: HashMap::new(),
-            ended: mpsc::channel(),
             ticked_at: environment.now(),
             drain_at: None,
             has_failed: false,
         })
+    }
+
+    /// Wakes it when there are jobs.
+    pub(super) fn notifier(&self) -> Notifier {
+        self.poller.notifier()
     }
 }
 
@@ -165,7 +144,7 @@ impl Task for Loop {
                 Ok(Job::End(keys)) => self.end(&keys),
                 Ok(Job::Drain(grace)) => {
                     self.drain_at = Some(now + grace);
-                    self.end_all_listening();
+                    self.listeners.end_all(&mut self.poller, Code::ShuttingDown);
                 }
                 Err(mpsc::TryRecvError::Empty) => break,
                 Err(mpsc::TryRecvError::Disconnected) => {
@@ -175,10 +154,9 @@ impl Task for Loop {
             }
         }
         if is_over || self.drain_at.is_some_and(|at| at <= now) {
-            self.relays
+            self.links
                 .end_where(&mut self.poller, ErrorKind::ConnectionAborted, |_| true);
-            self.end_all_listening();
-            self.end_bundles(|_| true, Code::ShuttingDown);
+            self.listeners.end_all(&mut self.poller, Code::ShuttingDown);
             for (_, opening) in self.openings.drain() {
                 let cause = "the server is shutting down";
                 opening.refuse(Fault::new(Code::ShuttingDown, OPEN_TUNNEL, cause));
@@ -188,22 +166,20 @@ impl Task for Loop {
             }
         }
         while let Ok((key, found)) = self.resolved.try_recv() {
-            self.look_up_next(key);
+            let failed = self
+                .lookups
+                .done(key, |key| self.openings.contains_key(&key));
             self.looked_up(key, found);
+            self.not_looked_up(failed);
         }
         if now - self.ticked_at >= TICK {
             self.ticked_at = now;
             self.check_deadlines(now);
-            self.tick_listening();
+            self.links.check_deadlines(now);
+            self.listeners.tick(&mut self.poller);
         }
-        let wait = self.relays.turn(&mut self.poller, now);
-        while let Ok(key) = self.ended.1.try_recv() {
-            self.bundles.remove(&key);
-        }
-        let waits = |bundle: &Bundle| matches!(bundle.stage, BundleStage::Begins { .. });
-        let ticks = !self.openings.is_empty()
-            || !self.listening.is_empty()
-            || self.bundles.values().any(waits);
+        let wait = self.links.turn(&mut self.poller, now);
+        let ticks = !self.openings.is_empty() || !self.listeners.is_empty() || self.links.begins();
         let tick = ticks.then_some(TICK);
         let drain = self.drain_at.map(|at| at.saturating_duration_since(now));
         let drain = drain.filter(|wait| !wait.is_zero());
@@ -223,11 +199,11 @@ impl Task for Loop {
             }
             let key = (event.token.0 / 4) as u64;
             match event.token.0 % 4 {
-                2 if self.listening.contains_key(&key) => self.advance_listening(key),
+                2 if self.listeners.has(key) => self.listeners.advance(&mut self.poller, key),
                 2 => self.connected(key),
-                3 if self.bundles.contains_key(&key) => self.begun(key),
-                3 => self.has_connections(key),
-                _ => self.relays.event(&event),
+                3 if self.links.has_bundle(key) => self.links.begun(&mut self.poller, key),
+                3 => self.listeners.has_connections(&mut self.poller, key),
+                _ => self.links.event(&event),
             }
         }
         self.events = events;
@@ -238,7 +214,7 @@ impl Task for Loop {
 impl Loop {
     /// Begins to look a target up, or to connect to it.
     fn begin(&mut self, opening: Opening) {
-        let key = opening.place.key;
+        let key = opening.place.key();
         if self.drain_at.is_some() {
             let cause = "the server is shutting down";
             return opening.refuse(Fault::new(Code::ShuttingDown, OPEN_TUNNEL, cause));
@@ -255,49 +231,30 @@ impl Loop {
                 Host::Name(name) => {
                     let peer = self.openings.get(&key).map(|o| o.channel.stream.peer());
                     let host = host_of(&peer.unwrap_or_default());
-                    self.lookups
-                        .entry(host.clone())
-                        .or_default()
-                        .waiting
-                        .push_back((key, name));
-                    self.look_up(&host);
+                    let is_wanted = |key| self.openings.contains_key(&key);
+                    let failed = self.lookups.add(host, (key, name), is_wanted);
+                    self.not_looked_up(failed);
                 }
             },
         }
     }
 
-    /// Hands names of a peer's host to the resolver, as many as are its share.
-    fn look_up(&mut self, host: &str) {
-        let mut failed = Vec::new();
-        if let Some(lookups) = self.lookups.get_mut(host) {
-            while lookups.running.len() < LOOKUPS_MAX
-                && let Some((key, name)) = lookups.waiting.pop_front()
-            {
-                // Nobody waits for it any more.
-                if !self.openings.contains_key(&key) {
-                    continue;
-                }
-                match self.resolver.resolve(key, name) {
-                    Ok(()) => lookups.running.push(key),
-                    Err(error) => failed.push((key, error)),
-                }
-            }
-            if lookups.running.is_empty() && lookups.waiting.is_empty() {
-                self.lookups.remove(host);
-            }
-        }
-        for (key, error) in failed {
-            self.looked_up(key, Err(error));
-        }
+    /// Gives an announced connection to the channel that asks for it.
+    fn take(&mut self, opening: Opening) {
+        let request = &opening.channel.request;
+        let Some((stream, listener, address)) = self.listeners.take(request) else {
+            let cause = "no such connection waits; it may have been given up";
+            let fault = Fault::new(Code::NotFound, OPEN_TUNNEL, cause).path(&request.target);
+            return opening.refuse(fault);
+        };
+        self.links.lead(&mut self.poller, opening, stream, address);
+        // There is room for another one.
+        self.listeners.advance(&mut self.poller, listener);
     }
 
-    /// The resolver is done with a name: there is room for another one.
-    fn look_up_next(&mut self, key: u64) {
-        let is_own = |(_, lookups): &(&String, &mut Lookups)| lookups.running.contains(&key);
-        if let Some((host, lookups)) = self.lookups.iter_mut().find(is_own) {
-            lookups.running.retain(|running| *running != key);
-            let host = host.clone();
-            self.look_up(&host);
+    fn not_looked_up(&mut self, failed: Vec<(u64, io::Error)>) {
+        for (key, error) in failed {
+            self.looked_up(key, Err(error));
         }
     }
 
@@ -310,7 +267,7 @@ impl Loop {
         let name = &channel.request.target;
         let fault = match found {
             Ok(addresses) if !addresses.is_empty() => {
-                let action = action_of(channel.request.purpose);
+                let action = channel.action();
                 let allowed = |address: &IpAddr| channel.rights.allows(action, target, *address);
                 let mut allowed: Vec<IpAddr> = addresses.into_iter().filter(allowed).collect();
                 if !allowed.is_empty() {
@@ -333,6 +290,35 @@ impl Loop {
         match self.openings.get(&key).map(|o| o.channel.request.purpose) {
             Some(TunnelPurpose::Listen) => self.listen(key, first, others),
             _ => self.connect(key, first, others),
+        }
+    }
+
+    /// Listens at an address of the target, or if that fails at the last of the others.
+    fn listen(&mut self, key: u64, first: Option<IpAddr>, mut others: Vec<IpAddr>) {
+        let Some(opening) = self.openings.remove(&key) else {
+            return;
+        };
+        let mut address = first;
+        let opened = loop {
+            let opened = self.stacks.listen(&opening.target, address);
+            match (opened, others.pop()) {
+                (Err(_), Some(next)) => address = Some(next),
+                (opened, _) => break opened,
+            }
+        };
+        let opened = opened.and_then(|mut listener| {
+            listener.register(&mut self.poller, token(key, 3))?;
+            Ok(listener)
+        });
+        match opened {
+            Ok(listener) => self
+                .listeners
+                .add(&mut self.poller, opening, listener, address),
+            Err(error) => {
+                let target = &opening.channel.request.target;
+                let fault = Fault::from_io("listen for the tunnel", target, &error).hint("");
+                opening.refuse(fault);
+            }
         }
     }
 
@@ -422,7 +408,7 @@ impl Loop {
         };
         // It is registered anew next.
         let _ = stream.deregister(&mut self.poller);
-        self.lead(opening, stream, address);
+        self.links.lead(&mut self.poller, opening, stream, address);
     }
 
     fn fail(&mut self, key: u64, fault: Fault) {
@@ -436,13 +422,12 @@ impl Loop {
     }
 
     fn end(&mut self, keys: &[u64]) {
-        self.relays
-            .end_where(&mut self.poller, ErrorKind::PermissionDenied, |key| {
-                keys.contains(&key)
-            });
-        self.end_bundles(|key| keys.contains(&key), Code::PermissionDenied);
+        let is_ended = |key| keys.contains(&key);
+        self.links
+            .end_where(&mut self.poller, ErrorKind::PermissionDenied, is_ended);
         for key in keys {
-            self.end_listening(*key, Some(Code::PermissionDenied));
+            self.listeners
+                .end(&mut self.poller, *key, Some(Code::PermissionDenied));
             if let Some(opening) = self.openings.get(key) {
                 let fault = opening.channel.forbidden();
                 self.fail(*key, fault);
@@ -451,22 +436,7 @@ impl Loop {
     }
 
     fn check_deadlines(&mut self, now: Instant) {
-        let openings = &self.openings;
-        for lookups in self.lookups.values_mut() {
-            lookups
-                .waiting
-                .retain(|(key, _)| openings.contains_key(key));
-        }
-        let late: Vec<u64> = self
-            .bundles
-            .iter()
-            .filter(|(_, bundle)| match &bundle.stage {
-                BundleStage::Begins { link, .. } => now - link.since >= CONNECT_TIMEOUT,
-                BundleStage::Stands => false,
-            })
-            .map(|(key, _)| *key)
-            .collect();
-        self.end_bundles(|key| late.contains(&key), Code::DeadlineExceeded);
+        self.lookups.retain(|key| self.openings.contains_key(&key));
         let is_late = |opening: &Opening| now - opening.since >= CONNECT_TIMEOUT;
         let is_slow = |opening: &Opening| match &opening.stage {
             Stage::Connecting { since, others, .. } => {
@@ -496,7 +466,7 @@ fn unreached(target: &str, cause: &str) -> Fault {
 }
 
 /// The fault of a target that doesn't answer.
-pub(super) fn connect_fault(target: &str, error: &io::Error) -> Fault {
+fn connect_fault(target: &str, error: &io::Error) -> Fault {
     match error.kind() {
         ErrorKind::TimedOut => {
             let cause = format!("it did not answer within {} s", CONNECT_TIMEOUT.as_secs());

@@ -8,18 +8,21 @@
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use xdfs_proto::frame::{Frame, Incoming};
-use xdfs_proto::tunnel::{Action, Target};
+use xdfs_proto::frame::{Frame, Incoming, TunnelRequest};
+use xdfs_proto::tunnel::Target;
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::poll::Poller;
 use xdfs_xio::{Endpoint, Listener, Location, Stream};
 
-use super::service::{HandedOver, Opening, Place, accept, code_of, token, write};
-use super::work::Loop;
-use super::{OPEN_TUNNEL, TunnelOutcome};
+use super::OPEN_TUNNEL;
+use super::opening::Opening;
+use super::request::{HandedOver, accept, code_of, token, write};
+use super::table::Place;
 use crate::environment::Environment;
+use crate::security::TunnelOutcome;
 
 /// Connections that the peer of one listener has not taken yet; more wait in the system's queue.
 const WAITING_MAX: usize = 256;
@@ -33,7 +36,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// A listener for a peer.
-pub(super) struct Listening {
+struct Listening {
     channel: HandedOver,
     place: Place,
     listener: Box<dyn Listener>,
@@ -149,55 +152,51 @@ impl Listening {
     }
 }
 
-impl Loop {
-    /// Listens at an address of the target, or if that fails at the last of the others.
-    pub(super) fn listen(&mut self, key: u64, first: Option<IpAddr>, mut others: Vec<IpAddr>) {
-        let Some(opening) = self.openings.remove(&key) else {
-            return;
-        };
-        let mut address = first;
-        let opened = loop {
-            let opened = self.stacks.listen(&opening.target, address);
-            match (opened, others.pop()) {
-                (Err(_), Some(next)) => address = Some(next),
-                (opened, _) => break opened,
-            }
-        };
-        let opened = opened.and_then(|mut listener| {
-            listener.register(&mut self.poller, token(key, 3))?;
-            Ok(listener)
-        });
-        let listener = match opened {
-            Ok(listener) => listener,
-            Err(error) => {
-                let target = &opening.channel.request.target;
-                let fault = Fault::from_io("listen for the tunnel", target, &error).hint("");
-                return opening.refuse(fault);
-            }
-        };
-        let Opening {
-            mut channel,
-            target,
-            place,
-            ..
-        } = opening;
-        place.lead_to(address);
-        if !channel.is_allowed(Action::Listen, &target, address) {
-            let fault = channel.forbidden();
-            channel.record(TunnelOutcome::Refused(fault.code));
-            return channel.refuse(fault);
+/// All listeners, by the keys of their tunnels.
+pub(super) struct Listeners {
+    environment: Arc<dyn Environment>,
+    all: HashMap<u64, Listening>,
+}
+
+impl Listeners {
+    pub(super) fn new(environment: Arc<dyn Environment>) -> Self {
+        Self {
+            environment,
+            all: HashMap::new(),
         }
-        if !channel.input.is_empty() {
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(super) fn has(&self, key: u64) -> bool {
+        self.all.contains_key(&key)
+    }
+
+    /// Grants a request to listen, with a listener that is registered.
+    pub(super) fn add(
+        &mut self,
+        poller: &mut Poller,
+        mut opening: Opening,
+        listener: Box<dyn Listener>,
+        address: Option<IpAddr>,
+    ) {
+        let key = opening.place.key();
+        if !opening.place.lead_to(address) {
+            let fault = opening.channel.forbidden();
+            return opening.refuse(fault);
+        }
+        if !opening.channel.input.is_empty() {
             let cause = "bytes came behind the request to listen";
-            let fault = Fault::new(Code::ProtocolViolation, OPEN_TUNNEL, cause);
-            channel.record(TunnelOutcome::Refused(fault.code));
-            return channel.refuse(fault);
+            return opening.refuse(Fault::new(Code::ProtocolViolation, OPEN_TUNNEL, cause));
         }
-        if let Err(error) = channel.stream.register(&mut self.poller, token(key, 2)) {
-            let fault = Fault::from_io(OPEN_TUNNEL, "", &error);
-            channel.record(TunnelOutcome::Refused(fault.code));
-            return channel.refuse(fault);
+        if let Err(error) = opening.channel.stream.register(poller, token(key, 2)) {
+            return opening.refuse(Fault::from_io(OPEN_TUNNEL, "", &error));
         }
+        let Opening {
+            mut channel, place, ..
+        } = opening;
         channel.record(TunnelOutcome::Opened);
         accept(&mut channel.output, place_of(&listener.local_endpoint()));
         let now = self.environment.now();
@@ -213,69 +212,65 @@ impl Loop {
             unanswered: 0,
             heard_at: now,
         };
-        self.listening.insert(key, listening);
-        self.advance_listening(key);
+        self.all.insert(key, listening);
+        self.advance(poller, key);
     }
 
     /// Takes new connections of a listener, and looks after its channel.
-    pub(super) fn advance_listening(&mut self, key: u64) {
-        let Some(listening) = self.listening.get_mut(&key) else {
+    pub(super) fn advance(&mut self, poller: &mut Poller, key: u64) {
+        let Some(listening) = self.all.get_mut(&key) else {
             return;
         };
         if let Err(error) = listening.advance(&*self.environment) {
             let is_orderly = error.kind() == ErrorKind::UnexpectedEof;
-            self.end_listening(key, (!is_orderly).then(|| code_of(&error)));
+            self.end(poller, key, (!is_orderly).then(|| code_of(&error)));
         }
     }
 
     /// The listener has connections.
-    pub(super) fn has_connections(&mut self, key: u64) {
-        if let Some(listening) = self.listening.get_mut(&key) {
+    pub(super) fn has_connections(&mut self, poller: &mut Poller, key: u64) {
+        if let Some(listening) = self.all.get_mut(&key) {
             listening.has_more = true;
-            self.advance_listening(key);
+            self.advance(poller, key);
         }
+    }
+
+    fn keys(&self) -> Vec<u64> {
+        self.all.keys().copied().collect()
     }
 
     /// Looks at all listeners, for what time brings.
-    pub(super) fn tick_listening(&mut self) {
-        let keys: Vec<u64> = self.listening.keys().copied().collect();
-        keys.into_iter().for_each(|key| self.advance_listening(key));
-    }
-
-    pub(super) fn end_all_listening(&mut self) {
-        let keys: Vec<u64> = self.listening.keys().copied().collect();
-        keys.into_iter()
-            .for_each(|key| self.end_listening(key, Some(Code::ShuttingDown)));
-    }
-
-    pub(super) fn end_listening(&mut self, key: u64, result: Option<Code>) {
-        if let Some(listening) = self.listening.remove(&key) {
-            listening.end(&mut self.poller, self.environment.now(), result);
+    pub(super) fn tick(&mut self, poller: &mut Poller) {
+        for key in self.keys() {
+            self.advance(poller, key);
         }
     }
 
-    /// Gives an announced connection to the channel that asks for it.
-    pub(super) fn take(&mut self, opening: Opening) {
-        let request = &opening.channel.request;
-        let found = self.listening.iter_mut().find_map(|(key, listening)| {
-            let is_own = listening.channel.request.target == request.target;
-            let waiting = listening.waiting.remove_entry(&request.number)?;
-            match is_own {
-                true => Some((*key, waiting.1.stream, listening.address)),
-                false => {
-                    listening.waiting.insert(waiting.0, waiting.1);
-                    None
-                }
-            }
-        });
-        let Some((key, stream, address)) = found else {
-            let cause = "no such connection waits; it may have been given up";
-            let fault = Fault::new(Code::NotFound, OPEN_TUNNEL, cause).path(&request.target);
-            return opening.refuse(fault);
+    pub(super) fn end_all(&mut self, poller: &mut Poller, result: Code) {
+        for key in self.keys() {
+            self.end(poller, key, Some(result));
+        }
+    }
+
+    pub(super) fn end(&mut self, poller: &mut Poller, key: u64, result: Option<Code>) {
+        if let Some(listening) = self.all.remove(&key) {
+            listening.end(poller, self.environment.now(), result);
+        }
+    }
+
+    /// The announced connection that a channel asks for, the key of its listener, and where that
+    /// listens.
+    pub(super) fn take(
+        &mut self,
+        request: &TunnelRequest,
+    ) -> Option<(Box<dyn Stream>, u64, Option<IpAddr>)> {
+        let is_asked = |listening: &&mut Listening| {
+            listening.channel.request.target == request.target
+                && listening.waiting.contains_key(&request.number)
         };
-        self.lead(opening, stream, address);
-        // There is room for another one.
-        self.advance_listening(key);
+        let listening = self.all.values_mut().find(is_asked)?;
+        let waiting = listening.waiting.remove(&request.number)?;
+        Some((waiting.stream, listening.place.key(), listening.address))
     }
 }
 
