@@ -14,7 +14,7 @@ use crate::paths::Caller;
 use crate::remote::{Address, RemotePlace};
 use crate::security::{ClientSecurity, SecureIdentity};
 use crate::session_end::SessionEnd;
-use crate::stack::{routes, stacks_for};
+use crate::stack::routes_to;
 
 /// Options of a client's session.
 #[derive(Clone, Debug, Default)]
@@ -74,14 +74,10 @@ impl Session {
             )?)),
             None => None,
         };
-        let chosen = match &place.stack {
-            Some(stack) => std::slice::from_ref(&**stack),
-            None => &options.drivers.stacks,
-        };
         let tls = identity.as_ref().map(|own| own.tls());
-        let stacks = stacks_for(address, chosen, &options.drivers.registry, tls.as_ref())?;
+        let routes = routes_to(place, address, &options.drivers, tls.as_ref())?;
         let dial = Dial {
-            routes: routes(address, stacks)?,
+            routes,
             channels: options.channels,
             block_size: options.block_size,
             window: options.window,

@@ -10,13 +10,13 @@ use xdfs_xio::{
 };
 
 use crate::drivers::Drivers;
-use crate::remote::{Address, Listen};
+use crate::remote::{Address, Listen, RemotePlace};
 
 const BUILD: &str = "build the driver stack of a channel";
 
 /// The stacks for `address`: the `chosen` ones, or the transport of the address alone. TLS is added
 /// above a stack that doesn't protect, if there are configurations of it.
-pub(crate) fn stacks_for(
+fn stacks_for(
     address: &Address,
     chosen: &[StackSpec],
     registry: &Registry,
@@ -31,6 +31,24 @@ pub(crate) fn stacks_for(
         Ok(stack)
     });
     stacks.collect()
+}
+
+/// The ways to the server of `place` at `address`, by the stacks of the place or else those of
+/// `drivers`.
+pub(crate) fn routes_to(
+    place: &RemotePlace,
+    address: &Address,
+    drivers: &Drivers,
+    tls: Option<&Configs>,
+) -> Result<Vec<Route>, Fault> {
+    let chosen = match &place.stack {
+        Some(stack) => std::slice::from_ref(&**stack),
+        None => &drivers.stacks,
+    };
+    routes(
+        address,
+        stacks_for(address, chosen, &drivers.registry, tls)?,
+    )
 }
 
 /// The stack of a listener.
@@ -145,7 +163,7 @@ fn check_form(stack: &Stack, address: &Address) -> Result<(), Fault> {
 
 /// The ways to a server at `address`, in the order of `stacks`, and then in that in which the
 /// system prefers its addresses.
-pub(crate) fn routes(address: &Address, stacks: Vec<Stack>) -> Result<Vec<Route>, Fault> {
+fn routes(address: &Address, stacks: Vec<Stack>) -> Result<Vec<Route>, Fault> {
     let locations = resolve(address)?;
     let mut routes = Vec::new();
     for stack in stacks {

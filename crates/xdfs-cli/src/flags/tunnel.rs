@@ -1,6 +1,6 @@
 //! The flags of `xdfs tunnel`.
 
-use clap::{Args, ValueHint};
+use clap::{ArgGroup, Args, ValueHint};
 use xdfs::Forward;
 
 use super::{OutputFlags, SecurityFlags};
@@ -21,6 +21,7 @@ use super::{OutputFlags, SecurityFlags};
 /// new ones can be opened within 20 seconds.
 #[derive(Clone, Debug, Args)]
 #[command(
+    group = ArgGroup::new("ports").args(["local", "remote"]).required(true).multiple(true),
     override_usage = "xdfs tunnel {-L|-R} [BIND:]PORT:HOST:PORT... [OPTIONS] xdfs://HOST[:PORT]",
     after_help = "\
 Examples:
@@ -28,6 +29,7 @@ Examples:
   xdfs tunnel -L 8080:10.0.0.7:80 -L 2222:build:22 xdfs://gate
   xdfs tunnel -n 8 -L 8730:files:873 xdfs://far       rsync over eight channels
   xdfs tunnel -R 8080:localhost:3000 xdfs://gate      the gate's port 8080 leads to this machine
+  xdfs tunnel -L 8080:web:80 xdfs+quic://gate         over QUIC, where the server listens so
   xdfs tunnel -L 0:web:80 --json xdfs://gate          any free port; the first line tells it
   xdfs tunnel -L unix:/tmp/db.sock:db.lab:5432 xdfs://gate
   xdfs tunnel -L 8080:unix:/run/app.sock ssh://host   a socket over there"
@@ -42,8 +44,7 @@ pub(crate) struct TunnelFlags {
     /// [BIND:]PORT:HOST:PORT. Either side may be unix:PATH instead. Without BIND only this machine
     /// can connect, and '*' lets others connect too: nobody is asked who they are. Port 0 picks a
     /// free one.
-    #[arg(short = 'L', long = "local", value_name = "SPEC", required_unless_present = "remote",
-        value_parser = parse_forward)]
+    #[arg(short = 'L', long = "local", value_name = "SPEC", value_parser = parse_forward)]
     pub(crate) local: Vec<Forward>,
 
     /// Have the server listen, and lead connections to a target on this side; may be repeated.

@@ -316,8 +316,12 @@ impl Loop {
                 .add(&mut self.poller, opening, listener, address),
             Err(error) => {
                 let target = &opening.channel.request.target;
-                let fault = Fault::from_io("listen for the tunnel", target, &error).hint("");
-                opening.refuse(fault);
+                let hint = match error.kind() {
+                    ErrorKind::AddrInUse => "choose another port, or 0 for any",
+                    _ => "",
+                };
+                let fault = Fault::from_io("listen for the tunnel", target, &error);
+                opening.refuse(fault.hint(hint));
             }
         }
     }

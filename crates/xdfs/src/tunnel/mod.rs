@@ -33,7 +33,7 @@ pub use xdfs_proto::tunnel::{Host, Target as TunnelTarget};
 use crate::remote::{Address, RemotePlace};
 use crate::security::{Credential, FirstUse, Level, SecureIdentity};
 use crate::session::ClientOptions;
-use crate::stack::{address_of, endpoint, resolve, routes, stacks_for};
+use crate::stack::{address_of, endpoint, resolve, routes_to};
 use remote::Remote;
 use work::{Manner, News, Work};
 
@@ -265,14 +265,10 @@ fn dial(
         }
         None => None,
     };
-    let chosen = match &place.stack {
-        Some(stack) => std::slice::from_ref(&**stack),
-        None => &options.drivers.stacks,
-    };
     let tls = identity.as_ref().map(|own| own.tls());
-    let stacks = stacks_for(address, chosen, &options.drivers.registry, tls.as_ref())?;
+    let routes = routes_to(place, address, &options.drivers, tls.as_ref())?;
     let own = identity.clone().map(|own| own as Arc<dyn Identity>);
-    let dial = TunnelDial::new(routes(address, stacks)?, own, options.limits);
+    let dial = TunnelDial::new(routes, own, options.limits);
     Ok((dial, identity, dials_max))
 }
 

@@ -152,6 +152,7 @@ impl Remote {
                     }
                     Ok(()) => return None,
                 };
+                let fault = fault.hint("this side asks again until the server listens");
                 // It is dropped next.
                 let _ = channel.deregister(poller);
                 if now - *since >= STOOD {

@@ -102,7 +102,7 @@ fn a_port_that_is_taken_is_told() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let spec = format!("{}:localhost:1", taken.local_addr().unwrap().port());
     let run = Running::start(&mut tunnel_command(&place, &server, &["-R", &spec])).wait();
-    run.fails(15, &["listen for the tunnel", "in use"]);
+    run.fails(15, &["listen for the tunnel", "in use", "another port"]);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_server_that_comes_back_listens_again() {
     let (running, address) = remote(&place, &server, &echo().to_string(), &["-v"]);
     ping(&mut connect(address));
     server.running.kill();
-    running.wait_for_message("listen at the server");
+    running.wait_for_message("this side asks again");
     let _server = serve();
     running.wait_for_message("the server listens on 127.0.0.1");
     // At the same port, though any would have done.

@@ -236,6 +236,12 @@ fn sockets_stand_on_either_side() {
 }
 
 #[test]
+fn a_tunnel_without_ports_is_refused() {
+    let run = Running::start(program().args(["tunnel", "xdfs://127.0.0.1"])).wait();
+    run.fails(2, &["--local <SPEC>|--remote <SPEC>"]);
+}
+
+#[test]
 fn nothing_is_allowed_by_default() {
     let place = Place::new();
     let server = start(&place, &[]);
