@@ -6,9 +6,10 @@
 //! ```
 //!
 //! - [`TunnelDial`]: the initiator's side. It opens channels that are tunnels, as streams.
-//! - `service`: the acceptor's side, and `work`: the one thread that serves all tunnels of a server.
-//!   A `request` is an `opening` until its target is connected, and one of the `links` then, or one
-//!   of the `listeners`; the `table` knows what each rests on. `resolver` looks names up.
+//! - `service`: the acceptor's side, and `work`: the one thread that serves all tunnels of a
+//!   server. A `request` is an `opening` until its target is connected, and one of the `links`
+//!   then, or one of the `listeners`; the `table` knows what each rests on. `resolver` looks names
+//!   up.
 //! - `bundle`: connections over several channels, by `ptcp`.
 //! - [`Relays`]: moves bytes between pairs of streams, on both sides.
 //!
