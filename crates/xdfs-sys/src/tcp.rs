@@ -1,4 +1,4 @@
-//! The kernel's measurements of a TCP connection.
+//! The kernel's measurements of a TCP connection, and options that no safe library sets.
 //!
 //! Only Linux has them in this form; elsewhere there are none, and callers do without.
 
@@ -81,27 +81,9 @@ pub fn info<S>(_: &S) -> std::io::Result<TcpInfo> {
 /// Those of the system call; [`std::io::ErrorKind::Unsupported`] if the system has no such option.
 #[cfg(target_os = "linux")]
 pub fn set_pace(socket: &impl std::os::fd::AsFd, bytes_per_s: Option<u64>) -> std::io::Result<()> {
-    use std::os::fd::AsRawFd as _;
-
     // Older kernels take 32 bits, where the largest number is no limit too.
     let rate = bytes_per_s.map_or(u32::MAX, |rate| u32::try_from(rate).unwrap_or(u32::MAX));
-    let socket = socket.as_fd();
-    // SAFETY: `rate` has as many bytes as the call is told to read, and lives longer than it; the
-    // descriptor is open while `socket` is borrowed.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MAX_PACING_RATE,
-            (&raw const rate).cast(),
-            size_of::<u32>() as libc::socklen_t,
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(std::io::Error::last_os_error())
-    }
+    set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate)
 }
 
 /// As on Linux: there is no such option.
@@ -111,6 +93,54 @@ pub fn set_pace(socket: &impl std::os::fd::AsFd, bytes_per_s: Option<u64>) -> st
 #[cfg(not(target_os = "linux"))]
 pub fn set_pace<S>(_: &S, _: Option<u64>) -> std::io::Result<()> {
     Err(std::io::ErrorKind::Unsupported.into())
+}
+
+/// Lets peers send data in the packet that opens a connection (TCP Fast Open, RFC 7413), at most
+/// `pending` at a time whose address is not confirmed yet, on a listening socket.
+///
+/// # Errors
+/// Those of the system call; [`std::io::ErrorKind::Unsupported`] if the system has no such option.
+#[cfg(target_os = "linux")]
+pub fn accept_fast_open(socket: &impl std::os::fd::AsFd, pending: u32) -> std::io::Result<()> {
+    set(socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, pending)
+}
+
+/// As on Linux: there is no such option.
+///
+/// # Errors
+/// Always [`std::io::ErrorKind::Unsupported`].
+#[cfg(not(target_os = "linux"))]
+pub fn accept_fast_open<S>(_: &S, _: u32) -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
+/// Sets an option whose value is a number of 32 bits.
+#[cfg(target_os = "linux")]
+fn set(
+    socket: &impl std::os::fd::AsFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: u32,
+) -> std::io::Result<()> {
+    use std::os::fd::AsRawFd as _;
+
+    let socket = socket.as_fd();
+    // SAFETY: `value` has as many bytes as the call is told to read, and lives longer than it; the
+    // descriptor is open while `socket` is borrowed.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of::<u32>() as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
+    }
 }
 
 /// Bytes of `struct tcp_info` that are needed (linux/tcp.h). Fields are only ever appended to it.

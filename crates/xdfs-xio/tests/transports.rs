@@ -1,4 +1,5 @@
-//! Transports that the suite of all drivers doesn't cover: those that can't listen, and datagrams.
+//! Transports that the suite of all drivers doesn't cover: those that can't listen, datagrams,
+//! and TCP Fast Open.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
@@ -7,6 +8,14 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use xdfs_xio::{Handle, Stack, Wait};
+
+#[cfg(target_os = "linux")]
+#[path = "support/end.rs"]
+#[expect(dead_code, reason = "it can do more than is needed here")]
+mod end;
+#[cfg(target_os = "linux")]
+#[path = "transports/fast_open.rs"]
+mod fast_open;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

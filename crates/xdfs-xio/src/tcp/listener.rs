@@ -56,6 +56,7 @@ impl TcpListener {
     }
 
     fn of(socket: std::net::TcpListener, options: &Arc<TcpOptions>) -> io::Result<Self> {
+        options.set_listening(&SockRef::from(&socket))?;
         let inner = net::TcpListener::from_std(socket);
         let local = inner.local_addr()?;
         Ok(Self {

@@ -36,17 +36,24 @@ impl TcpStream {
         if let Some(address) = options.bind {
             socket.bind(&SocketAddr::new(address, 0).into())?;
         }
-        match socket.connect(&peer.into()) {
-            Err(e) if !is_pending(&e) => return Err(e),
-            _ => {}
-        }
-        Ok(Self {
+        options.set_connecting(&socket)?;
+        let is_pending = match socket.connect(&peer.into()) {
+            Ok(()) => false,
+            Err(e) if is_pending(&e) => true,
+            Err(e) => return Err(e),
+        };
+        let mut stream = Self {
             inner: net::TcpStream::from_std(socket.into()),
             peer,
             options: Arc::clone(options),
             local: is_loopback(peer),
             ready: false,
-        })
+        };
+        // With fast open, the first write connects: there is no peer to ask for until then.
+        if options.fastopen && !is_pending {
+            stream.prepare()?;
+        }
+        Ok(stream)
     }
 
     /// Wraps a connection accepted by a listener.
@@ -83,11 +90,17 @@ impl TcpStream {
 
 impl Stream for TcpStream {
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        uninterrupted(|| self.inner.read_vectored(bufs))
+        let count = uninterrupted(|| self.inner.read_vectored(bufs))?;
+        self.options.acknowledge(&self.inner);
+        Ok(count)
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        uninterrupted(|| self.inner.write_vectored(bufs))
+        match uninterrupted(|| self.inner.write_vectored(bufs)) {
+            // With fast open, a write connects, and takes nothing if there is more to learn first.
+            Err(e) if is_pending(&e) => Err(io::ErrorKind::WouldBlock.into()),
+            done => done,
+        }
     }
 
     fn finish_open(&mut self) -> io::Result<bool> {
@@ -202,7 +215,11 @@ mod tests {
     use super::*;
 
     fn pair() -> (TcpStream, TcpStream) {
-        let options = Arc::default();
+        pair_with(TcpOptions::default())
+    }
+
+    fn pair_with(options: TcpOptions) -> (TcpStream, TcpStream) {
+        let options = Arc::new(options);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::open(listener.local_addr().unwrap(), &options).unwrap();
         let (server, peer) = listener.accept().unwrap();
@@ -233,6 +250,42 @@ mod tests {
         client.set_window(128 * 1024).unwrap();
         assert!(small >= 32 * 1024);
         assert!(socket(&client) > small);
+    }
+
+    /// Whether the server's last read left its kernel with nothing to acknowledge later. After an
+    /// exchange a kernel waits with acknowledgements, in case an answer can carry them.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn reads_acknowledge_at_once_if_asked() {
+        for quickack in [false, true] {
+            let options = TcpOptions {
+                quickack,
+                ..TcpOptions::default()
+            };
+            let (mut client, mut server) = pair_with(options);
+            for _ in 0..4 {
+                for (from, to) in [(0, 1), (1, 0)] {
+                    let ends = [&mut client, &mut server];
+                    exchange(ends, from, to);
+                }
+            }
+            exchange([&mut client, &mut server], 0, 1);
+            let is_quick = rustix::net::sockopt::tcp_quickack(&server.inner).unwrap();
+            assert_eq!(is_quick, quickack);
+        }
+    }
+
+    /// One byte from one of the ends to the other.
+    #[cfg(target_os = "linux")]
+    fn exchange(ends: [&mut TcpStream; 2], from: usize, to: usize) {
+        assert_eq!(ends[from].write_vectored(&[IoSlice::new(&[7])]).unwrap(), 1);
+        let mut byte = [0];
+        loop {
+            match ends[to].read_vectored(&mut [IoSliceMut::new(&mut byte)]) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+                count => break assert_eq!(count.unwrap(), 1),
+            }
+        }
     }
 
     #[test]
