@@ -115,6 +115,7 @@ fuzz_target!(|data: &[u8]| {
                     pack: false,
                     sparse: false,
                     relaxed: false,
+                    last: None,
                 };
                 let frame = if flags & 32 == 0 {
                     Frame::Xftsmu(offer)

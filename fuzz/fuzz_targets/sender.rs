@@ -103,6 +103,7 @@ fuzz_target!(|data: &[u8]| {
                     pack,
                     sparse: false,
                     relaxed: false,
+                    last: None,
                 };
                 sender.offer(offer, flags & 64 == 0);
                 Ok(())

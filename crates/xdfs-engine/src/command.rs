@@ -164,6 +164,10 @@ pub struct UploadSpec {
     pub pack: bool,
     /// For a pack: its files may get their names before they are durable.
     pub relaxed: bool,
+    /// For a pack, the last one of a tree: it is carried out if these files have arrived without a
+    /// failure, once they have, and unless it is relaxed everything beneath `target` is durable
+    /// when it ends. Fails unless the acceptor knows such packs.
+    pub last: Option<Vec<FileId>>,
 }
 
 /// A remote path and a local store.

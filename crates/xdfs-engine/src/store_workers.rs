@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use xdfs_proto::pack::{Failures, PACK_BYTES_MAX, PackRequest, PackWriter};
+use xdfs_proto::path::Call;
 use xdfs_proto::{Code, Fault, FileId, SourceTag};
 use xdfs_store::{OpenedSink, PackOptions, SinkRequest, Source, SourceInfo, Store, SyncGroup};
 use xdfs_sys::ids::Ids;
@@ -190,6 +191,8 @@ pub(crate) struct ArrivingPack {
     store: Arc<dyn Store>,
     root: Vec<u8>,
     options: PackOptions,
+    /// For the last pack of a tree, the files that it waits for.
+    pub(crate) last: Option<Vec<FileId>>,
     /// `None` before its first bytes come, and while lent to a channel.
     memory: Option<Buffer>,
     is_lent: bool,
@@ -388,12 +391,14 @@ impl StoreWorkers {
         root: Vec<u8>,
         options: PackOptions,
         length: usize,
+        last: Option<Vec<FileId>>,
     ) -> ArrivingPack {
         let length = length.min(PACK_BYTES_MAX);
         ArrivingPack {
             store,
             root,
             options,
+            last,
             memory: None,
             is_lent: false,
             is_begun: false,
@@ -633,7 +638,12 @@ impl StoreWorkerTask {
                     let write = || {
                         let waits = !pack.options.relaxed && pack.store.packs_wait(&pack.root);
                         self.waits.store(waits, Ordering::Relaxed);
-                        pack.store.write_pack(&pack.root, pack.options, memory)
+                        let failures = pack.store.write_pack(&pack.root, pack.options, memory)?;
+                        if pack.last.is_some() && !pack.options.relaxed {
+                            let path = pack.root.clone();
+                            pack.store.call(&Call::Sync { path }, &mut |_| Ok(()))?;
+                        }
+                        Ok(failures)
                     };
                     guarded("write the pack", write).flatten()
                 });

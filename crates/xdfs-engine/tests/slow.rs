@@ -288,6 +288,7 @@ impl Scene {
                 name: Vec::new(),
                 pack: false,
                 relaxed: false,
+                last: None,
             }),
             false => TransferKind::Download(DownloadSpec {
                 source,

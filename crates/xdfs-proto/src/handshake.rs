@@ -155,6 +155,8 @@ const TIME_ACCOUNT: u16 = 4;
 const TUNNELS: u16 = 5;
 /// The feature with which an initiator asks that what both sides send yields to others.
 const YIELD: u16 = 6;
+/// The feature with which both sides declare that they know the last pack of a tree.
+const LAST_PACK: u16 = 7;
 
 fn authentication(methods: &[u8]) -> Feature {
     Feature {
@@ -188,6 +190,14 @@ fn time_account() -> Feature {
     }
 }
 
+fn last_pack() -> Feature {
+    Feature {
+        id: LAST_PACK,
+        name: "last-pack".into(),
+        value: Vec::new(),
+    }
+}
+
 fn yield_feature() -> Feature {
     Feature {
         id: YIELD,
@@ -213,6 +223,7 @@ pub struct Initiator {
     takes_clear: bool,
     follows_links: bool,
     reports_time: bool,
+    takes_last_packs: bool,
     proof: ProofState,
     /// The method of a proof that was sent before the acceptor named those that it supports.
     proved_ahead: Option<u8>,
@@ -257,7 +268,7 @@ impl Initiator {
     #[must_use]
     pub fn new(purpose: Purpose, yields: bool, out: &mut Vec<u8>) -> Self {
         let mut hello = Hello {
-            features: vec![follow_links(), time_account()],
+            features: vec![follow_links(), time_account(), last_pack()],
             ..Hello::default()
         };
         hello.features.extend(yields.then(yield_feature));
@@ -274,6 +285,7 @@ impl Initiator {
                 clear_payload(),
                 follow_links(),
                 time_account(),
+                last_pack(),
             ],
             ..Hello::default()
         };
@@ -297,6 +309,7 @@ impl Initiator {
             takes_clear: false,
             follows_links: false,
             reports_time: false,
+            takes_last_packs: false,
             proof,
             proved_ahead: None,
             methods: Vec::new(),
@@ -347,6 +360,12 @@ impl Initiator {
     #[must_use]
     pub fn reports_time(&self) -> bool {
         self.reports_time
+    }
+
+    /// Whether the acceptor knows the last pack of a tree, once it has answered HELLO.
+    #[must_use]
+    pub fn takes_last_packs(&self) -> bool {
+        self.takes_last_packs
     }
 
     /// Sends the first step of the proof and, if it is the `only` one, the request too.
@@ -418,6 +437,7 @@ impl Initiator {
                     self.takes_clear = has(CLEAR_PAYLOAD);
                     self.follows_links = has(FOLLOW_LINKS);
                     self.reports_time = has(TIME_ACCOUNT);
+                    self.takes_last_packs = has(LAST_PACK);
                     if matches!(self.purpose, Purpose::Tunnel(_)) && !has(TUNNELS) {
                         return Err(no_tunnels().remote());
                     }
@@ -535,7 +555,7 @@ impl Acceptor {
             reports_time: false,
             yields: false,
             proof: ProofState::Done,
-            features: vec![follow_links(), time_account(), yield_feature()],
+            features: vec![follow_links(), time_account(), yield_feature(), last_pack()],
         }
     }
 
@@ -547,7 +567,7 @@ impl Acceptor {
         if clear {
             features.push(clear_payload());
         }
-        features.extend([follow_links(), time_account(), yield_feature()]);
+        features.extend([follow_links(), time_account(), yield_feature(), last_pack()]);
         Self {
             greeted: false,
             reports_time: false,

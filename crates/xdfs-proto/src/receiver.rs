@@ -838,6 +838,18 @@ impl Receiver {
         self.numbers.contains(id)
     }
 
+    /// Whether a file that was offered here was published whole, a pack without failures; `None`
+    /// as long as it may still come. Of a file that ended too long ago it is no longer known.
+    #[must_use]
+    pub fn arrived(&self, id: FileId) -> Option<bool> {
+        if !self.was_offered(id) || self.has_file(id) {
+            return None;
+        }
+        let mut ended = self.ended_files.iter();
+        let answer = ended.find(|e| e.file == id).and_then(|e| e.answer.as_ref());
+        Some(matches!(answer, Some(Frame::Published(done)) if done.failures.is_empty()))
+    }
+
     /// Whether no file is left.
     #[must_use]
     pub fn is_idle(&self) -> bool {

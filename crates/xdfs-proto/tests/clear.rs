@@ -25,6 +25,7 @@ fn offer(pack: bool) -> Offer {
         pack,
         sparse: false,
         relaxed: false,
+        last: None,
     }
 }
 

@@ -121,13 +121,16 @@ fn offer() -> impl Strategy<Value = Offer> {
                     pack: false,
                     sparse,
                     relaxed: false,
+                    last: None,
                 }
             },
         )
         .boxed();
     let sizes = 1..=PACK_BYTES_MAX as u64;
     let flags = any::<[bool; 2]>();
-    let pack = (plain.clone(), sizes, flags).prop_map(|(plain, length, flags)| Offer {
+    let last = prop::option::of(prop::collection::vec(file(), 0..4));
+    let pack = (plain.clone(), sizes, flags, last);
+    let pack = pack.prop_map(|(plain, length, flags, last)| Offer {
         name: Vec::new(),
         length: Some(length),
         tag: SourceTag::default(),
@@ -139,6 +142,7 @@ fn offer() -> impl Strategy<Value = Offer> {
         pack: true,
         sparse: false,
         relaxed: flags[1],
+        last,
         ..plain
     });
     prop_oneof![3 => plain, 1 => pack]

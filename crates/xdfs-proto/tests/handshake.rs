@@ -53,6 +53,14 @@ fn follow_links() -> Feature {
     }
 }
 
+fn last_pack() -> Feature {
+    Feature {
+        id: 7,
+        name: "last-pack".into(),
+        value: Vec::new(),
+    }
+}
+
 fn time_account() -> Feature {
     Feature {
         id: 4,
@@ -63,14 +71,14 @@ fn time_account() -> Feature {
 
 fn greeting() -> Hello {
     Hello {
-        features: vec![follow_links(), time_account()],
+        features: vec![follow_links(), time_account(), last_pack()],
         ..Hello::default()
     }
 }
 
 fn welcome() -> Vec<u8> {
     let mut out = Vec::new();
-    let known = [follow_links(), time_account()];
+    let known = [follow_links(), time_account(), last_pack()];
     greeting().answer(&known).encode(&mut out);
     out
 }
@@ -93,6 +101,21 @@ fn k24_an_acceptor_that_does_not_follow_links_does_not_say_so() {
         let step = initiator.receive(&bytes, &Limits::default(), &mut Vec::new());
         assert!(matches!(step, Ok((InitiatorStep::Wait, _))));
         assert_eq!(initiator.follows_links(), follows);
+    }
+}
+
+/// [K-26]
+#[test]
+fn k26_only_an_acceptor_that_knows_last_packs_says_so() {
+    let older = greeting().answer(&[follow_links()]);
+    for (answer, knows) in [(greeting().answer(&[last_pack()]), true), (older, false)] {
+        let mut bytes = Vec::new();
+        answer.encode(&mut bytes);
+        let mut initiator = Initiator::new(Purpose::Join(join()), false, &mut Vec::new());
+        assert!(!initiator.takes_last_packs());
+        let step = initiator.receive(&bytes, &Limits::default(), &mut Vec::new());
+        assert!(matches!(step, Ok((InitiatorStep::Wait, _))));
+        assert_eq!(initiator.takes_last_packs(), knows);
     }
 }
 

@@ -82,6 +82,14 @@ fn follow_links() -> Feature {
     }
 }
 
+fn last_pack() -> Feature {
+    Feature {
+        id: 7,
+        name: "last-pack".into(),
+        value: Vec::new(),
+    }
+}
+
 fn time_account() -> Feature {
     Feature {
         id: 4,
@@ -92,7 +100,13 @@ fn time_account() -> Feature {
 
 fn hello() -> Vec<u8> {
     let mut out = Vec::new();
-    let features = vec![feature(&[]), clear(), follow_links(), time_account()];
+    let features = vec![
+        feature(&[]),
+        clear(),
+        follow_links(),
+        time_account(),
+        last_pack(),
+    ];
     Hello {
         features,
         ..Hello::default()
@@ -238,7 +252,13 @@ fn a_method_of_one_step_costs_no_round_trip() {
         let step = server.feed(&client.written(), piece);
         assert!(matches!(step, Ok(AcceptorStep::Wait)));
         let answer = server.written();
-        let features = vec![feature(&METHODS), clear(), follow_links(), time_account()];
+        let features = vec![
+            feature(&METHODS),
+            clear(),
+            follow_links(),
+            time_account(),
+            last_pack(),
+        ];
         assert_eq!(answer, welcome(features));
 
         let step = client.feed(&answer, piece);
@@ -700,6 +720,24 @@ fn a_stranger_is_refused_by_the_header_of_a_frame() {
 }
 
 /// The same for who called: an acceptor that nobody verified is a stranger, too.
+/// A feature counts only if both sides name it, whatever the channel.
+#[test]
+fn acceptors_welcome_the_same_features_with_and_without_protection() {
+    let welcomed = |mut acceptor: Acceptor| {
+        let mut out = Vec::new();
+        let step = acceptor.receive(&hello(), &Limits::default(), &mut out);
+        assert!(matches!(step, Ok((AcceptorStep::Wait, _))));
+        match Answer::decode(&out).unwrap().unwrap().0 {
+            Answer::Welcome(welcome) => welcome.features,
+            Answer::Refused(fault) => panic!("{fault}"),
+        }
+    };
+    let mut protected = welcomed(Acceptor::protected(&[1], true));
+    protected.retain(|feature| feature.id > 2);
+    assert_eq!(protected, welcomed(Acceptor::new()));
+    assert_eq!(protected, [follow_links(), time_account(), last_pack()]);
+}
+
 #[test]
 fn an_acceptor_is_refused_by_the_header_of_a_frame() {
     for kind in 0..=u8::MAX {

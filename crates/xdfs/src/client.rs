@@ -117,6 +117,7 @@ impl Client {
                 name,
                 pack: false,
                 relaxed: false,
+                last: None,
             }),
         )?;
         let route = TransferRoute::Upload {
@@ -190,6 +191,7 @@ impl Client {
                 name: last_part(source),
                 pack: false,
                 relaxed: false,
+                last: None,
             }),
         )
     }
@@ -342,7 +344,7 @@ impl Client {
             // A session that has ended has nothing to cancel.
             let _ = commands.send(Command::Cancel(file));
         };
-        Ok(Transfer::new(cancel, mailbox, end.clone()))
+        Ok(Transfer::new(cancel, mailbox, end.clone()).numbered(file))
     }
 
     fn session(&self) -> Result<Arc<Session>, Fault> {

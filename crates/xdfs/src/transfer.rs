@@ -11,7 +11,7 @@ use std::time::Duration;
 use xdfs_engine::mailbox::{Mailbox, Sender, mailbox};
 use xdfs_engine::{Outcome, Progress, TimeShares, TransferEvent};
 use xdfs_proto::pack::Failures;
-use xdfs_proto::{Code, DigestKind, Fault};
+use xdfs_proto::{Code, DigestKind, Fault, FileId};
 
 use crate::events::{Observer, TransferResult};
 use crate::recognition::{ComparedPaths, may_exist};
@@ -115,6 +115,8 @@ pub struct Transfer {
     canceller: Canceller,
     events: Mailbox<TransferEvent>,
     session_end: SessionEnd,
+    /// Its number in the session; `None` if several or none are moved one after the other.
+    number: Option<FileId>,
     /// Source and target, to be compared if the target exists.
     compared_paths: Option<ComparedPaths>,
     /// Starts the transfer that replaces a target that isn't skipped.
@@ -136,6 +138,16 @@ pub(crate) type Replacement = Box<dyn FnOnce() -> Result<Transfer, Fault> + Send
 type Canceller = Box<dyn Fn() + Send + Sync>;
 
 impl Transfer {
+    /// The same transfer, of which the session knows this number.
+    pub(crate) fn numbered(mut self, number: FileId) -> Self {
+        self.number = Some(number);
+        self
+    }
+
+    pub(crate) fn number(&self) -> Option<FileId> {
+        self.number
+    }
+
     /// A transfer whose events arrive in `events`. It has ended when the senders are gone.
     pub(crate) fn new(
         canceller: impl Fn() + Send + Sync + 'static,
@@ -146,6 +158,7 @@ impl Transfer {
             canceller: Box::new(canceller),
             events,
             session_end,
+            number: None,
             compared_paths: None,
             replacement: None,
             comparison: None,

@@ -294,18 +294,20 @@ def _write_offer(f):
     flags = sum(
         bit
         for bit, on in (
-            (1, f["overwrite"]), (4, f["dry_run"]), (8, f["length"] is not None), (16, f["mode"] is not None),
+            (1, f["overwrite"]), (4, f["dry_run"] or f.get("last") is not None), (8, f["length"] is not None), (16, f["mode"] is not None),
             (32, f["mtime_ns"] is not None), (64, f["pack"]), (128, f["sparse"] or f.get("relaxed")),
         )
         if on
     )  # fmt: skip
     head = pack("IQ", f["file"], f["length"] or 0) + f["tag"]
     middle = pack("IqBB", f["mode"] or 0, f["mtime_ns"] or 0, NAMES[f["digest"]], RESUME.index(f["resume"]))
-    return flags, head + middle + string(f["path"]) + string(f["name"])
+    awaited = f.get("last")
+    tail = b"" if awaited is None else pack("H", len(awaited)) + b"".join(pack("I", n) for n in awaited)
+    return flags, head + middle + string(f["path"]) + string(f["name"]) + tail
 
 
 def _read_offer(r, flags):
-    f = {"overwrite": bool(flags & 1), "dry_run": bool(flags & 4), "pack": bool(flags & 64)}
+    f = {"overwrite": bool(flags & 1), "dry_run": flags & 68 == 4, "pack": bool(flags & 64)}
     f["sparse"], f["relaxed"] = flags & 0xC0 == 128, flags & 0xC0 == 0xC0
     f["file"] = r.number("I")
     f["length"] = _given(r, "Q", flags & 8, "length")
@@ -315,6 +317,9 @@ def _read_offer(r, flags):
     f["digest"] = read_digest_kind(r)
     f["resume"] = RESUME[r.bounded("B", 0, 2, "resume")]
     f["path"], f["name"] = r.path(), r.path()
+    f["last"] = None
+    if flags & 68 == 68:
+        f["last"] = [r.number("I") for _ in range(r.bounded("H", 0, 256, "count of awaited files"))]
     extra = f["resume"] != "never" or f["dry_run"] or f["mode"] is not None
     if f["pack"] and (extra or f["length"] is None or any(f["tag"]) or f["name"] or f["mtime_ns"] is not None):
         raise malformed("offer of a pack")

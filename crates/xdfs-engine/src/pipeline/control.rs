@@ -284,6 +284,7 @@ impl<K: Kernel> Pipeline<K> {
                 pack: false,
                 sparse: source.info().sparse,
                 relaxed: false,
+                last: None,
             };
             self.open_offer(source, offer, request.offset, request.length, false)
         });
@@ -297,11 +298,16 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Executes the outputs of the machines.
     pub(super) fn pump_machines(&mut self) {
-        while let Some(output) = self.sender.poll_output() {
-            self.handle_sender_output(output);
-        }
-        while let Some(output) = self.receiver.poll_output() {
-            self.handle_receiver_output(output);
+        loop {
+            while let Some(output) = self.sender.poll_output() {
+                self.handle_sender_output(output);
+            }
+            while let Some(output) = self.receiver.poll_output() {
+                self.handle_receiver_output(output);
+            }
+            if self.write_packs().is_ok() {
+                break;
+            }
         }
         self.pump_calls();
     }

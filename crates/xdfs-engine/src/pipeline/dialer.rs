@@ -83,6 +83,8 @@ pub(super) struct Dialer {
     takes_clear: bool,
     /// It follows symbolic links in requests for packs.
     follows_links: bool,
+    /// It knows the last pack of a tree.
+    takes_last_packs: bool,
     /// Target number of channels.
     wanted: u32,
     /// The channel that asks for the session is being opened, or was.
@@ -133,6 +135,7 @@ impl Dialer {
             secret: None,
             takes_clear: false,
             follows_links: false,
+            takes_last_packs: false,
             wanted,
             asks: false,
             next_index: 1,
@@ -203,9 +206,15 @@ impl Dialer {
         self.follows_links
     }
 
-    /// Learns that from the answer to HELLO on a channel.
-    pub(super) fn learn_links(&mut self, follows_links: bool) {
+    /// Whether it knows the last pack of a tree, as far as is known.
+    pub(super) fn takes_last_packs(&self) -> bool {
+        self.takes_last_packs
+    }
+
+    /// Learns both from the answer to HELLO on a channel.
+    pub(super) fn learn_features(&mut self, follows_links: bool, takes_last_packs: bool) {
         self.follows_links = follows_links;
+        self.takes_last_packs = takes_last_packs;
     }
 
     /// Raises the target number of channels to `wanted`, at most `max`. Returns it as it was and as

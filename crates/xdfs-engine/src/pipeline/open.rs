@@ -396,6 +396,7 @@ impl<K: Kernel> Pipeline<K> {
             let has_clear = channel.stream.protected().is_some();
             let takes_clear = initiator.takes_clear() && has_clear;
             let follows_links = initiator.follows_links();
+            let takes_last_packs = initiator.takes_last_packs();
             let reports_time = initiator.reports_time();
             channel.push_bytes(&out);
             match step {
@@ -409,7 +410,7 @@ impl<K: Kernel> Pipeline<K> {
                 }
                 Ok((InitiatorStep::Open(accepted), used)) => {
                     if let Role::Initiator(dialer) = &mut self.role {
-                        dialer.learn_links(follows_links);
+                        dialer.learn_features(follows_links, takes_last_packs);
                     }
                     if let Err(fault) = self.check_level(takes_clear) {
                         self.opening_failed(slot, fault);

@@ -17,7 +17,7 @@ use super::{Pipeline, Role};
 use crate::environment::Worker;
 use crate::kernel::Kernel;
 use crate::storage::StoreTime;
-use crate::store_workers::{StoreCompletion, StoreWorkers};
+use crate::store_workers::{ArrivingPack, StoreCompletion, StoreWorkers};
 
 /// The workers of a session, and the packs that they hold.
 #[derive(Debug)]
@@ -29,8 +29,11 @@ pub(super) struct StoreJobs {
     openers: StoreWorkers,
     /// Packs that the peer requests and for which there was no memory.
     requested: VecDeque<(Request, PackRequest)>,
-    /// Number of packs that are being written or wait for a worker, cancelled ones included.
+    /// Number of packs that are being written or wait for a worker or for other packs, cancelled
+    /// ones included.
     packs_writing: usize,
+    /// Complete packs that are not being written yet: last packs of trees, which wait for others.
+    complete_packs: VecDeque<(FileId, ArrivingPack)>,
     /// Arriving packs of which blocks were dropped, since there was no memory.
     dropped: VecDeque<FileId>,
 }
@@ -42,6 +45,7 @@ impl StoreJobs {
             openers,
             requested: VecDeque::new(),
             packs_writing: 0,
+            complete_packs: VecDeque::new(),
             dropped: VecDeque::new(),
         }
     }
@@ -156,7 +160,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// Accepts an offered pack.
     pub(super) fn open_pack(&mut self, offer: &Offer) {
-        let (store, root, options) = match (&self.role, self.transfers.started(offer.file)) {
+        let (store, root, options, last) = match (&self.role, self.transfers.started(offer.file)) {
             (Role::Acceptor { store, .. }, _) => (
                 Arc::clone(store),
                 offer.path.clone(),
@@ -164,6 +168,7 @@ impl<K: Kernel> Pipeline<K> {
                     overwrite: offer.overwrite,
                     relaxed: offer.relaxed,
                 },
+                offer.last.clone(),
             ),
             (Role::Initiator(_), Some(transfer)) => {
                 let Some(target) = transfer.target() else {
@@ -175,7 +180,7 @@ impl<K: Kernel> Pipeline<K> {
                     // The store of a download decides this itself.
                     relaxed: false,
                 };
-                (store, target.path.clone(), options)
+                (store, target.path.clone(), options, None)
             }
             (Role::Initiator(_), None) => return,
         };
@@ -190,7 +195,7 @@ impl<K: Kernel> Pipeline<K> {
         }
         let length = usize::try_from(offer.length.unwrap_or(0)).unwrap_or(usize::MAX);
         let workers = &self.store_jobs.pack_workers;
-        let pack = workers.arriving(store, root.clone(), options, length);
+        let pack = workers.arriving(store, root.clone(), options, length, last);
         self.transfers.receive_pack(offer.file, pack);
         let opened =
             self.receiver
@@ -201,16 +206,51 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Starts to write a complete pack; `false` if `file` is not a pack.
+    /// Has a complete pack written; `false` if `file` is not a pack.
     pub(super) fn write_pack(&mut self, file: FileId) -> bool {
         let Some(pack) = self.transfers.take_pack(file) else {
             return false;
         };
-        match self.store_jobs.pack_workers.submit_write_pack(file, pack) {
-            Ok(()) => self.store_jobs.packs_writing += 1,
-            Err(fault) => self.receiver.fail(file, fault),
-        }
+        self.store_jobs.packs_writing += 1;
+        self.store_jobs.complete_packs.push_back((file, pack));
         true
+    }
+
+    /// Starts to write the complete packs that wait for no other pack any more.
+    ///
+    /// # Errors
+    /// One of them can't be written, which the machine is to tell the peer.
+    pub(super) fn write_packs(&mut self) -> Result<(), ()> {
+        let mut result = Ok(());
+        for _ in 0..self.store_jobs.complete_packs.len() {
+            let Some((file, pack)) = self.store_jobs.complete_packs.pop_front() else {
+                break;
+            };
+            let awaited = pack.last.as_deref().unwrap_or_default();
+            let submitted = match self.have_arrived(awaited) {
+                None => {
+                    self.store_jobs.complete_packs.push_back((file, pack));
+                    continue;
+                }
+                Some(true) => self.store_jobs.pack_workers.submit_write_pack(file, pack),
+                Some(false) => Err(incomplete()),
+            };
+            if let Err(fault) = submitted {
+                self.store_jobs.packs_writing -= 1;
+                self.receiver.fail(file, fault);
+                result = Err(());
+            }
+        }
+        result
+    }
+
+    /// Whether all of the files have arrived whole; `None` as long as they still may.
+    fn have_arrived(&self, files: &[FileId]) -> Option<bool> {
+        let arrived = || files.iter().map(|file| self.receiver.arrived(*file));
+        if arrived().any(|arrived| arrived == Some(false)) {
+            return Some(false);
+        }
+        arrived().all(|arrived| arrived.is_some()).then_some(true)
     }
 
     /// Handles the results of the workers.
@@ -279,6 +319,13 @@ fn unless_cancelled<T>(
     result
 }
 
+/// The fault of a last pack that is not carried out.
+fn incomplete() -> Fault {
+    let cause = "a pack that it was to follow has failed, in whole or in part";
+    let fault = Fault::new(Code::Stale, "write the last pack", cause);
+    fault.retry(Retry::AfterMs(0))
+}
+
 /// The offer of a pack, without its length.
 pub(super) fn offer_of_pack(file: FileId, path: Vec<u8>, digest: DigestKind) -> Offer {
     Offer {
@@ -296,5 +343,6 @@ pub(super) fn offer_of_pack(file: FileId, path: Vec<u8>, digest: DigestKind) -> 
         pack: true,
         sparse: false,
         relaxed: false,
+        last: None,
     }
 }

@@ -41,7 +41,13 @@ impl<K: Kernel> Pipeline<K> {
                 name,
                 pack,
                 relaxed,
+                last,
             }) => {
+                if last.is_some() && !self.acceptor_takes_last_packs() {
+                    let cause = "the server doesn't know the last pack of a tree";
+                    let fault = Fault::new(Code::FeatureUnsupported, "send a pack", cause);
+                    return self.transfer_ended(spec.file, Err(fault.path(target).remote()));
+                }
                 let offer = Offer {
                     file: spec.file,
                     path: target,
@@ -57,6 +63,7 @@ impl<K: Kernel> Pipeline<K> {
                     pack,
                     sparse: source.info().sparse,
                     relaxed,
+                    last,
                 };
                 match self.open_offer(source, offer, spec.offset, spec.length, true) {
                     Ok(length) => {
@@ -101,6 +108,10 @@ impl<K: Kernel> Pipeline<K> {
 
     fn acceptor_follows_links(&self) -> bool {
         matches!(&self.role, Role::Initiator(dialer) if dialer.follows_links())
+    }
+
+    fn acceptor_takes_last_packs(&self) -> bool {
+        matches!(&self.role, Role::Initiator(dialer) if dialer.takes_last_packs())
     }
 
     /// Offers a source, or the requested part of it; returns the length of the transfer.

@@ -53,7 +53,13 @@ fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
     let count = 8 * THREADS_MAX as u32;
     for number in 0..count {
         let root = if number % 2 == 0 { "bad" } else { "good" };
-        let pack = threads.arriving(Arc::clone(&store), root.into(), PackOptions::default(), 0);
+        let pack = threads.arriving(
+            Arc::clone(&store),
+            root.into(),
+            PackOptions::default(),
+            0,
+            None,
+        );
         threads.submit_write_pack(FileId(number), pack).unwrap();
     }
     for _ in 0..count {
@@ -86,12 +92,84 @@ fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
     join(&threads.finish());
 }
 
+/// Writes whatever it is told to, and can't make it durable.
+#[derive(Debug, Default)]
+struct Unsynced {
+    steps: Mutex<Vec<&'static str>>,
+}
+
+impl Store for Unsynced {
+    fn write_pack(&self, _: &[u8], _: PackOptions, _: &[u8]) -> Result<Failures, Fault> {
+        self.steps.lock().unwrap().push("write");
+        Ok(Failures::default())
+    }
+
+    fn call(
+        &self,
+        call: &Call,
+        _: &mut dyn FnMut(xdfs_proto::path::Answer) -> Result<(), Fault>,
+    ) -> Result<xdfs_proto::path::Answer, Fault> {
+        assert!(matches!(call, Call::Sync { path } if path == b"root"));
+        self.steps.lock().unwrap().push("sync");
+        Err(Fault::new(Code::Io, "synchronise", "the disk is gone"))
+    }
+}
+
+/// [K-25]
+#[test]
+fn k25_a_last_pack_is_synchronised_after_it_is_written_or_fails() {
+    let poller = Poller::new().unwrap();
+    let mut threads = StoreWorkers::new(
+        System::shared(),
+        None,
+        None,
+        poller.notifier(),
+        Account::unbounded,
+    );
+    for (last, relaxed, is_synced) in [
+        (Some(vec![FileId(1)]), false, true),
+        (Some(Vec::new()), false, true),
+        (Some(Vec::new()), true, false),
+        (None, false, false),
+    ] {
+        let store = Arc::new(Unsynced::default());
+        let options = PackOptions {
+            relaxed,
+            ..PackOptions::default()
+        };
+        let arriving = threads.arriving(
+            Arc::clone(&store) as Arc<dyn Store>,
+            b"root".to_vec(),
+            options,
+            0,
+            last,
+        );
+        threads.submit_write_pack(FileId(2), arriving).unwrap();
+        let StoreCompletion::PackWritten { failures, .. } = next(&mut threads) else {
+            panic!("another job ended");
+        };
+        let steps = store.steps.lock().unwrap().clone();
+        match is_synced {
+            true => {
+                assert_eq!(steps, ["write", "sync"]);
+                assert_eq!(failures.unwrap_err().code, Code::Io);
+            }
+            false => {
+                assert_eq!(steps, ["write"]);
+                assert!(failures.unwrap().is_empty());
+            }
+        }
+    }
+    join(&threads.finish());
+}
+
 fn pack_of(spares: Spares, length: usize) -> ArrivingPack {
     let store = Arc::new(LocalStore::unrooted());
     ArrivingPack {
         store,
         root: Vec::new(),
         options: PackOptions::default(),
+        last: None,
         memory: None,
         is_lent: false,
         is_begun: false,

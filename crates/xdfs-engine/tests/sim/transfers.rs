@@ -149,6 +149,7 @@ impl Moved {
             name: Vec::new(),
             pack,
             relaxed: false,
+            last: None,
         };
         let download = |source, pack_request| DownloadSpec {
             source,

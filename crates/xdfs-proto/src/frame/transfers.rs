@@ -80,9 +80,16 @@ pub struct Offer {
     pub sparse: bool,
     /// For a pack in an upload: its files may get their names before they are durable.
     pub relaxed: bool,
+    /// For a pack in an upload, the last one of a tree: it is carried out once these files, at most
+    /// [`Offer::AWAITED_MAX`], have been published without failures, and unless it is relaxed
+    /// everything beneath `path` is durable when it is published. Only if the acceptor takes it
+    /// ([`Initiator::takes_last_packs`](crate::handshake::Initiator::takes_last_packs)).
+    pub last: Option<Vec<FileId>>,
 }
 
 impl Offer {
+    /// Most files that the last pack of a tree can wait for.
+    pub const AWAITED_MAX: usize = 256;
     /// Replace an existing target.
     const OVERWRITE: u8 = 1 << 0;
     /// Write nothing.
@@ -99,6 +106,8 @@ impl Offer {
     const SPARSE: u8 = 1 << 7;
     /// For a pack: its files may get their names before they are durable.
     const RELAXED: u8 = 1 << 7;
+    /// For a pack: it is the last one.
+    const LAST: u8 = 1 << 2;
 }
 
 impl Body for Offer {
@@ -112,7 +121,8 @@ impl Body for Offer {
 
     fn flags(&self) -> u8 {
         flag(self.overwrite, Self::OVERWRITE)
-            | flag(self.dry_run, Self::DRY_RUN)
+            | flag(self.dry_run && !self.pack, Self::DRY_RUN)
+            | flag(self.last.is_some() && self.pack, Self::LAST)
             | flag(self.length.is_some(), Self::LENGTH)
             | flag(self.mode.is_some(), Self::MODE)
             | flag(self.mtime_ns.is_some(), Self::MTIME)
@@ -131,9 +141,15 @@ impl Body for Offer {
         w.u8(self.resume.number());
         w.path(&self.path);
         w.path(&self.name);
+        if let Some(awaited) = self.last.as_ref().filter(|_| self.pack) {
+            let awaited = &awaited[..awaited.len().min(Self::AWAITED_MAX)];
+            w.u16(u16::try_from(awaited.len()).unwrap_or(u16::MAX));
+            awaited.iter().for_each(|file| w.file(*file));
+        }
     }
 
     fn decode(flags: u8, r: &mut Reader<'_>, limits: &Limits) -> Result<Self, DecodeError> {
+        let is_last = flags & (Self::LAST | Self::PACK) == Self::LAST | Self::PACK;
         let offer = Self {
             file: r.file()?,
             length: present(flags, Self::LENGTH, r.u64("length")?, "length")?,
@@ -145,16 +161,16 @@ impl Body for Offer {
             path: r.path(limits.path_bytes_max, "path")?,
             name: r.path(limits.path_bytes_max, "name")?,
             overwrite: flags & Self::OVERWRITE != 0,
-            dry_run: flags & Self::DRY_RUN != 0,
+            dry_run: flags & (Self::DRY_RUN | Self::PACK) == Self::DRY_RUN,
             pack: flags & Self::PACK != 0,
             sparse: flags & (Self::SPARSE | Self::PACK) == Self::SPARSE,
             relaxed: flags & (Self::RELAXED | Self::PACK) == Self::RELAXED | Self::PACK,
+            last: is_last.then(|| awaited(r)).transpose()?,
         };
         let sizes = 1..=PACK_BYTES_MAX as u64;
         let fits = offer.length.is_some_and(|length| sizes.contains(&length));
         let plain = offer.tag == SourceTag::default()
             && offer.resume == Resume::Never
-            && !offer.dry_run
             && offer.mode.is_none()
             && offer.mtime_ns.is_none()
             && offer.name.is_empty();
@@ -163,6 +179,15 @@ impl Body for Offer {
         }
         Ok(offer)
     }
+}
+
+/// The files that a last pack waits for.
+fn awaited(r: &mut Reader<'_>) -> Result<Vec<FileId>, DecodeError> {
+    let count = usize::from(r.u16("count of awaited files")?);
+    if count > Offer::AWAITED_MAX {
+        return Err(DecodeError::Invalid("count of awaited files"));
+    }
+    (0..count).map(|_| r.file()).collect()
 }
 
 /// XFTSM: requests a file (download).

@@ -123,6 +123,7 @@ mod tests {
             pack: false,
             sparse: false,
             relaxed: false,
+            last: None,
         };
         let accept = Frame::Accept(Accept {
             file,

@@ -233,6 +233,7 @@ impl World {
             pack: false,
             sparse: false,
             relaxed: false,
+            last: None,
         }
     }
 

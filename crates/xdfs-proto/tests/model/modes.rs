@@ -422,6 +422,7 @@ impl World {
             pack: self.bounds.pack,
             sparse: false,
             relaxed: false,
+            last: None,
         }
     }
 

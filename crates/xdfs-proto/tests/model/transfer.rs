@@ -124,6 +124,7 @@ impl World {
             pack: bounds.pack,
             sparse: false,
             relaxed: false,
+            last: None,
         };
         world.sender.set_block_size_max(BLOCK as u32);
         world.sender.offer(offer, true);

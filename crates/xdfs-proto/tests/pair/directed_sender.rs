@@ -36,6 +36,7 @@ fn offer(file: u32, length: Option<u64>) -> Offer {
         pack: false,
         sparse: false,
         relaxed: false,
+        last: None,
     }
 }
 

@@ -537,6 +537,7 @@ impl World {
             pack: plan.pack,
             sparse: false,
             relaxed: false,
+            last: None,
         }
     }
 

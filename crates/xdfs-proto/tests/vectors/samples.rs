@@ -281,6 +281,7 @@ fn files() -> Vec<(&'static str, Frame)> {
         pack: false,
         sparse: false,
         relaxed: false,
+        last: None,
     };
     let stream = Offer {
         path: vec![b'/', 0xff, b'x'],
@@ -293,7 +294,7 @@ fn files() -> Vec<(&'static str, Frame)> {
         overwrite: false,
         resume: Resume::Never,
         dry_run: true,
-        ..upload
+        ..upload.clone()
     };
     let download = Offer {
         path: vec![],
@@ -398,10 +399,15 @@ fn files() -> Vec<(&'static str, Frame)> {
         pack: true,
         sparse: false,
         relaxed: false,
+        last: None,
         file: FILE,
     };
     let relaxed = Offer {
         relaxed: true,
+        ..pack.clone()
+    };
+    let last = Offer {
+        last: Some(vec![FileId(6), FileId(4)]),
         ..pack.clone()
     };
     vec![
@@ -415,6 +421,7 @@ fn files() -> Vec<(&'static str, Frame)> {
         ("xftsm-pack-follow-links", Frame::Xftsm(followed)),
         ("xftsmu-pack", Frame::Xftsmu(pack)),
         ("xftsmu-pack-relaxed", Frame::Xftsmu(relaxed)),
+        ("xftsmu-pack-last", Frame::Xftsmu(last)),
         ("offer-empty-file", Frame::Offer(download)),
         ("accept-fresh", Frame::Accept(accept)),
         ("accept-resumed-crc64", Frame::Accept(resumed)),

@@ -390,14 +390,14 @@ impl TreeRun<'_> {
 
     /// Current metadata of a directory of a local source; `None` if it is no longer a directory, or
     /// if the source is remote, where listings provided it.
-    fn known_here(&self, path: &[u8]) -> Option<DirectoryMetadata> {
+    pub(super) fn known_here(&self, path: &[u8]) -> Option<DirectoryMetadata> {
         let is_here = !self.source.is_remote();
         let found = is_here.then(|| self.source.local_attributes(path))??;
         (found.kind == FileKind::Directory).then(|| (&found).into())
     }
 
     /// The metadata to set on a directory.
-    fn directory_metadata(
+    pub(super) fn directory_metadata(
         &self,
         path: &[u8],
         directory: &Directory,

@@ -221,6 +221,7 @@ impl TreeRun<'_> {
                 name,
                 pack: false,
                 relaxed: false,
+                last: None,
             })
         };
         let options = self.transfer_options(overwrite);

@@ -18,6 +18,7 @@ mod inspector;
 mod item;
 mod journal;
 mod large;
+mod last_pack;
 mod links;
 mod moving;
 mod name_collisions;

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use xdfs_proto::pack::Failures;
-use xdfs_proto::{Code, Fault, Retry};
+use xdfs_proto::{Code, Fault, FileId, Retry};
 use xdfs_store::tree_journal::{Mark, Totals};
 
 use super::count::SourceCount;
@@ -340,6 +340,13 @@ impl<'a> Report<'a> {
         self.record_loss(path, true, fault);
     }
 
+    /// Whether nothing has failed or been interrupted so far.
+    pub(super) fn is_clean(&self) -> bool {
+        self.result.failed == 0
+            && self.retries.as_ref().is_none_or(Vec::is_empty)
+            && self.was_interrupted.is_empty()
+    }
+
     /// Keeps failed entries for a retry from now on.
     pub(super) fn keep_retries(&mut self) {
         self.retries.get_or_insert_default();
@@ -531,6 +538,14 @@ impl PackTransfer {
         })
     }
 
+    /// Its number in the session, if it was started in one.
+    pub(super) fn number(&self) -> Option<FileId> {
+        match &self.state {
+            PackState::Ended(_) => None,
+            PackState::Moving(transfer) => transfer.number(),
+        }
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.state, PackState::Ended(_))
     }
@@ -579,7 +594,8 @@ pub(super) fn is_over(transfer: &mut Transfer, timeout: Duration) -> bool {
 }
 
 /// Whether a retry may soon succeed.
-fn may_pass(fault: &Fault) -> bool {
+/// Whether another attempt may succeed.
+pub(super) fn may_pass(fault: &Fault) -> bool {
     fault.retry != Retry::Never
         || matches!(
             fault.code,

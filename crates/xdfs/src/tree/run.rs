@@ -142,6 +142,16 @@ impl<'r, 'o> Moving<'r, 'o> {
         provider: Option<&Provider<'_>>,
     ) -> Result<(), Fault> {
         self.pass(roots, provider)?;
+        // A synchronisation has an end of its own.
+        if provider.is_none() && self.end_in_one_flight()? {
+            return match self.journal.take() {
+                Some(writer) => {
+                    let claims = self.report.tracker.take_claims();
+                    writer.finish(true, claims, self.report)
+                }
+                None => Ok(()),
+            };
+        }
         self.drain()?;
         if self.run.options.dry_run || self.report.is_stopped() && self.journal.is_none() {
             return Ok(());
@@ -731,6 +741,7 @@ impl<'a> TreeRun<'a> {
                 name: Vec::new(),
                 pack: true,
                 relaxed,
+                last: None,
             };
             let options = self.pack_options(overwrite);
             let started = self.session.start(&options, TransferKind::Upload(job));

@@ -284,6 +284,26 @@ impl Tracker {
         }
     }
 
+    /// The incomplete directories, subdirectories first, as they will be once everything in flight
+    /// has arrived; `None` if one of them isn't listed yet or something in it failed.
+    pub(super) fn foreseen(&self) -> Option<Vec<(&[u8], &Directory)>> {
+        let is_well = |d: &Directory| d.expected.is_some() && !d.has_failed && !d.is_absent;
+        if !self.directories.values().all(is_well) || !self.spoiled.is_empty() {
+            return None;
+        }
+        let all = self.directories.iter();
+        let mut all: Vec<_> = all
+            .map(|(path, directory)| (&path[..], directory))
+            .collect();
+        all.sort_by(|a, b| b.0.cmp(a.0));
+        Some(all)
+    }
+
+    /// Whether no directory is incomplete, or complete and not taken.
+    pub(super) fn is_empty(&self) -> bool {
+        self.directories.is_empty() && self.completed.is_empty()
+    }
+
     /// Takes the directories that never became complete, subdirectories first.
     pub(super) fn take_rest(&mut self) -> Vec<CompletedDirectory> {
         let rest = std::mem::take(&mut self.directories).into_iter();

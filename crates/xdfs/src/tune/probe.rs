@@ -191,6 +191,7 @@ fn start(client: &Client, download: bool, bounds: Bounds) -> Result<Transfer, Fa
         name: Vec::new(),
         pack: false,
         relaxed: false,
+        last: None,
     };
     client.start(&options, TransferKind::Upload(upload))
 }

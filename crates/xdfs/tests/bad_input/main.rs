@@ -15,6 +15,8 @@ mod calls;
 mod cancelled;
 mod changing;
 mod ending;
+#[cfg(unix)]
+mod last_packs;
 mod leaving;
 mod listings;
 mod names;

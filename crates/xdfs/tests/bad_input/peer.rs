@@ -319,6 +319,7 @@ pub(crate) fn offer(path: &str, length: Option<u64>) -> Offer {
         pack: false,
         sparse: false,
         relaxed: false,
+        last: None,
     }
 }
 
