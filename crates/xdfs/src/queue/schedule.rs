@@ -499,6 +499,8 @@ impl<C: Connect> Schedule<C> {
             {
                 true
             }
+            // Or nothing gets through to it for a while.
+            Code::DeadlineExceeded if fault.ends_session && self.servers[server].is_reached => true,
             _ => fault.retry != Retry::Never,
         }
     }

@@ -594,6 +594,31 @@ fn a_server_that_is_not_there_costs_the_others_nothing() {
     assert_eq!(run(world, jobs).codes(), [gone, None, gone]);
 }
 
+/// Nothing gets through to a server for longer than a session lives: it was there, and is waited
+/// for. One that never answered is not.
+#[test]
+fn a_server_that_falls_silent_is_waited_for() {
+    let silent = || Fault::new(Code::DeadlineExceeded, "connect", "no answer").ending_session();
+    let world = World {
+        steps: vec![steps("a", vec![(5, Err(lost())), (10, Ok(()))])],
+        ..World::default()
+    };
+    let mut scene = Scene::new(world);
+    scene.add(jobs(&["a"]));
+    assert!(matches!(scene.turn(), Turn::Wait(Some(_))));
+    scene.world.0.borrow_mut().connects = vec![silent(); 2].into();
+    scene.run();
+    assert_eq!(scene.connects(), 4);
+    assert_eq!(scene.codes(), [None]);
+    let world = World {
+        steps: vec![steps("a", vec![(0, Err(silent()))])],
+        ..World::default()
+    };
+    let scene = run(world, jobs(&["a"]));
+    assert_eq!(scene.connects(), 1);
+    assert_eq!(scene.codes(), [Some(Code::DeadlineExceeded)]);
+}
+
 #[test]
 fn a_server_that_restarts_is_waited_for() {
     let world = World {
