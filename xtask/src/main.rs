@@ -188,12 +188,14 @@ fn cargo() -> Command {
     cargo
 }
 
-/// Runs `command` and passes its failure on.
+/// Runs `command`, tells how long it took, and passes its failure on.
 fn call(command: &mut Command) -> Outcome {
     println!("xtask: {}", shown(command));
+    let began = std::time::Instant::now();
     let status = command
         .status()
         .map_err(|e| format!("can't run {}: {e}", shown(command)))?;
+    println!("xtask: {} s", began.elapsed().as_secs());
     if status.success() {
         Ok(())
     } else {

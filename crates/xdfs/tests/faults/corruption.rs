@@ -69,8 +69,9 @@ fn a_bit_of_a_header() {
 }
 
 /// What comes to a client that downloads on one channel, before the first block: WELCOME with the
-/// features `follow-links` and `time-account`, SESSION-OK, and OFFER with the name of the source.
-const OFFERED_BYTES: u64 = (16 + 6 + 12 + 6 + 12) + (8 + 28) + (8 + 42 + 2 + 2 + 6);
+/// features `follow-links`, `time-account` and `last-pack`, SESSION-OK, and OFFER with the name of
+/// the source.
+const OFFERED_BYTES: u64 = (16 + 6 + 12 + 6 + 12 + 6 + 9) + (8 + 28) + (8 + 42 + 2 + 2 + 6);
 
 /// On the only channel nothing can go on. The session ends at once, not by a deadline, with advice
 /// to try again; and the next attempt arrives.
