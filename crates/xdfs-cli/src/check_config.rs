@@ -94,6 +94,9 @@ fn text(builder: &ServerBuilder, report: &SettingsReport) -> String {
     for listen in builder.listens() {
         text += &format!("would listen on {}\n", printable(&listen.to_string()));
     }
+    if let Some(gridftp) = &builder.gridftp {
+        text += &format!("would listen for GridFTP on {}\n", gridftp.listen);
+    }
     for line in served(builder) {
         text += &format!("would serve {line}\n");
     }

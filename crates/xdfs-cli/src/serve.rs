@@ -1,5 +1,6 @@
 //! `xdfs serve`: listeners and signals.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use xdfs::{Address, Code, Fault, Listen, ServerHandle};
@@ -69,7 +70,7 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
             _ => std::process::exit(i32::from(Code::Cancelled.exit_code())),
         }
     })?;
-    let mut text = announcement(server.listening(), &served);
+    let mut text = announcement(server.listening(), server.gridftp_addresses(), &served);
     let missing = missing_exports(&settings);
     for warning in warnings(&settings, server.listening(), again.config.as_deref())
         .iter()
@@ -153,7 +154,7 @@ fn is_any(host: &str) -> bool {
 }
 
 /// The announcement: scripts read the port from it, and people what is served.
-fn announcement(listening: &[Listen], served: &[String]) -> String {
+fn announcement(listening: &[Listen], gridftp: &[SocketAddr], served: &[String]) -> String {
     let mut text = String::new();
     for listen in listening {
         text.push_str(&format!(
@@ -163,6 +164,9 @@ fn announcement(listening: &[Listen], served: &[String]) -> String {
     }
     for line in served {
         text.push_str(&format!("serving {line}\n"));
+    }
+    for address in gridftp {
+        text.push_str(&format!("GridFTP on {address}\n"));
     }
     text
 }
@@ -175,8 +179,13 @@ mod tests {
     fn the_announcement_is_one_line_each() {
         let addresses = ["127.0.0.1:5".parse().unwrap(), "[::1]:6".parse().unwrap()];
         assert_eq!(
-            announcement(&addresses, &["/d, read only".to_owned()]),
-            "listening on 127.0.0.1:5\nlistening on [::1]:6\nserving /d, read only\n"
+            announcement(
+                &addresses,
+                &["127.0.0.1:7".parse().unwrap()],
+                &["/d, read only".to_owned()]
+            ),
+            "listening on 127.0.0.1:5\nlistening on [::1]:6\nserving /d, read only\nGridFTP on \
+             127.0.0.1:7\n"
         );
     }
 }

@@ -1,7 +1,9 @@
 //! The settings of `xdfs serve`: from flags and from the file of `--config`.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::num::{NonZeroU64, NonZeroUsize};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use xdfs::security::{
     ExportConfig, ExportsConfig, GuardLimits, IssuerConfig, Rights, ServerSecurity, TokenConfig,
     TunnelsConfig,
 };
-use xdfs::{Address, Code, Fault, Listen, ServerBuilder};
+use xdfs::{Address, Code, Fault, GridftpAddress, GridftpSettings, Listen, ServerBuilder};
 
 use crate::config_text::{ConfigText, may_others_write};
 use crate::console::printable;
@@ -46,6 +48,7 @@ pub(crate) struct Config {
     export: Vec<ExportConfig>,
     groups: BTreeMap<String, Vec<String>>,
     tunnel: TunnelsConfig,
+    gridftp: Option<GridftpConfig>,
     accounts: Option<BTreeMap<String, String>>,
     limits: LimitsConfig,
 }
@@ -145,6 +148,68 @@ impl TryFrom<String> for Age {
             Duration::ZERO => Err("at an age of 0 nothing could be resumed".into()),
             age => Ok(Self(age)),
         }
+    }
+}
+
+/// GridFTP beside the other listeners.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GridftpConfig {
+    listen: Option<GridftpListen>,
+    ports: Option<Ports>,
+    address: Option<Ipv4Addr>,
+    #[serde(default)]
+    third_party: bool,
+}
+
+/// An address, as in `--gridftp`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct GridftpListen(GridftpAddress);
+
+impl TryFrom<String> for GridftpListen {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let address = text.parse::<GridftpAddress>();
+        address.map(Self).map_err(|fault| fault.cause)
+    }
+}
+
+/// A range of ports: "50000-51000".
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct Ports(RangeInclusive<u16>);
+
+impl TryFrom<String> for Ports {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let (first, last) = text.split_once('-').unwrap_or((&text, &text));
+        match (first.trim().parse(), last.trim().parse()) {
+            (Ok(first @ 1..), Ok(last)) if first <= last => Ok(Self(first..=last)),
+            _ => Err("expected a range of ports such as \"50000-51000\"".into()),
+        }
+    }
+}
+
+impl GridftpConfig {
+    /// The settings, with the address of the flag if it is given.
+    fn settings(config: Option<Self>, flag: Option<GridftpAddress>) -> Option<GridftpSettings> {
+        if config.is_none() && flag.is_none() {
+            return None;
+        }
+        let mut settings = GridftpSettings::default();
+        if let Some(config) = config {
+            settings.listen = config
+                .listen
+                .map_or(settings.listen, |GridftpListen(own)| own);
+            settings.ports = config.ports.map(|Ports(range)| range);
+            settings.address = config.address;
+            settings.third_party = config.third_party;
+        }
+        settings.listen = flag.unwrap_or(settings.listen);
+        Some(settings)
     }
 }
 
@@ -305,6 +370,7 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
         grace: grace.map_or(default.grace, |seconds| Duration::from_secs(seconds.into())),
         partial_expiry: config.partial_expiry.map(|Age(age)| age),
         tunnels: config.tunnel,
+        gridftp: GridftpConfig::settings(config.gridftp, flags.gridftp),
         limits: default.limits,
         drivers,
         private,
@@ -395,6 +461,15 @@ pub(crate) fn warnings(
                 "without authentication, anyone who can reach {address} can {verbs} what is served"
             ));
         }
+    }
+    if let Some(gridftp) = &builder.gridftp
+        && builder.insecure
+        && !is_local(&gridftp.listen.host)
+    {
+        warnings.push(format!(
+            "without authentication, anyone who can reach {} can {verbs} what is served",
+            gridftp.listen
+        ));
     }
     let changes = Rights::CREATE | Rights::WRITE | Rights::DELETE;
     for export in exports(builder).iter().flat_map(|config| &config.export) {

@@ -76,6 +76,7 @@ mod events;
 mod expiry;
 mod files;
 mod forwarding;
+mod gridftp;
 mod mtime;
 mod paths;
 mod queue;
@@ -104,6 +105,7 @@ pub use events::{
     TransferResult, TreeActivity, TreeCounts, TreeEvent, TreeResult,
 };
 pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
+pub use gridftp::{GRIDFTP_PORT, GridftpAddress, GridftpSettings};
 pub use paths::{
     Account, AccountNames, Answer, Attributes, Call, Entry, FileKind, Listing, OwnerNames,
     PartialFile, PendingAccountNames, PendingCall, call_local,

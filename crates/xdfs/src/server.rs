@@ -1,6 +1,7 @@
 //! The server: listeners, the acceptor, and one pipeline per session.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use xdfs_engine::tunnel::{TunnelLimits, TunnelRights};
 use xdfs_engine::{Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy};
+use xdfs_gridftp::door::{DoorControl, Policy};
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_security::export::{Exports, Rights};
 use xdfs_security::guard::Guard;
@@ -20,6 +22,7 @@ use crate::client::{Client, path_bytes};
 use crate::drivers::Drivers;
 use crate::expiry::{Expiry, Served};
 use crate::forwarding::ForwardingStore;
+use crate::gridftp::{GridftpDoor, GridftpSettings};
 use crate::remote::{Address, DEFAULT_PORT, Listen};
 use crate::security::{
     Fingerprint, PersonalGate, SecureGate, ServerSecurity, SettingsReport, Tickets,
@@ -72,6 +75,9 @@ pub struct ServerBuilder {
     pub security: Option<ServerSecurity>,
     /// The drivers of channels; clients need the same ones.
     pub drivers: Drivers,
+    /// Serve GridFTP too; not by [`bind_personal`](Self::bind_personal) and
+    /// [`bind_forwarding`](Self::bind_forwarding).
+    pub gridftp: Option<GridftpSettings>,
 }
 
 /// A listening server.
@@ -82,6 +88,7 @@ pub struct Server {
     handle: ServerHandle,
     guard: Option<(Fingerprint, Tickets)>,
     expiry: Option<(Served, Duration)>,
+    gridftp: Option<GridftpDoor>,
 }
 
 /// The result of [`ServerHandle::reload`].
@@ -105,6 +112,7 @@ pub struct ServerHandle {
     asked: Arc<AtomicBool>,
     /// The server's own, so that its audit log is complete when it ends.
     gate: Option<Weak<SecureGate>>,
+    gridftp: Option<DoorControl>,
     /// The settings that it was started with.
     original: Arc<ServerBuilder>,
 }
@@ -125,6 +133,7 @@ impl Default for ServerBuilder {
             private: Vec::new(),
             security: None,
             drivers: Drivers::default(),
+            gridftp: None,
         }
     }
 }
@@ -161,6 +170,10 @@ impl ServerBuilder {
                 report.note("listen", number, check_loopback(&endpoint, is_protected));
                 report.note("listen", number, check_folder(&endpoint));
             }
+        }
+        if let Some(gridftp) = &self.gridftp {
+            let is_protected = self.insecure || self.security.is_some();
+            report.note("gridftp.listen", 0, gridftp.addresses(is_protected));
         }
         let root = LocalStore::rooted(&self.root, self.read_only);
         report.note("root", 0, root);
@@ -225,7 +238,18 @@ impl ServerBuilder {
             None => Served::Root(Exports::single(self.root.clone(), Rights::ALL)),
         };
         let expiry = self.partial_expiry.filter(|_| !self.read_only);
+        let policy = match &gate {
+            Some(gate) => Policy::Guarded(gate.gridftp()),
+            None => {
+                let store = LocalStore::rooted(&self.root, self.read_only)?;
+                Policy::Open(Arc::new(store))
+            }
+        };
+        let gridftp = self.gridftp.take().map(|settings| {
+            settings.open(self.insecure || gate.is_some(), policy, self.sessions_max)
+        });
         let entrance = Entrance {
+            gridftp: gridftp.transpose()?,
             guard: gate
                 .as_ref()
                 .map(|gate| (gate.fingerprint(), gate.tickets())),
@@ -266,6 +290,7 @@ impl ServerBuilder {
             guard: Some((gate.fingerprint(), gate.tickets())),
             tls: Some(gate.tls()),
             gate: None,
+            gridftp: None,
             expiry: None,
             access: AccessPolicy::Guarded(Arc::new(gate)),
         };
@@ -289,6 +314,7 @@ impl ServerBuilder {
             guard: None,
             tls: None,
             gate: None,
+            gridftp: None,
             expiry: None,
             access: AccessPolicy::Open(Arc::new(ForwardingStore::new(client)), None),
         };
@@ -308,6 +334,7 @@ impl ServerBuilder {
             guard,
             tls,
             gate,
+            gridftp,
             expiry,
         } = entrance;
         let is_protected = self.insecure || tls.is_some();
@@ -361,6 +388,7 @@ impl ServerBuilder {
             grace: self.grace,
             asked,
             gate,
+            gridftp: gridftp.as_ref().map(|door| door.control.clone()),
             original: Arc::new(original),
         };
         Ok(Server {
@@ -369,6 +397,7 @@ impl ServerBuilder {
             handle,
             guard,
             expiry,
+            gridftp,
         })
     }
 }
@@ -381,6 +410,7 @@ struct Entrance {
     tls: Option<Configs>,
     /// Whose settings can be reloaded.
     gate: Option<Weak<SecureGate>>,
+    gridftp: Option<GridftpDoor>,
     expiry: Option<(Served, Duration)>,
 }
 
@@ -450,6 +480,12 @@ impl Server {
         &self.listening
     }
 
+    /// The addresses at which it listens for GridFTP.
+    #[must_use]
+    pub fn gridftp_addresses(&self) -> &[SocketAddr] {
+        self.gridftp.as_ref().map_or(&[], |door| &door.addresses)
+    }
+
     /// The fingerprint of the server's key; `None` without protection.
     #[must_use]
     pub fn fingerprint(&self) -> Option<Fingerprint> {
@@ -478,7 +514,10 @@ impl Server {
         let _expiry = expiry
             .map(|(served, age)| Expiry::start(served, age))
             .transpose()?;
-        self.acceptor.run()
+        let gridftp = self.gridftp.map(GridftpDoor::start).transpose()?;
+        let result = self.acceptor.run();
+        let finished = gridftp.map_or(Ok(()), |door| door.finish(result.is_err()));
+        result.and(finished)
     }
 }
 
@@ -519,6 +558,7 @@ impl ServerHandle {
             compare("audit", new.audit != old.audit);
             new.folder.clone_from(&old.folder);
         }
+        compare("gridftp", builder.gridftp != old.gridftp);
         let old_idle = old.tunnels.idle_seconds;
         let new_idle = builder.tunnels.idle_seconds;
         compare("tunnel.idle_seconds", new_idle != old_idle);
@@ -536,7 +576,8 @@ impl ServerHandle {
                     )
                 })?;
                 gate.reload(security, root, builder.read_only, tunnels)?;
-                sessions_ended = self.control.review();
+                let at_gridftp = self.gridftp.as_ref().map_or(0, DoorControl::review);
+                sessions_ended = self.control.review() + at_gridftp;
                 tunnels_ended = self.control.review_tunnels();
             }
             (None, _) => {
@@ -559,7 +600,10 @@ impl ServerHandle {
     /// Starts to drain. A second call ends running sessions at once; their durable ranges stay.
     pub fn shutdown(&self) {
         let again = self.asked.swap(true, Ordering::Relaxed);
-        self.control
-            .drain(if again { Duration::ZERO } else { self.grace });
+        let grace = if again { Duration::ZERO } else { self.grace };
+        self.control.drain(grace);
+        if let Some(gridftp) = &self.gridftp {
+            gridftp.drain(grace);
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use tracing::Level;
-use xdfs::{Address, Listen};
+use xdfs::{Address, GridftpAddress, Listen};
 
 use super::LevelFlag;
 use crate::size::parse_memory;
@@ -83,6 +83,11 @@ The file of --config is TOML; flags go before it. Relative paths in it start at 
   ports = \"5432\"           # or \"8000-8100, 9000\"; \"*\" for all ports
   [tunnel]
   idle_seconds = 7200      # a tunnel ends if nothing moves for so long
+  [gridftp]                # as --gridftp
+  listen = \"127.0.0.1:2811\"
+  ports = \"50000-51000\"    # of passive data connections; left out: any free one
+  address = \"192.0.2.1\"    # told for them, if addresses are translated in between
+  third_party = true       # data connections go to other hosts than the client's too
   [limits]                 # of each user, over all sessions
   sessions_per_user_max = 64
   channels_per_user_max = 4096
@@ -107,6 +112,21 @@ pub(crate) struct ServeFlags {
     /// 127.0.0.1:2799 over TCP.
     #[arg(short, long, value_name = "ADDR", value_parser = parse_listen)]
     pub(crate) listen: Vec<Listen>,
+
+    /// Serve GridFTP too, at HOST, HOST:PORT or [IPV6]:PORT. Default: 127.0.0.1:2811.
+    ///
+    /// For globus-url-copy and ftp clients. There is no encryption yet, so that all users are
+    /// anonymous: they reach exports that are public, or with --insecure everything. Exports,
+    /// rights, quotas, limits and the audit log are the same. docs/gridftp/README.md has the
+    /// details.
+    #[arg(
+        long,
+        value_name = "ADDR",
+        num_args = 0..=1,
+        default_missing_value = "127.0.0.1:2811",
+        value_parser = parse_gridftp
+    )]
+    pub(crate) gridftp: Option<GridftpAddress>,
 
     /// Load a driver for the stacks of --listen from a shared library; may be repeated.
     ///
@@ -165,8 +185,9 @@ pub(crate) struct ServeFlags {
     /// Commands with ssh:// URLs start this themselves. It listens on the address that ssh came in
     /// at, on a free port, and at SOCKET; prints one line with the port, the fingerprint of a
     /// temporary key and a ticket; and ends when its standard input does.
-    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["listen", "driver", "root",
-        "read_only", "insecure", "ticket", "sessions_max", "memory_max", "grace", "config"])]
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["listen", "gridftp", "driver",
+        "root", "read_only", "insecure", "ticket", "sessions_max", "memory_max", "grace",
+        "config"])]
     pub(crate) over_ssh: Option<PathBuf>,
 
     /// Maximum number of concurrent sessions. Default: 256.
@@ -262,6 +283,11 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
         Ok(_) => Err("write HOST, HOST:PORT, [IPV6]:PORT or unix:PATH".into()),
         Err(fault) => Err(format!("{}; {}", fault.cause, fault.hint)),
     }
+}
+
+fn parse_gridftp(text: &str) -> Result<GridftpAddress, String> {
+    let address = text.parse::<GridftpAddress>();
+    address.map_err(|fault| format!("{}; {}", fault.cause, fault.hint))
 }
 
 fn parse_sessions(text: &str) -> Result<usize, String> {

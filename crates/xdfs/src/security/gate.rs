@@ -33,6 +33,16 @@ impl CurrentAccess for CurrentRules {
     }
 }
 
+/// Finds the current settings for the door of GridFTP.
+#[derive(Debug)]
+struct GridftpAccess(CurrentRules);
+
+impl xdfs_gridftp::door::CurrentAccess for GridftpAccess {
+    fn access(&self) -> Arc<Access> {
+        Arc::clone(&rules(&self.0).access)
+    }
+}
+
 /// The settings in use.
 #[derive(Debug)]
 struct Rules {
@@ -118,6 +128,11 @@ impl SecureGate {
             server: Some(Arc::new(move || rules(&current).identity.current())),
             secret: Some(StableSecret::new(secret)),
         }
+    }
+
+    /// The same users and rules for the door of GridFTP.
+    pub(crate) fn gridftp(&self) -> Arc<dyn xdfs_gridftp::door::CurrentAccess> {
+        Arc::new(GridftpAccess(Arc::clone(&self.current)))
     }
 
     /// Fingerprint of the server's key.

@@ -1,0 +1,13 @@
+//! GridFTP: `xdfs serve --gridftp` with the real tools, and with peers that break the rules.
+//!
+//! Each test has a directory and a server of its own on free loopback ports, and every wait has a
+//! bound.
+
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
+
+mod client;
+mod hostile;
+mod rules;
+mod stage;
+mod tools;

@@ -1,0 +1,483 @@
+//! Commands: parsed from lines, typed, with everything in them checked.
+
+use std::net::SocketAddr;
+
+use crate::address::{parse_extended, parse_host_port};
+use crate::checksum::Algorithm;
+use crate::restart::{Restart, offset, parse_restart};
+use crate::time::parse_time;
+
+/// Most addresses of SPOR.
+pub const ADDRESSES_MAX: usize = 64;
+/// Largest number of parallel connections that OPTS RETR may ask for.
+pub const PARALLELISM_MAX: u32 = 64;
+
+/// How bytes are laid on data connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// One connection, whose end is that of the file (MODE S).
+    #[default]
+    Stream,
+    /// Blocks with offsets on any number of connections (MODE E).
+    Extended,
+}
+
+/// The form of a listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Rows of facts (MLSD, MLSC).
+    Facts,
+    /// Rows of facts of a whole tree, with paths relative to it (MLSR).
+    Tree,
+    /// Rows as of `ls -l` (LIST).
+    Long,
+    /// Names (NLST).
+    Names,
+}
+
+/// A command with its arguments. Paths are as the client wrote them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Command {
+    /// ABOR: cancel the running transfer.
+    Abort,
+    /// ALLO: bytes to come.
+    Allocate(u64),
+    /// APPE.
+    Append(Vec<u8>),
+    /// CKSM: of a file or a part of it; no length means up to the end.
+    Checksum(Algorithm, u64, Option<u64>, Vec<u8>),
+    /// CWD.
+    ChangeDirectory(Vec<u8>),
+    /// CDUP.
+    ChangeUp,
+    /// SITE CHMOD.
+    ChangeMode(u32, Vec<u8>),
+    /// DELE.
+    Delete(Vec<u8>),
+    /// PORT, EPRT, SPOR: where to connect to.
+    Connect(Vec<SocketAddr>),
+    /// ESTO A: store at an offset.
+    StoreAt(u64, Vec<u8>),
+    /// FEAT.
+    Features,
+    /// HELP and SITE HELP.
+    Help,
+    /// LIST, MLSD, MLSR, NLST: over data connections.
+    List(Form, Vec<u8>),
+    /// MLSC and STAT with a path: in the reply.
+    ListHere(Form, Vec<u8>),
+    /// MKD.
+    MakeDirectory(Vec<u8>),
+    /// MLST.
+    Facts(Vec<u8>),
+    /// MODE.
+    Mode(Mode),
+    /// MDTM.
+    ModificationTime(Vec<u8>),
+    /// NOOP, and what clients tell about themselves.
+    Nothing,
+    /// OPTS PASV AllowDelayed.
+    DelayPassive(bool),
+    /// OPTS RETR Parallelism: the number of connections.
+    Parallelism(u32),
+    /// PASS; the password isn't kept.
+    Password,
+    /// PASV.
+    Passive,
+    /// EPSV.
+    PassiveExtended,
+    /// SPAS.
+    PassiveStriped,
+    /// PWD.
+    PrintDirectory,
+    /// QUIT.
+    Quit,
+    /// REST.
+    Restart(Restart),
+    /// RETR.
+    Retrieve(Vec<u8>),
+    /// ERET P: a part, by offset and length.
+    RetrievePart(u64, u64, Vec<u8>),
+    /// RMD.
+    RemoveDirectory(Vec<u8>),
+    /// RNFR.
+    RenameFrom(Vec<u8>),
+    /// RNTO.
+    RenameTo(Vec<u8>),
+    /// MFMT: nanoseconds since 1970.
+    SetTime(i64, Vec<u8>),
+    /// SIZE.
+    Size(Vec<u8>),
+    /// SBUF and its relatives: bytes of socket buffers.
+    SocketBuffer(usize),
+    /// STAT without a path.
+    Status,
+    /// STOR.
+    Store(Vec<u8>),
+    /// STRU F.
+    Structure,
+    /// SYST.
+    System,
+    /// TYPE: whether it is an image.
+    Type(bool),
+    /// USER.
+    User(Vec<u8>),
+}
+
+/// Why a line is no command of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CommandError {
+    /// The argument is malformed; what it should be.
+    Argument(&'static str),
+    /// The command is known, but not with this parameter.
+    Parameter(&'static str),
+    /// The command isn't known here.
+    Unknown,
+}
+
+/// Reads a line without its end.
+///
+/// # Errors
+/// It is no command that is known here.
+pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
+    if line.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+        return Err(CommandError::Argument(
+            "a command without control characters",
+        ));
+    }
+    let (verb, argument) = split(line);
+    let verb = verb.to_ascii_uppercase();
+    let path = || match argument.is_empty() {
+        true => Err(CommandError::Argument("a path")),
+        false => Ok(argument.to_vec()),
+    };
+    Ok(match verb.as_slice() {
+        b"ABOR" => Command::Abort,
+        b"ALLO" => Command::Allocate(number(split(argument).0)?),
+        b"APPE" => Command::Append(path()?),
+        b"CDUP" | b"XCUP" => Command::ChangeUp,
+        b"CKSM" => checksum(argument)?,
+        b"CWD" | b"XCWD" => Command::ChangeDirectory(path()?),
+        b"DELE" => Command::Delete(path()?),
+        b"EPRT" => {
+            let address = parse_extended(argument);
+            Command::Connect(vec![
+                address.ok_or(CommandError::Argument("|1|HOST|PORT|"))?,
+            ])
+        }
+        b"EPSV" => match argument {
+            b"" | b"1" | b"2" => Command::PassiveExtended,
+            _ if argument.eq_ignore_ascii_case(b"ALL") => Command::Nothing,
+            _ => return Err(CommandError::Parameter("the network is not supported")),
+        },
+        b"ERET" => part(argument)?,
+        b"ESTO" => match split(argument) {
+            (b"A" | b"a", rest) => {
+                let (at, path) = split(rest);
+                Command::StoreAt(number(at)?, some_path(path)?)
+            }
+            _ => return Err(CommandError::Parameter("only ESTO A is known")),
+        },
+        b"FEAT" => Command::Features,
+        b"HELP" => Command::Help,
+        b"LIST" => Command::List(Form::Long, without_flags(argument).to_vec()),
+        b"MDTM" => Command::ModificationTime(path()?),
+        b"MFMT" => {
+            let (time, path) = split(argument);
+            let time = parse_time(time).ok_or(CommandError::Argument("YYYYMMDDhhmmss"))?;
+            Command::SetTime(time, some_path(path)?)
+        }
+        b"MKD" | b"XMKD" => Command::MakeDirectory(path()?),
+        b"MLSC" => Command::ListHere(Form::Facts, argument.to_vec()),
+        b"MLSD" => Command::List(Form::Facts, argument.to_vec()),
+        b"MLSR" => Command::List(Form::Tree, argument.to_vec()),
+        b"MLST" => Command::Facts(argument.to_vec()),
+        b"MODE" => match argument {
+            b"S" | b"s" => Command::Mode(Mode::Stream),
+            b"E" | b"e" => Command::Mode(Mode::Extended),
+            _ => return Err(CommandError::Parameter("there are MODE S and MODE E")),
+        },
+        b"NLST" => Command::List(Form::Names, without_flags(argument).to_vec()),
+        b"NOOP" => Command::Nothing,
+        b"OPTS" => options(argument)?,
+        b"PASS" => Command::Password,
+        b"PASV" => Command::Passive,
+        b"PORT" => {
+            let address = parse_host_port(argument);
+            Command::Connect(vec![
+                address.ok_or(CommandError::Argument("h1,h2,h3,h4,p1,p2"))?,
+            ])
+        }
+        b"PWD" | b"XPWD" => Command::PrintDirectory,
+        b"QUIT" => Command::Quit,
+        b"REST" => {
+            let restart = parse_restart(argument);
+            Command::Restart(restart.ok_or(CommandError::Argument("an offset, or ranges"))?)
+        }
+        b"RETR" => Command::Retrieve(path()?),
+        b"RMD" | b"XRMD" => Command::RemoveDirectory(path()?),
+        b"RNFR" => Command::RenameFrom(path()?),
+        b"RNTO" => Command::RenameTo(path()?),
+        b"SBUF" => buffer(argument)?,
+        b"SITE" => site(argument)?,
+        b"SIZE" => Command::Size(path()?),
+        b"SPAS" => Command::PassiveStriped,
+        b"SPOR" => ports(argument)?,
+        b"STAT" => match argument {
+            b"" => Command::Status,
+            _ => Command::ListHere(Form::Long, without_flags(argument).to_vec()),
+        },
+        b"STOR" => Command::Store(path()?),
+        b"STRU" => match argument {
+            b"F" | b"f" => Command::Structure,
+            _ => return Err(CommandError::Parameter("there is STRU F only")),
+        },
+        b"SYST" => Command::System,
+        b"TYPE" => match argument.to_ascii_uppercase().as_slice() {
+            b"I" | b"L 8" => Command::Type(true),
+            b"A" | b"A N" => Command::Type(false),
+            _ => return Err(CommandError::Parameter("there are TYPE I and TYPE A")),
+        },
+        b"USER" => Command::User(some_path(argument).map_err(|_| NO_NAME)?),
+        _ => return Err(CommandError::Unknown),
+    })
+}
+
+const NO_NAME: CommandError = CommandError::Argument("a name");
+
+/// The bytes before the first space, and those after it.
+fn split(text: &[u8]) -> (&[u8], &[u8]) {
+    match text.iter().position(|byte| *byte == b' ') {
+        Some(at) => (&text[..at], &text[at + 1..]),
+        None => (text, b""),
+    }
+}
+
+fn some_path(path: &[u8]) -> Result<Vec<u8>, CommandError> {
+    match path.is_empty() {
+        true => Err(CommandError::Argument("a path")),
+        false => Ok(path.to_vec()),
+    }
+}
+
+fn number(text: &[u8]) -> Result<u64, CommandError> {
+    let text = std::str::from_utf8(text).ok();
+    text.and_then(offset)
+        .ok_or(CommandError::Argument("a number of bytes"))
+}
+
+/// The path after flags of `ls`, which some clients send.
+fn without_flags(mut argument: &[u8]) -> &[u8] {
+    while argument.first() == Some(&b'-') {
+        argument = split(argument).1;
+    }
+    argument
+}
+
+fn checksum(argument: &[u8]) -> Result<Command, CommandError> {
+    let (name, rest) = split(argument);
+    let (start, rest) = split(rest);
+    let (length, path) = split(rest);
+    let kind = Algorithm::from_name(name);
+    let kind = kind.ok_or(CommandError::Parameter(
+        "the checksum isn't known: see FEAT",
+    ))?;
+    let length = match length {
+        b"-1" => None,
+        length => Some(number(length)?),
+    };
+    Ok(Command::Checksum(
+        kind,
+        number(start)?,
+        length,
+        some_path(path)?,
+    ))
+}
+
+fn part(argument: &[u8]) -> Result<Command, CommandError> {
+    let (b"P" | b"p", rest) = split(argument) else {
+        return Err(CommandError::Parameter("only ERET P is known"));
+    };
+    let (start, rest) = split(rest);
+    let (length, path) = split(rest);
+    let (start, length) = (number(start)?, number(length)?);
+    Ok(Command::RetrievePart(start, length, some_path(path)?))
+}
+
+fn ports(argument: &[u8]) -> Result<Command, CommandError> {
+    let parts = argument.split(|byte| *byte == b' ');
+    let parts = parts.filter(|part| !part.is_empty());
+    let addresses: Option<Vec<_>> = parts.take(ADDRESSES_MAX + 1).map(parse_host_port).collect();
+    match addresses {
+        Some(addresses) if (1..=ADDRESSES_MAX).contains(&addresses.len()) => {
+            Ok(Command::Connect(addresses))
+        }
+        _ => Err(CommandError::Argument("h1,h2,h3,h4,p1,p2 for each stripe")),
+    }
+}
+
+fn buffer(argument: &[u8]) -> Result<Command, CommandError> {
+    let bytes = number(argument)?;
+    Ok(Command::SocketBuffer(
+        usize::try_from(bytes).unwrap_or(usize::MAX),
+    ))
+}
+
+fn site(argument: &[u8]) -> Result<Command, CommandError> {
+    let (verb, argument) = split(argument);
+    match verb.to_ascii_uppercase().as_slice() {
+        b"CHMOD" => {
+            let (mode, path) = split(argument);
+            let mode = std::str::from_utf8(mode).ok();
+            let mode = mode.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+            let mode = mode.and_then(|text| u32::from_str_radix(text, 8).ok());
+            let mode = mode.filter(|mode| *mode <= 0o7777);
+            let mode = mode.ok_or(CommandError::Argument("a mode in octal digits"))?;
+            Ok(Command::ChangeMode(mode, some_path(path)?))
+        }
+        b"CLIENTINFO" => Ok(Command::Nothing),
+        b"HELP" => Ok(Command::Help),
+        b"BUFSIZE" | b"RETRBUFSIZE" | b"STORBUFSIZE" | b"RBUFSZ" | b"SBUFSZ" | b"RBUFSIZ"
+        | b"SBUFSIZ" => buffer(argument),
+        _ => Err(CommandError::Unknown),
+    }
+}
+
+/// OPTS: `RETR Parallelism=4,4,4;`, `PASV AllowDelayed=1;`, `MLST facts`, `UTF8 ON`.
+fn options(argument: &[u8]) -> Result<Command, CommandError> {
+    let (verb, rest) = split(argument);
+    let rest = String::from_utf8_lossy(rest).to_ascii_lowercase();
+    let settings = rest.split(';').filter(|part| !part.is_empty());
+    let mut settings = settings.map(|part| part.split_once('=').unwrap_or((part, "")));
+    match verb.to_ascii_uppercase().as_slice() {
+        b"RETR" => settings.try_fold(Command::Nothing, |so_far, (name, value)| match name {
+            "parallelism" => {
+                let first = value.split(',').next().unwrap_or_default();
+                let wanted = first.parse::<u32>().ok().filter(|wanted| *wanted > 0);
+                let wanted = wanted.ok_or(CommandError::Argument("Parallelism=N,N,N;"))?;
+                Ok(Command::Parallelism(wanted.min(PARALLELISM_MAX)))
+            }
+            // There is one stripe, which has everything.
+            "stripelayout" | "blocksize" => Ok(so_far),
+            _ => Err(CommandError::Parameter("the option isn't known")),
+        }),
+        b"PASV" => match settings.next() {
+            Some(("allowdelayed", value @ ("0" | "1"))) => Ok(Command::DelayPassive(value == "1")),
+            _ => Err(CommandError::Parameter("the option isn't known")),
+        },
+        // All facts are always told.
+        b"MLST" | b"UTF8" => Ok(Command::Nothing),
+        _ => Err(CommandError::Parameter("the command has no options")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_of_the_real_tools_are_read() {
+        let path = || b"/d/c d.txt".to_vec();
+        let port = |text: &str| text.parse::<SocketAddr>().unwrap();
+        for (line, command) in [
+            ("USER anonymous", Command::User(b"anonymous".to_vec())),
+            ("pass globus@", Command::Password),
+            ("PASS", Command::Password),
+            ("TYPE I", Command::Type(true)),
+            ("MODE E", Command::Mode(Mode::Extended)),
+            ("OPTS RETR Parallelism=4,4,4;", Command::Parallelism(4)),
+            (
+                "OPTS RETR StripeLayout=Blocked;BlockSize=65536;Parallelism=2,2,2;",
+                Command::Parallelism(2),
+            ),
+            ("OPTS PASV AllowDelayed=1;", Command::DelayPassive(true)),
+            ("OPTS UTF8 ON", Command::Nothing),
+            ("RETR /d/c d.txt", Command::Retrieve(path())),
+            (
+                "ERET P 5 10 /d/c d.txt",
+                Command::RetrievePart(5, 10, path()),
+            ),
+            ("ESTO A 7 /d/c d.txt", Command::StoreAt(7, path())),
+            ("ALLO 100 R 5", Command::Allocate(100)),
+            (
+                "PORT 127,0,0,1,1,2",
+                Command::Connect(vec![port("127.0.0.1:258")]),
+            ),
+            (
+                "SPOR 127,0,0,1,1,2 127,0,0,1,1,3",
+                Command::Connect(vec![port("127.0.0.1:258"), port("127.0.0.1:259")]),
+            ),
+            ("EPRT |2|::1|9|", Command::Connect(vec![port("[::1]:9")])),
+            ("LIST -la", Command::List(Form::Long, Vec::new())),
+            ("LIST -a /d/c d.txt", Command::List(Form::Long, path())),
+            ("STAT", Command::Status),
+            (
+                "CKSM md5 0 -1 /d/c d.txt",
+                Command::Checksum(Algorithm::Md5, 0, None, path()),
+            ),
+            (
+                "SITE CHMOD 644 /d/c d.txt",
+                Command::ChangeMode(0o644, path()),
+            ),
+            ("SITE CLIENTINFO scheme=ftp;", Command::Nothing),
+            ("SITE STORBUFSIZE 65536", Command::SocketBuffer(65_536)),
+            ("REST 3", Command::Restart(Restart::At(3))),
+        ] {
+            assert_eq!(parse(line.as_bytes()), Ok(command), "{line}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in [
+            "",
+            " ",
+            "NOSUCH",
+            "RETR",
+            "RETR ",
+            "MODE X",
+            "MODE",
+            "TYPE L 7",
+            "PORT 1,2,3",
+            "ALLO",
+            "ALLO -5",
+            "ALLO 99999999999999999999",
+            "ERET X 1 2 /a",
+            "ERET P 1 /a",
+            "ESTO A x /a",
+            "ESTO B 1 /a",
+            "CKSM NONE 0 -1 /a",
+            "CKSM MD5 0 -2 /a",
+            "CKSM MD5",
+            "REST",
+            "REST 5-",
+            "OPTS",
+            "OPTS RETR Parallelism=0,0,0;",
+            "OPTS RETR Nosuch=1;",
+            "OPTS PASV",
+            "SITE",
+            "SITE EXEC ls",
+            "SITE CHMOD 99 a",
+            "SITE CHMOD 10000 a",
+            "SITE CHMOD +x a",
+            "SPOR",
+            "SPOR x",
+            "EPSV 3",
+            "MFMT 2026 a",
+            "USER",
+            "RETR a\nDELE b",
+            "RETR a\rb",
+            "RETR a\0b",
+            "GET path=/a;",
+            "STRU R",
+        ] {
+            assert!(parse(line.as_bytes()).is_err(), "{line}");
+        }
+        let many = "1,1,1,1,1,1 ".repeat(ADDRESSES_MAX + 1);
+        assert!(parse(format!("SPOR {many}").as_bytes()).is_err());
+        let most = parse(b"OPTS RETR Parallelism=4000000000,1,1;");
+        assert_eq!(most, Ok(Command::Parallelism(PARALLELISM_MAX)));
+    }
+}

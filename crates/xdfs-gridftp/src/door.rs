@@ -1,0 +1,367 @@
+//! The door of a server: accepts control connections, and serves each in a thread of its own.
+//!
+//! Users, rights, quotas, limits and the audit log are those of [`Access`]; files are reached by
+//! the store of an admission and by nothing else. A thread drives the control connection, the data
+//! connections and one open file of its session by readiness, one piece after the other, so that
+//! its memory doesn't depend on what a peer sends.
+
+mod channels;
+mod checksum;
+mod download;
+mod job;
+mod passive;
+mod rows;
+mod serve;
+mod upload;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use xdfs_access::{Access, Clock, Peer, Permit, Standing};
+use xdfs_proto::{Code, Fault};
+use xdfs_store::Store;
+use xdfs_sys::poll::{Event, Notifier, Poller, Token};
+
+use crate::session::{Config as SessionConfig, Session};
+
+/// The name of this door in the audit log.
+const DOOR: &str = "gridftp";
+/// Wakes a thread.
+const WAKE: Token = Token(usize::MAX - 1);
+/// Interval of attempts to accept after a failure, and of looks at the time while draining.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Finds the access rules as they are now.
+pub trait CurrentAccess: Send + Sync + fmt::Debug {
+    /// The rules for a new session.
+    fn access(&self) -> Arc<Access>;
+}
+
+/// Who comes in, and to what.
+#[derive(Clone, Debug)]
+pub enum Policy {
+    /// Everybody has this store.
+    Open(Arc<dyn Store>),
+    /// Users are admitted by these rules.
+    Guarded(Arc<dyn CurrentAccess>),
+}
+
+/// Settings of data connections and times.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Ports of passive data connections; `None` for any free one.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// The address that clients are told for passive data connections, if it isn't the one at which
+    /// they reached the server.
+    pub address: Option<Ipv4Addr>,
+    /// Data connections may go to, and come from, other hosts than the client's.
+    pub third_party: bool,
+    /// Time until a client has to be logged in.
+    pub login_timeout: Duration,
+    /// Time after which a session without commands ends.
+    pub idle_timeout: Duration,
+    /// Time after which a transfer without progress fails.
+    pub stall_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            ports: None,
+            address: None,
+            third_party: false,
+            login_timeout: Duration::from_secs(120),
+            idle_timeout: Duration::from_secs(600),
+            stall_timeout: Duration::from_secs(120),
+        }
+    }
+}
+
+/// The parts of a [`Door`].
+#[derive(Debug)]
+pub struct DoorConfig {
+    /// Where control connections come from.
+    pub listeners: Vec<TcpListener>,
+    /// Who comes in.
+    pub policy: Policy,
+    /// Largest number of control connections at once.
+    pub sessions_max: usize,
+    /// Settings.
+    pub options: Options,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// What all sessions share.
+#[derive(Debug)]
+struct Context {
+    policy: Policy,
+    options: Options,
+    clock: Arc<dyn Clock>,
+    sessions: Mutex<HashMap<u64, Arc<Shared>>>,
+    /// Set once no session may begin: when running ones end.
+    ends_at: Mutex<Option<Instant>>,
+    /// Where to look for the next passive port.
+    next_port: AtomicU16,
+    next_session: AtomicU64,
+    /// Of the listening thread.
+    notifier: Notifier,
+}
+
+/// What other threads see of a session.
+#[derive(Debug)]
+struct Shared {
+    notifier: Notifier,
+    standing: Mutex<Option<(Standing, Arc<Access>)>>,
+    /// The session has to end at this time, or before if it is idle.
+    ends_at: Mutex<Option<Instant>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each change is one assignment, so a panic elsewhere leaves it consistent.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wake(notifier: &Notifier) {
+    notifier.notify(Event {
+        token: WAKE,
+        readable: true,
+        writable: false,
+    });
+}
+
+/// Accepts control connections.
+pub struct Door {
+    context: Arc<Context>,
+    poller: Poller,
+    listeners: Vec<mio::net::TcpListener>,
+    sessions_max: usize,
+}
+
+/// Ends sessions from other threads.
+#[derive(Clone, Debug)]
+pub struct DoorControl {
+    /// The door's own, so that the audit log is complete when it ends.
+    context: Weak<Context>,
+}
+
+impl Door {
+    /// A door with these listeners.
+    ///
+    /// # Errors
+    /// They can't be watched.
+    pub fn new(config: DoorConfig) -> Result<(Self, DoorControl), Fault> {
+        let fault = |error: io::Error| Fault::from_io("watch the listeners of GridFTP", "", &error);
+        let poller = Poller::new().map_err(fault)?;
+        let mut listeners = Vec::new();
+        for (number, listener) in config.listeners.into_iter().enumerate() {
+            listener.set_nonblocking(true).map_err(fault)?;
+            let mut listener = mio::net::TcpListener::from_std(listener);
+            let (registry, token) = (poller.registry(), mio::Token(number));
+            let watched = registry.register(&mut listener, token, mio::Interest::READABLE);
+            watched.map_err(fault)?;
+            listeners.push(listener);
+        }
+        let context = Arc::new(Context {
+            policy: config.policy,
+            options: config.options,
+            clock: config.clock,
+            sessions: Mutex::default(),
+            ends_at: Mutex::default(),
+            next_port: AtomicU16::new(0),
+            next_session: AtomicU64::new(0),
+            notifier: poller.notifier(),
+        });
+        let door = Self {
+            context: Arc::clone(&context),
+            poller,
+            listeners,
+            sessions_max: config.sessions_max,
+        };
+        let context = Arc::downgrade(&context);
+        Ok((door, DoorControl { context }))
+    }
+
+    /// Serves until it is drained and the last session has ended, or the grace period is over.
+    ///
+    /// # Errors
+    /// Waiting for connections failed.
+    pub fn run(mut self) -> Result<(), Fault> {
+        let mut events = Vec::new();
+        loop {
+            let ends_at = *locked(&self.context.ends_at);
+            let (now, is_idle) = (self.context.clock.instant(), self.is_idle());
+            if ends_at.is_some_and(|at| is_idle || at + TICK < now) {
+                return Ok(());
+            }
+            let accepts_later = ends_at.is_none() && !self.accept();
+            let timeout = (ends_at.is_some() || accepts_later).then_some(TICK);
+            events.clear();
+            let waited = self.poller.wait(&mut events, timeout);
+            waited.map_err(|error| Fault::from_io("wait for connections", "", &error))?;
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        locked(&self.context.sessions).is_empty()
+    }
+
+    /// Accepts what has come. Returns whether all was, so that news of others will come.
+    fn accept(&self) -> bool {
+        let mut is_done = true;
+        for listener in &self.listeners {
+            loop {
+                match listener.accept() {
+                    Ok((stream, peer)) => self.begin(stream, peer),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => {
+                        tracing::warn!(%error, "a control connection could not be accepted");
+                        is_done = false;
+                        break;
+                    }
+                }
+            }
+        }
+        is_done
+    }
+
+    /// Starts the thread of a session, or refuses it.
+    fn begin(&self, stream: mio::net::TcpStream, address: SocketAddr) {
+        let peer = Peer::new(DOOR, address.to_string());
+        let config = SessionConfig {
+            peer: address.ip().to_canonical(),
+            third_party: self.context.options.third_party,
+        };
+        let admitted = self.admit(&peer);
+        let begun = admitted.and_then(|permit| self.start(&stream, peer, config.clone(), permit));
+        if let Err(fault) = begun {
+            tracing::debug!(peer = %address, %fault, "a control connection is refused");
+            let output = Session::refused(config, &fault).take_output();
+            // There is room in the buffer of a new socket.
+            let _ = (&stream).write(&output);
+        }
+    }
+
+    fn admit(&self, peer: &Peer) -> Result<Option<Permit>, Fault> {
+        if locked(&self.context.sessions).len() >= self.sessions_max {
+            let cause = "the server has as many sessions as it takes";
+            return Err(Fault::new(Code::LimitExceeded, "begin a session", cause));
+        }
+        match &self.context.policy {
+            Policy::Open(_) => Ok(None),
+            Policy::Guarded(current) => current.access().admit_connection(peer).map(Some),
+        }
+    }
+
+    fn start(
+        &self,
+        stream: &mio::net::TcpStream,
+        peer: Peer,
+        config: SessionConfig,
+        permit: Option<Permit>,
+    ) -> Result<(), Fault> {
+        let fault = |error: io::Error| Fault::from_io("begin a session", "", &error);
+        let stream = duplicate(stream).map_err(fault)?;
+        let poller = Poller::new().map_err(fault)?;
+        let shared = Arc::new(Shared {
+            notifier: poller.notifier(),
+            standing: Mutex::default(),
+            ends_at: Mutex::default(),
+        });
+        let id = self.context.next_session.fetch_add(1, Ordering::Relaxed);
+        locked(&self.context.sessions).insert(id, Arc::clone(&shared));
+        let registration = Registration {
+            context: Arc::clone(&self.context),
+            id,
+        };
+        let context = Arc::clone(&self.context);
+        let work = move || {
+            // Dropped last, also in a panic.
+            let _registration = registration;
+            serve::run(context, shared, poller, stream, peer, config, permit);
+        };
+        // A fresh thread for each session: it may assume other ids.
+        let thread = thread::Builder::new().name("xdfs-gridftp".into());
+        thread.spawn(work).map(drop).map_err(fault)
+    }
+}
+
+/// The same socket, for a registration with another poller.
+fn duplicate(stream: &mio::net::TcpStream) -> io::Result<mio::net::TcpStream> {
+    let copy: TcpStream = socket2::SockRef::from(stream).try_clone()?.into();
+    copy.set_nonblocking(true)?;
+    Ok(mio::net::TcpStream::from_std(copy))
+}
+
+/// Removes a session from the table when its thread ends.
+struct Registration {
+    context: Arc<Context>,
+    id: u64,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        locked(&self.context.sessions).remove(&self.id);
+        wake(&self.context.notifier);
+    }
+}
+
+impl DoorControl {
+    /// Accepts no more sessions. Idle ones end at once, others when they are done, and at the
+    /// latest after `grace`.
+    pub fn drain(&self, grace: Duration) {
+        let Some(context) = self.context.upgrade() else {
+            return;
+        };
+        let at = context.clock.instant() + grace;
+        *locked(&context.ends_at) = Some(at);
+        wake(&context.notifier);
+        for session in locked(&context.sessions).values() {
+            session.end(at);
+        }
+    }
+
+    /// Ends the sessions whose users the present rules don't admit any more, with no less than they
+    /// have. Returns their number.
+    pub fn review(&self) -> usize {
+        let Some(context) = self.context.upgrade() else {
+            return 0;
+        };
+        let Policy::Guarded(current) = &context.policy else {
+            return 0;
+        };
+        let access = current.access();
+        let sessions: Vec<_> = locked(&context.sessions).values().cloned().collect();
+        let is_out = |session: &&Arc<Shared>| {
+            let standing = locked(&session.standing);
+            standing.as_ref().is_some_and(|(standing, admitted_by)| {
+                !Arc::ptr_eq(&access, admitted_by) && !access.still_admits(standing)
+            })
+        };
+        let out: Vec<_> = sessions.iter().filter(is_out).collect();
+        let now = context.clock.instant();
+        out.iter().for_each(|session| session.end(now));
+        out.len()
+    }
+}
+
+impl Shared {
+    fn end(&self, at: Instant) {
+        *locked(&self.ends_at) = Some(at);
+        wake(&self.notifier);
+    }
+}
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Door").finish_non_exhaustive()
+    }
+}

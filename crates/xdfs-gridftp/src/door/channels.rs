@@ -1,0 +1,444 @@
+//! The data connections of a session: listened for or opened, and kept for the next transfer in
+//! MODE E.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use mio::Interest;
+use mio::net::{TcpListener, TcpStream};
+use socket2::SockRef;
+use xdfs_access::{Access, Permit};
+use xdfs_proto::{Code, Fault};
+use xdfs_sys::poll::{Event, Poller, Token};
+
+use super::{Context, passive};
+use crate::block::BlockReader;
+use crate::command::Mode;
+use crate::receiver::CONNECTIONS_MAX;
+
+/// The token of the control connection.
+pub(super) const CONTROL: Token = Token(0);
+const LISTENER: Token = Token(1);
+const FIRST: usize = 2;
+
+/// Which way payload goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// To the peer.
+    Send,
+    /// From the peer.
+    Receive,
+}
+
+/// A data connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: TcpStream,
+    token: Token,
+    /// The receiver to which it leads.
+    pub(super) group: usize,
+    is_open: bool,
+    is_readable: bool,
+    is_writable: bool,
+    /// What arrives on it.
+    pub(super) blocks: BlockReader,
+    /// A header and payload on their way, and how much of them is sent.
+    pub(super) block: Vec<u8>,
+    sent: usize,
+    /// Of the limits of the user.
+    _permit: Option<Permit>,
+}
+
+/// All of a session. See the module documentation.
+#[derive(Debug)]
+pub(super) struct Channels {
+    context: Arc<Context>,
+    local: IpAddr,
+    peer: IpAddr,
+    listener: Option<TcpListener>,
+    may_accept: bool,
+    delays: bool,
+    targets: Vec<SocketAddr>,
+    /// Of the open connections.
+    direction: Option<Direction>,
+    next_token: usize,
+    buffer_bytes: Option<usize>,
+    /// Whose connections they are.
+    user: Option<(Arc<Access>, String)>,
+    pub(super) connections: Vec<Connection>,
+}
+
+/// How the connections of a transfer come about.
+#[derive(Debug, Default)]
+pub(super) struct Prepared {
+    /// Those of the last transfer are used.
+    pub(super) reuses: bool,
+    /// The address of a listener that was delayed.
+    pub(super) delayed: Option<SocketAddr>,
+}
+
+fn refused(cause: &str) -> Fault {
+    Fault::new(Code::ConnectionRefused, "open data connections", cause)
+}
+
+impl Channels {
+    pub(super) fn new(context: Arc<Context>, local: IpAddr, peer: IpAddr) -> Self {
+        Self {
+            context,
+            local: local.to_canonical(),
+            peer: peer.to_canonical(),
+            listener: None,
+            may_accept: false,
+            delays: false,
+            targets: Vec::new(),
+            direction: None,
+            next_token: FIRST,
+            buffer_bytes: None,
+            user: None,
+            connections: Vec::new(),
+        }
+    }
+
+    /// From now on connections count against the limits of this user.
+    pub(super) fn count_for(&mut self, access: Arc<Access>, user: String) {
+        self.user = Some((access, user));
+    }
+
+    /// Closes everything.
+    pub(super) fn clear(&mut self) {
+        self.listener = None;
+        self.delays = false;
+        self.targets.clear();
+        self.direction = None;
+        self.connections.clear();
+    }
+
+    /// Closes everything, and connects to these addresses at the next transfer.
+    pub(super) fn connect_later(&mut self, targets: Vec<SocketAddr>) {
+        self.clear();
+        self.targets = targets;
+    }
+
+    /// Closes everything, and listens at the next transfer.
+    pub(super) fn listen_later(&mut self) {
+        self.clear();
+        self.delays = true;
+    }
+
+    /// Closes everything, and listens. Returns the address to tell.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub(super) fn listen(&mut self, poller: &Poller) -> Result<SocketAddr, Fault> {
+        self.clear();
+        let options = &self.context.options;
+        let fault = |error: io::Error| {
+            let fault = Fault::from_io("listen for data connections", "", &error);
+            fault.hint("the server's administrator can allow more ports")
+        };
+        let listener = passive::listen(self.local, options.ports.as_ref(), &self.context.next_port);
+        let mut listener = listener.map_err(fault)?;
+        let (registry, token) = (poller.registry(), mio::Token(LISTENER.0));
+        let watched = registry.register(&mut listener, token, Interest::READABLE);
+        watched.map_err(fault)?;
+        let own = listener.local_addr().map_err(fault)?;
+        self.listener = Some(listener);
+        self.may_accept = true;
+        let told = options.address.map_or_else(|| own.ip(), IpAddr::V4);
+        Ok(SocketAddr::new(told, own.port()))
+    }
+
+    /// Makes connections ready for a transfer, or begins to open them.
+    ///
+    /// # Errors
+    /// There is no way to open any, or those of the last transfer are closed.
+    pub(super) fn prepare(
+        &mut self,
+        poller: &Poller,
+        direction: Direction,
+        mode: Mode,
+        parallelism: u32,
+    ) -> Result<Prepared, Fault> {
+        if self.direction.is_some() {
+            if mode == Mode::Extended && self.direction == Some(direction) {
+                return self.reuse();
+            }
+            self.connections.clear();
+            self.direction = None;
+        }
+        if mode == Mode::Extended {
+            let is_passive = self.listener.is_some() || self.delays;
+            match direction {
+                Direction::Send if is_passive => {
+                    return Err(refused("in MODE E the sender connects: use PORT first"));
+                }
+                Direction::Receive if !self.targets.is_empty() => {
+                    return Err(refused("in MODE E the sender connects: use PASV first"));
+                }
+                _ => {}
+            }
+        }
+        let mut prepared = Prepared::default();
+        if self.delays {
+            prepared.delayed = Some(self.listen(poller)?);
+        } else if !self.targets.is_empty() {
+            self.open(
+                poller,
+                if mode == Mode::Extended {
+                    parallelism
+                } else {
+                    1
+                },
+            )?;
+        } else if self.listener.is_none() {
+            return Err(refused("use PASV or PORT first"));
+        }
+        self.direction = Some(direction);
+        Ok(prepared)
+    }
+
+    /// The sizes of the socket buffers of connections from now on.
+    pub(super) fn set_buffers(&mut self, bytes: Option<usize>) {
+        self.buffer_bytes = bytes;
+    }
+
+    fn reuse(&mut self) -> Result<Prepared, Fault> {
+        for connection in &mut self.connections {
+            let mut byte = [std::mem::MaybeUninit::uninit()];
+            let peeked = SockRef::from(&connection.stream).peek(&mut byte);
+            let is_open = match peeked {
+                Ok(bytes) => bytes > 0,
+                Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+            };
+            if !is_open {
+                let cause = "the data connections of the last transfer are closed";
+                return Err(refused(cause).hint("use PASV or PORT again"));
+            }
+            connection.blocks.restart();
+            connection.is_readable = true;
+        }
+        // All may be gone, if the listener is there for others.
+        Ok(Prepared {
+            reuses: !self.connections.is_empty(),
+            delayed: None,
+        })
+    }
+
+    /// Begins to open connections to every target.
+    fn open(&mut self, poller: &Poller, parallelism: u32) -> Result<(), Fault> {
+        for (group, target) in self.targets.clone().into_iter().enumerate() {
+            for _ in 0..parallelism {
+                if self.connections.len() as u64 >= CONNECTIONS_MAX {
+                    return Ok(());
+                }
+                let stream = TcpStream::connect(target);
+                let stream = stream.map_err(|error| connect_fault(target, &error))?;
+                self.add(poller, stream, group, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        poller: &Poller,
+        mut stream: TcpStream,
+        group: usize,
+        is_open: bool,
+    ) -> Result<(), Fault> {
+        let user = self.user.as_ref();
+        let permit = user.map(|(access, user)| access.join(user)).transpose()?;
+        let token = Token(self.next_token);
+        self.next_token += 1;
+        // Hints: a system may refuse them.
+        let _ = stream.set_nodelay(true);
+        if let Some(bytes) = self.buffer_bytes {
+            let socket = SockRef::from(&stream);
+            let _ = socket.set_send_buffer_size(bytes);
+            let _ = socket.set_recv_buffer_size(bytes);
+        }
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registry = poller.registry();
+        let watched = registry.register(&mut stream, mio::Token(token.0), interest);
+        watched.map_err(|error| Fault::from_io("watch a data connection", "", &error))?;
+        self.connections.push(Connection {
+            stream,
+            token,
+            group,
+            is_open,
+            is_readable: is_open,
+            is_writable: is_open,
+            blocks: BlockReader::new(),
+            block: Vec::new(),
+            sent: 0,
+            _permit: permit,
+        });
+        Ok(())
+    }
+
+    /// Accepts connections as long as there are less than `most`. Those from other hosts are
+    /// closed.
+    ///
+    /// # Errors
+    /// The listener failed, or the user has too many connections.
+    pub(super) fn accept(&mut self, poller: &Poller, most: usize) -> Result<(), Fault> {
+        while self.may_accept && self.connections.len() < most {
+            let Some(listener) = &self.listener else {
+                return Ok(());
+            };
+            match listener.accept() {
+                Ok((stream, from)) => {
+                    let from = from.ip().to_canonical();
+                    if from != self.peer && !self.context.options.third_party {
+                        tracing::warn!(%from, peer = %self.peer, "a data connection of another \
+                            host is refused");
+                        continue;
+                    }
+                    self.add(poller, stream, 0, true)?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.may_accept = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    return Err(Fault::from_io("accept a data connection", "", &error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note of what the poller reports.
+    ///
+    /// # Errors
+    /// A connection could not be opened.
+    pub(super) fn event(&mut self, event: &Event) -> Result<(), Fault> {
+        if event.token == LISTENER {
+            self.may_accept = true;
+            return Ok(());
+        }
+        let mut connections = self.connections.iter_mut();
+        let Some(connection) = connections.find(|own| own.token == event.token) else {
+            return Ok(());
+        };
+        connection.is_readable |= event.readable;
+        connection.is_writable |= event.writable;
+        if !connection.is_open {
+            connection.finish_opening().map_err(|error| {
+                let fault = Fault::from_io("open a data connection", "", &error);
+                Fault {
+                    code: Code::ConnectionRefused,
+                    ..fault
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A transfer has ended well: what is left is for the next one.
+    pub(super) fn settle(&mut self, mode: Mode) {
+        match mode {
+            Mode::Stream => self.clear(),
+            Mode::Extended => self.connections.iter_mut().for_each(Connection::settle),
+        }
+    }
+}
+
+fn connect_fault(target: SocketAddr, error: &io::Error) -> Fault {
+    let fault = Fault::from_io(format!("connect to {target}"), "", error);
+    Fault {
+        code: Code::ConnectionRefused,
+        ..fault
+    }
+}
+
+impl Connection {
+    fn finish_opening(&mut self) -> io::Result<()> {
+        if let Some(error) = self.stream.take_error()? {
+            return Err(error);
+        }
+        match self.stream.peer_addr() {
+            Ok(_) => self.is_open = true,
+            // Not yet.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => self.is_writable = false,
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Gives back memory that an idle connection doesn't need.
+    fn settle(&mut self) {
+        self.block = Vec::new();
+        self.sent = 0;
+    }
+
+    pub(super) fn can_read(&self) -> bool {
+        self.is_open && self.is_readable
+    }
+
+    pub(super) fn can_write(&self) -> bool {
+        self.is_open && self.is_writable
+    }
+
+    /// Whether everything of the block is sent.
+    pub(super) fn is_free(&self) -> bool {
+        self.sent == self.block.len()
+    }
+
+    /// Begins with another block, which the caller appends to [`Self::block`].
+    pub(super) fn begin_block(&mut self) {
+        self.block.clear();
+        self.sent = 0;
+    }
+
+    /// Sends what can be sent. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) fn send(&mut self) -> Result<usize, Fault> {
+        match self.stream.write(&self.block[self.sent..]) {
+            Ok(bytes) => {
+                self.sent += bytes;
+                Ok(bytes)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.is_writable = false;
+                Ok(0)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            Err(error) => Err(lost("send", &error)),
+        }
+    }
+
+    /// Reads once; `None` if there is nothing now, and 0 at the end.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
+        match self.stream.read(buffer) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.is_readable = false;
+                Ok(None)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+            Err(error) => Err(lost("receive", &error)),
+        }
+    }
+
+    /// Ends a file in stream mode.
+    pub(super) fn shut_down(&self) {
+        // If it fails, the end comes with the closing.
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+    }
+}
+
+/// The fault of a broken data connection.
+pub(super) fn lost(operation: &str, error: &io::Error) -> Fault {
+    let fault = Fault::from_io(operation, "", error);
+    Fault {
+        code: Code::ConnectionLost,
+        hint: String::new(),
+        ..fault
+    }
+}

@@ -1,0 +1,266 @@
+//! Transfers to the peer: files, parts of them, and listings.
+
+use xdfs_proto::{ByteRange, Code, Fault, RangeSet};
+use xdfs_store::{Source, Store};
+
+use super::channels::{Channels, Connection};
+use super::job::{Link, Step};
+use super::rows::Rows;
+use crate::block::Header;
+use crate::command::Mode;
+use crate::restart::Restart;
+use crate::sender::{Send, Sender};
+use crate::session::Outcome;
+
+const OPERATION: &str = "send a file";
+/// Bytes of payload in a block.
+const BLOCK_BYTES: u64 = 256 << 10;
+/// Bytes sent between looks at the control connection.
+const TURN_BYTES: u64 = 8 << 20;
+
+/// Where the bytes come from.
+#[derive(Debug)]
+enum Feed {
+    /// A file, from an offset on.
+    File {
+        source: Box<dyn Source>,
+        path: Vec<u8>,
+        offset: u64,
+        is_verified: bool,
+    },
+    Rows(Rows),
+}
+
+/// A transfer in progress.
+#[derive(Debug)]
+pub(super) struct Download {
+    feed: Feed,
+    mode: Mode,
+    /// What is sent of the file.
+    ranges: RangeSet,
+    sender: Option<Sender>,
+}
+
+impl Download {
+    /// Opens a file, or a part of it, without what `restart` says the peer has.
+    ///
+    /// # Errors
+    /// It can't be read, or there is no such part.
+    pub(super) fn file(
+        store: &dyn Store,
+        mode: Mode,
+        path: Vec<u8>,
+        part: Option<(u64, u64)>,
+        restart: Option<Restart>,
+    ) -> Result<Self, Fault> {
+        let source = store.open_source(&path)?;
+        let info = source.info();
+        let Some(size) = info.length.filter(|_| info.random_reads) else {
+            let cause = "it has no length";
+            return Err(Fault::new(Code::NotRegularFile, OPERATION, cause).path(path));
+        };
+        let (offset, end) = match part {
+            None => (0, size),
+            // As far as the file goes: clients ask for more than there is.
+            Some((offset, length)) => (offset, offset.saturating_add(length).min(size)),
+        };
+        let past_end = |at: u64| {
+            let cause = format!("byte {at} lies past the end of the file, which has {size} bytes");
+            Fault::new(Code::OffsetPastEnd, OPERATION, cause).path(&path)
+        };
+        if offset > size {
+            return Err(past_end(offset));
+        }
+        let mut ranges = RangeSet::new();
+        ranges.insert(ByteRange {
+            start: 0,
+            end: end - offset,
+        });
+        match restart {
+            None => {}
+            Some(Restart::At(at)) if at > end - offset => return Err(past_end(at)),
+            Some(Restart::At(at)) => ranges.remove(ByteRange { start: 0, end: at }),
+            Some(Restart::Without(_)) if mode == Mode::Stream => {
+                let cause = "REST with ranges needs MODE E";
+                return Err(Fault::new(Code::InvalidArgument, OPERATION, cause).path(path));
+            }
+            Some(Restart::Without(held)) => {
+                held.as_slice()
+                    .iter()
+                    .for_each(|range| ranges.remove(*range));
+            }
+        }
+        Ok(Self {
+            feed: Feed::File {
+                source,
+                path,
+                offset,
+                is_verified: false,
+            },
+            mode,
+            ranges,
+            sender: None,
+        })
+    }
+
+    /// A listing.
+    pub(super) fn rows(mode: Mode, rows: Rows) -> Self {
+        Self {
+            feed: Feed::Rows(rows),
+            mode,
+            ranges: RangeSet::new(),
+            sender: None,
+        }
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Sends what can be sent.
+    ///
+    /// # Errors
+    /// The file can't be read or has changed, or a connection is broken.
+    pub(super) fn step(&mut self, link: &mut Link<'_>) -> Result<Step, Fault> {
+        link.channels.accept(link.poller, 1)?;
+        if link.channels.connections.is_empty() {
+            return Ok(Step::Wait);
+        }
+        let mut sender = self.take_sender(link.channels);
+        let mut moved = 0;
+        let mut is_stuck = false;
+        while !is_stuck && moved < TURN_BYTES {
+            is_stuck = true;
+            for number in 0..link.channels.connections.len() {
+                let connection = &mut link.channels.connections[number];
+                if !connection.can_write() {
+                    continue;
+                }
+                if connection.is_free() && !self.next_block(&mut sender, number, connection)? {
+                    continue;
+                }
+                let sent = connection.send()? as u64;
+                is_stuck &= sent == 0;
+                moved += sent;
+                link.moved(sent);
+                if !link.delay().is_zero() {
+                    is_stuck = true;
+                    break;
+                }
+            }
+        }
+        let all_sent = || link.channels.connections.iter().all(Connection::is_free);
+        if sender.has_ended() && all_sent() {
+            if self.mode == Mode::Stream {
+                link.channels
+                    .connections
+                    .iter()
+                    .for_each(Connection::shut_down);
+            }
+            return Ok(Step::Done(Outcome::Done));
+        }
+        self.sender = Some(sender);
+        Ok(if is_stuck { Step::Wait } else { Step::Again })
+    }
+
+    /// The sender, made once the connections are known.
+    fn take_sender(&mut self, channels: &Channels) -> Sender {
+        self.sender.take().unwrap_or_else(|| {
+            let groups: Vec<_> = channels.connections.iter().map(|own| own.group).collect();
+            match self.feed {
+                Feed::File { .. } => {
+                    Sender::of_ranges(std::mem::take(&mut self.ranges), BLOCK_BYTES, &groups)
+                }
+                Feed::Rows(_) => Sender::of_writes(&groups),
+            }
+        })
+    }
+
+    /// Puts the next block of a connection together. Returns whether there is one.
+    fn next_block(
+        &mut self,
+        sender: &mut Sender,
+        number: usize,
+        connection: &mut Connection,
+    ) -> Result<bool, Fault> {
+        connection.begin_block();
+        if sender.has_no_more_data() {
+            self.feed.verify()?;
+        }
+        let block = &mut connection.block;
+        let header = match sender.next_for(number) {
+            Send::Nothing => return Ok(false),
+            Send::Block(header, range) => {
+                begin(block, self.mode, header);
+                self.feed.read(range, block)?;
+                return Ok(true);
+            }
+            Send::NotYet => {
+                let Feed::Rows(rows) = &mut self.feed else {
+                    return Ok(false);
+                };
+                let mut made = Vec::new();
+                rows.fill(&mut made)?;
+                if let Some(header) = sender.written(made.len() as u64) {
+                    begin(block, self.mode, header);
+                    block.append(&mut made);
+                    return Ok(true);
+                }
+                match sender.next_for(number) {
+                    Send::End(header) => header,
+                    _ => return Ok(false),
+                }
+            }
+            Send::End(header) => header,
+        };
+        begin(block, self.mode, header);
+        Ok(!block.is_empty())
+    }
+}
+
+/// Appends a header, if the mode has any.
+fn begin(block: &mut Vec<u8>, mode: Mode, header: Header) {
+    if mode == Mode::Extended {
+        block.extend_from_slice(&header.encode());
+    }
+}
+
+impl Feed {
+    fn read(&mut self, range: ByteRange, block: &mut Vec<u8>) -> Result<(), Fault> {
+        let Self::File {
+            source,
+            path,
+            offset,
+            ..
+        } = self
+        else {
+            return Ok(());
+        };
+        let (start, length) = (
+            block.len(),
+            usize::try_from(range.len()).unwrap_or(usize::MAX),
+        );
+        block.resize(start + length, 0);
+        let read = source.read_at(*offset + range.start, &mut block[start..])?;
+        if read == length {
+            return Ok(());
+        }
+        let cause = "the file became shorter while it was sent";
+        Err(Fault::new(Code::SourceChanged, OPERATION, cause).path(path))
+    }
+
+    /// Checks that all that was sent is of one version, before the end is sent.
+    fn verify(&mut self) -> Result<(), Fault> {
+        match self {
+            Self::File {
+                source,
+                is_verified,
+                ..
+            } if !*is_verified => {
+                *is_verified = true;
+                source.verify_unchanged()
+            }
+            _ => Ok(()),
+        }
+    }
+}

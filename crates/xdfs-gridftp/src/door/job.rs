@@ -1,0 +1,119 @@
+//! What a session works on, one step after the other.
+
+use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+use mio::net::TcpStream;
+use socket2::SockRef;
+use xdfs_access::Clock;
+use xdfs_proto::Fault;
+use xdfs_store::rate::Share;
+use xdfs_sys::poll::Poller;
+
+use super::channels::Channels;
+use super::checksum::ChecksumJob;
+use super::download::Download;
+use super::upload::Upload;
+use crate::command::Mode;
+use crate::session::{Outcome, Session};
+
+/// Work in progress.
+#[derive(Debug)]
+pub(super) enum Job {
+    Checksum(Box<ChecksumJob>),
+    Download(Download),
+    Upload(Box<Upload>),
+}
+
+/// What became of a step.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// There is more to do at once.
+    Again,
+    /// It is finished.
+    Done(Outcome),
+    /// It waits for data connections, or for the rate limit.
+    Wait,
+}
+
+/// What a step works with.
+pub(super) struct Link<'a> {
+    /// For payload on its way; its length doesn't change.
+    pub(super) buffer: &'a mut [u8],
+    pub(super) channels: &'a mut Channels,
+    pub(super) control: &'a TcpStream,
+    pub(super) machine: &'a mut Session,
+    pub(super) poller: &'a Poller,
+    pub(super) clock: &'a dyn Clock,
+    /// The user's rate limit, and when the session began.
+    pub(super) share: Option<&'a mut Share>,
+    pub(super) started: Instant,
+    /// Set when something moved.
+    pub(super) has_moved: bool,
+}
+
+impl Link<'_> {
+    /// Counts bytes of payload.
+    pub(super) fn moved(&mut self, bytes: u64) {
+        self.has_moved = true;
+        if let Some(share) = &mut self.share {
+            share.take(bytes, self.clock.instant() - self.started);
+        }
+    }
+
+    /// Whether the client has closed the control connection.
+    pub(super) fn is_client_gone(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        matches!(SockRef::from(self.control).peek(&mut byte), Ok(0))
+    }
+
+    /// Time until payload may move; zero if it may now.
+    pub(super) fn delay(&self) -> Duration {
+        let now = self.clock.instant() - self.started;
+        let share = self.share.as_ref();
+        share.map_or(Duration::ZERO, |share| share.delay(now))
+    }
+}
+
+impl Job {
+    /// Goes on.
+    ///
+    /// # Errors
+    /// The job has failed and is to be dropped.
+    pub(super) fn step(&mut self, link: &mut Link<'_>) -> Result<Step, Fault> {
+        if !link.delay().is_zero() {
+            // What waits for a rate limit doesn't stall.
+            link.has_moved = true;
+            return Ok(Step::Wait);
+        }
+        match self {
+            Self::Checksum(job) => job.step(link),
+            Self::Download(job) => job.step(link),
+            Self::Upload(job) => job.step(link),
+        }
+    }
+
+    /// How it uses data connections; `None` if it uses none.
+    pub(super) fn mode(&self) -> Option<Mode> {
+        match self {
+            Self::Checksum(_) => None,
+            Self::Download(job) => Some(job.mode()),
+            Self::Upload(job) => Some(job.mode()),
+        }
+    }
+
+    /// It has failed: what can't be gone on with is removed.
+    pub(super) fn discard(&mut self) {
+        if let Self::Upload(job) = self {
+            job.discard();
+        }
+    }
+
+    /// When it has something to do without an event.
+    pub(super) fn next_time(&self) -> Option<Instant> {
+        match self {
+            Self::Upload(job) => job.next_marker(),
+            _ => None,
+        }
+    }
+}

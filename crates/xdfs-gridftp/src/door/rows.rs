@@ -1,0 +1,244 @@
+//! Listings as bytes, made page by page, so that a directory of any size takes bounded memory.
+
+use std::sync::Arc;
+
+use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
+use xdfs_proto::{Code, Fault};
+use xdfs_store::Store;
+
+use crate::command::Form;
+use crate::facts::{Row, can_be_listed};
+use crate::session::Listing;
+
+/// Entries of a page.
+const PAGE_ENTRIES: u32 = 1000;
+/// Most directories of a tree that wait to be listed.
+const WAITING_MAX: usize = 100_000;
+/// Bytes of the largest listing within a reply.
+const HERE_BYTES_MAX: usize = 1 << 20;
+
+/// The rest of a directory to be listed.
+#[derive(Debug)]
+struct Folder {
+    path: Vec<u8>,
+    /// What stands before the names.
+    prefix: Vec<u8>,
+    cursor: Vec<u8>,
+}
+
+/// Makes the rows of a listing.
+#[derive(Debug)]
+pub(super) struct Rows {
+    store: Arc<dyn Store>,
+    form: Form,
+    now_ns: i64,
+    waiting: Vec<Folder>,
+    /// The row of a listed file, or of the listed directory itself.
+    first: Vec<u8>,
+}
+
+impl Rows {
+    /// Begins with a listing.
+    ///
+    /// # Errors
+    /// There is nothing with this path, or it can't be looked at.
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        listing: &Listing,
+        now_ns: i64,
+    ) -> Result<Self, Fault> {
+        let Listing { form, path } = listing;
+        let attributes = stat(&*store, path, true)?;
+        let mut rows = Self {
+            store,
+            form: *form,
+            now_ns,
+            waiting: Vec::new(),
+            first: Vec::new(),
+        };
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+        let is_folder = attributes.kind == FileKind::Directory;
+        let row = Row {
+            name: if is_folder { b"." } else { name },
+            attributes: &attributes,
+            link: None,
+            role: is_folder.then_some("cdir"),
+        };
+        if !is_folder || rows.form == Form::Facts {
+            let mut first = Vec::new();
+            rows.push(row, &mut first);
+            rows.first = first;
+        }
+        if is_folder {
+            // Now, so that a directory that can't be read is told before the transfer begins.
+            rows.waiting.push(Folder {
+                path: path.clone(),
+                prefix: Vec::new(),
+                cursor: Vec::new(),
+            });
+            let mut bytes = std::mem::take(&mut rows.first);
+            rows.page(&mut bytes)?;
+            rows.first = bytes;
+        }
+        Ok(rows)
+    }
+
+    /// Appends the next rows; nothing at the end.
+    ///
+    /// # Errors
+    /// A directory can't be read.
+    pub(super) fn fill(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
+        out.append(&mut self.first);
+        while out.is_empty() && !self.waiting.is_empty() {
+            self.page(out)?;
+        }
+        Ok(())
+    }
+
+    /// All rows, for a reply.
+    ///
+    /// # Errors
+    /// A directory can't be read, or there are too many rows.
+    pub(super) fn all(mut self) -> Result<Vec<Vec<u8>>, Fault> {
+        let mut bytes = Vec::new();
+        loop {
+            let mut more = Vec::new();
+            self.fill(&mut more)?;
+            if more.is_empty() {
+                break;
+            }
+            bytes.append(&mut more);
+            if bytes.len() > HERE_BYTES_MAX {
+                let cause = "the listing is too large for a reply";
+                let fault = Fault::new(Code::Unsupported, "list a directory", cause);
+                return Err(fault.hint("use MLSD, which has a data connection"));
+            }
+        }
+        let rows = bytes.split(|byte| *byte == b'\n');
+        let rows = rows.map(|row| row.strip_suffix(b"\r").unwrap_or(row));
+        Ok(rows
+            .filter(|row| !row.is_empty())
+            .map(<[u8]>::to_vec)
+            .collect())
+    }
+
+    /// Appends the rows of a page.
+    fn page(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
+        let Some(folder) = self.waiting.pop() else {
+            return Ok(());
+        };
+        let call = Call::List {
+            path: folder.path.clone(),
+            cursor: folder.cursor.clone(),
+            entries_max: PAGE_ENTRIES,
+        };
+        let mut found: Vec<Entry> = Vec::new();
+        let last = self.store.call(&call, &mut |part| {
+            if let Answer::Entries { entries, .. } = part {
+                found.extend(entries);
+            }
+            Ok(())
+        })?;
+        let mut next = None;
+        if let Answer::Entries { entries, cursor } = last {
+            found.extend(entries);
+            next = cursor;
+        }
+        if let Some(cursor) = next {
+            self.waiting.push(Folder {
+                cursor,
+                path: folder.path.clone(),
+                prefix: folder.prefix.clone(),
+            });
+        }
+        for entry in found {
+            self.entry(&folder, entry, out)?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, folder: &Folder, entry: Entry, out: &mut Vec<u8>) -> Result<(), Fault> {
+        let Entry {
+            name,
+            mut attributes,
+        } = entry;
+        let path = joined(&folder.path, &name);
+        let shown = joined(&folder.prefix, &name);
+        if !can_be_listed(&shown) {
+            return Ok(());
+        }
+        let mut link = None;
+        if attributes.kind == FileKind::Symlink && self.form != Form::Names {
+            link = self.target(&path);
+            // A link to a file can be retrieved like one. Clients would follow one to a directory
+            // in circles.
+            if matches!(self.form, Form::Facts | Form::Tree)
+                && let Ok(there) = stat(&*self.store, &path, true)
+                && there.kind == FileKind::File
+            {
+                attributes = there;
+            }
+        }
+        if self.form == Form::Tree && attributes.kind == FileKind::Directory {
+            if self.waiting.len() >= WAITING_MAX {
+                let cause = "the tree has too many directories for one listing";
+                return Err(Fault::new(Code::LimitExceeded, "list a tree", cause));
+            }
+            self.waiting.push(Folder {
+                path,
+                prefix: shown.clone(),
+                cursor: Vec::new(),
+            });
+        }
+        let row = Row {
+            name: &shown,
+            attributes: &attributes,
+            link: link.as_deref(),
+            role: None,
+        };
+        self.push(row, out);
+        Ok(())
+    }
+
+    /// Where a link leads, if that can be told.
+    fn target(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let path = path.to_vec();
+        let answer = self.store.call(&Call::ReadLink { path }, &mut |_| Ok(()));
+        match answer {
+            Ok(Answer::Target(target)) => Some(target),
+            _ => None,
+        }
+    }
+
+    fn push(&self, row: Row<'_>, out: &mut Vec<u8>) {
+        match self.form {
+            Form::Facts | Form::Tree => row.facts(out),
+            Form::Long => row.list(self.now_ns, out),
+            Form::Names => out.extend_from_slice(row.name),
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn joined(folder: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if folder.is_empty() || folder.ends_with(b"/") {
+        b""
+    } else {
+        b"/"
+    };
+    [folder, slash, name].concat()
+}
+
+/// The attributes of a path.
+pub(super) fn stat(store: &dyn Store, path: &[u8], follow: bool) -> Result<Attributes, Fault> {
+    let path = path.to_vec();
+    let call = Call::Stat { path, follow };
+    match store.call(&call, &mut |_| Ok(()))? {
+        Answer::Attributes(attributes) => Ok(attributes),
+        _ => Err(Fault::new(
+            Code::Internal,
+            call.operation(),
+            "no attributes came",
+        )),
+    }
+}

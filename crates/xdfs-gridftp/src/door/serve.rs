@@ -1,0 +1,501 @@
+//! The thread of a session: carries out the actions of its machine.
+
+use std::io::{self, Read as _, Write as _};
+use std::sync::Arc;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use mio::Interest;
+use mio::net::TcpStream;
+use socket2::SockRef;
+use xdfs_access::{Evidence, Peer, Permit};
+use xdfs_proto::path::Call;
+use xdfs_proto::{Code, Fault};
+use xdfs_store::Store;
+use xdfs_store::rate::Share;
+use xdfs_sys::poll::{Event, Poller};
+
+use super::channels::{CONTROL, Channels, Direction};
+use super::checksum::ChecksumJob;
+use super::download::Download;
+use super::job::{Job, Link, Step};
+use super::rows::Rows;
+use super::upload::Upload;
+use super::{Context, Policy, Shared, locked};
+use crate::session::{Action, Config, Listing, Outcome, Session, Transfer, What};
+
+/// Bytes of payload that are read at once.
+const BUFFER_BYTES: usize = 1 << 20;
+/// Bytes of commands that are read at once.
+const COMMAND_BYTES: usize = 16 << 10;
+/// Time to send the last replies to a client that doesn't read.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// A logged-in user.
+struct User {
+    store: Arc<dyn Store>,
+    share: Option<Share>,
+    /// Of the limits of the user.
+    _permit: Option<Permit>,
+}
+
+/// A session and all that it uses.
+struct Server {
+    context: Arc<Context>,
+    shared: Arc<Shared>,
+    poller: Poller,
+    control: TcpStream,
+    can_read: bool,
+    can_write: bool,
+    /// The client has sent its last command.
+    has_ended: bool,
+    /// The control connection is broken.
+    is_broken: bool,
+    machine: Session,
+    output: Vec<u8>,
+    peer: Peer,
+    /// Until there is a user.
+    permit: Option<Permit>,
+    user: Option<User>,
+    channels: Channels,
+    job: Option<Job>,
+    buffer: Vec<u8>,
+    started: Instant,
+    /// When anything moved last.
+    active_at: Instant,
+    closes_by: Option<Instant>,
+}
+
+/// Serves a client until its session ends.
+pub(super) fn run(
+    context: Arc<Context>,
+    shared: Arc<Shared>,
+    poller: Poller,
+    control: TcpStream,
+    peer: Peer,
+    config: Config,
+    permit: Option<Permit>,
+) {
+    let address = config.peer;
+    let served = Server::new(context, shared, poller, control, peer, config, permit)
+        .and_then(|mut server| server.serve());
+    match served {
+        Ok(()) => tracing::debug!(peer = %address, "a GridFTP session ends"),
+        Err(error) => tracing::warn!(peer = %address, %error, "a GridFTP session ends"),
+    }
+}
+
+impl Server {
+    fn new(
+        context: Arc<Context>,
+        shared: Arc<Shared>,
+        poller: Poller,
+        mut control: TcpStream,
+        peer: Peer,
+        config: Config,
+        permit: Option<Permit>,
+    ) -> io::Result<Self> {
+        // Hints: a system may refuse them.
+        let _ = control.set_nodelay(true);
+        // ABOR comes with an urgent byte from some clients.
+        let _ = SockRef::from(&control).set_out_of_band_inline(true);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registry = poller.registry();
+        registry.register(&mut control, mio::Token(CONTROL.0), interest)?;
+        let local = control.local_addr()?.ip();
+        let now = context.clock.instant();
+        Ok(Self {
+            channels: Channels::new(Arc::clone(&context), local, config.peer),
+            context,
+            shared,
+            poller,
+            control,
+            can_read: true,
+            can_write: true,
+            has_ended: false,
+            is_broken: false,
+            machine: Session::new(config),
+            output: Vec::new(),
+            peer,
+            permit,
+            user: None,
+            job: None,
+            buffer: Vec::new(),
+            started: now,
+            active_at: now,
+            closes_by: None,
+        })
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        let mut events = Vec::new();
+        loop {
+            self.read_commands();
+            let is_closing = self.act();
+            let goes_on = self.work() | self.write_replies();
+            let now = self.context.clock.instant();
+            if is_closing && self.job.is_none() {
+                let by = *self.closes_by.get_or_insert(now + LAST_WORDS);
+                if self.is_broken || now >= by || self.is_silent() {
+                    return Ok(());
+                }
+            }
+            self.watch_time(now);
+            let timeout = match goes_on || self.has_more() {
+                true => Duration::ZERO,
+                false => self.timeout(now),
+            };
+            events.clear();
+            self.poller.wait(&mut events, Some(timeout))?;
+            for event in &events {
+                self.event(event);
+            }
+        }
+    }
+
+    fn is_silent(&self) -> bool {
+        self.output.is_empty() && !self.machine.has_output()
+    }
+
+    /// Whether something can be done without another event.
+    fn has_more(&self) -> bool {
+        (self.can_read && !self.has_ended && self.machine.room() > 0)
+            || (self.can_write && !self.is_broken && self.machine.has_output())
+    }
+
+    fn event(&mut self, event: &Event) {
+        if event.token == CONTROL {
+            self.can_read |= event.readable;
+            self.can_write |= event.writable;
+        } else if let Err(fault) = self.channels.event(event) {
+            self.fail(fault);
+        }
+    }
+
+    fn read_commands(&mut self) {
+        let mut bytes = [0; COMMAND_BYTES];
+        while self.can_read && !self.has_ended {
+            let room = self.machine.room().min(COMMAND_BYTES);
+            if room == 0 {
+                return;
+            }
+            match self.control.read(&mut bytes[..room]) {
+                Ok(0) => self.has_ended = true,
+                Ok(read) => {
+                    self.machine.receive(&bytes[..read]);
+                    self.active_at = self.context.clock.instant();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_read = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => (self.has_ended, self.is_broken) = (true, true),
+            }
+        }
+    }
+
+    /// Sends replies. Returns whether any were sent, so that there is room for others.
+    fn write_replies(&mut self) -> bool {
+        let mut has_sent = false;
+        while self.can_write && !self.is_broken {
+            if self.output.is_empty() {
+                self.output = self.machine.take_output();
+            }
+            if self.output.is_empty() {
+                break;
+            }
+            match self.control.write(&self.output) {
+                Ok(sent) => {
+                    self.output.drain(..sent);
+                    has_sent = true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_write = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => (self.has_ended, self.is_broken) = (true, true),
+            }
+        }
+        has_sent
+    }
+
+    /// Carries out what the machine wants. Returns whether the session is to be closed.
+    fn act(&mut self) -> bool {
+        if self.has_ended && self.job.is_some() {
+            let cause = "the client has closed the control connection";
+            self.fail(Fault::new(Code::ConnectionLost, "move a file", cause));
+        }
+        // A bounded number: replies wait for a client that reads.
+        while self.output.is_empty() {
+            match self.machine.poll() {
+                None => return self.has_ended,
+                Some(Action::Close) => return true,
+                Some(Action::Cancel) => {
+                    let cause = "it was cancelled by ABOR";
+                    self.fail(Fault::new(Code::Cancelled, "move a file", cause));
+                }
+                Some(action) => {
+                    let result = self.begin(action);
+                    match result {
+                        Ok(Some(outcome)) => self.machine.complete(Ok(outcome)),
+                        // It goes on as a job.
+                        Ok(None) => break,
+                        Err(fault) => self.fail(fault),
+                    }
+                }
+            }
+        }
+        self.is_broken
+    }
+
+    /// Begins with an action; `None` if it becomes a job.
+    fn begin(&mut self, action: Action) -> Result<Option<Outcome>, Fault> {
+        Ok(Some(match action {
+            Action::LogIn => {
+                self.log_in()?;
+                Outcome::Done
+            }
+            Action::Call(call) => self.call(&call)?,
+            Action::Checksum {
+                kind,
+                offset,
+                length,
+                path,
+            } => {
+                let job = ChecksumJob::open(&*self.store()?, kind, offset, length, path)?;
+                self.job = Some(Job::Checksum(Box::new(job)));
+                return Ok(None);
+            }
+            Action::Connect(targets) => {
+                self.channels.connect_later(targets);
+                Outcome::Done
+            }
+            Action::DelayPassive => {
+                self.channels.listen_later();
+                Outcome::Done
+            }
+            Action::Listen => Outcome::Listening(self.channels.listen(&self.poller)?),
+            Action::ListHere(listing) => Outcome::Rows(self.rows(&listing)?.all()?),
+            Action::Transfer(transfer) => {
+                self.transfer(transfer)?;
+                return Ok(None);
+            }
+            Action::Cancel | Action::Close => return Ok(None),
+        }))
+    }
+
+    fn log_in(&mut self) -> Result<(), Fault> {
+        let user = match &self.context.policy {
+            Policy::Open(store) => User {
+                store: Arc::clone(store),
+                share: None,
+                _permit: None,
+            },
+            Policy::Guarded(current) => {
+                let access = current.access();
+                let login = access.authenticate(&self.peer, "", Evidence::Anonymous)?;
+                let admission = access.admit(&self.peer, &login)?;
+                if let Some(ids) = &admission.ids {
+                    let fault =
+                        |error| Fault::from_io("take on the ids of the account", "", &error);
+                    ids.take_on().map_err(fault)?;
+                }
+                self.channels.count_for(Arc::clone(&access), admission.user);
+                *locked(&self.shared.standing) = Some((admission.standing, access));
+                let started = self.started;
+                User {
+                    store: admission.store,
+                    share: admission.rate.map(|rate| Share::new(rate, started)),
+                    _permit: Some(admission.permit),
+                }
+            }
+        };
+        self.user = Some(user);
+        self.permit = None;
+        Ok(())
+    }
+
+    fn store(&self) -> Result<Arc<dyn Store>, Fault> {
+        let user = self.user.as_ref().ok_or_else(|| {
+            let cause = "nobody is logged in";
+            Fault::new(Code::PermissionDenied, "reach the store", cause)
+        })?;
+        Ok(Arc::clone(&user.store))
+    }
+
+    fn call(&self, call: &Call) -> Result<Outcome, Fault> {
+        let answer = self.store()?.call(call, &mut |_| Ok(()))?;
+        Ok(Outcome::Answer(answer))
+    }
+
+    fn rows(&self, listing: &Listing) -> Result<Rows, Fault> {
+        let now = self.context.clock.time().duration_since(UNIX_EPOCH);
+        let now_ns = now.map_or(0, |now| now.as_nanos());
+        Rows::new(
+            self.store()?,
+            listing,
+            i64::try_from(now_ns).unwrap_or(i64::MAX),
+        )
+    }
+
+    /// Opens what is to be moved, then the connections.
+    fn transfer(&mut self, transfer: Transfer) -> Result<(), Fault> {
+        let Transfer {
+            mode,
+            parallelism,
+            socket_buffer,
+            what,
+        } = transfer;
+        let store = self.store()?;
+        let (direction, parallelism, mut job) = match what {
+            What::List(listing) => {
+                let job = Download::rows(mode, self.rows(&listing)?);
+                (Direction::Send, 1, Job::Download(job))
+            }
+            What::Send {
+                path,
+                part,
+                restart,
+            } => {
+                let job = Download::file(&*store, mode, path, part, restart)?;
+                (Direction::Send, parallelism, Job::Download(job))
+            }
+            What::Store {
+                path,
+                place,
+                restart,
+            } => {
+                let job = Upload::open(&*store, mode, path, place, restart)?;
+                (Direction::Receive, 1, Job::Upload(Box::new(job)))
+            }
+        };
+        self.channels.set_buffers(socket_buffer);
+        let prepared = self
+            .channels
+            .prepare(&self.poller, direction, mode, parallelism);
+        let prepared = prepared.inspect_err(|_| job.discard())?;
+        if let Some(address) = prepared.delayed {
+            self.machine.delayed(address);
+        }
+        self.machine.begun(prepared.reuses);
+        self.buffer.resize(BUFFER_BYTES, 0);
+        self.job = Some(job);
+        self.active_at = self.context.clock.instant();
+        Ok(())
+    }
+
+    /// Goes on with the job. Returns whether it can go on at once.
+    fn work(&mut self) -> bool {
+        let Some(mut job) = self.job.take() else {
+            return false;
+        };
+        self.buffer.resize(BUFFER_BYTES, 0);
+        let user = self.user.as_mut();
+        let mut link = Link {
+            buffer: &mut self.buffer,
+            channels: &mut self.channels,
+            control: &self.control,
+            machine: &mut self.machine,
+            poller: &self.poller,
+            clock: &*self.context.clock,
+            share: user.and_then(|user| user.share.as_mut()),
+            started: self.started,
+            has_moved: false,
+        };
+        let result = job.step(&mut link);
+        if link.has_moved {
+            self.active_at = self.context.clock.instant();
+        }
+        match result {
+            Ok(Step::Done(outcome)) => {
+                if let Some(mode) = job.mode() {
+                    self.channels.settle(mode);
+                }
+                self.machine.complete(Ok(outcome));
+                self.buffer = Vec::new();
+                // The next command may have come already.
+                true
+            }
+            Ok(step) => {
+                self.job = Some(job);
+                matches!(step, Step::Again)
+            }
+            Err(fault) => {
+                self.job = Some(job);
+                self.fail(fault);
+                true
+            }
+        }
+    }
+
+    /// The running action has failed.
+    fn fail(&mut self, fault: Fault) {
+        tracing::debug!(%fault, "a GridFTP command fails");
+        if let Some(mut job) = self.job.take() {
+            job.discard();
+            if job.mode().is_some() {
+                self.channels.clear();
+            }
+            self.buffer = Vec::new();
+        }
+        self.machine.complete(Err(fault));
+    }
+
+    /// When the wait for anything has to end, and why.
+    fn deadline(&self) -> (Instant, &'static str) {
+        let options = &self.context.options;
+        match (&self.job, self.machine.is_logged_in()) {
+            (Some(_), _) => (self.active_at + options.stall_timeout, ""),
+            (None, true) => (
+                self.active_at + options.idle_timeout,
+                "Idle timeout: closing the control connection.",
+            ),
+            (None, false) => (
+                self.started + options.login_timeout,
+                "Login timeout: closing the control connection.",
+            ),
+        }
+    }
+
+    fn watch_time(&mut self, now: Instant) {
+        let (deadline, why) = self.deadline();
+        if now >= deadline {
+            match self.job.is_some() {
+                true => {
+                    let cause = "nothing moved on the data connections for too long";
+                    self.fail(Fault::new(Code::DeadlineExceeded, "move a file", cause));
+                }
+                false => self.machine.end(why),
+            }
+        }
+        let ends_at = *locked(&self.shared.ends_at);
+        let ends_at = ends_at.or_else(|| *locked(&self.context.ends_at));
+        if let Some(ends_at) = ends_at {
+            if now >= ends_at && self.job.is_some() {
+                let cause = "the server ends the session";
+                self.fail(Fault::new(Code::ShuttingDown, "move a file", cause));
+            }
+            if self.job.is_none() {
+                self.machine.end("The server ends the session.");
+            }
+        }
+    }
+
+    /// Time until something has to be done without an event.
+    fn timeout(&self, now: Instant) -> Duration {
+        if self.closes_by.is_some() || (self.job.is_none() && self.machine.has_output()) {
+            return Duration::from_millis(100);
+        }
+        let (mut next, _) = self.deadline();
+        if let Some(at) = self.job.as_ref().and_then(Job::next_time) {
+            next = next.min(at);
+        }
+        if let Some(at) = *locked(&self.shared.ends_at) {
+            next = next.min(at);
+        }
+        let share = self.user.as_ref().and_then(|user| user.share.as_ref());
+        if let Some(delay) = share.map(|share| share.delay(now - self.started))
+            && self.job.is_some()
+            && !delay.is_zero()
+        {
+            next = next.min(now + delay);
+        }
+        // Rounded up, so that it isn't woken before the time.
+        next.saturating_duration_since(now) + Duration::from_millis(1)
+    }
+}

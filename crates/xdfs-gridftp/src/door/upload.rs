@@ -1,0 +1,452 @@
+//! Transfers from the peer.
+//!
+//! A file that is stored whole is written under a hidden name and published once everything has
+//! come, as xDFS does it. In MODE E its journal keeps what markers have told the peer to be
+//! durable, so that REST can go on with it. What the protocol defines as a change of an existing
+//! file (APPE, ESTO, and REST where there is no such journal) is written in place.
+
+use std::io::IoSlice;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use xdfs_proto::digest::{DigestKind, Fragment, FragmentState};
+use xdfs_proto::file::FileFlags;
+use xdfs_proto::frame::Resume;
+use xdfs_proto::path::FileKind;
+use xdfs_proto::{ByteRange, Code, Fault, RangeSet, SourceTag};
+use xdfs_store::{File, FileRequest, Sink, SinkRequest, Store};
+
+use super::channels::lost;
+use super::job::{Link, Step};
+use super::rows::stat;
+use crate::block::Piece;
+use crate::command::Mode;
+use crate::receiver::{CONNECTIONS_MAX, ReceiveError, Receiver};
+use crate::restart::Restart;
+use crate::session::{Outcome, Place};
+
+const OPERATION: &str = "store a file";
+/// Bytes received between looks at the control connection.
+const TURN_BYTES: u64 = 8 << 20;
+/// Interval of markers.
+const MARKER_INTERVAL: Duration = Duration::from_secs(5);
+/// Bytes after which the system is told to write back, so that later synchronising is short.
+const WRITE_BACK_BYTES: u64 = 8 << 20;
+/// The version of all sources: the protocol has none, and a client that sends REST vouches for it.
+const TAG: SourceTag = SourceTag(*b"gridftp upload 1");
+/// Grid of blocks in journals, which have none in this protocol.
+const BLOCK_SIZE: u32 = 1 << 20;
+
+/// Where the bytes go.
+#[derive(Debug)]
+enum Target {
+    /// To a file of its own, which replaces the target.
+    Sink(Box<dyn Sink>),
+    /// To an existing or new file, from an offset on.
+    InPlace(Box<dyn File>, u64),
+}
+
+/// A transfer in progress.
+#[derive(Debug)]
+pub(super) struct Upload {
+    target: Target,
+    mode: Mode,
+    path: Vec<u8>,
+    receiver: Receiver,
+    /// Where the next byte goes in stream mode.
+    at: u64,
+    has_ended: bool,
+    marker_at: Option<Instant>,
+    /// The journal has ranges that the peer knows of.
+    is_kept: bool,
+    /// Bytes since the system was told to write back, and where they began.
+    written_back: u64,
+}
+
+impl Upload {
+    /// Opens the target.
+    ///
+    /// # Errors
+    /// It can't be written, or doesn't have what `restart` says it has.
+    pub(super) fn open(
+        store: &dyn Store,
+        mode: Mode,
+        path: Vec<u8>,
+        place: Place,
+        restart: Option<Restart>,
+    ) -> Result<Self, Fault> {
+        let held = held(mode, restart, &path)?;
+        let end = held.as_slice().last().map_or(0, |range| range.end);
+        let mut is_kept = false;
+        let (target, at) = match place {
+            Place::Whole if end == 0 => (open_sink(store, mode, &path)?, 0),
+            Place::Whole => match resume(store, mode, &path, &held)? {
+                Some(sink) => {
+                    is_kept = true;
+                    (Target::Sink(sink), 0)
+                }
+                None => {
+                    check_size(store, &path, end)?;
+                    (Target::InPlace(open_file(store, &path, false)?, 0), end)
+                }
+            },
+            Place::At(offset) => {
+                if end > 0 {
+                    check_size(store, &path, offset.saturating_add(end))?;
+                }
+                let file = open_file(store, &path, true)?;
+                (Target::InPlace(file, offset), end)
+            }
+            Place::End => {
+                let file = open_file(store, &path, true)?;
+                let size = file.attributes()?.size;
+                (Target::InPlace(file, size), 0)
+            }
+        };
+        Ok(Self {
+            target,
+            mode,
+            path,
+            receiver: Receiver::new(held),
+            at,
+            has_ended: false,
+            marker_at: None,
+            is_kept,
+            written_back: 0,
+        })
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// When the next marker is due.
+    pub(super) fn next_marker(&self) -> Option<Instant> {
+        self.marker_at
+    }
+
+    /// Takes what has come.
+    ///
+    /// # Errors
+    /// The peer violates the protocol, a connection is broken, or the target can't be written.
+    pub(super) fn step(&mut self, link: &mut Link<'_>) -> Result<Step, Fault> {
+        let most = match self.mode {
+            Mode::Stream => 1,
+            Mode::Extended => usize::try_from(CONNECTIONS_MAX).unwrap_or(usize::MAX),
+        };
+        link.channels.accept(link.poller, most)?;
+        self.mark(link)?;
+        let mut moved = 0;
+        let mut is_stuck = false;
+        while !is_stuck && moved < TURN_BYTES && !self.has_ended {
+            is_stuck = true;
+            for number in 0..link.channels.connections.len() {
+                if let Some(bytes) = self.receive(link, number)? {
+                    is_stuck = false;
+                    moved += bytes;
+                    link.moved(bytes);
+                }
+                if self.has_ended || !link.delay().is_zero() {
+                    is_stuck = true;
+                    break;
+                }
+            }
+        }
+        match (self.has_ended, is_stuck) {
+            (true, _) => {
+                self.finish(link)?;
+                Ok(Step::Done(Outcome::Done))
+            }
+            (false, true) => Ok(Step::Wait),
+            (false, false) => Ok(Step::Again),
+        }
+    }
+
+    /// Reads once from a connection. `None` if nothing can be read.
+    fn receive(&mut self, link: &mut Link<'_>, number: usize) -> Result<Option<u64>, Fault> {
+        let connection = &mut link.channels.connections[number];
+        if !connection.can_read() {
+            return Ok(None);
+        }
+        let wants = match self.mode {
+            Mode::Stream => link.buffer.len(),
+            Mode::Extended => connection.blocks.wants(link.buffer.len()),
+        };
+        if wants == 0 {
+            return Ok(None);
+        }
+        let Some(read) = connection.receive(&mut link.buffer[..wants])? else {
+            return Ok(None);
+        };
+        if self.mode == Mode::Stream {
+            let bytes = &link.buffer[..read];
+            self.has_ended = read == 0;
+            // A client that was killed ends both connections, and hasn't sent everything.
+            if self.has_ended && link.is_client_gone() {
+                return Err(gone(&self.path));
+            }
+            self.store(self.at, bytes)?;
+            self.at += read as u64;
+            return Ok(Some(read as u64));
+        }
+        if read == 0 {
+            return Err(Fault {
+                code: Code::ConnectionLost,
+                ..violation(&ReceiveError::ClosedEarly)
+            });
+        }
+        let mut bytes = &link.buffer[..read];
+        while !bytes.is_empty() {
+            let (taken, piece) = connection.blocks.take(bytes).map_err(|e| violation(&e))?;
+            match piece {
+                Some(Piece::Header(header)) => {
+                    self.receiver.header(&header).map_err(|e| violation(&e))?;
+                }
+                Some(Piece::Payload { offset, length }) => self.store(offset, &bytes[..length])?,
+                None => {}
+            }
+            bytes = &bytes[taken..];
+        }
+        // The payload of a block with EOD comes after the header that counts it.
+        if self.receiver.has_all_eods() {
+            let connections = &link.channels.connections;
+            let is_between = |own: &super::channels::Connection| !own.blocks.is_within_payload();
+            self.has_ended = connections.iter().all(is_between);
+        }
+        Ok(Some(read as u64))
+    }
+
+    fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let range = ByteRange::at(offset, bytes.len() as u64);
+        let range = range.filter(|range| i64::try_from(range.end).is_ok());
+        let Some(range) = range.filter(|range| !range.is_empty()) else {
+            return Ok(());
+        };
+        match &mut self.target {
+            Target::Sink(sink) => {
+                sink.write_at(offset, &[IoSlice::new(bytes)])?;
+                self.written_back += range.len();
+                if self.written_back >= WRITE_BACK_BYTES {
+                    let start = range.end.saturating_sub(self.written_back);
+                    let end = range.end;
+                    sink.begin_write_back(ByteRange { start, end });
+                    self.written_back = 0;
+                }
+            }
+            Target::InPlace(file, base) => {
+                let at = base.checked_add(offset);
+                let at = at.ok_or_else(|| violation(&crate::block::HeaderError::TooFar))?;
+                let written = file.write_at(at, bytes);
+                written.map_err(|fault| fault.preventing(&self.path))?;
+            }
+        }
+        self.receiver.stored(range).map_err(|e| violation(&e))
+    }
+
+    /// Tells how far it is, when that is due.
+    fn mark(&mut self, link: &mut Link<'_>) -> Result<(), Fault> {
+        if self.mode == Mode::Stream {
+            return Ok(());
+        }
+        let now = link.clock.instant();
+        let is_first = self.marker_at.is_none();
+        if self.marker_at.is_some_and(|at| now < at) {
+            return Ok(());
+        }
+        self.marker_at = Some(now + MARKER_INTERVAL);
+        let durable = match is_first {
+            true => RangeSet::new(),
+            false => self.make_durable()?,
+        };
+        self.tell(link, &durable);
+        Ok(())
+    }
+
+    fn tell(&self, link: &mut Link<'_>, durable: &RangeSet) {
+        let time = link.clock.time().duration_since(UNIX_EPOCH);
+        let tenths = time.map_or(0, |time| time.as_millis() / 100);
+        let tenths = u64::try_from(tenths).unwrap_or(u64::MAX);
+        link.machine
+            .progress(tenths, self.receiver.bytes(), durable);
+        link.has_moved |= !durable.as_slice().is_empty();
+    }
+
+    /// Makes what is new durable, and returns it.
+    fn make_durable(&mut self) -> Result<RangeSet, Fault> {
+        let fresh = self.receiver.take_fresh();
+        if fresh.as_slice().is_empty() {
+            return Ok(fresh);
+        }
+        match &mut self.target {
+            Target::Sink(sink) => {
+                sink.sync()?;
+                let fragments = fresh.as_slice().iter().map(|range| Fragment {
+                    range: *range,
+                    state: FragmentState::None,
+                });
+                sink.record(&fragments.collect::<Vec<_>>())?;
+                self.is_kept = true;
+            }
+            Target::InPlace(file, _) => {
+                let synced = file.sync(true);
+                synced.map_err(|fault| fault.preventing(&self.path))?;
+            }
+        }
+        Ok(fresh)
+    }
+
+    /// Publishes the file, and tells the last ranges.
+    fn finish(&mut self, link: &mut Link<'_>) -> Result<(), Fault> {
+        match &mut self.target {
+            Target::Sink(sink) => {
+                let ranges = self.receiver.ranges().as_slice();
+                let length = ranges.last().map_or(0, |range| range.end);
+                sink.publish(length, &[])?;
+            }
+            Target::InPlace(file, _) => {
+                let synced = file.sync(false);
+                synced.map_err(|fault| fault.preventing(&self.path))?;
+            }
+        }
+        if self.mode == Mode::Extended {
+            let fresh = self.receiver.take_fresh();
+            self.tell(link, &fresh);
+        }
+        Ok(())
+    }
+
+    /// It has failed: what can't be gone on with is removed.
+    pub(super) fn discard(&mut self) {
+        let Target::Sink(sink) = &mut self.target else {
+            return;
+        };
+        if !self.is_kept {
+            let discarded = sink.discard();
+            if let Err(fault) = discarded {
+                tracing::warn!(%fault, "an unfinished file could not be removed");
+            }
+        }
+    }
+}
+
+/// What a point of restart says has come already.
+fn held(mode: Mode, restart: Option<Restart>, path: &[u8]) -> Result<RangeSet, Fault> {
+    match (mode, restart) {
+        (_, None) => Ok(RangeSet::new()),
+        (_, Some(Restart::At(end))) => {
+            let mut held = RangeSet::new();
+            held.insert(ByteRange { start: 0, end });
+            Ok(held)
+        }
+        (Mode::Extended, Some(Restart::Without(held))) => Ok(held),
+        (Mode::Stream, Some(Restart::Without(_))) => {
+            let cause = "REST with ranges needs MODE E";
+            Err(Fault::new(Code::InvalidArgument, OPERATION, cause).path(path))
+        }
+    }
+}
+
+fn request(mode: Mode, path: &[u8], resume: Resume) -> SinkRequest {
+    SinkRequest {
+        path: path.to_vec(),
+        name: Vec::new(),
+        // What ALLO says is a hint, which must not make anything fail.
+        length: None,
+        offset: 0,
+        tag: match mode {
+            Mode::Stream => SourceTag::default(),
+            Mode::Extended => TAG,
+        },
+        mode: None,
+        mtime_ns: None,
+        digest: DigestKind::None,
+        block_size: BLOCK_SIZE,
+        overwrite: true,
+        resume,
+        sparse: false,
+    }
+}
+
+fn open_sink(store: &dyn Store, mode: Mode, path: &[u8]) -> Result<Target, Fault> {
+    let opened = store.open_sink(&request(mode, path, Resume::Never))?;
+    Ok(Target::Sink(opened.sink))
+}
+
+/// The unfinished file of an earlier attempt, if it has all that is `held`.
+fn resume(
+    store: &dyn Store,
+    mode: Mode,
+    path: &[u8],
+    held: &RangeSet,
+) -> Result<Option<Box<dyn Sink>>, Fault> {
+    if mode == Mode::Stream {
+        return Ok(None);
+    }
+    // If it fails, it can't be written in place either, and that says why.
+    let Ok(opened) = store.open_sink(&request(mode, path, Resume::Trust)) else {
+        return Ok(None);
+    };
+    let (mut sink, mut fragments) = (opened.sink, opened.durable);
+    if opened.unverified {
+        fragments = loop {
+            if let Some(verified) = sink.verify()? {
+                break verified;
+            }
+        };
+    }
+    let mut durable = RangeSet::new();
+    fragments
+        .iter()
+        .for_each(|fragment| durable.insert(fragment.range));
+    if held.as_slice().iter().all(|range| durable.contains(*range)) {
+        return Ok(Some(sink));
+    }
+    if fragments.is_empty() {
+        sink.discard()?;
+    }
+    Ok(None)
+}
+
+/// Checks that a file has the bytes that a point of restart relies on.
+fn check_size(store: &dyn Store, path: &[u8], end: u64) -> Result<(), Fault> {
+    let attributes = stat(store, path, true)?;
+    if attributes.kind == FileKind::File && attributes.size >= end {
+        return Ok(());
+    }
+    let cause = format!(
+        "the bytes up to {end} aren't here: the file has {} bytes",
+        attributes.size
+    );
+    let fault = Fault::new(Code::OffsetPastEnd, OPERATION, cause).path(path);
+    Err(fault.hint("begin without REST"))
+}
+
+fn open_file(store: &dyn Store, path: &[u8], create: bool) -> Result<Box<dyn File>, Fault> {
+    let opened = store.open_file(&FileRequest {
+        path: path.to_vec(),
+        flags: FileFlags {
+            write: true,
+            create,
+            ..FileFlags::default()
+        },
+        mode: None,
+        identity: None,
+    })?;
+    if opened.file.is_pipe() {
+        let cause = "it is a pipe";
+        return Err(Fault::new(Code::NotRegularFile, OPERATION, cause).path(path));
+    }
+    Ok(opened.file)
+}
+
+fn gone(path: &[u8]) -> Fault {
+    let cause = "the client went away before its transfer was confirmed";
+    Fault::new(Code::ConnectionLost, OPERATION, cause).path(path)
+}
+
+/// The peer's data make no sense.
+fn violation(error: &dyn std::error::Error) -> Fault {
+    Fault {
+        code: Code::ProtocolViolation,
+        ..lost("receive", &std::io::Error::other(error.to_string()))
+    }
+}

@@ -1,0 +1,28 @@
+//! GridFTP: the protocol as codecs and machines without I/O, and the [`door`] of a server.
+//!
+//! ```text
+//!  bytes -> line -> command -> session --Action--> door -> xdfs-access, stores
+//!  bytes <- reply <----------- session <-Outcome-- door
+//!                              receiver, sender <-- door --> data connections, block
+//! ```
+//!
+//! The protocol is FTP (RFC 959, 2389, 2428, 3659) with the extensions of GFD.20: MODE E, in which
+//! blocks carry their offsets and travel over any number of connections. Only [`door`] touches
+//! sockets, stores and clocks; everything else is driven by it and by the fuzzers alike.
+//! `docs/gridftp/README.md` says what is served.
+
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod block;
+pub mod checksum;
+pub mod command;
+pub mod door;
+pub mod facts;
+pub mod line;
+pub mod receiver;
+pub mod reply;
+pub mod restart;
+pub mod sender;
+pub mod session;
+pub mod time;

@@ -1,0 +1,166 @@
+//! Lines of the control channel, split off a stream of bytes.
+//!
+//! A line ends with CRLF (RFC 959, section 3.1.1); a bare CR or LF belongs to the line, and the
+//! [command parser](crate::command) refuses it there. Interrupts of Telnet at the start of a line,
+//! which clients send before ABOR, are dropped.
+
+/// Bytes of the longest line, without its end: a path of the longest kind and a long command.
+pub const LINE_BYTES_MAX: usize = 8 << 10;
+
+/// Telnet's "interpret as command", "data mark" and "interrupt process" (RFC 854).
+const IAC: u8 = 255;
+const DATA_MARK: u8 = 242;
+const INTERRUPT: u8 = 244;
+
+/// Splits bytes into lines, and holds at most the bytes that it was given room for.
+#[derive(Debug, Default)]
+pub struct LineReader {
+    bytes: Vec<u8>,
+    /// Bytes at the start that are known to hold no end of a line.
+    searched: usize,
+    /// The rest of a line that was too long is being dropped.
+    skips: bool,
+}
+
+/// A line, or what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// A line without its end.
+    Text(Vec<u8>),
+    /// A line was longer than [`LINE_BYTES_MAX`], and is dropped.
+    TooLong,
+}
+
+impl LineReader {
+    /// A reader without bytes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds received bytes.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Bytes that are held.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The next line; `None` if more bytes are needed.
+    pub fn next_line(&mut self) -> Option<Line> {
+        loop {
+            let from = self.searched.saturating_sub(1);
+            let found = self.bytes[from..].windows(2).position(|two| two == b"\r\n");
+            let Some(end) = found.map(|at| from + at) else {
+                self.searched = self.bytes.len();
+                return self.without_end();
+            };
+            let line: Vec<u8> = self.bytes.drain(..end + 2).take(end).collect();
+            self.searched = 0;
+            if std::mem::take(&mut self.skips) {
+                continue;
+            }
+            if line.len() > LINE_BYTES_MAX {
+                return Some(Line::TooLong);
+            }
+            return Some(Line::Text(without_interrupts(line)));
+        }
+    }
+
+    /// Drops what is too long already.
+    fn without_end(&mut self) -> Option<Line> {
+        if self.bytes.len() <= LINE_BYTES_MAX {
+            return None;
+        }
+        // The last byte may be the CR of the end.
+        self.bytes.drain(..self.bytes.len() - 1);
+        self.searched = 0;
+        let is_new = !std::mem::replace(&mut self.skips, true);
+        is_new.then_some(Line::TooLong)
+    }
+
+    /// Whether a whole line with this command, in either case, is held.
+    #[must_use]
+    pub fn holds_command(&self, verb: &[u8]) -> bool {
+        let lines = self.bytes.split_inclusive(|byte| *byte == b'\n');
+        let whole = lines.filter_map(|line| line.strip_suffix(b"\r\n"));
+        let starts = |line: &[u8]| {
+            let (head, rest) = line.split_at(verb.len().min(line.len()));
+            head.eq_ignore_ascii_case(verb) && rest.first().is_none_or(|byte| *byte == b' ')
+        };
+        whole.into_iter().any(|line| starts(interrupts_cut(line)))
+    }
+}
+
+fn interrupts_cut(mut line: &[u8]) -> &[u8] {
+    loop {
+        line = match line {
+            [IAC, INTERRUPT | DATA_MARK, rest @ ..] | [DATA_MARK, rest @ ..] => rest,
+            _ => return line,
+        };
+    }
+}
+
+fn without_interrupts(line: Vec<u8>) -> Vec<u8> {
+    match interrupts_cut(&line) {
+        rest if rest.len() == line.len() => line,
+        rest => rest.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(reader: &mut LineReader) -> Vec<Line> {
+        std::iter::from_fn(|| reader.next_line()).collect()
+    }
+
+    fn text(bytes: &[u8]) -> Line {
+        Line::Text(bytes.to_vec())
+    }
+
+    #[test]
+    fn pieces_do_not_matter() {
+        let input = b"USER a\r\nbare\nfeed\r\rx\r\n\r\nrest\r";
+        let wanted = [text(b"USER a"), text(b"bare\nfeed\r\rx"), text(b"")];
+        for piece in 1..input.len() {
+            let mut reader = LineReader::new();
+            let mut seen = Vec::new();
+            for part in input.chunks(piece) {
+                reader.push(part);
+                seen.extend(lines(&mut reader));
+            }
+            assert_eq!(seen, wanted, "in pieces of {piece}");
+            assert_eq!(reader.held(), 5);
+        }
+    }
+
+    #[test]
+    fn a_line_without_end_takes_bounded_memory_and_is_told_once() {
+        let mut reader = LineReader::new();
+        let mut seen = Vec::new();
+        for _ in 0..100 {
+            reader.push(&[b'x'; 1000]);
+            seen.extend(lines(&mut reader));
+            assert!(reader.held() <= LINE_BYTES_MAX + 1000);
+        }
+        reader.push(b"\r\nNOOP\r\n");
+        seen.extend(lines(&mut reader));
+        assert_eq!(seen, [Line::TooLong, text(b"NOOP")]);
+    }
+
+    #[test]
+    fn interrupts_before_a_command_are_dropped() {
+        let mut reader = LineReader::new();
+        reader.push(b"\xff\xf4\xff\xf2ABOR\r\n\xf2abor\r\nNOOP \xff\xf4\r\n");
+        assert!(reader.holds_command(b"ABOR"));
+        assert!(!reader.holds_command(b"NOO"));
+        let wanted = [text(b"ABOR"), text(b"abor"), text(b"NOOP \xff\xf4")];
+        assert_eq!(lines(&mut reader), wanted);
+        assert!(!reader.holds_command(b"ABOR"));
+    }
+}

@@ -1,0 +1,607 @@
+//! The machine of a control connection: bytes of commands in, replies and actions out.
+//!
+//! It has no socket, store or clock. Its driver
+//!
+//! 1. passes received bytes to [`Session::receive`], at most [`Session::room`];
+//! 2. calls [`Session::poll`] until it returns `None`, and carries out each action;
+//! 3. reports the end of an action by [`Session::complete`], and what happens in between by
+//!    [`Session::begun`], [`Session::delayed`] and [`Session::progress`];
+//! 4. sends [`Session::take_output`].
+//!
+//! Commands are answered strictly in order: while an action runs, later ones wait in a bounded
+//! buffer, except that ABOR cancels the running action.
+
+mod answer;
+mod path;
+
+use std::net::{IpAddr, SocketAddr};
+
+use xdfs_proto::path::{Answer, Call};
+use xdfs_proto::{Fault, RangeSet};
+
+use crate::address::format_host_port;
+use crate::checksum::Algorithm;
+use crate::command::{Command, CommandError, Form, Mode, parse};
+use crate::line::{LINE_BYTES_MAX, Line, LineReader};
+use crate::reply::Reply;
+use crate::restart::Restart;
+
+pub use path::resolve;
+
+/// Bytes of commands that are held.
+pub const INPUT_BYTES_MAX: usize = 64 << 10;
+/// While more bytes of replies wait to be sent, no command is begun.
+pub const OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// Largest socket buffer that clients can ask for, in bytes.
+const SOCKET_BUFFER_MAX: usize = 64 << 20;
+
+/// What a session may do.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The client's address.
+    pub peer: IpAddr,
+    /// Data connections may go to other hosts, and come from them.
+    pub third_party: bool,
+}
+
+/// What the driver shall do. Except for [`Cancel`](Self::Cancel) and [`Close`](Self::Close), each
+/// is followed by [`Session::complete`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Action {
+    /// Answer a call about paths: [`Outcome::Answer`].
+    Call(Call),
+    /// End the running action early, with a fault.
+    Cancel,
+    /// Compute a checksum: [`Outcome::Digest`].
+    Checksum {
+        /// Its kind.
+        kind: Algorithm,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes; `None` for all up to the end.
+        length: Option<u64>,
+        /// The file.
+        path: Vec<u8>,
+    },
+    /// Send the output and close the control connection.
+    Close,
+    /// Drop data connections, and connect to these addresses at the next transfer.
+    Connect(Vec<SocketAddr>),
+    /// Drop data connections, and listen at the next transfer, with [`Session::delayed`].
+    DelayPassive,
+    /// List here: [`Outcome::Rows`].
+    ListHere(Listing),
+    /// Drop data connections, and listen: [`Outcome::Listening`].
+    Listen,
+    /// Log in an anonymous user: [`Outcome::Done`].
+    LogIn,
+    /// Move a file or a listing over data connections: [`Outcome::Done`].
+    Transfer(Transfer),
+}
+
+/// A listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The form of its rows.
+    pub form: Form,
+    /// The directory, or a file.
+    pub path: Vec<u8>,
+}
+
+/// A transfer over data connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// How bytes are laid on connections.
+    pub mode: Mode,
+    /// Number of connections to open, if this side opens them.
+    pub parallelism: u32,
+    /// Bytes of socket buffers; `None` for the system's choice.
+    pub socket_buffer: Option<usize>,
+    /// What moves.
+    pub what: What,
+}
+
+/// What a transfer moves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum What {
+    /// A listing to the client.
+    List(Listing),
+    /// A file to the client.
+    Send {
+        /// The file.
+        path: Vec<u8>,
+        /// Offset and length of the wanted part; offsets on the wire begin with it.
+        part: Option<(u64, u64)>,
+        /// What the client has already.
+        restart: Option<Restart>,
+    },
+    /// A file from the client.
+    Store {
+        /// The file.
+        path: Vec<u8>,
+        /// Where the bytes go.
+        place: Place,
+        /// What this side should have already.
+        restart: Option<Restart>,
+    },
+}
+
+/// Where stored bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// To this offset of the file, in place.
+    At(u64),
+    /// To the end of the file, in place.
+    End,
+    /// They replace the file.
+    Whole,
+}
+
+/// The result of an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Of a call.
+    Answer(Answer),
+    /// The digits of a checksum.
+    Digest(String),
+    /// Success with nothing to tell.
+    Done,
+    /// The address to tell to the client.
+    Listening(SocketAddr),
+    /// Rows without their ends.
+    Rows(Vec<Vec<u8>>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LoginState {
+    None,
+    Named,
+    In,
+}
+
+/// How the end of the running action is answered.
+#[derive(Clone, Debug)]
+enum Pending {
+    ChangeDirectory(Vec<u8>),
+    Checksum,
+    Connect,
+    DelayPassive,
+    Facts(Vec<u8>),
+    ListHere,
+    LogIn,
+    MakeDirectory(Vec<u8>),
+    ModificationTime,
+    Passive,
+    PassiveExtended,
+    PassiveStriped,
+    Plain(&'static str),
+    RenameFrom(Vec<u8>),
+    SetTime(Vec<u8>, String),
+    Size,
+    Transfer,
+}
+
+/// The machine. See the [module](self).
+#[derive(Debug)]
+pub struct Session {
+    config: Config,
+    input: LineReader,
+    output: Vec<u8>,
+    login: LoginState,
+    pending: Option<Pending>,
+    is_cancelled: bool,
+    is_closing: bool,
+    directory: Vec<u8>,
+    mode: Mode,
+    parallelism: u32,
+    socket_buffer: Option<usize>,
+    delays_passive: bool,
+    restart: Option<Restart>,
+    rename_from: Option<Vec<u8>>,
+}
+
+impl Session {
+    /// A session that greets its client.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let mut session = Self {
+            config,
+            input: LineReader::new(),
+            output: Vec::new(),
+            login: LoginState::None,
+            pending: None,
+            is_cancelled: false,
+            is_closing: false,
+            directory: b"/".to_vec(),
+            mode: Mode::Stream,
+            parallelism: 1,
+            socket_buffer: None,
+            delays_passive: false,
+            restart: None,
+            rename_from: None,
+        };
+        session.say(220, "xdfs GridFTP server ready.");
+        session
+    }
+
+    /// A session that is refused before it begins.
+    #[must_use]
+    pub fn refused(config: Config, why: &Fault) -> Self {
+        let mut session = Self::new(config);
+        session.output.clear();
+        session.end(&format!("{}.", why.cause));
+        session
+    }
+
+    /// Bytes that may be received now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        INPUT_BYTES_MAX.saturating_sub(self.input.held())
+    }
+
+    /// Takes received bytes, at most [`Self::room`].
+    pub fn receive(&mut self, bytes: &[u8]) {
+        self.input.push(bytes);
+    }
+
+    /// Whether there is a logged-in user.
+    #[must_use]
+    pub fn is_logged_in(&self) -> bool {
+        self.login == LoginState::In
+    }
+
+    /// Whether an action runs.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Whether replies wait to be sent.
+    #[must_use]
+    pub fn has_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// The bytes to send.
+    #[must_use]
+    pub fn take_output(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.output)
+    }
+
+    /// The next action; `None` if there is none now.
+    #[must_use]
+    pub fn poll(&mut self) -> Option<Action> {
+        loop {
+            if self.pending.is_some() {
+                let cancels = !self.is_cancelled && self.input.holds_command(b"ABOR");
+                self.is_cancelled |= cancels;
+                return cancels.then_some(Action::Cancel);
+            }
+            if self.is_closing {
+                return Some(Action::Close);
+            }
+            if self.output.len() >= OUTPUT_BYTES_MAX {
+                return None;
+            }
+            let action = match self.input.next_line()? {
+                Line::TooLong => {
+                    let text = format!("A command has at most {LINE_BYTES_MAX} bytes.");
+                    self.say(500, text);
+                    None
+                }
+                Line::Text(line) => match parse(&line) {
+                    Ok(command) => self.command(command),
+                    Err(error) => {
+                        self.refuse(&error);
+                        None
+                    }
+                },
+            };
+            if action.is_some() {
+                return action;
+            }
+        }
+    }
+
+    /// Ends the session with a last reply, once the running action has ended.
+    pub fn end(&mut self, why: &str) {
+        if !self.is_closing {
+            self.is_closing = true;
+            self.say(421, why);
+        }
+    }
+
+    /// The data connections of a transfer are about to be used; they may be those of the last one.
+    pub fn begun(&mut self, reuses: bool) {
+        match reuses {
+            true => self.say(125, "Using the open data connections."),
+            false => self.say(150, "Beginning the transfer."),
+        }
+    }
+
+    /// A delayed listener has this address.
+    pub fn delayed(&mut self, address: SocketAddr) {
+        match format_host_port(address) {
+            Some(text) => self.say(127, format!("Entering Passive Mode ({text})")),
+            None => self.say(229, extended(address)),
+        }
+    }
+
+    /// Tells how much of a transfer to this side has come, at a time in tenths of a second since
+    /// 1970, and which ranges are durable since the last time.
+    pub fn progress(&mut self, time_tenths: u64, bytes: u64, durable: &RangeSet) {
+        let (seconds, tenth) = (time_tenths / 10, time_tenths % 10);
+        let between = [
+            format!("Timestamp:  {seconds}.{tenth}"),
+            "Stripe Index: 0".to_owned(),
+            format!("Stripe Bytes Transferred: {bytes}"),
+            "Total Stripe Count: 1".to_owned(),
+        ];
+        let between = between.map(String::into_bytes);
+        self.reply(&Reply::of_lines(112, "Perf Marker", between, "End."));
+        self.markers(durable);
+    }
+
+    fn say(&mut self, code: u16, text: impl AsRef<[u8]>) {
+        self.reply(&Reply::new(code, text));
+    }
+
+    fn reply(&mut self, reply: &Reply) {
+        reply.encode(&mut self.output);
+    }
+
+    fn refuse(&mut self, error: &CommandError) {
+        match error {
+            CommandError::Argument(what) => {
+                self.say(501, format!("The argument has to be: {what}."));
+            }
+            CommandError::Parameter(why) => self.say(504, format!("Not possible here: {why}.")),
+            CommandError::Unknown => self.say(500, "The command is not known here."),
+        }
+    }
+
+    fn path(&self, argument: &[u8]) -> Vec<u8> {
+        resolve(&self.directory, argument)
+    }
+
+    /// Begins with a command; `None` if it is answered already.
+    fn command(&mut self, command: Command) -> Option<Action> {
+        // A point of restart is for the next transfer; what comes between doesn't matter.
+        match command {
+            Command::Abort => self.say(226, "Nothing is running any more."),
+            Command::Features => self.features(),
+            Command::Help => self.help(),
+            Command::Nothing => self.say(200, "Fine."),
+            Command::Password => return self.password(),
+            Command::Quit => {
+                self.is_closing = true;
+                self.say(221, "Goodbye.");
+            }
+            Command::System => self.say(215, "UNIX Type: L8"),
+            Command::User(name) => self.user(&name),
+            _ if self.login != LoginState::In => {
+                self.say(530, "Please log in with USER and PASS.");
+            }
+            Command::Allocate(_) => self.say(200, "Room is made as bytes come."),
+            Command::DelayPassive(delays) => {
+                self.delays_passive = delays;
+                self.say(200, "Options of PASV are set.");
+            }
+            Command::Mode(mode) => {
+                self.mode = mode;
+                self.say(200, "The mode is set.");
+            }
+            Command::Parallelism(count) => {
+                self.parallelism = count;
+                self.say(200, "Options of RETR are set.");
+            }
+            Command::PrintDirectory => {
+                let text = answer::quoted(&self.directory);
+                self.say(257, [text, b" is the directory.".to_vec()].concat());
+            }
+            Command::Restart(restart) => {
+                let text = "The next transfer goes on there.";
+                self.restart = Some(restart);
+                self.say(350, text);
+            }
+            Command::SocketBuffer(bytes) => {
+                self.socket_buffer = Some(bytes.clamp(1, SOCKET_BUFFER_MAX));
+                self.say(200, "The size of buffers is set.");
+            }
+            Command::Status => self.say(211, "xdfs GridFTP server; no transfer is running."),
+            Command::Structure => self.say(200, "Files have no structure."),
+            Command::Type(_) => self.say(200, "Files are moved as they are."),
+            command => return self.begin(command),
+        }
+        None
+    }
+
+    /// Begins with a command that needs an action.
+    fn begin(&mut self, command: Command) -> Option<Action> {
+        let (pending, action) = match command {
+            Command::Connect(addresses) => {
+                if let Some(why) = self.bounces(&addresses) {
+                    self.say(500, why);
+                    return None;
+                }
+                (Pending::Connect, Action::Connect(addresses))
+            }
+            Command::Passive if self.delays_passive => {
+                (Pending::DelayPassive, Action::DelayPassive)
+            }
+            Command::Passive => (Pending::Passive, Action::Listen),
+            Command::PassiveExtended => (Pending::PassiveExtended, Action::Listen),
+            Command::PassiveStriped => (Pending::PassiveStriped, Action::Listen),
+            Command::Checksum(kind, offset, length, path) => {
+                let path = self.path(&path);
+                let action = Action::Checksum {
+                    kind,
+                    offset,
+                    length,
+                    path,
+                };
+                (Pending::Checksum, action)
+            }
+            Command::ListHere(form, path) => {
+                let path = self.path(&path);
+                (Pending::ListHere, Action::ListHere(Listing { form, path }))
+            }
+            Command::RenameTo(path) => {
+                let to = self.path(&path);
+                let Some(from) = self.rename_from.take() else {
+                    self.say(503, "RNFR comes first.");
+                    return None;
+                };
+                let call = Call::Rename {
+                    from,
+                    to,
+                    overwrite: true,
+                };
+                (Pending::Plain("Renamed."), Action::Call(call))
+            }
+            command => match self.transfer(&command) {
+                Some(transfer) => (Pending::Transfer, Action::Transfer(transfer)),
+                None => {
+                    let (pending, call) = self.call(command)?;
+                    (pending, Action::Call(call))
+                }
+            },
+        };
+        self.pending = Some(pending);
+        self.is_cancelled = false;
+        Some(action)
+    }
+
+    /// The call of a command about a path.
+    fn call(&self, command: Command) -> Option<(Pending, Call)> {
+        let stat = |path: &[u8]| Call::Stat {
+            path: path.to_vec(),
+            follow: true,
+        };
+        Some(match command {
+            Command::ChangeDirectory(path) => {
+                let path = self.path(&path);
+                let call = stat(&path);
+                (Pending::ChangeDirectory(path), call)
+            }
+            Command::ChangeUp => {
+                let path = self.path(b"..");
+                let call = stat(&path);
+                (Pending::ChangeDirectory(path), call)
+            }
+            Command::ChangeMode(mode, path) => {
+                let path = self.path(&path);
+                (
+                    Pending::Plain("The mode is set."),
+                    Call::SetMode { path, mode },
+                )
+            }
+            Command::Delete(path) => {
+                let path = self.path(&path);
+                (Pending::Plain("Removed."), Call::RemoveFile { path })
+            }
+            Command::Facts(given) => {
+                let call = stat(&self.path(&given));
+                (Pending::Facts(given), call)
+            }
+            Command::MakeDirectory(path) => {
+                let path = self.path(&path);
+                let call = Call::MakeDirectory {
+                    path: path.clone(),
+                    mode: None,
+                    parents: false,
+                };
+                (Pending::MakeDirectory(path), call)
+            }
+            Command::ModificationTime(path) => (Pending::ModificationTime, stat(&self.path(&path))),
+            Command::RemoveDirectory(path) => {
+                let path = self.path(&path);
+                (Pending::Plain("Removed."), Call::RemoveDirectory { path })
+            }
+            Command::RenameFrom(path) => {
+                let path = self.path(&path);
+                let call = Call::Stat {
+                    path: path.clone(),
+                    follow: false,
+                };
+                (Pending::RenameFrom(path), call)
+            }
+            Command::SetTime(mtime_ns, given) => {
+                let call = Call::SetTimes {
+                    path: self.path(&given),
+                    atime_ns: None,
+                    mtime_ns: Some(mtime_ns),
+                    follow: true,
+                };
+                let time = crate::time::format_time(mtime_ns);
+                (Pending::SetTime(given, time), call)
+            }
+            Command::Size(path) => (Pending::Size, stat(&self.path(&path))),
+            _ => return None,
+        })
+    }
+
+    /// The transfer of a command that moves something, with the point of restart if there is one.
+    fn transfer(&mut self, command: &Command) -> Option<Transfer> {
+        let send = |path, part, restart| What::Send {
+            path,
+            part,
+            restart,
+        };
+        let store = |path, place, restart| What::Store {
+            path,
+            place,
+            restart,
+        };
+        let what = match command {
+            Command::Append(path) => {
+                self.restart = None;
+                store(self.path(path), Place::End, None)
+            }
+            Command::List(form, path) => What::List(Listing {
+                form: *form,
+                path: self.path(path),
+            }),
+            Command::Retrieve(path) => send(self.path(path), None, self.restart.take()),
+            Command::RetrievePart(start, length, path) => {
+                let part = Some((*start, *length));
+                send(self.path(path), part, self.restart.take())
+            }
+            Command::Store(path) => store(self.path(path), Place::Whole, self.restart.take()),
+            Command::StoreAt(offset, path) => {
+                let restart = self.restart.take();
+                store(self.path(path), Place::At(*offset), restart)
+            }
+            _ => return None,
+        };
+        Some(Transfer {
+            mode: self.mode,
+            parallelism: self.parallelism,
+            socket_buffer: self.socket_buffer,
+            what,
+        })
+    }
+
+    /// Why data connections to these addresses are refused (RFC 2577, section 3).
+    fn bounces(&self, addresses: &[SocketAddr]) -> Option<&'static str> {
+        let own = self.config.peer.to_canonical();
+        let is_other = |address: &SocketAddr| address.ip().to_canonical() != own;
+        if !self.config.third_party && addresses.iter().any(is_other) {
+            return Some("Data connections go to your own address only.");
+        }
+        let is_service = |address: &SocketAddr| address.port() < 1024;
+        let is_service = addresses.iter().any(is_service);
+        is_service.then_some("Data connections go to ports from 1024 on only.")
+    }
+}
+
+/// The text of 229 for one address (RFC 2428, section 3).
+fn extended(address: SocketAddr) -> String {
+    format!("Entering Extended Passive Mode (|||{}|)", address.port())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! What the machine says when an action has ended, and about itself.
+
+use xdfs_proto::path::{Answer, Attributes, FileKind};
+use xdfs_proto::{Fault, RangeSet};
+
+use super::{Action, LoginState, Outcome, Pending, Session, extended};
+use crate::address::format_host_port;
+use crate::checksum::Algorithm;
+use crate::facts::{self, Row};
+use crate::reply::Reply;
+use crate::restart::format_ranges;
+use crate::time::format_time;
+
+/// Most ranges of one line of markers.
+const MARKER_RANGES_MAX: usize = 256;
+
+const COMMANDS: [&str; 46] = [
+    "ABOR", "ALLO", "APPE", "CDUP", "CKSM", "CWD", "DELE", "EPRT", "EPSV", "ERET", "ESTO", "FEAT",
+    "HELP", "LIST", "MDTM", "MFMT", "MKD", "MLSC", "MLSD", "MLSR", "MLST", "MODE", "NLST", "NOOP",
+    "OPTS", "PASS", "PASV", "PORT", "PWD", "QUIT", "REST", "RETR", "RMD", "RNFR", "RNTO", "SBUF",
+    "SITE", "SIZE", "SPAS", "SPOR", "STAT", "STOR", "STRU", "SYST", "TYPE", "USER",
+];
+
+/// A path in quotes, with quotes in it doubled (RFC 959, appendix II).
+pub(super) fn quoted(path: &[u8]) -> Vec<u8> {
+    let mut text = vec![b'"'];
+    for byte in path {
+        text.push(*byte);
+        if *byte == b'"' {
+            text.push(b'"');
+        }
+    }
+    text.push(b'"');
+    text
+}
+
+impl Session {
+    /// The running action has ended. Without one, this does nothing.
+    pub fn complete(&mut self, result: Result<Outcome, Fault>) {
+        let Some(pending) = self.pending.take() else {
+            return;
+        };
+        match result {
+            Ok(outcome) => self.succeeded(pending, outcome),
+            Err(fault) => self.failed(&pending, &fault),
+        }
+    }
+
+    fn failed(&mut self, pending: &Pending, fault: &Fault) {
+        let mut reply = Reply::of_fault(fault);
+        match pending {
+            Pending::LogIn => {
+                reply.code = 530;
+                self.login = LoginState::None;
+            }
+            Pending::Passive | Pending::PassiveExtended | Pending::PassiveStriped => {
+                reply.code = 425;
+            }
+            // Clients read it as the end of the session.
+            _ if reply.code == 421 => reply.code = 426,
+            _ => {}
+        }
+        self.reply(&reply);
+    }
+
+    fn succeeded(&mut self, pending: Pending, outcome: Outcome) {
+        match (pending, outcome) {
+            (Pending::LogIn, Outcome::Done) => {
+                self.login = LoginState::In;
+                self.say(230, "User anonymous logged in.");
+            }
+            (Pending::Transfer, Outcome::Done) => self.say(226, "Transfer complete."),
+            (Pending::Connect, Outcome::Done) => self.say(200, "PORT command successful."),
+            (Pending::DelayPassive, Outcome::Done) => self.say(200, "Passive delayed."),
+            (Pending::Checksum, Outcome::Digest(digits)) => self.say(213, digits),
+            (Pending::ListHere, Outcome::Rows(rows)) => {
+                self.reply(&Reply::of_lines(250, "Listing", rows, "End."));
+            }
+            (Pending::Passive, Outcome::Listening(address)) => match format_host_port(address) {
+                Some(text) => self.say(227, format!("Entering Passive Mode ({text})")),
+                None => self.say(522, "Use EPSV, which can tell an IPv6 address."),
+            },
+            (Pending::PassiveExtended, Outcome::Listening(address)) => {
+                self.say(229, extended(address));
+            }
+            (Pending::PassiveStriped, Outcome::Listening(address)) => {
+                match format_host_port(address) {
+                    Some(text) => {
+                        let first = "Entering Striped Passive Mode.";
+                        let reply = Reply::of_lines(229, first, [text.into_bytes()], "End");
+                        self.reply(&reply);
+                    }
+                    None => self.say(522, "SPAS can't tell an IPv6 address."),
+                }
+            }
+            (Pending::Plain(text), Outcome::Answer(_)) => self.say(250, text),
+            (Pending::MakeDirectory(path), Outcome::Answer(_)) => {
+                self.say(257, [quoted(&path), b" was made.".to_vec()].concat());
+            }
+            (Pending::SetTime(given, time), Outcome::Answer(_)) => {
+                self.say(
+                    213,
+                    [format!("Modify={time}; ").into_bytes(), given].concat(),
+                );
+            }
+            (pending, Outcome::Answer(Answer::Attributes(attributes))) => {
+                self.found(pending, &attributes);
+            }
+            // The driver answered something else than was asked.
+            (_, _) => self.say(451, "Internal error."),
+        }
+    }
+
+    /// Answers about an entry that is there.
+    fn found(&mut self, pending: Pending, attributes: &Attributes) {
+        match (pending, attributes.kind) {
+            (Pending::ChangeDirectory(path), FileKind::Directory) => {
+                self.directory = path;
+                self.say(250, "The directory is changed.");
+            }
+            (Pending::ChangeDirectory(_), _) => self.say(550, "It is not a directory."),
+            (Pending::Facts(given), _) => {
+                let mut row = Vec::new();
+                let name: &[u8] = if given.is_empty() { b"." } else { &given };
+                let facts = Row {
+                    name,
+                    attributes,
+                    link: None,
+                    role: None,
+                };
+                facts.facts(&mut row);
+                self.reply(&Reply::of_lines(250, "Facts", [row], "End."));
+            }
+            (Pending::ModificationTime, _) => self.say(213, format_time(attributes.mtime_ns)),
+            (Pending::RenameFrom(path), _) => {
+                self.rename_from = Some(path);
+                self.say(350, "RNTO has to follow.");
+            }
+            (Pending::Size, FileKind::File) => self.say(213, attributes.size.to_string()),
+            (Pending::Size, _) => self.say(550, "It is not a file."),
+            (_, _) => self.say(451, "Internal error."),
+        }
+    }
+
+    /// Tells durable ranges.
+    pub(super) fn markers(&mut self, durable: &RangeSet) {
+        for ranges in durable.as_slice().chunks(MARKER_RANGES_MAX) {
+            self.say(111, format!("Range Marker {}", format_ranges(ranges)));
+        }
+    }
+
+    pub(super) fn user(&mut self, name: &[u8]) {
+        let is_anonymous = [&b"anonymous"[..], b"ftp"].iter().any(|known| {
+            let known: &[u8] = known;
+            name.eq_ignore_ascii_case(known)
+        });
+        match (self.login, is_anonymous) {
+            (LoginState::In, _) => self.say(503, "You are logged in already."),
+            (_, true) => {
+                self.login = LoginState::Named;
+                self.say(331, "Password required for anonymous: anything will do.");
+            }
+            // Refused before the client sends the password in clear text.
+            (_, false) => {
+                let text = "Passwords are not taken without encryption: log in as anonymous, or \
+                            use the xDFS protocol.";
+                self.login = LoginState::None;
+                self.say(530, text);
+            }
+        }
+    }
+
+    pub(super) fn password(&mut self) -> Option<Action> {
+        match self.login {
+            LoginState::Named => {
+                self.pending = Some(Pending::LogIn);
+                self.is_cancelled = false;
+                Some(Action::LogIn)
+            }
+            LoginState::In => {
+                self.say(230, "You are logged in already.");
+                None
+            }
+            LoginState::None => {
+                self.say(503, "USER comes first.");
+                None
+            }
+        }
+    }
+
+    pub(super) fn features(&mut self) {
+        let sums = Algorithm::ALL.iter();
+        let sums: String = sums
+            .map(|(_, name, rank)| format!("{name}:{rank};"))
+            .collect();
+        let mut lines = vec![format!("CKSM {sums}"), facts::FEATURE.to_owned()];
+        let others = [
+            "EPRT",
+            "EPSV",
+            "ERET",
+            "ESTO",
+            "MDTM",
+            "MFMT",
+            "MLSC",
+            "MLSR",
+            "PARALLEL",
+            "PASV AllowDelayed;",
+            "REST STREAM",
+            "SBUF",
+            "SIZE",
+            "SPAS",
+            "SPOR",
+            "UTF8",
+        ];
+        lines.extend(others.map(str::to_owned));
+        let lines = lines.into_iter().map(String::into_bytes);
+        self.reply(&Reply::of_lines(211, "Extensions supported", lines, "End."));
+    }
+
+    pub(super) fn help(&mut self) {
+        let rows = COMMANDS.chunks(8);
+        let rows = rows.map(|row| format!("   {}", row.join("  ")).into_bytes());
+        let first = "The following commands are recognized:";
+        self.reply(&Reply::of_lines(214, first, rows, "End"));
+    }
+}

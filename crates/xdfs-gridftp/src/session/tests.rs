@@ -1,0 +1,269 @@
+//! Tests of the control connection: what is said, in which order, and what is refused.
+
+use xdfs_proto::Code;
+use xdfs_proto::path::{Attributes, FileKind};
+
+use super::*;
+
+const PEER: &str = "10.0.0.1";
+
+fn session(third_party: bool) -> Session {
+    let peer = PEER.parse().unwrap();
+    let mut session = Session::new(Config { peer, third_party });
+    said(&mut session);
+    session
+}
+
+fn logged_in() -> Session {
+    let mut session = session(false);
+    session.receive(b"USER anonymous\r\nPASS x\r\n");
+    assert_eq!(session.poll(), Some(Action::LogIn));
+    session.complete(Ok(Outcome::Done));
+    assert_eq!(session.poll(), None);
+    assert!(session.is_logged_in());
+    said(&mut session);
+    session
+}
+
+fn said(session: &mut Session) -> String {
+    String::from_utf8(session.take_output()).unwrap()
+}
+
+/// The codes of what is said to a line that needs no action.
+fn answer(session: &mut Session, line: &str) -> String {
+    session.receive(format!("{line}\r\n").as_bytes());
+    assert_eq!(session.poll(), None, "{line}");
+    said(session)
+}
+
+fn action(session: &mut Session, line: &str) -> Action {
+    session.receive(format!("{line}\r\n").as_bytes());
+    session.poll().expect(line)
+}
+
+fn attributes(kind: FileKind) -> Outcome {
+    Outcome::Answer(Answer::Attributes(Attributes {
+        kind,
+        size: 7,
+        allocated: 0,
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+        links: 1,
+        device: 0,
+        inode: 0,
+        atime_ns: 0,
+        mtime_ns: 0,
+        ctime_ns: 0,
+    }))
+}
+
+#[test]
+fn nothing_is_done_before_the_login() {
+    let mut session = session(true);
+    for line in [
+        "PWD",
+        "RETR /a",
+        "PASV",
+        "PORT 10,0,0,1,9,9",
+        "MLST",
+        "DELE /a",
+        "CKSM MD5 0 -1 a",
+    ] {
+        assert!(answer(&mut session, line).starts_with("530 "), "{line}");
+    }
+    assert!(answer(&mut session, "PASS x").starts_with("503 "));
+    assert!(answer(&mut session, "FEAT").starts_with("211-"));
+    // A name other than anonymous is refused before the password is sent.
+    assert!(answer(&mut session, "USER alice").starts_with("530 "));
+    assert!(answer(&mut session, "PASS secret").starts_with("503 "));
+    assert!(answer(&mut session, "USER FTP").starts_with("331 "));
+    assert_eq!(action(&mut session, "PASS"), Action::LogIn);
+    let fault = Fault::new(Code::PermissionDenied, "log in", "nothing is public");
+    session.complete(Err(fault));
+    assert!(said(&mut session).starts_with("530 "));
+    assert!(answer(&mut session, "PWD").starts_with("530 "));
+}
+
+#[test]
+fn pipelined_commands_are_answered_in_order() {
+    let mut session = logged_in();
+    session.receive(b"SIZE /a\r\nNOOP\r\nSIZE /b\r\nTYPE I\r\n");
+    let stat = |path: &[u8]| {
+        Action::Call(Call::Stat {
+            path: path.to_vec(),
+            follow: true,
+        })
+    };
+    assert_eq!(session.poll(), Some(stat(b"/a")));
+    assert_eq!(session.poll(), None);
+    session.complete(Ok(attributes(FileKind::File)));
+    assert_eq!(session.poll(), Some(stat(b"/b")));
+    session.complete(Err(Fault::new(Code::NotFound, "look", "").path(b"/b")));
+    assert_eq!(session.poll(), None);
+    let text = said(&mut session);
+    let codes: Vec<_> = text.lines().map(|line| &line[..3]).collect();
+    assert_eq!(codes, ["213", "200", "550", "200"]);
+    assert!(text.contains("No such file or directory"), "{text}");
+}
+
+#[test]
+fn a_flood_of_commands_is_held_within_bounds() {
+    let mut session = logged_in();
+    let flood = b"NOOP\r\n".repeat(INPUT_BYTES_MAX);
+    let mut sent = 0;
+    for _ in 0..10 {
+        let room = session.room().min(flood.len() - sent);
+        session.receive(&flood[sent..sent + room]);
+        sent += room;
+        assert_eq!(session.poll(), None);
+        assert!(session.output.len() < OUTPUT_BYTES_MAX + 1000);
+    }
+    assert_eq!(session.room(), 0);
+    // Answered as the client reads.
+    for _ in 0..2 {
+        session.output.clear();
+        assert_eq!(session.poll(), None);
+    }
+    assert!(session.room() > 0);
+}
+
+#[test]
+fn an_abort_cancels_what_runs_and_is_answered_after_it() {
+    let mut session = logged_in();
+    let Action::Transfer(transfer) = action(&mut session, "RETR /a") else {
+        panic!("no transfer");
+    };
+    assert_eq!(transfer.mode, Mode::Stream);
+    session.begun(false);
+    session.receive(b"\xff\xf4\xff\xf2ABOR\r\n");
+    assert_eq!(session.poll(), Some(Action::Cancel));
+    assert_eq!(session.poll(), None);
+    session.complete(Err(Fault::new(Code::Cancelled, "send", "it was cancelled")));
+    assert_eq!(session.poll(), None);
+    let text = said(&mut session);
+    let codes: Vec<_> = text.lines().map(|line| &line[..3]).collect();
+    assert_eq!(codes, ["150", "426", "226"]);
+    assert!(answer(&mut session, "ABOR").starts_with("226 "));
+}
+
+#[test]
+fn data_connections_do_not_bounce() {
+    let mut session = logged_in();
+    for line in [
+        "PORT 10,0,0,2,9,9",
+        "EPRT |1|10.0.0.2|5000|",
+        "EPRT |2|::1|5000|",
+        "SPOR 10,0,0,1,9,9 10,0,0,2,9,9",
+        "PORT 10,0,0,1,0,25",
+    ] {
+        assert!(answer(&mut session, line).starts_with("500 "), "{line}");
+    }
+    let own = action(&mut session, "EPRT |2|::ffff:10.0.0.1|5000|");
+    assert!(matches!(own, Action::Connect(_)));
+    session.complete(Ok(Outcome::Done));
+    session.config.third_party = true;
+    said(&mut session);
+    let other = action(&mut session, "PORT 10,0,0,2,9,9");
+    assert!(matches!(other, Action::Connect(_)));
+    session.complete(Ok(Outcome::Done));
+    said(&mut session);
+    assert!(answer(&mut session, "PORT 10,0,0,2,0,25").starts_with("500 "));
+}
+
+#[test]
+fn a_restart_is_for_the_next_transfer_only() {
+    let mut session = logged_in();
+    assert!(answer(&mut session, "REST 5-7").starts_with("350 "));
+    let restart_of = |action| match action {
+        Action::Transfer(Transfer {
+            what: What::Send { restart, .. } | What::Store { restart, .. },
+            ..
+        }) => restart,
+        other => panic!("{other:?}"),
+    };
+    // As clients do between REST and the transfer.
+    assert_eq!(action(&mut session, "PASV"), Action::Listen);
+    session.complete(Ok(Outcome::Listening("127.0.0.1:258".parse().unwrap())));
+    assert!(said(&mut session).contains("(127,0,0,1,1,2)"));
+    assert!(restart_of(action(&mut session, "STOR /a")).is_some());
+    session.complete(Ok(Outcome::Done));
+    assert!(restart_of(action(&mut session, "RETR /a")).is_none());
+    session.complete(Ok(Outcome::Done));
+}
+
+#[test]
+fn replies_of_passive_modes_can_be_read() {
+    let mut session = logged_in();
+    let address: SocketAddr = "127.0.0.1:258".parse().unwrap();
+    for (line, wanted) in [
+        ("EPSV", "229 Entering Extended Passive Mode (|||258|)\r\n"),
+        (
+            "SPAS",
+            "229-Entering Striped Passive Mode.\r\n 127,0,0,1,1,2\r\n229 End\r\n",
+        ),
+    ] {
+        assert_eq!(action(&mut session, line), Action::Listen);
+        session.complete(Ok(Outcome::Listening(address)));
+        assert_eq!(said(&mut session), wanted);
+    }
+    answer(&mut session, "OPTS PASV AllowDelayed=1;");
+    assert_eq!(action(&mut session, "PASV"), Action::DelayPassive);
+    session.complete(Ok(Outcome::Done));
+    assert_eq!(said(&mut session), "200 Passive delayed.\r\n");
+    session.delayed(address);
+    assert!(said(&mut session).starts_with("127 Entering Passive Mode (127,0,0,1,1,2)"));
+}
+
+#[test]
+fn markers_have_the_form_that_clients_read() {
+    let mut session = logged_in();
+    let mut durable = RangeSet::new();
+    for (start, end) in [(0, 2), (10, 13)] {
+        durable.insert(xdfs_proto::ByteRange { start, end });
+    }
+    session.progress(17_952_901_947, 5, &durable);
+    let wanted = "112-Perf Marker\r\n Timestamp:  1795290194.7\r\n Stripe Index: 0\r\n Stripe \
+                  Bytes Transferred: 5\r\n Total Stripe Count: 1\r\n112 End.\r\n111 Range Marker \
+                  0-2,10-13\r\n";
+    assert_eq!(said(&mut session), wanted);
+}
+
+#[test]
+fn directories_are_followed_and_renames_need_two_steps() {
+    let mut session = logged_in();
+    action(&mut session, "CWD a");
+    session.complete(Ok(attributes(FileKind::Directory)));
+    assert!(said(&mut session).starts_with("250 "));
+    action(&mut session, "CWD file");
+    session.complete(Ok(attributes(FileKind::File)));
+    assert!(said(&mut session).starts_with("550 "));
+    assert!(answer(&mut session, "PWD").starts_with("257 \"/a\" "));
+    assert!(answer(&mut session, "RNTO b").starts_with("503 "));
+    action(&mut session, "RNFR x");
+    session.complete(Ok(attributes(FileKind::File)));
+    assert!(said(&mut session).starts_with("350 "));
+    let rename = Call::Rename {
+        from: b"/a/x".to_vec(),
+        to: b"/b".to_vec(),
+        overwrite: true,
+    };
+    assert_eq!(action(&mut session, "RNTO /b"), Action::Call(rename));
+    session.complete(Ok(Outcome::Answer(Answer::Done)));
+    assert!(said(&mut session).starts_with("250 "));
+}
+
+#[test]
+fn the_end_is_the_last_word() {
+    let mut session = logged_in();
+    session.receive(b"QUIT\r\nNOOP\r\n");
+    assert_eq!(session.poll(), Some(Action::Close));
+    assert_eq!(said(&mut session), "221 Goodbye.\r\n");
+    let mut session = logged_in();
+    action(&mut session, "SIZE /a");
+    session.end("Idle.");
+    session.end("Idle.");
+    session.complete(Ok(attributes(FileKind::File)));
+    assert_eq!(session.poll(), Some(Action::Close));
+    assert!(said(&mut session).contains("421 Idle.\r\n"));
+}

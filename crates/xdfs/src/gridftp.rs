@@ -1,0 +1,231 @@
+//! GridFTP beside the listeners of xDFS: settings, and the door with the same users and stores.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use xdfs_access::SystemClock;
+use xdfs_gridftp::door::{Door, DoorConfig, DoorControl, Options, Policy};
+use xdfs_proto::{Code, Fault};
+
+/// The port of GridFTP.
+pub const GRIDFTP_PORT: u16 = 2811;
+
+/// Where a server listens for GridFTP: a host and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GridftpAddress {
+    /// A name or an address.
+    pub host: String,
+    /// The port; 0 for any free one.
+    pub port: u16,
+}
+
+impl Default for GridftpAddress {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".into(),
+            port: GRIDFTP_PORT,
+        }
+    }
+}
+
+impl FromStr for GridftpAddress {
+    type Err = Fault;
+
+    /// Reads `HOST`, `HOST:PORT`, `IPV6` or `[IPV6]:PORT`.
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        let refused = || {
+            let cause = format!("'{text}' is no address for GridFTP");
+            Fault::new(Code::InvalidArgument, "read an address", cause)
+                .hint("write HOST, HOST:PORT or [IPV6]:PORT")
+        };
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
+                (host, port.parse().map_err(|_| refused())?)
+            }
+            _ => (text, GRIDFTP_PORT),
+        };
+        let host = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:%".contains(&byte);
+        if host.is_empty() || !host.bytes().all(is_name) {
+            return Err(refused());
+        }
+        let host = host.to_owned();
+        Ok(Self { host, port })
+    }
+}
+
+impl fmt::Display for GridftpAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// Settings of GridFTP. Users, exports, rights, quotas, limits and the audit log are those of the
+/// server. Without encryption, users can only be anonymous: they reach public exports, or with
+/// [`insecure`](crate::ServerBuilder::insecure) what is served to everybody.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GridftpSettings {
+    /// Where to listen for control connections.
+    pub listen: GridftpAddress,
+    /// Ports of passive data connections; `None` for any free one.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// The IPv4 address that clients are told for passive data connections, if a translation of
+    /// addresses stands between; `None` for the one at which they reached the server.
+    pub address: Option<Ipv4Addr>,
+    /// Data connections may go to, and come from, other hosts than the client's, as transfers
+    /// between two servers need it.
+    pub third_party: bool,
+}
+
+impl GridftpSettings {
+    /// The addresses to listen on.
+    ///
+    /// # Errors
+    /// The host isn't known; or it isn't this machine only, although peers can do everything there
+    /// (`is_protected` isn't set).
+    pub(crate) fn addresses(&self, is_protected: bool) -> Result<Vec<SocketAddr>, Fault> {
+        let GridftpAddress { host, port } = &self.listen;
+        let found = (host.as_str(), *port).to_socket_addrs();
+        let operation = || format!("listen for GridFTP on {}", self.listen);
+        let found = found.map_err(|error| Fault::from_io(operation(), "", &error))?;
+        let addresses: Vec<_> = found.collect();
+        if !is_protected && addresses.iter().any(|address| !address.ip().is_loopback()) {
+            let cause = "it is not a loopback address, and peers are not authenticated";
+            let fault = Fault::new(Code::InvalidArgument, operation(), cause);
+            return Err(fault.hint("listen on 127.0.0.1, or accept the risk with --insecure"));
+        }
+        Ok(addresses)
+    }
+
+    /// Listens.
+    ///
+    /// # Errors
+    /// An address can't be used.
+    pub(crate) fn open(
+        &self,
+        is_protected: bool,
+        policy: Policy,
+        sessions_max: usize,
+    ) -> Result<GridftpDoor, Fault> {
+        let mut listeners = Vec::new();
+        for address in self.addresses(is_protected)? {
+            let listener = TcpListener::bind(address).map_err(|error| {
+                let fault = Fault::from_io(format!("listen for GridFTP on {address}"), "", &error);
+                match error.kind() {
+                    std::io::ErrorKind::AddrInUse => fault.hint("is another server running there?"),
+                    _ => fault,
+                }
+            })?;
+            listeners.push(listener);
+        }
+        let fault = |error| Fault::from_io("listen for GridFTP", "", &error);
+        let addresses = listeners.iter().map(TcpListener::local_addr);
+        let addresses = addresses.collect::<Result<_, _>>().map_err(fault)?;
+        let options = Options {
+            ports: self.ports.clone(),
+            address: self.address,
+            third_party: self.third_party,
+            ..Options::default()
+        };
+        let (door, control) = Door::new(DoorConfig {
+            listeners,
+            policy,
+            sessions_max,
+            options,
+            clock: Arc::new(SystemClock),
+        })?;
+        Ok(GridftpDoor {
+            door,
+            control,
+            addresses,
+        })
+    }
+}
+
+/// An open door.
+#[derive(Debug)]
+pub(crate) struct GridftpDoor {
+    door: Door,
+    pub(crate) control: DoorControl,
+    pub(crate) addresses: Vec<SocketAddr>,
+}
+
+/// A door that serves in a thread of its own.
+#[derive(Debug)]
+pub(crate) struct RunningDoor {
+    control: DoorControl,
+    thread: JoinHandle<Result<(), Fault>>,
+}
+
+impl GridftpDoor {
+    /// Starts to serve.
+    ///
+    /// # Errors
+    /// The thread can't be started.
+    pub(crate) fn start(self) -> Result<RunningDoor, Fault> {
+        let (control, door) = (self.control, self.door);
+        let thread = thread::Builder::new().name("xdfs-gridftp".into());
+        let thread = thread.spawn(move || door.run());
+        let thread = thread.map_err(|error| Fault::from_io("serve GridFTP", "", &error))?;
+        Ok(RunningDoor { control, thread })
+    }
+}
+
+impl RunningDoor {
+    /// Waits until it is drained; at once if the rest of the server has `failed`.
+    ///
+    /// # Errors
+    /// Its listeners failed.
+    pub(crate) fn finish(self, failed: bool) -> Result<(), Fault> {
+        if failed {
+            self.control.drain(Duration::ZERO);
+        }
+        self.thread.join().unwrap_or_else(|_| {
+            let cause = "the thread of the listeners has panicked";
+            Err(Fault::new(Code::Internal, "serve GridFTP", cause))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_a_port_of_their_own() {
+        for (text, shown) in [
+            ("host", "host:2811"),
+            ("10.0.0.1:0", "10.0.0.1:0"),
+            ("::1", "[::1]:2811"),
+            ("[::1]", "[::1]:2811"),
+            ("[::1]:5", "[::1]:5"),
+        ] {
+            let address: GridftpAddress = text.parse().unwrap();
+            assert_eq!(address.to_string(), shown);
+            assert_eq!(shown.parse::<GridftpAddress>().unwrap(), address);
+        }
+        for text in ["", ":5", "a:b", "a:65536", "a b", "unix:/x"] {
+            assert!(text.parse::<GridftpAddress>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn without_authentication_only_this_machine_is_served() {
+        let mut settings = GridftpSettings::default();
+        assert!(settings.addresses(false).is_ok());
+        settings.listen.host = "0.0.0.0".into();
+        assert!(settings.addresses(false).is_err());
+        assert!(settings.addresses(true).is_ok());
+    }
+}
