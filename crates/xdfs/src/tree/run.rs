@@ -146,8 +146,9 @@ impl<'r, 'o> Moving<'r, 'o> {
         if provider.is_none() && self.end_in_one_flight()? {
             return match self.journal.take() {
                 Some(writer) => {
+                    let is_whole = !self.report.is_stopped();
                     let claims = self.report.tracker.take_claims();
-                    writer.finish(true, claims, self.report)
+                    writer.finish(is_whole, claims, self.report)
                 }
                 None => Ok(()),
             };
