@@ -17,9 +17,9 @@ mod upload;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -119,6 +119,9 @@ struct Context {
 #[derive(Debug)]
 struct Shared {
     notifier: Notifier,
+    address: IpAddr,
+    /// Somebody is logged in.
+    is_known: AtomicBool,
     standing: Mutex<Option<(Standing, Arc<Access>)>>,
     /// The session has to end at this time, or before if it is idle.
     ends_at: Mutex<Option<Instant>>,
@@ -240,7 +243,7 @@ impl Door {
             peer: address.ip().to_canonical(),
             third_party: self.context.options.third_party,
         };
-        let admitted = self.admit(&peer);
+        let admitted = self.admit(&peer, config.peer);
         let begun = admitted.and_then(|permit| self.start(&stream, peer, config.clone(), permit));
         if let Err(fault) = begun {
             tracing::debug!(peer = %address, %fault, "a control connection is refused");
@@ -250,11 +253,18 @@ impl Door {
         }
     }
 
-    fn admit(&self, peer: &Peer) -> Result<Option<Permit>, Fault> {
-        if locked(&self.context.sessions).len() >= self.sessions_max {
-            let cause = "the server has as many sessions as it takes";
-            return Err(Fault::new(Code::LimitExceeded, "begin a session", cause));
+    fn admit(&self, peer: &Peer, address: IpAddr) -> Result<Option<Permit>, Fault> {
+        let sessions = locked(&self.context.sessions);
+        let refuse = |cause| Err(Fault::new(Code::LimitExceeded, "begin a session", cause));
+        if sessions.len() >= self.sessions_max {
+            return refuse("the server has as many sessions as it takes");
         }
+        let is_stranger =
+            |s: &&Arc<Shared>| s.address == address && !s.is_known.load(Ordering::Relaxed);
+        if sessions.values().filter(is_stranger).count() >= self.sessions_max.div_ceil(2) {
+            return refuse("as many connections of this address as may be there aren't logged in");
+        }
+        drop(sessions);
         match &self.context.policy {
             Policy::Open(_) => Ok(None),
             Policy::Guarded(current) => current.access().admit_connection(peer).map(Some),
@@ -273,6 +283,8 @@ impl Door {
         let poller = Poller::new().map_err(fault)?;
         let shared = Arc::new(Shared {
             notifier: poller.notifier(),
+            address: config.peer,
+            is_known: AtomicBool::new(false),
             standing: Mutex::default(),
             ends_at: Mutex::default(),
         });

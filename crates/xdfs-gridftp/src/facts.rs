@@ -84,9 +84,10 @@ impl Row<'_> {
     }
 }
 
-/// Whether the value of a fact can be told: it ends at a semicolon.
+/// Whether the value of a fact can be told: it ends at a semicolon, and all facts at a space (RFC
+/// 3659, section 7.2).
 fn is_fact(value: &[u8]) -> bool {
-    can_be_listed(value) && !value.contains(&b';')
+    can_be_listed(value) && !value.contains(&b';') && !value.contains(&b' ')
 }
 
 fn letter(kind: FileKind) -> char {

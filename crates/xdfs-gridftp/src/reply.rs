@@ -93,6 +93,8 @@ fn code_of(fault: &Fault) -> u16 {
         Code::Io | Code::Internal | Code::SourceChanged => 451,
         Code::NoSpace | Code::QuotaExceeded => 552,
         Code::AlreadyExists | Code::NameTooLong => 553,
+        // Clients such as lftp and curl begin anew after it.
+        Code::OffsetPastEnd => 554,
         Code::ProtocolViolation => 500,
         Code::ShuttingDown => 421,
         _ => 550,

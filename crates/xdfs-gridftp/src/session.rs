@@ -259,6 +259,18 @@ impl Session {
         self.pending.is_some()
     }
 
+    /// Whether so many replies wait to be sent that there should be no more.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.output.len() >= OUTPUT_BYTES_MAX
+    }
+
+    /// Whether the session has had its last reply.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.is_closing
+    }
+
     /// Whether replies wait to be sent.
     #[must_use]
     pub fn has_output(&self) -> bool {
@@ -283,7 +295,7 @@ impl Session {
             if self.is_closing {
                 return Some(Action::Close);
             }
-            if self.output.len() >= OUTPUT_BYTES_MAX {
+            if self.is_full() {
                 return None;
             }
             let action = match self.input.next_line()? {
@@ -369,7 +381,8 @@ impl Session {
 
     /// Begins with a command; `None` if it is answered already.
     fn command(&mut self, command: Command) -> Option<Action> {
-        // A point of restart is for the next transfer; what comes between doesn't matter.
+        // A point of restart is for the next transfer, a listing too; what comes between doesn't
+        // matter.
         match command {
             Command::Abort => self.say(226, "Nothing is running any more."),
             Command::Features => self.features(),
@@ -561,10 +574,13 @@ impl Session {
                 self.restart = None;
                 store(self.path(path), Place::End, None)
             }
-            Command::List(form, path) => What::List(Listing {
-                form: *form,
-                path: self.path(path),
-            }),
+            Command::List(form, path) => {
+                self.restart = None;
+                What::List(Listing {
+                    form: *form,
+                    path: self.path(path),
+                })
+            }
             Command::Retrieve(path) => send(self.path(path), None, self.restart.take()),
             Command::RetrievePart(start, length, path) => {
                 let part = Some((*start, *length));
@@ -591,6 +607,25 @@ impl Session {
         let is_other = |address: &SocketAddr| address.ip().to_canonical() != own;
         if !self.config.third_party && addresses.iter().any(is_other) {
             return Some("Data connections go to your own address only.");
+        }
+        // Nor do services that trust this machine or its network get what a client has stored.
+        let is_near = |address: &SocketAddr| match address.ip().to_canonical() {
+            IpAddr::V4(ip) => {
+                ip.is_loopback()
+                    || ip.is_unspecified()
+                    || ip.is_link_local()
+                    || ip.is_multicast()
+                    || ip.is_broadcast()
+            }
+            IpAddr::V6(ip) => {
+                ip.is_loopback()
+                    || ip.is_unspecified()
+                    || ip.is_unicast_link_local()
+                    || ip.is_multicast()
+            }
+        };
+        if addresses.iter().any(|to| is_other(to) && is_near(to)) {
+            return Some("Data connections don't go to such an address.");
         }
         let is_service = |address: &SocketAddr| address.port() < 1024;
         let is_service = addresses.iter().any(is_service);

@@ -15,6 +15,10 @@ use crate::session::Outcome;
 const OPERATION: &str = "send a file";
 /// Bytes of payload in a block.
 const BLOCK_BYTES: u64 = 256 << 10;
+/// Fewest bytes of payload in a block, and how many those of all connections have together: each
+/// holds one until it is sent.
+const BLOCK_BYTES_MIN: u64 = 16 << 10;
+const BLOCKS_BYTES_MAX: u64 = 4 << 20;
 /// Bytes sent between looks at the control connection.
 const TURN_BYTES: u64 = 8 << 20;
 
@@ -169,7 +173,9 @@ impl Download {
             let groups: Vec<_> = channels.connections.iter().map(|own| own.group).collect();
             match self.feed {
                 Feed::File { .. } => {
-                    Sender::of_ranges(std::mem::take(&mut self.ranges), BLOCK_BYTES, &groups)
+                    let each = BLOCKS_BYTES_MAX / (groups.len() as u64).max(1);
+                    let block = each.clamp(BLOCK_BYTES_MIN, BLOCK_BYTES);
+                    Sender::of_ranges(std::mem::take(&mut self.ranges), block, &groups)
                 }
                 Feed::Rows(_) => Sender::of_writes(&groups),
             }

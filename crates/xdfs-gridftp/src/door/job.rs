@@ -61,10 +61,21 @@ impl Link<'_> {
         }
     }
 
-    /// Whether the client has closed the control connection.
+    /// Whether the client has closed the control connection, or lost it.
     pub(super) fn is_client_gone(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
-        matches!(SockRef::from(self.control).peek(&mut byte), Ok(0))
+        match SockRef::from(self.control).peek(&mut byte) {
+            Ok(count) => count == 0,
+            Err(error) => !matches!(
+                error.kind(),
+                std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted
+            ),
+        }
+    }
+
+    /// The round-trip time of the control connection; zero if the system doesn't tell.
+    pub(super) fn round_trip(&self) -> Duration {
+        xdfs_sys::tcp::info(self.control).map_or(Duration::ZERO, |info| info.round_trip)
     }
 
     /// Time until payload may move; zero if it may now.
@@ -112,7 +123,7 @@ impl Job {
     /// When it has something to do without an event.
     pub(super) fn next_time(&self) -> Option<Instant> {
         match self {
-            Self::Upload(job) => job.next_marker(),
+            Self::Upload(job) => job.next_time(),
             _ => None,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use mio::Interest;
@@ -60,8 +61,12 @@ struct Server {
     job: Option<Job>,
     buffer: Vec<u8>,
     started: Instant,
-    /// When anything moved last.
+    /// The last command began or ended.
     active_at: Instant,
+    /// Payload of the running job moved.
+    moved_at: Instant,
+    /// Since then the client takes no replies.
+    unread_since: Option<Instant>,
     closes_by: Option<Instant>,
 }
 
@@ -122,6 +127,8 @@ impl Server {
             buffer: Vec::new(),
             started: now,
             active_at: now,
+            moved_at: now,
+            unread_since: None,
             closes_by: None,
         })
     }
@@ -133,11 +140,20 @@ impl Server {
             let is_closing = self.act();
             let goes_on = self.work() | self.write_replies();
             let now = self.context.clock.instant();
+            let is_closing = is_closing || self.machine.is_closing();
             if is_closing && self.job.is_none() {
                 let by = *self.closes_by.get_or_insert(now + LAST_WORDS);
                 if self.is_broken || now >= by || self.is_silent() {
                     return Ok(());
                 }
+            }
+            // A client that reads nothing must not keep a session.
+            let stall_timeout = self.context.options.stall_timeout;
+            if self
+                .unread_since
+                .is_some_and(|since| now >= since + stall_timeout)
+            {
+                return Ok(());
             }
             self.watch_time(now);
             let timeout = match goes_on || self.has_more() {
@@ -180,10 +196,7 @@ impl Server {
             }
             match self.control.read(&mut bytes[..room]) {
                 Ok(0) => self.has_ended = true,
-                Ok(read) => {
-                    self.machine.receive(&bytes[..read]);
-                    self.active_at = self.context.clock.instant();
-                }
+                Ok(read) => self.machine.receive(&bytes[..read]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_read = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => (self.has_ended, self.is_broken) = (true, true),
@@ -204,12 +217,16 @@ impl Server {
             match self.control.write(&self.output) {
                 Ok(sent) => {
                     self.output.drain(..sent);
+                    self.unread_since = None;
                     has_sent = true;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_write = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => (self.has_ended, self.is_broken) = (true, true),
             }
+        }
+        if !self.is_silent() && self.unread_since.is_none() {
+            self.unread_since = Some(self.context.clock.instant());
         }
         has_sent
     }
@@ -222,7 +239,11 @@ impl Server {
         }
         // A bounded number: replies wait for a client that reads.
         while self.output.is_empty() {
-            match self.machine.poll() {
+            let polled = self.machine.poll();
+            if polled.is_some() || self.machine.has_output() {
+                self.active_at = self.context.clock.instant();
+            }
+            match polled {
                 None => return self.has_ended,
                 Some(Action::Close) => return true,
                 Some(Action::Cancel) => {
@@ -306,6 +327,7 @@ impl Server {
             }
         };
         self.user = Some(user);
+        self.shared.is_known.store(true, Ordering::Relaxed);
         self.permit = None;
         Ok(())
     }
@@ -375,7 +397,7 @@ impl Server {
         self.machine.begun(prepared.reuses);
         self.buffer.resize(BUFFER_BYTES, 0);
         self.job = Some(job);
-        self.active_at = self.context.clock.instant();
+        self.moved_at = self.context.clock.instant();
         Ok(())
     }
 
@@ -399,7 +421,7 @@ impl Server {
         };
         let result = job.step(&mut link);
         if link.has_moved {
-            self.active_at = self.context.clock.instant();
+            self.moved_at = self.context.clock.instant();
         }
         match result {
             Ok(Step::Done(outcome)) => {
@@ -407,6 +429,7 @@ impl Server {
                     self.channels.settle(mode);
                 }
                 self.machine.complete(Ok(outcome));
+                self.active_at = self.context.clock.instant();
                 self.buffer = Vec::new();
                 // The next command may have come already.
                 true
@@ -434,13 +457,14 @@ impl Server {
             self.buffer = Vec::new();
         }
         self.machine.complete(Err(fault));
+        self.active_at = self.context.clock.instant();
     }
 
     /// When the wait for anything has to end, and why.
     fn deadline(&self) -> (Instant, &'static str) {
         let options = &self.context.options;
         match (&self.job, self.machine.is_logged_in()) {
-            (Some(_), _) => (self.active_at + options.stall_timeout, ""),
+            (Some(_), _) => (self.moved_at + options.stall_timeout, ""),
             (None, true) => (
                 self.active_at + options.idle_timeout,
                 "Idle timeout: closing the control connection.",
@@ -482,6 +506,9 @@ impl Server {
             return Duration::from_millis(100);
         }
         let (mut next, _) = self.deadline();
+        if let Some(since) = self.unread_since {
+            next = next.min(since + self.context.options.stall_timeout);
+        }
         if let Some(at) = self.job.as_ref().and_then(Job::next_time) {
             next = next.min(at);
         }

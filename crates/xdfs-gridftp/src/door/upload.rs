@@ -2,8 +2,8 @@
 //!
 //! A file that is stored whole is written under a hidden name and published once everything has
 //! come, as xDFS does it. In MODE E its journal keeps what markers have told the peer to be
-//! durable, so that REST can go on with it. What the protocol defines as a change of an existing
-//! file (APPE, ESTO, and REST where there is no such journal) is written in place.
+//! durable, so that REST can go on with it, and with nothing else. What the protocol defines as a
+//! change of an existing file (APPE, ESTO) is written in place.
 
 use std::io::IoSlice;
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -33,6 +33,9 @@ const MARKER_INTERVAL: Duration = Duration::from_secs(5);
 const WRITE_BACK_BYTES: u64 = 8 << 20;
 /// The version of all sources: the protocol has none, and a client that sends REST vouches for it.
 const TAG: SourceTag = SourceTag(*b"gridftp upload 1");
+/// Time in which the control connection of a killed client ends after its data connection, beside
+/// two round trips.
+const LATER_END: Duration = Duration::from_millis(20);
 /// Grid of blocks in journals, which have none in this protocol.
 const BLOCK_SIZE: u32 = 1 << 20;
 
@@ -55,6 +58,8 @@ pub(super) struct Upload {
     /// Where the next byte goes in stream mode.
     at: u64,
     has_ended: bool,
+    /// In stream mode, when a file of which everything has come is published.
+    publishes_at: Option<Instant>,
     marker_at: Option<Instant>,
     /// The journal has ranges that the peer knows of.
     is_kept: bool,
@@ -79,16 +84,10 @@ impl Upload {
         let mut is_kept = false;
         let (target, at) = match place {
             Place::Whole if end == 0 => (open_sink(store, mode, &path)?, 0),
-            Place::Whole => match resume(store, mode, &path, &held)? {
-                Some(sink) => {
-                    is_kept = true;
-                    (Target::Sink(sink), 0)
-                }
-                None => {
-                    check_size(store, &path, end)?;
-                    (Target::InPlace(open_file(store, &path, false)?, 0), end)
-                }
-            },
+            Place::Whole => {
+                is_kept = true;
+                (Target::Sink(resume(store, mode, &path, &held)?), 0)
+            }
             Place::At(offset) => {
                 if end > 0 {
                     check_size(store, &path, offset.saturating_add(end))?;
@@ -109,6 +108,7 @@ impl Upload {
             receiver: Receiver::new(held),
             at,
             has_ended: false,
+            publishes_at: None,
             marker_at: None,
             is_kept,
             written_back: 0,
@@ -119,9 +119,9 @@ impl Upload {
         self.mode
     }
 
-    /// When the next marker is due.
-    pub(super) fn next_marker(&self) -> Option<Instant> {
-        self.marker_at
+    /// When it has something to do without an event.
+    pub(super) fn next_time(&self) -> Option<Instant> {
+        self.publishes_at.or(self.marker_at)
     }
 
     /// Takes what has come.
@@ -152,6 +152,7 @@ impl Upload {
             }
         }
         match (self.has_ended, is_stuck) {
+            (true, _) if self.awaits_client(link)? => Ok(Step::Wait),
             (true, _) => {
                 self.finish(link)?;
                 Ok(Step::Done(Outcome::Done))
@@ -180,10 +181,6 @@ impl Upload {
         if self.mode == Mode::Stream {
             let bytes = &link.buffer[..read];
             self.has_ended = read == 0;
-            // A client that was killed ends both connections, and hasn't sent everything.
-            if self.has_ended && link.is_client_gone() {
-                return Err(gone(&self.path));
-            }
             self.store(self.at, bytes)?;
             self.at += read as u64;
             return Ok(Some(read as u64));
@@ -253,6 +250,10 @@ impl Upload {
             return Ok(());
         }
         self.marker_at = Some(now + MARKER_INTERVAL);
+        if link.machine.is_full() {
+            // The client doesn't read. The next one tells these ranges too.
+            return Ok(());
+        }
         let durable = match is_first {
             true => RangeSet::new(),
             false => self.make_durable()?,
@@ -294,12 +295,43 @@ impl Upload {
         Ok(fresh)
     }
 
+    /// Whether a file that came in stream mode isn't published yet. A client that was killed ends
+    /// both connections without having sent everything, and the end of the control connection
+    /// may come a little later.
+    ///
+    /// # Errors
+    /// The client is gone, or the file can't be made durable.
+    fn awaits_client(&mut self, link: &mut Link<'_>) -> Result<bool, Fault> {
+        let Target::Sink(sink) = &mut self.target else {
+            return Ok(false);
+        };
+        if self.mode == Mode::Extended {
+            return Ok(false);
+        }
+        let until = match self.publishes_at {
+            Some(until) => until,
+            None => {
+                let until = link.clock.instant() + LATER_END + 2 * link.round_trip();
+                self.publishes_at = Some(until);
+                sink.sync()?;
+                until
+            }
+        };
+        if link.is_client_gone() {
+            return Err(gone(&self.path));
+        }
+        Ok(link.clock.instant() < until)
+    }
+
     /// Publishes the file, and tells the last ranges.
     fn finish(&mut self, link: &mut Link<'_>) -> Result<(), Fault> {
         match &mut self.target {
             Target::Sink(sink) => {
-                let ranges = self.receiver.ranges().as_slice();
-                let length = ranges.last().map_or(0, |range| range.end);
+                let length = match self.receiver.ranges().as_slice() {
+                    [] => 0,
+                    [whole] if whole.start == 0 => whole.end,
+                    ranges => return Err(gaps(&self.path, ranges)),
+                };
                 sink.publish(length, &[])?;
             }
             Target::InPlace(file, _) => {
@@ -371,20 +403,25 @@ fn open_sink(store: &dyn Store, mode: Mode, path: &[u8]) -> Result<Target, Fault
     Ok(Target::Sink(opened.sink))
 }
 
-/// The unfinished file of an earlier attempt, if it has all that is `held`.
+/// The unfinished file of an earlier attempt, which has to have all that is `held`.
+///
+/// # Errors
+/// It hasn't, or another transfer writes it. The file that has the name now is another version,
+/// whose bytes must not be mixed with those that come.
 fn resume(
     store: &dyn Store,
     mode: Mode,
     path: &[u8],
     held: &RangeSet,
-) -> Result<Option<Box<dyn Sink>>, Fault> {
-    if mode == Mode::Stream {
-        return Ok(None);
-    }
-    // If it fails, it can't be written in place either, and that says why.
-    let Ok(opened) = store.open_sink(&request(mode, path, Resume::Trust)) else {
-        return Ok(None);
+) -> Result<Box<dyn Sink>, Fault> {
+    let missing = |cause: &str| {
+        let fault = Fault::new(Code::OffsetPastEnd, OPERATION, cause).path(path);
+        fault.hint("begin without REST; ESTO A and APPE change a file in place")
     };
+    if mode == Mode::Stream {
+        return Err(missing("a transfer in stream mode can't be gone on with"));
+    }
+    let opened = store.open_sink(&request(mode, path, Resume::Trust))?;
     let (mut sink, mut fragments) = (opened.sink, opened.durable);
     if opened.unverified {
         fragments = loop {
@@ -398,12 +435,14 @@ fn resume(
         .iter()
         .for_each(|fragment| durable.insert(fragment.range));
     if held.as_slice().iter().all(|range| durable.contains(*range)) {
-        return Ok(Some(sink));
+        return Ok(sink);
     }
     if fragments.is_empty() {
         sink.discard()?;
     }
-    Ok(None)
+    Err(missing(
+        "these ranges of an unfinished transfer aren't here",
+    ))
 }
 
 /// Checks that a file has the bytes that a point of restart relies on.
@@ -436,6 +475,16 @@ fn open_file(store: &dyn Store, path: &[u8], create: bool) -> Result<Box<dyn Fil
         return Err(Fault::new(Code::NotRegularFile, OPERATION, cause).path(path));
     }
     Ok(opened.file)
+}
+
+fn gaps(path: &[u8], ranges: &[ByteRange]) -> Fault {
+    let missing = match ranges {
+        [first, ..] if first.start > 0 => 0,
+        [first, ..] => first.end,
+        [] => 0,
+    };
+    let cause = format!("not everything has come: bytes from {missing} on are missing");
+    Fault::new(Code::OffsetPastEnd, OPERATION, cause).path(path)
 }
 
 fn gone(path: &[u8]) -> Fault {
