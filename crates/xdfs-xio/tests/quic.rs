@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quinn_proto::ConnectionError;
+use quinn_proto::{ConnectionError, Dir};
 use xdfs_sys::poll::{Event, Poller, Token};
 use xdfs_xio::tls::{Configs, StableSecret};
 use xdfs_xio::{ControlValue, Endpoint, Listener, Location, Registry, Stack, quic};
@@ -469,7 +469,7 @@ fn streams_that_begin_wrongly_end_only_their_connection() {
     let address = listener.local_endpoint().socket().unwrap();
     for bytes in [1, 100_000] {
         let mut client = RawClient::connect(address, &configs, PATIENCE);
-        for _ in 0..90 {
+        for _ in 0..16 {
             let id = client.open();
             // As much as is allowed.
             let _ = client.connection.send_stream(id).write(&vec![1; bytes]);
@@ -490,8 +490,8 @@ fn streams_that_never_begin_are_waited_for_in_bounds() {
     let address = listener.local_endpoint().socket().unwrap();
     let mut client = RawClient::connect(address, &configs, PATIENCE);
     // Only the last one is spoken of; those before it are open with it.
-    let ids: Vec<_> = (0..90).map(|_| client.open()).collect();
-    client.connection.send_stream(ids[89]).write(&[0]).unwrap();
+    let ids: Vec<_> = (0..16).map(|_| client.open()).collect();
+    client.connection.send_stream(ids[15]).write(&[0]).unwrap();
     ended_as_malformed(&mut client);
 }
 
@@ -519,6 +519,9 @@ fn scattered(text: &str, total: usize) -> io::Result<Vec<u8>> {
     let once = |_: &quinn_proto::Connection| rounds.replace(rounds.get() + 1) > 0;
     assert!(client.run(PATIENCE, once).is_none());
     let mut server = accept(&mut *listener);
+    server.stream.admit();
+    let has_all = |c: &quinn_proto::Connection| c.stats().frame_rx.max_streams_bidi > 0;
+    assert!(client.run(PATIENCE, has_all).is_none());
     let reader = thread::spawn(move || {
         let mut seen = vec![0; total];
         server.read(&mut seen).map(|()| seen)
@@ -637,6 +640,64 @@ fn garbage_is_ignored() {
         let grown = memory_bytes().saturating_sub(before);
         assert!(grown < 256 << 20, "{grown} bytes");
     }
+}
+
+/// A stranger costs little memory, and takes few of the places for channels.
+#[test]
+fn a_peer_gets_all_streams_and_bytes_when_it_is_admitted() {
+    let configs = configs(1);
+    let stack = stack_of(configs.clone(), "quic");
+    let mut listener = stack.listen(&anywhere()).unwrap();
+    let address = listener.local_endpoint().socket().unwrap();
+    let mut client = RawClient::connect(address, &configs, PATIENCE);
+    let open_all = |client: &mut RawClient| {
+        let next = || client.connection.streams().open(Dir::Bi);
+        std::iter::from_fn(next).collect::<Vec<_>>()
+    };
+    let ids = open_all(&mut client);
+    assert_eq!(ids.len(), 16);
+    let written = client
+        .connection
+        .send_stream(ids[0])
+        .write(&vec![0; 1 << 20]);
+    assert_eq!(written.unwrap(), 256 << 10);
+    let is_confirmed = |c: &quinn_proto::Connection| c.stats().frame_rx.handshake_done > 0;
+    assert!(client.run(PATIENCE, is_confirmed).is_none());
+    thread::scope(|scope| {
+        scope.spawn(|| accept(&mut *listener).stream.admit());
+        let has_more = |c: &quinn_proto::Connection| c.stats().frame_rx.max_streams_bidi > 0;
+        assert!(client.run(PATIENCE, has_more).is_none());
+    });
+    assert_eq!(open_all(&mut client).len(), 4096 - 16);
+    let id = ids[1];
+    let written = client.connection.send_stream(id).write(&vec![0; 1 << 20]);
+    assert_eq!(written.unwrap(), 1 << 20);
+}
+
+#[test]
+fn strangers_of_one_address_hold_few_connections() {
+    let configs = configs(1);
+    let stack = stack_of(configs.clone(), "quic:idle=600");
+    let mut listener = stack.listen(&anywhere()).unwrap();
+    let address = listener.local_endpoint().socket().unwrap();
+    let mut held: Vec<RawClient> = (0..256)
+        .map(|_| RawClient::connect(address, &configs, PATIENCE))
+        .collect();
+    let mut client = End::new(stack.open(&at(address)).unwrap());
+    let error = client.open().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
+    // Not those of peers that were admitted.
+    let first = &mut held[0];
+    let id = first.open();
+    first.connection.send_stream(id).write(&[0]).unwrap();
+    let _server = thread::scope(|scope| {
+        scope.spawn(|| first.run(PATIENCE, |c| c.stats().frame_rx.max_streams_bidi > 0));
+        let mut server = accept(&mut *listener);
+        server.stream.admit();
+        server
+    });
+    let mut client = End::new(stack.open(&at(address)).unwrap());
+    client.open().unwrap();
 }
 
 #[test]

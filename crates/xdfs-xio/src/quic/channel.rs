@@ -115,6 +115,8 @@ struct State {
     closing: bool,
     /// The user breaks off.
     aborts: bool,
+    /// The user has accepted the peer.
+    is_admitted: bool,
     dropped: Option<Dropped>,
 
     registered: Option<(Notifier, Token)>,
@@ -372,6 +374,14 @@ impl Channel {
         send(wake);
     }
 
+    /// Notes that the user has accepted the peer.
+    pub(super) fn admit(&self) {
+        let mut state = self.state();
+        if !std::mem::replace(&mut state.is_admitted, true) {
+            self.request(state);
+        }
+    }
+
     /// Has the drop reset the outgoing direction.
     pub(super) fn abort(&self) {
         self.state().aborts = true;
@@ -486,6 +496,11 @@ impl Channel {
         let mut state = self.state();
         state.requested = false;
         state.dropped
+    }
+
+    /// Whether the user has accepted the peer.
+    pub(super) fn is_admitted(&self) -> bool {
+        self.state().is_admitted
     }
 
     /// Bytes that may be delivered, each buffer with [`Channel::cost`].

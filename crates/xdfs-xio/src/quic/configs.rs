@@ -150,7 +150,7 @@ impl Configs {
         let crypto = QuicClientConfig::try_from(tls).map_err(unsuitable)?;
         let mut config = ClientConfig::new(Arc::new(crypto));
         // An acceptor opens no streams.
-        config.transport_config(Arc::new(self.options.transport(0)));
+        config.transport_config(Arc::new(self.options.opening()));
         Ok((config, name.to_str().into_owned()))
     }
 
@@ -173,7 +173,7 @@ impl Configs {
         let crypto = QuicServerConfig::try_from(own).map_err(unsuitable)?;
         let mut config = ServerConfig::new(Arc::new(crypto), Arc::new(token()?));
         config
-            .transport_config(Arc::new(self.options.transport(self.options.streams)))
+            .transport_config(Arc::new(self.options.accepting()))
             .incoming_buffer_size(INCOMING_BYTES)
             .incoming_buffer_size_total(INCOMING_BYTES);
         let config = Arc::new(config);

@@ -41,6 +41,8 @@ pub(super) struct Connection {
     is_connected: bool,
     /// It counts among the handshakes of the endpoint.
     pub(super) is_counted: bool,
+    /// The network of a peer that isn't admitted yet.
+    pub(super) guest_of: Option<IpAddr>,
     deadline: Instant,
     /// The last datagram before it was open.
     last_sent: Beginning,
@@ -116,6 +118,7 @@ impl Connection {
             peer_certificates: None,
             is_connected: false,
             is_counted: false,
+            guest_of: None,
             deadline: now + options.connect,
             last_sent: Beginning::default(),
             streams: HashMap::new(),
@@ -257,6 +260,23 @@ impl Connection {
             let entry = self.streams.get(&id);
             headerless += usize::from(entry.is_some_and(|entry| entry.awaits_header));
         }
+    }
+
+    /// Grants all that is configured. Returns the network of a peer that had less until now.
+    pub(super) fn admit(&mut self) -> Option<IpAddr> {
+        let network = self.guest_of.take()?;
+        let streams = VarInt::from_u32(self.options.streams);
+        self.proto.set_max_concurrent_streams(Dir::Bi, streams);
+        let window = VarInt::from_u64(self.options.connection_window());
+        let window = window.unwrap_or(VarInt::MAX);
+        self.proto.set_receive_window(window);
+        Some(network)
+    }
+
+    /// Whether the user of the stream under `key` has admitted the peer.
+    pub(super) fn has_admitted(&self, key: usize) -> bool {
+        let entry = self.ids.get(&key).and_then(|id| self.streams.get(id));
+        entry.is_some_and(|entry| entry.channel.is_admitted())
     }
 
     /// Whether a user holds one of its streams, or waits for one.

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -42,6 +42,8 @@ const HANDSHAKES_MAX: usize = 1024;
 const HANDSHAKES_UNPROVEN_MAX: usize = 64;
 /// Connections of one listener; more are refused.
 const CONNECTIONS_MAX: usize = 16_384;
+/// Those of one network whose peers aren't admitted yet; more are refused.
+const GUESTS_MAX: usize = 256;
 /// Time that the drop of a stack or a listener waits for the acknowledgement of what was sent last.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -125,6 +127,7 @@ pub(super) fn start(
         by_peer: HashMap::new(),
         by_key: HashMap::new(),
         handshakes: 0,
+        guests: HashMap::new(),
         queue: VecDeque::new(),
         timers: BTreeSet::new(),
         unsent: None,
@@ -219,6 +222,8 @@ struct Engine {
     by_key: HashMap<usize, ConnectionHandle>,
     /// Accepted connections that aren't open yet.
     handshakes: usize,
+    /// Accepted connections whose peers aren't admitted yet, by their networks.
+    guests: HashMap<IpAddr, usize>,
     /// Connections with something to do.
     queue: VecDeque<ConnectionHandle>,
     timers: BTreeSet<(Instant, usize)>,
@@ -426,7 +431,10 @@ impl Engine {
     /// Accepts, or doesn't, a connection.
     fn accept(&mut self, incoming: Incoming, now: Instant) {
         let mut bytes = Vec::new();
-        if self.is_ending || self.connections.len() >= CONNECTIONS_MAX {
+        let network = network_of(incoming.remote_address().ip());
+        let guests = self.guests.get(&network).copied().unwrap_or_default();
+        let is_full = self.connections.len() >= CONNECTIONS_MAX || guests >= GUESTS_MAX;
+        if self.is_ending || is_full {
             let transmit = self.proto.refuse(incoming, &mut bytes);
             return self.respond(&transmit, &bytes);
         }
@@ -453,6 +461,8 @@ impl Engine {
                 let mut connection = Connection::new(proto, &self.configs.options, now);
                 connection.is_counted = true;
                 self.handshakes += 1;
+                connection.guest_of = Some(network);
+                *self.guests.entry(network).or_default() += 1;
                 self.connections.insert(handle, connection);
                 self.enqueue(handle);
             }
@@ -504,6 +514,9 @@ impl Engine {
             Self::take_event(&mut connection, stop, now, &mut opened);
         }
         for key in std::mem::take(&mut connection.due) {
+            if connection.guest_of.is_some() && connection.has_admitted(key) {
+                self.take_leave(connection.admit());
+            }
             connection.attend(key, now, &mut opened);
             if !connection.has_key(key) {
                 self.by_key.remove(&key);
@@ -545,7 +558,7 @@ impl Engine {
             self.by_key.remove(&key);
         }
         if is_drained {
-            return;
+            return self.take_leave(connection.guest_of);
         }
         let time = connection.next_time();
         connection.timer = Some(time);
@@ -553,6 +566,19 @@ impl Engine {
         self.connections.insert(handle, connection);
         if !is_over {
             self.enqueue(handle);
+        }
+    }
+
+    /// A connection isn't that of a guest any more.
+    fn take_leave(&mut self, network: Option<IpAddr>) {
+        let Some(network) = network else {
+            return;
+        };
+        if let Some(guests) = self.guests.get_mut(&network) {
+            *guests -= 1;
+            if *guests == 0 {
+                self.guests.remove(&network);
+            }
         }
     }
 
@@ -691,5 +717,16 @@ impl Engine {
         {
             self.unsent = Some((transmit, bytes));
         }
+    }
+}
+
+/// What one host can have addresses of: an IPv4 address, or the upper 64 bits of an IPv6 address.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        v4 => v4,
     }
 }
