@@ -929,6 +929,29 @@ fn reports_that_are_made_up_end_no_open() {
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
 }
 
+/// Each report makes a system call of the socket fail.
+#[test]
+#[cfg(target_os = "linux")]
+fn reports_end_no_connection() {
+    use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+    let Ok(raw) = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)) else {
+        return xdfs_testkit::skip::test("only root can send reports of its own");
+    };
+    let mut bed = Bed::new("quic");
+    let sees = bed.forwarder.path.client().unwrap();
+    let report = unreachable(sees, bed.forwarder.address, &[0x40; 64]);
+    let to = SockAddr::from(SocketAddr::new(sees.ip(), 0));
+    // Nothing else comes meanwhile. Twice as many as a broken socket may fail.
+    for _ in 0..40 {
+        for _ in 0..100 {
+            raw.send_to(&report, &to).unwrap();
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    bed.exchange(100_000);
+}
+
 #[test]
 fn a_path_that_is_cut_ends_both_sides() {
     let mut bed = Bed::new("quic:idle=1");

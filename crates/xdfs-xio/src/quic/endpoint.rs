@@ -98,6 +98,22 @@ pub(super) fn start(
     configs: Arc<Configs>,
     backlog: Option<Arc<Queue<QuicStream>>>,
 ) -> io::Result<(SocketAddr, Remote)> {
+    let (local, engine) = build(local, configs, backlog)?;
+    let shared = Arc::clone(&engine.shared);
+    let (sender, ended) = mpsc::channel();
+    thread::Builder::new()
+        .name("xdfs-quic".to_owned())
+        .spawn(move || engine.run(&sender))?;
+    let ended = Mutex::new(ended);
+    Ok((local, Remote { shared, ended }))
+}
+
+/// An endpoint whose thread isn't started, and its address.
+fn build(
+    local: SocketAddr,
+    configs: Arc<Configs>,
+    backlog: Option<Arc<Queue<QuicStream>>>,
+) -> io::Result<(SocketAddr, Engine)> {
     let poller = Poller::new()?;
     let udp = Udp::bind(local, &poller, SOCKET)?;
     let server = match backlog {
@@ -121,7 +137,7 @@ pub(super) fn start(
         proto,
         configs,
         backlog,
-        shared: Arc::clone(&shared),
+        shared,
         is_ending: false,
         connections: HashMap::new(),
         by_peer: HashMap::new(),
@@ -133,12 +149,7 @@ pub(super) fn start(
         unsent: None,
         buffer: Vec::new(),
     };
-    let (sender, ended) = mpsc::channel();
-    thread::Builder::new()
-        .name("xdfs-quic".to_owned())
-        .spawn(move || engine.run(&sender))?;
-    let ended = Mutex::new(ended);
-    Ok((local, Remote { shared, ended }))
+    Ok((local, engine))
 }
 
 impl Shared {
@@ -245,11 +256,19 @@ impl Engine {
         self.fail(&failure);
     }
 
-    /// Fails all streams, and those that are still requested.
+    /// Fails all streams, and those that are still requested, and tells the peers as far as
+    /// datagrams can still be sent.
     fn fail(&mut self, failure: &Failure) {
         let now = Instant::now();
-        for connection in self.connections.values_mut() {
+        self.send_unsent();
+        for (_, mut connection) in std::mem::take(&mut self.connections) {
             connection.fail(now, failure);
+            if !connection.proto.is_closed() {
+                connection
+                    .proto
+                    .close(now, super::code::ABANDONED, Default::default());
+                self.send(&mut connection, now);
+            }
         }
         let opens = {
             let mut requests = self.shared.requests();
@@ -381,6 +400,8 @@ impl Engine {
 
     /// Receives datagrams.
     fn receive(&mut self, now: Instant) -> io::Result<()> {
+        // Each report that waits makes a system call fail.
+        self.take_reports(now);
         for _ in 0..RECEIVES {
             if !self.udp.is_readable() {
                 break;
@@ -417,10 +438,15 @@ impl Engine {
                 }
             }
         }
+        self.take_reports(now);
+        Ok(())
+    }
+
+    /// Takes the reports of datagrams that nobody got.
+    fn take_reports(&mut self, now: Instant) {
         for report in self.udp.undelivered() {
             self.refused(&report, now);
         }
-        Ok(())
     }
 
     /// Sends a datagram that belongs to no connection; if there is no room, it is lost.
@@ -730,3 +756,6 @@ fn network_of(address: IpAddr) -> IpAddr {
         v4 => v4,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,9 +20,12 @@ const BUFFERS: usize = 16;
 const SOCKET_BYTES: usize = 4 << 20;
 /// Datagrams in one system call. Larger trains fill the queues on the path.
 const SEGMENTS_MAX: usize = 10;
-/// Errors of earlier datagrams that one call reports.
+/// Errors of earlier datagrams that prevent one from being sent.
 const ERRORS_MAX: usize = 8;
-/// Failures to receive, one after the other, from which on the socket counts as broken.
+/// Reports that are taken at once, so that they hold up nothing else.
+const REPORTS_MAX: usize = 64;
+/// Failures to receive, one after the other, from which on the socket counts as broken. Reports of
+/// earlier datagrams are none.
 const FAILURES_MAX: u32 = 1000;
 
 /// The socket of an endpoint.
@@ -124,8 +127,12 @@ impl Udp {
                 self.readable = false;
                 return Ok(());
             }
-            // Whatever it says, it is of an earlier datagram, and not authentic (RFC 9000, section
-            // 14.2.1). A broken socket fails each time.
+            // Of an earlier datagram, and not authentic (RFC 9000, section 14.2.1).
+            Err(e) if is_report(&e) => {
+                self.may_report = true;
+                return Ok(());
+            }
+            // A broken socket fails each time.
             Err(e) => {
                 self.failures += 1;
                 return if self.failures < FAILURES_MAX {
@@ -178,7 +185,7 @@ impl Udp {
     /// What the system reports of datagrams that nobody got.
     pub(super) fn undelivered(&mut self) -> Vec<Undelivered> {
         let mut reports = Vec::new();
-        for _ in 0..ERRORS_MAX {
+        for _ in 0..REPORTS_MAX {
             if !self.may_report {
                 break;
             }
@@ -190,6 +197,38 @@ impl Udp {
         }
         reports
     }
+}
+
+/// Whether an error to receive can come from a report by ICMP of an earlier datagram, as anybody
+/// can send them.
+fn is_report(error: &io::Error) -> bool {
+    #[cfg(target_os = "linux")]
+    if let Some(code) = error.raw_os_error() {
+        use nix::errno::Errno as E;
+
+        // Those that Linux makes of the types and codes of ICMP and ICMPv6.
+        return matches!(
+            E::from_raw(code),
+            E::EACCES
+                | E::ECONNREFUSED
+                | E::EHOSTDOWN
+                | E::EHOSTUNREACH
+                | E::EMSGSIZE
+                | E::ENETUNREACH
+                | E::ENONET
+                | E::ENOPROTOOPT
+                | E::EOPNOTSUPP
+                | E::EPROTO
+        );
+    }
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionRefused
+            | ErrorKind::ConnectionReset
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::NetworkDown
+    )
 }
 
 fn udp_ecn(ecn: EcnCodepoint) -> Option<quinn_udp::EcnCodepoint> {

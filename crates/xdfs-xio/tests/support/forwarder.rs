@@ -92,6 +92,11 @@ impl Path {
         *self.back.lock().unwrap() = Some(Arc::new(socket()));
     }
 
+    /// The client's address, once something came from it.
+    pub(crate) fn client(&self) -> Option<SocketAddr> {
+        *self.client.lock().unwrap()
+    }
+
     fn back(&self) -> Arc<UdpSocket> {
         Arc::clone(self.back.lock().unwrap().as_ref().unwrap())
     }
