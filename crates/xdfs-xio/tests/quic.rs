@@ -212,6 +212,25 @@ fn a_client_may_get_another_address() {
     bed.exchange(256 << 10);
 }
 
+/// The path is another one, with round-trip times of its own.
+#[test]
+#[cfg(target_os = "linux")]
+fn another_address_begins_another_path() {
+    let mut bed = Bed::new("quic");
+    bed.exchange(256 << 10);
+    bed.forwarder.path.rebind_at("127.0.0.2");
+    bed.exchange(256 << 10);
+    let shortest = bed.server.stream.measure().unwrap().round_trip_min;
+    assert!(shortest > Duration::ZERO);
+    // Further streams know where the peer is now.
+    let mut client = End::new(bed.stack.open(&at(bed.forwarder.address)).unwrap());
+    client.open().unwrap();
+    let server = accept(&mut *bed.listener);
+    let peer = server.stream.peer();
+    assert!(peer.starts_with("127.0.0.2:"), "{peer}");
+    assert!(server.stream.capabilities().local);
+}
+
 #[test]
 fn streams_of_a_stack_share_a_connection_and_no_binding() {
     let Bed {

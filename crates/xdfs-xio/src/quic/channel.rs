@@ -192,6 +192,11 @@ impl Counters {
         self.figures().round_trip.note(smoothed, now);
     }
 
+    /// The connection goes on over another path, of which `smoothed` tells nothing yet.
+    pub(super) fn begin_path(&self, smoothed: Duration) {
+        self.figures().round_trip = RoundTrip::of_new_path(smoothed);
+    }
+
     pub(super) fn stats(&self) -> ConnectionStats {
         self.figures().stats
     }

@@ -35,6 +35,7 @@ const SEND_WINDOW_MIN: u64 = 1 << 20;
 pub(super) struct Connection {
     pub(super) proto: quinn_proto::Connection,
     options: Arc<QuicOptions>,
+    /// The address of the peer, which may change.
     pub(super) peer: SocketAddr,
     counters: Arc<Counters>,
     peer_certificates: Option<Arc<Vec<Vec<u8>>>>,
@@ -398,7 +399,14 @@ impl Connection {
     }
 
     /// Looks at what a datagram has changed.
-    pub(super) fn received(&self, now: Instant) {
+    pub(super) fn received(&mut self, now: Instant) {
+        let (before, peer) = (self.peer, self.proto.remote_address());
+        self.peer = peer;
+        // With the same IPv4 address, quinn-proto takes the path for the same.
+        let is_same_path = peer.ip() == before.ip() && (peer.is_ipv4() || peer == before);
+        if !is_same_path {
+            self.counters.begin_path(self.proto.rtt());
+        }
         if self.is_connected {
             self.counters.note_round_trip(self.proto.rtt(), now);
         }
