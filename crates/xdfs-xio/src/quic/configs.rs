@@ -78,12 +78,13 @@ fn reset_key(secret: Option<&tls::StableSecret>, local: SocketAddr) -> io::Resul
 }
 
 /// The numbers that identify the network namespace within a boot, as containers with one identity
-/// may run beside each other.
+/// may run beside each other: that of this thread, in which its sockets are made. Threads of one
+/// process may have different ones.
 #[cfg(target_os = "linux")]
 fn network_namespace() -> Option<[u8; 16]> {
     use std::os::unix::fs::MetadataExt as _;
 
-    let file = std::fs::metadata("/proc/self/ns/net").ok()?;
+    let file = std::fs::metadata("/proc/thread-self/ns/net").ok()?;
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&file.dev().to_be_bytes());
     bytes[8..].copy_from_slice(&file.ino().to_be_bytes());
@@ -198,5 +199,27 @@ impl std::fmt::Debug for Configs {
             .field("options", &self.options)
             .field("tls", &self.tls)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reset_key_is_of_the_namespace_of_the_thread() {
+        use nix::sched::{CloneFlags, unshare};
+
+        let secret = tls::StableSecret::new([5; 32]);
+        let local = SocketAddr::from(([0, 0, 0, 0], 2799));
+        let key = || reset_key(Some(&secret), local).unwrap();
+        std::thread::scope(|scope| {
+            assert_eq!(scope.spawn(key).join().unwrap(), key());
+            let elsewhere = scope.spawn(|| unshare(CloneFlags::CLONE_NEWNET).map(|()| key()));
+            match elsewhere.join().unwrap() {
+                Ok(other) => assert_ne!(other, key()),
+                Err(e) => xdfs_testkit::skip::test(format!("no network namespace: {e}")),
+            }
+        });
     }
 }
