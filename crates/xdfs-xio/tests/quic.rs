@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -443,6 +443,39 @@ fn a_listener_that_was_started_again_tells_so() {
 }
 
 /// A token that resets a connection is a secret from everybody but its two ends.
+/// Resets are limited in number.
+#[test]
+fn garbage_keeps_nobody_from_being_told() {
+    let stack = stable_stack(&configs(1), [7; 32]);
+    let (mut client, forwarder, stack, endpoint) = left_alone(stack);
+    let _listener = listen_again(&stack, &endpoint);
+    let address = endpoint.socket().unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let mut bytes = [0x40; 60];
+            for number in 1_u64.. {
+                if is_over.load(Relaxed) {
+                    return;
+                }
+                bytes[1..9].copy_from_slice(&number.to_le_bytes());
+                // The system may lose it.
+                let _ = socket.send_to(&bytes, address);
+                if number % 16 == 0 {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        // Until the first of it has come.
+        thread::sleep(Duration::from_millis(100));
+        forwarder.path.lost.store(0, Relaxed);
+        let has_learnt = learns(&mut client, PATIENCE);
+        is_over.store(true, Relaxed);
+        assert!(has_learnt);
+    });
+}
+
 #[test]
 fn nobody_else_can_end_a_connection() {
     const TIME: Duration = Duration::from_secs(2);
