@@ -188,6 +188,11 @@ impl Acceptor {
 
     /// Stops accepting channels, and ends the sessions within the grace period.
     fn begin_drain(&mut self, grace: Duration) {
+        // Before the listeners: they wait until the peers of what nobody holds any more were told.
+        for slot in self.slots(|_| true) {
+            let cause = "the server is shutting down";
+            self.dismiss(slot, Fault::new(Code::ShuttingDown, OPEN_CHANNEL, cause));
+        }
         self.config.listeners.clear();
         self.pending.clear();
         self.free.clear();

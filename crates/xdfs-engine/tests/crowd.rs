@@ -89,6 +89,35 @@ fn one_address_keeps_no_other_out() {
     acceptor.join().unwrap().unwrap();
 }
 
+/// A peer that is opening a channel when the server ends is told why, and needn't find out.
+#[test]
+fn pending_channels_are_told_of_the_end() {
+    let stack = Registry::standard().build(&"tcp".parse().unwrap()).unwrap();
+    let anywhere = Location::Socket("127.0.0.1:0".parse().unwrap());
+    let listener = stack.listen(&Endpoint::new("tcp", anywhere)).unwrap();
+    let address = listener.local_endpoint().socket().unwrap();
+    let config = AcceptorConfig {
+        listeners: vec![listener],
+        access: AccessPolicy::Open(Arc::new(MemStore::new()), None),
+        sessions_max: 1,
+        memory_bytes_max: usize::MAX,
+        tunnels: TunnelLimits::default(),
+        limits: Limits::default(),
+    };
+    let (acceptor, control) = Acceptor::new(config).unwrap();
+    let acceptor = thread::Builder::new()
+        .spawn(move || acceptor.run())
+        .unwrap();
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+    greet(&mut stream);
+    control.drain(Duration::ZERO);
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    let text = String::from_utf8_lossy(&rest);
+    assert!(text.contains("shutting down"), "{text}");
+    acceptor.join().unwrap().unwrap();
+}
+
 /// Begins an opening exchange, and reads the first byte of the answer.
 fn greet(stream: &mut TcpStream) {
     let mut hello = Vec::new();
