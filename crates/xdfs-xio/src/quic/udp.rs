@@ -58,6 +58,7 @@ impl Udp {
     pub(super) fn bind(address: SocketAddr, poller: &Poller, token: Token) -> io::Result<Self> {
         let mut socket = UdpSocket::bind(address)?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        renounce_timestamps(&socket);
         let options = SockRef::from(&socket);
         // Smaller buffers lose datagrams in bursts, which costs speed only.
         let _ = options.set_recv_buffer_size(SOCKET_BYTES);
@@ -199,6 +200,20 @@ impl Udp {
     }
 }
 
+/// Has the system leave out the time at which a datagram came. quinn-udp asks for it, but has no
+/// room for it beside the rest: the ECN of datagrams that come as a batch would be cut off, and
+/// what it says of congestion.
+fn renounce_timestamps(socket: &UdpSocket) {
+    #[cfg(target_os = "linux")]
+    let _ = nix::sys::socket::setsockopt(
+        socket,
+        nix::sys::socket::sockopt::ReceiveTimestampns,
+        &false,
+    );
+    #[cfg(not(target_os = "linux"))]
+    let _ = socket;
+}
+
 /// Whether an error to receive can come from a report by ICMP of an earlier datagram, as anybody
 /// can send them.
 fn is_report(error: &io::Error) -> bool {
@@ -238,4 +253,48 @@ fn udp_ecn(ecn: EcnCodepoint) -> Option<quinn_udp::EcnCodepoint> {
 /// The ECN of a received datagram.
 pub(super) fn ecn(meta: &RecvMeta) -> Option<EcnCodepoint> {
     meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: usize = 1200;
+    const COUNT: usize = 8;
+
+    #[test]
+    fn each_datagram_of_a_batch_has_its_ecn() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let address: SocketAddr = address.parse().unwrap();
+            let mut poller = Poller::new().unwrap();
+            let Ok(mut to) = Udp::bind(address, &poller, Token(1)) else {
+                return xdfs_testkit::skip::part("there is no IPv6");
+            };
+            let mut from = Udp::bind(address, &poller, Token(2)).unwrap();
+            let count = COUNT.min(from.segments());
+            let transmit = Transmit {
+                destination: to.local_addr().unwrap(),
+                ecn: Some(EcnCodepoint::Ect0),
+                size: count * BYTES,
+                segment_size: Some(BYTES),
+                src_ip: None,
+            };
+            let sent = from.send(&transmit, &[7; COUNT * BYTES]);
+            assert!(matches!(sent, Sent::Done), "{sent:?}");
+            let mut seen = Vec::new();
+            while seen.len() < count {
+                let mut events = Vec::new();
+                let patience = std::time::Duration::from_secs(60);
+                poller.wait(&mut events, Some(patience)).unwrap();
+                assert!(!events.is_empty(), "{seen:?}");
+                for event in events.iter().filter(|event| event.token == Token(1)) {
+                    to.note(event);
+                }
+                while to.is_readable() {
+                    to.receive(|meta, _| seen.push(ecn(meta))).unwrap();
+                }
+            }
+            assert_eq!(seen, vec![Some(EcnCodepoint::Ect0); count]);
+        }
+    }
 }
