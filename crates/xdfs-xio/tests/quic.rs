@@ -231,6 +231,34 @@ fn another_address_begins_another_path() {
     assert!(server.stream.capabilities().local);
 }
 
+/// Whoever can repeat packets from addresses that aren't his gets little sent to them.
+#[test]
+fn an_address_to_which_a_peer_moves_again_and_again_gets_little() {
+    let configs = configs(1);
+    let stack = stack_of(configs.clone(), "quic");
+    let listener = stack.listen(&anywhere()).unwrap();
+    let address = listener.local_endpoint().socket().unwrap();
+    let mut client = RawClient::connect(address, &configs, PATIENCE);
+    let is_confirmed = |c: &quinn_proto::Connection| c.stats().frame_rx.handshake_done > 0;
+    assert!(client.run(PATIENCE, is_confirmed).is_none());
+    let victim = UdpSocket::bind("127.0.0.1:0").unwrap();
+    victim.set_nonblocking(true).unwrap();
+    let start = Instant::now();
+    let mut got = 0;
+    let mut bytes = [0; 2000];
+    for round in 0..100 {
+        client.ping_from((round % 2 == 0).then_some(&victim));
+        thread::sleep(Duration::from_millis(5));
+        while let Ok(n) = victim.recv(&mut bytes) {
+            got += n;
+        }
+    }
+    // A move each second, with a few packets.
+    let moves = 1 + start.elapsed().as_secs() as usize;
+    assert!(got > 0);
+    assert!(got <= moves * 4000, "{got} bytes for {moves} moves");
+}
+
 #[test]
 fn streams_of_a_stack_share_a_connection_and_no_binding() {
     let Bed {

@@ -27,6 +27,8 @@ const COPIED_BYTES: usize = 1 << 10;
 /// Streams of a connection whose header hasn't come. Further ones stay with the protocol, where
 /// they take less.
 const HEADERLESS_MAX: usize = 256;
+/// Time between two moves of a peer to addresses other than the one that it had for as long.
+const MOVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes that may wait for their acknowledgement before the path has been measured.
 const SEND_WINDOW_MIN: u64 = 1 << 20;
 
@@ -37,6 +39,9 @@ pub(super) struct Connection {
     options: Arc<QuicOptions>,
     /// The address of the peer, which may change.
     pub(super) peer: SocketAddr,
+    /// The last address that the peer had for [`MOVE_INTERVAL`].
+    home: SocketAddr,
+    moved_at: Option<Instant>,
     counters: Arc<Counters>,
     peer_certificates: Option<Arc<Vec<Vec<u8>>>>,
     is_connected: bool,
@@ -113,6 +118,8 @@ impl Connection {
     ) -> Self {
         Self {
             peer: proto.remote_address(),
+            home: proto.remote_address(),
+            moved_at: None,
             proto,
             options: Arc::clone(options),
             counters: Arc::new(Counters::new(options.congestion)),
@@ -398,10 +405,27 @@ impl Connection {
         }
     }
 
+    /// Whether it takes datagrams from an address now. Whoever saw a packet can send it again from
+    /// an address that isn't its own, and each move costs a few packets to an address that may not
+    /// want them. So a peer moves seldom, but for the way back.
+    pub(super) fn may_come_from(&mut self, address: SocketAddr, now: Instant) -> bool {
+        let has_rested = self.moved_at.is_none_or(|at| now >= at + MOVE_INTERVAL);
+        if address == self.peer {
+            if has_rested {
+                self.home = address;
+            }
+            return true;
+        }
+        has_rested || address == self.home
+    }
+
     /// Looks at what a datagram has changed.
     pub(super) fn received(&mut self, now: Instant) {
         let (before, peer) = (self.peer, self.proto.remote_address());
         self.peer = peer;
+        if peer != before && peer != self.home {
+            self.moved_at = Some(now);
+        }
         // With the same IPv4 address, quinn-proto takes the path for the same.
         let is_same_path = peer.ip() == before.ip() && (peer.is_ipv4() || peer == before);
         if !is_same_path {

@@ -417,17 +417,19 @@ impl Engine {
                     Some(DatagramEvent::Response(transmit)) => {
                         responses.push((transmit, buffer.clone()));
                     }
-                    Some(event) => events.push(event),
+                    Some(event) => events.push((event, addr)),
                     None => {}
                 }
             })?;
             for (transmit, bytes) in responses {
                 self.respond(&transmit, &bytes);
             }
-            for event in events {
+            for (event, from) in events {
                 match event {
                     DatagramEvent::ConnectionEvent(handle, event) => {
-                        if let Some(connection) = self.connections.get_mut(&handle) {
+                        if let Some(connection) = self.connections.get_mut(&handle)
+                            && connection.may_come_from(from, now)
+                        {
                             connection.proto.handle_event(event);
                             connection.received(now);
                             self.enqueue(handle);
