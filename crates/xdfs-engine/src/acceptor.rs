@@ -4,21 +4,20 @@
 //! Until a peer has registered or joined a session, it costs a few kilobytes (most of them for TLS)
 //! and a bounded time, however slow or hostile it is. Memory for incomplete frames and TLS messages
 //! is bounded for all such peers together; at the bound, the oldest are closed. When slots become
-//! scarce, peers that have not sent anything valid get a shorter deadline. The table of sessions is
-//! the only shared state; it is accessed once per channel, never per block.
+//! scarce, peers that have not sent anything valid get a shorter deadline; when none is left, those
+//! with the most pending channels lose some to others. The table of sessions is the only shared
+//! state; it is accessed once per channel, never per block.
 
+mod pending;
 mod sessions;
 
 use std::fmt;
-use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::io::{ErrorKind, IoSliceMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use xdfs_proto::frame::{
-    Exception, Frame, JoinRequest, Scope, SessionAccept, SessionRequest, TunnelPurpose,
-    TunnelRequest,
-};
+use xdfs_proto::frame::{JoinRequest, SessionAccept, SessionRequest, TunnelPurpose, TunnelRequest};
 use xdfs_proto::handshake::{self, AcceptorStep};
 use xdfs_proto::{Code, Fault, Limits, Retry, SessionSecret};
 use xdfs_store::Store;
@@ -31,12 +30,14 @@ use crate::files::Files;
 use crate::kernel::Readiness;
 use crate::memory::MemoryBudget;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, no_such_session};
-use crate::security::{Gate, PeerGuard, Proof, SessionGrant, TunnelRights, Verdict, host_of};
+use crate::security::{Gate, PeerGuard, SessionGrant, TunnelRights, Verdict, host_of};
 use crate::tunnel::{HandedOver, TunnelLimits, Tunnels};
 
+use pending::{Crowd, PendingChannel, network_of};
 use sessions::{Registration, RunningSession, Session, Sessions};
 
-/// Maximum number of channels that do not belong to a session yet.
+/// Maximum number of channels that do not belong to a session yet. When it is reached, whoever has
+/// most of them gives way.
 const PENDING_MAX: usize = 4096;
 /// From this number on, unanswered channels get [`HURRY`] instead of the usual opening deadline.
 const PENDING_FEW: usize = PENDING_MAX / 4 * 3;
@@ -83,22 +84,6 @@ pub enum AccessPolicy {
     Guarded(Arc<dyn Gate>),
 }
 
-/// A channel that does not belong to a session yet.
-struct PendingChannel {
-    stream: Box<dyn Stream>,
-    machine: handshake::Acceptor,
-    input: Vec<u8>,
-    output: Vec<u8>,
-    since: Instant,
-    answered: Option<Instant>,
-    /// Bytes counted against [`HELD_MAX`].
-    held: usize,
-    /// Permit for a connection that is being opened.
-    _guard: Option<PeerGuard>,
-    proof: Option<Box<dyn Proof>>,
-    grant: Option<SessionGrant>,
-}
-
 /// Shuts an acceptor down from another thread.
 #[derive(Clone)]
 pub struct AcceptorControl {
@@ -131,6 +116,8 @@ pub struct Acceptor {
     running: Arc<AtomicUsize>,
     pending: Vec<Option<PendingChannel>>,
     free: Vec<usize>,
+    /// The networks of the pending channels.
+    crowd: Crowd,
     /// Sum of [`PendingChannel::held`].
     held: usize,
     accept_later: bool,
@@ -183,6 +170,7 @@ impl Acceptor {
             running: Arc::default(),
             pending: Vec::new(),
             free: Vec::new(),
+            crowd: Crowd::default(),
             held: 0,
             accept_later: true,
         };
@@ -200,9 +188,15 @@ impl Acceptor {
 
     /// Stops accepting channels, and ends the sessions within the grace period.
     fn begin_drain(&mut self, grace: Duration) {
+        // Before the listeners: they wait until the peers of what nobody holds any more were told.
+        for slot in self.slots(|_| true) {
+            let cause = "the server is shutting down";
+            self.dismiss(slot, Fault::new(Code::ShuttingDown, OPEN_CHANNEL, cause));
+        }
         self.config.listeners.clear();
         self.pending.clear();
         self.free.clear();
+        self.crowd.clear();
         self.held = 0;
         self.drain_until = Some(self.environment.now() + grace + LAST_SYNC);
         self.tunnels.drain(grace);
@@ -214,10 +208,6 @@ impl Acceptor {
 
     fn accept(&mut self, listener: usize) {
         loop {
-            if self.pending.len() - self.free.len() >= PENDING_MAX {
-                self.accept_later = true;
-                return;
-            }
             match self.config.listeners[listener].accept() {
                 Ok(stream) => self.begin(stream),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
@@ -236,7 +226,36 @@ impl Acceptor {
         }
     }
 
+    /// Makes room for another channel of `network`; `false` if there is none. Whoever has the most
+    /// pending channels gives way, so that nobody keeps the others out.
+    fn make_room(&mut self, network: &str) -> bool {
+        if self.pending.len() - self.free.len() < PENDING_MAX {
+            return true;
+        }
+        let now = self.environment.now();
+        let Some(largest) = self.crowd.to_give_way(network) else {
+            self.crowd.tell_refusal(network, now);
+            return false;
+        };
+        self.crowd.tell_refusal(&largest, now);
+        let of_largest = self.slots(|pending| pending.network == largest);
+        let oldest = of_largest.into_iter().min_by_key(|&slot| {
+            let pending = self.pending[slot].as_ref();
+            pending.map(|pending| (pending.answered.is_some(), pending.since))
+        });
+        if let Some(slot) = oldest {
+            let cause = "too many channels of this address are being opened";
+            let fault = Fault::new(Code::LimitExceeded, OPEN_CHANNEL, cause);
+            self.dismiss(slot, fault.retry(Retry::AfterMs(1000)));
+        }
+        oldest.is_some()
+    }
+
     fn begin(&mut self, mut stream: Box<dyn Stream>) {
+        let network = network_of(&stream.peer());
+        if !self.make_room(&network) {
+            return;
+        }
         let (machine, guard) = match &self.config.access {
             AccessPolicy::Open(_, tunnels) => {
                 let machine = handshake::Acceptor::new();
@@ -273,7 +292,9 @@ impl Acceptor {
             self.free.push(slot);
             return;
         }
+        self.crowd.add(&network);
         self.pending[slot] = Some(PendingChannel {
+            network,
             stream,
             machine,
             input: Vec::new(),
@@ -292,6 +313,7 @@ impl Acceptor {
         let mut pending = self.pending.get_mut(slot).and_then(Option::take)?;
         self.free.push(slot);
         self.held -= pending.held;
+        self.crowd.remove(&pending.network);
         // The stream is dropped or registered by its session next.
         let _ = pending.stream.deregister(&mut self.poller);
         Some(pending)
@@ -579,6 +601,7 @@ impl Acceptor {
             AccessPolicy::Guarded(gate) => gate.takes_clear(),
         };
         let yields = pending.machine.yields();
+        pending.stream.admit();
         let (mut pipeline, commands) = Pipeline::accept(
             kernel,
             grant,
@@ -657,6 +680,7 @@ impl Acceptor {
             pending.close();
             return;
         };
+        pending.stream.admit();
         self.tunnels.take(HandedOver {
             stream: pending.stream,
             input: pending.input,
@@ -704,6 +728,7 @@ impl Acceptor {
                 }
             },
         };
+        pending.stream.admit();
         let command = Command::Join {
             stream: pending.stream,
             channel: request.channel,
@@ -721,6 +746,7 @@ impl Acceptor {
                 since: pending.since,
                 answered: pending.answered,
                 held: 0,
+                network: String::new(),
                 _guard: None,
                 proof: None,
                 grant: None,
@@ -805,41 +831,6 @@ impl Task for Acceptor {
         }
         self.events = events;
         has_come
-    }
-}
-
-impl PendingChannel {
-    /// Sends pending output, as far as the stream accepts it.
-    fn flush(&mut self) {
-        while !self.output.is_empty() {
-            match self.stream.write_vectored(&[IoSlice::new(&self.output)]) {
-                Ok(n) => {
-                    self.output.drain(..n);
-                }
-                // The rest is sent with later output; a closed connection shows up on reading.
-                Err(_) => return,
-            }
-        }
-        // A driver may hold what was written, and a failure shows up on reading.
-        let _ = self.stream.flush();
-    }
-
-    fn refuse(&mut self, fault: Fault) {
-        Frame::Exception(Exception {
-            scope: Scope::Channel,
-            fault,
-        })
-        .encode(&mut self.output);
-    }
-
-    fn answer_refusal(&mut self, fault: Fault) {
-        xdfs_proto::opening::Answer::Refused(fault).encode(&mut self.output);
-    }
-
-    fn close(mut self) {
-        self.flush();
-        // Pending output, with the reason, is sent by the socket before the end of the stream.
-        let _ = self.stream.close();
     }
 }
 

@@ -160,6 +160,10 @@ impl<F: Filter> Stream for Filtered<F> {
         self.below.set_pace(bytes_per_s)
     }
 
+    fn admit(&mut self) {
+        self.below.admit();
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.below.capabilities()
     }

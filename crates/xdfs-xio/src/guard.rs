@@ -175,6 +175,14 @@ impl Stream for Guarded {
         self.call(|inner| inner.set_pace(bytes_per_s))
     }
 
+    fn admit(&mut self) {
+        // The next read or write reports a panic.
+        let _ = self.call(|inner| {
+            inner.admit();
+            Ok(())
+        });
+    }
+
     #[cfg(unix)]
     fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         let inner = self.inner.as_ref().filter(|_| !self.has_panicked.get())?;

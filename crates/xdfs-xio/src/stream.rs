@@ -187,6 +187,10 @@ pub trait Stream: Send + fmt::Debug {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Tells the transport that this program has accepted the peer, for instance after a login. A
+    /// transport that keeps resources for the peers of a listener gives few of them before.
+    fn admit(&mut self) {}
+
     /// The properties of the stack.
     fn capabilities(&self) -> Capabilities;
 

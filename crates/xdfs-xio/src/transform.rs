@@ -555,6 +555,10 @@ impl<T: Transform> Stream for Transformed<T> {
         self.below.set_pace(bytes_per_s)
     }
 
+    fn admit(&mut self) {
+        self.below.admit();
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.transform.capabilities(self.below.capabilities())
     }

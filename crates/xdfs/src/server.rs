@@ -205,8 +205,9 @@ impl ServerBuilder {
         self.bind_with(Vec::new())
     }
 
-    /// Opens the root and uses sockets that listen already, such as those of a service manager;
-    /// only without any it listens on `listen` by itself.
+    /// Opens the root and uses sockets that listen already, such as those of a service manager.
+    /// Only without any it listens on `listen` by itself, but for the addresses of QUIC: they can't
+    /// be handed over.
     ///
     /// # Errors
     /// Those of [`bind`](Self::bind).
@@ -340,11 +341,14 @@ impl ServerBuilder {
         let is_protected = self.insecure || tls.is_some();
         let mut listeners = Vec::new();
         let mut listening = Vec::new();
-        let listen = if sockets.is_empty() {
-            original.listens()
-        } else {
-            Vec::new()
-        };
+        let mut listen = original.listens();
+        if !sockets.is_empty() {
+            // No socket of a service manager replaces those of QUIC.
+            listen.retain(|wanted| {
+                let stack = wanted.stack.as_ref();
+                stack.is_some_and(|stack| stack.transport().name() == "quic")
+            });
+        }
         for socket in sockets {
             let stack = adopting_stack(socket.transport(), &self.drivers, tls.as_ref())?;
             let listener = stack

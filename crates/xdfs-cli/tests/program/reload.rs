@@ -355,8 +355,11 @@ fn sockets_of_a_service_manager_are_used() {
     // A session opens many channels at once, and the queue of this socket is short.
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = tcp.local_addr().unwrap();
+    // Those of QUIC can't be handed over.
+    serve.args(["--listen", "quic://127.0.0.1:0"]);
     let running = Running::start(&mut handed(&serve, tcp.try_clone().unwrap()));
     running.wait_for_output(&format!("listening on {address}\n"));
+    running.wait_for_output("listening on quic://127.0.0.1:");
     xdfs(["cp", "-n", "16", &source, &format!("xdfs://{address}/tcp")]).ok();
     drop(running);
     let path = place.here("socket");

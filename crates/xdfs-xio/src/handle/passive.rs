@@ -77,7 +77,11 @@ impl Listening {
     fn attempt(&self) -> Step<Handle> {
         let mut listener = self.listener.lock().unwrap_or_else(|e| e.into_inner());
         match listener.accept() {
-            Ok(stream) => Step::Done(Ok(stream.into())),
+            Ok(mut stream) => {
+                // Whom to serve is the program's business from here on.
+                stream.admit();
+                Step::Done(Ok(stream.into()))
+            }
             Err(e) if e.kind() == ErrorKind::WouldBlock => Step::Blocked(Interest::ANY),
             Err(e) => Step::Done(Err(e)),
         }

@@ -115,6 +115,8 @@ struct State {
     closing: bool,
     /// The user breaks off.
     aborts: bool,
+    /// The user has accepted the peer.
+    is_admitted: bool,
     dropped: Option<Dropped>,
 
     registered: Option<(Notifier, Token)>,
@@ -188,6 +190,11 @@ impl Counters {
     /// Notes the smoothed round-trip time after a datagram.
     pub(super) fn note_round_trip(&self, smoothed: Duration, now: Instant) {
         self.figures().round_trip.note(smoothed, now);
+    }
+
+    /// The connection goes on over another path, of which `smoothed` tells nothing yet.
+    pub(super) fn begin_path(&self, smoothed: Duration) {
+        self.figures().round_trip = RoundTrip::of_new_path(smoothed);
     }
 
     pub(super) fn stats(&self) -> ConnectionStats {
@@ -372,6 +379,14 @@ impl Channel {
         send(wake);
     }
 
+    /// Notes that the user has accepted the peer.
+    pub(super) fn admit(&self) {
+        let mut state = self.state();
+        if !std::mem::replace(&mut state.is_admitted, true) {
+            self.request(state);
+        }
+    }
+
     /// Has the drop reset the outgoing direction.
     pub(super) fn abort(&self) {
         self.state().aborts = true;
@@ -486,6 +501,11 @@ impl Channel {
         let mut state = self.state();
         state.requested = false;
         state.dropped
+    }
+
+    /// Whether the user has accepted the peer.
+    pub(super) fn is_admitted(&self) -> bool {
+        self.state().is_admitted
     }
 
     /// Bytes that may be delivered, each buffer with [`Channel::cost`].

@@ -27,6 +27,8 @@ const COPIED_BYTES: usize = 1 << 10;
 /// Streams of a connection whose header hasn't come. Further ones stay with the protocol, where
 /// they take less.
 const HEADERLESS_MAX: usize = 256;
+/// Time between two moves of a peer to addresses other than the one that it had for as long.
+const MOVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes that may wait for their acknowledgement before the path has been measured.
 const SEND_WINDOW_MIN: u64 = 1 << 20;
 
@@ -35,12 +37,18 @@ const SEND_WINDOW_MIN: u64 = 1 << 20;
 pub(super) struct Connection {
     pub(super) proto: quinn_proto::Connection,
     options: Arc<QuicOptions>,
+    /// The address of the peer, which may change.
     pub(super) peer: SocketAddr,
+    /// The last address that the peer had for [`MOVE_INTERVAL`].
+    home: SocketAddr,
+    moved_at: Option<Instant>,
     counters: Arc<Counters>,
     peer_certificates: Option<Arc<Vec<Vec<u8>>>>,
     is_connected: bool,
     /// It counts among the handshakes of the endpoint.
     pub(super) is_counted: bool,
+    /// The network of a peer that isn't admitted yet.
+    pub(super) guest_of: Option<IpAddr>,
     deadline: Instant,
     /// The last datagram before it was open.
     last_sent: Beginning,
@@ -110,12 +118,15 @@ impl Connection {
     ) -> Self {
         Self {
             peer: proto.remote_address(),
+            home: proto.remote_address(),
+            moved_at: None,
             proto,
             options: Arc::clone(options),
             counters: Arc::new(Counters::new(options.congestion)),
             peer_certificates: None,
             is_connected: false,
             is_counted: false,
+            guest_of: None,
             deadline: now + options.connect,
             last_sent: Beginning::default(),
             streams: HashMap::new(),
@@ -259,6 +270,23 @@ impl Connection {
         }
     }
 
+    /// Grants all that is configured. Returns the network of a peer that had less until now.
+    pub(super) fn admit(&mut self) -> Option<IpAddr> {
+        let network = self.guest_of.take()?;
+        let streams = VarInt::from_u32(self.options.streams);
+        self.proto.set_max_concurrent_streams(Dir::Bi, streams);
+        let window = VarInt::from_u64(self.options.connection_window());
+        let window = window.unwrap_or(VarInt::MAX);
+        self.proto.set_receive_window(window);
+        Some(network)
+    }
+
+    /// Whether the user of the stream under `key` has admitted the peer.
+    pub(super) fn has_admitted(&self, key: usize) -> bool {
+        let entry = self.ids.get(&key).and_then(|id| self.streams.get(id));
+        entry.is_some_and(|entry| entry.channel.is_admitted())
+    }
+
     /// Whether a user holds one of its streams, or waits for one.
     pub(super) fn has_user(&self) -> bool {
         let mut channels = self.streams.values().filter(|e| !e.awaits_header);
@@ -377,8 +405,32 @@ impl Connection {
         }
     }
 
+    /// Whether it takes datagrams from an address now. Whoever saw a packet can send it again from
+    /// an address that isn't its own, and each move costs a few packets to an address that may not
+    /// want them. So a peer moves seldom, but for the way back.
+    pub(super) fn may_come_from(&mut self, address: SocketAddr, now: Instant) -> bool {
+        let has_rested = self.moved_at.is_none_or(|at| now >= at + MOVE_INTERVAL);
+        if address == self.peer {
+            if has_rested {
+                self.home = address;
+            }
+            return true;
+        }
+        has_rested || address == self.home
+    }
+
     /// Looks at what a datagram has changed.
-    pub(super) fn received(&self, now: Instant) {
+    pub(super) fn received(&mut self, now: Instant) {
+        let (before, peer) = (self.peer, self.proto.remote_address());
+        self.peer = peer;
+        if peer != before && peer != self.home {
+            self.moved_at = Some(now);
+        }
+        // With the same IPv4 address, quinn-proto takes the path for the same.
+        let is_same_path = peer.ip() == before.ip() && (peer.is_ipv4() || peer == before);
+        if !is_same_path {
+            self.counters.begin_path(self.proto.rtt());
+        }
         if self.is_connected {
             self.counters.note_round_trip(self.proto.rtt(), now);
         }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -42,6 +42,8 @@ const HANDSHAKES_MAX: usize = 1024;
 const HANDSHAKES_UNPROVEN_MAX: usize = 64;
 /// Connections of one listener; more are refused.
 const CONNECTIONS_MAX: usize = 16_384;
+/// Those of one network whose peers aren't admitted yet; more are refused.
+const GUESTS_MAX: usize = 256;
 /// Time that the drop of a stack or a listener waits for the acknowledgement of what was sent last.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -96,6 +98,22 @@ pub(super) fn start(
     configs: Arc<Configs>,
     backlog: Option<Arc<Queue<QuicStream>>>,
 ) -> io::Result<(SocketAddr, Remote)> {
+    let (local, engine) = build(local, configs, backlog)?;
+    let shared = Arc::clone(&engine.shared);
+    let (sender, ended) = mpsc::channel();
+    thread::Builder::new()
+        .name("xdfs-quic".to_owned())
+        .spawn(move || engine.run(&sender))?;
+    let ended = Mutex::new(ended);
+    Ok((local, Remote { shared, ended }))
+}
+
+/// An endpoint whose thread isn't started, and its address.
+fn build(
+    local: SocketAddr,
+    configs: Arc<Configs>,
+    backlog: Option<Arc<Queue<QuicStream>>>,
+) -> io::Result<(SocketAddr, Engine)> {
     let poller = Poller::new()?;
     let udp = Udp::bind(local, &poller, SOCKET)?;
     let server = match backlog {
@@ -119,23 +137,19 @@ pub(super) fn start(
         proto,
         configs,
         backlog,
-        shared: Arc::clone(&shared),
+        shared,
         is_ending: false,
         connections: HashMap::new(),
         by_peer: HashMap::new(),
         by_key: HashMap::new(),
         handshakes: 0,
+        guests: HashMap::new(),
         queue: VecDeque::new(),
         timers: BTreeSet::new(),
         unsent: None,
         buffer: Vec::new(),
     };
-    let (sender, ended) = mpsc::channel();
-    thread::Builder::new()
-        .name("xdfs-quic".to_owned())
-        .spawn(move || engine.run(&sender))?;
-    let ended = Mutex::new(ended);
-    Ok((local, Remote { shared, ended }))
+    Ok((local, engine))
 }
 
 impl Shared {
@@ -219,6 +233,8 @@ struct Engine {
     by_key: HashMap<usize, ConnectionHandle>,
     /// Accepted connections that aren't open yet.
     handshakes: usize,
+    /// Accepted connections whose peers aren't admitted yet, by their networks.
+    guests: HashMap<IpAddr, usize>,
     /// Connections with something to do.
     queue: VecDeque<ConnectionHandle>,
     timers: BTreeSet<(Instant, usize)>,
@@ -240,11 +256,19 @@ impl Engine {
         self.fail(&failure);
     }
 
-    /// Fails all streams, and those that are still requested.
+    /// Fails all streams, and those that are still requested, and tells the peers as far as
+    /// datagrams can still be sent.
     fn fail(&mut self, failure: &Failure) {
         let now = Instant::now();
-        for connection in self.connections.values_mut() {
+        self.send_unsent();
+        for (_, mut connection) in std::mem::take(&mut self.connections) {
             connection.fail(now, failure);
+            if !connection.proto.is_closed() {
+                connection
+                    .proto
+                    .close(now, super::code::ABANDONED, Default::default());
+                self.send(&mut connection, now);
+            }
         }
         let opens = {
             let mut requests = self.shared.requests();
@@ -376,6 +400,8 @@ impl Engine {
 
     /// Receives datagrams.
     fn receive(&mut self, now: Instant) -> io::Result<()> {
+        // Each report that waits makes a system call fail.
+        self.take_reports(now);
         for _ in 0..RECEIVES {
             if !self.udp.is_readable() {
                 break;
@@ -391,17 +417,19 @@ impl Engine {
                     Some(DatagramEvent::Response(transmit)) => {
                         responses.push((transmit, buffer.clone()));
                     }
-                    Some(event) => events.push(event),
+                    Some(event) => events.push((event, addr)),
                     None => {}
                 }
             })?;
             for (transmit, bytes) in responses {
                 self.respond(&transmit, &bytes);
             }
-            for event in events {
+            for (event, from) in events {
                 match event {
                     DatagramEvent::ConnectionEvent(handle, event) => {
-                        if let Some(connection) = self.connections.get_mut(&handle) {
+                        if let Some(connection) = self.connections.get_mut(&handle)
+                            && connection.may_come_from(from, now)
+                        {
                             connection.proto.handle_event(event);
                             connection.received(now);
                             self.enqueue(handle);
@@ -412,10 +440,15 @@ impl Engine {
                 }
             }
         }
+        self.take_reports(now);
+        Ok(())
+    }
+
+    /// Takes the reports of datagrams that nobody got.
+    fn take_reports(&mut self, now: Instant) {
         for report in self.udp.undelivered() {
             self.refused(&report, now);
         }
-        Ok(())
     }
 
     /// Sends a datagram that belongs to no connection; if there is no room, it is lost.
@@ -426,7 +459,10 @@ impl Engine {
     /// Accepts, or doesn't, a connection.
     fn accept(&mut self, incoming: Incoming, now: Instant) {
         let mut bytes = Vec::new();
-        if self.is_ending || self.connections.len() >= CONNECTIONS_MAX {
+        let network = network_of(incoming.remote_address().ip());
+        let guests = self.guests.get(&network).copied().unwrap_or_default();
+        let is_full = self.connections.len() >= CONNECTIONS_MAX || guests >= GUESTS_MAX;
+        if self.is_ending || is_full {
             let transmit = self.proto.refuse(incoming, &mut bytes);
             return self.respond(&transmit, &bytes);
         }
@@ -453,6 +489,8 @@ impl Engine {
                 let mut connection = Connection::new(proto, &self.configs.options, now);
                 connection.is_counted = true;
                 self.handshakes += 1;
+                connection.guest_of = Some(network);
+                *self.guests.entry(network).or_default() += 1;
                 self.connections.insert(handle, connection);
                 self.enqueue(handle);
             }
@@ -504,6 +542,9 @@ impl Engine {
             Self::take_event(&mut connection, stop, now, &mut opened);
         }
         for key in std::mem::take(&mut connection.due) {
+            if connection.guest_of.is_some() && connection.has_admitted(key) {
+                self.take_leave(connection.admit());
+            }
             connection.attend(key, now, &mut opened);
             if !connection.has_key(key) {
                 self.by_key.remove(&key);
@@ -545,7 +586,7 @@ impl Engine {
             self.by_key.remove(&key);
         }
         if is_drained {
-            return;
+            return self.take_leave(connection.guest_of);
         }
         let time = connection.next_time();
         connection.timer = Some(time);
@@ -553,6 +594,19 @@ impl Engine {
         self.connections.insert(handle, connection);
         if !is_over {
             self.enqueue(handle);
+        }
+    }
+
+    /// A connection isn't that of a guest any more.
+    fn take_leave(&mut self, network: Option<IpAddr>) {
+        let Some(network) = network else {
+            return;
+        };
+        if let Some(guests) = self.guests.get_mut(&network) {
+            *guests -= 1;
+            if *guests == 0 {
+                self.guests.remove(&network);
+            }
         }
     }
 
@@ -693,3 +747,17 @@ impl Engine {
         }
     }
 }
+
+/// What one host can have addresses of: an IPv4 address, or the upper 64 bits of an IPv6 address.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,9 @@
 //! Memory: a stream holds up to 1 MiB to be sent, and up to 2 MiB received beside what its flow
 //! control admits (the attribute `window`, 2 MiB by default); all streams of a connection together
 //! admit, and await the acknowledgement of, up to 64 MiB, or four times `window` if that is more.
+//! The peer of a listener gets 16 streams and 256 KiB for all of them until one of its streams is
+//! admitted ([`crate::Stream::admit`]); one IPv4 address, or the upper 64 bits of an IPv6 address,
+//! has at most 256 such connections.
 //!
 //! The wire: a stream begins with one byte, zero, sent by its opener, so that the peer sees a
 //! stream on which the opener only reads. All bytes after it are the user's.

@@ -29,7 +29,9 @@ pub struct QuicOptions {
     /// Largest UDP payload in bytes that is tried and accepted, from 1200 to 65527; 1452 by
     /// default, which fits Ethernet. Path MTU discovery (RFC 8899) finds what the path takes.
     pub mtu: u16,
-    /// Streams that the peer may have open in one connection, from 1 to 65536; 4096 by default.
+    /// Streams that the peer may have open in one connection, from 1 to 65536; 4096 by default. Of
+    /// more than 32, the peer of a listener gets 16 until one of its streams is admitted
+    /// ([`crate::Stream::admit`]).
     pub streams: u32,
 }
 
@@ -50,6 +52,13 @@ pub enum Congestion {
 const MTU: u16 = 1452;
 const MTU_MIN: u16 = 1200;
 const MTU_MAX: u16 = 65_527;
+/// Streams of a peer that isn't admitted yet: enough for the first channels of a few sessions. A
+/// connection has tables for all that its peer may open.
+const STREAMS_FEW: u32 = 16;
+/// So few are granted at once. (A small increase isn't told to the peer before it has ended some.)
+const STREAMS_AT_ONCE: u32 = 32;
+/// Bytes of all streams of such a peer together, enough for logins.
+const FEW_BYTES: u64 = 256 << 10;
 /// Bytes for all streams of a connection together, and at least this many windows of one stream.
 const CONNECTION_BYTES: u64 = 64 << 20;
 const CONNECTION_WINDOWS: u64 = 4;
@@ -191,13 +200,28 @@ impl QuicOptions {
         CONNECTION_BYTES.max(CONNECTION_WINDOWS * u64::from(self.window))
     }
 
-    /// The configuration of connections whose peers may open `streams` streams.
-    pub(super) fn transport(&self, streams: u32) -> TransportConfig {
+    /// The configuration of opened connections, whose peers open no streams.
+    pub(super) fn opening(&self) -> TransportConfig {
+        self.transport(0, self.connection_window())
+    }
+
+    /// The configuration of accepted connections, until the peer is admitted.
+    pub(super) fn accepting(&self) -> TransportConfig {
+        let few = match self.streams {
+            0..=STREAMS_AT_ONCE => self.streams,
+            _ => STREAMS_FEW,
+        };
+        self.transport(few, FEW_BYTES)
+    }
+
+    /// The configuration of connections whose peers may open so many streams, and send so many
+    /// bytes on all of them that aren't read.
+    fn transport(&self, streams: u32, window: u64) -> TransportConfig {
         let mut config = TransportConfig::default();
         let idle = u32::try_from(self.idle.as_millis()).unwrap_or(u32::MAX);
         let mut discovery = MtuDiscoveryConfig::default();
         discovery.upper_bound(self.mtu);
-        let window = VarInt::from_u64(self.connection_window()).unwrap_or(VarInt::MAX);
+        let window = VarInt::from_u64(window).unwrap_or(VarInt::MAX);
         config
             .max_concurrent_bidi_streams(VarInt::from_u32(streams))
             .max_concurrent_uni_streams(VarInt::from_u32(0))

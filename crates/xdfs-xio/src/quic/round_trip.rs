@@ -10,6 +10,8 @@ const MEMORY: Duration = Duration::from_secs(150);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RoundTrip {
     smoothed: Duration,
+    /// `smoothed` is no measurement.
+    is_new: bool,
     /// Mean deviation; zero before the second sample.
     pub(super) deviation: Duration,
     /// The minimum of the present period and of the one before, and the present one's start.
@@ -18,13 +20,22 @@ pub(super) struct RoundTrip {
 }
 
 impl RoundTrip {
+    /// For a new path, of which `smoothed` tells nothing yet.
+    pub(super) fn of_new_path(smoothed: Duration) -> Self {
+        Self {
+            smoothed,
+            is_new: true,
+            ..Self::default()
+        }
+    }
+
     /// Notes the smoothed time after a datagram, which changes it once at most.
     pub(super) fn note(&mut self, smoothed: Duration, now: Instant) {
         if smoothed == self.smoothed {
             return;
         }
         let before = std::mem::replace(&mut self.smoothed, smoothed);
-        let sample = if before.is_zero() {
+        let sample = if std::mem::take(&mut self.is_new) || before.is_zero() {
             smoothed
         } else {
             // An eighth of each sample goes into the smoothed value (RFC 9002, section 5.3).
@@ -32,6 +43,10 @@ impl RoundTrip {
             self.deviation = (3 * self.deviation + change) / 4;
             (8 * smoothed).saturating_sub(7 * before)
         };
+        if sample.is_zero() {
+            // No path is as short: the value was changed by something else.
+            return;
+        }
         let since = *self.since.get_or_insert(now);
         if now >= since + MEMORY {
             self.minima = [None, self.minima[0]];
@@ -85,6 +100,21 @@ mod tests {
         let deviation = path.0.deviation;
         assert!(deviation > 9 * MS && deviation < 12 * MS, "{deviation:?}");
         assert!(near(path.0.min(), 40 * MS), "{path:?}", path = path.0);
+    }
+
+    #[test]
+    fn a_new_path_begins_with_its_first_sample() {
+        let now = Instant::now();
+        let mut path = RoundTrip::of_new_path(333 * MS);
+        path.note(333 * MS, now);
+        assert_eq!(path.min(), Duration::ZERO);
+        path.note(5 * MS, now);
+        assert_eq!(path.min(), 5 * MS);
+        assert_eq!(path.deviation, Duration::ZERO);
+        // A value that no sample makes.
+        path.note(333 * MS, now);
+        path.note(5 * MS, now);
+        assert_eq!(path.min(), 5 * MS);
     }
 
     #[test]

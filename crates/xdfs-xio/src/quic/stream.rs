@@ -119,6 +119,11 @@ impl Stream for QuicStream {
         Ok(())
     }
 
+    /// Its connection may have all streams and bytes that are configured, from now on.
+    fn admit(&mut self) {
+        self.channel.admit();
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             integrity: true,

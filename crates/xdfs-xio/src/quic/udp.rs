@@ -20,9 +20,12 @@ const BUFFERS: usize = 16;
 const SOCKET_BYTES: usize = 4 << 20;
 /// Datagrams in one system call. Larger trains fill the queues on the path.
 const SEGMENTS_MAX: usize = 10;
-/// Errors of earlier datagrams that one call reports.
+/// Errors of earlier datagrams that prevent one from being sent.
 const ERRORS_MAX: usize = 8;
-/// Failures to receive, one after the other, from which on the socket counts as broken.
+/// Reports that are taken at once, so that they hold up nothing else.
+const REPORTS_MAX: usize = 64;
+/// Failures to receive, one after the other, from which on the socket counts as broken. Reports of
+/// earlier datagrams are none.
 const FAILURES_MAX: u32 = 1000;
 
 /// The socket of an endpoint.
@@ -55,6 +58,7 @@ impl Udp {
     pub(super) fn bind(address: SocketAddr, poller: &Poller, token: Token) -> io::Result<Self> {
         let mut socket = UdpSocket::bind(address)?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        renounce_timestamps(&socket);
         let options = SockRef::from(&socket);
         // Smaller buffers lose datagrams in bursts, which costs speed only.
         let _ = options.set_recv_buffer_size(SOCKET_BYTES);
@@ -124,8 +128,12 @@ impl Udp {
                 self.readable = false;
                 return Ok(());
             }
-            // Whatever it says, it is of an earlier datagram, and not authentic (RFC 9000, section
-            // 14.2.1). A broken socket fails each time.
+            // Of an earlier datagram, and not authentic (RFC 9000, section 14.2.1).
+            Err(e) if is_report(&e) => {
+                self.may_report = true;
+                return Ok(());
+            }
+            // A broken socket fails each time.
             Err(e) => {
                 self.failures += 1;
                 return if self.failures < FAILURES_MAX {
@@ -178,7 +186,7 @@ impl Udp {
     /// What the system reports of datagrams that nobody got.
     pub(super) fn undelivered(&mut self) -> Vec<Undelivered> {
         let mut reports = Vec::new();
-        for _ in 0..ERRORS_MAX {
+        for _ in 0..REPORTS_MAX {
             if !self.may_report {
                 break;
             }
@@ -192,6 +200,52 @@ impl Udp {
     }
 }
 
+/// Has the system leave out the time at which a datagram came. quinn-udp asks for it, but has no
+/// room for it beside the rest: the ECN of datagrams that come as a batch would be cut off, and
+/// what it says of congestion.
+fn renounce_timestamps(socket: &UdpSocket) {
+    #[cfg(target_os = "linux")]
+    let _ = nix::sys::socket::setsockopt(
+        socket,
+        nix::sys::socket::sockopt::ReceiveTimestampns,
+        &false,
+    );
+    #[cfg(not(target_os = "linux"))]
+    let _ = socket;
+}
+
+/// Whether an error to receive can come from a report by ICMP of an earlier datagram, as anybody
+/// can send them.
+fn is_report(error: &io::Error) -> bool {
+    #[cfg(target_os = "linux")]
+    if let Some(code) = error.raw_os_error() {
+        use nix::errno::Errno as E;
+
+        // Those that Linux makes of the types and codes of ICMP and ICMPv6.
+        return matches!(
+            E::from_raw(code),
+            E::EACCES
+                | E::ECONNREFUSED
+                | E::EHOSTDOWN
+                | E::EHOSTUNREACH
+                | E::EMSGSIZE
+                | E::ENETUNREACH
+                | E::ENONET
+                | E::ENOPROTOOPT
+                | E::EOPNOTSUPP
+                | E::EPROTO
+        );
+    }
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionRefused
+            | ErrorKind::ConnectionReset
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::NetworkDown
+    )
+}
+
 fn udp_ecn(ecn: EcnCodepoint) -> Option<quinn_udp::EcnCodepoint> {
     quinn_udp::EcnCodepoint::from_bits(ecn as u8)
 }
@@ -199,4 +253,48 @@ fn udp_ecn(ecn: EcnCodepoint) -> Option<quinn_udp::EcnCodepoint> {
 /// The ECN of a received datagram.
 pub(super) fn ecn(meta: &RecvMeta) -> Option<EcnCodepoint> {
     meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: usize = 1200;
+    const COUNT: usize = 8;
+
+    #[test]
+    fn each_datagram_of_a_batch_has_its_ecn() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let address: SocketAddr = address.parse().unwrap();
+            let mut poller = Poller::new().unwrap();
+            let Ok(mut to) = Udp::bind(address, &poller, Token(1)) else {
+                return xdfs_testkit::skip::part("there is no IPv6");
+            };
+            let mut from = Udp::bind(address, &poller, Token(2)).unwrap();
+            let count = COUNT.min(from.segments());
+            let transmit = Transmit {
+                destination: to.local_addr().unwrap(),
+                ecn: Some(EcnCodepoint::Ect0),
+                size: count * BYTES,
+                segment_size: Some(BYTES),
+                src_ip: None,
+            };
+            let sent = from.send(&transmit, &[7; COUNT * BYTES]);
+            assert!(matches!(sent, Sent::Done), "{sent:?}");
+            let mut seen = Vec::new();
+            while seen.len() < count {
+                let mut events = Vec::new();
+                let patience = std::time::Duration::from_secs(60);
+                poller.wait(&mut events, Some(patience)).unwrap();
+                assert!(!events.is_empty(), "{seen:?}");
+                for event in events.iter().filter(|event| event.token == Token(1)) {
+                    to.note(event);
+                }
+                while to.is_readable() {
+                    to.receive(|meta, _| seen.push(ecn(meta))).unwrap();
+                }
+            }
+            assert_eq!(seen, vec![Some(EcnCodepoint::Ect0); count]);
+        }
+    }
 }

@@ -414,6 +414,10 @@ impl Stream for TlsStream {
         self.flow.set_pace(bytes_per_s)
     }
 
+    fn admit(&mut self) {
+        self.flow.admit();
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.flow.capabilities()
     }

@@ -92,6 +92,18 @@ impl Path {
         *self.back.lock().unwrap() = Some(Arc::new(socket()));
     }
 
+    /// The client's address, once something came from it.
+    pub(crate) fn client(&self) -> Option<SocketAddr> {
+        *self.client.lock().unwrap()
+    }
+
+    /// The same, with this IP address.
+    pub(crate) fn rebind_at(&self, ip: &str) {
+        let socket = UdpSocket::bind((ip, 0)).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        *self.back.lock().unwrap() = Some(Arc::new(socket));
+    }
+
     fn back(&self) -> Arc<UdpSocket> {
         Arc::clone(self.back.lock().unwrap().as_ref().unwrap())
     }

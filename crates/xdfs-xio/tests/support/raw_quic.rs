@@ -82,6 +82,24 @@ impl RawClient {
         count / 2
     }
 
+    /// Sends a packet that asks for an acknowledgement, from `socket` or the usual one. Nothing is
+    /// received. Returns its size.
+    pub(crate) fn ping_from(&mut self, socket: Option<&UdpSocket>) -> usize {
+        let socket = socket.unwrap_or(&self.socket);
+        let mut buffer = Vec::new();
+        self.connection.ping();
+        let mut total = 0;
+        while let Some(transmit) = self
+            .connection
+            .poll_transmit(Instant::now(), 1, &mut buffer)
+        {
+            let bytes = &buffer[..transmit.size];
+            total += socket.send_to(bytes, transmit.destination).unwrap();
+            buffer.clear();
+        }
+        total
+    }
+
     /// Exchanges datagrams until `is_over`, and returns why the connection ended, if it did before.
     pub(crate) fn run(
         &mut self,
