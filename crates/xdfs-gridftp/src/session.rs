@@ -611,14 +611,14 @@ impl Session {
         // Nor do services that trust this machine or its network get what a client has stored.
         let is_near = |address: &SocketAddr| match address.ip().to_canonical() {
             IpAddr::V4(ip) => {
-                ip.is_loopback()
+                (ip.is_loopback() && !own.is_loopback())
                     || ip.is_unspecified()
                     || ip.is_link_local()
                     || ip.is_multicast()
                     || ip.is_broadcast()
             }
             IpAddr::V6(ip) => {
-                ip.is_loopback()
+                (ip.is_loopback() && !own.is_loopback())
                     || ip.is_unspecified()
                     || ip.is_unicast_link_local()
                     || ip.is_multicast()

@@ -2,11 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use xdfs_access::SystemClock;
 use xdfs_gridftp::door::{Door, DoorConfig, DoorControl, Options, Policy};
@@ -137,4 +137,48 @@ fn a_transfer_without_data_fails_and_the_session_goes_on() {
     }
     client.send("NOOP");
     client.expect(200);
+    // Commands that come meanwhile are no progress.
+    client.send("PASV\r\nSTOR /new");
+    client.expect(227);
+    client.expect(150);
+    let mut stream = client.stream.try_clone().unwrap();
+    let (ended, is_over) = std::sync::mpsc::channel();
+    let sender = std::thread::spawn(move || {
+        while is_over.recv_timeout(SHORT / 5).is_err() {
+            stream.write_all(b"NOOP\r\n").unwrap();
+        }
+    });
+    client.expect(426);
+    ended.send(()).unwrap();
+    sender.join().unwrap();
+}
+
+/// Whether somebody is logged in or not.
+#[test]
+fn a_client_that_reads_no_replies_is_sent_away() {
+    for login in ["NOOP", "USER anonymous\r\nPASS x"] {
+        let server = Running::start(Options {
+            login_timeout: SHORT,
+            idle_timeout: SHORT,
+            stall_timeout: SHORT,
+            ..Options::default()
+        });
+        let mut client = Client::connect(&server);
+        client.send(login);
+        client.stream.set_nonblocking(true).unwrap();
+        // First there is no room for more on either side, then nobody who would take it.
+        let until = Instant::now() + PATIENCE;
+        let refused = loop {
+            match client.stream.write(b"HELP\r\n") {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    assert!(Instant::now() < until, "the connection is still there");
+                    std::thread::sleep(SHORT);
+                }
+                Err(error) => break error,
+                Ok(_) => {}
+            }
+        };
+        let kinds = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
+        assert!(kinds.contains(&refused.kind()), "{refused}");
+    }
 }

@@ -361,7 +361,7 @@ for passive in (True, False):
     ftp.retrbinary("RETR f", got.write, rest=1000)
     assert got.getvalue() == data[1000:]
     ftp.storbinary("APPE f", io.BytesIO(b"tail"))
-    ftp.storbinary("STOR f", io.BytesIO(b"HEAD"), rest=10)
+    ftp.storbinary("ESTO A 10 f", io.BytesIO(b"HEAD"))
     got = io.BytesIO()
     ftp.retrbinary("RETR f", got.write)
     assert got.getvalue() == data[:10] + b"HEAD" + data[14:] + b"tail"

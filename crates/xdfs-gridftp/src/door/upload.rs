@@ -301,7 +301,7 @@ impl Upload {
     ///
     /// # Errors
     /// The client is gone, or the file can't be made durable.
-    fn awaits_client(&mut self, link: &mut Link<'_>) -> Result<bool, Fault> {
+    fn awaits_client(&mut self, link: &Link<'_>) -> Result<bool, Fault> {
         let Target::Sink(sink) = &mut self.target else {
             return Ok(false);
         };

@@ -169,6 +169,22 @@ fn data_connections_do_not_bounce() {
     session.complete(Ok(Outcome::Done));
     said(&mut session);
     assert!(answer(&mut session, "PORT 10,0,0,2,0,25").starts_with("500 "));
+    // Not to services of the server's own machine or network, which may trust those.
+    session.config.peer = "192.0.2.1".parse().unwrap();
+    for to in [
+        "127,0,0,1",
+        "0,0,0,0",
+        "169,254,1,1",
+        "224,0,0,1",
+        "255,255,255,255",
+    ] {
+        let reply = answer(&mut session, &format!("PORT {to},200,0"));
+        assert!(reply.starts_with("500"), "{to}: {reply}");
+    }
+    for to in ["::1", "::", "fe80::1", "ff02::1", "::ffff:127.0.0.1"] {
+        let reply = answer(&mut session, &format!("EPRT |2|{to}|51200|"));
+        assert!(reply.starts_with("50"), "{to}: {reply}");
+    }
 }
 
 #[test]
