@@ -101,7 +101,7 @@ fn run(verb: &str, args: &[OsString]) -> Outcome {
 fn ci() -> Outcome {
     check()?;
     deny::run()?;
-    fuzz::run(&["--seconds".into(), "5".into()])?;
+    fuzz::run(&["--seconds".into(), "3".into()])?;
     examples::run()?;
     counting::test(&[])
 }

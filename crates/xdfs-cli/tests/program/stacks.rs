@@ -147,13 +147,22 @@ fn quic_gives_way_to_tcp_where_datagrams_vanish() {
     assert_content(place.remote("b"), &content(3, LENGTH));
 }
 
+/// An address that is free over TCP and UDP, from this port on: below those from which systems
+/// take ports that nobody chose, so that no other test gets it meanwhile.
+fn free_address(first: u16) -> std::net::SocketAddr {
+    let address = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let is_free = |port: &u16| {
+        let at = address(*port);
+        std::net::TcpListener::bind(at).is_ok() && std::net::UdpSocket::bind(at).is_ok()
+    };
+    address((first..first + 1000).find(is_free).unwrap())
+}
+
 #[test]
 fn quic_and_tcp_listen_at_the_same_number() {
     let place = Place::new();
     let source = place.make_here("source", &content(4, LENGTH));
-    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let at = taken.local_addr().unwrap();
-    drop(taken);
+    let at = free_address(20_000);
     let listen = [&format!("quic://{at}"), &at.to_string()];
     let server = Server::start_with(
         &place.root(),
@@ -183,9 +192,7 @@ fn quic_tells_why_a_server_is_not_trusted() {
 fn clients_notice_a_quic_server_that_was_killed_and_started_again() {
     let place = Place::new();
     let source = place.make_here("source", &content(5, LENGTH));
-    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let at = taken.local_addr().unwrap();
-    drop(taken);
+    let at = free_address(25_000);
     let listen = format!("quic:idle=3600://{at}");
     let start = || Server::start_with(&place.root(), &["--listen", &listen]);
     let mut server = start();
