@@ -9,6 +9,7 @@ mod channels;
 mod checksum;
 mod download;
 mod job;
+mod link;
 mod passive;
 mod rows;
 mod serve;

@@ -5,7 +5,7 @@ use xdfs_proto::path::Attributes;
 use xdfs_proto::{Code, Fault};
 use xdfs_store::{File, FileRequest, Store};
 
-use super::job::{Link, Step};
+use super::link::{Link, Step};
 use crate::checksum::{Algorithm, Hasher};
 use crate::session::Outcome;
 

@@ -4,7 +4,7 @@ use xdfs_proto::{ByteRange, Code, Fault, RangeSet};
 use xdfs_store::{Source, Store};
 
 use super::channels::{Channels, Connection};
-use super::job::{Link, Step};
+use super::link::{Link, Step};
 use super::rows::Rows;
 use crate::block::Header;
 use crate::command::Mode;

@@ -16,7 +16,7 @@ use xdfs_proto::{ByteRange, Code, Fault, RangeSet, SourceTag};
 use xdfs_store::{File, FileRequest, Sink, SinkRequest, Store};
 
 use super::channels::lost;
-use super::job::{Link, Step};
+use super::link::{Link, Step};
 use super::rows::stat;
 use crate::block::Piece;
 use crate::command::Mode;

@@ -1,0 +1,74 @@
+//! What a step of a job works with, and what becomes of it.
+
+use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+use mio::net::TcpStream;
+use socket2::SockRef;
+use xdfs_access::Clock;
+use xdfs_store::rate::Share;
+use xdfs_sys::poll::Poller;
+
+use super::channels::Channels;
+use crate::session::{Outcome, Session};
+
+/// What became of a step.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// There is more to do at once.
+    Again,
+    /// It is finished.
+    Done(Outcome),
+    /// It waits for data connections, or for the rate limit.
+    Wait,
+}
+
+/// What a step works with.
+pub(super) struct Link<'a> {
+    /// For payload on its way; its length doesn't change.
+    pub(super) buffer: &'a mut [u8],
+    pub(super) channels: &'a mut Channels,
+    pub(super) control: &'a TcpStream,
+    pub(super) machine: &'a mut Session,
+    pub(super) poller: &'a Poller,
+    pub(super) clock: &'a dyn Clock,
+    /// The user's rate limit, and when the session began.
+    pub(super) share: Option<&'a mut Share>,
+    pub(super) started: Instant,
+    /// Set when something moved.
+    pub(super) has_moved: bool,
+}
+
+impl Link<'_> {
+    /// Counts bytes of payload.
+    pub(super) fn moved(&mut self, bytes: u64) {
+        self.has_moved = true;
+        if let Some(share) = &mut self.share {
+            share.take(bytes, self.clock.instant() - self.started);
+        }
+    }
+
+    /// Whether the client has closed the control connection, or lost it.
+    pub(super) fn is_client_gone(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        match SockRef::from(self.control).peek(&mut byte) {
+            Ok(count) => count == 0,
+            Err(error) => !matches!(
+                error.kind(),
+                std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted
+            ),
+        }
+    }
+
+    /// The round-trip time of the control connection; zero if the system doesn't tell.
+    pub(super) fn round_trip(&self) -> Duration {
+        xdfs_sys::tcp::info(self.control).map_or(Duration::ZERO, |info| info.round_trip)
+    }
+
+    /// Time until payload may move; zero if it may now.
+    pub(super) fn delay(&self) -> Duration {
+        let now = self.clock.instant() - self.started;
+        let share = self.share.as_ref();
+        share.map_or(Duration::ZERO, |share| share.delay(now))
+    }
+}
