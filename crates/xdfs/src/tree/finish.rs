@@ -110,7 +110,8 @@ impl Moving<'_, '_> {
     pub(super) fn move_deferred(&mut self) -> Result<(), Fault> {
         while !self.deferred.is_empty() && !self.report.is_stopped() {
             let mut roots = Vec::new();
-            for (found, verdict) in self.run.next_round(&mut self.deferred)? {
+            let round = self.deferred.take_round();
+            for (found, verdict) in self.judge(round, |found| &found.path)? {
                 match verdict {
                     Ok(()) => roots.push(found),
                     Err(fault) if found.is_directory => {
@@ -127,6 +128,21 @@ impl Moving<'_, '_> {
         Ok(())
     }
 
+    /// Whether deferred entries, one of each kind, may be moved.
+    fn judge<E>(
+        &mut self,
+        round: Vec<E>,
+        path: fn(&E) -> &[u8],
+    ) -> Result<Vec<(E, Verdict)>, Fault> {
+        let paths: Vec<_> = round.iter().map(path).collect();
+        let verdicts = resolve_collisions(self.run, &self.refused, &paths)?;
+        let outcomes = paths.iter().zip(&verdicts);
+        let refused = outcomes.filter(|(_, verdict)| verdict.is_err());
+        let refused: Vec<_> = refused.map(|(path, _)| path.to_vec()).collect();
+        self.refused.extend(refused);
+        Ok(round.into_iter().zip(verdicts).collect())
+    }
+
     /// Creates further hard links. The first names exist by now.
     pub(super) fn link(&mut self) -> Result<(), Fault> {
         let mut late = Deferred::new(|link: &Link| &link.path);
@@ -140,7 +156,7 @@ impl Moving<'_, '_> {
             if late.is_empty() || self.report.is_stopped() {
                 return Ok(());
             }
-            for (link, verdict) in self.run.next_round(&mut late)? {
+            for (link, verdict) in self.judge(late.take_round(), |link| &link.path)? {
                 match verdict {
                     Ok(()) => links.push(link),
                     Err(fault) => self.report.fail_permanently(&link.path, &fault),
@@ -308,14 +324,6 @@ impl TreeRun<'_> {
             self.apply(closed, true, report)?;
         }
         Ok(())
-    }
-
-    /// The next deferred entry of each kind, and whether it may be moved.
-    fn next_round<E>(&self, deferred: &mut Deferred<E>) -> Result<Vec<(E, Verdict)>, Fault> {
-        let round = deferred.take_round();
-        let paths: Vec<_> = round.iter().map(deferred.path).collect();
-        let verdicts = resolve_collisions(self, &paths)?;
-        Ok(round.into_iter().zip(verdicts).collect())
     }
 
     /// Creates hard links.

@@ -75,17 +75,19 @@ pub(super) fn identity(attributes: &Attributes) -> Identity {
 pub(super) struct ListedNames {
     random: RandomState,
     names: HashSet<u64, AsIs>,
-    /// Hashes of names that an earlier run moved to the target: of the folded and the exact name.
-    moved: HashMap<u64, u64, AsIs>,
+    /// Hashes of names that the target has: of the folded and the exact name.
+    at_target: HashMap<u64, u64, AsIs>,
 }
 
 impl ListedNames {
     /// Adds a name. Returns `true` if it has to wait, since it may collide with an earlier one.
     pub(super) fn add(&mut self, name: &[u8]) -> bool {
         let (alike, exact) = self.hashes(name);
-        let moved = self.moved.get(&alike);
-        let is_moved = moved.is_some_and(|moved| *moved != exact);
-        !self.names.insert(alike) || is_moved
+        let is_first = self.names.insert(alike);
+        match self.at_target.get(&alike) {
+            Some(there) => *there != exact,
+            None => !is_first,
+        }
     }
 
     /// Hashes of the folded and the exact name.
@@ -99,10 +101,11 @@ impl ListedNames {
         (self.random.hash_one(folded(name).as_slice()), exact)
     }
 
-    /// Adds a name that an earlier run moved, and that won't be moved again.
-    pub(super) fn moved(&mut self, name: &[u8]) {
+    /// Adds a name that the target has. It comes before others of its kind, in whichever order
+    /// the source is listed: otherwise one of those would replace its entry.
+    pub(super) fn at_target(&mut self, name: &[u8]) {
         let (alike, exact) = self.hashes(name);
-        self.moved.insert(alike, exact);
+        self.at_target.insert(alike, exact);
     }
 }
 
@@ -110,7 +113,7 @@ impl ListedNames {
 pub(super) struct Deferred<E> {
     entries: Vec<E>,
     /// The path of an entry.
-    pub(super) path: fn(&E) -> &[u8],
+    path: fn(&E) -> &[u8],
     /// Kinds of all entries ever added.
     kinds: HashSet<Vec<u8>>,
 }
@@ -174,12 +177,14 @@ pub(super) trait BothEnds {
 /// Whether a deferred entry may be moved.
 pub(super) type Verdict = Result<(), Fault>;
 
-/// Checks whether the target resolves paths to entries created under other names.
+/// Checks whether the target resolves paths to entries created under other names. Paths that were
+/// refused before have created nothing.
 ///
 /// # Errors
 /// The session ended.
 pub(super) fn resolve_collisions(
     ends: &dyn BothEnds,
+    refused: &HashSet<Vec<u8>>,
     paths: &[&[u8]],
 ) -> Result<Vec<Verdict>, Fault> {
     let owned: Vec<Vec<u8>> = paths.iter().map(|path| path.to_vec()).collect();
@@ -204,7 +209,7 @@ pub(super) fn resolve_collisions(
         let listed = Directory::list(ends, directory, wanted.collect());
         for (at, there) in names {
             let listed = listed.as_ref().map_err(Fault::clone);
-            let clash = listed.and_then(|listed| listed.clash(ends, paths[at], there));
+            let clash = listed.and_then(|listed| listed.clash((ends, refused), paths[at], there));
             verdicts[at] = match clash {
                 Ok(None) => Ok(()),
                 Ok(Some(other)) => Err(same(paths[at], &other)),
@@ -261,7 +266,7 @@ impl<'d> Directory<'d> {
     /// The other name of the entry that the target finds under this name, if there is one.
     fn clash(
         &self,
-        ends: &dyn BothEnds,
+        (ends, refused): (&dyn BothEnds, &HashSet<Vec<u8>>),
         path: &[u8],
         there: Identity,
     ) -> Result<Option<Vec<u8>>, Fault> {
@@ -277,8 +282,9 @@ impl<'d> Directory<'d> {
             let is_listed = self.target.contains(name) && self.target.contains(other);
             other != name && !is_same_file && !is_listed
         });
-        let others: Vec<_> = others.map(|(other, _)| other).collect();
-        let paths: Vec<_> = others.iter().map(|other| join(self.path, other)).collect();
+        let others = others.map(|(other, _)| (other, join(self.path, other)));
+        let others = others.filter(|(_, path)| !refused.contains(path));
+        let (others, paths): (Vec<_>, Vec<_>) = others.unzip();
         for (other, looked) in others.into_iter().zip(ends.look(&paths)) {
             let found = looked?;
             let is_one = |found: Attributes| match (identity(&found), there) {
@@ -329,14 +335,14 @@ mod tests {
         let mut listed = ListedNames::default();
         let waits = ["a", "b", "A", "c", "B", "a "].map(|name| listed.add(name.as_bytes()));
         assert_eq!(waits, [false, false, true, false, true, true]);
-        // Entries of an earlier run come first, in any order of the listing.
-        let mut listed = ListedNames::default();
-        listed.moved(b"Readme");
-        assert!(listed.add(b"README"));
-        assert!(listed.add(b"Readme"));
-        let mut listed = ListedNames::default();
-        listed.moved(b"Readme");
-        assert!(!listed.add(b"Readme"));
+        // What the target has comes first, in any order of the listing.
+        for names in [["README", "Readme"], ["Readme", "README"]] {
+            let mut listed = ListedNames::default();
+            listed.at_target(b"Readme");
+            for name in names {
+                assert_eq!(listed.add(name.as_bytes()), name == "README", "{names:?}");
+            }
+        }
     }
 
     #[test]
@@ -395,7 +401,15 @@ mod tests {
         }
 
         fn clash(&self, name: &str) -> Option<String> {
-            let verdicts = resolve_collisions(self, &[name.as_bytes()]).unwrap();
+            self.clash_after(&[], name)
+        }
+
+        fn clash_after(&self, refused: &[&str], name: &str) -> Option<String> {
+            let refused = refused
+                .iter()
+                .map(|name| name.as_bytes().to_vec())
+                .collect();
+            let verdicts = resolve_collisions(self, &refused, &[name.as_bytes()]).unwrap();
             let fault = verdicts.into_iter().next().unwrap().err()?;
             assert_eq!(fault.code, Code::AlreadyExists);
             Some(fault.cause)
@@ -451,6 +465,9 @@ mod tests {
             // An existing entry keeps its spelling when it is replaced.
             assert!(with(&[("README", 5)], true).clash("README").is_some());
             assert!(with(&[("readme", 5)], true).clash("README").is_some());
+            // A name that was refused created nothing.
+            let refused = with(&[("Readme", 5)], true).clash_after(&["README"], "Readme");
+            assert_eq!(refused, None);
         }
         // Two names of one file don't collide.
         let linked = [("Readme", 1), ("README", 1)];

@@ -109,6 +109,8 @@ pub(super) struct Moving<'r, 'o> {
     ticked: Instant,
     /// Entries whose names may collide.
     pub(super) deferred: Deferred<FoundName>,
+    /// Paths of those that collided.
+    pub(super) refused: HashSet<Vec<u8>>,
 }
 
 impl<'r, 'o> Moving<'r, 'o> {
@@ -133,6 +135,7 @@ impl<'r, 'o> Moving<'r, 'o> {
             journal,
             ticked: Instant::now(),
             deferred: Deferred::new(|found| &found.path),
+            refused: HashSet::new(),
         }
     }
 

@@ -46,7 +46,7 @@ impl TreeRun<'_> {
         // The root may be new by itself, but not with something in it.
         let mut was_there = self.existing_directories().remove(&directory) && !directory.is_empty();
         let finished = self.finished_in(&directory, &mut names, &mut was_there);
-        let existing = self.existing_in(&directory, &mut was_there);
+        let existing = self.existing_in(&directory, &mut names, &mut was_there);
         if directory.is_empty() {
             self.target.end_listing();
         }
@@ -123,9 +123,14 @@ impl TreeRun<'_> {
         self.count.as_deref().filter(|_| self.source.is_remote())
     }
 
-    /// The entries of a directory that exist at the target, if some of them are skipped. Its
-    /// directories are listed there too.
-    fn existing_in(&self, directory: &[u8], was_there: &mut bool) -> HashMap<Vec<u8>, Mark> {
+    /// The entries of a directory that exist at the target, if some of them are skipped. They are
+    /// added to `names`. Its directories are listed there too.
+    fn existing_in(
+        &self,
+        directory: &[u8],
+        names: &mut ListedNames,
+        was_there: &mut bool,
+    ) -> HashMap<Vec<u8>, Mark> {
         let mut existing = HashMap::new();
         if !self.skips_existing || !(*was_there || directory.is_empty()) {
             return existing;
@@ -137,6 +142,7 @@ impl TreeRun<'_> {
                 break;
             }
             *was_there = true;
+            names.at_target(split(&found.path).1);
             if found.is_directory {
                 self.existing_directories().insert(found.path);
             } else if let Some(mark) = self.target.mark(&found) {
@@ -247,7 +253,7 @@ impl TreeRun<'_> {
                 mark.is_some_and(|mark| finished.see(name, mark))
             };
             if is_moved {
-                names.moved(name);
+                names.at_target(name);
             } else if found.is_directory {
                 self.existing_directories().insert(found.path);
             }

@@ -229,6 +229,50 @@ fn of_names_that_the_target_takes_for_one_the_first_is_kept() {
     }
 }
 
+/// What the target has stays what it is, in whichever order the source is listed: of so many pairs
+/// some are listed one way and some the other.
+#[test]
+fn a_name_that_the_target_has_keeps_its_place() {
+    for (up, journal) in [(true, true), (true, false), (false, true), (false, false)] {
+        let Some(scene) = Scene::new(up, true) else {
+            return;
+        };
+        let (source, target) = (scene.source(), scene.target());
+        write(source.join("first"), "first");
+        fs::create_dir(source.join("several")).unwrap();
+        for pair in 0..16 {
+            write(source.join(format!("NAME{pair}")), "UPPER");
+            fs::hard_link(
+                source.join("first"),
+                source.join(format!("several/NAME{pair}")),
+            )
+            .unwrap();
+        }
+        let options = TreeOptions {
+            journal: journal.then(|| scene.folders.here("state")),
+            ..scene.options(true)
+        };
+        assert_eq!(scene.copy(&options).1.len(), 0);
+        let mut lost = BTreeSet::new();
+        for pair in 0..16 {
+            for at in ["", "several/"] {
+                let name = format!("{at}name{pair}");
+                write(source.join(&name), "the lower one");
+                lost.insert(name);
+            }
+            // A further name of a file whose place is taken, and one whose first name is either.
+            let name = format!("Name{pair}");
+            fs::hard_link(source.join("first"), source.join(&name)).unwrap();
+            lost.insert(name);
+        }
+        for _ in 0..2 {
+            let (_, failed) = scene.copy(&options);
+            assert_eq!(assert_one_each(&source, &target), lost);
+            assert_told(&failed, &lost);
+        }
+    }
+}
+
 #[test]
 fn a_target_that_tells_names_apart_gets_them_all() {
     for up in [true, false] {
