@@ -1009,7 +1009,8 @@ fn reports_that_are_made_up_end_no_open() {
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
 }
 
-/// Each report makes a system call of the socket fail.
+/// Each report makes a system call of the socket fail. They go on for longer than a peer has to
+/// answer when one says that it is gone.
 #[test]
 #[cfg(target_os = "linux")]
 fn reports_end_no_connection() {
@@ -1027,9 +1028,25 @@ fn reports_end_no_connection() {
         for _ in 0..100 {
             raw.send_to(&report, &to).unwrap();
         }
-        thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(100));
     }
     bed.exchange(100_000);
+}
+
+/// Without a report, these would wait for an hour.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_peer_that_was_killed_is_not_waited_for() {
+    let mut bed = Bed::new("quic:idle=3600");
+    bed.exchange(1000);
+    // Its ports are closed, and nothing is sent to say so.
+    drop(bed.forwarder);
+    for end in [&mut bed.client, &mut bed.server] {
+        end.write(&[1; 1000]).unwrap();
+        let error = end.read_some(&mut [0; 10]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+        assert!(error.to_string().contains("nobody listens"), "{error}");
+    }
 }
 
 #[test]

@@ -29,6 +29,10 @@ const COPIED_BYTES: usize = 1 << 10;
 const HEADERLESS_MAX: usize = 256;
 /// Time between two moves of a peer to addresses other than the one that it had for as long.
 const MOVE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time that a peer whose host says that nobody listens there any more has to acknowledge
+/// something, beside some round-trip times.
+const DOUBT_TIME: Duration = Duration::from_secs(3);
+const DOUBT_ROUND_TRIPS: u32 = 8;
 /// Bytes that may wait for their acknowledgement before the path has been measured.
 const SEND_WINDOW_MIN: u64 = 1 << 20;
 
@@ -75,6 +79,16 @@ pub(super) struct Connection {
     resting_since: Option<Instant>,
     stream_frames: u64,
     send_window: u64,
+    doubt: Option<Doubt>,
+}
+
+/// A report says that the peer is gone. As anybody can make one, the peer is asked.
+#[derive(Debug)]
+struct Doubt {
+    /// The end of the time to answer.
+    deadline: Instant,
+    /// Acknowledgements until the question.
+    acknowledgements: u64,
 }
 
 /// A stream that is to be opened.
@@ -142,6 +156,7 @@ impl Connection {
             resting_since: None,
             stream_frames: 0,
             send_window: 0,
+            doubt: None,
         }
     }
 
@@ -162,9 +177,31 @@ impl Connection {
 
     /// Whether it is being opened, and the report is about its own datagrams.
     pub(super) fn is_refused(&self, report: &Undelivered) -> bool {
-        let is_same = self.peer.ip().to_canonical() == report.destination.ip().to_canonical()
-            && self.peer.port() == report.destination.port();
-        is_same && !self.is_connected && self.is_client() && report.is_about(&self.last_sent)
+        !self.is_connected
+            && self.is_client()
+            && self.has_peer(report.destination)
+            && report.is_about(&self.last_sent)
+    }
+
+    /// Whether it is open, to the address of a report. If so, the peer has to acknowledge something
+    /// soon: a connection whose peer was killed would otherwise be kept until it has been idle for
+    /// long, and with it the files that it writes.
+    pub(super) fn is_doubted(&mut self, report: &Undelivered, now: Instant) -> bool {
+        let is_open = self.is_connected && !self.proto.is_closed();
+        if !is_open || self.doubt.is_some() || !self.has_peer(report.destination) {
+            return false;
+        }
+        self.proto.ping();
+        self.doubt = Some(Doubt {
+            deadline: now + DOUBT_TIME + DOUBT_ROUND_TRIPS * self.proto.rtt(),
+            acknowledgements: self.proto.stats().frame_rx.acks,
+        });
+        true
+    }
+
+    fn has_peer(&self, address: SocketAddr) -> bool {
+        self.peer.ip().to_canonical() == address.ip().to_canonical()
+            && self.peer.port() == address.port()
     }
 
     /// The time of its next work without an event.
@@ -181,6 +218,9 @@ impl Connection {
         }
         if let Some(&due) = self.paced.values().min() {
             next = next.min(due);
+        }
+        if let Some(doubt) = &self.doubt {
+            next = next.min(doubt.deadline);
         }
         next
     }
@@ -539,6 +579,12 @@ impl Connection {
         if !self.is_connected && !self.proto.is_closed() && now >= self.deadline {
             return Some(no_answer(self.peer, self.options.connect));
         }
+        if let Some(doubt) = self.doubt.take_if(|doubt| now >= doubt.deadline)
+            && self.proto.stats().frame_rx.acks == doubt.acknowledgements
+            && !self.proto.is_closed()
+        {
+            return Some(gone(self.peer));
+        }
         if now >= self.tick {
             self.tick = now + tick_time(&self.options);
             if !self.streams.is_empty() {
@@ -809,6 +855,11 @@ fn is_local(peer: IpAddr, own: Option<IpAddr>) -> bool {
 
 fn no_binding() -> Failure {
     Failure::new(ErrorKind::Other, "the TLS session gives no keying material")
+}
+
+fn gone(peer: SocketAddr) -> Failure {
+    let cause = format!("{peer} doesn't answer, and its host reports that nobody listens there");
+    Failure::new(ErrorKind::ConnectionReset, cause)
 }
 
 fn no_credit(peer: SocketAddr) -> Failure {

@@ -116,12 +116,10 @@ fn build(
 ) -> io::Result<(SocketAddr, Engine)> {
     let poller = Poller::new()?;
     let udp = Udp::bind(local, &poller, SOCKET)?;
+    udp.report_unreachable();
     let server = match backlog {
         Some(_) => Some(configs.server()?),
-        None => {
-            udp.report_unreachable();
-            None
-        }
+        None => None,
     };
     let local = udp.local_addr()?;
     let config = configs.endpoint(server.is_some().then_some(local))?;
@@ -503,8 +501,8 @@ impl Engine {
         }
     }
 
-    /// A datagram was refused. That ends the connection that sent it while it opens, and no others:
-    /// such reports aren't authentic (RFC 9000, section 14.2.1).
+    /// A datagram was refused. That ends the connection that sent it while it opens. Such reports
+    /// aren't authentic (RFC 9000, section 14.2.1), so the peers of others are asked.
     fn refused(&mut self, report: &Undelivered, now: Instant) {
         let failure = Failure::new(
             ErrorKind::ConnectionRefused,
@@ -512,7 +510,12 @@ impl Engine {
         );
         let meant = self.connections.iter().find(|(_, c)| c.is_refused(report));
         if let Some(handle) = meant.map(|(handle, _)| *handle) {
-            self.give_up(handle, &failure, now);
+            return self.give_up(handle, &failure, now);
+        }
+        let open = self.connections.iter_mut();
+        let doubted = open.filter_map(|(handle, c)| c.is_doubted(report, now).then_some(*handle));
+        for handle in doubted.collect::<Vec<_>>() {
+            self.enqueue(handle);
         }
     }
 
