@@ -36,7 +36,7 @@ impl Throttle {
 
 impl Filter for Throttle {
     fn waits(&self) -> bool {
-        true
+        self.bucket.is_some()
     }
 
     fn write(&mut self, below: &mut Box<dyn Stream>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
