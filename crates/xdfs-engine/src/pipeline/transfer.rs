@@ -14,7 +14,7 @@ use super::faults::mark_session_end;
 use super::network_path::{ONE_CHANNEL_BYTES, Workload};
 use super::source::{OpenSource, Reader};
 use super::transfers::{StartedTransfer, Target};
-use super::{Pipeline, Role};
+use super::{Pipeline, Role, yielding};
 use crate::command::{DownloadSpec, Outcome, TransferKind, TransferSpec, UploadSpec};
 use crate::kernel::Kernel;
 use crate::reader::SlowReader;
@@ -172,7 +172,11 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         if let Some(wanted) = self.network_path.pick_channels(workload) {
-            self.want_channels(wanted);
+            let most = match self.yielding {
+                Some(_) => yielding::CHANNELS,
+                None => u32::MAX,
+            };
+            self.want_channels(wanted.min(most));
         }
     }
 

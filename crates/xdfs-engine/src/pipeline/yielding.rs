@@ -7,8 +7,11 @@
 //! the sender makes no bursts.
 //!
 //! The wait is the smoothed round-trip time less its mean deviation and less the shortest
-//! round-trip time: a path whose times vary by themselves is not taken for a full one. Queues that
-//! are shorter than the wait that is allowed are not seen; there, this session shares like others.
+//! round-trip time: a path whose times vary by themselves is not taken for a full one. Nor is one
+//! whose receiver acknowledges every second packet (RFC 9293, section 3.8.6.3): where packets are
+//! far apart, the time between two of them is part of the round-trip time, up to the longest delay
+//! of an acknowledgement. Queues that are shorter than the wait that is allowed are not seen;
+//! there, this session shares like others.
 
 use std::time::Duration;
 
@@ -23,8 +26,16 @@ const WAIT_PART: u32 = 32;
 /// Growth of the rate in [`INTERVAL`] while no packets wait. A competitor that lost packets needs
 /// seconds to fill the link again; this takes less than half of the room by then.
 const GROWTH: f64 = 0.02;
-/// The smallest rate in bytes per second: so slow that nobody is hindered, but the session lives.
-const RATE_MIN: f64 = 16384.0;
+/// The smallest rate of a channel in bytes per second. It hinders nobody, and has some packets a
+/// second: with fewer, the smoothed round-trip time would tell for long of a queue that is gone.
+const RATE_MIN: f64 = 32768.0;
+/// The channels of a file: as few as fill most paths, since each has [`RATE_MIN`], and tells less
+/// of the queue the slower it is.
+pub(super) const CHANNELS: u32 = 2;
+/// A packet without its headers, in bytes.
+const PACKET_BYTES: f64 = 1448.0;
+/// The longest delay of an acknowledgement: Linux has 40 ms to begin with, and grants itself more.
+const ACKNOWLEDGEMENT_DELAY_MAX: Duration = Duration::from_millis(60);
 
 /// See the module documentation.
 #[derive(Debug, Default)]
@@ -58,11 +69,14 @@ impl Yielding {
         let measured = || samples.iter().filter(|s| !s.round_trip_min.is_zero());
         let mut waits: Vec<Duration> = Vec::new();
         let shortest = measured().map(|s| s.round_trip_min).min();
+        let count = samples.len().max(1) as f64;
         if let Some(shortest) = shortest {
+            let between_packets = self.rate.map_or(0.0, |rate| PACKET_BYTES * count / rate);
+            let delay = Duration::from_secs_f64(between_packets).min(ACKNOWLEDGEMENT_DELAY_MAX);
             let wait = |s: &PathSample| {
                 s.round_trip
                     .saturating_sub(s.round_trip_deviation)
-                    .saturating_sub(shortest)
+                    .saturating_sub(shortest + delay)
             };
             waits.extend(measured().map(wait));
             waits.sort_unstable();
@@ -84,9 +98,9 @@ impl Yielding {
                     delivered,
                     seconds,
                 );
+                self.rate = self.rate.map(|rate| rate.max(RATE_MIN * count));
             }
         }
-        let count = samples.len().max(1) as f64;
         // Saturates.
         self.rate.map(|rate| (rate / count) as u64)
     }
@@ -98,7 +112,7 @@ impl Yielding {
             // The whole excess at once would leave the link idle: it shows a round trip late.
             let less = ((fill - 1.0) / 4.0).min(0.5);
             // Not from a rate that isn't reached.
-            self.rate = Some((rate.min(2.0 * delivered) * (1.0 - less)).max(RATE_MIN));
+            self.rate = Some(rate.min(2.0 * delivered) * (1.0 - less));
         } else if self.rate.is_some() && delivered > rate / 2.0 {
             let steps = seconds / INTERVAL.as_secs_f64();
             self.rate = Some(rate * (1.0 + GROWTH * (1.0 - fill) * steps));
@@ -180,8 +194,13 @@ mod tests {
                 // A packet more in each round trip.
                 self.other_rate += 1460.0 / self.round_trip.powi(2) * STEP;
             }
-            let time = self.round_trip + self.queued / self.bytes_per_s + self.jitter;
-            self.smooth += (time - self.smooth) / 16.0;
+            // An acknowledgement waits for the second packet, but not for ever.
+            let between = PACKET_BYTES / self.pace;
+            let delayed = between.min(0.058);
+            let time = self.round_trip + self.queued / self.bytes_per_s + self.jitter + delayed;
+            // Of the samples in this step, of which there may be less than one.
+            let samples = STEP / (between + delayed) / 8.0;
+            self.smooth += (time - self.smooth) * samples.min(1.0 / 16.0);
             let now = Duration::from_secs_f64(self.now);
             if self.yielding.is_due(now) {
                 let sample = PathSample {
@@ -243,6 +262,6 @@ mod tests {
         for step in 2..40 {
             last = yielding.step(&[full.clone(), full.clone()], step * Duration::from_secs(3));
         }
-        assert_eq!(last, Some(RATE_MIN as u64 / 2));
+        assert_eq!(last, Some(RATE_MIN as u64));
     }
 }
