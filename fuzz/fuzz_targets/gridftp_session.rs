@@ -5,11 +5,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use xdfs_gridftp::reply::ReplyReader;
-use xdfs_gridftp::session::{Action, Config, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, Outcome, Session};
+use xdfs_gridftp::session::{Action, Config, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, Outcome, Session, Tls};
 use xdfs_proto::path::Answer;
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet};
 
-const WORDS: [&str; 24] = [
+const WORDS: [&str; 30] = [
     "USER anonymous",
     "PASS x",
     "RETR a",
@@ -34,6 +34,12 @@ const WORDS: [&str; 24] = [
     "SIZE a",
     "STAT",
     "MLST a",
+    "AUTH TLS",
+    "USER alice",
+    "PBSZ 0",
+    "PROT P",
+    "PROT C",
+    "CCC",
 ];
 
 /// The largest reply, and the last command before the output is full.
@@ -44,10 +50,13 @@ fuzz_target!(|data: &[u8]| {
     let mut session = Session::new(Config {
         peer,
         third_party: false,
+        tls: Tls::Offered,
+        takes_clear: false,
     });
     let mut replies = ReplyReader::new();
     let mut running = false;
     let mut ended = false;
+    let (mut is_secure, mut has_name) = (false, false);
     for step in data.chunks(3) {
         let (how, word) = (step[0] % 8, step.get(1).copied().unwrap_or(0));
         match how {
@@ -101,7 +110,21 @@ fuzz_target!(|data: &[u8]| {
                 Action::Cancel => assert!(running),
                 action => {
                     assert!(!running && session.is_busy());
-                    assert!(session.is_logged_in() || action == Action::LogIn);
+                    match &action {
+                        Action::StartTls => {
+                            assert!(!session.is_logged_in());
+                            is_secure = true;
+                        }
+                        Action::LogIn { user, .. } => {
+                            assert!(is_secure || user.is_none());
+                            has_name = user.is_some();
+                        }
+                        _ => assert!(session.is_logged_in()),
+                    }
+                    if let Action::Transfer(transfer) = &action {
+                        assert!(transfer.is_protected || !has_name);
+                        assert!(is_secure || !transfer.is_protected);
+                    }
                     if let Action::Connect(addresses) = &action {
                         assert!(addresses.iter().all(|address| address.ip() == peer));
                     }

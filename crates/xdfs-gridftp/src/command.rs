@@ -1,6 +1,9 @@
 //! Commands: parsed from lines, typed, with everything in them checked.
 
+use std::fmt;
 use std::net::SocketAddr;
+
+use zeroize::Zeroizing;
 
 use crate::address::{parse_extended, parse_host_port};
 use crate::checksum::Algorithm;
@@ -20,6 +23,30 @@ pub enum Mode {
     Stream,
     /// Blocks with offsets on any number of connections (MODE E).
     Extended,
+}
+
+/// A password, which is wiped when it isn't needed any more, and never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(Zeroizing<Vec<u8>>);
+
+impl Password {
+    /// The password, if it is text (UTF-8), as those of users are.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        std::str::from_utf8(&self.0).ok()
+    }
+}
+
+impl From<&[u8]> for Password {
+    fn from(bytes: &[u8]) -> Self {
+        Self(Zeroizing::new(bytes.to_vec()))
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(..)")
+    }
 }
 
 /// The form of a listing.
@@ -45,6 +72,10 @@ pub enum Command {
     Allocate(u64),
     /// APPE.
     Append(Vec<u8>),
+    /// AUTH TLS (RFC 4217).
+    AuthTls,
+    /// CCC: give up the protection of the control connection.
+    ClearControl,
     /// CKSM: of a file or a part of it; no length means up to the end.
     Checksum(Algorithm, u64, Option<u64>, Vec<u8>),
     /// CWD.
@@ -81,8 +112,8 @@ pub enum Command {
     DelayPassive(bool),
     /// OPTS RETR Parallelism: the number of connections.
     Parallelism(u32),
-    /// PASS; the password isn't kept.
-    Password,
+    /// PASS.
+    Password(Password),
     /// PASV.
     Passive,
     /// EPSV.
@@ -91,6 +122,10 @@ pub enum Command {
     PassiveStriped,
     /// PWD.
     PrintDirectory,
+    /// PBSZ: bytes of a protection buffer, of which TLS has none.
+    ProtectionBuffer(u64),
+    /// PROT: whether data connections have TLS.
+    Protection(bool),
     /// QUIT.
     Quit,
     /// REST.
@@ -133,6 +168,8 @@ pub enum CommandError {
     Argument(&'static str),
     /// The command is known, but not with this parameter.
     Parameter(&'static str),
+    /// The level of PROT is none of TLS (RFC 4217, section 9).
+    ProtectionLevel,
     /// The command isn't known here.
     Unknown,
 }
@@ -157,6 +194,12 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
         b"ABOR" => Command::Abort,
         b"ALLO" => Command::Allocate(number(split(argument).0)?),
         b"APPE" => Command::Append(path()?),
+        b"AUTH" => match argument.to_ascii_uppercase().as_slice() {
+            // TLS-C is the same by an older name (RFC 4217, section 17).
+            b"TLS" | b"TLS-C" => Command::AuthTls,
+            _ => return Err(CommandError::Parameter("there is AUTH TLS only")),
+        },
+        b"CCC" => Command::ClearControl,
         b"CDUP" | b"XCUP" => Command::ChangeUp,
         b"CKSM" => checksum(argument)?,
         b"CWD" | b"XCWD" => Command::ChangeDirectory(path()?),
@@ -202,7 +245,7 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
         b"NLST" => Command::List(Form::Names, without_flags(argument).to_vec()),
         b"NOOP" => Command::Nothing,
         b"OPTS" => options(argument)?,
-        b"PASS" => Command::Password,
+        b"PASS" => Command::Password(Password::from(argument)),
         b"PASV" => Command::Passive,
         b"PORT" => {
             let address = parse_host_port(argument);
@@ -210,6 +253,13 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
                 address.ok_or(CommandError::Argument("h1,h2,h3,h4,p1,p2"))?,
             ])
         }
+        b"PBSZ" => Command::ProtectionBuffer(number(argument)?),
+        b"PROT" => match argument {
+            b"C" | b"c" => Command::Protection(false),
+            b"P" | b"p" => Command::Protection(true),
+            b"E" | b"e" | b"S" | b"s" => return Err(CommandError::ProtectionLevel),
+            _ => return Err(CommandError::Parameter("there are PROT C and PROT P")),
+        },
         b"PWD" | b"XPWD" => Command::PrintDirectory,
         b"QUIT" => Command::Quit,
         b"REST" => {
@@ -383,8 +433,13 @@ mod tests {
         let port = |text: &str| text.parse::<SocketAddr>().unwrap();
         for (line, command) in [
             ("USER anonymous", Command::User(b"anonymous".to_vec())),
-            ("pass globus@", Command::Password),
-            ("PASS", Command::Password),
+            ("pass globus@", Command::Password(b"globus@"[..].into())),
+            ("PASS", Command::Password(b""[..].into())),
+            ("PASS a  b ", Command::Password(b"a  b "[..].into())),
+            ("AUTH tls", Command::AuthTls),
+            ("PBSZ 0", Command::ProtectionBuffer(0)),
+            ("PROT P", Command::Protection(true)),
+            ("PROT C", Command::Protection(false)),
             ("TYPE I", Command::Type(true)),
             ("MODE E", Command::Mode(Mode::Extended)),
             ("OPTS RETR Parallelism=4,4,4;", Command::Parallelism(4)),

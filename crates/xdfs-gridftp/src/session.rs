@@ -13,6 +13,7 @@
 
 mod answer;
 mod path;
+mod security;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,7 +22,7 @@ use xdfs_proto::{Fault, RangeSet};
 
 use crate::address::format_host_port;
 use crate::checksum::Algorithm;
-use crate::command::{Command, CommandError, Form, Mode, parse};
+use crate::command::{Command, CommandError, Form, Mode, Password, parse};
 use crate::line::{LINE_BYTES_MAX, Line, LineReader};
 use crate::reply::Reply;
 use crate::restart::Restart;
@@ -42,6 +43,22 @@ pub struct Config {
     pub peer: IpAddr,
     /// Data connections may go to other hosts, and come from them.
     pub third_party: bool,
+    /// Whether there is TLS.
+    pub tls: Tls,
+    /// Users with names may move files unencrypted.
+    pub takes_clear: bool,
+}
+
+/// Whether clients can, or have to, protect their control connections with TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tls {
+    /// There is no certificate.
+    #[default]
+    None,
+    /// Users with names need it.
+    Offered,
+    /// Everybody needs it.
+    Required,
 }
 
 /// What the driver shall do. Except for [`Cancel`](Self::Cancel) and [`Close`](Self::Close), each
@@ -74,8 +91,16 @@ pub enum Action {
     ListHere(Listing),
     /// Drop data connections, and listen: [`Outcome::Listening`].
     Listen,
-    /// Log in an anonymous user: [`Outcome::Done`].
-    LogIn,
+    /// Log in a user: [`Outcome::Done`]. There is a name with TLS only.
+    LogIn {
+        /// The name; `None` for an anonymous user.
+        user: Option<String>,
+        /// What was given as the password.
+        password: Password,
+    },
+    /// Begin with TLS once the output is sent: [`Outcome::Done`]. No more bytes are received in
+    /// clear.
+    StartTls,
     /// Move a file or a listing over data connections: [`Outcome::Done`].
     Transfer(Transfer),
 }
@@ -98,6 +123,8 @@ pub struct Transfer {
     pub parallelism: u32,
     /// Bytes of socket buffers; `None` for the system's choice.
     pub socket_buffer: Option<usize>,
+    /// Data connections have TLS.
+    pub is_protected: bool,
     /// What moves.
     pub what: What,
 }
@@ -181,6 +208,7 @@ enum Pending {
     RenameFrom(Vec<u8>),
     SetTime(Vec<u8>, String),
     Size,
+    StartTls,
     Transfer,
 }
 
@@ -191,6 +219,14 @@ pub struct Session {
     input: LineReader,
     output: Vec<u8>,
     login: LoginState,
+    /// The name of USER; `None` for an anonymous user.
+    user: Option<String>,
+    /// The control connection has TLS.
+    is_secure: bool,
+    /// PBSZ has come, and so PROT may.
+    has_buffer_size: bool,
+    /// Data connections shall have TLS.
+    is_private: bool,
     pending: Option<Pending>,
     is_cancelled: bool,
     is_closing: bool,
@@ -212,6 +248,10 @@ impl Session {
             input: LineReader::new(),
             output: Vec::new(),
             login: LoginState::None,
+            user: None,
+            is_secure: false,
+            has_buffer_size: false,
+            is_private: false,
             pending: None,
             is_cancelled: false,
             is_closing: false,
@@ -371,6 +411,7 @@ impl Session {
                 self.say(501, format!("The argument has to be: {what}."));
             }
             CommandError::Parameter(why) => self.say(504, format!("Not possible here: {why}.")),
+            CommandError::ProtectionLevel => self.say(536, "There are PROT C and PROT P."),
             CommandError::Unknown => self.say(500, "The command is not known here."),
         }
     }
@@ -388,7 +429,11 @@ impl Session {
             Command::Features => self.features(),
             Command::Help => self.help(),
             Command::Nothing => self.say(200, "Fine."),
-            Command::Password => return self.password(),
+            Command::AuthTls => return self.start_tls(),
+            Command::ClearControl => self.say(534, "The control connection stays protected."),
+            Command::Password(password) => return self.password(password),
+            Command::ProtectionBuffer(_) => self.protection_buffer(),
+            Command::Protection(is_private) => self.protection(is_private),
             Command::Quit => {
                 self.is_closing = true;
                 self.say(221, "Goodbye.");
@@ -476,6 +521,10 @@ impl Session {
                 (Pending::Plain("Renamed."), Action::Call(call))
             }
             command => match self.transfer(&command) {
+                Some(transfer) if !transfer.is_protected && self.needs_private() => {
+                    self.say(521, "Data connections have to be protected: use PROT P.");
+                    return None;
+                }
                 Some(transfer) => (Pending::Transfer, Action::Transfer(transfer)),
                 None => {
                     let (pending, call) = self.call(command)?;
@@ -597,6 +646,7 @@ impl Session {
             mode: self.mode,
             parallelism: self.parallelism,
             socket_buffer: self.socket_buffer,
+            is_protected: self.is_private,
             what,
         })
     }

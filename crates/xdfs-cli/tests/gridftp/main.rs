@@ -9,5 +9,7 @@
 mod client;
 mod hostile;
 mod rules;
+mod security;
 mod stage;
+mod tls_tools;
 mod tools;

@@ -181,6 +181,10 @@ impl Upload {
         if self.mode == Mode::Stream {
             let bytes = &link.buffer[..read];
             self.has_ended = read == 0;
+            if self.has_ended {
+                // Clients with TLS wait for the answer. What has come is whole without it.
+                let _ = connection.end();
+            }
             self.store(self.at, bytes)?;
             self.at += read as u64;
             return Ok(Some(read as u64));
