@@ -215,12 +215,6 @@ pub(crate) fn secured(stream: TcpStream, config: &Arc<ClientConfig>) -> Secure {
     StreamOwned::new(connection(config), stream)
 }
 
-/// Tells the end of a file, and closes the connection.
-pub(crate) fn close(mut stream: Secure) {
-    stream.conn.send_close_notify();
-    stream.flush().unwrap();
-}
-
 /// Connects for data.
 #[track_caller]
 pub(crate) fn data(address: SocketAddr) -> TcpStream {

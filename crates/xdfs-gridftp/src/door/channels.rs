@@ -12,7 +12,7 @@ use xdfs_access::{Access, Permit};
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::poll::{Event, Poller, Token};
 
-use super::wire::{SessionTls, Wire};
+use super::wire::{Direction, SessionTls, Wire};
 use super::{Context, passive};
 use crate::block::BlockReader;
 use crate::command::Mode;
@@ -22,15 +22,6 @@ use crate::receiver::CONNECTIONS_MAX;
 pub(super) const CONTROL: Token = Token(0);
 const LISTENER: Token = Token(1);
 const FIRST: usize = 2;
-
-/// Which way payload goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
-    /// To the peer.
-    Send,
-    /// From the peer.
-    Receive,
-}
 
 /// A data connection.
 #[derive(Debug)]
@@ -67,8 +58,8 @@ pub(super) struct Channels {
     buffer_bytes: Option<usize>,
     /// Of the control connection.
     tls: Option<SessionTls>,
-    /// The present connections have TLS, and later ones will have it.
-    is_protected: bool,
+    /// The present connections and later ones have TLS for this direction.
+    protection: Option<Direction>,
     /// Whose connections they are.
     user: Option<(Arc<Access>, String)>,
     pub(super) connections: Vec<Connection>,
@@ -101,7 +92,7 @@ impl Channels {
             next_token: FIRST,
             buffer_bytes: None,
             tls: None,
-            is_protected: false,
+            protection: None,
             user: None,
             connections: Vec::new(),
         }
@@ -174,8 +165,9 @@ impl Channels {
         parallelism: u32,
         is_protected: bool,
     ) -> Result<Prepared, Fault> {
-        let is_same = is_protected == self.is_protected;
-        self.is_protected = is_protected;
+        let protection = is_protected.then_some(direction);
+        let is_same = protection == self.protection;
+        self.protection = protection;
         if self.direction.is_some() {
             if mode == Mode::Extended && self.direction == Some(direction) && is_same {
                 return self.reuse();
@@ -284,13 +276,13 @@ impl Channels {
         let mut wire = Wire::new(stream);
         let watched = registry.register(wire.stream_mut(), mio::Token(token.0), interest);
         watched.map_err(|error| Fault::from_io("watch a data connection", "", &error))?;
-        if self.is_protected {
+        if let Some(direction) = self.protection {
             let tls = self.tls.as_ref().ok_or_else(|| {
                 // The machine takes PROT P with TLS only.
                 let cause = "there is no TLS on the control connection";
                 Fault::new(Code::Internal, "protect a data connection", cause)
             })?;
-            let started = wire.protect_data(tls);
+            let started = wire.protect_data(tls, direction);
             started.map_err(|error| Fault::from_io("protect a data connection", "", &error))?;
         }
         self.connections.push(Connection {
@@ -322,7 +314,8 @@ impl Channels {
                 Ok((stream, from)) => {
                     let from = from.ip().to_canonical();
                     // TLS tells the client who this is, and not the other way round.
-                    let takes_others = self.context.options.third_party && !self.is_protected;
+                    let takes_others =
+                        self.context.options.third_party && self.protection.is_none();
                     if from != self.peer && !takes_others {
                         tracing::warn!(%from, peer = %self.peer, "a data connection of another \
                             host is refused");

@@ -15,14 +15,14 @@ use xdfs_store::Store;
 use xdfs_store::rate::Share;
 use xdfs_sys::poll::{Event, Poller};
 
-use super::channels::{CONTROL, Channels, Direction};
+use super::channels::{CONTROL, Channels};
 use super::checksum::ChecksumJob;
 use super::download::Download;
 use super::job::Job;
 use super::link::{Link, Step};
 use super::rows::Rows;
 use super::upload::Upload;
-use super::wire::{SessionTls, Wire};
+use super::wire::{Direction, SessionTls, Wire};
 use super::{Context, Policy, Shared, locked};
 use crate::command::Password;
 use crate::session::{Action, Config, Listing, Outcome, Session, Transfer, What};

@@ -15,10 +15,21 @@ const SEND_BYTES_MAX: usize = 64 << 10;
 /// Reads in a row that bring nothing of the content: empty records could keep a thread busy.
 const EMPTY_READS_MAX: usize = 1024;
 
+/// Which way payload goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// To the peer.
+    Send,
+    /// From the peer.
+    Receive,
+}
+
 /// TLS on the control connection of one client, and then on its data connections.
 #[derive(Clone, Debug)]
 pub(super) struct SessionTls {
     config: Arc<ServerConfig>,
+    /// The same without tickets.
+    silent: Arc<ServerConfig>,
     /// Data connections have to resume the session of the control connection.
     resumption: bool,
 }
@@ -35,8 +46,13 @@ impl SessionTls {
         config.alpn_protocols.clear();
         config.ticketer = Ticketer::new().map_err(io::Error::other)?;
         config.enable_secret_extraction = false;
+        // Clients that use a ticket once need one for each data connection.
+        config.send_tls13_tickets = config.max_tls13_tickets;
+        let mut silent = config.clone();
+        (silent.send_tls13_tickets, silent.max_tls13_tickets) = (0, 0);
         Ok(Self {
             config: Arc::new(config),
+            silent: Arc::new(silent),
             resumption,
         })
     }
@@ -65,20 +81,33 @@ impl Wire {
     /// # Errors
     /// The configuration can't be used.
     pub(super) fn protect_control(&mut self, tls: &SessionTls) -> io::Result<()> {
-        let connection = ServerConnection::new(Arc::clone(&tls.config));
+        self.protect(&tls.config)
+    }
+
+    /// The same for a data connection in this direction.
+    ///
+    /// # Errors
+    /// The configuration can't be used.
+    pub(super) fn protect_data(
+        &mut self,
+        tls: &SessionTls,
+        direction: Direction,
+    ) -> io::Result<()> {
+        self.resumption = tls.resumption;
+        match direction {
+            Direction::Send => self.protect(&tls.config),
+            // A client that only sends doesn't read tickets. They would be there when it closes the
+            // connection, which would then be reset, with what it has sent.
+            Direction::Receive => self.protect(&tls.silent),
+        }
+    }
+
+    fn protect(&mut self, config: &Arc<ServerConfig>) -> io::Result<()> {
+        let connection = ServerConnection::new(Arc::clone(config));
         let mut connection = connection.map_err(io::Error::other)?;
         connection.set_buffer_limit(Some(SEND_BYTES_MAX));
         self.tls = Some(Box::new(connection));
         Ok(())
-    }
-
-    /// The same for a data connection.
-    ///
-    /// # Errors
-    /// The configuration can't be used.
-    pub(super) fn protect_data(&mut self, tls: &SessionTls) -> io::Result<()> {
-        self.resumption = tls.resumption;
-        self.protect_control(tls)
     }
 
     pub(super) fn stream(&self) -> &TcpStream {
