@@ -9,7 +9,7 @@ use xdfs_gridftp::session::{Action, Config, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, O
 use xdfs_proto::path::Answer;
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet};
 
-const WORDS: [&str; 30] = [
+const WORDS: [&str; 34] = [
     "USER anonymous",
     "PASS x",
     "RETR a",
@@ -40,6 +40,10 @@ const WORDS: [&str; 30] = [
     "PROT P",
     "PROT C",
     "CCC",
+    "SCKS ADLER32 00000001",
+    "STOU",
+    "APPE a",
+    "ABUF",
 ];
 
 /// The largest reply, and the last command before the output is full.
@@ -87,7 +91,7 @@ fuzz_target!(|data: &[u8]| {
                 session.complete(outcome);
                 running = false;
             }
-            5 if running => session.begun(word % 2 == 0),
+            5 if running => session.begun(word % 2 == 0, (word % 3 == 0).then_some(step)),
             6 if running => {
                 let mut durable = RangeSet::new();
                 let start = u64::from(word);

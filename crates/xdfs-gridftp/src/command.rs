@@ -70,10 +70,14 @@ pub enum Command {
     Abort,
     /// ALLO: bytes to come.
     Allocate(u64),
+    /// SCKS: the checksum that the next file to be stored has to have, in lower case.
+    Announce(Algorithm, String),
     /// APPE.
     Append(Vec<u8>),
     /// AUTH TLS (RFC 4217).
     AuthTls,
+    /// ABUF: leave socket buffers to the system.
+    AutomaticBuffer,
     /// CCC: give up the protection of the control connection.
     ClearControl,
     /// CKSM: of a file or a part of it; no length means up to the end.
@@ -150,6 +154,8 @@ pub enum Command {
     Status,
     /// STOR.
     Store(Vec<u8>),
+    /// STOU: store under a new name, which begins with this if it isn't empty.
+    StoreUnique(Vec<u8>),
     /// STRU F.
     Structure,
     /// SYST.
@@ -192,6 +198,7 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
     };
     Ok(match verb.as_slice() {
         b"ABOR" => Command::Abort,
+        b"ABUF" => Command::AutomaticBuffer,
         b"ALLO" => Command::Allocate(number(split(argument).0)?),
         b"APPE" => Command::Append(path()?),
         b"AUTH" => match argument.to_ascii_uppercase().as_slice() {
@@ -271,6 +278,7 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
         b"RNFR" => Command::RenameFrom(path()?),
         b"RNTO" => Command::RenameTo(path()?),
         b"SBUF" => buffer(argument)?,
+        b"SCKS" => announced(argument)?,
         b"SITE" => site(argument)?,
         b"SIZE" => Command::Size(path()?),
         b"SPAS" => Command::PassiveStriped,
@@ -280,6 +288,7 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
             _ => Command::ListHere(Form::Long, without_flags(argument).to_vec()),
         },
         b"STOR" => Command::Store(path()?),
+        b"STOU" => Command::StoreUnique(argument.to_vec()),
         b"STRU" => match argument {
             b"F" | b"f" => Command::Structure,
             _ => return Err(CommandError::Parameter("there is STRU F only")),
@@ -344,6 +353,18 @@ fn checksum(argument: &[u8]) -> Result<Command, CommandError> {
         length,
         some_path(path)?,
     ))
+}
+
+fn announced(argument: &[u8]) -> Result<Command, CommandError> {
+    let (name, sum) = split(argument);
+    let kind = Algorithm::from_name(name);
+    let kind = kind.ok_or(CommandError::Parameter(
+        "the checksum isn't known: see FEAT",
+    ))?;
+    let sum = std::str::from_utf8(sum).ok();
+    let sum = sum.filter(|sum| kind.is_checksum(sum.as_bytes()));
+    let sum = sum.ok_or(CommandError::Argument("a checksum in hexadecimal digits"))?;
+    Ok(Command::Announce(kind, sum.to_ascii_lowercase()))
 }
 
 fn part(argument: &[u8]) -> Result<Command, CommandError> {
@@ -468,6 +489,12 @@ mod tests {
             ("LIST -la", Command::List(Form::Long, Vec::new())),
             ("LIST -a /d/c d.txt", Command::List(Form::Long, path())),
             ("STAT", Command::Status),
+            ("ABUF T 100 5", Command::AutomaticBuffer),
+            (
+                "SCKS adler32 00A0ffFF",
+                Command::Announce(Algorithm::Adler32, "00a0ffff".into()),
+            ),
+            ("STOU", Command::StoreUnique(Vec::new())),
             (
                 "CKSM md5 0 -1 /d/c d.txt",
                 Command::Checksum(Algorithm::Md5, 0, None, path()),

@@ -146,8 +146,10 @@ pub enum What {
     },
     /// A file from the client.
     Store {
-        /// The file.
+        /// The file, or what the name of a new one begins with.
         path: Vec<u8>,
+        /// The kind and the digits of the checksum that it has to have.
+        announced: Option<(Algorithm, String)>,
         /// Where the bytes go.
         place: Place,
         /// What this side should have already.
@@ -162,6 +164,8 @@ pub enum Place {
     At(u64),
     /// To the end of the file, in place.
     End,
+    /// To a new file with a name that no other has, told to [`Session::begun`].
+    Unique,
     /// They replace the file.
     Whole,
 }
@@ -236,6 +240,10 @@ pub struct Session {
     socket_buffer: Option<usize>,
     delays_passive: bool,
     restart: Option<Restart>,
+    /// The checksum of the next file to be stored.
+    announced: Option<(Algorithm, String)>,
+    /// Bytes that the running action has moved.
+    moved: u64,
     rename_from: Option<Vec<u8>>,
 }
 
@@ -261,6 +269,8 @@ impl Session {
             socket_buffer: None,
             delays_passive: false,
             restart: None,
+            announced: None,
+            moved: 0,
             rename_from: None,
         };
         session.say(220, "xdfs GridFTP server ready.");
@@ -328,6 +338,10 @@ impl Session {
     pub fn poll(&mut self) -> Option<Action> {
         loop {
             if self.pending.is_some() {
+                while !self.is_full() && self.input.take_command(b"STAT") {
+                    let text = format!("A command is running; {} bytes have moved.", self.moved);
+                    self.say(211, text);
+                }
                 let cancels = !self.is_cancelled && self.input.holds_command(b"ABOR");
                 self.is_cancelled |= cancels;
                 return cancels.then_some(Action::Cancel);
@@ -367,11 +381,22 @@ impl Session {
     }
 
     /// The data connections of a transfer are about to be used; they may be those of the last one.
-    pub fn begun(&mut self, reuses: bool) {
-        match reuses {
-            true => self.say(125, "Using the open data connections."),
-            false => self.say(150, "Beginning the transfer."),
+    /// `unique` is the path of the new file of [`Place::Unique`].
+    pub fn begun(&mut self, reuses: bool, unique: Option<&[u8]>) {
+        let (code, text) = match reuses {
+            true => (125, "Using the open data connections."),
+            false => (150, "Beginning the transfer."),
+        };
+        match unique {
+            // The form of RFC 1123, section 4.1.2.9.
+            Some(path) => self.say(code, [b"FILE: ", path].concat()),
+            None => self.say(code, text),
         }
+    }
+
+    /// The running action has moved more bytes, which STAT tells.
+    pub fn moved(&mut self, bytes: u64) {
+        self.moved = self.moved.saturating_add(bytes);
     }
 
     /// A delayed listener has this address.
@@ -442,6 +467,17 @@ impl Session {
             Command::User(name) => self.user(&name),
             _ if self.login != LoginState::In => {
                 self.say(530, "Please log in with USER and PASS.");
+            }
+            Command::Announce(kind, sum) => {
+                self.announced = Some((kind, sum));
+                self.say(200, "The next file to be stored has to have this checksum.");
+            }
+            Command::AutomaticBuffer => {
+                self.socket_buffer = None;
+                self.say(200, "The system chooses the size of buffers.");
+            }
+            Command::Append(_) | Command::StoreAt(..) if self.announced.take().is_some() => {
+                self.say(504, "Not possible here: SCKS is for STOR and STOU.");
             }
             Command::Allocate(_) => self.say(200, "Room is made as bytes come."),
             Command::DelayPassive(delays) => {
@@ -534,6 +570,7 @@ impl Session {
         };
         self.pending = Some(pending);
         self.is_cancelled = false;
+        self.moved = 0;
         Some(action)
     }
 
@@ -615,6 +652,13 @@ impl Session {
         };
         let store = |path, place, restart| What::Store {
             path,
+            announced: None,
+            place,
+            restart,
+        };
+        let whole = |path, announced, place, restart| What::Store {
+            path,
+            announced,
             place,
             restart,
         };
@@ -635,7 +679,15 @@ impl Session {
                 let part = Some((*start, *length));
                 send(self.path(path), part, self.restart.take())
             }
-            Command::Store(path) => store(self.path(path), Place::Whole, self.restart.take()),
+            Command::Store(path) => {
+                let (announced, restart) = (self.announced.take(), self.restart.take());
+                whole(self.path(path), announced, Place::Whole, restart)
+            }
+            Command::StoreUnique(base) => {
+                self.restart = None;
+                let base: &[u8] = if base.is_empty() { b"stou" } else { base };
+                whole(self.path(base), self.announced.take(), Place::Unique, None)
+            }
             Command::StoreAt(offset, path) => {
                 let restart = self.restart.take();
                 store(self.path(path), Place::At(*offset), restart)

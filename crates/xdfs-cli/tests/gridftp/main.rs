@@ -11,5 +11,6 @@ mod hostile;
 mod rules;
 mod security;
 mod stage;
+mod stores;
 mod tls_tools;
 mod tools;

@@ -222,8 +222,11 @@ fn a_data_connection_that_is_cut_off_publishes_nothing() {
         let stream = data(client.passive());
         client.ask("STOR alice/old", 150);
         let mut stream = secured(stream, &config);
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock).unwrap();
+        }
         stream.write_all(content).unwrap();
-        stream.conn.complete_io(&mut stream.sock).unwrap();
+        stream.flush().unwrap();
         // The end of TCP alone says nothing.
         stream.sock.shutdown(Shutdown::Write).unwrap();
         client.expect(426);

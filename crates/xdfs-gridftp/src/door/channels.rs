@@ -207,6 +207,9 @@ impl Channels {
         } else if self.listener.is_none() {
             return Err(refused("use PASV or PORT first"));
         }
+        if let (Some(listener), Mode::Extended) = (&self.listener, mode) {
+            passive::expect_many(listener);
+        }
         self.direction = Some(direction);
         Ok(prepared)
     }

@@ -25,7 +25,7 @@ use super::upload::Upload;
 use super::wire::{Direction, SessionTls, Wire};
 use super::{Context, Policy, Shared, locked};
 use crate::command::Password;
-use crate::session::{Action, Config, Listing, Outcome, Session, Transfer, What};
+use crate::session::{Action, Config, Listing, Outcome, Place, Session, Transfer, What};
 
 /// Bytes of payload that are read at once.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -416,6 +416,7 @@ impl Server {
             what,
         } = transfer;
         let store = self.store()?;
+        let mut unique = None;
         let (direction, parallelism, mut job) = match what {
             What::List(listing) => {
                 let job = Download::rows(mode, self.rows(&listing)?);
@@ -431,10 +432,19 @@ impl Server {
             }
             What::Store {
                 path,
+                announced,
                 place,
                 restart,
             } => {
-                let job = Upload::open(&*store, mode, path, place, restart)?;
+                let path = match place {
+                    Place::Unique => {
+                        let path = self.unique(path);
+                        unique = Some(path.clone());
+                        path
+                    }
+                    _ => path,
+                };
+                let job = Upload::open(&*store, mode, path, place, restart, announced)?;
                 (Direction::Receive, 1, Job::Upload(Box::new(job)))
             }
         };
@@ -446,11 +456,19 @@ impl Server {
         if let Some(address) = prepared.delayed {
             self.machine.delayed(address);
         }
-        self.machine.begun(prepared.reuses);
+        self.machine.begun(prepared.reuses, unique.as_deref());
         self.buffer.resize(BUFFER_BYTES, 0);
         self.job = Some(job);
         self.moved_at = self.context.clock.instant();
         Ok(())
+    }
+
+    /// A path that no file has, as far as the clock tells; if one has it all the same, the transfer
+    /// is refused.
+    fn unique(&self, base: Vec<u8>) -> Vec<u8> {
+        let now = self.context.clock.time().duration_since(UNIX_EPOCH);
+        let suffix = format!(".{:x}", now.map_or(0, |now| now.as_nanos()));
+        [base, suffix.into_bytes()].concat()
     }
 
     /// Goes on with the job. Returns whether it can go on at once.

@@ -14,12 +14,12 @@ use crate::time::format_time;
 /// Most ranges of one line of markers.
 const MARKER_RANGES_MAX: usize = 256;
 
-const COMMANDS: [&str; 50] = [
-    "ABOR", "ALLO", "APPE", "AUTH", "CCC", "CDUP", "CKSM", "CWD", "DELE", "EPRT", "EPSV", "ERET",
-    "ESTO", "FEAT", "HELP", "LIST", "MDTM", "MFMT", "MKD", "MLSC", "MLSD", "MLSR", "MLST", "MODE",
-    "NLST", "NOOP", "OPTS", "PASS", "PASV", "PBSZ", "PORT", "PROT", "PWD", "QUIT", "REST", "RETR",
-    "RMD", "RNFR", "RNTO", "SBUF", "SITE", "SIZE", "SPAS", "SPOR", "STAT", "STOR", "STRU", "SYST",
-    "TYPE", "USER",
+const COMMANDS: [&str; 53] = [
+    "ABOR", "ABUF", "ALLO", "APPE", "AUTH", "CCC", "CDUP", "CKSM", "CWD", "DELE", "EPRT", "EPSV",
+    "ERET", "ESTO", "FEAT", "HELP", "LIST", "MDTM", "MFMT", "MKD", "MLSC", "MLSD", "MLSR", "MLST",
+    "MODE", "NLST", "NOOP", "OPTS", "PASS", "PASV", "PBSZ", "PORT", "PROT", "PWD", "QUIT", "REST",
+    "RETR", "RMD", "RNFR", "RNTO", "SBUF", "SCKS", "SITE", "SIZE", "SPAS", "SPOR", "STAT", "STOR",
+    "STOU", "STRU", "SYST", "TYPE", "USER",
 ];
 
 /// A path in quotes, with quotes in it doubled (RFC 959, appendix II).
@@ -161,7 +161,9 @@ impl Session {
         let sums: String = sums
             .map(|(_, name, rank)| format!("{name}:{rank};"))
             .collect();
-        let mut lines = vec![format!("CKSM {sums}"), facts::FEATURE.to_owned()];
+        let sums = ["CKSM", "SCKS"].map(|command| format!("{command} {sums}"));
+        let mut lines = Vec::from(sums);
+        lines.push(facts::FEATURE.to_owned());
         let others = [
             "EPRT",
             "EPSV",

@@ -144,7 +144,7 @@ fn an_abort_cancels_what_runs_and_is_answered_after_it() {
         panic!("no transfer");
     };
     assert_eq!(transfer.mode, Mode::Stream);
-    session.begun(false);
+    session.begun(false, None);
     session.receive(b"\xff\xf4\xff\xf2ABOR\r\n");
     assert_eq!(session.poll(), Some(Action::Cancel));
     assert_eq!(session.poll(), None);
