@@ -7,10 +7,11 @@ use std::net::Shutdown;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use xdfs_testkit::skip;
+use xdfs_testkit::tree::TempTree;
+use xdfs_testkit::{skip, wait};
 
 use crate::client::{Client, block, blocks, data, secured, trusting};
-use crate::stage::{PASSWORD, Stage, assert_bytes, has};
+use crate::stage::{PASSWORD, PATIENCE, Stage, assert_bytes, has, outcome};
 
 const EOF: u8 = 0x40;
 const EOD: u8 = 0x08;
@@ -178,6 +179,24 @@ fn where_tls_is_required_nobody_comes_in_without() {
 }
 
 #[test]
+fn tls_is_not_required_where_there_is_no_certificate() {
+    let place = TempTree::new(81).unwrap();
+    for setting in ["tls", "tls_resumption"] {
+        let config = format!("[gridftp]\nlisten = \"127.0.0.1:0\"\n{setting} = \"required\"\n");
+        fs::write(place.join("xdfs.toml"), config).unwrap();
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_xdfs"));
+        serve
+            .env("XDFS_CONFIG_DIR", place.join("keys"))
+            .args(["serve", "--insecure", "--listen=127.0.0.1:0", "--config"])
+            .arg(place.join("xdfs.toml"))
+            .arg(format!("--root={}", place.join("root").display()));
+        fs::create_dir_all(place.join("root")).unwrap();
+        let (succeeded, text) = outcome(&mut serve);
+        assert!(!succeeded && text.contains("no certificate"), "{text}");
+    }
+}
+
+#[test]
 fn wrong_passwords_make_an_address_wait_at_every_door() {
     let stage = Stage::with_users(76, "");
     let config = trusting(&stage);
@@ -192,11 +211,34 @@ fn wrong_passwords_make_an_address_wait_at_every_door() {
         let (code, text) = guess("bob", "wrong horse");
         assert_eq!(code, 530, "{text}");
     }
-    // Nor does the right one help now, nor another connection or name.
+    // Nor does the right one help now, nor another connection or name, nor another door. On a slow
+    // machine the first waits may have passed meanwhile; each failure makes the next one longer.
+    let stays_out = |attempt: &dyn Fn() -> bool| {
+        wait::until(PATIENCE, || {
+            guess("bob", "wrong horse");
+            attempt()
+        })
+    };
     for user in ["bob", "alice", "nobody"] {
-        let (code, text) = guess(user, PASSWORD);
-        assert!(code == 530 && text.contains("try again in"), "{text}");
+        assert!(stays_out(&|| guess(user, PASSWORD)
+            .1
+            .contains("try again in")));
     }
+    let lines = stage.server.output();
+    let address = lines
+        .iter()
+        .find_map(|line| line.strip_prefix("listening on "));
+    let whoami = || {
+        let mut whoami = Command::new(env!("CARGO_BIN_EXE_xdfs"));
+        whoami
+            .env("XDFS_CONFIG_DIR", stage.beside("client"))
+            .args(["whoami", "--password-file"])
+            .arg(stage.beside("password"))
+            .arg(format!("xdfs://alice@{}/", address.unwrap()));
+        let (succeeded, text) = outcome(&mut whoami);
+        !succeeded && text.contains("try again in")
+    };
+    assert!(stays_out(&whoami));
     // Many on one connection change nothing.
     let mut client = Client::secure(&stage, &config);
     for _ in 0..50 {
