@@ -5,7 +5,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use xdfs_gridftp::reply::ReplyReader;
-use xdfs_gridftp::session::{Action, Config, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, Outcome, Session, Tls};
+use xdfs_gridftp::session::{
+    Action, Config, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, Outcome, Session, Tls,
+};
 use xdfs_proto::path::Answer;
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet};
 

@@ -73,8 +73,8 @@ impl fmt::Display for GridftpAddress {
 
 /// Settings of GridFTP. Users, exports, rights, quotas, limits and the audit log are those of the
 /// server, and so is its certificate for TLS. Without TLS users can only be anonymous: they reach
-/// public exports, or with [`insecure`](crate::ServerBuilder::insecure), where there is no TLS, what
-/// is served to everybody.
+/// public exports, or with [`insecure`](crate::ServerBuilder::insecure), where there is no TLS,
+/// what is served to everybody.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GridftpSettings {
     /// Where to listen for control connections.

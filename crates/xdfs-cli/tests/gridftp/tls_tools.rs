@@ -152,7 +152,8 @@ fn lftp_mirrors_with_protected_data_and_without() {
     for protects in ["true", "false"] {
         let script = format!(
             "debug 6; set net:max-retries 1; set ftp:ssl-force true; \
-             set ftp:ssl-protect-data {protects}; set ftp:ssl-protect-list {protects}; set ssl:ca-file {}; \
+             set ftp:ssl-protect-data {protects}; set ftp:ssl-protect-list {protects}; \
+             set ssl:ca-file {}; \
              open -u 'alice,{PASSWORD}' ftp://{}; lcd {}; mirror /alice/tree down-{protects}; \
              mirror -R down-{protects} /alice/up-{protects}; exit",
             stage.certificate().display(),
