@@ -5,11 +5,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use xdfs_gridftp::reply::ReplyReader;
-use xdfs_gridftp::session::{Action, Config, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, Outcome, Session};
+use xdfs_gridftp::session::{
+    Action, Config, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, Outcome, Session, Tls,
+};
 use xdfs_proto::path::Answer;
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet};
 
-const WORDS: [&str; 24] = [
+const WORDS: [&str; 34] = [
     "USER anonymous",
     "PASS x",
     "RETR a",
@@ -34,6 +36,16 @@ const WORDS: [&str; 24] = [
     "SIZE a",
     "STAT",
     "MLST a",
+    "AUTH TLS",
+    "USER alice",
+    "PBSZ 0",
+    "PROT P",
+    "PROT C",
+    "CCC",
+    "SCKS ADLER32 00000001",
+    "STOU",
+    "APPE a",
+    "ABUF",
 ];
 
 /// The largest reply, and the last command before the output is full.
@@ -44,10 +56,13 @@ fuzz_target!(|data: &[u8]| {
     let mut session = Session::new(Config {
         peer,
         third_party: false,
+        tls: Tls::Offered,
+        takes_clear: false,
     });
     let mut replies = ReplyReader::new();
     let mut running = false;
     let mut ended = false;
+    let (mut is_secure, mut has_name) = (false, false);
     for step in data.chunks(3) {
         let (how, word) = (step[0] % 8, step.get(1).copied().unwrap_or(0));
         match how {
@@ -78,7 +93,7 @@ fuzz_target!(|data: &[u8]| {
                 session.complete(outcome);
                 running = false;
             }
-            5 if running => session.begun(word % 2 == 0),
+            5 if running => session.begun(word % 2 == 0, (word % 3 == 0).then_some(step)),
             6 if running => {
                 let mut durable = RangeSet::new();
                 let start = u64::from(word);
@@ -101,7 +116,21 @@ fuzz_target!(|data: &[u8]| {
                 Action::Cancel => assert!(running),
                 action => {
                     assert!(!running && session.is_busy());
-                    assert!(session.is_logged_in() || action == Action::LogIn);
+                    match &action {
+                        Action::StartTls => {
+                            assert!(!session.is_logged_in());
+                            is_secure = true;
+                        }
+                        Action::LogIn { user, .. } => {
+                            assert!(is_secure || user.is_none());
+                            has_name = user.is_some();
+                        }
+                        _ => assert!(session.is_logged_in()),
+                    }
+                    if let Action::Transfer(transfer) = &action {
+                        assert!(transfer.is_protected || !has_name);
+                        assert!(is_secure || !transfer.is_protected);
+                    }
                     if let Action::Connect(addresses) = &action {
                         assert!(addresses.iter().all(|address| address.ip() == peer));
                     }

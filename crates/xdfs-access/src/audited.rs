@@ -508,6 +508,10 @@ impl Sink for AuditedSink {
         self.inner.verify()
     }
 
+    fn read_back(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        self.inner.read_back(offset, buf)
+    }
+
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
         self.inner.record(durable)
     }

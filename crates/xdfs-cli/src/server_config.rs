@@ -160,6 +160,18 @@ struct GridftpConfig {
     address: Option<Ipv4Addr>,
     #[serde(default)]
     third_party: bool,
+    tls: Option<TlsNeed>,
+    tls_resumption: Option<TlsNeed>,
+}
+
+/// What clients have to do about TLS.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum TlsNeed {
+    /// As they like.
+    Optional,
+    /// Those who don't are refused.
+    Required,
 }
 
 /// An address, as in `--gridftp`.
@@ -207,6 +219,9 @@ impl GridftpConfig {
             settings.ports = config.ports.map(|Ports(range)| range);
             settings.address = config.address;
             settings.third_party = config.third_party;
+            let is_required = |need| matches!(need, Some(TlsNeed::Required));
+            settings.requires_tls = is_required(config.tls);
+            settings.requires_resumption = is_required(config.tls_resumption);
         }
         settings.listen = flag.unwrap_or(settings.listen);
         Some(settings)

@@ -50,6 +50,13 @@ impl Algorithm {
         };
         Self::ALL.iter().find(has_name).map(|(kind, ..)| *kind)
     }
+
+    /// Whether `text` is written as a checksum of this kind, in either case.
+    #[must_use]
+    pub fn is_checksum(self, text: &[u8]) -> bool {
+        // That of no bytes is as long as any other.
+        text.len() == Hasher::new(self).finish().len() && text.iter().all(u8::is_ascii_hexdigit)
+    }
 }
 
 /// Computes a checksum from pieces.

@@ -1,6 +1,9 @@
 //! Commands: parsed from lines, typed, with everything in them checked.
 
+use std::fmt;
 use std::net::SocketAddr;
+
+use zeroize::Zeroizing;
 
 use crate::address::{parse_extended, parse_host_port};
 use crate::checksum::Algorithm;
@@ -20,6 +23,30 @@ pub enum Mode {
     Stream,
     /// Blocks with offsets on any number of connections (MODE E).
     Extended,
+}
+
+/// A password, which is wiped when it isn't needed any more, and never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(Zeroizing<Vec<u8>>);
+
+impl Password {
+    /// The password, if it is text (UTF-8), as those of users are.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        std::str::from_utf8(&self.0).ok()
+    }
+}
+
+impl From<&[u8]> for Password {
+    fn from(bytes: &[u8]) -> Self {
+        Self(Zeroizing::new(bytes.to_vec()))
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(..)")
+    }
 }
 
 /// The form of a listing.
@@ -43,8 +70,16 @@ pub enum Command {
     Abort,
     /// ALLO: bytes to come.
     Allocate(u64),
+    /// SCKS: the checksum that the next file to be stored has to have, in lower case.
+    Announce(Algorithm, String),
     /// APPE.
     Append(Vec<u8>),
+    /// AUTH TLS (RFC 4217).
+    AuthTls,
+    /// ABUF: leave socket buffers to the system.
+    AutomaticBuffer,
+    /// CCC: give up the protection of the control connection.
+    ClearControl,
     /// CKSM: of a file or a part of it; no length means up to the end.
     Checksum(Algorithm, u64, Option<u64>, Vec<u8>),
     /// CWD.
@@ -81,8 +116,8 @@ pub enum Command {
     DelayPassive(bool),
     /// OPTS RETR Parallelism: the number of connections.
     Parallelism(u32),
-    /// PASS; the password isn't kept.
-    Password,
+    /// PASS.
+    Password(Password),
     /// PASV.
     Passive,
     /// EPSV.
@@ -91,6 +126,10 @@ pub enum Command {
     PassiveStriped,
     /// PWD.
     PrintDirectory,
+    /// PBSZ: bytes of a protection buffer, of which TLS has none.
+    ProtectionBuffer(u64),
+    /// PROT: whether data connections have TLS.
+    Protection(bool),
     /// QUIT.
     Quit,
     /// REST.
@@ -115,6 +154,8 @@ pub enum Command {
     Status,
     /// STOR.
     Store(Vec<u8>),
+    /// STOU: store under a new name, which begins with this if it isn't empty.
+    StoreUnique(Vec<u8>),
     /// STRU F.
     Structure,
     /// SYST.
@@ -133,6 +174,8 @@ pub enum CommandError {
     Argument(&'static str),
     /// The command is known, but not with this parameter.
     Parameter(&'static str),
+    /// The level of PROT is none of TLS (RFC 4217, section 9).
+    ProtectionLevel,
     /// The command isn't known here.
     Unknown,
 }
@@ -155,8 +198,15 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
     };
     Ok(match verb.as_slice() {
         b"ABOR" => Command::Abort,
+        b"ABUF" => Command::AutomaticBuffer,
         b"ALLO" => Command::Allocate(number(split(argument).0)?),
         b"APPE" => Command::Append(path()?),
+        b"AUTH" => match argument.to_ascii_uppercase().as_slice() {
+            // TLS-C is the same by an older name (RFC 4217, section 17).
+            b"TLS" | b"TLS-C" => Command::AuthTls,
+            _ => return Err(CommandError::Parameter("there is AUTH TLS only")),
+        },
+        b"CCC" => Command::ClearControl,
         b"CDUP" | b"XCUP" => Command::ChangeUp,
         b"CKSM" => checksum(argument)?,
         b"CWD" | b"XCWD" => Command::ChangeDirectory(path()?),
@@ -202,7 +252,7 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
         b"NLST" => Command::List(Form::Names, without_flags(argument).to_vec()),
         b"NOOP" => Command::Nothing,
         b"OPTS" => options(argument)?,
-        b"PASS" => Command::Password,
+        b"PASS" => Command::Password(Password::from(argument)),
         b"PASV" => Command::Passive,
         b"PORT" => {
             let address = parse_host_port(argument);
@@ -210,6 +260,13 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
                 address.ok_or(CommandError::Argument("h1,h2,h3,h4,p1,p2"))?,
             ])
         }
+        b"PBSZ" => Command::ProtectionBuffer(number(argument)?),
+        b"PROT" => match argument {
+            b"C" | b"c" => Command::Protection(false),
+            b"P" | b"p" => Command::Protection(true),
+            b"E" | b"e" | b"S" | b"s" => return Err(CommandError::ProtectionLevel),
+            _ => return Err(CommandError::Parameter("there are PROT C and PROT P")),
+        },
         b"PWD" | b"XPWD" => Command::PrintDirectory,
         b"QUIT" => Command::Quit,
         b"REST" => {
@@ -221,6 +278,7 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
         b"RNFR" => Command::RenameFrom(path()?),
         b"RNTO" => Command::RenameTo(path()?),
         b"SBUF" => buffer(argument)?,
+        b"SCKS" => announced(argument)?,
         b"SITE" => site(argument)?,
         b"SIZE" => Command::Size(path()?),
         b"SPAS" => Command::PassiveStriped,
@@ -230,6 +288,7 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
             _ => Command::ListHere(Form::Long, without_flags(argument).to_vec()),
         },
         b"STOR" => Command::Store(path()?),
+        b"STOU" => Command::StoreUnique(argument.to_vec()),
         b"STRU" => match argument {
             b"F" | b"f" => Command::Structure,
             _ => return Err(CommandError::Parameter("there is STRU F only")),
@@ -294,6 +353,18 @@ fn checksum(argument: &[u8]) -> Result<Command, CommandError> {
         length,
         some_path(path)?,
     ))
+}
+
+fn announced(argument: &[u8]) -> Result<Command, CommandError> {
+    let (name, sum) = split(argument);
+    let kind = Algorithm::from_name(name);
+    let kind = kind.ok_or(CommandError::Parameter(
+        "the checksum isn't known: see FEAT",
+    ))?;
+    let sum = std::str::from_utf8(sum).ok();
+    let sum = sum.filter(|sum| kind.is_checksum(sum.as_bytes()));
+    let sum = sum.ok_or(CommandError::Argument("a checksum in hexadecimal digits"))?;
+    Ok(Command::Announce(kind, sum.to_ascii_lowercase()))
 }
 
 fn part(argument: &[u8]) -> Result<Command, CommandError> {
@@ -383,8 +454,13 @@ mod tests {
         let port = |text: &str| text.parse::<SocketAddr>().unwrap();
         for (line, command) in [
             ("USER anonymous", Command::User(b"anonymous".to_vec())),
-            ("pass globus@", Command::Password),
-            ("PASS", Command::Password),
+            ("pass globus@", Command::Password(b"globus@"[..].into())),
+            ("PASS", Command::Password(b""[..].into())),
+            ("PASS a  b ", Command::Password(b"a  b "[..].into())),
+            ("AUTH tls", Command::AuthTls),
+            ("PBSZ 0", Command::ProtectionBuffer(0)),
+            ("PROT P", Command::Protection(true)),
+            ("PROT C", Command::Protection(false)),
             ("TYPE I", Command::Type(true)),
             ("MODE E", Command::Mode(Mode::Extended)),
             ("OPTS RETR Parallelism=4,4,4;", Command::Parallelism(4)),
@@ -413,6 +489,12 @@ mod tests {
             ("LIST -la", Command::List(Form::Long, Vec::new())),
             ("LIST -a /d/c d.txt", Command::List(Form::Long, path())),
             ("STAT", Command::Status),
+            ("ABUF T 100 5", Command::AutomaticBuffer),
+            (
+                "SCKS adler32 00A0ffFF",
+                Command::Announce(Algorithm::Adler32, "00a0ffff".into()),
+            ),
+            ("STOU", Command::StoreUnique(Vec::new())),
             (
                 "CKSM md5 0 -1 /d/c d.txt",
                 Command::Checksum(Algorithm::Md5, 0, None, path()),

@@ -14,6 +14,7 @@ mod passive;
 mod rows;
 mod serve;
 mod upload;
+mod wire;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,12 +26,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustls::ServerConfig;
 use xdfs_access::{Access, Clock, Peer, Permit, Standing};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::Store;
 use xdfs_sys::poll::{Event, Notifier, Poller, Token};
 
-use crate::session::{Config as SessionConfig, Session};
+use crate::session::{Config as SessionConfig, Session, Tls};
 
 /// The name of this door in the audit log.
 const DOOR: &str = "gridftp";
@@ -39,16 +41,22 @@ const WAKE: Token = Token(usize::MAX - 1);
 /// Interval of attempts to accept after a failure, and of looks at the time while draining.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Finds the access rules as they are now.
+/// Finds the access rules and the certificate as they are now.
 pub trait CurrentAccess: Send + Sync + fmt::Debug {
     /// The rules for a new session.
     fn access(&self) -> Arc<Access>;
+
+    /// Whether users with names may move files unencrypted.
+    fn takes_clear(&self) -> bool;
+
+    /// TLS with the server's certificate.
+    fn tls(&self) -> Arc<ServerConfig>;
 }
 
 /// Who comes in, and to what.
 #[derive(Clone, Debug)]
 pub enum Policy {
-    /// Everybody has this store.
+    /// Everybody has this store. There is no TLS.
     Open(Arc<dyn Store>),
     /// Users are admitted by these rules.
     Guarded(Arc<dyn CurrentAccess>),
@@ -64,6 +72,10 @@ pub struct Options {
     pub address: Option<Ipv4Addr>,
     /// Data connections may go to, and come from, other hosts than the client's.
     pub third_party: bool,
+    /// All control connections have to be protected by TLS before anybody logs in.
+    pub requires_tls: bool,
+    /// Protected data connections have to resume the TLS session of their control connection.
+    pub requires_resumption: bool,
     /// Time until a client has to be logged in.
     pub login_timeout: Duration,
     /// Time after which a session without commands ends.
@@ -78,6 +90,8 @@ impl Default for Options {
             ports: None,
             address: None,
             third_party: false,
+            requires_tls: false,
+            requires_resumption: false,
             login_timeout: Duration::from_secs(120),
             idle_timeout: Duration::from_secs(600),
             stall_timeout: Duration::from_secs(120),
@@ -243,6 +257,15 @@ impl Door {
         let config = SessionConfig {
             peer: address.ip().to_canonical(),
             third_party: self.context.options.third_party,
+            tls: match (&self.context.policy, self.context.options.requires_tls) {
+                (Policy::Open(_), _) => Tls::None,
+                (Policy::Guarded(_), false) => Tls::Offered,
+                (Policy::Guarded(_), true) => Tls::Required,
+            },
+            takes_clear: match &self.context.policy {
+                Policy::Open(_) => true,
+                Policy::Guarded(current) => current.takes_clear(),
+            },
         };
         let admitted = self.admit(&peer, config.peer);
         let begun = admitted.and_then(|permit| self.start(&stream, peer, config.clone(), permit));

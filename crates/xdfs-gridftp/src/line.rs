@@ -82,6 +82,21 @@ impl LineReader {
         is_new.then_some(Line::TooLong)
     }
 
+    /// Drops the next line if it is this command without an argument, in either case. Returns
+    /// whether it was.
+    pub fn take_command(&mut self, verb: &[u8]) -> bool {
+        let end = self.bytes.windows(2).position(|two| two == b"\r\n");
+        let Some(end) = end.filter(|_| !self.skips) else {
+            return false;
+        };
+        let is_it = interrupts_cut(&self.bytes[..end]).eq_ignore_ascii_case(verb);
+        if is_it {
+            self.bytes.drain(..end + 2);
+            self.searched = 0;
+        }
+        is_it
+    }
+
     /// Whether a whole line with this command, in either case, is held.
     #[must_use]
     pub fn holds_command(&self, verb: &[u8]) -> bool {
@@ -162,5 +177,20 @@ mod tests {
         let wanted = [text(b"ABOR"), text(b"abor"), text(b"NOOP \xff\xf4")];
         assert_eq!(lines(&mut reader), wanted);
         assert!(!reader.holds_command(b"ABOR"));
+    }
+
+    #[test]
+    fn only_the_next_line_is_taken() {
+        let mut reader = LineReader::new();
+        reader.push(b"\xff\xf4\xff\xf2stat\r\nSTAT a\r\nSTAT\r\n");
+        assert!(reader.take_command(b"STAT"));
+        assert!(!reader.take_command(b"STAT"));
+        assert_eq!(lines(&mut reader), [text(b"STAT a"), text(b"STAT")]);
+        // The end of a line that is too long is none of its own.
+        reader.push(&[b'x'; LINE_BYTES_MAX + 1]);
+        assert_eq!(lines(&mut reader), [Line::TooLong]);
+        reader.bytes.clear();
+        reader.push(b"STAT\r\n");
+        assert!(!reader.take_command(b"STAT"));
     }
 }

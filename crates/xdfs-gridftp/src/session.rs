@@ -13,6 +13,7 @@
 
 mod answer;
 mod path;
+mod security;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,7 +22,7 @@ use xdfs_proto::{Fault, RangeSet};
 
 use crate::address::format_host_port;
 use crate::checksum::Algorithm;
-use crate::command::{Command, CommandError, Form, Mode, parse};
+use crate::command::{Command, CommandError, Form, Mode, Password, parse};
 use crate::line::{LINE_BYTES_MAX, Line, LineReader};
 use crate::reply::Reply;
 use crate::restart::Restart;
@@ -42,6 +43,22 @@ pub struct Config {
     pub peer: IpAddr,
     /// Data connections may go to other hosts, and come from them.
     pub third_party: bool,
+    /// Whether there is TLS.
+    pub tls: Tls,
+    /// Users with names may move files unencrypted.
+    pub takes_clear: bool,
+}
+
+/// Whether clients can, or have to, protect their control connections with TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tls {
+    /// There is no certificate.
+    #[default]
+    None,
+    /// Users with names need it.
+    Offered,
+    /// Everybody needs it.
+    Required,
 }
 
 /// What the driver shall do. Except for [`Cancel`](Self::Cancel) and [`Close`](Self::Close), each
@@ -74,8 +91,16 @@ pub enum Action {
     ListHere(Listing),
     /// Drop data connections, and listen: [`Outcome::Listening`].
     Listen,
-    /// Log in an anonymous user: [`Outcome::Done`].
-    LogIn,
+    /// Log in a user: [`Outcome::Done`]. There is a name with TLS only.
+    LogIn {
+        /// The name; `None` for an anonymous user.
+        user: Option<String>,
+        /// What was given as the password.
+        password: Password,
+    },
+    /// Begin with TLS once the output is sent: [`Outcome::Done`]. No more bytes are received in
+    /// clear.
+    StartTls,
     /// Move a file or a listing over data connections: [`Outcome::Done`].
     Transfer(Transfer),
 }
@@ -98,6 +123,8 @@ pub struct Transfer {
     pub parallelism: u32,
     /// Bytes of socket buffers; `None` for the system's choice.
     pub socket_buffer: Option<usize>,
+    /// Data connections have TLS.
+    pub is_protected: bool,
     /// What moves.
     pub what: What,
 }
@@ -119,8 +146,10 @@ pub enum What {
     },
     /// A file from the client.
     Store {
-        /// The file.
+        /// The file, or what the name of a new one begins with.
         path: Vec<u8>,
+        /// The kind and the digits of the checksum that it has to have.
+        announced: Option<(Algorithm, String)>,
         /// Where the bytes go.
         place: Place,
         /// What this side should have already.
@@ -135,6 +164,8 @@ pub enum Place {
     At(u64),
     /// To the end of the file, in place.
     End,
+    /// To a new file with a name that no other has, told to [`Session::begun`].
+    Unique,
     /// They replace the file.
     Whole,
 }
@@ -181,6 +212,7 @@ enum Pending {
     RenameFrom(Vec<u8>),
     SetTime(Vec<u8>, String),
     Size,
+    StartTls,
     Transfer,
 }
 
@@ -191,6 +223,14 @@ pub struct Session {
     input: LineReader,
     output: Vec<u8>,
     login: LoginState,
+    /// The name of USER; `None` for an anonymous user.
+    user: Option<String>,
+    /// The control connection has TLS.
+    is_secure: bool,
+    /// PBSZ has come, and so PROT may.
+    has_buffer_size: bool,
+    /// Data connections shall have TLS.
+    is_private: bool,
     pending: Option<Pending>,
     is_cancelled: bool,
     is_closing: bool,
@@ -200,6 +240,10 @@ pub struct Session {
     socket_buffer: Option<usize>,
     delays_passive: bool,
     restart: Option<Restart>,
+    /// The checksum of the next file to be stored.
+    announced: Option<(Algorithm, String)>,
+    /// Bytes that the running action has moved.
+    moved: u64,
     rename_from: Option<Vec<u8>>,
 }
 
@@ -212,6 +256,10 @@ impl Session {
             input: LineReader::new(),
             output: Vec::new(),
             login: LoginState::None,
+            user: None,
+            is_secure: false,
+            has_buffer_size: false,
+            is_private: false,
             pending: None,
             is_cancelled: false,
             is_closing: false,
@@ -221,6 +269,8 @@ impl Session {
             socket_buffer: None,
             delays_passive: false,
             restart: None,
+            announced: None,
+            moved: 0,
             rename_from: None,
         };
         session.say(220, "xdfs GridFTP server ready.");
@@ -288,6 +338,10 @@ impl Session {
     pub fn poll(&mut self) -> Option<Action> {
         loop {
             if self.pending.is_some() {
+                while !self.is_full() && self.input.take_command(b"STAT") {
+                    let text = format!("A command is running; {} bytes have moved.", self.moved);
+                    self.say(211, text);
+                }
                 let cancels = !self.is_cancelled && self.input.holds_command(b"ABOR");
                 self.is_cancelled |= cancels;
                 return cancels.then_some(Action::Cancel);
@@ -327,11 +381,22 @@ impl Session {
     }
 
     /// The data connections of a transfer are about to be used; they may be those of the last one.
-    pub fn begun(&mut self, reuses: bool) {
-        match reuses {
-            true => self.say(125, "Using the open data connections."),
-            false => self.say(150, "Beginning the transfer."),
+    /// `unique` is the path of the new file of [`Place::Unique`].
+    pub fn begun(&mut self, reuses: bool, unique: Option<&[u8]>) {
+        let (code, text) = match reuses {
+            true => (125, "Using the open data connections."),
+            false => (150, "Beginning the transfer."),
+        };
+        match unique {
+            // The form of RFC 1123, section 4.1.2.9.
+            Some(path) => self.say(code, [b"FILE: ", path].concat()),
+            None => self.say(code, text),
         }
+    }
+
+    /// The running action has moved more bytes, which STAT tells.
+    pub fn moved(&mut self, bytes: u64) {
+        self.moved = self.moved.saturating_add(bytes);
     }
 
     /// A delayed listener has this address.
@@ -371,6 +436,7 @@ impl Session {
                 self.say(501, format!("The argument has to be: {what}."));
             }
             CommandError::Parameter(why) => self.say(504, format!("Not possible here: {why}.")),
+            CommandError::ProtectionLevel => self.say(536, "There are PROT C and PROT P."),
             CommandError::Unknown => self.say(500, "The command is not known here."),
         }
     }
@@ -388,7 +454,11 @@ impl Session {
             Command::Features => self.features(),
             Command::Help => self.help(),
             Command::Nothing => self.say(200, "Fine."),
-            Command::Password => return self.password(),
+            Command::AuthTls => return self.start_tls(),
+            Command::ClearControl => self.say(534, "The control connection stays protected."),
+            Command::Password(password) => return self.password(password),
+            Command::ProtectionBuffer(_) => self.protection_buffer(),
+            Command::Protection(is_private) => self.protection(is_private),
             Command::Quit => {
                 self.is_closing = true;
                 self.say(221, "Goodbye.");
@@ -397,6 +467,17 @@ impl Session {
             Command::User(name) => self.user(&name),
             _ if self.login != LoginState::In => {
                 self.say(530, "Please log in with USER and PASS.");
+            }
+            Command::Announce(kind, sum) => {
+                self.announced = Some((kind, sum));
+                self.say(200, "The next file to be stored has to have this checksum.");
+            }
+            Command::AutomaticBuffer => {
+                self.socket_buffer = None;
+                self.say(200, "The system chooses the size of buffers.");
+            }
+            Command::Append(_) | Command::StoreAt(..) if self.announced.take().is_some() => {
+                self.say(504, "Not possible here: SCKS is for STOR and STOU.");
             }
             Command::Allocate(_) => self.say(200, "Room is made as bytes come."),
             Command::DelayPassive(delays) => {
@@ -476,6 +557,10 @@ impl Session {
                 (Pending::Plain("Renamed."), Action::Call(call))
             }
             command => match self.transfer(&command) {
+                Some(transfer) if !transfer.is_protected && self.needs_private() => {
+                    self.say(521, "Data connections have to be protected: use PROT P.");
+                    return None;
+                }
                 Some(transfer) => (Pending::Transfer, Action::Transfer(transfer)),
                 None => {
                     let (pending, call) = self.call(command)?;
@@ -485,6 +570,7 @@ impl Session {
         };
         self.pending = Some(pending);
         self.is_cancelled = false;
+        self.moved = 0;
         Some(action)
     }
 
@@ -566,6 +652,13 @@ impl Session {
         };
         let store = |path, place, restart| What::Store {
             path,
+            announced: None,
+            place,
+            restart,
+        };
+        let whole = |path, announced, place, restart| What::Store {
+            path,
+            announced,
             place,
             restart,
         };
@@ -586,7 +679,15 @@ impl Session {
                 let part = Some((*start, *length));
                 send(self.path(path), part, self.restart.take())
             }
-            Command::Store(path) => store(self.path(path), Place::Whole, self.restart.take()),
+            Command::Store(path) => {
+                let (announced, restart) = (self.announced.take(), self.restart.take());
+                whole(self.path(path), announced, Place::Whole, restart)
+            }
+            Command::StoreUnique(base) => {
+                self.restart = None;
+                let base: &[u8] = if base.is_empty() { b"stou" } else { base };
+                whole(self.path(base), self.announced.take(), Place::Unique, None)
+            }
             Command::StoreAt(offset, path) => {
                 let restart = self.restart.take();
                 store(self.path(path), Place::At(*offset), restart)
@@ -597,6 +698,7 @@ impl Session {
             mode: self.mode,
             parallelism: self.parallelism,
             socket_buffer: self.socket_buffer,
+            is_protected: self.is_private,
             what,
         })
     }

@@ -8,10 +8,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use xdfs_access::SystemClock;
-use xdfs_gridftp::door::{Door, DoorConfig, DoorControl, Options, Policy};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
+use xdfs_access::{Access, KeyLists, Parts, SystemClock};
+use xdfs_gridftp::door::{CurrentAccess, Door, DoorConfig, DoorControl, Options, Policy};
 use xdfs_gridftp::reply::{Reply, ReplyReader};
 use xdfs_proto::Fault;
+use xdfs_security::export::{ExportConfig, Exports, ExportsConfig, Rights};
+use xdfs_security::guard::Limits;
+use xdfs_security::identity::{ClientCertificates, ServerIdentity, read_certificates};
+use xdfs_security::password::UsersFile;
+use xdfs_security::tunnel::TunnelRules;
 use xdfs_store::MemStore;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,11 +31,15 @@ struct Running {
 
 impl Running {
     fn start(options: Options) -> Self {
+        Self::with(options, Policy::Open(Arc::new(MemStore::new())))
+    }
+
+    fn with(options: Options, policy: Policy) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (door, control) = Door::new(DoorConfig {
             listeners: vec![listener],
-            policy: Policy::Open(Arc::new(MemStore::new())),
+            policy,
             sessions_max: 10,
             options,
             clock: Arc::new(SystemClock),
@@ -93,6 +103,158 @@ impl Client {
         self.stream
             .write_all(format!("{line}\r\n").as_bytes())
             .unwrap();
+    }
+}
+
+/// A public directory behind a certificate.
+#[derive(Debug)]
+struct Guarded {
+    access: Arc<Access>,
+    tls: Arc<ServerConfig>,
+    _folder: tempfile::TempDir,
+}
+
+impl CurrentAccess for Guarded {
+    fn access(&self) -> Arc<Access> {
+        Arc::clone(&self.access)
+    }
+
+    fn takes_clear(&self) -> bool {
+        false
+    }
+
+    fn tls(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.tls)
+    }
+}
+
+/// The same, and what its clients trust.
+fn guarded() -> (Policy, RootCertStore) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let exports = Exports::new(ExportsConfig {
+        export: vec![ExportConfig {
+            name: "open".into(),
+            path: path("open").to_str().unwrap().into(),
+            make: true,
+            public: true,
+            anonymous: Some(Rights::READ | Rights::LIST | Rights::CREATE),
+            ..ExportConfig::default()
+        }],
+        ..ExportsConfig::default()
+    });
+    let access = Access::new(Parts {
+        keys: KeyLists {
+            owner: "owner".into(),
+            owner_lists: Vec::new(),
+            folder: path("keys"),
+        },
+        users: UsersFile::new(path("users")),
+        tokens: None,
+        grid: None,
+        exports: exports.unwrap(),
+        tunnels: TunnelRules::default(),
+        accounts: None,
+        limits: Limits::default(),
+        audit: None,
+        clock: Arc::new(SystemClock),
+    });
+    let identity = ServerIdentity::load_or_make(&path("own"), &["localhost".into()]).unwrap();
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates(&path("own/server.crt")).unwrap() {
+        roots.add(certificate).unwrap();
+    }
+    let policy = Policy::Guarded(Arc::new(Guarded {
+        access: Arc::new(access.unwrap()),
+        tls: identity.config(ClientCertificates::None).unwrap(),
+        _folder: folder,
+    }));
+    (policy, roots)
+}
+
+/// A ClientHello that never ends, one byte at a time, until the connection is closed.
+fn trickle(mut stream: TcpStream) {
+    let header = [0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc];
+    for byte in header.into_iter().chain(std::iter::repeat(3)) {
+        if stream.write_all(&[byte]).is_err() {
+            return;
+        }
+        std::thread::sleep(SHORT / 10);
+    }
+}
+
+#[test]
+fn a_handshake_that_does_not_end_is_given_up() {
+    let options = Options {
+        login_timeout: SHORT,
+        ..Options::default()
+    };
+    let server = Running::with(options, guarded().0);
+    for is_silent in [true, false] {
+        let mut client = Client::connect(&server);
+        client.expect(220);
+        client.send("AUTH TLS");
+        client.expect(234);
+        if !is_silent {
+            trickle(client.stream.try_clone().unwrap());
+        }
+        // At most an alert, and the end.
+        let ended = client.stream.read_to_end(&mut Vec::new());
+        assert!(ended.is_ok() || ended.is_err_and(|e| e.kind() == ErrorKind::ConnectionReset));
+    }
+}
+
+#[test]
+fn a_handshake_of_data_that_does_not_end_fails_the_transfer() {
+    let options = Options {
+        stall_timeout: SHORT,
+        ..Options::default()
+    };
+    let (policy, roots) = guarded();
+    let server = Running::with(options, policy);
+    let mut client = Client::connect(&server);
+    client.expect(220);
+    client.send("AUTH TLS");
+    client.expect(234);
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    let name = "localhost".try_into().unwrap();
+    let mut tls = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut stream = client.stream.try_clone().unwrap();
+    let mut stream = rustls::Stream::new(&mut tls, &mut stream);
+    let mut replies = ReplyReader::new();
+    let mut ask = |lines: &str, codes: &[u16]| {
+        stream.write_all(lines.as_bytes()).unwrap();
+        let mut last = String::new();
+        for code in codes {
+            let reply = loop {
+                if let Some(reply) = replies.next_reply().unwrap() {
+                    break reply;
+                }
+                let mut bytes = [0; 1000];
+                let read = stream.read(&mut bytes).unwrap();
+                assert!(read > 0);
+                replies.push(&bytes[..read]);
+            };
+            last = String::from_utf8_lossy(&reply.lines[0]).into_owned();
+            assert_eq!(reply.code, *code, "{last}");
+        }
+        last
+    };
+    ask(
+        "USER anonymous\r\nPASS x\r\nPBSZ 0\r\nPROT P\r\n",
+        &[331, 230, 200, 200],
+    );
+    ask("PASV\r\nSTOR open/file\r\n", &[227, 150, 426]);
+    for command in ["STOR open/file", "NLST open"] {
+        let told = ask("EPSV\r\n", &[229]);
+        let port = told.split('|').nth(3).unwrap().parse().unwrap();
+        let data = TcpStream::connect((server.address.ip(), port)).unwrap();
+        let sending = std::thread::spawn(move || trickle(data));
+        ask(&format!("{command}\r\n"), &[150, 426]);
+        sending.join().unwrap();
     }
 }
 

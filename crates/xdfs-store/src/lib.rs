@@ -205,6 +205,21 @@ pub trait Sink: Send + fmt::Debug {
         Ok(Some(Vec::new()))
     }
 
+    /// Reads what was written and isn't published yet: the bytes at `offset`, as many as there are
+    /// and `buf` takes. Returns their number, 0 only at the end.
+    ///
+    /// # Errors
+    /// A fault that names the path; [`Unsupported`](xdfs_proto::Code::Unsupported) if what was
+    /// written can't be read.
+    fn read_back(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        let _ = (offset, buf);
+        Err(unsupported(
+            "read back",
+            b"",
+            "what was written can't be read here",
+        ))
+    }
+
     /// Appends durable fragments to the journal and makes the journal durable.
     ///
     /// # Errors

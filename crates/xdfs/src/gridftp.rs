@@ -72,8 +72,9 @@ impl fmt::Display for GridftpAddress {
 }
 
 /// Settings of GridFTP. Users, exports, rights, quotas, limits and the audit log are those of the
-/// server. Without encryption, users can only be anonymous: they reach public exports, or with
-/// [`insecure`](crate::ServerBuilder::insecure) what is served to everybody.
+/// server, and so is its certificate for TLS. Without TLS users can only be anonymous: they reach
+/// public exports, or with [`insecure`](crate::ServerBuilder::insecure), where there is no TLS,
+/// what is served to everybody.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GridftpSettings {
     /// Where to listen for control connections.
@@ -86,9 +87,29 @@ pub struct GridftpSettings {
     /// Data connections may go to, and come from, other hosts than the client's, as transfers
     /// between two servers need it.
     pub third_party: bool,
+    /// Every control connection has to be protected by TLS before anybody logs in, anonymous users
+    /// included.
+    pub requires_tls: bool,
+    /// Protected data connections have to resume the TLS session of their control connection, which
+    /// proves that they are of the same client. Not every client does it.
+    pub requires_resumption: bool,
 }
 
 impl GridftpSettings {
+    /// Checks that what is required of TLS can be had: there is a certificate unless
+    /// [`insecure`](crate::ServerBuilder::insecure) is set.
+    ///
+    /// # Errors
+    /// It can't.
+    pub(crate) fn check_tls(&self, has_certificate: bool) -> Result<(), Fault> {
+        if has_certificate || !(self.requires_tls || self.requires_resumption) {
+            return Ok(());
+        }
+        let cause = "TLS is required of clients, and the server has no certificate";
+        let fault = Fault::new(Code::InvalidArgument, "serve GridFTP", cause);
+        Err(fault.hint("leave out either --insecure or what [gridftp] says of TLS"))
+    }
+
     /// The addresses to listen on.
     ///
     /// # Errors
@@ -111,13 +132,14 @@ impl GridftpSettings {
     /// Listens.
     ///
     /// # Errors
-    /// An address can't be used.
+    /// An address can't be used, or the settings ask for TLS and there is no certificate.
     pub(crate) fn open(
         &self,
         is_protected: bool,
         policy: Policy,
         sessions_max: usize,
     ) -> Result<GridftpDoor, Fault> {
+        self.check_tls(matches!(policy, Policy::Guarded(_)))?;
         let mut listeners = Vec::new();
         for address in self.addresses(is_protected)? {
             let listener = TcpListener::bind(address).map_err(|error| {
@@ -136,6 +158,8 @@ impl GridftpSettings {
             ports: self.ports.clone(),
             address: self.address,
             third_party: self.third_party,
+            requires_tls: self.requires_tls,
+            requires_resumption: self.requires_resumption,
             ..Options::default()
         };
         let (door, control) = Door::new(DoorConfig {

@@ -174,6 +174,8 @@ impl ServerBuilder {
         if let Some(gridftp) = &self.gridftp {
             let is_protected = self.insecure || self.security.is_some();
             report.note("gridftp.listen", 0, gridftp.addresses(is_protected));
+            let has_certificate = self.security.is_some();
+            report.note("gridftp.tls", 0, gridftp.check_tls(has_certificate));
         }
         let root = LocalStore::rooted(&self.root, self.read_only);
         report.note("root", 0, root);

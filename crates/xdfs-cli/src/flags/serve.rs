@@ -88,6 +88,8 @@ The file of --config is TOML; flags go before it. Relative paths in it start at 
   ports = \"50000-51000\"    # of passive data connections; left out: any free one
   address = \"192.0.2.1\"    # told for them, if addresses are translated in between
   third_party = true       # data connections go to other hosts than the client's too
+  tls = \"required\"         # nobody logs in without AUTH TLS
+  tls_resumption = \"required\"   # data connections resume the session of the control connection
   [limits]                 # of each user, over all sessions
   sessions_per_user_max = 64
   channels_per_user_max = 4096
@@ -115,10 +117,10 @@ pub(crate) struct ServeFlags {
 
     /// Serve GridFTP too, at HOST, HOST:PORT or [IPV6]:PORT. Default: 127.0.0.1:2811.
     ///
-    /// For globus-url-copy and ftp clients. There is no encryption yet, so that all users are
-    /// anonymous: they reach exports that are public, or with --insecure everything. Exports,
-    /// rights, quotas, limits and the audit log are the same. docs/gridftp/README.md has the
-    /// details.
+    /// For globus-url-copy and ftp clients. Users with passwords log in under TLS (AUTH TLS), with
+    /// the server's certificate. Without TLS all users are anonymous: they reach exports that are
+    /// public, or with --insecure everything. Exports, rights, quotas, limits and the audit log are
+    /// the same. docs/gridftp/README.md has the details.
     #[arg(
         long,
         value_name = "ADDR",

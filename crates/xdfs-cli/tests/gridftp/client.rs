@@ -1,13 +1,22 @@
 //! A client that sends exactly what a test says.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 
-use crate::stage::{PATIENCE, Stage};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::stage::{PASSWORD, PATIENCE, Stage};
+
+/// A connection with TLS.
+pub(crate) type Secure = StreamOwned<ClientConnection, TcpStream>;
 
 /// A control connection.
 pub(crate) struct Client {
     stream: TcpStream,
+    tls: Option<ClientConnection>,
     read: Vec<u8>,
 }
 
@@ -25,8 +34,8 @@ impl Client {
     pub(crate) fn raw(stage: &Stage) -> Self {
         let stream = TcpStream::connect(&stage.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let read = Vec::new();
-        Self { stream, read }
+        let (tls, read) = (None, Vec::new());
+        Self { stream, tls, read }
     }
 
     /// Connects and logs in.
@@ -38,8 +47,50 @@ impl Client {
         client
     }
 
-    pub(crate) fn send(&mut self, bytes: &[u8]) {
+    /// Connects and begins with TLS.
+    #[track_caller]
+    pub(crate) fn secure(stage: &Stage, config: &Arc<ClientConfig>) -> Self {
+        let mut client = Self::connect(stage);
+        client.ask("AUTH TLS", 234);
+        let mut tls = connection(config);
+        tls.complete_io(&mut client.stream).unwrap();
+        client.tls = Some(tls);
+        client
+    }
+
+    /// The same, and logs in `user`, with protected data connections.
+    #[track_caller]
+    pub(crate) fn secure_log_in(stage: &Stage, config: &Arc<ClientConfig>, user: &str) -> Self {
+        let mut client = Self::secure(stage, config);
+        client.ask(&format!("USER {user}"), 331);
+        client.ask(&format!("PASS {PASSWORD}"), 230);
+        client.ask("PBSZ 0", 200);
+        client.ask("PROT P", 200);
+        client
+    }
+
+    /// Tells the end of what TLS protects, and leaves the connection open.
+    pub(crate) fn close_tls(&mut self) {
+        let tls = self.tls.as_mut().unwrap();
+        tls.send_close_notify();
+        while tls.wants_write() {
+            tls.write_tls(&mut self.stream).unwrap();
+        }
+    }
+
+    /// Sends bytes past TLS.
+    pub(crate) fn send_clear(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).unwrap();
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        match &mut self.tls {
+            None => self.stream.write_all(bytes).unwrap(),
+            Some(tls) => {
+                let mut stream = rustls::Stream::new(tls, &mut self.stream);
+                stream.write_all(bytes).unwrap();
+            }
+        }
     }
 
     /// Sends for another thread.
@@ -89,6 +140,17 @@ impl Client {
         }
     }
 
+    /// Reads a reply; `None` at the end, or where there is none.
+    pub(crate) fn try_reply(&mut self) -> Option<u16> {
+        let mut bytes = [0; 4096];
+        let read = match &mut self.tls {
+            None => self.stream.read(&mut bytes),
+            Some(tls) => rustls::Stream::new(tls, &mut self.stream).read(&mut bytes),
+        };
+        let code = String::from_utf8_lossy(bytes.get(..3)?).parse().ok();
+        read.ok().filter(|read| *read > 0).and(code)
+    }
+
     fn line(&mut self) -> Option<String> {
         loop {
             if let Some(end) = self.read.windows(2).position(|two| two == b"\r\n") {
@@ -96,7 +158,11 @@ impl Client {
                 return Some(String::from_utf8_lossy(&line[..end]).into_owned());
             }
             let mut bytes = [0; 4096];
-            match self.stream.read(&mut bytes) {
+            let read = match &mut self.tls {
+                None => self.stream.read(&mut bytes),
+                Some(tls) => rustls::Stream::new(tls, &mut self.stream).read(&mut bytes),
+            };
+            match read {
                 Ok(0) => return None,
                 Ok(read) => self.read.extend_from_slice(&bytes[..read]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
@@ -129,6 +195,26 @@ impl Client {
     }
 }
 
+/// TLS that trusts the server's certificate, and remembers sessions.
+pub(crate) fn trusting(stage: &Stage) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    let certificate = CertificateDer::from_pem_file(stage.certificate()).unwrap();
+    roots.add(certificate).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    Arc::new(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn connection(config: &Arc<ClientConfig>) -> ClientConnection {
+    ClientConnection::new(Arc::clone(config), "localhost".try_into().unwrap()).unwrap()
+}
+
+/// Begins with TLS on a data connection.
+pub(crate) fn secured(stream: TcpStream, config: &Arc<ClientConfig>) -> Secure {
+    StreamOwned::new(connection(config), stream)
+}
+
 /// Connects for data.
 #[track_caller]
 pub(crate) fn data(address: SocketAddr) -> TcpStream {
@@ -148,7 +234,7 @@ pub(crate) fn block(bits: u8, count: u64, offset: u64, payload: &[u8]) -> Vec<u8
 
 /// All blocks of a connection up to its EOD: descriptor, offset, payload.
 #[track_caller]
-pub(crate) fn blocks(stream: &mut TcpStream) -> Vec<(u8, u64, Vec<u8>)> {
+pub(crate) fn blocks(stream: &mut impl Read) -> Vec<(u8, u64, Vec<u8>)> {
     let mut blocks = Vec::new();
     loop {
         let mut header = [0; 17];

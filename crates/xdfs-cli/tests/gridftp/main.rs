@@ -9,5 +9,8 @@
 mod client;
 mod hostile;
 mod rules;
+mod security;
 mod stage;
+mod stores;
+mod tls_tools;
 mod tools;

@@ -11,6 +11,9 @@ use xdfs_testkit::tree::{TempTree, random_bytes};
 /// Longest time that anything here may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The password of all users.
+pub(crate) const PASSWORD: &str = "correct horse";
+
 /// A server, and a directory for it and for clients.
 pub(crate) struct Stage {
     pub(crate) server: Guard,
@@ -44,11 +47,50 @@ impl Stage {
     #[track_caller]
     pub(crate) fn prepared(seed: u64, config: &str, prepare: impl FnOnce(&Path)) -> Self {
         let place = Self::place(seed);
-        prepare(&place.join("root"));
         let root = place.join("root").display().to_string();
         fs::write(place.join("xdfs.toml"), config.replace("ROOT", &root)).unwrap();
+        prepare(&place.join("root"));
         let flag = format!("--config={}", place.join("xdfs.toml").display());
         Self::start(place, [flag])
+    }
+
+    /// A server with the users `alice` and `bob`, each with [`PASSWORD`] and an export of the same
+    /// name, and with what `more` adds to its settings.
+    #[track_caller]
+    pub(crate) fn with_users(seed: u64, more: &str) -> Self {
+        let export = |name: &str| {
+            format!(
+                "[[export]]\nname = \"{name}\"\npath = \"ROOT/{name}\"\n\
+                 [[export.grant]]\nuser = \"{name}\"\n\
+                 rights = [\"read\", \"list\", \"create\", \"write\", \"delete\"]\n"
+            )
+        };
+        let (alice, bob) = (export("alice"), export("bob"));
+        let config = format!("folder = \"server\"\naudit = \"audit.jsonl\"\n{more}\n{alice}{bob}");
+        Self::prepared(seed, &config, |root| {
+            let place = root.parent().unwrap();
+            fs::write(place.join("password"), format!("{PASSWORD}\n")).unwrap();
+            for user in ["alice", "bob"] {
+                fs::create_dir(root.join(user)).unwrap();
+                let mut add = Command::new(env!("CARGO_BIN_EXE_xdfs"));
+                let config = place.join("xdfs.toml");
+                add.env("XDFS_CONFIG_DIR", place.join("keys"))
+                    .args(["user", "add", user, "--config"])
+                    .arg(config)
+                    .stdin(fs::File::open(place.join("password")).unwrap());
+                assert!(add.status().unwrap().success(), "{user}");
+            }
+        })
+    }
+
+    /// The server's certificate, as a file that clients can be told to trust.
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.beside("server/server.crt")
+    }
+
+    /// The address by the name that is in the certificate.
+    pub(crate) fn named_address(&self) -> String {
+        self.address.replace("127.0.0.1", "localhost")
     }
 
     fn place(seed: u64) -> TempTree {

@@ -1,7 +1,7 @@
 //! The data connections of a session: listened for or opened, and kept for the next transfer in
 //! MODE E.
 
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use xdfs_access::{Access, Permit};
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::poll::{Event, Poller, Token};
 
+use super::wire::{Direction, SessionTls, Wire};
 use super::{Context, passive};
 use crate::block::BlockReader;
 use crate::command::Mode;
@@ -22,19 +23,10 @@ pub(super) const CONTROL: Token = Token(0);
 const LISTENER: Token = Token(1);
 const FIRST: usize = 2;
 
-/// Which way payload goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
-    /// To the peer.
-    Send,
-    /// From the peer.
-    Receive,
-}
-
 /// A data connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: TcpStream,
+    wire: Wire,
     token: Token,
     /// The receiver to which it leads.
     pub(super) group: usize,
@@ -64,6 +56,10 @@ pub(super) struct Channels {
     direction: Option<Direction>,
     next_token: usize,
     buffer_bytes: Option<usize>,
+    /// Of the control connection.
+    tls: Option<SessionTls>,
+    /// The present connections and later ones have TLS for this direction.
+    protection: Option<Direction>,
     /// Whose connections they are.
     user: Option<(Arc<Access>, String)>,
     pub(super) connections: Vec<Connection>,
@@ -95,6 +91,8 @@ impl Channels {
             direction: None,
             next_token: FIRST,
             buffer_bytes: None,
+            tls: None,
+            protection: None,
             user: None,
             connections: Vec::new(),
         }
@@ -103,6 +101,11 @@ impl Channels {
     /// From now on connections count against the limits of this user.
     pub(super) fn count_for(&mut self, access: Arc<Access>, user: String) {
         self.user = Some((access, user));
+    }
+
+    /// From now on connections can be protected.
+    pub(super) fn protect_by(&mut self, tls: SessionTls) {
+        self.tls = Some(tls);
     }
 
     /// Closes everything.
@@ -152,20 +155,30 @@ impl Channels {
     /// Makes connections ready for a transfer, or begins to open them.
     ///
     /// # Errors
-    /// There is no way to open any, or those of the last transfer are closed.
+    /// There is no way to open any, or those of the last transfer are closed; or they are to be
+    /// protected and would lead to another host.
     pub(super) fn prepare(
         &mut self,
         poller: &Poller,
         direction: Direction,
         mode: Mode,
         parallelism: u32,
+        is_protected: bool,
     ) -> Result<Prepared, Fault> {
+        let protection = is_protected.then_some(direction);
+        let is_same = protection == self.protection;
+        self.protection = protection;
         if self.direction.is_some() {
-            if mode == Mode::Extended && self.direction == Some(direction) {
+            if mode == Mode::Extended && self.direction == Some(direction) && is_same {
                 return self.reuse();
             }
             self.connections.clear();
             self.direction = None;
+        }
+        let is_foreign = |to: &SocketAddr| to.ip().to_canonical() != self.peer;
+        if is_protected && self.targets.iter().any(is_foreign) {
+            let cause = "protected data connections go to the client's own address only";
+            return Err(refused(cause).hint("use PROT C"));
         }
         if mode == Mode::Extended {
             let is_passive = self.listener.is_some() || self.delays;
@@ -194,6 +207,9 @@ impl Channels {
         } else if self.listener.is_none() {
             return Err(refused("use PASV or PORT first"));
         }
+        if let (Some(listener), Mode::Extended) = (&self.listener, mode) {
+            passive::expect_many(listener);
+        }
         self.direction = Some(direction);
         Ok(prepared)
     }
@@ -206,7 +222,7 @@ impl Channels {
     fn reuse(&mut self) -> Result<Prepared, Fault> {
         for connection in &mut self.connections {
             let mut byte = [std::mem::MaybeUninit::uninit()];
-            let peeked = SockRef::from(&connection.stream).peek(&mut byte);
+            let peeked = SockRef::from(connection.wire.stream()).peek(&mut byte);
             let is_open = match peeked {
                 Ok(bytes) => bytes > 0,
                 Err(error) => error.kind() == io::ErrorKind::WouldBlock,
@@ -243,7 +259,7 @@ impl Channels {
     fn add(
         &mut self,
         poller: &Poller,
-        mut stream: TcpStream,
+        stream: TcpStream,
         group: usize,
         is_open: bool,
     ) -> Result<(), Fault> {
@@ -260,10 +276,20 @@ impl Channels {
         }
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registry = poller.registry();
-        let watched = registry.register(&mut stream, mio::Token(token.0), interest);
+        let mut wire = Wire::new(stream);
+        let watched = registry.register(wire.stream_mut(), mio::Token(token.0), interest);
         watched.map_err(|error| Fault::from_io("watch a data connection", "", &error))?;
+        if let Some(direction) = self.protection {
+            let tls = self.tls.as_ref().ok_or_else(|| {
+                // The machine takes PROT P with TLS only.
+                let cause = "there is no TLS on the control connection";
+                Fault::new(Code::Internal, "protect a data connection", cause)
+            })?;
+            let started = wire.protect_data(tls, direction);
+            started.map_err(|error| Fault::from_io("protect a data connection", "", &error))?;
+        }
         self.connections.push(Connection {
-            stream,
+            wire,
             token,
             group,
             is_open,
@@ -290,7 +316,10 @@ impl Channels {
             match listener.accept() {
                 Ok((stream, from)) => {
                     let from = from.ip().to_canonical();
-                    if from != self.peer && !self.context.options.third_party {
+                    // TLS tells the client who this is, and not the other way round.
+                    let takes_others =
+                        self.context.options.third_party && self.protection.is_none();
+                    if from != self.peer && !takes_others {
                         tracing::warn!(%from, peer = %self.peer, "a data connection of another \
                             host is refused");
                         continue;
@@ -321,8 +350,9 @@ impl Channels {
         let Some(connection) = connections.find(|own| own.token == event.token) else {
             return Ok(());
         };
-        connection.is_readable |= event.readable;
-        connection.is_writable |= event.writable;
+        let is_either = connection.wire.is_protected();
+        connection.is_readable |= event.readable || is_either;
+        connection.is_writable |= event.writable || is_either;
         if !connection.is_open {
             connection.finish_opening().map_err(|error| {
                 let fault = Fault::from_io("open a data connection", "", &error);
@@ -354,10 +384,10 @@ fn connect_fault(target: SocketAddr, error: &io::Error) -> Fault {
 
 impl Connection {
     fn finish_opening(&mut self) -> io::Result<()> {
-        if let Some(error) = self.stream.take_error()? {
+        if let Some(error) = self.wire.stream().take_error()? {
             return Err(error);
         }
-        match self.stream.peer_addr() {
+        match self.wire.stream().peer_addr() {
             Ok(_) => self.is_open = true,
             // Not yet.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => self.is_writable = false,
@@ -396,7 +426,7 @@ impl Connection {
     /// # Errors
     /// The connection is broken.
     pub(super) fn send(&mut self) -> Result<usize, Fault> {
-        match self.stream.write(&self.block[self.sent..]) {
+        match self.wire.write(&self.block[self.sent..]) {
             Ok(bytes) => {
                 self.sent += bytes;
                 Ok(bytes)
@@ -415,7 +445,7 @@ impl Connection {
     /// # Errors
     /// The connection is broken.
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
-        match self.stream.read(buffer) {
+        match self.wire.read(buffer) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.is_readable = false;
@@ -426,10 +456,33 @@ impl Connection {
         }
     }
 
-    /// Ends a file in stream mode.
-    pub(super) fn shut_down(&self) {
-        // If it fails, the end comes with the closing.
-        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+    /// Sends what TLS holds. Returns whether nothing is left.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) fn flush(&mut self) -> Result<bool, Fault> {
+        let flushed = self.wire.flush();
+        self.is_done(flushed)
+    }
+
+    /// Ends a file in stream mode. Returns whether that is on its way.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) fn end(&mut self) -> Result<bool, Fault> {
+        let ended = self.wire.end();
+        self.is_done(ended)
+    }
+
+    fn is_done(&mut self, result: io::Result<()>) -> Result<bool, Fault> {
+        match result {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.is_writable = false;
+                Ok(false)
+            }
+            Err(error) => Err(lost("send", &error)),
+        }
     }
 }
 

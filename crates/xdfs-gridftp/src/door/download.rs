@@ -146,25 +146,35 @@ impl Download {
                 let sent = connection.send()? as u64;
                 is_stuck &= sent == 0;
                 moved += sent;
-                link.moved(sent);
+                if sent > 0 {
+                    link.moved(sent);
+                }
                 if !link.delay().is_zero() {
                     is_stuck = true;
                     break;
                 }
             }
         }
-        let all_sent = || link.channels.connections.iter().all(Connection::is_free);
-        if sender.has_ended() && all_sent() {
-            if self.mode == Mode::Stream {
-                link.channels
-                    .connections
-                    .iter()
-                    .for_each(Connection::shut_down);
-            }
+        if sender.has_ended() && self.has_sent_all(&mut link.channels.connections)? {
             return Ok(Step::Done(Outcome::Done));
         }
         self.sender = Some(sender);
         Ok(if is_stuck { Step::Wait } else { Step::Again })
+    }
+
+    /// Whether everything is on its way, in stream mode the end too.
+    fn has_sent_all(&self, connections: &mut [Connection]) -> Result<bool, Fault> {
+        for connection in connections {
+            let is_sent = connection.is_free()
+                && match self.mode {
+                    Mode::Stream => connection.end()?,
+                    Mode::Extended => connection.flush()?,
+                };
+            if !is_sent {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The sender, made once the connections are known.

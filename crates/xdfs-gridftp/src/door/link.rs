@@ -43,6 +43,7 @@ impl Link<'_> {
     /// Counts bytes of payload.
     pub(super) fn moved(&mut self, bytes: u64) {
         self.has_moved = true;
+        self.machine.moved(bytes);
         if let Some(share) = &mut self.share {
             share.take(bytes, self.clock.instant() - self.started);
         }

@@ -6,10 +6,13 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use mio::net::TcpListener;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 256;
+/// Connections that may wait to be accepted before there is a transfer: a session that never begins
+/// one keeps no more.
+const BACKLOG: i32 = 16;
+/// The same during a transfer over many connections.
+const BACKLOG_OF_MANY: i32 = 256;
 
 /// Listens at `ip`, on a port of the range if there is one. `next` is where to look first, so that
 /// sessions don't all try the same ports.
@@ -32,6 +35,12 @@ pub(super) fn listen(
         }
     }
     Err(last)
+}
+
+/// Lets as many connections wait as a transfer in MODE E may have.
+pub(super) fn expect_many(listener: &TcpListener) {
+    // A hint: with a shorter queue connections come about later.
+    let _ = SockRef::from(listener).listen(BACKLOG_OF_MANY);
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {

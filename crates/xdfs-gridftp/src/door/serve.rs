@@ -1,6 +1,6 @@
 //! The thread of a session: carries out the actions of its machine.
 
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -8,22 +8,24 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use mio::Interest;
 use mio::net::TcpStream;
 use socket2::SockRef;
-use xdfs_access::{Evidence, Peer, Permit};
+use xdfs_access::{Access, Evidence, Login, Peer, Permit};
 use xdfs_proto::path::Call;
 use xdfs_proto::{Code, Fault};
 use xdfs_store::Store;
 use xdfs_store::rate::Share;
 use xdfs_sys::poll::{Event, Poller};
 
-use super::channels::{CONTROL, Channels, Direction};
+use super::channels::{CONTROL, Channels};
 use super::checksum::ChecksumJob;
 use super::download::Download;
 use super::job::Job;
 use super::link::{Link, Step};
 use super::rows::Rows;
 use super::upload::Upload;
+use super::wire::{Direction, SessionTls, Wire};
 use super::{Context, Policy, Shared, locked};
-use crate::session::{Action, Config, Listing, Outcome, Session, Transfer, What};
+use crate::command::Password;
+use crate::session::{Action, Config, Listing, Outcome, Place, Session, Transfer, What};
 
 /// Bytes of payload that are read at once.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -45,7 +47,9 @@ struct Server {
     context: Arc<Context>,
     shared: Arc<Shared>,
     poller: Poller,
-    control: TcpStream,
+    control: Wire,
+    /// TLS begins once the output is sent.
+    starts_tls: bool,
     can_read: bool,
     can_write: bool,
     /// The client has sent its last command.
@@ -114,7 +118,8 @@ impl Server {
             context,
             shared,
             poller,
-            control,
+            control: Wire::new(control),
+            starts_tls: false,
             can_read: true,
             can_write: true,
             has_ended: false,
@@ -139,12 +144,14 @@ impl Server {
         loop {
             self.read_commands();
             let is_closing = self.act();
-            let goes_on = self.work() | self.write_replies();
+            let goes_on = self.work() | self.write_replies() | self.begin_tls()?;
             let now = self.context.clock.instant();
             let is_closing = is_closing || self.machine.is_closing();
             if is_closing && self.job.is_none() {
                 let by = *self.closes_by.get_or_insert(now + LAST_WORDS);
                 if self.is_broken || now >= by || self.is_silent() {
+                    // Without room for it, the client has gone.
+                    let _ = self.control.end();
                     return Ok(());
                 }
             }
@@ -170,19 +177,20 @@ impl Server {
     }
 
     fn is_silent(&self) -> bool {
-        self.output.is_empty() && !self.machine.has_output()
+        self.output.is_empty() && !self.machine.has_output() && self.control.is_flushed()
     }
 
     /// Whether something can be done without another event.
     fn has_more(&self) -> bool {
-        (self.can_read && !self.has_ended && self.machine.room() > 0)
+        (self.can_read && !self.has_ended && !self.starts_tls && self.machine.room() > 0)
             || (self.can_write && !self.is_broken && self.machine.has_output())
     }
 
     fn event(&mut self, event: &Event) {
         if event.token == CONTROL {
-            self.can_read |= event.readable;
-            self.can_write |= event.writable;
+            let is_either = self.control.is_protected();
+            self.can_read |= event.readable || is_either;
+            self.can_write |= event.writable || is_either;
         } else if let Err(fault) = self.channels.event(event) {
             self.fail(fault);
         }
@@ -190,7 +198,7 @@ impl Server {
 
     fn read_commands(&mut self) {
         let mut bytes = [0; COMMAND_BYTES];
-        while self.can_read && !self.has_ended {
+        while self.can_read && !self.has_ended && !self.starts_tls {
             let room = self.machine.room().min(COMMAND_BYTES);
             if room == 0 {
                 return;
@@ -212,10 +220,15 @@ impl Server {
             if self.output.is_empty() {
                 self.output = self.machine.take_output();
             }
-            if self.output.is_empty() {
+            let is_empty = self.output.is_empty();
+            if is_empty && self.control.is_flushed() {
                 break;
             }
-            match self.control.write(&self.output) {
+            let sent = match is_empty {
+                true => self.control.flush().map(|()| 0),
+                false => self.control.write(&self.output),
+            };
+            match sent {
                 Ok(sent) => {
                     self.output.drain(..sent);
                     self.unread_since = None;
@@ -230,6 +243,21 @@ impl Server {
             self.unread_since = Some(self.context.clock.instant());
         }
         has_sent
+    }
+
+    /// Begins with TLS once everything in clear is sent. Returns whether it has begun.
+    fn begin_tls(&mut self) -> io::Result<bool> {
+        if !self.starts_tls || !self.is_silent() {
+            return Ok(false);
+        }
+        let Policy::Guarded(current) = &self.context.policy else {
+            return Ok(false);
+        };
+        let tls = SessionTls::new(&current.tls(), self.context.options.requires_resumption)?;
+        self.control.protect_control(&tls)?;
+        self.channels.protect_by(tls);
+        self.starts_tls = false;
+        Ok(true)
     }
 
     /// Carries out what the machine wants. Returns whether the session is to be closed.
@@ -268,8 +296,8 @@ impl Server {
     /// Begins with an action; `None` if it becomes a job.
     fn begin(&mut self, action: Action) -> Result<Option<Outcome>, Fault> {
         Ok(Some(match action {
-            Action::LogIn => {
-                self.log_in()?;
+            Action::LogIn { user, password } => {
+                self.log_in(user.as_deref(), &password)?;
                 Outcome::Done
             }
             Action::Call(call) => self.call(&call)?,
@@ -293,6 +321,10 @@ impl Server {
             }
             Action::Listen => Outcome::Listening(self.channels.listen(&self.poller)?),
             Action::ListHere(listing) => Outcome::Rows(self.rows(&listing)?.all()?),
+            Action::StartTls => {
+                self.starts_tls = true;
+                Outcome::Done
+            }
             Action::Transfer(transfer) => {
                 self.transfer(transfer)?;
                 return Ok(None);
@@ -301,7 +333,8 @@ impl Server {
         }))
     }
 
-    fn log_in(&mut self) -> Result<(), Fault> {
+    /// The thread is this client's, so a slow check of a password delays nobody else.
+    fn log_in(&mut self, name: Option<&str>, password: &Password) -> Result<(), Fault> {
         let user = match &self.context.policy {
             Policy::Open(store) => User {
                 store: Arc::clone(store),
@@ -310,7 +343,7 @@ impl Server {
             },
             Policy::Guarded(current) => {
                 let access = current.access();
-                let login = access.authenticate(&self.peer, "", Evidence::Anonymous)?;
+                let login = self.authenticate(&access, name, password)?;
                 let admission = access.admit(&self.peer, &login)?;
                 if let Some(ids) = &admission.ids {
                     let fault =
@@ -331,6 +364,23 @@ impl Server {
         self.shared.is_known.store(true, Ordering::Relaxed);
         self.permit = None;
         Ok(())
+    }
+
+    fn authenticate(
+        &self,
+        access: &Access,
+        name: Option<&str>,
+        password: &Password,
+    ) -> Result<Login, Fault> {
+        let Some(name) = name else {
+            return access.authenticate(&self.peer, "", Evidence::Anonymous);
+        };
+        let Some(text) = password.text() else {
+            let cause = "the password isn't UTF-8";
+            let fault = Fault::new(Code::AuthenticationFailed, "authenticate", cause);
+            return Err(access.refuse(&self.peer, name, fault));
+        };
+        access.authenticate(&self.peer, name, Evidence::Password(text))
     }
 
     fn store(&self) -> Result<Arc<dyn Store>, Fault> {
@@ -362,9 +412,11 @@ impl Server {
             mode,
             parallelism,
             socket_buffer,
+            is_protected,
             what,
         } = transfer;
         let store = self.store()?;
+        let mut unique = None;
         let (direction, parallelism, mut job) = match what {
             What::List(listing) => {
                 let job = Download::rows(mode, self.rows(&listing)?);
@@ -380,26 +432,43 @@ impl Server {
             }
             What::Store {
                 path,
+                announced,
                 place,
                 restart,
             } => {
-                let job = Upload::open(&*store, mode, path, place, restart)?;
+                let path = match place {
+                    Place::Unique => {
+                        let path = self.unique(path);
+                        unique = Some(path.clone());
+                        path
+                    }
+                    _ => path,
+                };
+                let job = Upload::open(&*store, mode, path, place, restart, announced)?;
                 (Direction::Receive, 1, Job::Upload(Box::new(job)))
             }
         };
         self.channels.set_buffers(socket_buffer);
-        let prepared = self
-            .channels
-            .prepare(&self.poller, direction, mode, parallelism);
+        let prepared =
+            self.channels
+                .prepare(&self.poller, direction, mode, parallelism, is_protected);
         let prepared = prepared.inspect_err(|_| job.discard())?;
         if let Some(address) = prepared.delayed {
             self.machine.delayed(address);
         }
-        self.machine.begun(prepared.reuses);
+        self.machine.begun(prepared.reuses, unique.as_deref());
         self.buffer.resize(BUFFER_BYTES, 0);
         self.job = Some(job);
         self.moved_at = self.context.clock.instant();
         Ok(())
+    }
+
+    /// A path that no file has, as far as the clock tells; if one has it all the same, the transfer
+    /// is refused.
+    fn unique(&self, base: Vec<u8>) -> Vec<u8> {
+        let now = self.context.clock.time().duration_since(UNIX_EPOCH);
+        let suffix = format!(".{:x}", now.map_or(0, |now| now.as_nanos()));
+        [base, suffix.into_bytes()].concat()
     }
 
     /// Goes on with the job. Returns whether it can go on at once.
@@ -412,7 +481,7 @@ impl Server {
         let mut link = Link {
             buffer: &mut self.buffer,
             channels: &mut self.channels,
-            control: &self.control,
+            control: self.control.stream(),
             machine: &mut self.machine,
             poller: &self.poller,
             clock: &*self.context.clock,

@@ -19,6 +19,7 @@ use super::channels::lost;
 use super::link::{Link, Step};
 use super::rows::stat;
 use crate::block::Piece;
+use crate::checksum::{Algorithm, Hasher};
 use crate::command::Mode;
 use crate::receiver::{CONNECTIONS_MAX, ReceiveError, Receiver};
 use crate::restart::Restart;
@@ -48,10 +49,19 @@ enum Target {
     InPlace(Box<dyn File>, u64),
 }
 
+/// The checksum that the client has announced, and that of what has been read back.
+#[derive(Debug)]
+struct Check {
+    hasher: Hasher,
+    digits: String,
+    at: u64,
+}
+
 /// A transfer in progress.
 #[derive(Debug)]
 pub(super) struct Upload {
     target: Target,
+    check: Option<Check>,
     mode: Mode,
     path: Vec<u8>,
     receiver: Receiver,
@@ -78,12 +88,14 @@ impl Upload {
         path: Vec<u8>,
         place: Place,
         restart: Option<Restart>,
+        announced: Option<(Algorithm, String)>,
     ) -> Result<Self, Fault> {
         let held = held(mode, restart, &path)?;
         let end = held.as_slice().last().map_or(0, |range| range.end);
         let mut is_kept = false;
         let (target, at) = match place {
-            Place::Whole if end == 0 => (open_sink(store, mode, &path)?, 0),
+            Place::Unique => (open_sink(store, mode, &path, false)?, 0),
+            Place::Whole if end == 0 => (open_sink(store, mode, &path, true)?, 0),
             Place::Whole => {
                 is_kept = true;
                 (Target::Sink(resume(store, mode, &path, &held)?), 0)
@@ -103,6 +115,11 @@ impl Upload {
         };
         Ok(Self {
             target,
+            check: announced.map(|(kind, digits)| Check {
+                hasher: Hasher::new(kind),
+                digits,
+                at: 0,
+            }),
             mode,
             path,
             receiver: Receiver::new(held),
@@ -152,6 +169,7 @@ impl Upload {
             }
         }
         match (self.has_ended, is_stuck) {
+            (true, _) if self.awaits_check(link)? => Ok(Step::Again),
             (true, _) if self.awaits_client(link)? => Ok(Step::Wait),
             (true, _) => {
                 self.finish(link)?;
@@ -181,6 +199,10 @@ impl Upload {
         if self.mode == Mode::Stream {
             let bytes = &link.buffer[..read];
             self.has_ended = read == 0;
+            if self.has_ended {
+                // Clients with TLS wait for the answer. What has come is whole without it.
+                let _ = connection.end();
+            }
             self.store(self.at, bytes)?;
             self.at += read as u64;
             return Ok(Some(read as u64));
@@ -295,6 +317,46 @@ impl Upload {
         Ok(fresh)
     }
 
+    /// Whether not all of the file is compared with the checksum that was announced. It is read
+    /// back, since in MODE E its bytes come in any order.
+    ///
+    /// # Errors
+    /// It differs, or can't be read.
+    fn awaits_check(&mut self, link: &mut Link<'_>) -> Result<bool, Fault> {
+        let (Some(mut check), Target::Sink(sink)) = (self.check.take(), &mut self.target) else {
+            return Ok(false);
+        };
+        let length = length(&self.path, self.receiver.ranges())?;
+        let stop = length.min(check.at.saturating_add(TURN_BYTES));
+        while check.at < stop {
+            let room = link.buffer.len() as u64;
+            let wanted = usize::try_from(room.min(stop - check.at)).unwrap_or(usize::MAX);
+            let read = sink.read_back(check.at, &mut link.buffer[..wanted])?;
+            if read == 0 {
+                let cause = "what was written can't be read back";
+                return Err(Fault::new(Code::Io, OPERATION, cause).path(&self.path));
+            }
+            check.hasher.update(&link.buffer[..read]);
+            check.at += read as u64;
+        }
+        link.has_moved = true;
+        if check.at < length {
+            self.check = Some(check);
+            return Ok(true);
+        }
+        let found = check.hasher.finish();
+        if found == check.digits {
+            return Ok(false);
+        }
+        // Nothing goes on with it.
+        self.is_kept = false;
+        let cause = format!(
+            "its checksum is {found}, and SCKS has told {}",
+            check.digits
+        );
+        Err(Fault::new(Code::IntegrityMismatch, OPERATION, cause).path(&self.path))
+    }
+
     /// Whether a file that came in stream mode isn't published yet. A client that was killed ends
     /// both connections without having sent everything, and the end of the control connection
     /// may come a little later.
@@ -327,11 +389,7 @@ impl Upload {
     fn finish(&mut self, link: &mut Link<'_>) -> Result<(), Fault> {
         match &mut self.target {
             Target::Sink(sink) => {
-                let length = match self.receiver.ranges().as_slice() {
-                    [] => 0,
-                    [whole] if whole.start == 0 => whole.end,
-                    ranges => return Err(gaps(&self.path, ranges)),
-                };
+                let length = length(&self.path, self.receiver.ranges())?;
                 sink.publish(length, &[])?;
             }
             Target::InPlace(file, _) => {
@@ -377,6 +435,18 @@ fn held(mode: Mode, restart: Option<Restart>, path: &[u8]) -> Result<RangeSet, F
     }
 }
 
+/// The length of a file of which these ranges have come.
+///
+/// # Errors
+/// Something before its end is missing.
+fn length(path: &[u8], ranges: &RangeSet) -> Result<u64, Fault> {
+    match ranges.as_slice() {
+        [] => Ok(0),
+        [whole] if whole.start == 0 => Ok(whole.end),
+        ranges => Err(gaps(path, ranges)),
+    }
+}
+
 fn request(mode: Mode, path: &[u8], resume: Resume) -> SinkRequest {
     SinkRequest {
         path: path.to_vec(),
@@ -398,8 +468,11 @@ fn request(mode: Mode, path: &[u8], resume: Resume) -> SinkRequest {
     }
 }
 
-fn open_sink(store: &dyn Store, mode: Mode, path: &[u8]) -> Result<Target, Fault> {
-    let opened = store.open_sink(&request(mode, path, Resume::Never))?;
+fn open_sink(store: &dyn Store, mode: Mode, path: &[u8], overwrite: bool) -> Result<Target, Fault> {
+    let opened = store.open_sink(&SinkRequest {
+        overwrite,
+        ..request(mode, path, Resume::Never)
+    })?;
     Ok(Target::Sink(opened.sink))
 }
 

@@ -3,7 +3,7 @@
 use xdfs_proto::path::{Answer, Attributes, FileKind};
 use xdfs_proto::{Fault, RangeSet};
 
-use super::{Action, LoginState, Outcome, Pending, Session, extended};
+use super::{LoginState, Outcome, Pending, Session, Tls, extended};
 use crate::address::format_host_port;
 use crate::checksum::Algorithm;
 use crate::facts::{self, Row};
@@ -14,11 +14,12 @@ use crate::time::format_time;
 /// Most ranges of one line of markers.
 const MARKER_RANGES_MAX: usize = 256;
 
-const COMMANDS: [&str; 46] = [
-    "ABOR", "ALLO", "APPE", "CDUP", "CKSM", "CWD", "DELE", "EPRT", "EPSV", "ERET", "ESTO", "FEAT",
-    "HELP", "LIST", "MDTM", "MFMT", "MKD", "MLSC", "MLSD", "MLSR", "MLST", "MODE", "NLST", "NOOP",
-    "OPTS", "PASS", "PASV", "PORT", "PWD", "QUIT", "REST", "RETR", "RMD", "RNFR", "RNTO", "SBUF",
-    "SITE", "SIZE", "SPAS", "SPOR", "STAT", "STOR", "STRU", "SYST", "TYPE", "USER",
+const COMMANDS: [&str; 53] = [
+    "ABOR", "ABUF", "ALLO", "APPE", "AUTH", "CCC", "CDUP", "CKSM", "CWD", "DELE", "EPRT", "EPSV",
+    "ERET", "ESTO", "FEAT", "HELP", "LIST", "MDTM", "MFMT", "MKD", "MLSC", "MLSD", "MLSR", "MLST",
+    "MODE", "NLST", "NOOP", "OPTS", "PASS", "PASV", "PBSZ", "PORT", "PROT", "PWD", "QUIT", "REST",
+    "RETR", "RMD", "RNFR", "RNTO", "SBUF", "SCKS", "SITE", "SIZE", "SPAS", "SPOR", "STAT", "STOR",
+    "STOU", "STRU", "SYST", "TYPE", "USER",
 ];
 
 /// A path in quotes, with quotes in it doubled (RFC 959, appendix II).
@@ -52,6 +53,7 @@ impl Session {
             Pending::LogIn => {
                 reply.code = 530;
                 self.login = LoginState::None;
+                self.user = None;
             }
             Pending::Passive | Pending::PassiveExtended | Pending::PassiveStriped => {
                 reply.code = 425;
@@ -67,7 +69,12 @@ impl Session {
         match (pending, outcome) {
             (Pending::LogIn, Outcome::Done) => {
                 self.login = LoginState::In;
-                self.say(230, "User anonymous logged in.");
+                let name = self.user.as_deref().unwrap_or("anonymous");
+                self.say(230, format!("User {name} logged in."));
+            }
+            (Pending::StartTls, Outcome::Done) => {
+                self.is_secure = true;
+                self.say(234, "Beginning with TLS.");
             }
             (Pending::Transfer, Outcome::Done) => self.say(226, "Transfer complete."),
             (Pending::Connect, Outcome::Done) => self.say(200, "PORT command successful."),
@@ -149,51 +156,14 @@ impl Session {
         }
     }
 
-    pub(super) fn user(&mut self, name: &[u8]) {
-        let is_anonymous = [&b"anonymous"[..], b"ftp"].iter().any(|known| {
-            let known: &[u8] = known;
-            name.eq_ignore_ascii_case(known)
-        });
-        match (self.login, is_anonymous) {
-            (LoginState::In, _) => self.say(503, "You are logged in already."),
-            (_, true) => {
-                self.login = LoginState::Named;
-                self.say(331, "Password required for anonymous: anything will do.");
-            }
-            // Refused before the client sends the password in clear text.
-            (_, false) => {
-                let text = "Passwords are not taken without encryption: log in as anonymous, or \
-                            use the xDFS protocol.";
-                self.login = LoginState::None;
-                self.say(530, text);
-            }
-        }
-    }
-
-    pub(super) fn password(&mut self) -> Option<Action> {
-        match self.login {
-            LoginState::Named => {
-                self.pending = Some(Pending::LogIn);
-                self.is_cancelled = false;
-                Some(Action::LogIn)
-            }
-            LoginState::In => {
-                self.say(230, "You are logged in already.");
-                None
-            }
-            LoginState::None => {
-                self.say(503, "USER comes first.");
-                None
-            }
-        }
-    }
-
     pub(super) fn features(&mut self) {
         let sums = Algorithm::ALL.iter();
         let sums: String = sums
             .map(|(_, name, rank)| format!("{name}:{rank};"))
             .collect();
-        let mut lines = vec![format!("CKSM {sums}"), facts::FEATURE.to_owned()];
+        let sums = ["CKSM", "SCKS"].map(|command| format!("{command} {sums}"));
+        let mut lines = Vec::from(sums);
+        lines.push(facts::FEATURE.to_owned());
         let others = [
             "EPRT",
             "EPSV",
@@ -213,6 +183,9 @@ impl Session {
             "UTF8",
         ];
         lines.extend(others.map(str::to_owned));
+        if self.config.tls != Tls::None {
+            lines.extend(["AUTH TLS", "PBSZ", "PROT"].map(str::to_owned));
+        }
         let lines = lines.into_iter().map(String::into_bytes);
         self.reply(&Reply::of_lines(211, "Extensions supported", lines, "End."));
     }

@@ -9,7 +9,12 @@ const PEER: &str = "10.0.0.1";
 
 fn session(third_party: bool) -> Session {
     let peer = PEER.parse().unwrap();
-    let mut session = Session::new(Config { peer, third_party });
+    let mut session = Session::new(Config {
+        peer,
+        third_party,
+        tls: Tls::Offered,
+        takes_clear: false,
+    });
     said(&mut session);
     session
 }
@@ -17,7 +22,10 @@ fn session(third_party: bool) -> Session {
 fn logged_in() -> Session {
     let mut session = session(false);
     session.receive(b"USER anonymous\r\nPASS x\r\n");
-    assert_eq!(session.poll(), Some(Action::LogIn));
+    assert!(matches!(
+        session.poll(),
+        Some(Action::LogIn { user: None, .. })
+    ));
     session.complete(Ok(Outcome::Done));
     assert_eq!(session.poll(), None);
     assert!(session.is_logged_in());
@@ -78,7 +86,8 @@ fn nothing_is_done_before_the_login() {
     assert!(answer(&mut session, "USER alice").starts_with("530 "));
     assert!(answer(&mut session, "PASS secret").starts_with("503 "));
     assert!(answer(&mut session, "USER FTP").starts_with("331 "));
-    assert_eq!(action(&mut session, "PASS"), Action::LogIn);
+    let login = action(&mut session, "PASS");
+    assert!(matches!(login, Action::LogIn { user: None, .. }));
     let fault = Fault::new(Code::PermissionDenied, "log in", "nothing is public");
     session.complete(Err(fault));
     assert!(said(&mut session).starts_with("530 "));
@@ -135,7 +144,7 @@ fn an_abort_cancels_what_runs_and_is_answered_after_it() {
         panic!("no transfer");
     };
     assert_eq!(transfer.mode, Mode::Stream);
-    session.begun(false);
+    session.begun(false, None);
     session.receive(b"\xff\xf4\xff\xf2ABOR\r\n");
     assert_eq!(session.poll(), Some(Action::Cancel));
     assert_eq!(session.poll(), None);

@@ -210,6 +210,11 @@ impl Sink for ExportSink {
         self.seen(result)
     }
 
+    fn read_back(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        let result = self.inner.read_back(offset, buf);
+        self.seen(result)
+    }
+
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
         // This also extends the file to the end of the last fragment.
         self.reach(durable.iter().map(|f| f.range.end).max().unwrap_or(0))?;

@@ -550,6 +550,11 @@ impl Sink for LocalSink {
         Ok(Some(self.durable.fragments().copied().collect()))
     }
 
+    fn read_back(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        let read = fs::read_at(&self.file, buf, offset);
+        read.map_err(|error| self.fault("read back", &error))
+    }
+
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
         self.unverified("record")?;
         // A source that can't be recognised can't be resumed.

@@ -69,6 +69,14 @@ impl Sink for MemSink {
         Ok(())
     }
 
+    fn read_back(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        let at = usize::try_from(offset).unwrap_or(usize::MAX);
+        let rest = self.bytes.get(at..).unwrap_or_default();
+        let count = rest.len().min(buf.len());
+        buf[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
     fn sync(&mut self) -> Result<(), Fault> {
         Ok(())
     }

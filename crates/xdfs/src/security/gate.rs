@@ -33,13 +33,21 @@ impl CurrentAccess for CurrentRules {
     }
 }
 
-/// Finds the current settings for the door of GridFTP.
+/// Finds the current settings and the certificate for the door of GridFTP.
 #[derive(Debug)]
 struct GridftpAccess(CurrentRules);
 
 impl xdfs_gridftp::door::CurrentAccess for GridftpAccess {
     fn access(&self) -> Arc<Access> {
         Arc::clone(&rules(&self.0).access)
+    }
+
+    fn takes_clear(&self) -> bool {
+        rules(&self.0).takes_clear
+    }
+
+    fn tls(&self) -> Arc<rustls::ServerConfig> {
+        rules(&self.0).identity.current()
     }
 }
 
