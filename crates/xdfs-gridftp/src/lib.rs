@@ -16,6 +16,7 @@
 pub mod address;
 pub mod block;
 pub mod checksum;
+pub mod client;
 pub mod command;
 pub mod door;
 pub mod facts;
