@@ -441,7 +441,10 @@ impl FromStr for RemotePlace {
     fn from_str(text: &str) -> Result<Self, Fault> {
         let bad = |cause: &str| {
             // Without a possible secret.
-            let shown = match text.strip_prefix(FTP).and_then(|rest| rest.rsplit_once('@')) {
+            let shown = match text
+                .strip_prefix(FTP)
+                .and_then(|rest| rest.rsplit_once('@'))
+            {
                 Some((_, rest)) => rest,
                 None => text.split_once("?ticket=").map_or(text, |(shown, _)| shown),
             };
@@ -604,7 +607,12 @@ mod tests {
             assert_eq!(place(text).path, b"//etc");
         }
         assert_eq!(place("ftp://[::1]:2811/mem:x").path, b"/mem:x");
-        for bad in ["ftp://", "ftp://me:secret@/x", "ftp://me:secret@h:x/", "ftp://h/%"] {
+        for bad in [
+            "ftp://",
+            "ftp://me:secret@/x",
+            "ftp://me:secret@h:x/",
+            "ftp://h/%",
+        ] {
             let fault = bad.parse::<RemotePlace>().unwrap_err();
             assert!(!fault.to_string().contains("secret"), "{fault}");
         }

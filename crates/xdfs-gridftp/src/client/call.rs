@@ -412,9 +412,8 @@ fn checksum(
         None => read_through(store, path, offset, wanted, algorithm)?,
     };
     let value = value_of(kind, &digits);
-    let value = value.ok_or_else(|| {
-        violation(operation, "the server's checksum has another form").path(path)
-    })?;
+    let value = value
+        .ok_or_else(|| violation(operation, "the server's checksum has another form").path(path))?;
     Ok(Answer::Digest {
         value,
         length: wanted,

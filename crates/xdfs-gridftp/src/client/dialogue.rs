@@ -115,9 +115,8 @@ impl Dialogue {
     /// What came is no reply, or the reply to no command: nothing after it can be understood.
     /// [`Code::ConnectionLost`] if the server says that it closes the connection.
     pub fn next_event(&mut self) -> Result<Option<Event>, Fault> {
-        let broken = |cause: String| {
-            Fault::new(Code::ProtocolViolation, "read the server's reply", cause).remote()
-        };
+        let broken =
+            |cause: String| Fault::new(Code::ProtocolViolation, "read the server's reply", cause);
         let reply = self
             .replies
             .next_reply()

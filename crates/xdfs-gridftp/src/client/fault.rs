@@ -54,10 +54,7 @@ pub(super) fn refused(operation: &str, path: &[u8], reply: &Reply) -> Fault {
         _ => Retry::Never,
     };
     let cause = format!("the server says {} {said}", reply.code);
-    Fault::new(code, operation, cause)
-        .path(path)
-        .retry(retry)
-        .remote()
+    Fault::new(code, operation, cause).path(path).retry(retry)
 }
 
 /// The fault of a server that says that it closes the connection.
@@ -78,27 +75,22 @@ pub(super) fn lost(operation: &str, error: &io::Error) -> Fault {
         retry: Retry::Now,
         ..fault
     }
-    .remote()
 }
 
 /// The fault of a server that breaks the protocol. Trying again may meet one that doesn't.
 pub(super) fn violation(operation: &str, cause: impl Into<String>) -> Fault {
-    Fault::new(Code::ProtocolViolation, operation, cause).remote()
+    Fault::new(Code::ProtocolViolation, operation, cause)
 }
 
 /// The fault of a connection that ended too early.
 pub(super) fn ended(operation: &str, cause: &str) -> Fault {
-    Fault::new(Code::ConnectionLost, operation, cause)
-        .retry(Retry::Now)
-        .remote()
+    Fault::new(Code::ConnectionLost, operation, cause).retry(Retry::Now)
 }
 
 /// The fault of a server that does nothing for too long.
 pub(super) fn stalled(operation: &str, seconds: u64) -> Fault {
     let cause = format!("the server did nothing for {seconds} s");
-    Fault::new(Code::DeadlineExceeded, operation, cause)
-        .retry(Retry::Now)
-        .remote()
+    Fault::new(Code::DeadlineExceeded, operation, cause).retry(Retry::Now)
 }
 
 /// The fault of something that FTP, or this server, has no command for.

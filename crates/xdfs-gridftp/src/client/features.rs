@@ -88,7 +88,12 @@ mod tests {
 
     #[test]
     fn the_lists_of_known_servers_are_read() {
-        let lines = ["Extensions", "CKSM MD5:10;ADLER32:10;SHA1:10;", "MLST Type*;", "PARALLEL"];
+        let lines = [
+            "Extensions",
+            "CKSM MD5:10;ADLER32:10;SHA1:10;",
+            "MLST Type*;",
+            "PARALLEL",
+        ];
         let reply = Reply {
             code: 211,
             lines: lines.iter().map(|line| line.as_bytes().to_vec()).collect(),

@@ -180,9 +180,7 @@ impl Incoming {
             deadline = deadline.min(self.begun + CONNECT);
             if deadline <= Instant::now() {
                 let cause = "the server has opened no data connection to this machine";
-                return Err(
-                    Fault::new(Code::ConnectionRefused, self.operation, cause).remote()
-                );
+                return Err(Fault::new(Code::ConnectionRefused, self.operation, cause));
             }
         }
         link.turn(self.operation, deadline)?;
@@ -202,7 +200,7 @@ impl Incoming {
         if missing {
             let cause = format!("it ended at byte {}, before its size", self.next);
             let fault = Fault::new(Code::SourceChanged, self.operation, cause);
-            return Err(fault.retry(Retry::Now).remote());
+            return Err(fault.retry(Retry::Now));
         }
         match self.mode {
             Mode::Stream => link.close_channels(),
@@ -348,7 +346,5 @@ impl Incoming {
 /// The fault of more data than the size says.
 fn grown() -> Fault {
     let cause = "there is more of it than its size says";
-    Fault::new(Code::SourceChanged, "receive", cause)
-        .retry(Retry::Now)
-        .remote()
+    Fault::new(Code::SourceChanged, "receive", cause).retry(Retry::Now)
 }

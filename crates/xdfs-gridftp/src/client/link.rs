@@ -202,11 +202,7 @@ impl Link {
     ///
     /// # Errors
     /// The connection is broken.
-    pub(super) fn exchange(
-        &mut self,
-        verb: &'static str,
-        argument: &[u8],
-    ) -> Result<Reply, Fault> {
+    pub(super) fn exchange(&mut self, verb: &'static str, argument: &[u8]) -> Result<Reply, Fault> {
         self.command(verb, argument)?;
         self.reply(&format!("send {verb}"))
     }
@@ -237,11 +233,7 @@ impl Link {
     }
 
     /// The same with another bound.
-    pub(super) fn reply_within(
-        &mut self,
-        operation: &str,
-        time: Duration,
-    ) -> Result<Reply, Fault> {
+    pub(super) fn reply_within(&mut self, operation: &str, time: Duration) -> Result<Reply, Fault> {
         let deadline = Instant::now() + time;
         loop {
             if let Some(Event::Final(reply)) = self.event()? {
@@ -631,7 +623,15 @@ mod tests {
         let port = |text: &str| extended_port(&Reply::new(229, text));
         assert_eq!(port("Entering (|||6446|)"), Some(6446));
         assert_eq!(port("(!!!1!)"), Some(1));
-        for text in ["", "(|||)", "(|||0|)", "(|||65536|)", "(|||1||)", "(|1|)", "|||7|"] {
+        for text in [
+            "",
+            "(|||)",
+            "(|||0|)",
+            "(|||65536|)",
+            "(|||1||)",
+            "(|1|)",
+            "|||7|",
+        ] {
             assert_eq!(port(text), None, "{text}");
         }
         let address = |text: &str| passive_address(&Reply::new(227, text));

@@ -521,7 +521,5 @@ fn same_size(path: &[u8], bytes: usize, reply: &crate::reply::Reply) -> Result<(
         return Ok(());
     }
     let cause = format!("the server has not all of the {bytes} bytes");
-    Err(Fault::new(Code::IntegrityMismatch, "compare sizes", cause)
-        .path(path)
-        .remote())
+    Err(Fault::new(Code::IntegrityMismatch, "compare sizes", cause).path(path))
 }

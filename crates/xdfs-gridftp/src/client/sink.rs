@@ -41,7 +41,7 @@ pub(super) fn hidden(path: &[u8]) -> Vec<u8> {
     let (directory, name) = path.split_at(start.map_or(0, |at| at + 1));
     let hash = blake3::hash(path).to_hex();
     let name = &name[..name.len().min(NAME_BYTES_MAX)];
-    let end = format!(".{}.xdfs-part", &hash.as_str()[..8]);
+    let end = format!(".{}.ftp-part", &hash.as_str()[..8]);
     [directory, b".", name, end.as_bytes()].concat()
 }
 
@@ -105,9 +105,9 @@ impl FtpSink {
                 let stored = FtpStore::look(link, hidden)?.attributes.size;
                 if stored != length {
                     let cause = format!("{stored} bytes are stored of {length}");
-                    return Err(Fault::new(Code::IntegrityMismatch, "compare sizes", cause)
-                        .path(path)
-                        .remote());
+                    return Err(
+                        Fault::new(Code::IntegrityMismatch, "compare sizes", cause).path(path)
+                    );
                 }
             }
         }

@@ -88,11 +88,7 @@ impl FtpSource {
     }
 
     /// Reads, and returns the number of bytes with the checksum that the server has.
-    fn read(
-        &mut self,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<(usize, Option<Algorithm>), Fault> {
+    fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(usize, Option<Algorithm>), Fault> {
         let (mut link, mut incoming) = match self.transfer.take() {
             Some(same) if same.1.position() == offset => same,
             // The other one ends with its connections.
@@ -174,8 +170,7 @@ impl Source for FtpSource {
             let cause = "its size or its time has changed meanwhile";
             Err(Fault::new(Code::SourceChanged, "verify the source", cause)
                 .path(path)
-                .retry(Retry::Now)
-                .remote())
+                .retry(Retry::Now))
         })
     }
 }
@@ -234,9 +229,10 @@ pub(super) fn same_checksum(
         return Ok(());
     }
     let cause = format!("{name} is {said} at the server and {own} of what was transferred");
-    Err(Fault::new(Code::IntegrityMismatch, "compare checksums", cause)
-        .path(path)
-        .retry(Retry::Now)
-        .hint("the file may have changed meanwhile")
-        .remote())
+    Err(
+        Fault::new(Code::IntegrityMismatch, "compare checksums", cause)
+            .path(path)
+            .retry(Retry::Now)
+            .hint("the file may have changed meanwhile"),
+    )
 }
