@@ -20,6 +20,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// The server in this process. Ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct FtpGateway {
+    store: FtpStore,
     handle: ServerHandle,
     address: Address,
     thread: Option<thread::JoinHandle<()>>,
@@ -61,7 +62,8 @@ impl FtpGateway {
             listen: vec![address.clone().into()],
             ..ServerBuilder::default()
         };
-        let server = builder.bind_store(Arc::new(FtpStore::new(settings)))?;
+        let store = FtpStore::new(settings);
+        let server = builder.bind_store(Arc::new(store.clone()))?;
         let handle = server.handle();
         let thread = thread::Builder::new()
             .name("xdfs-ftp".into())
@@ -72,6 +74,7 @@ impl FtpGateway {
             })
             .map_err(|error| Fault::from_io("start the gateway's thread", "", &error))?;
         Ok(Self {
+            store,
             handle,
             address,
             thread: Some(thread),
@@ -88,8 +91,16 @@ impl FtpGateway {
     }
 }
 
+impl FtpGateway {
+    /// Ends what waits for the other server.
+    pub(crate) fn close(&self) {
+        self.store.close();
+    }
+}
+
 impl Drop for FtpGateway {
     fn drop(&mut self) {
+        self.close();
         // The session with it has ended.
         self.handle.shutdown();
         self.handle.shutdown();

@@ -53,7 +53,7 @@ pub(crate) struct Session {
     pub(crate) is_local: bool,
     thread: Option<thread::JoinHandle<()>>,
     /// Of an FTP server. Dropped after the thread has ended.
-    _gateway: Option<FtpGateway>,
+    gateway: Option<FtpGateway>,
 }
 
 impl Session {
@@ -123,12 +123,15 @@ impl Session {
             identity,
             is_local,
             thread: Some(thread),
-            _gateway: gateway,
+            gateway,
         })
     }
 
     /// Ends the session at once.
     pub(crate) fn stop(&self) {
+        if let Some(gateway) = &self.gateway {
+            gateway.close();
+        }
         // A session that has ended needs no command.
         let _ = self.commands.send(Command::Drain(Duration::ZERO));
     }

@@ -36,7 +36,8 @@ pub(super) struct Incoming {
     end: Option<u64>,
     early: BTreeMap<u64, Vec<u8>>,
     early_bytes: usize,
-    begun: Instant,
+    /// When its turn came: others may have been before it.
+    begun: Option<Instant>,
     moved: Instant,
     has_started: bool,
     has_stream_ended: bool,
@@ -60,7 +61,6 @@ impl Incoming {
                 end: from,
             });
         }
-        let now = Instant::now();
         Self {
             operation,
             path: path.to_vec(),
@@ -70,8 +70,8 @@ impl Incoming {
             end,
             early: BTreeMap::new(),
             early_bytes: 0,
-            begun: now,
-            moved: now,
+            begun: None,
+            moved: Instant::now(),
             has_started: false,
             has_stream_ended: false,
             last: None,
@@ -139,6 +139,13 @@ impl Incoming {
     }
 
     fn step(&mut self, link: &mut Link, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let begun = match self.begun {
+            Some(begun) => begun,
+            None => {
+                self.moved = Instant::now();
+                *self.begun.insert(self.moved)
+            }
+        };
         let taken = self.take_early(buffer);
         if taken > 0 {
             return Ok(taken);
@@ -177,7 +184,7 @@ impl Incoming {
         }
         let mut deadline = self.moved + STALL;
         if self.mode == Mode::Extended && link.channels.is_empty() && self.last.is_none() {
-            deadline = deadline.min(self.begun + CONNECT);
+            deadline = deadline.min(begun + CONNECT);
             if deadline <= Instant::now() {
                 let cause = "the server has opened no data connection to this machine";
                 return Err(Fault::new(Code::ConnectionRefused, self.operation, cause));

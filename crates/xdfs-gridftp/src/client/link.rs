@@ -6,6 +6,8 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mio::Interest;
@@ -92,6 +94,8 @@ pub(super) struct Link {
     pub(super) features: Features,
     /// The directory after the login.
     pub(super) home: Vec<u8>,
+    /// Nobody wants anything any more.
+    is_closed: Arc<AtomicBool>,
 }
 
 impl Link {
@@ -99,7 +103,7 @@ impl Link {
     ///
     /// # Errors
     /// The server can't be reached, or refuses the user.
-    pub(super) fn connect(settings: &Settings) -> Result<Self, Fault> {
+    pub(super) fn connect(settings: &Settings, is_closed: &Arc<AtomicBool>) -> Result<Self, Fault> {
         let operation = format!("connect to {}:{}", settings.host, settings.port);
         let addresses = (settings.host.as_str(), settings.port).to_socket_addrs();
         let addresses = addresses.map_err(|error| {
@@ -109,14 +113,18 @@ impl Link {
         let mut last = io::ErrorKind::AddrNotAvailable.into();
         for address in addresses {
             match std::net::TcpStream::connect_timeout(&address, CONNECT) {
-                Ok(stream) => return Self::log_in(stream, settings),
+                Ok(stream) => return Self::log_in(stream, settings, Arc::clone(is_closed)),
                 Err(error) => last = error,
             }
         }
         Err(lost(&operation, &last).hint("is an FTP server running there?"))
     }
 
-    fn log_in(stream: std::net::TcpStream, settings: &Settings) -> Result<Self, Fault> {
+    fn log_in(
+        stream: std::net::TcpStream,
+        settings: &Settings,
+        is_closed: Arc<AtomicBool>,
+    ) -> Result<Self, Fault> {
         let failed = |error: io::Error| lost("open the control connection", &error);
         stream.set_nonblocking(true).map_err(failed)?;
         // A hint.
@@ -147,6 +155,7 @@ impl Link {
             told_parallelism: None,
             features: Features::default(),
             home: b"/".to_vec(),
+            is_closed,
         };
         let greeting = link.reply("connect")?;
         if greeting.code != 220 {
@@ -283,6 +292,13 @@ impl Link {
     /// The deadline has passed, the connection is broken, or the call is no longer wanted.
     pub(super) fn turn(&mut self, operation: &str, deadline: Instant) -> Result<(), Fault> {
         check_cancelled()?;
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Err(Fault::new(
+                Code::Cancelled,
+                operation,
+                "the session has ended",
+            ));
+        }
         self.flush()?;
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -406,7 +422,8 @@ impl Link {
         }
         if self.has_channels(direction, parallelism) {
             self.restart_channels();
-            if direction == Direction::Receive || !self.channels.is_empty() {
+            // The server may have closed them.
+            if !self.channels.is_empty() {
                 return Ok(());
             }
         }

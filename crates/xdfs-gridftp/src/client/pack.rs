@@ -133,10 +133,16 @@ fn read_window(
         let listed = found.as_ref().ok().filter(|listed| is_fetched(listed))?;
         Some(((*path).clone(), listed.attributes.size))
     };
-    let wanted = paths.iter().zip(&found).take(fitting);
     if mode == Mode::Extended {
-        for (path, size) in wanted.filter_map(|both| fetched(&both)) {
-            ahead.push_back(ask(store, link, &path, size, kind)?);
+        let both = paths.iter().zip(&found).take(fitting);
+        let wanted: Vec<_> = both.filter_map(|both| fetched(&both)).collect();
+        if !wanted.is_empty() {
+            link.prepare(Direction::Receive, mode, 1)?;
+        }
+        for (path, size) in wanted {
+            link.command("RETR", &path)?;
+            ask_checksum(link, &path, kind)?;
+            ahead.push_back(Incoming::new("read", &path, mode, 0, Some(size)));
         }
     }
     for ((name, path), found) in names.iter().zip(&paths).zip(found).take(fitting) {
@@ -158,7 +164,11 @@ fn read_window(
         let size = listed.attributes.size;
         let mut incoming = match ahead.pop_front() {
             Some(incoming) => incoming,
-            None => ask(store, link, path, size, kind)?,
+            None => {
+                let incoming = store.request(link, "RETR", path, Some(size))?;
+                ask_checksum(link, path, kind)?;
+                incoming
+            }
         };
         let metadata = metadata_of(&listed);
         let bytes = usize::try_from(size).unwrap_or(usize::MAX);
@@ -186,27 +196,13 @@ fn read_window(
     Ok(fitting == names.len())
 }
 
-/// Asks for a file, and for its checksum.
-fn ask(
-    store: &FtpStore,
-    link: &mut Link,
-    path: &[u8],
-    size: u64,
-    kind: Option<Algorithm>,
-) -> Result<Incoming, Fault> {
-    let incoming = match link.has_channels(Direction::Receive, 1) {
-        // Those of the files before it are still to come.
-        true => {
-            link.command("RETR", path)?;
-            Incoming::new("read", path, Mode::Extended, 0, Some(size))
-        }
-        false => store.request(link, "RETR", path, Some(size))?,
+/// Asks for the checksum of a file, if the server computes any.
+fn ask_checksum(link: &mut Link, path: &[u8], kind: Option<Algorithm>) -> Result<(), Fault> {
+    let Some(kind) = kind else {
+        return Ok(());
     };
-    if let Some(kind) = kind {
-        let argument = [name_of(kind).as_bytes(), b" 0 -1 ", path].concat();
-        link.command("CKSM", &argument)?;
-    }
-    Ok(incoming)
+    let argument = [name_of(kind).as_bytes(), b" 0 -1 ", path].concat();
+    link.command("CKSM", &argument)
 }
 
 /// Receives a file that was asked for.
@@ -432,11 +428,8 @@ impl Writing<'_> {
             outgoing.write(self.link, file.data)?;
             outgoing.end(self.link)?;
             match self.link.features.checksum() {
-                Some(kind) => {
-                    let argument = [name_of(kind).as_bytes(), b" 0 -1 ", &file.hidden].concat();
-                    self.link.command("CKSM", &argument)?;
-                }
                 None => self.link.command("SIZE", &file.hidden)?,
+                kind => ask_checksum(self.link, &file.hidden, kind)?,
             }
             before = Some((file, outgoing));
         }

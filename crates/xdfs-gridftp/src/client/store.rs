@@ -43,6 +43,7 @@ struct Shared {
     idle: Mutex<Vec<Link>>,
     /// The server can't open connections to this machine.
     is_one_way: AtomicBool,
+    is_closed: Arc<AtomicBool>,
 }
 
 impl FtpStore {
@@ -54,8 +55,15 @@ impl FtpStore {
                 settings,
                 idle: Mutex::default(),
                 is_one_way: AtomicBool::new(false),
+                is_closed: Arc::default(),
             }),
         }
+    }
+
+    /// Ends what waits for the server, soon, and everything that is begun later.
+    pub fn close(&self) {
+        self.shared.is_closed.store(true, Ordering::Relaxed);
+        self.idle().clear();
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Link>> {
@@ -83,7 +91,7 @@ impl FtpStore {
                 return Ok(link);
             }
         }
-        Link::connect(&self.shared.settings)
+        Link::connect(&self.shared.settings, &self.shared.is_closed)
     }
 
     /// Keeps a connection on which nothing is under way.
