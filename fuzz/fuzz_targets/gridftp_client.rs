@@ -1,5 +1,5 @@
-//! What a server sends to the client, from any bytes: no panic, bounded memory, pieces don't matter,
-//! and no name of a listing leads out of its directory.
+//! What a server sends to the client, from any bytes: no panic, bounded memory, pieces don't
+//! matter, and no name of a listing leads out of its directory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -19,7 +19,8 @@ use crate::size;
 /// with the slashes in SOCKET as %2F. With ssh://[user@]host[:port]/path, a server is started on
 /// that machine through ssh, for this command only; /~/path begins in the user's home there. With
 /// ftp://[user[:password]@]host[:port]/path and --insecure, the server is one of FTP or GridFTP;
-/// //path begins at its root, and not in the directory of the login. NAME:path is on a server with a name: see `xdfs remotes --help`. Exactly one side must be a
+/// //path begins at its root, and not in the directory of the login. NAME:path is on a server with
+/// a name: see `xdfs remotes --help`. Exactly one side must be a
 /// server. With several sources, the target is a directory in which each file keeps its name; they
 /// are copied back to back in one session.
 ///

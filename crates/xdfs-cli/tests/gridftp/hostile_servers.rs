@@ -187,7 +187,7 @@ fn no_listing_leads_out_of_the_target() {
     let stage = Stage::open(95, &[]);
     for (name, size) in [
         ("../evil", "1"),
-        ("/tmp/evil", "1"),
+        ("/evil", "1"),
         ("..", "1"),
         ("a/b", "1"),
         ("a\0b", "1"),

@@ -256,7 +256,7 @@ fn a_killed_server_is_waited_for() {
     let content = Stage::make(&stage.root("file"), 3 * LARGE);
     let target = stage.here("file");
     let (url, path) = (stage.url("/file"), text(&target));
-    let words = ["cp", "--insecure", "--limit-rate=8M", &url, &path];
+    let words = ["cp", "-v", "--insecure", "--limit-rate=8M", &url, &path];
     let mut client = Guard::spawn(&mut xdfs(&stage, &words)).unwrap();
     let journal = stage.here(".file.xdfs-journal");
     let is_claimed = || fs::metadata(&journal).is_ok_and(|found| found.len() > 100);
@@ -269,4 +269,7 @@ fn a_killed_server_is_waited_for() {
         client.output()
     );
     assert_bytes(&target, &content);
+    // That it was away doesn't say that it can't connect.
+    let said = client.output().join("\n");
+    assert!(!said.contains("can't connect to this machine"), "{said}");
 }

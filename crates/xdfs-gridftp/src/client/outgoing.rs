@@ -140,7 +140,7 @@ impl Outgoing {
     }
 
     /// The refusal that explains a broken connection, if it comes soon.
-    fn said(&mut self, link: &mut Link) -> Option<Fault> {
+    fn said(&self, link: &mut Link) -> Option<Fault> {
         let deadline = Instant::now() + std::time::Duration::from_secs(1);
         loop {
             match link.event() {

@@ -27,6 +27,8 @@ pub(super) struct FtpSource {
     length: u64,
     info: SourceInfo,
     transfer: Option<(Link, Incoming)>,
+    /// How the last transfer was begun; `None` if the server wasn't reached.
+    mode: Option<Mode>,
     /// What was read in one piece, the last one still growing.
     runs: Vec<Run>,
 }
@@ -62,14 +64,17 @@ impl FtpSource {
                 sparse: false,
             },
             transfer: None,
+            mode: None,
             runs: Vec::new(),
         }
     }
 
     fn begin(&mut self, offset: u64) -> Result<(Link, Incoming), Fault> {
+        self.mode = None;
         let parallelism = self.store.parallelism(Some(self.length - offset));
         let mut link = self.store.take(Some((Direction::Receive, parallelism)))?;
         let mode = self.store.mode(&link, Direction::Receive);
+        self.mode = Some(mode);
         link.prepare(Direction::Receive, mode, parallelism)?;
         if offset > 0 {
             let place = match mode {
@@ -143,7 +148,8 @@ impl Source for FtpSource {
         }
         let mut read = self.read(offset, buf);
         if let Err(fault) = &read
-            && self.store.falls_back(Mode::Extended, fault)
+            && let Some(mode) = self.mode
+            && self.store.falls_back(mode, fault)
         {
             read = self.read(offset, buf);
         }
