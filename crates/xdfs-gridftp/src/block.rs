@@ -216,6 +216,13 @@ impl BlockReader {
         self.left > 0
     }
 
+    /// Where the payload that comes next belongs, and how much of it there is; `None` if a header
+    /// comes next, or nothing.
+    #[must_use]
+    pub fn payload(&self) -> Option<(u64, u64)> {
+        (self.left > 0).then_some((self.offset, self.left))
+    }
+
     /// Begins with the next transfer.
     pub fn restart(&mut self) {
         *self = Self::new();

@@ -1,14 +1,17 @@
-//! GridFTP: the protocol as codecs and machines without I/O, and the [`door`] of a server.
+//! GridFTP: the protocol as codecs and machines without I/O, the [`door`] of a server, and a
+//! [`client`] whose servers are a store.
 //!
 //! ```text
 //!  bytes -> line -> command -> session --Action--> door -> xdfs-access, stores
 //!  bytes <- reply <----------- session <-Outcome-- door
 //!                              receiver, sender <-- door --> data connections, block
+//!  bytes <-> dialogue, listing, receiver, sender <-- client --> data connections, block
 //! ```
 //!
 //! The protocol is FTP (RFC 959, 2389, 2428, 3659) with the extensions of GFD.20: MODE E, in which
-//! blocks carry their offsets and travel over any number of connections. Only [`door`] touches
-//! sockets, stores and clocks; everything else is driven by it and by the fuzzers alike.
+//! blocks carry their offsets and travel over any number of connections. Only [`door`] and
+//! [`client`] touch sockets, stores and clocks; everything else is driven by them and by the
+//! fuzzers alike.
 //! `docs/gridftp/README.md` says what is served.
 
 #![forbid(unsafe_code)]
@@ -16,6 +19,7 @@
 pub mod address;
 pub mod block;
 pub mod checksum;
+pub mod client;
 pub mod command;
 pub mod door;
 pub mod facts;

@@ -76,6 +76,7 @@ mod events;
 mod expiry;
 mod files;
 mod forwarding;
+mod ftp;
 mod gridftp;
 mod mtime;
 mod paths;

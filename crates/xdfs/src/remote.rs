@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use xdfs_gridftp::client::FTP_PORT;
 use xdfs_proto::{Code, Fault};
 use xdfs_security::identity::Fingerprint;
 use xdfs_xio::{DriverSpec, SpecError, StackSpec};
@@ -20,6 +21,13 @@ pub enum Address {
         /// Name or address, an IPv6 address without its brackets.
         host: String,
         /// Port, of TCP or of what the driver stack uses instead.
+        port: u16,
+    },
+    /// An FTP or GridFTP server, to which its own client connects.
+    Ftp {
+        /// Name or address, an IPv6 address without its brackets.
+        host: String,
+        /// Port of the control connection.
         port: u16,
     },
     /// A machine on which a server is started through ssh, for one command. Only programs that do
@@ -51,7 +59,9 @@ pub struct Listen {
 /// `xdfs+unix://SOCKET/path` with the slashes of SOCKET written as `%2F`, or `xdfs+STACK://` with
 /// the names of drivers joined by `+`, as in `xdfs+quic://host/path`; or a path on a machine
 /// that ssh reaches: `ssh://[user@]host[:port]/path`, where `/~/path` begins in the user's home,
-/// and no path at all is the home itself.
+/// and no path at all is the home itself; or a path on an FTP or GridFTP server:
+/// `ftp://[user[:password]@]host[:port]/path`, where a path with one slash begins in the directory
+/// of the login, and `//path` at the root of the server.
 ///
 /// Bytes that a URL can't hold are percent-encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +76,7 @@ pub struct RemotePlace {
     /// server such as `mem:null` has none. Empty if the URL names only the server. Paths in the
     /// home of a user of ssh are relative and begin with `./`.
     pub path: Vec<u8>,
-    /// Optional end of a URL: `?ticket=SECRET&pin=FINGERPRINT`.
+    /// Optional end of a URL: `?ticket=SECRET&pin=FINGERPRINT`; of an FTP server, the password.
     pub invitation: Invitation,
     /// The name of the settings that a program uses for sessions with the server, if it has several
     /// for one: places with different names share no session. A URL has none.
@@ -80,6 +90,8 @@ pub struct Invitation {
     pub ticket: Option<String>,
     /// Fingerprint of the only trusted server key.
     pub pin: Option<Fingerprint>,
+    /// The password of the user of an FTP server, which is sent unencrypted.
+    pub password: Option<String>,
 }
 
 impl fmt::Debug for Invitation {
@@ -87,6 +99,7 @@ impl fmt::Debug for Invitation {
         f.debug_struct("Invitation")
             .field("ticket", &self.ticket.as_ref().map(|_| "..."))
             .field("pin", &self.pin)
+            .field("password", &self.password.as_ref().map(|_| "..."))
             .finish()
     }
 }
@@ -121,7 +134,7 @@ impl FromStr for Invitation {
         } else {
             Some(Self {
                 ticket: (!query.is_empty()).then(|| query.to_owned()),
-                pin: None,
+                ..Self::default()
             })
         };
         found.filter(|found| found.ticket.is_some()).ok_or_else(|| {
@@ -258,8 +271,10 @@ impl fmt::Display for Listen {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Host { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Host { host, port } => write!(f, "{host}:{port}"),
+            Self::Host { host, port } | Self::Ftp { host, port } if host.contains(':') => {
+                write!(f, "[{host}]:{port}")
+            }
+            Self::Host { host, port } | Self::Ftp { host, port } => write!(f, "{host}:{port}"),
             Self::Ssh { host, port } => {
                 f.write_str("ssh:")?;
                 match host.contains(':') {
@@ -314,12 +329,16 @@ enum Scheme<'a> {
     /// The names of drivers.
     Stack(&'a str),
     Ssh,
+    Ftp,
 }
 
 /// The scheme of a URL of a remote place, and the rest of the URL.
 fn scheme_of(text: &str) -> Option<(Scheme<'_>, &str)> {
     if let Some(rest) = text.strip_prefix(SSH) {
         return Some((Scheme::Ssh, rest));
+    }
+    if let Some(rest) = text.strip_prefix(FTP) {
+        return Some((Scheme::Ftp, rest));
     }
     let (scheme, rest) = text.strip_prefix("xdfs")?.split_once("://")?;
     match scheme.strip_prefix('+') {
@@ -338,6 +357,7 @@ fn scheme(stack: Option<&StackSpec>, address: &Address) -> String {
     match (names, address) {
         (Some(names), _) => format!("xdfs+{names}"),
         (None, Address::Unix(_)) => "xdfs+unix".to_owned(),
+        (None, Address::Ftp { .. }) => "ftp".to_owned(),
         (None, _) => "xdfs".to_owned(),
     }
 }
@@ -356,6 +376,8 @@ fn stack_of(names: &str) -> Result<StackSpec, String> {
 
 /// The beginning of URLs of machines that ssh reaches.
 const SSH: &str = "ssh://";
+/// The beginning of URLs of FTP and GridFTP servers.
+const FTP: &str = "ftp://";
 /// Characters that ssh refuses in names of hosts and users: it may pass both to a shell.
 const REFUSED_BY_SSH: &str = "'`\"$\\;&<>|(){}";
 
@@ -387,7 +409,9 @@ impl RemotePlace {
     #[must_use]
     pub fn at(&self, path: Vec<u8>) -> Self {
         let is_ssh = matches!(self.address, Address::Ssh { .. });
+        let is_ftp = matches!(self.address, Address::Ftp { .. });
         let path = match path.strip_prefix(b"/") {
+            _ if is_ftp => path,
             // `/mem:null` names the store of the server itself, not a file.
             Some(rest) if rest.starts_with(b"mem:") => rest.to_vec(),
             _ if is_ssh && (path.is_empty() || path == b"/~") => b"./".to_vec(),
@@ -417,7 +441,13 @@ impl FromStr for RemotePlace {
     fn from_str(text: &str) -> Result<Self, Fault> {
         let bad = |cause: &str| {
             // Without a possible secret.
-            let shown = text.split_once("?ticket=").map_or(text, |(shown, _)| shown);
+            let shown = match text
+                .strip_prefix(FTP)
+                .and_then(|rest| rest.rsplit_once('@'))
+            {
+                Some((_, rest)) => rest,
+                None => text.split_once("?ticket=").map_or(text, |(shown, _)| shown),
+            };
             Fault::new(Code::InvalidArgument, "read the URL", cause)
                 .path(shown)
                 .hint("write xdfs://[user@]host[:port]/path")
@@ -431,14 +461,24 @@ impl FromStr for RemotePlace {
         };
         let transport = stack.as_ref().map(|stack| stack.transport().name());
         let (unix, ssh) = (transport == Some("unix"), scheme == Scheme::Ssh);
+        let ftp = scheme == Scheme::Ftp;
         // The address says it.
         let stack = stack.filter(|stack| !unix || !stack.transforms().is_empty());
         let (authority, path) = match rest.find('/') {
             Some(i) => rest.split_at(i),
             None => (rest, ""),
         };
+        let mut password = None;
         let (user, host) = match authority.rsplit_once('@') {
             Some((user, host)) => {
+                let (user, secret) = match user.split_once(':').filter(|_| ftp) {
+                    Some((user, secret)) => (user, Some(secret)),
+                    None => (user, None),
+                };
+                if let Some(secret) = secret {
+                    let secret = percent_decode(secret).and_then(|p| String::from_utf8(p).ok());
+                    password = Some(secret.ok_or_else(|| bad("the password is not valid"))?);
+                }
                 let user = percent_decode(user).and_then(|u| String::from_utf8(u).ok());
                 (
                     Some(user.ok_or_else(|| bad("the user name is not valid"))?),
@@ -475,6 +515,10 @@ impl FromStr for RemotePlace {
                     let host = host.to_owned();
                     Address::Ssh { host, port }
                 }
+                (host, port) if ftp => Address::Ftp {
+                    host: host.into(),
+                    port: port.unwrap_or(FTP_PORT),
+                },
                 (host, port) => Address::Host {
                     host: host.into(),
                     port: port.unwrap_or(DEFAULT_PORT),
@@ -483,13 +527,17 @@ impl FromStr for RemotePlace {
         };
         let (path, invitation) = match path.rsplit_once('?') {
             Some((path, query))
-                if !ssh && (query.starts_with("ticket=") || query.starts_with("pin=")) =>
+                if !ssh && !ftp && (query.starts_with("ticket=") || query.starts_with("pin=")) =>
             {
                 let invitation = Invitation::parse(query)
                     .ok_or_else(|| bad("neither a ticket nor a pin follows the question mark"))?;
                 (path, invitation)
             }
             _ => (path, Invitation::default()),
+        };
+        let invitation = Invitation {
+            password,
+            ..invitation
         };
         let path = percent_decode(path).ok_or_else(|| bad("a percent sign is misused"))?;
         let server = Self {
@@ -522,7 +570,7 @@ impl fmt::Display for RemotePlace {
             }
             address => write!(f, "{scheme}://{user}{address}")?,
         }
-        // The ticket is a secret and isn't shown.
+        // Tickets and passwords are secrets and aren't shown.
         f.write_str(&percent_encode(&self.url_path(), b"?"))
     }
 }
@@ -542,6 +590,32 @@ mod tests {
         }
         let place = place("ssh://unix:22/x");
         assert_eq!(place.to_string().parse(), Ok(place));
+    }
+
+    #[test]
+    fn places_on_ftp_servers() {
+        let found = place("ftp://me:se%2Fc%40ret@host/a%20b?ticket=x");
+        let (host, port) = ("host".to_owned(), 21);
+        assert_eq!(found.address, Address::Ftp { host, port });
+        assert_eq!(found.user.as_deref(), Some("me"));
+        assert_eq!(found.invitation.password.as_deref(), Some("se/c@ret"));
+        assert_eq!(found.path, b"/a b?ticket=x");
+        let shown = found.to_string();
+        assert_eq!(shown, "ftp://me@host:21/a%20b%3Fticket=x");
+        assert!(!format!("{found:?}").contains("ret"));
+        for text in ["ftp://h//etc", "ftp://h/%2Fetc"] {
+            assert_eq!(place(text).path, b"//etc");
+        }
+        assert_eq!(place("ftp://[::1]:2811/mem:x").path, b"/mem:x");
+        for bad in [
+            "ftp://",
+            "ftp://me:secret@/x",
+            "ftp://me:secret@h:x/",
+            "ftp://h/%",
+        ] {
+            let fault = bad.parse::<RemotePlace>().unwrap_err();
+            assert!(!fault.to_string().contains("secret"), "{fault}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use xdfs_proto::{Code, Fault, Limits};
 use xdfs_security::export::{Exports, Rights};
 use xdfs_security::guard::Guard;
 use xdfs_security::tunnel::{TunnelRules, TunnelsConfig};
-use xdfs_store::{LocalStore, ServerStore};
+use xdfs_store::{LocalStore, ServerStore, Store};
 use xdfs_xio::tls::Configs;
 use xdfs_xio::{Endpoint, ListeningSocket};
 
@@ -313,13 +313,21 @@ impl ServerBuilder {
     /// # Errors
     /// An address can't be bound, or isn't a loopback address although `insecure` isn't set.
     pub fn bind_forwarding(self, client: Arc<Client>) -> Result<Server, Fault> {
+        self.bind_store(Arc::new(ForwardingStore::new(client)))
+    }
+
+    /// Opens all listeners of a server whose every client reaches `store`, without a login.
+    ///
+    /// # Errors
+    /// As [`Self::bind_forwarding`].
+    pub(crate) fn bind_store(self, store: Arc<dyn Store>) -> Result<Server, Fault> {
         let entrance = Entrance {
             guard: None,
             tls: None,
             gate: None,
             gridftp: None,
             expiry: None,
-            access: AccessPolicy::Open(Arc::new(ForwardingStore::new(client)), None),
+            access: AccessPolicy::Open(store, None),
         };
         let original = self.clone();
         self.listen(entrance, Vec::new(), original)

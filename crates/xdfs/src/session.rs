@@ -10,6 +10,7 @@ use xdfs_proto::frame::Start;
 use xdfs_proto::{Fault, Limits};
 
 use crate::drivers::Drivers;
+use crate::ftp::FtpGateway;
 use crate::paths::Caller;
 use crate::remote::{Address, RemotePlace};
 use crate::security::{ClientSecurity, SecureIdentity};
@@ -51,6 +52,8 @@ pub(crate) struct Session {
     /// Whether the server is on this machine.
     pub(crate) is_local: bool,
     thread: Option<thread::JoinHandle<()>>,
+    /// Of an FTP server. Dropped after the thread has ended.
+    gateway: Option<FtpGateway>,
 }
 
 impl Session {
@@ -64,6 +67,11 @@ impl Session {
         decisions: PathDecisions,
     ) -> Result<Self, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
+        let gateway = FtpGateway::for_place(place, &options)?;
+        let mut options = options;
+        if let Some(gateway) = &gateway {
+            options = gateway.options(options);
+        }
         let level = options.security.as_ref().map(|s| s.level);
         let address = options.via.as_ref().unwrap_or(&place.address);
         let identity = match options.security {
@@ -115,11 +123,15 @@ impl Session {
             identity,
             is_local,
             thread: Some(thread),
+            gateway,
         })
     }
 
     /// Ends the session at once.
     pub(crate) fn stop(&self) {
+        if let Some(gateway) = &self.gateway {
+            gateway.close();
+        }
         // A session that has ended needs no command.
         let _ = self.commands.send(Command::Drain(Duration::ZERO));
     }

@@ -17,8 +17,10 @@ use crate::size;
 /// A place is a local path, '-' for standard input or output, or a URL:
 /// xdfs://[user@]host[:port]/path. A server on a Unix socket is written xdfs+unix://SOCKET/path,
 /// with the slashes in SOCKET as %2F. With ssh://[user@]host[:port]/path, a server is started on
-/// that machine through ssh, for this command only; /~/path begins in the user's home there.
-/// NAME:path is on a server with a name: see `xdfs remotes --help`. Exactly one side must be a
+/// that machine through ssh, for this command only; /~/path begins in the user's home there. With
+/// ftp://[user[:password]@]host[:port]/path and --insecure, the server is one of FTP or GridFTP;
+/// //path begins at its root, and not in the directory of the login. NAME:path is on a server with
+/// a name: see `xdfs remotes --help`. Exactly one side must be a
 /// server. With several sources, the target is a directory in which each file keeps its name; they
 /// are copied back to back in one session.
 ///
@@ -48,6 +50,7 @@ Examples:
   xdfs cp -r --max-size 10M --min-age 1d tree xdfs://host/
   git ls-files -z | xdfs cp -0 --files-from - ./ xdfs://host/src/
   xdfs cp big.img ssh://host/~/runs/      over ssh, with no server there before
+  xdfs cp --insecure ftp://host/pub/big.img .
   xdfs cp -n 16 --limit-rate 400M big.img xdfs://host/big.img
   xdfs cp -r --remove-source runs xdfs://host/   move the files
   tar -c tree | xdfs cp - xdfs://host/tree.tar

@@ -485,7 +485,8 @@ pub(crate) struct SecurityFlags {
 
     /// Open channels without encryption and authentication.
     ///
-    /// Only servers started with --insecure accept them.
+    /// Only servers started with --insecure accept them. FTP servers (ftp://) have no others: they
+    /// get passwords, names and data unencrypted.
     #[arg(long, conflicts_with_all = ["key", "agent", "password_file", "token_file",
         "ticket_file", "anonymous", "cert", "ca", "pin", "known_only", "protect"])]
     pub(crate) insecure: bool,

@@ -7,7 +7,10 @@
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
 mod client;
+mod fake;
 mod hostile;
+mod hostile_servers;
+mod places;
 mod rules;
 mod security;
 mod stage;

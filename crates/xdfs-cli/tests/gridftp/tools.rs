@@ -155,13 +155,13 @@ fn globus_url_copy_moves_trees_and_synchronises() {
 }
 
 /// The server of the Globus tools, for one directory.
-struct Globus {
+pub(crate) struct Globus {
     _server: Guard,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Globus {
-    fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         if !has_globus() {
             return None;
         }

@@ -1,0 +1,244 @@
+//! Servers that break the rules: nothing of theirs becomes a file, and nothing waits for long.
+
+use std::fs;
+use std::io::Write as _;
+
+use crate::fake::{Fake, SIZE, Talk, block, content, header};
+use crate::places::xdfs;
+use crate::stage::{Stage, assert_bytes, outcome, run};
+
+const MLST: &str = " MLST Type*;Size*;Modify*;\r\n";
+const EXTENDED: &str = " MLST Type*;Size*;Modify*;\r\n PARALLEL\r\n";
+
+/// Copies a file from a server whose answer to RETR is `act`. Returns what the program printed, and
+/// whether the file is there.
+#[track_caller]
+fn fetched(
+    stage: &Stage,
+    features: &str,
+    act: impl Fn(&mut Talk) + Send + Sync + 'static,
+) -> (String, bool) {
+    let fake = Fake::start(features, move |verb, _, talk| {
+        let is_wanted = verb == "RETR";
+        if is_wanted {
+            act(talk);
+        }
+        is_wanted
+    });
+    let target = stage.here("file");
+    let (url, path) = (fake.url("/f"), target.display().to_string());
+    let words = ["cp", "--retries=0", "--insecure", &url, &path];
+    let (succeeded, text) = outcome(&mut xdfs(stage, &words));
+    assert_eq!(succeeded, target.exists(), "{text}");
+    if succeeded {
+        assert_bytes(&target, &content());
+        fs::remove_file(&target).unwrap();
+    }
+    (text, succeeded)
+}
+
+#[test]
+fn a_file_in_stream_mode_is_whole_or_none() {
+    let stage = Stage::open(90, &[]);
+    let (text, succeeded) = fetched(&stage, MLST, |talk| talk.send(&content()));
+    assert!(succeeded, "{text}");
+    // The confirmation may come before the data.
+    let (text, succeeded) = fetched(&stage, MLST, |talk| {
+        talk.say("150 now\r\n226 done\r\n");
+        talk.data().write_all(&content()).unwrap();
+    });
+    assert!(succeeded, "{text}");
+    let (text, succeeded) = fetched(&stage, MLST, |talk| talk.send(&content()[..SIZE / 2]));
+    assert!(!succeeded && text.contains("before its size"), "{text}");
+    let (text, succeeded) = fetched(&stage, MLST, |talk| {
+        talk.say("150 now\r\n");
+        talk.data().write_all(&content()).unwrap();
+        talk.close();
+    });
+    assert!(!succeeded && text.contains("control connection"), "{text}");
+    let (text, succeeded) = fetched(&stage, MLST, |talk| {
+        let more = [content(), vec![7]].concat();
+        talk.send(&more);
+    });
+    assert!(!succeeded && text.contains("more of it"), "{text}");
+    let (text, succeeded) = fetched(&stage, MLST, |talk| {
+        talk.say("150 now\r\n");
+        talk.data().write_all(&content()).unwrap();
+        talk.say("426 aborted\r\n");
+    });
+    assert!(!succeeded && text.contains("426 aborted"), "{text}");
+}
+
+#[test]
+fn endless_replies_end() {
+    let stage = Stage::open(91, &[]);
+    for reply in ["150-x\r\n", "112 x\r\n"] {
+        let (text, succeeded) = fetched(
+            &stage,
+            MLST,
+            move |talk| while talk.say(&reply.repeat(1000)) {},
+        );
+        assert!(!succeeded && text.contains("repl"), "{text}");
+    }
+    let (text, succeeded) = fetched(&stage, MLST, |talk| {
+        talk.say("what is this\r\n");
+    });
+    assert!(!succeeded && text.contains("number"), "{text}");
+}
+
+/// Sends pieces over one data connection in MODE E, and confirms them.
+fn blocks(pieces: Vec<Vec<u8>>) -> impl Fn(&mut Talk) + Send + Sync + 'static {
+    move |talk| {
+        talk.say("150 now\r\n");
+        let mut data = talk.data();
+        for piece in &pieces {
+            // The client may have had enough.
+            let _ = data.write_all(piece);
+        }
+        talk.say("226 done\r\n");
+    }
+}
+
+#[test]
+fn a_file_in_mode_e_is_whole_or_none() {
+    let stage = Stage::open(92, &[]);
+    let all = content();
+    let (first, second) = all.split_at(600);
+    let end = |count| header(0x48, 0, count);
+    // In any order.
+    let good = vec![block(0, 600, second), block(0, 0, first), end(1)];
+    let (text, succeeded) = fetched(&stage, EXTENDED, blocks(good));
+    assert!(succeeded, "{text}");
+    for (pieces, cause) in [
+        (
+            vec![block(0, 0, first), block(0, 500, &all[500..]), end(1)],
+            "came twice",
+        ),
+        (
+            vec![block(0, 600, second), block(0, 700, &all[..10]), end(1)],
+            "came twice",
+        ),
+        (vec![block(0, 900, &all[..200]), end(1)], "more of it"),
+        (
+            vec![block(0, u64::MAX - 5, &all[..10]), end(1)],
+            "past the largest",
+        ),
+        (vec![block(0, 0, &all), end(0)], "announces 0"),
+        (vec![block(0, 0, &all), end(100_000)], "announces 100000"),
+        (vec![block(0x40, 0, &all)], "payload"),
+        (vec![block(0x10, 0, &all)], "unknown descriptor"),
+        (vec![block(0, 600, second), end(1)], "before its size"),
+        (vec![block(0, 0, first)], "closed"),
+        (vec![header(0, SIZE as u64, 0), first.to_vec()], "closed"),
+        (vec![vec![0; 5]], "closed"),
+    ] {
+        let (text, succeeded) = fetched(&stage, EXTENDED, blocks(pieces));
+        assert!(!succeeded && text.contains(cause), "{cause}: {text}");
+    }
+}
+
+#[test]
+fn a_client_that_cannot_be_reached_opens_the_connection_itself() {
+    let stage = Stage::open(93, &[]);
+    let fake = Fake::start(EXTENDED, |verb, _, talk| {
+        let refuses = verb == "RETR" && talk.is_extended;
+        if refuses {
+            talk.say("425 can't connect\r\n");
+        }
+        refuses
+    });
+    let target = stage.here("file");
+    let (url, path) = (fake.url("/f"), target.display().to_string());
+    let words = ["cp", "-v", "--retries=0", "--insecure", &url, &path];
+    let text = run(&mut xdfs(&stage, &words));
+    assert!(text.contains("can't connect to this machine"), "{text}");
+    assert_bytes(&target, &content());
+    let commands = fake.commands();
+    let at = |wanted: &str| commands.iter().position(|command| command == wanted);
+    assert!(at("MODE E") < at("EPSV"), "{commands:?}");
+}
+
+#[test]
+fn data_connections_go_to_the_server_only() {
+    let stage = Stage::open(94, &[]);
+    let fake = Fake::start(MLST, |verb, _, talk| {
+        match verb {
+            "EPSV" => talk.say("500 what\r\n"),
+            "PASV" => talk.say("227 there (127,0,0,2,200,1)\r\n"),
+            _ => return false,
+        };
+        true
+    });
+    let target = stage.here("file");
+    let (url, path) = (fake.url("/f"), target.display().to_string());
+    let words = ["cp", "--retries=0", "--insecure", &url, &path];
+    let (succeeded, text) = outcome(&mut xdfs(&stage, &words));
+    assert!(!succeeded && text.contains("names 127.0.0.2"), "{text}");
+    assert!(
+        !fake
+            .commands()
+            .iter()
+            .any(|command| command.starts_with("RETR"))
+    );
+}
+
+#[test]
+fn no_listing_leads_out_of_the_target() {
+    let stage = Stage::open(95, &[]);
+    for (name, size) in [
+        ("../evil", "1"),
+        ("/evil", "1"),
+        ("..", "1"),
+        ("a/b", "1"),
+        ("a\0b", "1"),
+        ("absurd", "99999999999999999999"),
+        ("negative", "-1"),
+    ] {
+        let row = format!("Type=file;Size={size}; {name}\r\n");
+        let fake = Fake::start(MLST, move |verb, _, talk| {
+            let is_listing = verb == "MLSD";
+            if is_listing {
+                talk.send(row.as_bytes());
+            }
+            is_listing
+        });
+        let (url, path) = (fake.url("/d"), stage.here("in/d").display().to_string());
+        fs::create_dir_all(stage.here("in")).unwrap();
+        let words = ["cp", "-r", "--retries=0", "--insecure", &url, &path];
+        let (succeeded, text) = outcome(&mut xdfs(&stage, &words));
+        assert!(
+            !succeeded && text.contains("the listing has"),
+            "{name:?}: {text}"
+        );
+        let (succeeded, text) = outcome(&mut xdfs(&stage, &["ls", "--insecure", &url]));
+        assert!(
+            !succeeded && text.contains("the listing has"),
+            "{name:?}: {text}"
+        );
+        assert!(!stage.here("evil").exists() && !stage.here("in/evil").exists());
+        assert!(
+            !fake
+                .commands()
+                .iter()
+                .any(|command| command.starts_with("RETR"))
+        );
+    }
+}
+
+#[test]
+fn a_name_and_a_password_are_sent_and_not_shown() {
+    let stage = Stage::open(96, &[]);
+    let fake = Fake::start(MLST, |verb, _, talk| {
+        let refuses = verb == "PASS";
+        if refuses {
+            talk.say("530 no\r\n");
+        }
+        refuses
+    });
+    let url = format!("ftp://me:se%2Fcret@{}/f", fake.address);
+    let (succeeded, text) = outcome(&mut xdfs(&stage, &["cat", "--insecure", &url]));
+    assert!(!succeeded && text.contains("log in as me"), "{text}");
+    assert!(!text.contains("cret"), "{text}");
+    let commands = fake.commands();
+    assert_eq!(commands[..2], ["USER me", "PASS se/cret"]);
+}

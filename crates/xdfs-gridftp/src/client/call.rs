@@ -1,0 +1,448 @@
+//! Calls about paths, as commands of FTP.
+
+use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind, PART_BYTES};
+use xdfs_proto::{ChecksumKind, ChecksumValue, Code, Fault};
+use xdfs_store::{Store as _, check_cancelled};
+
+use super::fault::{lacking, refused, violation};
+use super::features::name_of;
+use super::link::{Direction, Link, STALL};
+use super::listing::{Listed, Rows};
+use super::sink::{rename, set_metadata};
+use super::store::{FtpStore, exists};
+use crate::checksum::{Algorithm, Hasher};
+
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 64 << 10;
+/// Most names in a tree to be removed that are remembered at a time.
+const NAMES_MAX: usize = 1 << 20;
+/// Most directories above a path.
+const DEPTH_MAX: usize = 256;
+
+type Part<'a> = &'a mut dyn FnMut(Answer) -> Result<(), Fault>;
+
+/// See [`xdfs_store::Store::call`].
+pub(super) fn answer(store: &FtpStore, call: &Call, part: Part<'_>) -> Result<Answer, Fault> {
+    let simple = |verb, path: &[u8]| {
+        store.with(|link| {
+            let path = FtpStore::resolve(link, path);
+            link.must(call.operation(), verb, &path)
+        })?;
+        Ok(Answer::Done)
+    };
+    match call {
+        Call::Stat { path, follow } => store.with(|link| {
+            let path = FtpStore::resolve(link, path);
+            let listed = FtpStore::look(link, &path)?;
+            Ok(Answer::Attributes(match follow {
+                true => listed.attributes,
+                false => own_attributes(&listed),
+            }))
+        }),
+        Call::ReadLink { path } => store.with(|link| {
+            let path = FtpStore::resolve(link, path);
+            let target = FtpStore::look(link, &path)?.link;
+            let target = target.ok_or_else(|| {
+                let cause = "it is no symbolic link, or the server doesn't tell where it leads";
+                lacking(call.operation(), &path, cause)
+            })?;
+            Ok(Answer::Target(target))
+        }),
+        Call::List {
+            path,
+            cursor,
+            entries_max,
+        } => list(store, path, cursor, *entries_max, part),
+        Call::MakeDirectory {
+            path,
+            mode,
+            parents,
+        } => store.with(|link| {
+            let path = FtpStore::resolve(link, path);
+            match parents {
+                true => make_directories(link, &path)?,
+                false => make_directory(link, &path)?,
+            }
+            set_metadata(link, &path, None, *mode)?;
+            Ok(Answer::Done)
+        }),
+        Call::RemoveFile { path } => simple("DELE", path),
+        Call::RemoveDirectory { path } => simple("RMD", path),
+        Call::RemoveTree { path } => remove_tree(store, path),
+        Call::Rename {
+            from,
+            to,
+            overwrite,
+        } => store.with(|link| {
+            let (from, to) = (FtpStore::resolve(link, from), FtpStore::resolve(link, to));
+            if !overwrite && FtpStore::find(link, &to)?.is_some() {
+                return Err(exists(call.operation(), &to));
+            }
+            rename(link, &from, &to)?;
+            Ok(Answer::Done)
+        }),
+        Call::SetMode { path, mode } => store.with(|link| {
+            let path = FtpStore::resolve(link, path);
+            let argument = [format!("CHMOD {mode:03o} ").as_bytes(), &path].concat();
+            let reply = link.exchange("SITE", &argument)?;
+            match reply.code {
+                200..300 => Ok(Answer::Done),
+                _ => Err(refused(call.operation(), &path, &reply)),
+            }
+        }),
+        Call::SetTimes { path, mtime_ns, .. } => store.with(|link| {
+            let path = FtpStore::resolve(link, path);
+            if !link.features.mfmt {
+                let cause = "the server has no MFMT, which sets times";
+                return Err(lacking(call.operation(), &path, cause));
+            }
+            set_metadata(link, &path, *mtime_ns, None)?;
+            Ok(Answer::Done)
+        }),
+        // The protocol has no such command: a server says that a file is stored, and no more.
+        Call::Sync { .. } => Ok(Answer::Done),
+        Call::Checksum {
+            path,
+            offset,
+            length,
+            kind,
+        } => checksum(store, path, *offset, *length, *kind),
+        Call::ListPartial { .. } => Ok(Answer::Partial {
+            files: Vec::new(),
+            more: false,
+        }),
+        Call::LookUp { accounts, .. } => Ok(Answer::Accounts(vec![None; accounts.len()])),
+        _ => Err(lacking(
+            call.operation(),
+            call.path(),
+            "FTP servers can't do this",
+        )),
+    }
+}
+
+/// The attributes of a link itself, as far as they are known.
+fn own_attributes(listed: &Listed) -> Attributes {
+    let attributes = listed.attributes.clone();
+    match &listed.link {
+        None => attributes,
+        Some(target) => Attributes {
+            kind: FileKind::Symlink,
+            size: target.len() as u64,
+            mode: 0o777,
+            ..attributes
+        },
+    }
+}
+
+/// Makes a directory whose parent is there.
+fn make_directory(link: &mut Link, path: &[u8]) -> Result<(), Fault> {
+    let operation = "make a directory";
+    let reply = link.exchange("MKD", path)?;
+    if reply.code < 300 {
+        return Ok(());
+    }
+    match FtpStore::find(link, path)? {
+        Some(_) => {
+            let cause = "the name is taken";
+            Err(Fault::new(Code::AlreadyExists, operation, cause).path(path))
+        }
+        None => Err(refused(operation, path, &reply)),
+    }
+}
+
+/// Makes a directory with its parents, unless it is there.
+pub(super) fn make_directories(link: &mut Link, path: &[u8]) -> Result<(), Fault> {
+    let mut missing = vec![path];
+    while let Some(path) = missing.last().copied() {
+        if path.is_empty() || path == b"/" {
+            missing.pop();
+            continue;
+        }
+        let reply = link.exchange("MKD", path)?;
+        if reply.code < 300 {
+            missing.pop();
+            continue;
+        }
+        let found = FtpStore::find(link, path)?;
+        match found.map(|found| found.kind) {
+            Some(FileKind::Directory) => {
+                missing.pop();
+            }
+            Some(_) => {
+                let cause = "a file has the name";
+                return Err(Fault::new(Code::NotDirectory, "make a directory", cause).path(path));
+            }
+            None => {
+                let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                let parent = &path[..slash];
+                let is_there = parent.is_empty() || FtpStore::find(link, parent)?.is_some();
+                if is_there || missing.len() >= DEPTH_MAX {
+                    return Err(refused("make a directory", path, &reply));
+                }
+                missing.push(parent);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn list(
+    store: &FtpStore,
+    path: &[u8],
+    cursor: &[u8],
+    entries_max: u32,
+    part: Part<'_>,
+) -> Result<Answer, Fault> {
+    // A server has no place to go on from: those before it are listed again, and left out.
+    let skipped = match cursor {
+        [] => 0,
+        cursor => std::str::from_utf8(cursor)
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .ok_or_else(|| {
+                Fault::new(Code::InvalidArgument, "", "the cursor is another server's").path(path)
+            })?,
+    };
+    let (mut entries, mut bytes, mut count) = (Vec::new(), 0, 0_u64);
+    let most = skipped + u64::from(entries_max);
+    let mut has_more = false;
+    each_entry(store, path, &mut |listed| {
+        count += 1;
+        has_more = count > most;
+        if has_more || count <= skipped {
+            return Ok(!has_more);
+        }
+        bytes += listed.name.len() + size_of::<Entry>();
+        entries.push(Entry {
+            attributes: own_attributes(&listed),
+            name: listed.name,
+        });
+        if bytes >= PART_BYTES {
+            bytes = 0;
+            let entries = std::mem::take(&mut entries);
+            let cursor = Some(count.to_string().into_bytes());
+            part(Answer::Entries { entries, cursor })?;
+        }
+        Ok(true)
+    })?;
+    let cursor = has_more.then(|| most.to_string().into_bytes());
+    Ok(Answer::Entries { entries, cursor })
+}
+
+/// Lists a directory; `entry` says whether it wants more.
+fn each_entry(
+    store: &FtpStore,
+    path: &[u8],
+    entry: &mut dyn FnMut(Listed) -> Result<bool, Fault>,
+) -> Result<(), Fault> {
+    loop {
+        let mut link = store.take(Some((Direction::Receive, 1)))?;
+        let mode = store.mode(&link, Direction::Receive);
+        let mut has_begun = false;
+        let listed = list_on(store, &mut link, path, &mut |listed| {
+            has_begun = true;
+            entry(listed)
+        });
+        if link.is_usable() {
+            store.give_back(link);
+        }
+        match listed {
+            Err(fault) if !has_begun && store.falls_back(mode, &fault) => {}
+            listed => return listed,
+        }
+    }
+}
+
+fn list_on(
+    store: &FtpStore,
+    link: &mut Link,
+    path: &[u8],
+    entry: &mut dyn FnMut(Listed) -> Result<bool, Fault>,
+) -> Result<(), Fault> {
+    let resolved = FtpStore::resolve(link, path);
+    if !link.features.mlst {
+        let cause = "the server has no MLSD, the listing that programs can read";
+        return Err(lacking("list a directory", &resolved, cause)
+            .hint("name the files; they can be copied one by one"));
+    }
+    let broken = |error: super::listing::RowError| {
+        violation("list a directory", error.to_string()).path(path)
+    };
+    let mut incoming = store.request(link, "MLSD", &resolved, None)?;
+    let (mut rows, mut piece) = (Rows::default(), vec![0; PIECE_BYTES]);
+    loop {
+        let count = incoming.read(link, &mut piece)?;
+        rows.push(&piece[..count]);
+        while let Some(listed) = rows.next_row(incoming.is_complete()).map_err(broken)? {
+            if !listed.is_own && !entry(listed)? {
+                // The connection ends with the listing.
+                return Ok(());
+            }
+        }
+        if incoming.is_complete() {
+            return Ok(());
+        }
+    }
+}
+
+/// Removes a directory and what is in it; links are removed, and not followed.
+fn remove_tree(store: &FtpStore, path: &[u8]) -> Result<Answer, Fault> {
+    let mut removed = 0;
+    // Directories to be removed once those after them are.
+    let mut open = vec![(path.to_vec(), false)];
+    while let Some((path, is_empty)) = open.pop() {
+        check_cancelled()?;
+        if is_empty {
+            store.with(|link| {
+                let path = FtpStore::resolve(link, &path);
+                link.must("remove a directory", "RMD", &path)
+            })?;
+            removed += 1;
+            continue;
+        }
+        let (mut files, mut directories) = (Vec::new(), Vec::new());
+        each_entry(store, &path, &mut |listed| {
+            let is_directory =
+                listed.link.is_none() && listed.attributes.kind == FileKind::Directory;
+            let child = [&path, &b"/"[..], &listed.name].concat();
+            match is_directory {
+                true => directories.push((child, false)),
+                false => files.push(child),
+            }
+            match files.len() + directories.len() > NAMES_MAX {
+                true => Err(Fault::new(
+                    Code::LimitExceeded,
+                    "remove a tree",
+                    "a directory in it has too many names",
+                )
+                .path(&path)),
+                false => Ok(true),
+            }
+        })?;
+        removed += files.len() as u64;
+        store.with(|link| {
+            for file in files {
+                let file = FtpStore::resolve(link, &file);
+                link.must("remove a file", "DELE", &file)?;
+            }
+            Ok(())
+        })?;
+        open.push((path, true));
+        open.append(&mut directories);
+    }
+    Ok(Answer::Removed { entries: removed })
+}
+
+fn algorithm_of(kind: ChecksumKind) -> Option<Algorithm> {
+    match kind {
+        ChecksumKind::Crc64Nvme => Some(Algorithm::Crc64Nvme),
+        ChecksumKind::Blake3 => Some(Algorithm::Blake3),
+        ChecksumKind::Sha256 => Some(Algorithm::Sha256),
+        ChecksumKind::Md5 => Some(Algorithm::Md5),
+        _ => None,
+    }
+}
+
+/// The value that hexadecimal digits stand for.
+fn value_of(kind: ChecksumKind, digits: &str) -> Option<ChecksumValue> {
+    let is_hexadecimal = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    fn bytes<const N: usize>(digits: &str) -> Option<[u8; N]> {
+        let mut value = [0; N];
+        if digits.len() != 2 * N {
+            return None;
+        }
+        for (at, byte) in value.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).ok()?;
+        }
+        Some(value)
+    }
+    let digits = is_hexadecimal.then_some(digits)?;
+    Some(match kind {
+        ChecksumKind::Crc64Nvme => ChecksumValue::Crc64Nvme(u64::from_be_bytes(bytes(digits)?)),
+        ChecksumKind::Blake3 => ChecksumValue::Blake3(bytes(digits)?),
+        ChecksumKind::Sha256 => ChecksumValue::Sha256(bytes(digits)?),
+        ChecksumKind::Md5 => ChecksumValue::Md5(bytes(digits)?),
+        _ => return None,
+    })
+}
+
+/// The checksum of a file: the server's if it computes this kind, or else of what is read.
+fn checksum(
+    store: &FtpStore,
+    path: &[u8],
+    offset: u64,
+    length: Option<u64>,
+    kind: ChecksumKind,
+) -> Result<Answer, Fault> {
+    let operation = "compute a digest";
+    let algorithm = algorithm_of(kind);
+    let algorithm =
+        algorithm.ok_or_else(|| lacking(operation, path, "this kind isn't known here"))?;
+    let (size, digits) = store.with(|link| {
+        let path = FtpStore::resolve(link, path);
+        let found = FtpStore::look(link, &path)?.attributes;
+        if found.kind == FileKind::Directory {
+            let cause = "it is a directory";
+            return Err(Fault::new(Code::IsDirectory, operation, cause).path(path));
+        }
+        let is_whole = offset == 0 && length.is_none_or(|length| length == found.size);
+        if !is_whole || !link.features.checksums.contains(&algorithm) {
+            return Ok((found.size, None));
+        }
+        let name = name_of(algorithm);
+        let argument = [name.as_bytes(), b" 0 -1 ", &path].concat();
+        link.command("CKSM", &argument)?;
+        let reply = link.reply_within(operation, STALL.saturating_mul(60))?;
+        match (reply.code, reply.lines.first()) {
+            (213, Some(line)) => {
+                let digits = String::from_utf8_lossy(line.trim_ascii()).into_owned();
+                Ok((found.size, Some(digits)))
+            }
+            (500..=504, _) => Ok((found.size, None)),
+            _ => Err(refused(operation, &path, &reply)),
+        }
+    })?;
+    let wanted = length.unwrap_or_else(|| size.saturating_sub(offset));
+    if offset.checked_add(wanted).is_none_or(|end| end > size) {
+        let cause = format!("it has only {size} bytes");
+        return Err(Fault::new(Code::OffsetPastEnd, operation, cause).path(path));
+    }
+    let digits = match digits {
+        Some(digits) => digits,
+        None => read_through(store, path, offset, wanted, algorithm)?,
+    };
+    let value = value_of(kind, &digits);
+    let value = value
+        .ok_or_else(|| violation(operation, "the server's checksum has another form").path(path))?;
+    Ok(Answer::Digest {
+        value,
+        length: wanted,
+    })
+}
+
+fn read_through(
+    store: &FtpStore,
+    path: &[u8],
+    offset: u64,
+    length: u64,
+    kind: Algorithm,
+) -> Result<String, Fault> {
+    let mut source = store.open_source(path)?;
+    let mut hasher = Hasher::new(kind);
+    let (mut at, end) = (offset, offset + length);
+    let mut piece = vec![0; 4 * PIECE_BYTES];
+    while at < end {
+        check_cancelled()?;
+        let left = usize::try_from(end - at).unwrap_or(usize::MAX);
+        let most = left.min(piece.len());
+        let count = source.read_at(at, &mut piece[..most])?;
+        hasher.update(&piece[..count]);
+        at += count as u64;
+        if count == 0 {
+            let cause = "it ended early";
+            return Err(Fault::new(Code::SourceChanged, "read", cause).path(path));
+        }
+    }
+    source.verify_unchanged()?;
+    Ok(hasher.finish())
+}

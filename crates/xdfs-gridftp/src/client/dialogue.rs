@@ -1,0 +1,208 @@
+//! The client's half of a control connection, without I/O: commands out, replies in.
+//!
+//! Commands may be sent ahead, and the server answers in order, so that a reply belongs to the
+//! oldest command without a final one. Preliminary replies (1xx) announce a transfer or report on
+//! it; any other reply is the final one of its command (RFC 959, section 4.2).
+
+use std::collections::VecDeque;
+
+use xdfs_proto::{Code, Fault};
+
+use crate::line::LINE_BYTES_MAX;
+use crate::reply::{Reply, ReplyReader};
+
+/// Most commands without a final reply.
+pub const COMMANDS_AHEAD_MAX: usize = 256;
+/// Most preliminary replies to a command. A server sends markers every few seconds.
+pub const PRELIMINARY_MAX: u32 = 100_000;
+
+/// Bytes of the longest reply.
+const REPLY_BYTES_MAX: usize = 1 << 20;
+
+/// What a server says about the oldest command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It has more to say.
+    Preliminary(Reply),
+    /// It has nothing more to say.
+    Final(Reply),
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Dialogue {
+    replies: ReplyReader,
+    /// Commands without a final reply; the greeting answers none, and counts as one.
+    pending: VecDeque<&'static str>,
+    preliminary: u32,
+    /// Bytes since the last whole reply.
+    unread: usize,
+    out: Vec<u8>,
+}
+
+impl Default for Dialogue {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Dialogue {
+    /// A new connection, whose greeting is awaited.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            replies: ReplyReader::new(),
+            pending: VecDeque::from(["connect"]),
+            preliminary: 0,
+            unread: 0,
+            out: Vec::new(),
+        }
+    }
+
+    /// Queues a command with its argument, which may be empty.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`] if the argument can't be part of a line,
+    /// [`Code::LimitExceeded`] beyond [`COMMANDS_AHEAD_MAX`].
+    pub fn command(&mut self, verb: &'static str, argument: &[u8]) -> Result<(), Fault> {
+        let bad = |code, cause: &str| Err(Fault::new(code, format!("send {verb}"), cause));
+        if argument
+            .iter()
+            .any(|byte| matches!(byte, b'\r' | b'\n' | 0 | 0xff))
+        {
+            let cause = "FTP can't tell names with an end of a line, a zero byte or a byte 255";
+            return bad(Code::InvalidArgument, cause);
+        }
+        if verb.len() + 1 + argument.len() > LINE_BYTES_MAX {
+            return bad(Code::NameTooLong, "the command is too long for FTP");
+        }
+        if self.pending.len() >= COMMANDS_AHEAD_MAX {
+            return bad(
+                Code::LimitExceeded,
+                "too many commands wait for their replies",
+            );
+        }
+        self.out.extend_from_slice(verb.as_bytes());
+        if !argument.is_empty() {
+            self.out.push(b' ');
+            self.out.extend_from_slice(argument);
+        }
+        self.out.extend_from_slice(b"\r\n");
+        self.pending.push_back(verb);
+        Ok(())
+    }
+
+    /// Bytes for the server; the caller removes those that it has sent.
+    pub fn output(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+
+    /// Adds bytes from the server.
+    pub fn input(&mut self, bytes: &[u8]) {
+        self.unread += bytes.len();
+        self.replies.push(bytes);
+    }
+
+    /// Number of commands without a final reply.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The next reply; `None` if more bytes are needed.
+    ///
+    /// # Errors
+    /// What came is no reply, or the reply to no command: nothing after it can be understood.
+    /// [`Code::ConnectionLost`] if the server says that it closes the connection.
+    pub fn next_event(&mut self) -> Result<Option<Event>, Fault> {
+        let broken =
+            |cause: String| Fault::new(Code::ProtocolViolation, "read the server's reply", cause);
+        let reply = self
+            .replies
+            .next_reply()
+            .map_err(|error| broken(error.to_string()))?;
+        let Some(reply) = reply else {
+            return match self.unread > REPLY_BYTES_MAX {
+                true => Err(broken("a reply is too long".to_owned())),
+                false => Ok(None),
+            };
+        };
+        self.unread = 0;
+        if self.pending.is_empty() {
+            return match reply.code {
+                421 => Err(super::fault::closing(&reply)),
+                code => Err(broken(format!("the reply {code} answers no command"))),
+            };
+        }
+        if reply.code < 200 {
+            self.preliminary += 1;
+            if self.preliminary > PRELIMINARY_MAX {
+                return Err(broken(format!(
+                    "there were more than {PRELIMINARY_MAX} replies to a command"
+                )));
+            }
+            return Ok(Some(Event::Preliminary(reply)));
+        }
+        self.preliminary = 0;
+        self.pending.pop_front();
+        if reply.code == 421 {
+            return Err(super::fault::closing(&reply));
+        }
+        Ok(Some(Event::Final(reply)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_answer_the_oldest_command() {
+        let mut dialogue = Dialogue::new();
+        dialogue.input(b"220 hello\r\n");
+        let greeting = dialogue.next_event().unwrap();
+        assert_eq!(greeting, Some(Event::Final(Reply::new(220, "hello"))));
+        dialogue.command("RETR", b"a b").unwrap();
+        dialogue.command("NOOP", b"").unwrap();
+        assert_eq!(dialogue.output(), b"RETR a b\r\nNOOP\r\n");
+        dialogue.input(b"150 x\r\n226 y\r\n200 z\r\n200 none\r\n");
+        let next = |dialogue: &mut Dialogue| dialogue.next_event().unwrap();
+        let event = next(&mut dialogue);
+        assert_eq!(event, Some(Event::Preliminary(Reply::new(150, "x"))));
+        assert_eq!(dialogue.pending(), 2);
+        assert_eq!(
+            next(&mut dialogue),
+            Some(Event::Final(Reply::new(226, "y")))
+        );
+        assert_eq!(
+            next(&mut dialogue),
+            Some(Event::Final(Reply::new(200, "z")))
+        );
+        let fault = dialogue.next_event().unwrap_err();
+        assert_eq!(fault.code, Code::ProtocolViolation);
+    }
+
+    #[test]
+    fn no_argument_is_a_second_command() {
+        let mut dialogue = Dialogue::new();
+        for name in [&b"a\r\nDELE b"[..], b"a\n", b"\0", b"\xff\xf4"] {
+            let fault = dialogue.command("RETR", name).unwrap_err();
+            assert_eq!(fault.code, Code::InvalidArgument);
+        }
+        let long = vec![b'x'; LINE_BYTES_MAX];
+        let fault = dialogue.command("RETR", &long).unwrap_err();
+        assert_eq!(fault.code, Code::NameTooLong);
+        assert!(dialogue.output().is_empty());
+    }
+
+    #[test]
+    fn endless_preliminary_replies_end() {
+        let mut dialogue = Dialogue::new();
+        let mut faults = 0;
+        for _ in 0..=PRELIMINARY_MAX {
+            dialogue.input(b"112 x\r\n");
+            faults += u32::from(dialogue.next_event().is_err());
+        }
+        assert_eq!(faults, 1);
+    }
+}

@@ -1,0 +1,99 @@
+//! Replies and broken connections as faults.
+
+use std::io;
+
+use xdfs_proto::{Code, Fault, Retry};
+
+use crate::reply::Reply;
+
+/// Bytes of a server's text that are shown at most.
+const TEXT_BYTES_MAX: usize = 300;
+/// Time until the retry of what the server puts off.
+const PUT_OFF_MS: u32 = 500;
+
+/// What a server says, fit for a message.
+fn text(reply: &Reply) -> String {
+    let words: Vec<_> = reply.lines.iter().map(|line| line.trim_ascii()).collect();
+    let joined = words.join(&b' ');
+    let part = joined.get(..TEXT_BYTES_MAX).unwrap_or(&joined);
+    let text = String::from_utf8_lossy(part);
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+/// The fault for a reply that isn't the wanted one.
+pub(super) fn refused(operation: &str, path: &[u8], reply: &Reply) -> Fault {
+    let said = text(reply);
+    let lower = said.to_ascii_lowercase();
+    let has = |words: &str| lower.contains(words);
+    let code = match reply.code {
+        421 | 426 => Code::ConnectionLost,
+        425 => Code::ConnectionRefused,
+        430 | 530 | 532 | 331 | 332 => Code::AuthenticationFailed,
+        452 | 552 => Code::NoSpace,
+        400..500 => Code::Busy,
+        500..=504 => Code::Unsupported,
+        _ if has("no such file") || has("not found") || has("path_not_found") => Code::NotFound,
+        _ if has("not empty") => Code::NotEmpty,
+        _ if has("file exists") || has("path_exists") || has("name is taken") => {
+            Code::AlreadyExists
+        }
+        _ if has("is a directory") => Code::IsDirectory,
+        _ if has("not a directory") => Code::NotDirectory,
+        _ if has("denied") || has("not permitted") || has("permission") => Code::PermissionDenied,
+        _ if has("read-only") || has("read only") => Code::ReadOnly,
+        _ if has("no space") || has("quota") => Code::NoSpace,
+        550 => Code::NotFound,
+        _ => Code::Io,
+    };
+    let retry = match reply.code {
+        452 => Retry::Never,
+        421 | 425 | 426 => Retry::Now,
+        400..500 => Retry::AfterMs(PUT_OFF_MS),
+        _ => Retry::Never,
+    };
+    let cause = format!("the server says {} {said}", reply.code);
+    Fault::new(code, operation, cause).path(path).retry(retry)
+}
+
+/// The fault of a server that says that it closes the connection.
+pub(super) fn closing(reply: &Reply) -> Fault {
+    refused("use the control connection", b"", reply)
+}
+
+/// The fault of a broken connection.
+pub(super) fn lost(operation: &str, error: &io::Error) -> Fault {
+    let fault = Fault::from_io(operation, "", error);
+    let code = match fault.code {
+        Code::ConnectionRefused | Code::DeadlineExceeded => fault.code,
+        _ => Code::ConnectionLost,
+    };
+    Fault {
+        code,
+        hint: String::new(),
+        retry: Retry::Now,
+        ..fault
+    }
+}
+
+/// The fault of a server that breaks the protocol. Trying again may meet one that doesn't.
+pub(super) fn violation(operation: &str, cause: impl Into<String>) -> Fault {
+    Fault::new(Code::ProtocolViolation, operation, cause)
+}
+
+/// The fault of a connection that ended too early.
+pub(super) fn ended(operation: &str, cause: &str) -> Fault {
+    Fault::new(Code::ConnectionLost, operation, cause).retry(Retry::Now)
+}
+
+/// The fault of a server that does nothing for too long.
+pub(super) fn stalled(operation: &str, seconds: u64) -> Fault {
+    let cause = format!("the server did nothing for {seconds} s");
+    Fault::new(Code::DeadlineExceeded, operation, cause).retry(Retry::Now)
+}
+
+/// The fault of something that FTP, or this server, has no command for.
+pub(super) fn lacking(operation: &str, path: &[u8], cause: &str) -> Fault {
+    Fault::new(Code::Unsupported, operation, cause).path(path)
+}

@@ -1,0 +1,110 @@
+//! What a server offers: its reply to FEAT (RFC 2389).
+
+use crate::checksum::Algorithm;
+use crate::reply::Reply;
+
+/// The features that this client uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// MLSD and MLST (RFC 3659).
+    pub mlst: bool,
+    /// MFMT, which sets a modification time.
+    pub mfmt: bool,
+    /// MODE E: the server knows parallel data connections.
+    pub extended: bool,
+    /// Kinds of checksum for CKSM.
+    pub checksums: Vec<Algorithm>,
+}
+
+/// Checksums in the order in which they are preferred for a comparison: fast ones that detect
+/// damage first. Nobody is kept out by them, since FTP protects nothing.
+const PREFERRED: [Algorithm; 7] = [
+    Algorithm::Crc64Nvme,
+    Algorithm::Blake3,
+    Algorithm::Md5,
+    Algorithm::Sha1,
+    Algorithm::Sha256,
+    Algorithm::Sha512,
+    Algorithm::Crc32,
+];
+
+impl Features {
+    /// Reads the reply; what is unknown is left out.
+    #[must_use]
+    pub fn parse(reply: &Reply) -> Self {
+        let mut features = Self::default();
+        if reply.code >= 300 {
+            return features;
+        }
+        for line in &reply.lines {
+            let line = line.trim_ascii();
+            let split = line.iter().position(|byte| *byte == b' ');
+            let (name, rest) = line.split_at(split.unwrap_or(line.len()));
+            match name.to_ascii_uppercase().as_slice() {
+                b"MLST" => features.mlst = true,
+                b"MFMT" => features.mfmt = true,
+                b"PARALLEL" => features.extended = true,
+                b"CKSM" => features.checksums = algorithms(rest),
+                _ => {}
+            }
+        }
+        features
+    }
+
+    /// The checksum to compare by, if there is one.
+    #[must_use]
+    pub fn checksum(&self) -> Option<Algorithm> {
+        let mut kinds = PREFERRED.into_iter();
+        kinds.find(|kind| self.checksums.contains(kind))
+    }
+}
+
+/// The name of a kind of checksum in commands.
+#[must_use]
+pub fn name_of(kind: Algorithm) -> &'static str {
+    let mut all = Algorithm::ALL.iter();
+    all.find(|(other, ..)| *other == kind)
+        .map_or("", |(_, name, _)| *name)
+}
+
+/// Reads `MD5:10;ADLER32:10;`, with commas in place of semicolons too.
+fn algorithms(text: &[u8]) -> Vec<Algorithm> {
+    let parts = text.split(|byte| matches!(byte, b';' | b',' | b' '));
+    let mut kinds = Vec::new();
+    for part in parts {
+        let name = part.split(|byte| *byte == b':').next().unwrap_or(part);
+        if let Some(kind) = Algorithm::from_name(name)
+            && !kinds.contains(&kind)
+        {
+            kinds.push(kind);
+        }
+    }
+    kinds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lists_of_known_servers_are_read() {
+        let lines = [
+            "Extensions",
+            "CKSM MD5:10;ADLER32:10;SHA1:10;",
+            "MLST Type*;",
+            "PARALLEL",
+        ];
+        let reply = Reply {
+            code: 211,
+            lines: lines.iter().map(|line| line.as_bytes().to_vec()).collect(),
+        };
+        let features = Features::parse(&reply);
+        assert!(features.mlst && features.extended && !features.mfmt);
+        assert_eq!(features.checksum(), Some(Algorithm::Md5));
+        assert_eq!(Features::parse(&Reply::new(500, "no")), Features::default());
+        assert_eq!(Features::default().checksum(), None);
+        for (kind, name, _) in Algorithm::ALL {
+            assert_eq!(name_of(kind), name);
+        }
+    }
+}

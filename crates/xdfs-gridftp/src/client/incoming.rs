@@ -1,0 +1,357 @@
+//! What a server sends: a file, or a listing.
+//!
+//! Bytes are handed out in order. In MODE E they arrive in any order on several connections; those
+//! that are early wait in memory, and beyond a bound in the network. No byte of a transfer is read
+//! before the server has announced it, so that with commands sent ahead nothing is taken for a file
+//! that was refused.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use xdfs_proto::{ByteRange, Code, Fault, RangeSet, Retry};
+
+use super::dialogue::Event;
+use super::fault::{ended, refused, violation};
+use super::link::{Link, Mode, STALL};
+use crate::block::{HEADER_BYTES, Piece};
+use crate::receiver::Receiver;
+use crate::reply::Reply;
+
+/// Most bytes that wait in memory for earlier ones.
+const EARLY_BYTES_MAX: usize = 32 << 20;
+/// Bytes that are read at once ahead of their turn.
+const EARLY_BYTES: usize = 256 << 10;
+/// Time for the server to open the first connection in MODE E.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// A transfer whose command is the oldest without a final reply, or will be.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    operation: &'static str,
+    path: Vec<u8>,
+    mode: Mode,
+    receiver: Receiver,
+    next: u64,
+    /// The size of the file, if it is known.
+    end: Option<u64>,
+    early: BTreeMap<u64, Vec<u8>>,
+    early_bytes: usize,
+    /// When its turn came: others may have been before it.
+    begun: Option<Instant>,
+    moved: Instant,
+    has_started: bool,
+    has_stream_ended: bool,
+    last: Option<Reply>,
+    is_complete: bool,
+}
+
+impl Incoming {
+    /// A transfer that begins at byte `from` of what has `end` bytes.
+    pub(super) fn new(
+        operation: &'static str,
+        path: &[u8],
+        mode: Mode,
+        from: u64,
+        end: Option<u64>,
+    ) -> Self {
+        let mut held = RangeSet::new();
+        if from > 0 {
+            held.insert(ByteRange {
+                start: 0,
+                end: from,
+            });
+        }
+        Self {
+            operation,
+            path: path.to_vec(),
+            mode,
+            receiver: Receiver::new(held),
+            next: from,
+            end,
+            early: BTreeMap::new(),
+            early_bytes: 0,
+            begun: None,
+            moved: Instant::now(),
+            has_started: false,
+            has_stream_ended: false,
+            last: None,
+            is_complete: false,
+        }
+    }
+
+    /// The number of the byte that is read next.
+    pub(super) fn position(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether the server has announced the transfer.
+    pub(super) fn has_started(&self) -> bool {
+        self.has_started
+    }
+
+    /// Whether the server has sent everything and confirmed it.
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Reads until `buffer` is full or the transfer is complete and confirmed.
+    ///
+    /// # Errors
+    /// The server refuses, breaks the protocol, ends early or does nothing for too long. Unless
+    /// [`Self::has_started`] is false, the connection is of no use then.
+    pub(super) fn read(&mut self, link: &mut Link, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let mut filled = 0;
+        while filled < buffer.len() && !self.is_complete {
+            let step = self.step(link, &mut buffer[filled..]);
+            filled += step.map_err(|fault| self.named(fault))?;
+            if self.end == Some(self.next) && filled > 0 && !self.is_complete {
+                // The rest of the protocol, which has no payload.
+                self.finish(link)?;
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Waits for the end, after the last byte.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and if there is more than the size says.
+    pub(super) fn finish(&mut self, link: &mut Link) -> Result<(), Fault> {
+        while !self.is_complete {
+            let mut byte = [0];
+            let step = self.step(link, &mut byte);
+            if step.map_err(|fault| self.named(fault))? > 0 {
+                return Err(self.named(grown()));
+            }
+        }
+        Ok(())
+    }
+
+    fn named(&self, fault: Fault) -> Fault {
+        let fault = fault.preventing(&self.path);
+        match fault.operation.is_empty() {
+            true => Fault {
+                operation: self.operation.to_owned(),
+                ..fault
+            },
+            false => fault,
+        }
+    }
+
+    fn step(&mut self, link: &mut Link, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let begun = match self.begun {
+            Some(begun) => begun,
+            None => {
+                self.moved = Instant::now();
+                *self.begun.insert(self.moved)
+            }
+        };
+        let taken = self.take_early(buffer);
+        if taken > 0 {
+            return Ok(taken);
+        }
+        if self.has_started {
+            let (filled, has_moved) = match self.mode {
+                Mode::Stream => self.receive_stream(link, buffer)?,
+                Mode::Extended => self.receive_blocks(link, buffer)?,
+            };
+            if has_moved {
+                self.moved = Instant::now();
+            }
+            if filled > 0 || has_moved {
+                return Ok(filled);
+            }
+        }
+        if self.last.is_none() {
+            match link.event()? {
+                Some(Event::Preliminary(_)) => {
+                    self.has_started = true;
+                    return Ok(0);
+                }
+                Some(Event::Final(reply)) if reply.code < 300 => {
+                    self.has_started = true;
+                    self.last = Some(reply);
+                    return Ok(0);
+                }
+                Some(Event::Final(reply)) => {
+                    return Err(refused(self.operation, &self.path, &reply));
+                }
+                None => {}
+            }
+        }
+        if self.last.is_some() && self.has_all() {
+            return self.complete(link);
+        }
+        let mut deadline = self.moved + STALL;
+        if self.mode == Mode::Extended && link.channels.is_empty() && self.last.is_none() {
+            deadline = deadline.min(begun + CONNECT);
+            if deadline <= Instant::now() {
+                let cause = "the server has opened no data connection to this machine";
+                return Err(Fault::new(Code::ConnectionRefused, self.operation, cause));
+            }
+        }
+        link.turn(self.operation, deadline)?;
+        Ok(0)
+    }
+
+    /// Whether everything has come that the protocol promises.
+    fn has_all(&self) -> bool {
+        match self.mode {
+            Mode::Stream => self.has_stream_ended,
+            Mode::Extended => self.receiver.has_all_eods(),
+        }
+    }
+
+    fn complete(&mut self, link: &mut Link) -> Result<usize, Fault> {
+        let missing = self.end.is_some_and(|end| self.next < end) || !self.early.is_empty();
+        if missing {
+            let cause = format!("it ended at byte {}, before its size", self.next);
+            let fault = Fault::new(Code::SourceChanged, self.operation, cause);
+            return Err(fault.retry(Retry::Now));
+        }
+        match self.mode {
+            Mode::Stream => link.close_channels(),
+            Mode::Extended => link.restart_channels(),
+        }
+        self.is_complete = true;
+        Ok(0)
+    }
+
+    fn take_early(&mut self, buffer: &mut [u8]) -> usize {
+        let Some(mut first) = self.early.first_entry() else {
+            return 0;
+        };
+        if *first.key() != self.next || buffer.is_empty() {
+            return 0;
+        }
+        let count = first.get().len().min(buffer.len());
+        buffer[..count].copy_from_slice(&first.get()[..count]);
+        let rest = first.get_mut().split_off(count);
+        first.remove();
+        self.next += count as u64;
+        self.early_bytes -= count;
+        if !rest.is_empty() {
+            self.early.insert(self.next, rest);
+        }
+        count
+    }
+
+    fn receive_stream(
+        &mut self,
+        link: &mut Link,
+        buffer: &mut [u8],
+    ) -> Result<(usize, bool), Fault> {
+        let Some(channel) = link.channels.first_mut().filter(|_| !self.has_stream_ended) else {
+            return Ok((0, false));
+        };
+        match channel.receive(buffer)? {
+            None => Ok((0, false)),
+            Some(0) => {
+                self.has_stream_ended = true;
+                Ok((0, true))
+            }
+            Some(count) => {
+                self.next += count as u64;
+                if self.end.is_some_and(|end| self.next > end) {
+                    return Err(grown());
+                }
+                Ok((count, true))
+            }
+        }
+    }
+
+    /// Reads from all connections; stops when the buffer is full.
+    fn receive_blocks(
+        &mut self,
+        link: &mut Link,
+        buffer: &mut [u8],
+    ) -> Result<(usize, bool), Fault> {
+        let (mut filled, mut has_moved) = (0, false);
+        let breaks = |cause: String| violation("receive in MODE E", cause);
+        for channel in &mut link.channels {
+            loop {
+                let Some((offset, left)) = channel.blocks.payload() else {
+                    // Nothing of the next transfer is taken.
+                    let wants = channel.blocks.wants(HEADER_BYTES);
+                    if wants == 0 {
+                        break;
+                    }
+                    let mut header = [0; HEADER_BYTES];
+                    let count = match channel.receive(&mut header[..wants])? {
+                        None => break,
+                        // Connections may end that are not needed.
+                        Some(0) if self.receiver.has_all_eods() => break,
+                        Some(0) => {
+                            let cause = "a data connection was closed before its end of data";
+                            return Err(ended("receive in MODE E", cause));
+                        }
+                        Some(count) => count,
+                    };
+                    has_moved = true;
+                    let taken = channel.blocks.take(&header[..count]);
+                    let (_, piece) = taken.map_err(|error| breaks(error.to_string()))?;
+                    if let Some(Piece::Header(header)) = piece {
+                        let counted = self.receiver.header(&header);
+                        counted.map_err(|error| breaks(error.to_string()))?;
+                    }
+                    continue;
+                };
+                if self.end.is_some_and(|end| offset + left > end) {
+                    return Err(grown());
+                }
+                let is_next = offset == self.next;
+                if is_next && filled == buffer.len()
+                    || !is_next && self.early_bytes >= EARLY_BYTES_MAX
+                {
+                    break;
+                }
+                let left = usize::try_from(left).unwrap_or(usize::MAX);
+                let mut early = Vec::new();
+                let room = match is_next {
+                    true => &mut buffer[filled..],
+                    false => {
+                        early.resize(left.min(EARLY_BYTES), 0);
+                        &mut early[..]
+                    }
+                };
+                let most = left.min(room.len());
+                let count = match channel.receive(&mut room[..most])? {
+                    None => break,
+                    Some(0) => {
+                        let cause = "a data connection was closed in the middle of a block";
+                        return Err(ended("receive in MODE E", cause));
+                    }
+                    Some(count) => count,
+                };
+                has_moved = true;
+                let taken = channel.blocks.take(&room[..count]);
+                taken.map_err(|error| breaks(error.to_string()))?;
+                let range = ByteRange {
+                    start: offset,
+                    end: offset + count as u64,
+                };
+                if self.receiver.ranges().overlaps(range) {
+                    return Err(breaks(format!("the bytes {range} came twice")));
+                }
+                let stored = self.receiver.stored(range);
+                stored.map_err(|error| breaks(error.to_string()))?;
+                if is_next {
+                    self.next = range.end;
+                    filled += count;
+                } else {
+                    early.truncate(count);
+                    early.shrink_to_fit();
+                    self.early_bytes += count;
+                    self.early.insert(offset, early);
+                }
+            }
+        }
+        Ok((filled, has_moved))
+    }
+}
+
+/// The fault of more data than the size says.
+fn grown() -> Fault {
+    let cause = "there is more of it than its size says";
+    Fault::new(Code::SourceChanged, "receive", cause).retry(Retry::Now)
+}

@@ -1,0 +1,671 @@
+//! A control connection with its data connections: sockets, and waiting with bounds.
+//!
+//! One thread uses it at a time. In MODE E the data connections stay open for the next transfer in
+//! the same direction. Active connections are accepted from the server's own address only, and
+//! passive ones lead to it only.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use mio::Interest;
+use mio::net::{TcpListener, TcpStream};
+use xdfs_proto::{Code, Fault};
+use xdfs_store::check_cancelled;
+use xdfs_sys::poll::{Event as Ready, Poller, Token};
+
+use super::Settings;
+use super::dialogue::{Dialogue, Event};
+use super::fault::{ended, lost, refused, stalled, violation};
+use super::features::Features;
+use crate::address::{format_host_port, parse_host_port};
+use crate::block::BlockReader;
+use crate::receiver::CONNECTIONS_MAX;
+use crate::reply::Reply;
+
+/// Time for a connection to be opened.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Longest time in which nothing happens.
+pub(super) const STALL: Duration = Duration::from_secs(60);
+/// Interval of looks at whether a call is still wanted.
+const TICK: Duration = Duration::from_millis(200);
+/// Bytes of replies that are read at once.
+const REPLY_BYTES: usize = 16 << 10;
+/// The password of anonymous users, by custom something like an address of mail.
+const ANONYMOUS_PASSWORD: &str = "xdfs@";
+
+const CONTROL: Token = Token(0);
+const LISTENER: Token = Token(1);
+const FIRST: usize = 2;
+
+/// Which way payload goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// From the server.
+    Receive,
+    /// To the server.
+    Send,
+}
+
+/// How payload travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// MODE E.
+    Extended,
+    /// MODE S: the end of the connection is the end of the file.
+    Stream,
+}
+
+/// A data connection.
+#[derive(Debug)]
+pub(super) struct Channel {
+    stream: TcpStream,
+    token: Token,
+    is_open: bool,
+    can_read: bool,
+    can_write: bool,
+    /// What arrives in MODE E.
+    pub(super) blocks: BlockReader,
+    /// What is on its way to the server, and how much of it is sent.
+    pub(super) out: Vec<u8>,
+    sent: usize,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(super) struct Link {
+    poller: Poller,
+    ready: Vec<Ready>,
+    control: TcpStream,
+    can_read: bool,
+    has_ended: bool,
+    dialogue: Dialogue,
+    peer: IpAddr,
+    local: IpAddr,
+    listener: Option<TcpListener>,
+    pub(super) channels: Vec<Channel>,
+    next_token: usize,
+    mode: Mode,
+    /// Of the open channels, with the number that the server was asked for.
+    prepared: Option<(Direction, u32)>,
+    told_parallelism: Option<u32>,
+    pub(super) features: Features,
+    /// The directory after the login.
+    pub(super) home: Vec<u8>,
+    /// Nobody wants anything any more.
+    is_closed: Arc<AtomicBool>,
+}
+
+impl Link {
+    /// Connects and logs in.
+    ///
+    /// # Errors
+    /// The server can't be reached, or refuses the user.
+    pub(super) fn connect(settings: &Settings, is_closed: &Arc<AtomicBool>) -> Result<Self, Fault> {
+        let operation = format!("connect to {}:{}", settings.host, settings.port);
+        let addresses = (settings.host.as_str(), settings.port).to_socket_addrs();
+        let addresses = addresses.map_err(|error| {
+            Fault::new(Code::ConnectionRefused, &operation, error.to_string())
+                .hint("check the name of the host")
+        })?;
+        let mut last = io::ErrorKind::AddrNotAvailable.into();
+        for address in addresses {
+            match std::net::TcpStream::connect_timeout(&address, CONNECT) {
+                Ok(stream) => return Self::log_in(stream, settings, Arc::clone(is_closed)),
+                Err(error) => last = error,
+            }
+        }
+        Err(lost(&operation, &last).hint("is an FTP server running there?"))
+    }
+
+    fn log_in(
+        stream: std::net::TcpStream,
+        settings: &Settings,
+        is_closed: Arc<AtomicBool>,
+    ) -> Result<Self, Fault> {
+        let failed = |error: io::Error| lost("open the control connection", &error);
+        stream.set_nonblocking(true).map_err(failed)?;
+        // A hint.
+        let _ = stream.set_nodelay(true);
+        let peer = stream.peer_addr().map_err(failed)?.ip();
+        let local = stream.local_addr().map_err(failed)?.ip();
+        let mut control = TcpStream::from_std(stream);
+        let poller = Poller::new().map_err(failed)?;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registered = poller
+            .registry()
+            .register(&mut control, mio::Token(CONTROL.0), interest);
+        registered.map_err(failed)?;
+        let mut link = Self {
+            poller,
+            ready: Vec::new(),
+            control,
+            can_read: true,
+            has_ended: false,
+            dialogue: Dialogue::new(),
+            peer: peer.to_canonical(),
+            local: local.to_canonical(),
+            listener: None,
+            channels: Vec::new(),
+            next_token: FIRST,
+            mode: Mode::Stream,
+            prepared: None,
+            told_parallelism: None,
+            features: Features::default(),
+            home: b"/".to_vec(),
+            is_closed,
+        };
+        let greeting = link.reply("connect")?;
+        if greeting.code != 220 {
+            return Err(refused("connect", b"", &greeting));
+        }
+        let user = settings.user.as_deref().unwrap_or("anonymous");
+        let mut reply = link.exchange("USER", user.as_bytes())?;
+        if reply.code == 331 {
+            let password = settings.password.as_deref();
+            let password = match (password, &settings.user) {
+                (Some(password), _) => password,
+                (None, Some(name)) if name != "anonymous" && name != "ftp" => "",
+                _ => ANONYMOUS_PASSWORD,
+            };
+            reply = link.exchange("PASS", password.as_bytes())?;
+        }
+        if !matches!(reply.code, 200..300) {
+            let fault = refused(&format!("log in as {user}"), b"", &reply);
+            let hint = "ftp://USER:PASSWORD@HOST/ names a user";
+            return Err(match reply.code {
+                500.. => Fault {
+                    code: Code::AuthenticationFailed,
+                    ..fault.hint(hint)
+                },
+                _ => fault,
+            });
+        }
+        // In one round trip.
+        for (verb, argument) in [("FEAT", &b""[..]), ("TYPE", b"I"), ("PWD", b"")] {
+            link.command(verb, argument)?;
+        }
+        link.features = Features::parse(&link.reply("ask for features")?);
+        let typed = link.reply("choose the type I")?;
+        if !matches!(typed.code, 200..300) {
+            return Err(refused("choose the type I", b"", &typed));
+        }
+        let home = link.reply("ask for the directory")?;
+        if let Some(path) = quoted(&home) {
+            link.home = path;
+        }
+        Ok(link)
+    }
+
+    /// Queues a command.
+    ///
+    /// # Errors
+    /// The argument can't be sent.
+    pub(super) fn command(&mut self, verb: &'static str, argument: &[u8]) -> Result<(), Fault> {
+        self.dialogue.command(verb, argument)
+    }
+
+    /// Sends a command and waits for its final reply, which may be a refusal.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) fn exchange(&mut self, verb: &'static str, argument: &[u8]) -> Result<Reply, Fault> {
+        self.command(verb, argument)?;
+        self.reply(&format!("send {verb}"))
+    }
+
+    /// Sends a command, and fails unless it succeeds.
+    ///
+    /// # Errors
+    /// It is refused, or the connection is broken.
+    pub(super) fn must(
+        &mut self,
+        operation: &str,
+        verb: &'static str,
+        argument: &[u8],
+    ) -> Result<Reply, Fault> {
+        let reply = self.exchange(verb, argument)?;
+        match reply.code {
+            200..400 => Ok(reply),
+            _ => Err(refused(operation, argument, &reply)),
+        }
+    }
+
+    /// The final reply to the oldest command.
+    ///
+    /// # Errors
+    /// The connection is broken, or the server says nothing for too long.
+    pub(super) fn reply(&mut self, operation: &str) -> Result<Reply, Fault> {
+        self.reply_within(operation, STALL)
+    }
+
+    /// The same with another bound.
+    pub(super) fn reply_within(&mut self, operation: &str, time: Duration) -> Result<Reply, Fault> {
+        let deadline = Instant::now() + time;
+        loop {
+            if let Some(Event::Final(reply)) = self.event()? {
+                return Ok(reply);
+            }
+            self.turn(operation, deadline)?;
+        }
+    }
+
+    /// The next reply that has come.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) fn event(&mut self) -> Result<Option<Event>, Fault> {
+        loop {
+            if let Some(event) = self.dialogue.next_event()? {
+                return Ok(Some(event));
+            }
+            if self.has_ended {
+                let cause = "the server has closed the control connection";
+                return Err(ended("wait for a reply", cause));
+            }
+            if !self.can_read {
+                return Ok(None);
+            }
+            let mut buffer = [0; REPLY_BYTES];
+            match self.control.read(&mut buffer) {
+                Ok(0) => self.has_ended = true,
+                Ok(count) => self.dialogue.input(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_read = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(lost("read a reply", &error)),
+            }
+        }
+    }
+
+    /// Whether the server has neither closed the connection nor said anything unasked.
+    pub(super) fn is_usable(&mut self) -> bool {
+        // The event of an idle connection may not have been asked for.
+        self.can_read = true;
+        self.dialogue.pending() == 0 && matches!(self.event(), Ok(None))
+    }
+
+    /// Sends what is queued, and waits until something is ready.
+    ///
+    /// # Errors
+    /// The deadline has passed, the connection is broken, or the call is no longer wanted.
+    pub(super) fn turn(&mut self, operation: &str, deadline: Instant) -> Result<(), Fault> {
+        check_cancelled()?;
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Err(Fault::new(
+                Code::Cancelled,
+                operation,
+                "the session has ended",
+            ));
+        }
+        self.flush()?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(stalled(operation, STALL.as_secs()));
+        }
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.clear();
+        let waited = self.poller.wait(&mut ready, Some(left.min(TICK)));
+        waited.map_err(|error| lost("wait", &error))?;
+        for event in &ready {
+            if event.token == CONTROL {
+                self.can_read |= event.readable;
+            } else if event.token == LISTENER {
+                self.accept()?;
+            } else if let Some(channel) = self.channels.iter_mut().find(|c| c.token == event.token)
+            {
+                channel.can_read |= event.readable;
+                channel.can_write |= event.writable;
+                channel.check_open()?;
+            }
+        }
+        self.ready = ready;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        let out = self.dialogue.output();
+        while !out.is_empty() {
+            match self.control.write(out) {
+                Ok(count) => drop(out.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(lost("send a command", &error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) -> Result<(), Fault> {
+        while let Some(listener) = &self.listener {
+            match listener.accept() {
+                Ok((stream, from)) => {
+                    if from.ip().to_canonical() != self.peer {
+                        tracing::warn!(%from, "a data connection of another host is refused");
+                    } else if self.channels.len() as u64 >= CONNECTIONS_MAX {
+                        return Err(violation(
+                            "accept a data connection",
+                            format!("the server opens more than {CONNECTIONS_MAX}"),
+                        ));
+                    } else {
+                        self.add(stream, true)?;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => return Err(lost("accept a data connection", &error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, mut stream: TcpStream, is_open: bool) -> Result<(), Fault> {
+        let token = Token(self.next_token);
+        self.next_token += 1;
+        // A hint.
+        let _ = stream.set_nodelay(true);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registry = self.poller.registry();
+        let watched = registry.register(&mut stream, mio::Token(token.0), interest);
+        watched.map_err(|error| lost("watch a data connection", &error))?;
+        self.channels.push(Channel {
+            stream,
+            token,
+            is_open,
+            can_read: is_open,
+            can_write: is_open,
+            blocks: BlockReader::new(),
+            out: Vec::new(),
+            sent: 0,
+        });
+        Ok(())
+    }
+
+    /// Closes all data connections.
+    pub(super) fn close_channels(&mut self) {
+        self.listener = None;
+        self.channels.clear();
+        self.prepared = None;
+    }
+
+    /// Whether the connections of such a transfer are there from the last one.
+    pub(super) fn has_channels(&self, direction: Direction, parallelism: u32) -> bool {
+        self.mode == Mode::Extended && self.prepared == Some((direction, parallelism))
+    }
+
+    /// The mode of the transfers that follow.
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Makes data connections ready for transfers in a direction.
+    ///
+    /// # Errors
+    /// There is no way to open any.
+    pub(super) fn prepare(
+        &mut self,
+        direction: Direction,
+        mode: Mode,
+        parallelism: u32,
+    ) -> Result<(), Fault> {
+        let operation = "prepare data connections";
+        if self.mode != mode {
+            self.close_channels();
+            let name = match mode {
+                Mode::Extended => b"E",
+                Mode::Stream => b"S",
+            };
+            self.must(operation, "MODE", name)?;
+            self.mode = mode;
+        }
+        if self.has_channels(direction, parallelism) {
+            self.restart_channels();
+            // The server may have closed them.
+            if !self.channels.is_empty() {
+                return Ok(());
+            }
+        }
+        self.close_channels();
+        match (direction, mode) {
+            (Direction::Receive, Mode::Extended) => {
+                if self.told_parallelism != Some(parallelism) {
+                    let n = parallelism;
+                    let options = format!("RETR Parallelism={n},{n},{n};");
+                    self.must(operation, "OPTS", options.as_bytes())?;
+                    self.told_parallelism = Some(parallelism);
+                }
+                self.listen()?;
+            }
+            _ => {
+                let address = self.passive()?;
+                let count = match mode {
+                    Mode::Extended => parallelism,
+                    Mode::Stream => 1,
+                };
+                for _ in 0..count {
+                    let stream = TcpStream::connect(address);
+                    let stream = stream.map_err(|error| lost(operation, &error))?;
+                    self.add(stream, false)?;
+                }
+            }
+        }
+        self.prepared = Some((direction, parallelism));
+        Ok(())
+    }
+
+    /// Gets the open channels ready for the next transfer; those that the server has closed go.
+    pub(super) fn restart_channels(&mut self) {
+        self.channels.retain(|channel| !channel.is_closed());
+        for channel in &mut self.channels {
+            channel.blocks.restart();
+            channel.can_read = true;
+        }
+    }
+
+    /// Listens for active connections, and tells the server where.
+    fn listen(&mut self) -> Result<(), Fault> {
+        let operation = "listen for data connections";
+        let failed = |error: io::Error| Fault::from_io(operation, "", &error);
+        let listener = TcpListener::bind(SocketAddr::new(self.local, 0));
+        let mut listener = listener.map_err(failed)?;
+        let registry = self.poller.registry();
+        let token = mio::Token(LISTENER.0);
+        let watched = registry.register(&mut listener, token, Interest::READABLE);
+        watched.map_err(failed)?;
+        let own = listener.local_addr().map_err(failed)?;
+        self.listener = Some(listener);
+        match format_host_port(own) {
+            Some(text) => self.must(operation, "PORT", text.as_bytes())?,
+            None => {
+                let text = format!("|2|{}|{}|", own.ip(), own.port());
+                self.must(operation, "EPRT", text.as_bytes())?
+            }
+        };
+        Ok(())
+    }
+
+    /// Asks the server to listen. Returns its address, which is that of the control connection.
+    fn passive(&mut self) -> Result<SocketAddr, Fault> {
+        let operation = "open a passive data connection";
+        let reply = self.exchange("EPSV", b"")?;
+        if reply.code == 229 {
+            let port = extended_port(&reply)
+                .ok_or_else(|| violation(operation, "the reply to EPSV has no port"))?;
+            return Ok(SocketAddr::new(self.peer, port));
+        }
+        let reply = self.must(operation, "PASV", b"")?;
+        let address = passive_address(&reply)
+            .ok_or_else(|| violation(operation, "the reply to PASV has no address"))?;
+        if address.ip().to_canonical() != self.peer {
+            let cause = format!(
+                "the server names {} for its data, and is itself at {}",
+                address.ip(),
+                self.peer
+            );
+            return Err(violation(operation, cause)
+                .hint("the server has to offer EPSV, or tell its own address"));
+        }
+        Ok(address)
+    }
+}
+
+/// The path in a reply such as `257 "/a ""b""" is the directory`.
+fn quoted(reply: &Reply) -> Option<Vec<u8>> {
+    let line = reply.lines.first().filter(|_| reply.code == 257)?;
+    let mut bytes = line.strip_prefix(b"\"")?.iter().peekable();
+    let mut path = Vec::new();
+    while let Some(byte) = bytes.next() {
+        if *byte == b'"' && bytes.next_if(|next| **next == b'"').is_none() {
+            return Some(path).filter(|path| path.starts_with(b"/"));
+        }
+        path.push(*byte);
+    }
+    None
+}
+
+/// The text in parentheses in a reply.
+fn in_parentheses(line: &[u8]) -> Option<&[u8]> {
+    let start = line.iter().position(|byte| *byte == b'(')? + 1;
+    let rest = &line[start..];
+    let end = rest.iter().position(|byte| *byte == b')')?;
+    Some(&rest[..end])
+}
+
+/// The port in `229 text (|||port|)` (RFC 2428, section 3).
+#[must_use]
+pub fn extended_port(reply: &Reply) -> Option<u16> {
+    let text = std::str::from_utf8(in_parentheses(reply.lines.first()?)?).ok()?;
+    let delimiter = text.chars().next().filter(char::is_ascii_graphic)?;
+    let mut parts = text.split(delimiter);
+    let port = parts.nth(3)?;
+    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let port = is_number.then(|| port.parse().ok()).flatten()?;
+    (parts.next() == Some("") && parts.next().is_none() && port > 0).then_some(port)
+}
+
+/// The address in `227 text (h1,h2,h3,h4,p1,p2)` (RFC 959, section 4.1.2), with or without
+/// parentheses.
+#[must_use]
+pub fn passive_address(reply: &Reply) -> Option<SocketAddr> {
+    let line = reply.lines.first()?;
+    let inner = in_parentheses(line).unwrap_or_else(|| {
+        let start = line.iter().position(u8::is_ascii_digit);
+        line.get(start.unwrap_or(line.len())..).unwrap_or_default()
+    });
+    let is_part = |byte: &u8| byte.is_ascii_digit() || *byte == b',';
+    let end = inner.iter().position(|byte| !is_part(byte));
+    parse_host_port(&inner[..end.unwrap_or(inner.len())]).filter(|address| address.port() > 0)
+}
+
+impl Channel {
+    fn check_open(&mut self) -> Result<(), Fault> {
+        if self.is_open {
+            return Ok(());
+        }
+        let operation = "open a data connection";
+        if let Some(error) = self.stream.take_error().ok().flatten() {
+            return Err(lost(operation, &error));
+        }
+        match self.stream.peer_addr() {
+            Ok(_) => self.is_open = true,
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => self.can_write = false,
+            Err(error) => return Err(lost(operation, &error)),
+        }
+        Ok(())
+    }
+
+    /// Whether the server has closed it. What it has sent too early counts as open.
+    fn is_closed(&self) -> bool {
+        let mut byte = [0];
+        matches!(self.stream.peek(&mut byte), Ok(0))
+    }
+
+    /// Reads once; `None` if nothing is there now, and 0 at the end.
+    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
+        while self.is_open && self.can_read {
+            match self.stream.read(buffer) {
+                Ok(count) => return Ok(Some(count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_read = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(lost("receive", &error)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether everything in `out` is sent.
+    pub(super) fn is_free(&self) -> bool {
+        self.sent == self.out.len()
+    }
+
+    /// Sends what can be sent. Returns whether anything was.
+    pub(super) fn send(&mut self) -> Result<bool, Fault> {
+        let before = self.sent;
+        while self.is_open && self.can_write && !self.is_free() {
+            match self.stream.write(&self.out[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_write = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(lost("send", &error)),
+            }
+        }
+        let has_sent = self.sent > before;
+        if self.is_free() {
+            self.out.clear();
+            self.sent = 0;
+        }
+        Ok(has_sent)
+    }
+
+    /// Whether it may be written to.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Ends a file in stream mode.
+    pub(super) fn shut_down(&self) -> Result<(), Fault> {
+        let shut = self.stream.shutdown(std::net::Shutdown::Write);
+        shut.map_err(|error| lost("send", &error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_in_replies_are_read() {
+        let port = |text: &str| extended_port(&Reply::new(229, text));
+        assert_eq!(port("Entering (|||6446|)"), Some(6446));
+        assert_eq!(port("(!!!1!)"), Some(1));
+        for text in [
+            "",
+            "(|||)",
+            "(|||0|)",
+            "(|||65536|)",
+            "(|||1||)",
+            "(|1|)",
+            "|||7|",
+        ] {
+            assert_eq!(port(text), None, "{text}");
+        }
+        let address = |text: &str| passive_address(&Reply::new(227, text));
+        let wanted = Some("127.0.0.1:258".parse().unwrap());
+        assert_eq!(address("Entering Passive Mode (127,0,0,1,1,2)"), wanted);
+        assert_eq!(address("Entering Passive Mode 127,0,0,1,1,2."), wanted);
+        for text in ["", "()", "(127,0,0,1,1)", "(127,0,0,1,0,0)", "127.0.0.1"] {
+            assert_eq!(address(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_directory_is_read() {
+        let path = |text: &str| quoted(&Reply::new(257, text));
+        assert_eq!(path("\"/a \"\"b\" x").as_deref(), Some(&b"/a \"b"[..]));
+        for text in ["/a", "\"/a", "\"a\"", ""] {
+            assert_eq!(path(text), None, "{text}");
+        }
+    }
+}

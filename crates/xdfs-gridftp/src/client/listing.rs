@@ -1,0 +1,258 @@
+//! Rows of MLSD and MLST (RFC 3659, section 7), read.
+//!
+//! A name that is no name of an entry is refused together with its listing: it could lead out of
+//! the directory of a copy.
+
+use std::fmt;
+
+use xdfs_proto::path::{Attributes, FileKind};
+
+use crate::facts::can_be_listed;
+use crate::time::parse_time;
+
+/// Bytes of the longest row.
+pub const ROW_BYTES_MAX: usize = 64 << 10;
+
+/// An entry of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The name in MLSD, or the path that MLST repeats.
+    pub name: Vec<u8>,
+    /// What the facts say; what they don't is 0. Of the file to which a link leads.
+    pub attributes: Attributes,
+    /// Where it leads, if it is a symbolic link.
+    pub link: Option<Vec<u8>>,
+    /// The listed directory itself, or its parent.
+    pub is_own: bool,
+    /// The facts have the size.
+    pub has_size: bool,
+}
+
+/// What is wrong with a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RowError {
+    /// There is no space between facts and name.
+    NoName,
+    /// The name isn't one of an entry.
+    BadName(Vec<u8>),
+    /// The size isn't one of a file.
+    BadSize(Vec<u8>),
+    /// The row has no end.
+    TooLong,
+}
+
+impl fmt::Display for RowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoName => f.write_str("a row of the listing has no name"),
+            Self::BadName(name) => {
+                let name = name.escape_ascii();
+                write!(f, "the listing has '{name}', which is no name of an entry")
+            }
+            Self::BadSize(name) => {
+                let name = name.escape_ascii();
+                write!(f, "the listing has an impossible size for '{name}'")
+            }
+            Self::TooLong => f.write_str("a row of the listing is too long"),
+        }
+    }
+}
+
+impl std::error::Error for RowError {}
+
+/// Whether a name can be one of an entry.
+#[must_use]
+pub fn is_entry_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && can_be_listed(name)
+}
+
+/// Reads a row of MLSD, without its end.
+///
+/// # Errors
+/// The row makes no sense, or its name is none of an entry.
+pub fn parse_row(row: &[u8]) -> Result<Listed, RowError> {
+    let listed = parse_facts(row)?;
+    match listed.is_own || is_entry_name(&listed.name) {
+        true => Ok(listed),
+        false => Err(RowError::BadName(listed.name)),
+    }
+}
+
+/// Reads the row of MLST, in which any path stands in place of the name.
+///
+/// # Errors
+/// The row makes no sense.
+pub fn parse_facts(row: &[u8]) -> Result<Listed, RowError> {
+    let space = row.iter().position(|byte| *byte == b' ');
+    let (facts, name) = row.split_at(space.ok_or(RowError::NoName)?);
+    let name = name.get(1..).unwrap_or_default().to_vec();
+    let mut listed = Listed {
+        attributes: Attributes {
+            kind: FileKind::Other,
+            size: 0,
+            allocated: 0,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            device: 0,
+            inode: 0,
+            atime_ns: 0,
+            mtime_ns: 0,
+            ctime_ns: 0,
+        },
+        name,
+        link: None,
+        is_own: false,
+        has_size: false,
+    };
+    let mut mode = None;
+    for fact in facts.split(|byte| *byte == b';') {
+        let Some(equals) = fact.iter().position(|byte| *byte == b'=') else {
+            continue;
+        };
+        let (key, value) = (&fact[..equals], &fact[equals + 1..]);
+        let attributes = &mut listed.attributes;
+        match key.to_ascii_lowercase().as_slice() {
+            b"type" => {
+                let value = value.to_ascii_lowercase();
+                (attributes.kind, listed.is_own) = match value.as_slice() {
+                    b"file" => (FileKind::File, false),
+                    b"dir" => (FileKind::Directory, false),
+                    b"cdir" | b"pdir" => (FileKind::Directory, true),
+                    link if link.starts_with(b"os.unix=slink")
+                        || link.starts_with(b"os.unix=symlink") =>
+                    {
+                        (FileKind::Symlink, false)
+                    }
+                    _ => (FileKind::Other, false),
+                };
+            }
+            b"size" => {
+                let size = number(value, 10).filter(|size| i64::try_from(*size).is_ok());
+                attributes.size = size.ok_or_else(|| RowError::BadSize(listed.name.clone()))?;
+                listed.has_size = true;
+            }
+            b"modify" => attributes.mtime_ns = parse_time(value).unwrap_or_default(),
+            b"unix.mode" => mode = number(value, 8),
+            b"unix.uid" => attributes.uid = small(value),
+            b"unix.gid" => attributes.gid = small(value),
+            b"unix.slink" => listed.link = Some(value.to_vec()),
+            _ => {}
+        }
+    }
+    let usual = match listed.attributes.kind {
+        FileKind::Directory => 0o755,
+        _ => 0o644,
+    };
+    let mode = mode.and_then(|mode| u32::try_from(mode).ok());
+    listed.attributes.mode = mode.map_or(usual, |mode| mode & 0o7777);
+    Ok(listed)
+}
+
+fn number(text: &[u8], radix: u32) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number
+        .then(|| u64::from_str_radix(text, radix).ok())
+        .flatten()
+}
+
+fn small(text: &[u8]) -> u32 {
+    number(text, 10)
+        .and_then(|id| u32::try_from(id).ok())
+        .unwrap_or_default()
+}
+
+/// Splits a listing into rows, from any pieces.
+#[derive(Debug, Default)]
+pub struct Rows {
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+impl Rows {
+    /// Adds bytes of the listing.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..std::mem::take(&mut self.taken));
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next entry; `None` if more bytes are needed. At the end of the listing, `is_last` takes
+    /// what is left for a row.
+    ///
+    /// # Errors
+    /// As [`parse_row`], and for a row without end.
+    pub fn next_row(&mut self, is_last: bool) -> Result<Option<Listed>, RowError> {
+        loop {
+            let rest = &self.bytes[self.taken..];
+            let end = rest.iter().position(|byte| *byte == b'\n');
+            let (row, used) = match end {
+                Some(end) => (&rest[..end], end + 1),
+                None if rest.len() > ROW_BYTES_MAX => return Err(RowError::TooLong),
+                None if is_last && !rest.is_empty() => (rest, rest.len()),
+                None => return Ok(None),
+            };
+            self.taken += used;
+            let row = row.strip_suffix(b"\r").unwrap_or(row);
+            if !row.is_empty() {
+                return parse_row(row).map(Some);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_known_servers_are_read() {
+        let row = b"Type=file;Modify=20261121192331;Size=100;UNIX.mode=0640;UNIX.uid=7; a b";
+        let listed = parse_row(row).unwrap();
+        assert_eq!(listed.name, b"a b");
+        let found = &listed.attributes;
+        assert_eq!((found.size, found.mode, found.uid), (100, 0o640, 7));
+        assert_eq!(found.mtime_ns, 1_795_289_011_000_000_000);
+        assert_eq!(found.kind, FileKind::File);
+        let own = parse_row(b"type=cdir;modify=20261121192331; .").unwrap();
+        assert!(own.is_own);
+        let link = parse_row(b"Type=file;UNIX.slink=x/y; l").unwrap();
+        assert_eq!(link.link.as_deref(), Some(&b"x/y"[..]));
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        for name in ["..", ".", "", "a/b", "/etc/passwd", "../x", "a\0b", "a\rb"] {
+            let row = format!("Type=file;Size=1; {name}");
+            let error = parse_row(row.as_bytes()).unwrap_err();
+            assert!(matches!(error, RowError::BadName(_)), "{name:?}");
+        }
+        assert_eq!(parse_row(b"Type=file;"), Err(RowError::NoName));
+        for size in ["-1", "99999999999999999999", "9223372036854775808", "x"] {
+            let row = format!("Type=file;Size={size}; n");
+            let error = parse_row(row.as_bytes()).unwrap_err();
+            assert_eq!(error, RowError::BadSize(b"n".to_vec()), "{size}");
+        }
+    }
+
+    #[test]
+    fn pieces_do_not_matter() {
+        let text = b"Type=dir; a\r\nType=file;Size=3; b\r\nType=file; c";
+        for piece in 1..text.len() {
+            let (mut rows, mut names) = (Rows::default(), Vec::new());
+            for part in text.chunks(piece) {
+                rows.push(part);
+                while let Some(row) = rows.next_row(false).unwrap() {
+                    names.push(row.name);
+                }
+            }
+            names.push(rows.next_row(true).unwrap().unwrap().name);
+            assert_eq!(names, [b"a", b"b", b"c"]);
+        }
+        let mut rows = Rows::default();
+        rows.push(&[b'x'; ROW_BYTES_MAX + 1]);
+        assert_eq!(rows.next_row(false), Err(RowError::TooLong));
+    }
+}

@@ -1,0 +1,57 @@
+//! A client of FTP and GridFTP servers: their files as a [`Store`](xdfs_store::Store).
+//!
+//! ```text
+//!  FtpStore --- pool of Links --- FtpSource, FtpSink, packs, calls
+//!                  |                  |
+//!               dialogue          incoming, outgoing --- receiver, sender, block
+//! ```
+//!
+//! The machines without I/O are [`dialogue`], [`features`] and [`listing`] beside those of the
+//! crate; the rest touches sockets. Whoever uses the store, such as the engine, brings verified and
+//! resumable publishing, retries and reports. `docs/gridftp/README.md` says what is supported.
+
+mod call;
+pub mod dialogue;
+mod fault;
+pub mod features;
+mod incoming;
+mod link;
+pub mod listing;
+mod outgoing;
+mod pack;
+mod sink;
+mod source;
+mod store;
+
+pub use link::{extended_port, passive_address};
+pub use store::FtpStore;
+
+/// The port of FTP servers.
+pub const FTP_PORT: u16 = 21;
+
+/// A server, and how to talk to it.
+#[derive(Clone)]
+pub struct Settings {
+    /// Name or address of the host.
+    pub host: String,
+    /// Port of the control connection.
+    pub port: u16,
+    /// The user; `None` for `anonymous`.
+    pub user: Option<String>,
+    /// The user's password, which is sent unencrypted.
+    pub password: Option<String>,
+    /// Data connections for a large file in MODE E, 1 to 64; `None` for 4.
+    pub channels: Option<u32>,
+}
+
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Settings")
+            .field("host", &self.host)
+            .field("port", &self.port)
+            .field("user", &self.user)
+            .field("password", &self.password.as_ref().map(|_| "..."))
+            .field("channels", &self.channels)
+            .finish()
+    }
+}

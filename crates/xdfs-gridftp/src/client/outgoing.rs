@@ -1,0 +1,187 @@
+//! A file that is sent to a server, from its first byte to its last.
+
+use std::time::Instant;
+
+use xdfs_proto::Fault;
+
+use super::dialogue::Event;
+use super::fault::{refused, violation};
+use super::link::{Link, Mode, STALL};
+use crate::reply::Reply;
+use crate::sender::{Send, Sender};
+
+/// Bytes of payload in a block of MODE E, and that a connection holds in stream mode.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// A transfer whose command is the oldest without a final reply.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    operation: &'static str,
+    path: Vec<u8>,
+    mode: Mode,
+    sender: Sender,
+    moved: Instant,
+    last: Option<Reply>,
+}
+
+impl Outgoing {
+    /// Waits until the server takes the file at `path`, for which STOR is already sent, since what
+    /// comes earlier could be taken for another one.
+    ///
+    /// # Errors
+    /// The server refuses, which leaves the connection usable, or the connection is broken.
+    pub(super) fn begin(
+        operation: &'static str,
+        path: &[u8],
+        link: &mut Link,
+    ) -> Result<Self, Fault> {
+        let deadline = Instant::now() + STALL;
+        loop {
+            match link.event()? {
+                Some(Event::Preliminary(reply)) if matches!(reply.code, 125 | 150) => break,
+                Some(Event::Preliminary(_)) => {}
+                Some(Event::Final(reply)) if reply.code < 300 => {
+                    let cause = format!("it confirms with {} what it hasn't got", reply.code);
+                    return Err(violation(operation, cause));
+                }
+                Some(Event::Final(reply)) => return Err(refused(operation, path, &reply)),
+                None => link.turn(operation, deadline)?,
+            }
+        }
+        Ok(Self {
+            operation,
+            path: path.to_vec(),
+            mode: link.mode(),
+            sender: Sender::of_writes(&vec![0; link.channels.len()]),
+            moved: Instant::now(),
+            last: None,
+        })
+    }
+
+    /// Sends the bytes that follow.
+    ///
+    /// # Errors
+    /// The server refuses them, or the connection is broken. It is of no use then.
+    pub(super) fn write(&mut self, link: &mut Link, bytes: &[u8]) -> Result<(), Fault> {
+        for block in bytes.chunks(BLOCK_BYTES) {
+            let header = self.sender.written(block.len() as u64);
+            let free = self.wait(link, |link| {
+                let mut all = link.channels.iter();
+                all.position(|channel| channel.is_open() && channel.is_free())
+            })?;
+            let out = &mut link.channels[free].out;
+            if let (Mode::Extended, Some(header)) = (self.mode, header) {
+                out.extend_from_slice(&header.encode());
+            }
+            out.extend_from_slice(block);
+            self.send(link)?;
+        }
+        Ok(())
+    }
+
+    /// Sends the end of the file.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub(super) fn end(&mut self, link: &mut Link) -> Result<(), Fault> {
+        self.sender.written(0);
+        let all_sent = |link: &Link| {
+            let mut all = link.channels.iter();
+            all.all(|channel| channel.is_open() && channel.is_free())
+                .then_some(())
+        };
+        self.wait(link, all_sent)?;
+        match self.mode {
+            Mode::Stream => {
+                for channel in &link.channels {
+                    channel.shut_down()?;
+                }
+            }
+            Mode::Extended => {
+                for (number, channel) in link.channels.iter_mut().enumerate() {
+                    if let Send::End(header) = self.sender.next_for(number) {
+                        channel.out.extend_from_slice(&header.encode());
+                    }
+                }
+                self.send(link)?;
+                self.wait(link, all_sent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the server confirms all of the file.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub(super) fn confirm(mut self, link: &mut Link) -> Result<(), Fault> {
+        while self.last.is_none() {
+            self.events(link, true)?;
+            if self.last.is_none() {
+                link.turn(self.operation, self.moved + STALL)?;
+            }
+        }
+        if self.mode == Mode::Stream {
+            link.close_channels();
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, link: &mut Link) -> Result<(), Fault> {
+        for channel in &mut link.channels {
+            match channel.send() {
+                Ok(true) => self.moved = Instant::now(),
+                Ok(false) => {}
+                // What the server says about it is of more use.
+                Err(fault) => return Err(self.said(link).unwrap_or(fault)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The refusal that explains a broken connection, if it comes soon.
+    fn said(&self, link: &mut Link) -> Option<Fault> {
+        let deadline = Instant::now() + std::time::Duration::from_secs(1);
+        loop {
+            match link.event() {
+                Ok(Some(Event::Final(reply))) if reply.code >= 400 => {
+                    return Some(refused(self.operation, &self.path, &reply));
+                }
+                Ok(Some(Event::Preliminary(_))) => {}
+                Ok(None) => link.turn(self.operation, deadline).ok()?,
+                Ok(Some(Event::Final(_))) | Err(_) => return None,
+            }
+        }
+    }
+
+    /// Sends until `found` has something.
+    fn wait<T>(&mut self, link: &mut Link, found: impl Fn(&Link) -> Option<T>) -> Result<T, Fault> {
+        loop {
+            if let Some(found) = found(link) {
+                return Ok(found);
+            }
+            self.events(link, false)?;
+            link.turn(self.operation, self.moved + STALL)?;
+            self.send(link)?;
+        }
+    }
+
+    /// Takes note of replies. A marker of the server's progress counts as progress.
+    fn events(&mut self, link: &mut Link, may_end: bool) -> Result<(), Fault> {
+        while self.last.is_none() {
+            match link.event()? {
+                None => break,
+                Some(Event::Preliminary(_)) => self.moved = Instant::now(),
+                Some(Event::Final(reply)) if reply.code >= 300 => {
+                    return Err(refused(self.operation, &self.path, &reply));
+                }
+                Some(Event::Final(reply)) if may_end => self.last = Some(reply),
+                Some(Event::Final(_)) => {
+                    let cause = "the server confirms the file before it has all of it";
+                    return Err(violation(self.operation, cause));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,518 @@
+//! Packs: many small files in few round trips.
+//!
+//! Commands are sent ahead. In MODE E all files of a pack travel over one data connection, one
+//! after the other; in stream mode each needs one of its own.
+
+use std::collections::{HashSet, VecDeque};
+
+use xdfs_proto::pack::{
+    Content, Entry, Failures, Metadata, PACK_BYTES_MAX, PackReader, PackRequest, PackWriter,
+};
+use xdfs_proto::path::FileKind;
+use xdfs_proto::{Code, Fault, Limits};
+use xdfs_store::PackOptions;
+
+use super::call::make_directories;
+use super::fault::{lacking, refused};
+use super::features::name_of;
+use super::incoming::Incoming;
+use super::link::{Direction, Link, Mode};
+use super::listing::Listed;
+use super::outgoing::Outgoing;
+use super::sink::{hidden, set_metadata};
+use super::source::same_checksum;
+use super::store::{FtpStore, exists};
+use crate::checksum::{Algorithm, Hasher};
+use crate::time::format_time;
+
+/// Names that are looked at, and files that are asked for, in one round trip.
+const WINDOW: usize = 64;
+/// Bytes of an entry beside its path and its content, at most.
+const ENTRY_BYTES: usize = 64;
+
+fn join(root: &[u8], name: &[u8]) -> Vec<u8> {
+    match (root, name) {
+        (_, []) => root.to_vec(),
+        (b"/", _) => [b"/", name].concat(),
+        _ => [root, b"/", name].concat(),
+    }
+}
+
+/// See [`xdfs_store::Store::read_pack`].
+pub(super) fn read(
+    store: &FtpStore,
+    root: &[u8],
+    request: &PackRequest,
+    pack: &mut PackWriter,
+) -> Result<(), Fault> {
+    loop {
+        let mut link = store.take(Some((Direction::Receive, 1)))?;
+        let root = FtpStore::resolve(&link, root);
+        let before = pack.entries();
+        let mode = store.mode(&link, Direction::Receive);
+        let result = read_windows(store, &mut link, &root, request, pack);
+        if result.is_ok() && link.is_usable() {
+            store.give_back(link);
+        }
+        match result {
+            Err(fault) if pack.entries() == before && store.falls_back(mode, &fault) => {}
+            result => return result.map_err(|fault| fault.preventing(root)),
+        }
+    }
+}
+
+fn read_windows(
+    store: &FtpStore,
+    link: &mut Link,
+    root: &[u8],
+    request: &PackRequest,
+    pack: &mut PackWriter,
+) -> Result<(), Fault> {
+    for names in request.names.chunks(WINDOW) {
+        if !read_window(store, link, root, request, names, pack)? {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// What is at each of some paths.
+fn look_at(link: &mut Link, paths: &[Vec<u8>]) -> Result<Vec<Result<Listed, Fault>>, Fault> {
+    let mut found = Vec::with_capacity(paths.len());
+    if !link.features.mlst {
+        for path in paths {
+            found.push(FtpStore::look(link, path));
+        }
+        return Ok(found);
+    }
+    for path in paths {
+        link.command("MLST", path)?;
+    }
+    for path in paths {
+        let reply = link.reply("look at a path")?;
+        found.push(FtpStore::looked(path, &reply));
+    }
+    Ok(found)
+}
+
+/// Reads some names; `false` if the pack has no room for the rest.
+fn read_window(
+    store: &FtpStore,
+    link: &mut Link,
+    root: &[u8],
+    request: &PackRequest,
+    names: &[Vec<u8>],
+    pack: &mut PackWriter,
+) -> Result<bool, Fault> {
+    let paths: Vec<_> = names.iter().map(|name| join(root, name)).collect();
+    let found = look_at(link, &paths)?;
+    let is_fetched = |listed: &Listed| {
+        let is_file = listed.attributes.kind == FileKind::File;
+        let is_small = listed.attributes.size <= u64::from(request.file_bytes_max);
+        is_file && listed.has_size && is_small && (request.follow || listed.link.is_none())
+    };
+    let mut room = PACK_BYTES_MAX.saturating_sub(pack.len());
+    let mut fitting = 0;
+    for (name, found) in names.iter().zip(&found) {
+        let content = match found {
+            Ok(listed) if is_fetched(listed) => listed.attributes.size,
+            _ => 0,
+        };
+        let bytes = usize::try_from(content).unwrap_or(usize::MAX);
+        let bytes = bytes.saturating_add(name.len() + ENTRY_BYTES);
+        if bytes > room && fitting + pack.entries() as usize > 0 {
+            break;
+        }
+        room = room.saturating_sub(bytes);
+        fitting += 1;
+    }
+    let mode = store.mode(link, Direction::Receive);
+    let kind = link.features.checksum();
+    let mut ahead = VecDeque::new();
+    let fetched = |(path, found): &(&Vec<u8>, &Result<Listed, Fault>)| {
+        let listed = found.as_ref().ok().filter(|listed| is_fetched(listed))?;
+        Some(((*path).clone(), listed.attributes.size))
+    };
+    if mode == Mode::Extended {
+        let both = paths.iter().zip(&found).take(fitting);
+        let wanted: Vec<_> = both.filter_map(|both| fetched(&both)).collect();
+        if !wanted.is_empty() {
+            link.prepare(Direction::Receive, mode, 1)?;
+        }
+        for (path, size) in wanted {
+            link.command("RETR", &path)?;
+            ask_checksum(link, &path, kind)?;
+            ahead.push_back(Incoming::new("read", &path, mode, 0, Some(size)));
+        }
+    }
+    for ((name, path), found) in names.iter().zip(&paths).zip(found).take(fitting) {
+        let listed = match found {
+            Ok(listed) => listed,
+            Err(fault) => {
+                if !pack.entry(&failed(name, fault)) {
+                    return Ok(false);
+                }
+                continue;
+            }
+        };
+        if !is_fetched(&listed) {
+            if !pack.entry(&without_content(name, path, &listed, request)) {
+                return Ok(false);
+            }
+            continue;
+        }
+        let size = listed.attributes.size;
+        let mut incoming = match ahead.pop_front() {
+            Some(incoming) => incoming,
+            None => {
+                let incoming = store.request(link, "RETR", path, Some(size))?;
+                ask_checksum(link, path, kind)?;
+                incoming
+            }
+        };
+        let metadata = metadata_of(&listed);
+        let bytes = usize::try_from(size).unwrap_or(usize::MAX);
+        let packed = pack.file(name, &metadata, bytes, |room| {
+            fetch(link, path, &mut incoming, kind, room)
+        });
+        match packed {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            // The server has only refused it, or it has changed: the others may be well.
+            Err(fault) if incoming.is_complete() || !incoming.has_started() => {
+                if store.falls_back(mode, &fault) {
+                    return Err(fault);
+                }
+                if !incoming.has_started() && kind.is_some() {
+                    link.reply("compute a checksum")?;
+                }
+                if !pack.entry(&failed(name, fault)) {
+                    return Ok(false);
+                }
+            }
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(fitting == names.len())
+}
+
+/// Asks for the checksum of a file, if the server computes any.
+fn ask_checksum(link: &mut Link, path: &[u8], kind: Option<Algorithm>) -> Result<(), Fault> {
+    let Some(kind) = kind else {
+        return Ok(());
+    };
+    let argument = [name_of(kind).as_bytes(), b" 0 -1 ", path].concat();
+    link.command("CKSM", &argument)
+}
+
+/// Receives a file that was asked for.
+fn fetch(
+    link: &mut Link,
+    path: &[u8],
+    incoming: &mut Incoming,
+    kind: Option<Algorithm>,
+    room: &mut [u8],
+) -> Result<usize, Fault> {
+    let count = incoming.read(link, room)?;
+    incoming.finish(link)?;
+    if let Some(kind) = kind {
+        let reply = link.reply("compute a checksum")?;
+        let mut hasher = Hasher::new(kind);
+        hasher.update(&room[..count]);
+        same_checksum(path, name_of(kind), &hasher.finish(), &reply)?;
+    }
+    Ok(count)
+}
+
+fn metadata_of(listed: &Listed) -> Metadata<'_> {
+    Metadata {
+        mode: u16::try_from(listed.attributes.mode).ok(),
+        mtime_ns: Some(listed.attributes.mtime_ns).filter(|time| *time != 0),
+        ..Metadata::default()
+    }
+}
+
+fn failed(path: &[u8], fault: Fault) -> Entry<'_> {
+    Entry {
+        path,
+        metadata: Metadata::default(),
+        content: Content::Failed(fault),
+    }
+}
+
+fn without_content<'a>(
+    name: &'a [u8],
+    path: &[u8],
+    listed: &'a Listed,
+    request: &PackRequest,
+) -> Entry<'a> {
+    let content = match (listed.attributes.kind, &listed.link) {
+        (_, Some(target)) if !request.follow => Content::Symlink(target),
+        (FileKind::Directory, _) => Content::Directory,
+        (FileKind::File, _) if listed.has_size => Content::Large(listed.attributes.size),
+        _ => {
+            let cause = "the server doesn't tell what it is";
+            return failed(name, lacking("read", path, cause));
+        }
+    };
+    Entry {
+        path: name,
+        metadata: metadata_of(listed),
+        content,
+    }
+}
+
+/// See [`xdfs_store::Store::write_pack`].
+pub(super) fn write(
+    store: &FtpStore,
+    root: &[u8],
+    options: PackOptions,
+    pack: &[u8],
+) -> Result<Failures, Fault> {
+    let limits = Limits::default();
+    let entries = PackReader::new(pack, &limits).collect::<Result<Vec<_>, _>>();
+    let entries = entries.map_err(|error| {
+        Fault::new(Code::MalformedFrame, "write a pack", error.to_string()).path(root)
+    })?;
+    let mut link = store.take(Some((Direction::Send, 1)))?;
+    let resolved = FtpStore::resolve(&link, root);
+    let mode = store.mode(&link, Direction::Send);
+    let mut writing = Writing {
+        link: &mut link,
+        mode,
+        options,
+        made: HashSet::new(),
+    };
+    let result = writing.all(&resolved, &entries);
+    if link.is_usable() {
+        store.give_back(link);
+    }
+    result.map_err(|fault| fault.preventing(root))
+}
+
+/// The state of a pack that is written.
+struct Writing<'a> {
+    link: &'a mut Link,
+    mode: Mode,
+    options: PackOptions,
+    /// Directories that are there.
+    made: HashSet<Vec<u8>>,
+}
+
+/// A file to store.
+struct ToStore<'a> {
+    number: usize,
+    path: Vec<u8>,
+    hidden: Vec<u8>,
+    data: &'a [u8],
+    metadata: &'a Metadata<'a>,
+}
+
+impl Writing<'_> {
+    /// Writes all entries: first directories, then files, then the rest.
+    ///
+    /// # Errors
+    /// The connection is of no use any more.
+    fn all(&mut self, root: &[u8], entries: &[Entry<'_>]) -> Result<Failures, Fault> {
+        let mut results = vec![Ok(()); entries.len()];
+        let (mut files, mut others) = (Vec::new(), Vec::new());
+        for (number, entry) in entries.iter().enumerate() {
+            let path = join(root, entry.path);
+            match entry.content {
+                Content::Directory => results[number] = self.directory(&path),
+                Content::File(data) => files.push(ToStore {
+                    number,
+                    hidden: hidden(&path),
+                    path,
+                    data,
+                    metadata: &entry.metadata,
+                }),
+                _ => others.push((number, entry, path)),
+            }
+            self.still_usable(&results[number])?;
+        }
+        for window in files.chunks(WINDOW) {
+            self.files(window, &mut results)?;
+        }
+        for (number, entry, path) in others {
+            results[number] = self.other(entry, &path);
+            self.still_usable(&results[number])?;
+        }
+        let mut failures = Failures::default();
+        for (number, result) in (0..).zip(results) {
+            if let Err(fault) = result {
+                failures.push(number, fault);
+            }
+        }
+        Ok(failures)
+    }
+
+    /// # Errors
+    /// What failed has broken the connection, so that nothing else can be done.
+    fn still_usable(&mut self, result: &Result<(), Fault>) -> Result<(), Fault> {
+        match result {
+            Err(fault) if !self.link.is_usable() => Err(fault.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn other(&mut self, entry: &Entry<'_>, path: &[u8]) -> Result<(), Fault> {
+        if entry.content != Content::Attributes {
+            let cause = "FTP has only files and directories";
+            return Err(lacking("store", path, cause));
+        }
+        let mode = entry.metadata.mode.map(u32::from);
+        let set = set_metadata(self.link, path, entry.metadata.mtime_ns, mode);
+        match set {
+            // Some servers set the times of files only.
+            Err(fault) if self.link.is_usable() => {
+                tracing::debug!(%fault, "the attributes of a directory are not set");
+                Ok(())
+            }
+            set => set,
+        }
+    }
+
+    fn directory(&mut self, path: &[u8]) -> Result<(), Fault> {
+        if !self.made.contains(path) {
+            make_directories(self.link, path)?;
+            self.made.insert(path.to_vec());
+        }
+        Ok(())
+    }
+
+    /// Stores files under hidden names, and then publishes those that are as they should be.
+    fn files(
+        &mut self,
+        files: &[ToStore<'_>],
+        results: &mut [Result<(), Fault>],
+    ) -> Result<(), Fault> {
+        if !self.options.overwrite {
+            let paths: Vec<_> = files.iter().map(|file| file.path.clone()).collect();
+            for (file, found) in files.iter().zip(look_at(self.link, &paths)?) {
+                if found.is_ok() {
+                    results[file.number] = Err(exists("store", &file.path));
+                }
+            }
+        }
+        let mut before: Option<(&ToStore<'_>, Outgoing)> = None;
+        for file in files {
+            let slash = file.path.iter().rposition(|byte| *byte == b'/');
+            let parent = &file.path[..slash.unwrap_or(0)];
+            let is_ready = self.mode == Mode::Extended
+                && self.link.has_channels(Direction::Send, 1)
+                && self.made.contains(parent);
+            if !is_ready {
+                self.confirm(before.take(), results)?;
+                if results[file.number].is_ok() {
+                    results[file.number] = self.directory(parent);
+                    self.still_usable(&results[file.number])?;
+                }
+            }
+            if results[file.number].is_err() {
+                continue;
+            }
+            if !is_ready {
+                self.link.prepare(Direction::Send, self.mode, 1)?;
+            }
+            self.link.command("STOR", &file.hidden)?;
+            self.confirm(before.take(), results)?;
+            let mut outgoing = match Outgoing::begin("store", &file.path, self.link) {
+                Ok(outgoing) => outgoing,
+                Err(fault) => {
+                    results[file.number] = Err(fault);
+                    self.still_usable(&results[file.number])?;
+                    continue;
+                }
+            };
+            outgoing.write(self.link, file.data)?;
+            outgoing.end(self.link)?;
+            match self.link.features.checksum() {
+                None => self.link.command("SIZE", &file.hidden)?,
+                kind => ask_checksum(self.link, &file.hidden, kind)?,
+            }
+            before = Some((file, outgoing));
+        }
+        self.confirm(before.take(), results)?;
+        self.publish(files, results)
+    }
+
+    /// Waits until a file is stored, and compares it.
+    fn confirm(
+        &mut self,
+        before: Option<(&ToStore<'_>, Outgoing)>,
+        results: &mut [Result<(), Fault>],
+    ) -> Result<(), Fault> {
+        let Some((file, outgoing)) = before else {
+            return Ok(());
+        };
+        outgoing.confirm(self.link)?;
+        let reply = self.link.reply("compare a file")?;
+        results[file.number] = match self.link.features.checksum() {
+            Some(kind) => {
+                let mut hasher = Hasher::new(kind);
+                hasher.update(file.data);
+                same_checksum(&file.path, name_of(kind), &hasher.finish(), &reply)
+            }
+            None => same_size(&file.path, file.data.len(), &reply),
+        };
+        Ok(())
+    }
+
+    /// Gives files their times, modes and names, in one round trip.
+    fn publish(
+        &mut self,
+        files: &[ToStore<'_>],
+        results: &mut [Result<(), Fault>],
+    ) -> Result<(), Fault> {
+        let mut waiting = Vec::new();
+        for file in files.iter().filter(|file| results[file.number].is_ok()) {
+            let mode = file.metadata.mode;
+            let time = file.metadata.mtime_ns.filter(|_| self.link.features.mfmt);
+            if let Some(mode) = mode {
+                let words = format!("CHMOD {:03o} ", mode & 0o777);
+                let argument = [words.as_bytes(), &file.hidden].concat();
+                self.link.command("SITE", &argument)?;
+            }
+            if let Some(time) = time {
+                let argument = [format_time(time).as_bytes(), b" ", &file.hidden].concat();
+                self.link.command("MFMT", &argument)?;
+            }
+            self.link.command("RNFR", &file.hidden)?;
+            self.link.command("RNTO", &file.path)?;
+            waiting.push((file, usize::from(mode.is_some()), time.is_some()));
+        }
+        for (file, modes, has_time) in waiting {
+            for _ in 0..modes {
+                // As far as the server can.
+                self.link.reply("set the permissions")?;
+            }
+            let mut result = Ok(());
+            let mut replies = Vec::new();
+            if has_time {
+                replies.push((self.link.reply("set the time")?, "set the time"));
+            }
+            for operation in ["rename", "rename"] {
+                replies.push((self.link.reply(operation)?, operation));
+            }
+            for (reply, operation) in replies {
+                if reply.code >= 400 && result.is_ok() {
+                    result = Err(refused(operation, &file.path, &reply));
+                }
+            }
+            results[file.number] = result;
+        }
+        Ok(())
+    }
+}
+
+/// Fails unless a reply to SIZE says so many bytes.
+fn same_size(path: &[u8], bytes: usize, reply: &crate::reply::Reply) -> Result<(), Fault> {
+    let said = reply.lines.first().filter(|_| reply.code == 213);
+    let said = said.map(|line| String::from_utf8_lossy(line.trim_ascii()));
+    if said.as_deref() == Some(bytes.to_string().as_str()) {
+        return Ok(());
+    }
+    let cause = format!("the server has not all of the {bytes} bytes");
+    Err(Fault::new(Code::IntegrityMismatch, "compare sizes", cause).path(path))
+}
