@@ -5,6 +5,10 @@ use std::process::{Command, Stdio};
 
 use crate::{Failure, Outcome, call, root};
 
+/// Seconds for each target from which on it pays to optimize them: a shorter run is mostly its
+/// build.
+const OPTIMIZED_FROM: u32 = 10;
+
 /// Runs each target for as many seconds as `--seconds` says.
 pub(crate) fn run(args: &[OsString]) -> Outcome {
     let seconds = match args {
@@ -27,15 +31,18 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         println!("xtask: {message}");
         return Ok(());
     }
-    call(
-        Command::new("sh")
-            .current_dir(root())
-            .arg("fuzz/smoke.sh")
-            .arg(seconds.to_string())
-            // The targets are built by another compiler with flags of their own; in a shared
-            // folder each build would throw the other's away.
-            .env_remove("CARGO_TARGET_DIR"),
-    )
+    let mut command = Command::new("sh");
+    command
+        .current_dir(root())
+        .arg("fuzz/smoke.sh")
+        .arg(seconds.to_string())
+        // The targets are built by another compiler with flags of their own; in a shared folder
+        // each build would throw the other's away.
+        .env_remove("CARGO_TARGET_DIR");
+    if seconds < OPTIMIZED_FROM {
+        command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
+    }
+    call(&mut command)
 }
 
 fn has_nightly() -> bool {
