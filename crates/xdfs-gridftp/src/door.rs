@@ -134,7 +134,7 @@ struct Context {
 #[derive(Debug)]
 struct Shared {
     notifier: Notifier,
-    address: IpAddr,
+    network: IpAddr,
     /// Somebody is logged in.
     is_known: AtomicBool,
     standing: Mutex<Option<(Standing, Arc<Access>)>>,
@@ -283,10 +283,11 @@ impl Door {
         if sessions.len() >= self.sessions_max {
             return refuse("the server has as many sessions as it takes");
         }
+        let network = network_of(address);
         let is_stranger =
-            |s: &&Arc<Shared>| s.address == address && !s.is_known.load(Ordering::Relaxed);
+            |s: &&Arc<Shared>| s.network == network && !s.is_known.load(Ordering::Relaxed);
         if sessions.values().filter(is_stranger).count() >= self.sessions_max.div_ceil(2) {
-            return refuse("as many connections of this address as may be there aren't logged in");
+            return refuse("as many connections of this network as may be there aren't logged in");
         }
         drop(sessions);
         match &self.context.policy {
@@ -307,7 +308,7 @@ impl Door {
         let poller = Poller::new().map_err(fault)?;
         let shared = Arc::new(Shared {
             notifier: poller.notifier(),
-            address: config.peer,
+            network: network_of(config.peer),
             is_known: AtomicBool::new(false),
             standing: Mutex::default(),
             ends_at: Mutex::default(),
@@ -399,5 +400,29 @@ impl Shared {
 impl fmt::Debug for Door {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Door").finish_non_exhaustive()
+    }
+}
+/// What one client can have addresses of: an IPv4 address, or the upper 64 bits of an IPv6 address.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let upper = u128::from(address) >> 64 << 64;
+            IpAddr::V6(upper.into())
+        }
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_client_are_one_network() {
+        let network = |text: &str| network_of(text.parse().unwrap());
+        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:0:0:2"));
+        assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+        assert_eq!(network("::ffff:192.0.2.1"), network("192.0.2.1"));
+        assert_ne!(network("192.0.2.1"), network("192.0.2.2"));
     }
 }

@@ -57,7 +57,8 @@ impl Reply {
             Code::NotFound => text.extend_from_slice(b"No such file or directory"),
             _ => text.extend_from_slice(fault.cause.as_bytes()),
         }
-        if !fault.hint.is_empty() {
+        // The time follows.
+        if !fault.hint.is_empty() && !fault.hint.starts_with("try again in ") {
             text.extend_from_slice(format!(" ({})", fault.hint).as_bytes());
         }
         if let Retry::AfterMs(ms) = fault.retry {

@@ -242,6 +242,8 @@ pub struct Session {
     restart: Option<Restart>,
     /// The checksum of the next file to be stored.
     announced: Option<(Algorithm, String)>,
+    /// The transfer that is about to begin is to have it.
+    is_announced: bool,
     /// Bytes that the running action has moved.
     moved: u64,
     rename_from: Option<Vec<u8>>,
@@ -270,6 +272,7 @@ impl Session {
             delays_passive: false,
             restart: None,
             announced: None,
+            is_announced: false,
             moved: 0,
             rename_from: None,
         };
@@ -383,6 +386,10 @@ impl Session {
     /// The data connections of a transfer are about to be used; they may be those of the last one.
     /// `unique` is the path of the new file of [`Place::Unique`].
     pub fn begun(&mut self, reuses: bool, unique: Option<&[u8]>) {
+        // One that is refused before leaves the checksum for the next attempt.
+        if std::mem::take(&mut self.is_announced) {
+            self.announced = None;
+        }
         let (code, text) = match reuses {
             true => (125, "Using the open data connections."),
             false => (150, "Beginning the transfer."),
@@ -680,13 +687,18 @@ impl Session {
                 send(self.path(path), part, self.restart.take())
             }
             Command::Store(path) => {
-                let (announced, restart) = (self.announced.take(), self.restart.take());
+                let (announced, restart) = (self.announced.clone(), self.restart.take());
                 whole(self.path(path), announced, Place::Whole, restart)
             }
             Command::StoreUnique(base) => {
                 self.restart = None;
-                let base: &[u8] = if base.is_empty() { b"stou" } else { base };
-                whole(self.path(base), self.announced.take(), Place::Unique, None)
+                // Of a directory, it is a name in it.
+                let name: &[u8] = match base.last() {
+                    None | Some(b'/') => b"stou",
+                    Some(_) => b"",
+                };
+                let base = self.path(&[base, name].concat());
+                whole(base, self.announced.clone(), Place::Unique, None)
             }
             Command::StoreAt(offset, path) => {
                 let restart = self.restart.take();
@@ -694,6 +706,13 @@ impl Session {
             }
             _ => return None,
         };
+        self.is_announced = matches!(
+            what,
+            What::Store {
+                announced: Some(_),
+                ..
+            }
+        );
         Some(Transfer {
             mode: self.mode,
             parallelism: self.parallelism,

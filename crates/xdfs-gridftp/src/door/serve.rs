@@ -333,7 +333,7 @@ impl Server {
         }))
     }
 
-    /// The thread is this client's, so a slow check of a password delays nobody else.
+    /// The thread is this client's. Passwords are checked one at a time, as it takes memory.
     fn log_in(&mut self, name: Option<&str>, password: &Password) -> Result<(), Fault> {
         let user = match &self.context.policy {
             Policy::Open(store) => User {

@@ -278,6 +278,50 @@ fn directories_are_followed_and_renames_need_two_steps() {
     assert!(said(&mut session).starts_with("250 "));
 }
 
+/// The path of a file to be stored, and whether it has an announced checksum.
+fn stored(session: &mut Session, line: &str) -> (Vec<u8>, bool) {
+    match action(session, line) {
+        Action::Transfer(Transfer {
+            what: What::Store {
+                path, announced, ..
+            },
+            ..
+        }) => (path, announced.is_some()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_announced_checksum_waits_for_a_transfer_that_begins() {
+    let mut session = logged_in();
+    let sum = "0".repeat(32);
+    assert!(answer(&mut session, &format!("SCKS MD5 {sum}")).starts_with("200 "));
+    for _ in 0..2 {
+        assert_eq!(stored(&mut session, "STOR a"), (b"/a".to_vec(), true));
+        session.complete(Err(Fault::new(Code::NotFound, "a test", "refused")));
+    }
+    action(&mut session, "RETR b");
+    session.begun(false, None);
+    session.complete(Ok(Outcome::Done));
+    assert_eq!(stored(&mut session, "STOR a"), (b"/a".to_vec(), true));
+    session.begun(false, None);
+    session.complete(Ok(Outcome::Done));
+    assert_eq!(stored(&mut session, "STOR a"), (b"/a".to_vec(), false));
+}
+
+#[test]
+fn a_unique_name_lies_in_the_directory_that_is_given() {
+    for (line, path) in [
+        ("STOU", "/stou"),
+        ("STOU a/", "/a/stou"),
+        ("STOU a/b", "/a/b"),
+    ] {
+        let mut session = logged_in();
+        let stored = stored(&mut session, line).0;
+        assert_eq!(String::from_utf8(stored).unwrap(), path, "{line}");
+    }
+}
+
 #[test]
 fn the_end_is_the_last_word() {
     let mut session = logged_in();
