@@ -488,10 +488,7 @@ impl Connection {
 
 /// The fault of a broken data connection.
 pub(super) fn lost(operation: &str, error: &io::Error) -> Fault {
-    let mut fault = Fault::from_io(operation, "", error);
-    if error.kind() == io::ErrorKind::UnexpectedEof {
-        "the data connection was cut off: there was no end of TLS".clone_into(&mut fault.cause);
-    }
+    let fault = Fault::from_io(operation, "", error);
     Fault {
         code: Code::ConnectionLost,
         hint: String::new(),

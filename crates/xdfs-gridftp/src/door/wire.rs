@@ -135,6 +135,10 @@ impl Wire {
             };
             match tls.reader().read(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.advance()?,
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                    let cause = "the connection was cut off: there was no end of TLS";
+                    return Err(io::Error::new(ErrorKind::UnexpectedEof, cause));
+                }
                 other => return other,
             }
         }
