@@ -29,6 +29,10 @@ use crate::reply::Reply;
 const CONNECT: Duration = Duration::from_secs(10);
 /// Longest time in which nothing happens.
 pub(super) const STALL: Duration = Duration::from_secs(60);
+/// Time for a server to end a transfer and remove its file.
+const ABANDON: Duration = Duration::from_secs(3);
+/// Hidden files that are removed in one round trip.
+const DELETED_AT_ONCE: usize = 64;
 /// Interval of looks at whether a call is still wanted.
 const TICK: Duration = Duration::from_millis(200);
 /// Bytes of replies that are read at once.
@@ -96,6 +100,8 @@ pub(super) struct Link {
     pub(super) home: Vec<u8>,
     /// Nobody wants anything any more.
     is_closed: Arc<AtomicBool>,
+    /// What is left behind is removed, which is done to its end.
+    is_ending: bool,
 }
 
 impl Link {
@@ -156,6 +162,7 @@ impl Link {
             features: Features::default(),
             home: b"/".to_vec(),
             is_closed,
+            is_ending: false,
         };
         let greeting = link.reply("connect")?;
         if greeting.code != 220 {
@@ -252,6 +259,48 @@ impl Link {
         }
     }
 
+    /// Number of commands without a final reply.
+    pub(super) fn pending(&self) -> usize {
+        self.dialogue.pending()
+    }
+
+    /// Removes files, as far as the server does.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) fn delete_all(&mut self, paths: &[Vec<u8>]) -> Result<(), Fault> {
+        for window in paths.chunks(DELETED_AT_ONCE) {
+            for path in window {
+                self.command("DELE", path)?;
+            }
+            for _ in window {
+                let reply = self.reply("remove a hidden file")?;
+                tracing::debug!(?reply, "a hidden file is removed");
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a transfer, and removes what has come of it, even if nobody waits any more. Returns
+    /// whether the server has answered; otherwise the connection is of no use.
+    pub(super) fn abandon(&mut self, path: &[u8]) -> bool {
+        self.close_channels();
+        self.is_ending = true;
+        let mut remove = || {
+            self.command("DELE", path)?;
+            while self.pending() > 0 {
+                self.reply_within("remove a hidden file", ABANDON)?;
+            }
+            Ok::<(), Fault>(())
+        };
+        let removed = remove();
+        self.is_ending = false;
+        if let Err(fault) = &removed {
+            tracing::debug!(%fault, "a hidden file is not removed");
+        }
+        removed.is_ok()
+    }
+
     /// The next reply that has come.
     ///
     /// # Errors
@@ -291,8 +340,10 @@ impl Link {
     /// # Errors
     /// The deadline has passed, the connection is broken, or the call is no longer wanted.
     pub(super) fn turn(&mut self, operation: &str, deadline: Instant) -> Result<(), Fault> {
-        check_cancelled()?;
-        if self.is_closed.load(Ordering::Relaxed) {
+        if !self.is_ending {
+            check_cancelled()?;
+        }
+        if !self.is_ending && self.is_closed.load(Ordering::Relaxed) {
             return Err(Fault::new(
                 Code::Cancelled,
                 operation,

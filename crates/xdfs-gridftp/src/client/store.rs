@@ -24,6 +24,8 @@ use crate::time::parse_time;
 
 /// Most connections that are kept for later.
 const IDLE_MAX: usize = 8;
+/// Most hidden files that are remembered to be removed.
+const LEFT_MAX: usize = 10_000;
 /// Data connections for a large file, unless the user says otherwise.
 const CHANNELS: u32 = 4;
 /// Most data connections that a user may ask for.
@@ -41,6 +43,8 @@ pub struct FtpStore {
 struct Shared {
     settings: Settings,
     idle: Mutex<Vec<Link>>,
+    /// Hidden files that the next new connection removes.
+    left: Mutex<Vec<Vec<u8>>>,
     /// The server can't open connections to this machine.
     is_one_way: AtomicBool,
     is_closed: Arc<AtomicBool>,
@@ -54,6 +58,7 @@ impl FtpStore {
             shared: Arc::new(Shared {
                 settings,
                 idle: Mutex::default(),
+                left: Mutex::default(),
                 is_one_way: AtomicBool::new(false),
                 is_closed: Arc::default(),
             }),
@@ -91,7 +96,34 @@ impl FtpStore {
                 return Ok(link);
             }
         }
-        Link::connect(&self.shared.settings, &self.shared.is_closed)
+        let mut link = Link::connect(&self.shared.settings, &self.shared.is_closed)?;
+        let left = std::mem::take(&mut *self.left());
+        if let Err(fault) = link.delete_all(&left) {
+            left.into_iter().for_each(|path| self.remove_later(path));
+            return Err(fault);
+        }
+        Ok(link)
+    }
+
+    fn left(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        let left = self.shared.left.lock();
+        left.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a hidden file removed over a connection that is there, or else over the next new one.
+    pub(super) fn remove_later(&self, path: Vec<u8>) {
+        let link = self.idle().pop();
+        if let Some(mut link) = link
+            && link.is_usable()
+            && link.abandon(&path)
+        {
+            self.give_back(link);
+            return;
+        }
+        let mut left = self.left();
+        if left.len() < LEFT_MAX {
+            left.push(path);
+        }
     }
 
     /// Keeps a connection on which nothing is under way.
@@ -313,7 +345,7 @@ impl Store for FtpStore {
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
         let path = self.check_sink(request)?;
         Ok(OpenedSink {
-            sink: Box::new(FtpSink::new(self.clone(), path.clone(), request)),
+            sink: Box::new(FtpSink::new(self.clone(), path.clone(), request)?),
             path,
             durable: Vec::new(),
             unverified: false,
