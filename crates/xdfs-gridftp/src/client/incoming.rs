@@ -94,6 +94,11 @@ impl Incoming {
         self.is_complete
     }
 
+    /// What the server has said at the end.
+    pub(super) fn confirmation(&self) -> Option<&Reply> {
+        self.last.as_ref()
+    }
+
     /// Reads until `buffer` is full or the transfer is complete and confirmed.
     ///
     /// # Errors

@@ -14,11 +14,12 @@ use xdfs_store::PackOptions;
 
 use super::call::make_directories;
 use super::dialogue::check_path;
-use super::fault::{lacking, refused};
+use super::fault::{is_unclear, lacking, refused};
 use super::features::name_of;
 use super::incoming::Incoming;
 use super::link::{Direction, Link, Mode};
 use super::listing::Listed;
+use super::missing::Known;
 use super::outgoing::Outgoing;
 use super::sink::{hidden, same_size, set_metadata};
 use super::source::same_checksum;
@@ -87,6 +88,7 @@ fn look_at(link: &mut Link, paths: &[Vec<u8>]) -> Result<Vec<Result<Listed, Faul
         return Ok(found);
     }
     let mut asked = Vec::with_capacity(paths.len());
+    let mut unclear = Vec::new();
     for path in paths {
         asked.push(link.command("MLST", path));
     }
@@ -94,10 +96,21 @@ fn look_at(link: &mut Link, paths: &[Vec<u8>]) -> Result<Vec<Result<Listed, Faul
         found.push(match asked {
             Ok(()) => {
                 let reply = link.reply("look at a path")?;
-                FtpStore::looked(path, &reply)
+                let looked = FtpStore::looked(path, &reply);
+                looked.inspect_err(|fault| {
+                    if is_unclear(&reply, fault) {
+                        unclear.push((found.len(), reply.clone()));
+                    }
+                })
             }
             Err(fault) => Err(fault.path(path)),
         });
+    }
+    let mut known = Known::default();
+    for (number, reply) in unclear {
+        if let Err(fault) = &mut found[number] {
+            *fault = known.explain(link, &paths[number], &reply, fault.clone());
+        }
     }
     Ok(found)
 }

@@ -18,7 +18,7 @@ use super::link::{Direction, Link, Mode};
 use super::listing::{Listed, parse_facts};
 use super::sink::FtpSink;
 use super::source::FtpSource;
-use super::{call, pack};
+use super::{call, missing, pack};
 use crate::reply::Reply;
 use crate::time::parse_time;
 
@@ -43,6 +43,7 @@ pub struct FtpStore {
 struct Shared {
     settings: Settings,
     idle: Mutex<Vec<Link>>,
+    listings: Mutex<call::Listings>,
     /// Hidden files that the next new connection removes.
     left: Mutex<Vec<Vec<u8>>>,
     /// The server can't open connections to this machine.
@@ -58,6 +59,7 @@ impl FtpStore {
             shared: Arc::new(Shared {
                 settings,
                 idle: Mutex::default(),
+                listings: Mutex::default(),
                 left: Mutex::default(),
                 is_one_way: AtomicBool::new(false),
                 is_closed: Arc::default(),
@@ -103,6 +105,12 @@ impl FtpStore {
             return Err(fault);
         }
         Ok(link)
+    }
+
+    /// Listings that are not yet served to their end.
+    pub(super) fn listings(&self) -> MutexGuard<'_, call::Listings> {
+        let listings = self.shared.listings.lock();
+        listings.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn left(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
@@ -223,7 +231,8 @@ impl FtpStore {
     pub(super) fn look(link: &mut Link, path: &[u8]) -> Result<Listed, Fault> {
         if link.features.mlst {
             let reply = link.exchange("MLST", path)?;
-            return Self::looked(path, &reply);
+            let looked = Self::looked(path, &reply);
+            return looked.map_err(|fault| missing::explain(link, path, &reply, fault));
         }
         let size = link.exchange("SIZE", path)?;
         let is_number = |reply: &Reply| {
@@ -233,7 +242,8 @@ impl FtpStore {
         let Some(size) = is_number(&size) else {
             let entered = link.exchange("CWD", path)?;
             if !matches!(entered.code, 200..300) {
-                return Err(refused("look at a path", path, &size));
+                let fault = refused("look at a path", path, &size);
+                return Err(missing::explain(link, path, &size, fault));
             }
             let mut listed = Self::facts(path, b"Type=dir; .")?;
             listed.is_own = false;
@@ -249,7 +259,7 @@ impl FtpStore {
         Ok(listed)
     }
 
-    /// What a reply to MLST says.
+    /// What a reply to MLST says; a refusal may still have to be explained.
     pub(super) fn looked(path: &[u8], reply: &Reply) -> Result<Listed, Fault> {
         if !matches!(reply.code, 200..300) {
             return Err(refused("look at a path", path, reply));
