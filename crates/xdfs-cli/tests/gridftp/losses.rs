@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::Read as _;
+use std::net::TcpStream;
+use std::sync::Mutex;
 
 use crate::fake::{Fake, SIZE, content};
 use crate::places::xdfs;
@@ -110,12 +112,12 @@ fn what_a_refusal_leaves_open_is_neither_missing_nor_removed() {
         let file = stage.here("tree/f").display().to_string();
         for words in [
             ["cp", "-r", &from, &fake.url("/d")],
-            ["cp", "-q", &file, &fake.url("/d/f")],
-            ["rm", "-f", "-q", &fake.url("/d/f")],
+            ["cp", "-v", &file, &fake.url("/d/f")],
+            ["rm", "-f", "--json", &fake.url("/d/f")],
         ] {
             let more = match words[0] {
                 "cp" => "--retries=0",
-                _ => "--insecure",
+                _ => "-v",
             };
             let words: Vec<_> = [&words[..], &["--insecure", more]].concat();
             let (succeeded, text) = outcome(&mut xdfs(&stage, &words));
@@ -203,12 +205,18 @@ fn a_refused_file_fails_by_itself() {
         fs::write(stage.here("tree").join(name), content()).unwrap();
     }
     for features in [MLST, " MLST Type*;Size*;Modify*;\r\n PARALLEL\r\n"] {
-        let fake = Fake::start(features, |verb, argument, talk| {
+        // In MODE E the connection is that of the file before.
+        let kept = Mutex::new(None);
+        let fake = Fake::start(features, move |verb, argument, talk| {
             match verb {
                 "STOR" => {
                     talk.say("150 now\r\n");
+                    let mut kept = kept.lock().unwrap();
+                    let before = kept.take().filter(|_| talk.is_extended);
+                    let mut data: TcpStream = before.unwrap_or_else(|| talk.data());
                     let mut all = vec![0; SIZE + if talk.is_extended { 34 } else { 0 }];
-                    talk.data().read_exact(&mut all).unwrap();
+                    data.read_exact(&mut all).unwrap();
+                    *kept = Some(data);
                     let is_bad = argument.contains("/.bad.");
                     talk.say(match is_bad {
                         true => "553 not this one\r\n",
