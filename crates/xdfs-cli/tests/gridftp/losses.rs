@@ -254,3 +254,23 @@ fn a_refused_file_fails_by_itself() {
         assert_eq!(commands.iter().filter(is_removed).count(), 1);
     }
 }
+
+#[test]
+fn a_server_that_drops_bytes_gets_no_name_with_them() {
+    let stage = Stage::open(106, &[]);
+    let fake = Fake::start(MLST, |verb, argument, talk| {
+        let drops = verb == "CWD" && argument.starts_with("./");
+        if drops {
+            talk.say("250 fine\r\n");
+        }
+        drops
+    });
+    let words = ["rm", "--insecure", &fake.url("/d/%C3%B6b")];
+    let (succeeded, text) = outcome(&mut xdfs(&stage, &words));
+    assert!(!succeeded && text.contains("not ASCII"), "{text}");
+    let commands = fake.commands();
+    assert!(
+        !commands.iter().any(|line| line.starts_with("DELE")),
+        "{commands:?}"
+    );
+}

@@ -19,6 +19,8 @@ use crate::reply::Reply;
 
 /// Most bytes that wait in memory for earlier ones.
 const EARLY_BYTES_MAX: usize = 32 << 20;
+/// Bytes that each piece of them takes beside its own, counted with them.
+const EARLY_PIECE: usize = 256;
 /// Bytes that are read at once ahead of their turn.
 const EARLY_BYTES: usize = 256 << 10;
 /// Time for the server to open the first connection in MODE E.
@@ -235,8 +237,9 @@ impl Incoming {
         first.remove();
         self.next += count as u64;
         self.early_bytes -= count;
-        if !rest.is_empty() {
-            self.early.insert(self.next, rest);
+        match rest.is_empty() {
+            true => self.early_bytes -= EARLY_PIECE,
+            false => drop(self.early.insert(self.next, rest)),
         }
         count
     }
@@ -346,7 +349,7 @@ impl Incoming {
                 } else {
                     early.truncate(count);
                     early.shrink_to_fit();
-                    self.early_bytes += count;
+                    self.early_bytes += count + EARLY_PIECE;
                     self.early.insert(offset, early);
                 }
             }

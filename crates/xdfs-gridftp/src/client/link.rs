@@ -17,7 +17,7 @@ use xdfs_store::check_cancelled;
 use xdfs_sys::poll::{Event as Ready, Poller, Token};
 
 use super::Settings;
-use super::dialogue::{Dialogue, Event};
+use super::dialogue::{Dialogue, Event, check_path};
 use super::fault::{ended, lost, refused, stalled, violation};
 use super::features::Features;
 use crate::address::{format_host_port, parse_host_port};
@@ -37,6 +37,8 @@ const DELETED_AT_ONCE: usize = 64;
 const TICK: Duration = Duration::from_millis(200);
 /// Bytes of replies that are read at once.
 const REPLY_BYTES: usize = 16 << 10;
+/// A directory that isn't there. A server that drops its bytes finds the current one.
+const PROBE: &str = "./\u{e4}\u{df}\u{f1}\u{153}\u{142}\u{17e}";
 /// The password of anonymous users, by custom something like an address of mail.
 const ANONYMOUS_PASSWORD: &str = "xdfs@";
 
@@ -96,6 +98,8 @@ pub(super) struct Link {
     prepared: Option<(Direction, u32)>,
     told_parallelism: Option<u32>,
     pub(super) features: Features,
+    /// The server drops bytes of names that are not ASCII, as the Globus server does.
+    drops_bytes: bool,
     /// The directory after the login.
     pub(super) home: Vec<u8>,
     /// Nobody wants anything any more.
@@ -160,6 +164,7 @@ impl Link {
             prepared: None,
             told_parallelism: None,
             features: Features::default(),
+            drops_bytes: false,
             home: b"/".to_vec(),
             is_closed,
             is_ending: false,
@@ -191,7 +196,12 @@ impl Link {
             });
         }
         // In one round trip.
-        for (verb, argument) in [("FEAT", &b""[..]), ("TYPE", b"I"), ("PWD", b"")] {
+        for (verb, argument) in [
+            ("FEAT", &b""[..]),
+            ("TYPE", b"I"),
+            ("PWD", b""),
+            ("CWD", PROBE.as_bytes()),
+        ] {
             link.command(verb, argument)?;
         }
         link.features = Features::parse(&link.reply("ask for features")?);
@@ -203,6 +213,8 @@ impl Link {
         if let Some(path) = quoted(&home) {
             link.home = path;
         }
+        let entered = link.reply("try a name")?;
+        link.drops_bytes = matches!(entered.code, 200..300);
         Ok(link)
     }
 
@@ -211,7 +223,27 @@ impl Link {
     /// # Errors
     /// The argument can't be sent.
     pub(super) fn command(&mut self, verb: &'static str, argument: &[u8]) -> Result<(), Fault> {
+        self.check_bytes(argument)?;
         self.dialogue.command(verb, argument)
+    }
+
+    /// Fails unless every command about a path can be sent, and means this path.
+    ///
+    /// # Errors
+    /// The path can't be sent, or the server takes it for another one.
+    pub(super) fn check_path(&self, path: &[u8]) -> Result<(), Fault> {
+        self.check_bytes(path).and_then(|()| check_path(path))
+    }
+
+    fn check_bytes(&self, argument: &[u8]) -> Result<(), Fault> {
+        if !self.drops_bytes || argument.is_ascii() {
+            return Ok(());
+        }
+        let cause = "the server drops the bytes of names that are not ASCII, and would take \
+            another file for this one";
+        Err(Fault::new(Code::InvalidArgument, "name a path", cause)
+            .path(argument)
+            .hint("give it a name of ASCII characters"))
     }
 
     /// Sends a command and waits for its final reply, which may be a refusal.

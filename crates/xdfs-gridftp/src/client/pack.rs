@@ -13,7 +13,6 @@ use xdfs_proto::{Code, Fault, Limits, Retry};
 use xdfs_store::PackOptions;
 
 use super::call::make_directories;
-use super::dialogue::check_path;
 use super::fault::{is_unclear, lacking, refused};
 use super::features::name_of;
 use super::incoming::Incoming;
@@ -246,7 +245,9 @@ fn fetch(
 
 fn metadata_of(listed: &Listed) -> Metadata<'_> {
     Metadata {
-        mode: u16::try_from(listed.attributes.mode).ok(),
+        mode: u16::try_from(listed.attributes.mode)
+            .ok()
+            .filter(|_| listed.has_mode),
         mtime_ns: Some(listed.attributes.mtime_ns).filter(|time| *time != 0),
         ..Metadata::default()
     }
@@ -340,7 +341,7 @@ impl Writing<'_> {
         let (mut files, mut others) = (Vec::new(), Vec::new());
         for (number, entry) in entries.iter().enumerate() {
             let path = join(root, entry.path);
-            if let Err(fault) = check_path(&path) {
+            if let Err(fault) = self.link.check_path(&path) {
                 results[number] = Err(fault.path(path));
                 continue;
             }

@@ -53,7 +53,7 @@ impl FtpSource {
                 // Size and time, a second at best, tell no version for sure, and what was received
                 // may be damaged: so nothing of an earlier attempt is used.
                 tag: SourceTag::default(),
-                mode: Some(found.mode),
+                mode: Some(found.mode).filter(|_| listed.has_mode),
                 mtime_ns: Some(found.mtime_ns).filter(|time| *time != 0),
                 random_reads: true,
                 sparse: false,

@@ -267,6 +267,12 @@ impl FtpStore {
         let row = reply.lines.get(1).map(|line| line.trim_ascii_start());
         let mut listed = Self::facts(path, row.unwrap_or_default())?;
         listed.is_own = false;
+        if !path.is_ascii() && listed.name.is_ascii() && listed.name != b"." {
+            let cause = "the server takes another path for this one: it repeats it without the \
+                bytes that are not ASCII";
+            let fault = Fault::new(Code::InvalidArgument, "look at a path", cause);
+            return Err(fault.path(path).hint("give it a name of ASCII characters"));
+        }
         Ok(listed)
     }
 
