@@ -369,7 +369,8 @@ fn list_on(
         bytes += count;
         if names > NAMES_MAX || bytes > LISTING_BYTES_MAX {
             let cause = format!(
-                "the directory has more than {NAMES_MAX} names, or {LISTING_BYTES_MAX} bytes of them"
+                "the directory has more than {NAMES_MAX} names, or more than {} MiB of them",
+                LISTING_BYTES_MAX >> 20
             );
             let fault = Fault::new(Code::LimitExceeded, "list a directory", cause);
             return Err(fault.path(resolved));
