@@ -31,7 +31,7 @@ impl Place {
             return Ok(Self::Standard);
         }
         let bad = |cause: &str| {
-            Fault::new(Code::InvalidArgument, "read the place", cause).path(word.as_encoded_bytes())
+            Fault::new(Code::InvalidArgument, "read the place", cause).path(shown(word))
         };
         if word.is_empty() {
             return Err(bad("it is empty").hint("name a path, '-' or xdfs://HOST/PATH"));
@@ -50,6 +50,7 @@ impl Place {
             return Err(bad(&format!("'{scheme}' is not a supported protocol"))
                 .hint("write xdfs://HOST/PATH or ftp://HOST/PATH, or ./ before a local path"));
         }
+        let text = shown(word);
         if let Some((host, path)) = text.split_once(":/")
             // Neither the drive of another system nor a directory.
             && host.len() > 1
@@ -64,6 +65,11 @@ impl Place {
         }
         Ok(Self::Local(word.into()))
     }
+}
+
+/// A word of the command line as it is shown: a URL without its password.
+pub(crate) fn shown(word: &OsStr) -> String {
+    RemotePlace::without_password(&word.to_string_lossy())
 }
 
 /// The scheme if `text` looks like a URL.

@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::flags::{OutputFlags, SyncFlags};
 use crate::interrupt::Interrupt;
 use crate::log::start_log;
-use crate::place::Place;
+use crate::place::{Place, shown};
 use crate::report::{Label, Reporter, Run};
 use crate::session::{self, Connector, report_session};
 
@@ -29,8 +29,8 @@ enum SyncDirection {
 pub(crate) fn run(context: &Context, flags: &SyncFlags) -> u8 {
     start_log(flags.output.log_level());
     let label = Label {
-        source: flags.source.to_string_lossy().into_owned(),
-        target: flags.target.to_string_lossy().into_owned(),
+        source: shown(&flags.source),
+        target: shown(&flags.target),
     };
     let mut reporter = Reporter::new(
         flags.output,
@@ -121,7 +121,7 @@ fn backup_dir(config: &ClientConfig, flags: &SyncFlags) -> Result<Option<Vec<u8>
             let cause = "the backup directory has to be on the target's side";
             Err(
                 Fault::new(Code::InvalidArgument, "plan the synchronisation", cause)
-                    .path(word.as_encoded_bytes())
+                    .path(shown(word))
                     .hint("name a path there: it is relative to the target, unless it is absolute"),
             )
         }

@@ -435,18 +435,51 @@ impl RemotePlace {
     }
 }
 
+impl RemotePlace {
+    /// What looks like a URL, valid or not, as it may be shown: without the password that one of an
+    /// FTP server can have. Other text stays as it is.
+    #[must_use]
+    pub fn without_password(text: &str) -> String {
+        let same = || text.to_owned();
+        let Some((scheme, slashes)) = text.split_once(":/") else {
+            return same();
+        };
+        let is_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+        let is_url = scheme.chars().all(is_scheme)
+            && (slashes.starts_with('/') || scheme.to_ascii_lowercase().contains("ftp"));
+        let rest = slashes.trim_start_matches('/');
+        if !is_url {
+            return same();
+        }
+        let authority = rest.split('/').next().unwrap_or(rest);
+        let start = &text[..text.len() - rest.len()];
+        if let Some((user, host)) = authority.rsplit_once('@') {
+            let (user, end) = (user.split_once(':'), &rest[authority.len()..]);
+            return user.map_or_else(same, |(user, _)| format!("{start}{user}@{host}{end}"));
+        }
+        // A password may have a slash that isn't encoded, and a path an '@'.
+        match (authority.split_once(':'), rest.rsplit_once('@')) {
+            (Some((user, begin)), Some((_, after)))
+                if !authority.starts_with('[')
+                    && (begin.is_empty() || !begin.bytes().all(|byte| byte.is_ascii_digit())) =>
+            {
+                format!("{start}{user}@{after}")
+            }
+            _ => same(),
+        }
+    }
+}
+
 impl FromStr for RemotePlace {
     type Err = Fault;
 
     fn from_str(text: &str) -> Result<Self, Fault> {
         let bad = |cause: &str| {
             // Without a possible secret.
-            let shown = match text
-                .strip_prefix(FTP)
-                .and_then(|rest| rest.rsplit_once('@'))
-            {
-                Some((_, rest)) => rest,
-                None => text.split_once("?ticket=").map_or(text, |(shown, _)| shown),
+            let shown = Self::without_password(text);
+            let shown = match shown.split_once("?ticket=") {
+                Some((shown, _)) => shown.to_owned(),
+                None => shown,
             };
             Fault::new(Code::InvalidArgument, "read the URL", cause)
                 .path(shown)
@@ -502,7 +535,11 @@ impl FromStr for RemotePlace {
             if !ssh && (host == "unix" || host.starts_with("unix:")) {
                 return Err(bad("the host is not a name or an IP address"));
             }
-            let parsed = host_and_port(host).map_err(|f| bad(&f.cause))?;
+            let parsed = host_and_port(host).map_err(|f| match ftp && rest.contains('@') {
+                // What stands there may be the begin of a password.
+                true => bad("the host or its port is not valid; write a '/' in a password as %2F"),
+                false => bad(&f.cause),
+            })?;
             match parsed {
                 (host, port) if ssh => {
                     let odd = |name: &str| {
@@ -603,6 +640,19 @@ mod tests {
         let shown = found.to_string();
         assert_eq!(shown, "ftp://me@host:21/a%20b%3Fticket=x");
         assert!(!format!("{found:?}").contains("ret"));
+        for (text, shown) in [
+            ("ftp://me:secret@h/a@b:c", "ftp://me@h/a@b:c"),
+            ("FTP://me:secret@h/x", "FTP://me@h/x"),
+            ("gsiftp://me:se/cret@h/x", "gsiftp://me@h/x"),
+            ("ftp:/me:secret@h/x", "ftp:/me@h/x"),
+            ("ftp://me:12/secret:@h", "ftp://me:12/secret:@h"),
+            ("ftp://h:2811/a@b", "ftp://h:2811/a@b"),
+            ("ftp://[::1]:2811/a:@b", "ftp://[::1]:2811/a:@b"),
+            ("ftp://me@h/a:b@c", "ftp://me@h/a:b@c"),
+            ("a/b:/c:d@e", "a/b:/c:d@e"),
+        ] {
+            assert_eq!(RemotePlace::without_password(text), shown);
+        }
         for text in ["ftp://h//etc", "ftp://h/%2Fetc"] {
             assert_eq!(place(text).path, b"//etc");
         }

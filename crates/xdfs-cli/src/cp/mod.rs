@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
 use crate::log::start_log;
+use crate::place::shown;
 use crate::report::{Reporter, Run};
 use crate::session::Connector;
 use plan::PlannedCopy;
@@ -33,14 +34,14 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
             .try_fold(0_u64, |sum, job| sum.checked_add(job.bytes?))
     });
     let source = match flags.places.sources.as_slice() {
-        [only] => Some(only.to_string_lossy().into_owned()),
+        [only] => Some(shown(only)),
         _ => None,
     };
     let mut reporter = Reporter::new(
         flags.output,
         Run {
             source,
-            target: flags.places.target.to_string_lossy().into_owned(),
+            target: shown(&flags.places.target),
             files: flags.places.sources.len() as u64,
             bytes,
             dry_run: flags.dry_run,
@@ -84,7 +85,7 @@ fn run_trees(
         flags.output,
         Run {
             source: None,
-            target: flags.places.target.to_string_lossy().into_owned(),
+            target: shown(&flags.places.target),
             files: count,
             bytes: None,
             dry_run: flags.dry_run,

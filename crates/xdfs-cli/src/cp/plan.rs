@@ -10,7 +10,7 @@ use xdfs::{Code, Fault, LocalPlace, RemotePlace, TransferRoute};
 
 use crate::client_config::ClientConfig;
 use crate::flags::CpFlags;
-use crate::place::{self, Place};
+use crate::place::{self, Place, shown};
 use crate::report::Label;
 use crate::session;
 
@@ -61,7 +61,7 @@ pub(crate) fn plan(config: &ClientConfig, flags: &CpFlags) -> Result<Vec<Planned
         let cause = "--exclude, --max-size and the like choose among the entries of directories, \
                      and this isn't one";
         return Err(invalid(cause)
-            .path(flags.places.sources[at].as_encoded_bytes())
+            .path(shown(&flags.places.sources[at]))
             .hint("copy directories with --recursive, and files in a command without these"));
     }
     if flags.remove_source && (sources.contains(&Place::Standard) || target == Place::Standard) {
@@ -73,14 +73,10 @@ pub(crate) fn plan(config: &ClientConfig, flags: &CpFlags) -> Result<Vec<Planned
     if sources.len() > 1 {
         check_many(&sources, &target)?;
     }
-    let texts = flags
-        .places
-        .sources
-        .iter()
-        .map(|word| word.to_string_lossy().into_owned());
+    let texts = flags.places.sources.iter().map(|word| shown(word));
     match target {
         Place::Remote(server) => {
-            let target_text = flags.places.target.to_string_lossy();
+            let target_text = shown(&flags.places.target);
             let jobs = sources
                 .iter()
                 .zip(texts)

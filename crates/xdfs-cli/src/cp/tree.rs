@@ -16,7 +16,7 @@ use crate::client_config::SessionSettings;
 use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
 use crate::paths::side::PathSide;
-use crate::place::Place;
+use crate::place::{Place, shown};
 use crate::report::{Label, Reporter};
 use crate::session::{self, Connector, report_session};
 use crate::state;
@@ -48,8 +48,8 @@ pub(crate) fn take_trees(connector: &Connector, flags: &mut CpFlags) -> Result<V
     let mut rest = Vec::new();
     for word in std::mem::take(&mut flags.places.sources) {
         let label = Label {
-            source: word.to_string_lossy().into_owned(),
-            target: flags.places.target.to_string_lossy().into_owned(),
+            source: shown(&word),
+            target: shown(&flags.places.target),
         };
         match (Place::parse(config, &word)?, &target) {
             (Place::Local(path), Place::Remote(server)) if path.is_dir() => trees.push(Tree {

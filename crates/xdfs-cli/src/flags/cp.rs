@@ -30,8 +30,8 @@ use crate::size;
 ///
 /// The target appears under its name only once all its bytes have arrived, have been verified and
 /// are durable. Until then they are in a hidden partial file beside it, so that the same command
-/// resumes after an interruption of any kind. If the source has changed in the meantime, the copy
-/// starts over.
+/// resumes after an interruption of any kind. If the source has changed in the meantime, or one of
+/// the sides is an FTP server, the copy starts over.
 ///
 /// Ctrl-C stops in an orderly way; a second Ctrl-C stops at once.
 #[derive(Clone, Debug, Args)]

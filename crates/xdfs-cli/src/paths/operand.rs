@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use xdfs::{Code, Fault, RemotePlace};
 
 use crate::client_config::ClientConfig;
-use crate::place::Place;
+use crate::place::{Place, shown};
 
 /// A path on a server, and the word that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) struct Operand {
 
 /// The text of an operand in messages.
 pub(crate) fn text_of(word: &OsStr) -> String {
-    word.to_string_lossy().into_owned()
+    shown(word)
 }
 
 impl Operand {
@@ -32,7 +32,7 @@ impl Operand {
         let Place::Remote(place) = Place::parse(config, word)? else {
             let cause = "not a path on a server";
             let fault = Fault::new(Code::InvalidArgument, "read the URL", cause)
-                .path(word.as_encoded_bytes())
+                .path(shown(word))
                 .hint("write xdfs://HOST/PATH");
             return Err(config.hinted(fault, [word]));
         };

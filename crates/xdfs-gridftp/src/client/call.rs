@@ -1,5 +1,8 @@
 //! Calls about paths, as commands of FTP.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind, PART_BYTES};
 use xdfs_proto::{ChecksumKind, ChecksumValue, Code, Fault};
 use xdfs_store::{Store as _, check_cancelled};
@@ -8,16 +11,56 @@ use super::fault::{lacking, refused, violation};
 use super::features::name_of;
 use super::link::{Direction, Link, STALL};
 use super::listing::{Listed, Rows};
+use super::missing;
 use super::sink::{rename, set_metadata};
 use super::store::{FtpStore, exists};
 use crate::checksum::{Algorithm, Hasher};
 
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 64 << 10;
-/// Most names in a tree to be removed that are remembered at a time.
-const NAMES_MAX: usize = 1 << 20;
+/// Most names in a directory, which are remembered at a time.
+const NAMES_MAX: usize = 1_000_000;
+/// Most bytes of a listing.
+const LISTING_BYTES_MAX: usize = 256 << 20;
 /// Most directories above a path.
 const DEPTH_MAX: usize = 256;
+
+/// Listings that are kept for their further parts, at most.
+const LISTINGS_MAX: usize = 256;
+/// Names in all of them, at most, beside the latest.
+const KEPT_NAMES_MAX: usize = 2 * NAMES_MAX;
+
+/// Listings that are read, and not yet served to their end. The oldest go first.
+#[derive(Debug, Default)]
+pub(super) struct Listings {
+    latest: u64,
+    kept: VecDeque<(u64, Arc<Vec<Entry>>)>,
+}
+
+impl Listings {
+    /// Keeps a listing. Returns its number.
+    fn keep(&mut self, all: &Arc<Vec<Entry>>) -> u64 {
+        self.latest += 1;
+        self.kept.push_back((self.latest, Arc::clone(all)));
+        let names =
+            |kept: &VecDeque<(_, Arc<Vec<_>>)>| kept.iter().map(|(_, a)| a.len()).sum::<usize>();
+        while self.kept.len() > 1
+            && (self.kept.len() > LISTINGS_MAX || names(&self.kept) > KEPT_NAMES_MAX)
+        {
+            self.kept.pop_front();
+        }
+        self.latest
+    }
+
+    fn get(&self, id: u64) -> Option<Arc<Vec<Entry>>> {
+        let found = self.kept.iter().find(|(other, _)| *other == id);
+        found.map(|(_, all)| Arc::clone(all))
+    }
+
+    fn forget(&mut self, id: u64) {
+        self.kept.retain(|(other, _)| *other != id);
+    }
+}
 
 type Part<'a> = &'a mut dyn FnMut(Answer) -> Result<(), Fault>;
 
@@ -26,7 +69,7 @@ pub(super) fn answer(store: &FtpStore, call: &Call, part: Part<'_>) -> Result<An
     let simple = |verb, path: &[u8]| {
         store.with(|link| {
             let path = FtpStore::resolve(link, path);
-            link.must(call.operation(), verb, &path)
+            remove(link, call.operation(), verb, &path)
         })?;
         Ok(Answer::Done)
     };
@@ -120,6 +163,31 @@ pub(super) fn answer(store: &FtpStore, call: &Call, part: Part<'_>) -> Result<An
     }
 }
 
+/// Removes a file or a directory. That nothing was there is a fault of its own.
+fn remove(link: &mut Link, operation: &str, verb: &'static str, path: &[u8]) -> Result<(), Fault> {
+    let reply = link.exchange(verb, path)?;
+    match reply.code {
+        200..300 => Ok(()),
+        _ => {
+            let fault = refused(operation, path, &reply);
+            Err(missing::explain(link, path, &reply, fault))
+        }
+    }
+}
+
+/// Removes one of the entries of a tree, which may have gone meanwhile.
+fn remove_entry(
+    link: &mut Link,
+    operation: &str,
+    verb: &'static str,
+    path: &[u8],
+) -> Result<(), Fault> {
+    match remove(link, operation, verb, path) {
+        Err(fault) if fault.code == Code::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
 /// The attributes of a link itself, as far as they are known.
 fn own_attributes(listed: &Listed) -> Attributes {
     let attributes = listed.attributes.clone();
@@ -193,47 +261,72 @@ fn list(
     entries_max: u32,
     part: Part<'_>,
 ) -> Result<Answer, Fault> {
-    // A server has no place to go on from: those before it are listed again, and left out.
-    let skipped = match cursor {
-        [] => 0,
-        cursor => std::str::from_utf8(cursor)
-            .ok()
-            .and_then(|text| text.parse().ok())
-            .ok_or_else(|| {
-                Fault::new(Code::InvalidArgument, "", "the cursor is another server's").path(path)
-            })?,
-    };
-    let (mut entries, mut bytes, mut count) = (Vec::new(), 0, 0_u64);
-    let most = skipped + u64::from(entries_max);
-    let mut has_more = false;
-    each_entry(store, path, &mut |listed| {
-        count += 1;
-        has_more = count > most;
-        if has_more || count <= skipped {
-            return Ok(!has_more);
+    // A server has no place to go on from: the listing is read once, and its parts are served
+    // from what is kept of it.
+    let (id, skipped, all) = match cursor {
+        [] => {
+            let all = Arc::new(read_list(store, path)?);
+            (store.listings().keep(&all), 0, all)
         }
-        bytes += listed.name.len() + size_of::<Entry>();
+        cursor => {
+            let (id, skipped) = place_in_listing(cursor).ok_or_else(|| {
+                Fault::new(Code::InvalidArgument, "", "the cursor is another server's").path(path)
+            })?;
+            let kept = store.listings().get(id).ok_or_else(|| {
+                let cause = "the begun listing is no longer kept";
+                let fault = Fault::new(Code::Busy, "", cause).path(path);
+                fault.hint("list the directory again; fewer listings at a time are kept")
+            })?;
+            (id, skipped, kept)
+        }
+    };
+    let rest = all.get(skipped..).unwrap_or_default();
+    let most = usize::try_from(entries_max).unwrap_or(usize::MAX);
+    let wanted = &rest[..most.min(rest.len())];
+    let (mut entries, mut bytes) = (Vec::new(), 0);
+    for (at, entry) in (skipped + 1..).zip(wanted) {
+        bytes += entry.name.len() + size_of::<Entry>();
+        entries.push(entry.clone());
+        if bytes >= PART_BYTES {
+            bytes = 0;
+            let entries = std::mem::take(&mut entries);
+            let cursor = Some(format!("{id} {at}").into_bytes());
+            part(Answer::Entries { entries, cursor })?;
+        }
+    }
+    let end = skipped + wanted.len();
+    let has_more = end < all.len();
+    if !has_more {
+        store.listings().forget(id);
+    }
+    let cursor = has_more.then(|| format!("{id} {end}").into_bytes());
+    Ok(Answer::Entries { entries, cursor })
+}
+
+/// The number of a listing, and that of its entries before a cursor.
+fn place_in_listing(cursor: &[u8]) -> Option<(u64, usize)> {
+    let (id, count) = std::str::from_utf8(cursor).ok()?.split_once(' ')?;
+    Some((id.parse().ok()?, count.parse().ok()?))
+}
+
+/// Reads a whole directory.
+fn read_list(store: &FtpStore, path: &[u8]) -> Result<Vec<Entry>, Fault> {
+    let mut entries = Vec::new();
+    each_entry(store, path, &mut |listed| {
         entries.push(Entry {
             attributes: own_attributes(&listed),
             name: listed.name,
         });
-        if bytes >= PART_BYTES {
-            bytes = 0;
-            let entries = std::mem::take(&mut entries);
-            let cursor = Some(count.to_string().into_bytes());
-            part(Answer::Entries { entries, cursor })?;
-        }
-        Ok(true)
+        Ok(())
     })?;
-    let cursor = has_more.then(|| most.to_string().into_bytes());
-    Ok(Answer::Entries { entries, cursor })
+    Ok(entries)
 }
 
-/// Lists a directory; `entry` says whether it wants more.
+/// Lists a directory to its end.
 fn each_entry(
     store: &FtpStore,
     path: &[u8],
-    entry: &mut dyn FnMut(Listed) -> Result<bool, Fault>,
+    entry: &mut dyn FnMut(Listed) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     loop {
         let mut link = store.take(Some((Direction::Receive, 1)))?;
@@ -257,7 +350,7 @@ fn list_on(
     store: &FtpStore,
     link: &mut Link,
     path: &[u8],
-    entry: &mut dyn FnMut(Listed) -> Result<bool, Fault>,
+    entry: &mut dyn FnMut(Listed) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     let resolved = FtpStore::resolve(link, path);
     if !link.features.mlst {
@@ -270,13 +363,23 @@ fn list_on(
     };
     let mut incoming = store.request(link, "MLSD", &resolved, None)?;
     let (mut rows, mut piece) = (Rows::default(), vec![0; PIECE_BYTES]);
+    let (mut names, mut bytes) = (0, 0);
     loop {
         let count = incoming.read(link, &mut piece)?;
+        bytes += count;
+        if names > NAMES_MAX || bytes > LISTING_BYTES_MAX {
+            let cause = format!(
+                "the directory has more than {NAMES_MAX} names, or more than {} MiB of them",
+                LISTING_BYTES_MAX >> 20
+            );
+            let fault = Fault::new(Code::LimitExceeded, "list a directory", cause);
+            return Err(fault.path(resolved));
+        }
         rows.push(&piece[..count]);
         while let Some(listed) = rows.next_row(incoming.is_complete()).map_err(broken)? {
-            if !listed.is_own && !entry(listed)? {
-                // The connection ends with the listing.
-                return Ok(());
+            names += 1;
+            if !listed.is_own {
+                entry(listed)?;
             }
         }
         if incoming.is_complete() {
@@ -295,7 +398,7 @@ fn remove_tree(store: &FtpStore, path: &[u8]) -> Result<Answer, Fault> {
         if is_empty {
             store.with(|link| {
                 let path = FtpStore::resolve(link, &path);
-                link.must("remove a directory", "RMD", &path)
+                remove_entry(link, "remove a directory", "RMD", &path)
             })?;
             removed += 1;
             continue;
@@ -309,21 +412,13 @@ fn remove_tree(store: &FtpStore, path: &[u8]) -> Result<Answer, Fault> {
                 true => directories.push((child, false)),
                 false => files.push(child),
             }
-            match files.len() + directories.len() > NAMES_MAX {
-                true => Err(Fault::new(
-                    Code::LimitExceeded,
-                    "remove a tree",
-                    "a directory in it has too many names",
-                )
-                .path(&path)),
-                false => Ok(true),
-            }
+            Ok(())
         })?;
         removed += files.len() as u64;
         store.with(|link| {
             for file in files {
                 let file = FtpStore::resolve(link, &file);
-                link.must("remove a file", "DELE", &file)?;
+                remove_entry(link, "remove a file", "DELE", &file)?;
             }
             Ok(())
         })?;

@@ -16,6 +16,8 @@ pub const COMMANDS_AHEAD_MAX: usize = 256;
 /// Most preliminary replies to a command. A server sends markers every few seconds.
 pub const PRELIMINARY_MAX: u32 = 100_000;
 
+/// Bytes of a command beside a path, and of a hidden name beside a name, at most.
+const PATH_ROOM: usize = 128;
 /// Bytes of the longest reply.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 
@@ -66,16 +68,10 @@ impl Dialogue {
     /// [`Code::LimitExceeded`] beyond [`COMMANDS_AHEAD_MAX`].
     pub fn command(&mut self, verb: &'static str, argument: &[u8]) -> Result<(), Fault> {
         let bad = |code, cause: &str| Err(Fault::new(code, format!("send {verb}"), cause));
-        if argument
-            .iter()
-            .any(|byte| matches!(byte, b'\r' | b'\n' | 0 | 0xff))
-        {
-            let cause = "FTP can't tell names with an end of a line, a zero byte or a byte 255";
-            return bad(Code::InvalidArgument, cause);
-        }
-        if verb.len() + 1 + argument.len() > LINE_BYTES_MAX {
-            return bad(Code::NameTooLong, "the command is too long for FTP");
-        }
+        check(argument, verb.len() + 1).map_err(|fault| Fault {
+            operation: format!("send {verb}"),
+            ..fault
+        })?;
         if self.pending.len() >= COMMANDS_AHEAD_MAX {
             return bad(
                 Code::LimitExceeded,
@@ -150,6 +146,27 @@ impl Dialogue {
         }
         Ok(Some(Event::Final(reply)))
     }
+}
+
+fn check(argument: &[u8], others: usize) -> Result<(), Fault> {
+    let bad = |code, cause: &str| Err(Fault::new(code, "name a path", cause));
+    let is_odd = |byte: &u8| matches!(byte, b'\r' | b'\n' | 0 | 0xff);
+    if argument.iter().any(is_odd) {
+        let cause = "FTP can't tell names with an end of a line, a zero byte or a byte 255";
+        return bad(Code::InvalidArgument, cause);
+    }
+    if others + argument.len() > LINE_BYTES_MAX {
+        return bad(Code::NameTooLong, "the command is too long for FTP");
+    }
+    Ok(())
+}
+
+/// Fails unless every command about a path, and about the hidden name beside it, can be sent.
+///
+/// # Errors
+/// As [`Dialogue::command`].
+pub fn check_path(path: &[u8]) -> Result<(), Fault> {
+    check(path, PATH_ROOM)
 }
 
 #[cfg(test)]

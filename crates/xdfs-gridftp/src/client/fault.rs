@@ -22,29 +22,55 @@ fn text(reply: &Reply) -> String {
         .collect()
 }
 
+/// The words of a server, without those of the path that it repeats: they say nothing.
+fn without(said: &str, path: &[u8]) -> String {
+    let mut words = said.to_ascii_lowercase();
+    let path = String::from_utf8_lossy(path).to_ascii_lowercase();
+    let name = path.rsplit('/').next().unwrap_or_default();
+    for part in [path.as_str(), name] {
+        // A shorter one has none of the phrases.
+        if part.len() >= 5 {
+            words = words.replace(part, " ");
+        }
+    }
+    words
+}
+
+/// Whether a refusal can mean that nothing is there, and doesn't say so: some servers have one text
+/// for everything.
+pub(super) fn is_unclear(reply: &Reply, fault: &Fault) -> bool {
+    reply.code == 550 && fault.code == Code::Io
+}
+
 /// The fault for a reply that isn't the wanted one.
 pub(super) fn refused(operation: &str, path: &[u8], reply: &Reply) -> Fault {
     let said = text(reply);
-    let lower = said.to_ascii_lowercase();
-    let has = |words: &str| lower.contains(words);
+    let words = without(&said, path);
+    let has = |part: &str| words.contains(part);
+    let is_missing = has("no such file") || has("path_not_found");
     let code = match reply.code {
         421 | 426 => Code::ConnectionLost,
         425 => Code::ConnectionRefused,
         430 | 530 | 532 | 331 | 332 => Code::AuthenticationFailed,
         452 | 552 => Code::NoSpace,
         400..500 => Code::Busy,
+        // The Globus server says so about anything.
+        500..=504 if has("no space left") => Code::NoSpace,
+        500..=504 if has("denied") || has("not permitted") => Code::PermissionDenied,
+        500..=504 if is_missing => Code::NotFound,
         500..=504 => Code::Unsupported,
-        _ if has("no such file") || has("not found") || has("path_not_found") => Code::NotFound,
+        _ if has("denied") || has("not permitted") || has("permission") => Code::PermissionDenied,
+        _ if has("read-only") || has("read only") => Code::ReadOnly,
+        _ if is_missing || has("not found") || has("doesn't exist") || has("does not exist") => {
+            Code::NotFound
+        }
         _ if has("not empty") => Code::NotEmpty,
         _ if has("file exists") || has("path_exists") || has("name is taken") => {
             Code::AlreadyExists
         }
         _ if has("is a directory") => Code::IsDirectory,
         _ if has("not a directory") => Code::NotDirectory,
-        _ if has("denied") || has("not permitted") || has("permission") => Code::PermissionDenied,
-        _ if has("read-only") || has("read only") => Code::ReadOnly,
         _ if has("no space") || has("quota") => Code::NoSpace,
-        550 => Code::NotFound,
         _ => Code::Io,
     };
     let retry = match reply.code {

@@ -19,6 +19,8 @@ use crate::reply::Reply;
 
 /// Most bytes that wait in memory for earlier ones.
 const EARLY_BYTES_MAX: usize = 32 << 20;
+/// Bytes that each piece of them takes beside its own, counted with them.
+const EARLY_PIECE: usize = 256;
 /// Bytes that are read at once ahead of their turn.
 const EARLY_BYTES: usize = 256 << 10;
 /// Time for the server to open the first connection in MODE E.
@@ -92,6 +94,11 @@ impl Incoming {
     /// Whether the server has sent everything and confirmed it.
     pub(super) fn is_complete(&self) -> bool {
         self.is_complete
+    }
+
+    /// What the server has said at the end.
+    pub(super) fn confirmation(&self) -> Option<&Reply> {
+        self.last.as_ref()
     }
 
     /// Reads until `buffer` is full or the transfer is complete and confirmed.
@@ -230,8 +237,9 @@ impl Incoming {
         first.remove();
         self.next += count as u64;
         self.early_bytes -= count;
-        if !rest.is_empty() {
-            self.early.insert(self.next, rest);
+        match rest.is_empty() {
+            true => self.early_bytes -= EARLY_PIECE,
+            false => drop(self.early.insert(self.next, rest)),
         }
         count
     }
@@ -341,7 +349,7 @@ impl Incoming {
                 } else {
                     early.truncate(count);
                     early.shrink_to_fit();
-                    self.early_bytes += count;
+                    self.early_bytes += count + EARLY_PIECE;
                     self.early.insert(offset, early);
                 }
             }

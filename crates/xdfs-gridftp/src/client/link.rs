@@ -17,7 +17,7 @@ use xdfs_store::check_cancelled;
 use xdfs_sys::poll::{Event as Ready, Poller, Token};
 
 use super::Settings;
-use super::dialogue::{Dialogue, Event};
+use super::dialogue::{Dialogue, Event, check_path};
 use super::fault::{ended, lost, refused, stalled, violation};
 use super::features::Features;
 use crate::address::{format_host_port, parse_host_port};
@@ -29,10 +29,16 @@ use crate::reply::Reply;
 const CONNECT: Duration = Duration::from_secs(10);
 /// Longest time in which nothing happens.
 pub(super) const STALL: Duration = Duration::from_secs(60);
+/// Time for a server to end a transfer and remove its file.
+const ABANDON: Duration = Duration::from_secs(3);
+/// Hidden files that are removed in one round trip.
+const DELETED_AT_ONCE: usize = 64;
 /// Interval of looks at whether a call is still wanted.
 const TICK: Duration = Duration::from_millis(200);
 /// Bytes of replies that are read at once.
 const REPLY_BYTES: usize = 16 << 10;
+/// A directory that isn't there. A server that drops its bytes finds the current one.
+const PROBE: &str = "./\u{e4}\u{df}\u{f1}\u{153}\u{142}\u{17e}";
 /// The password of anonymous users, by custom something like an address of mail.
 const ANONYMOUS_PASSWORD: &str = "xdfs@";
 
@@ -92,10 +98,14 @@ pub(super) struct Link {
     prepared: Option<(Direction, u32)>,
     told_parallelism: Option<u32>,
     pub(super) features: Features,
+    /// The server drops bytes of names that are not ASCII, as the Globus server does.
+    drops_bytes: bool,
     /// The directory after the login.
     pub(super) home: Vec<u8>,
     /// Nobody wants anything any more.
     is_closed: Arc<AtomicBool>,
+    /// What is left behind is removed, which is done to its end.
+    is_ending: bool,
 }
 
 impl Link {
@@ -154,8 +164,10 @@ impl Link {
             prepared: None,
             told_parallelism: None,
             features: Features::default(),
+            drops_bytes: false,
             home: b"/".to_vec(),
             is_closed,
+            is_ending: false,
         };
         let greeting = link.reply("connect")?;
         if greeting.code != 220 {
@@ -184,7 +196,12 @@ impl Link {
             });
         }
         // In one round trip.
-        for (verb, argument) in [("FEAT", &b""[..]), ("TYPE", b"I"), ("PWD", b"")] {
+        for (verb, argument) in [
+            ("FEAT", &b""[..]),
+            ("TYPE", b"I"),
+            ("PWD", b""),
+            ("CWD", PROBE.as_bytes()),
+        ] {
             link.command(verb, argument)?;
         }
         link.features = Features::parse(&link.reply("ask for features")?);
@@ -196,6 +213,8 @@ impl Link {
         if let Some(path) = quoted(&home) {
             link.home = path;
         }
+        let entered = link.reply("try a name")?;
+        link.drops_bytes = matches!(entered.code, 200..300);
         Ok(link)
     }
 
@@ -204,7 +223,27 @@ impl Link {
     /// # Errors
     /// The argument can't be sent.
     pub(super) fn command(&mut self, verb: &'static str, argument: &[u8]) -> Result<(), Fault> {
+        self.check_bytes(argument)?;
         self.dialogue.command(verb, argument)
+    }
+
+    /// Fails unless every command about a path can be sent, and means this path.
+    ///
+    /// # Errors
+    /// The path can't be sent, or the server takes it for another one.
+    pub(super) fn check_path(&self, path: &[u8]) -> Result<(), Fault> {
+        self.check_bytes(path).and_then(|()| check_path(path))
+    }
+
+    fn check_bytes(&self, argument: &[u8]) -> Result<(), Fault> {
+        if !self.drops_bytes || argument.is_ascii() {
+            return Ok(());
+        }
+        let cause = "the server drops the bytes of names that are not ASCII, and would take \
+            another file for this one";
+        Err(Fault::new(Code::InvalidArgument, "name a path", cause)
+            .path(argument)
+            .hint("give it a name of ASCII characters"))
     }
 
     /// Sends a command and waits for its final reply, which may be a refusal.
@@ -252,6 +291,48 @@ impl Link {
         }
     }
 
+    /// Number of commands without a final reply.
+    pub(super) fn pending(&self) -> usize {
+        self.dialogue.pending()
+    }
+
+    /// Removes files, as far as the server does.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) fn delete_all(&mut self, paths: &[Vec<u8>]) -> Result<(), Fault> {
+        for window in paths.chunks(DELETED_AT_ONCE) {
+            for path in window {
+                self.command("DELE", path)?;
+            }
+            for _ in window {
+                let reply = self.reply("remove a hidden file")?;
+                tracing::debug!(?reply, "a hidden file is removed");
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a transfer, and removes what has come of it, even if nobody waits any more. Returns
+    /// whether the server has answered; otherwise the connection is of no use.
+    pub(super) fn abandon(&mut self, path: &[u8]) -> bool {
+        self.close_channels();
+        self.is_ending = true;
+        let mut remove = || {
+            self.command("DELE", path)?;
+            while self.pending() > 0 {
+                self.reply_within("remove a hidden file", ABANDON)?;
+            }
+            Ok::<(), Fault>(())
+        };
+        let removed = remove();
+        self.is_ending = false;
+        if let Err(fault) = &removed {
+            tracing::debug!(%fault, "a hidden file is not removed");
+        }
+        removed.is_ok()
+    }
+
     /// The next reply that has come.
     ///
     /// # Errors
@@ -291,8 +372,10 @@ impl Link {
     /// # Errors
     /// The deadline has passed, the connection is broken, or the call is no longer wanted.
     pub(super) fn turn(&mut self, operation: &str, deadline: Instant) -> Result<(), Fault> {
-        check_cancelled()?;
-        if self.is_closed.load(Ordering::Relaxed) {
+        if !self.is_ending {
+            check_cancelled()?;
+        }
+        if !self.is_ending && self.is_closed.load(Ordering::Relaxed) {
             return Err(Fault::new(
                 Code::Cancelled,
                 operation,

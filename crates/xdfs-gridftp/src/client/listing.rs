@@ -26,6 +26,8 @@ pub struct Listed {
     pub is_own: bool,
     /// The facts have the size.
     pub has_size: bool,
+    /// The facts have the mode.
+    pub has_mode: bool,
 }
 
 /// What is wrong with a row.
@@ -106,6 +108,7 @@ pub fn parse_facts(row: &[u8]) -> Result<Listed, RowError> {
         link: None,
         is_own: false,
         has_size: false,
+        has_mode: false,
     };
     let mut mode = None;
     for fact in facts.split(|byte| *byte == b';') {
@@ -147,6 +150,7 @@ pub fn parse_facts(row: &[u8]) -> Result<Listed, RowError> {
         _ => 0o644,
     };
     let mode = mode.and_then(|mode| u32::try_from(mode).ok());
+    listed.has_mode = mode.is_some();
     listed.attributes.mode = mode.map_or(usual, |mode| mode & 0o7777);
     Ok(listed)
 }

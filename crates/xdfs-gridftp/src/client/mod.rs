@@ -17,6 +17,7 @@ pub mod features;
 mod incoming;
 mod link;
 pub mod listing;
+mod missing;
 mod outgoing;
 mod pack;
 mod sink;

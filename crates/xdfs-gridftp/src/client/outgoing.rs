@@ -6,7 +6,7 @@ use xdfs_proto::Fault;
 
 use super::dialogue::Event;
 use super::fault::{refused, violation};
-use super::link::{Link, Mode, STALL};
+use super::link::{Channel, Link, Mode, STALL};
 use crate::reply::Reply;
 use crate::sender::{Send, Sender};
 
@@ -93,9 +93,9 @@ impl Outgoing {
         self.wait(link, all_sent)?;
         match self.mode {
             Mode::Stream => {
-                for channel in &link.channels {
-                    channel.shut_down()?;
-                }
+                let ended = link.channels.iter().try_for_each(Channel::shut_down);
+                // A server that refuses the rest has closed it, and says why.
+                ended.map_err(|fault| self.said(link).unwrap_or(fault))?;
             }
             Mode::Extended => {
                 for (number, channel) in link.channels.iter_mut().enumerate() {

@@ -9,17 +9,18 @@ use xdfs_proto::pack::{
     Content, Entry, Failures, Metadata, PACK_BYTES_MAX, PackReader, PackRequest, PackWriter,
 };
 use xdfs_proto::path::FileKind;
-use xdfs_proto::{Code, Fault, Limits};
+use xdfs_proto::{Code, Fault, Limits, Retry};
 use xdfs_store::PackOptions;
 
 use super::call::make_directories;
-use super::fault::{lacking, refused};
+use super::fault::{is_unclear, lacking, refused};
 use super::features::name_of;
 use super::incoming::Incoming;
 use super::link::{Direction, Link, Mode};
 use super::listing::Listed;
+use super::missing::Known;
 use super::outgoing::Outgoing;
-use super::sink::{hidden, set_metadata};
+use super::sink::{hidden, same_size, set_metadata};
 use super::source::same_checksum;
 use super::store::{FtpStore, exists};
 use crate::checksum::{Algorithm, Hasher};
@@ -76,7 +77,7 @@ fn read_windows(
     Ok(())
 }
 
-/// What is at each of some paths.
+/// What is at each of some paths. A path that can't be sent fails by itself.
 fn look_at(link: &mut Link, paths: &[Vec<u8>]) -> Result<Vec<Result<Listed, Fault>>, Fault> {
     let mut found = Vec::with_capacity(paths.len());
     if !link.features.mlst {
@@ -85,12 +86,30 @@ fn look_at(link: &mut Link, paths: &[Vec<u8>]) -> Result<Vec<Result<Listed, Faul
         }
         return Ok(found);
     }
+    let mut asked = Vec::with_capacity(paths.len());
+    let mut unclear = Vec::new();
     for path in paths {
-        link.command("MLST", path)?;
+        asked.push(link.command("MLST", path));
     }
-    for path in paths {
-        let reply = link.reply("look at a path")?;
-        found.push(FtpStore::looked(path, &reply));
+    for (path, asked) in paths.iter().zip(asked) {
+        found.push(match asked {
+            Ok(()) => {
+                let reply = link.reply("look at a path")?;
+                let looked = FtpStore::looked(path, &reply);
+                looked.inspect_err(|fault| {
+                    if is_unclear(&reply, fault) {
+                        unclear.push((found.len(), reply.clone()));
+                    }
+                })
+            }
+            Err(fault) => Err(fault.path(path)),
+        });
+    }
+    let mut known = Known::default();
+    for (number, reply) in unclear {
+        if let Err(fault) = &mut found[number] {
+            *fault = known.explain(link, &paths[number], &reply, fault.clone());
+        }
     }
     Ok(found)
 }
@@ -226,7 +245,9 @@ fn fetch(
 
 fn metadata_of(listed: &Listed) -> Metadata<'_> {
     Metadata {
-        mode: u16::try_from(listed.attributes.mode).ok(),
+        mode: u16::try_from(listed.attributes.mode)
+            .ok()
+            .filter(|_| listed.has_mode),
         mtime_ns: Some(listed.attributes.mtime_ns).filter(|time| *time != 0),
         ..Metadata::default()
     }
@@ -278,6 +299,7 @@ pub(super) fn write(
     let resolved = FtpStore::resolve(&link, root);
     let mode = store.mode(&link, Direction::Send);
     let mut writing = Writing {
+        store,
         link: &mut link,
         mode,
         options,
@@ -292,6 +314,7 @@ pub(super) fn write(
 
 /// The state of a pack that is written.
 struct Writing<'a> {
+    store: &'a FtpStore,
     link: &'a mut Link,
     mode: Mode,
     options: PackOptions,
@@ -318,11 +341,15 @@ impl Writing<'_> {
         let (mut files, mut others) = (Vec::new(), Vec::new());
         for (number, entry) in entries.iter().enumerate() {
             let path = join(root, entry.path);
+            if let Err(fault) = self.link.check_path(&path) {
+                results[number] = Err(fault.path(path));
+                continue;
+            }
             match entry.content {
                 Content::Directory => results[number] = self.directory(&path),
                 Content::File(data) => files.push(ToStore {
                     number,
-                    hidden: hidden(&path),
+                    hidden: hidden(&path)?,
                     path,
                     data,
                     metadata: &entry.metadata,
@@ -382,28 +409,64 @@ impl Writing<'_> {
     }
 
     /// Stores files under hidden names, and then publishes those that are as they should be.
+    ///
+    /// # Errors
+    /// The connection is of no use any more. Hidden files are removed later then.
     fn files(
         &mut self,
         files: &[ToStore<'_>],
         results: &mut [Result<(), Fault>],
     ) -> Result<(), Fault> {
+        let mut begun = Vec::new();
+        let done = self.store_all(files, results, &mut begun);
+        let published = done.and_then(|sizes| self.publish(&begun, &sizes, results));
+        // A hidden file that has got its name is none any more.
+        let left = begun.iter().filter(|file| results[file.number].is_err());
+        let hidden = |file: &&ToStore<'_>| file.hidden.clone();
+        match published {
+            Ok(()) => {
+                let left: Vec<_> = left.map(hidden).collect();
+                self.link.delete_all(&left)
+            }
+            Err(fault) => {
+                for file in begun {
+                    self.store.remove_later(file.hidden.clone());
+                }
+                Err(fault)
+            }
+        }
+    }
+
+    /// Stores files under hidden names. Those that were begun are in `begun`; returns those of
+    /// which no checksum was compared.
+    fn store_all<'a, 'b>(
+        &mut self,
+        files: &'a [ToStore<'b>],
+        results: &mut [Result<(), Fault>],
+        begun: &mut Vec<&'a ToStore<'b>>,
+    ) -> Result<Vec<&'a ToStore<'b>>, Fault> {
         if !self.options.overwrite {
             let paths: Vec<_> = files.iter().map(|file| file.path.clone()).collect();
             for (file, found) in files.iter().zip(look_at(self.link, &paths)?) {
-                if found.is_ok() {
-                    results[file.number] = Err(exists("store", &file.path));
+                match found {
+                    Ok(_) => results[file.number] = Err(exists("store", &file.path)),
+                    Err(fault) if fault.code == Code::NotFound => {}
+                    // What may be there is not replaced.
+                    Err(fault) => results[file.number] = Err(fault),
                 }
             }
         }
+        let mut sizes = Vec::new();
         let mut before: Option<(&ToStore<'_>, Outgoing)> = None;
-        for file in files {
+        let mut queue: VecDeque<_> = files.iter().map(|file| (file, false)).collect();
+        while let Some((file, is_again)) = queue.pop_front() {
             let slash = file.path.iter().rposition(|byte| *byte == b'/');
             let parent = &file.path[..slash.unwrap_or(0)];
             let is_ready = self.mode == Mode::Extended
                 && self.link.has_channels(Direction::Send, 1)
                 && self.made.contains(parent);
             if !is_ready {
-                self.confirm(before.take(), results)?;
+                self.confirm(before.take(), results, &mut sizes)?;
                 if results[file.number].is_ok() {
                     results[file.number] = self.directory(parent);
                     self.still_usable(&results[file.number])?;
@@ -416,55 +479,93 @@ impl Writing<'_> {
                 self.link.prepare(Direction::Send, self.mode, 1)?;
             }
             self.link.command("STOR", &file.hidden)?;
-            self.confirm(before.take(), results)?;
-            let mut outgoing = match Outgoing::begin("store", &file.path, self.link) {
-                Ok(outgoing) => outgoing,
-                Err(fault) => {
-                    results[file.number] = Err(fault);
-                    self.still_usable(&results[file.number])?;
-                    continue;
-                }
-            };
-            outgoing.write(self.link, file.data)?;
-            outgoing.end(self.link)?;
-            match self.link.features.checksum() {
-                None => self.link.command("SIZE", &file.hidden)?,
-                kind => ask_checksum(self.link, &file.hidden, kind)?,
+            if !is_again {
+                begun.push(file);
             }
-            before = Some((file, outgoing));
+            let is_damaged = !self.confirm(before.take(), results, &mut sizes)?;
+            match self.send(file) {
+                Ok(outgoing) => before = Some((file, outgoing)),
+                Err(fault) => {
+                    self.still_usable(&Err(fault.clone()))?;
+                    self.link.close_channels();
+                    match is_damaged && !is_again {
+                        // The refusal of the file before may have ended its connection.
+                        true => queue.push_front((file, true)),
+                        false => results[file.number] = Err(fault),
+                    }
+                }
+            }
         }
-        self.confirm(before.take(), results)?;
-        self.publish(files, results)
+        self.confirm(before.take(), results, &mut sizes)?;
+        Ok(sizes)
     }
 
-    /// Waits until a file is stored, and compares it.
-    fn confirm(
+    /// Sends a file for which STOR is sent, and asks for what is compared.
+    fn send(&mut self, file: &ToStore<'_>) -> Result<Outgoing, Fault> {
+        let mut outgoing = Outgoing::begin("store", &file.path, self.link)?;
+        outgoing.write(self.link, file.data)?;
+        outgoing.end(self.link)?;
+        match self.link.features.checksum() {
+            None => self.link.command("SIZE", &file.hidden)?,
+            kind => ask_checksum(self.link, &file.hidden, kind)?,
+        }
+        Ok(outgoing)
+    }
+
+    /// Waits until a file is stored, and compares it. Returns `false` if the server has refused it
+    /// after its data. If there is nothing to compare with, the file gets into `sizes`.
+    fn confirm<'a, 'b>(
         &mut self,
-        before: Option<(&ToStore<'_>, Outgoing)>,
+        before: Option<(&'a ToStore<'b>, Outgoing)>,
         results: &mut [Result<(), Fault>],
-    ) -> Result<(), Fault> {
+        sizes: &mut Vec<&'a ToStore<'b>>,
+    ) -> Result<bool, Fault> {
         let Some((file, outgoing)) = before else {
-            return Ok(());
+            return Ok(true);
         };
-        outgoing.confirm(self.link)?;
+        let (pending, confirmed) = (self.link.pending(), outgoing.confirm(self.link));
+        if let Err(fault) = confirmed {
+            if self.link.pending() == pending {
+                return Err(fault);
+            }
+            // Of the checksum or the size.
+            self.link.reply("compare a file")?;
+            if self.link.pending() == 0 {
+                self.link.close_channels();
+            }
+            results[file.number] = Err(fault);
+            return Ok(false);
+        }
         let reply = self.link.reply("compare a file")?;
-        results[file.number] = match self.link.features.checksum() {
+        let compared = match self.link.features.checksum() {
             Some(kind) => {
                 let mut hasher = Hasher::new(kind);
                 hasher.update(file.data);
                 same_checksum(&file.path, name_of(kind), &hasher.finish(), &reply)
             }
-            None => same_size(&file.path, file.data.len(), &reply),
+            None => told_size(&file.path, file.data.len(), &reply),
         };
-        Ok(())
+        match compared {
+            Ok(true) => {}
+            Ok(false) => sizes.push(file),
+            Err(fault) => results[file.number] = Err(fault),
+        }
+        Ok(true)
     }
 
     /// Gives files their times, modes and names, in one round trip.
     fn publish(
         &mut self,
-        files: &[ToStore<'_>],
+        files: &[&ToStore<'_>],
+        sizes: &[&ToStore<'_>],
         results: &mut [Result<(), Fault>],
     ) -> Result<(), Fault> {
+        let hidden: Vec<_> = sizes.iter().map(|file| file.hidden.clone()).collect();
+        for (file, found) in sizes.iter().zip(look_at(self.link, &hidden)?) {
+            let length = file.data.len() as u64;
+            let compared = found.and_then(|found| same_size(&file.path, length, &found));
+            results[file.number] = compared.map_err(|fault| fault.path(&file.path));
+        }
         let mut waiting = Vec::new();
         for file in files.iter().filter(|file| results[file.number].is_ok()) {
             let mode = file.metadata.mode;
@@ -506,13 +607,17 @@ impl Writing<'_> {
     }
 }
 
-/// Fails unless a reply to SIZE says so many bytes.
-fn same_size(path: &[u8], bytes: usize, reply: &crate::reply::Reply) -> Result<(), Fault> {
+/// Compares the size that a reply to SIZE says; `false` if the server refuses to tell.
+fn told_size(path: &[u8], bytes: usize, reply: &crate::reply::Reply) -> Result<bool, Fault> {
     let said = reply.lines.first().filter(|_| reply.code == 213);
     let said = said.map(|line| String::from_utf8_lossy(line.trim_ascii()));
-    if said.as_deref() == Some(bytes.to_string().as_str()) {
-        return Ok(());
+    match said.as_deref() {
+        Some(said) if said == bytes.to_string() => Ok(true),
+        None if matches!(reply.code, 500..=504) => Ok(false),
+        _ => {
+            let cause = format!("the server has not all of the {bytes} bytes");
+            let fault = Fault::new(Code::IntegrityMismatch, "compare sizes", cause);
+            Err(fault.path(path).retry(Retry::Now))
+        }
     }
-    let cause = format!("the server has not all of the {bytes} bytes");
-    Err(Fault::new(Code::IntegrityMismatch, "compare sizes", cause).path(path))
 }

@@ -3,11 +3,12 @@
 use std::io::IoSlice;
 
 use xdfs_proto::digest::{DigestKind, Fragment};
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::{Code, Fault, Retry};
 use xdfs_store::{Capabilities, Sink, SinkRequest};
 
-use super::fault::refused;
+use super::fault::{lacking, refused};
 use super::link::{Direction, Link};
+use super::listing::Listed;
 use super::outgoing::Outgoing;
 use super::source::checksum;
 use super::store::{FtpStore, exists};
@@ -35,21 +36,31 @@ pub(super) struct FtpSink {
     has_begun: bool,
 }
 
-/// The hidden name beside a resolved path.
-pub(super) fn hidden(path: &[u8]) -> Vec<u8> {
+/// A hidden name beside a resolved path, which no other upload has.
+///
+/// # Errors
+/// The system has no random numbers.
+pub(super) fn hidden(path: &[u8]) -> Result<Vec<u8>, Fault> {
+    let number = getrandom::u64()
+        .map_err(|error| Fault::new(Code::Internal, "choose a hidden name", error.to_string()))?;
     let start = path.iter().rposition(|byte| *byte == b'/');
     let (directory, name) = path.split_at(start.map_or(0, |at| at + 1));
-    let hash = blake3::hash(path).to_hex();
     let name = &name[..name.len().min(NAME_BYTES_MAX)];
-    let end = format!(".{}.ftp-part", &hash.as_str()[..8]);
-    [directory, b".", name, end.as_bytes()].concat()
+    let end = format!(".{number:016x}.ftp-part");
+    Ok([directory, b".", name, end.as_bytes()].concat())
 }
 
 impl FtpSink {
-    pub(super) fn new(store: FtpStore, path: Vec<u8>, request: &SinkRequest) -> Self {
-        Self {
+    /// # Errors
+    /// As [`hidden`].
+    pub(super) fn new(
+        store: FtpStore,
+        path: Vec<u8>,
+        request: &SinkRequest,
+    ) -> Result<Self, Fault> {
+        Ok(Self {
             store,
-            hidden: hidden(&path),
+            hidden: hidden(&path)?,
             path,
             position: 0,
             length: request.length,
@@ -60,7 +71,7 @@ impl FtpSink {
             transfer: None,
             hasher: None,
             has_begun: false,
-        }
+        })
     }
 
     /// Begins to store.
@@ -77,6 +88,29 @@ impl FtpSink {
         Ok((link, outgoing))
     }
 
+    /// Ends the transfer, and removes what the server has of it: no other attempt goes on with it.
+    fn abandon(&mut self) {
+        let link = self.transfer.take().map(|(link, _)| link);
+        match link {
+            Some(mut link) => {
+                self.remove_hidden(Some(&mut link));
+                if link.is_usable() {
+                    self.store.give_back(link);
+                }
+            }
+            None => self.remove_hidden(None),
+        }
+    }
+
+    /// Removes the hidden file over this connection, or another one, or later.
+    fn remove_hidden(&mut self, link: Option<&mut Link>) {
+        let was_there = std::mem::take(&mut self.has_begun);
+        let is_removed = |link: &mut Link| link.abandon(&self.hidden);
+        if was_there && !link.is_some_and(is_removed) {
+            self.store.remove_later(self.hidden.clone());
+        }
+    }
+
     /// Sends bytes that follow those before.
     fn write(&mut self, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
         let (mut link, mut outgoing) = match self.transfer.take() {
@@ -87,7 +121,13 @@ impl FtpSink {
             if let Some((_, hasher)) = &mut self.hasher {
                 hasher.update(buf);
             }
-            outgoing.write(&mut link, buf)?;
+            if let Err(fault) = outgoing.write(&mut link, buf) {
+                self.remove_hidden(Some(&mut link));
+                if link.is_usable() {
+                    self.store.give_back(link);
+                }
+                return Err(fault);
+            }
             self.position += buf.len() as u64;
         }
         self.transfer = Some((link, outgoing));
@@ -97,19 +137,12 @@ impl FtpSink {
     /// Compares the hidden file, and gives it its time, its mode and its name.
     fn settle(&mut self, link: &mut Link, length: u64) -> Result<(), Fault> {
         let (hidden, path) = (&self.hidden, &self.path);
-        match self.hasher.take() {
-            Some((kind, hasher)) => {
-                checksum(link, hidden, kind, "0 -1", length, &hasher.finish())?;
-            }
-            None => {
-                let stored = FtpStore::look(link, hidden)?.attributes.size;
-                if stored != length {
-                    let cause = format!("{stored} bytes are stored of {length}");
-                    return Err(
-                        Fault::new(Code::IntegrityMismatch, "compare sizes", cause).path(path)
-                    );
-                }
-            }
+        let is_compared = match self.hasher.take() {
+            Some((kind, hasher)) => checksum(link, hidden, kind, "0 -1", length, &hasher.finish())?,
+            None => false,
+        };
+        if !is_compared {
+            same_size(path, length, &FtpStore::look(link, hidden)?)?;
         }
         set_metadata(link, hidden, self.mtime_ns, self.mode)?;
         // Another one may have come meanwhile. The protocol can't tell "only if it is free".
@@ -118,6 +151,24 @@ impl FtpSink {
         }
         rename(link, hidden, path)
     }
+}
+
+/// Fails unless what is stored for `path` has this size.
+///
+/// # Errors
+/// It has another one, or the server doesn't tell.
+pub(super) fn same_size(path: &[u8], length: u64, stored: &Listed) -> Result<(), Fault> {
+    if !stored.has_size {
+        let cause = "the server tells neither checksum nor size, so that nothing can be compared";
+        return Err(lacking("compare sizes", path, cause));
+    }
+    let stored = stored.attributes.size;
+    if stored == length {
+        return Ok(());
+    }
+    let cause = format!("{stored} bytes are stored of {length}");
+    let fault = Fault::new(Code::IntegrityMismatch, "compare sizes", cause);
+    Err(fault.path(path).retry(Retry::Now))
 }
 
 /// Sets time and mode as far as the server can.
@@ -203,6 +254,8 @@ impl Sink for FtpSink {
         let published = finished.and_then(|()| self.settle(&mut link, length));
         if published.is_ok() {
             self.has_begun = false;
+        } else {
+            self.remove_hidden(Some(&mut link));
         }
         if link.is_usable() {
             self.store.give_back(link);
@@ -211,19 +264,13 @@ impl Sink for FtpSink {
     }
 
     fn discard(&mut self) -> Result<(), Fault> {
-        self.transfer = None;
-        if !std::mem::take(&mut self.has_begun) {
-            return Ok(());
-        }
-        let hidden = &self.hidden;
-        self.store.with(|link| {
-            let reply = link.exchange("DELE", hidden)?;
-            match reply.code {
-                200..300 => Ok(()),
-                // A server that stores by publishing has removed it.
-                550 => Ok(()),
-                _ => Err(refused("remove a file", hidden, &reply)),
-            }
-        })
+        self.abandon();
+        Ok(())
+    }
+}
+
+impl Drop for FtpSink {
+    fn drop(&mut self) {
+        self.abandon();
     }
 }

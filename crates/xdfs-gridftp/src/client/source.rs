@@ -44,21 +44,16 @@ impl FtpSource {
     /// The file at a resolved path, with these attributes.
     pub(super) fn new(store: FtpStore, path: Vec<u8>, listed: &Listed) -> Self {
         let found = &listed.attributes;
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(b"ftp");
-        hasher.update(&found.size.to_be_bytes());
-        hasher.update(&found.mtime_ns.to_be_bytes());
-        hasher.update(&path);
-        let mut tag = [0; 16];
-        tag.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
         Self {
             store,
             path,
             length: found.size,
             info: SourceInfo {
                 length: Some(found.size),
-                tag: SourceTag(tag),
-                mode: Some(found.mode),
+                // Size and time, a second at best, tell no version for sure, and what was received
+                // may be damaged: so nothing of an earlier attempt is used.
+                tag: SourceTag::default(),
+                mode: Some(found.mode).filter(|_| listed.has_mode),
                 mtime_ns: Some(found.mtime_ns).filter(|time| *time != 0),
                 random_reads: true,
                 sparse: false,
@@ -83,8 +78,7 @@ impl FtpSource {
             };
             let reply = link.exchange("REST", place.as_bytes())?;
             if reply.code != 350 {
-                return Err(refused("go on in the middle", &self.path, &reply)
-                    .hint("--no-resume begins anew"));
+                return Err(refused("begin in the middle", &self.path, &reply));
             }
         }
         link.command("RETR", &self.path)?;
@@ -189,11 +183,12 @@ fn compare(link: &mut Link, path: &[u8], length: u64, run: Run) -> Result<(), Fa
         false => format!("{start} {}", end - start),
     };
     let own = run.hasher.finish();
-    checksum(link, path, run.kind, &extent, end - start, &own)
+    // Where the server refuses, its size and time are what there is; the caller looks at them.
+    checksum(link, path, run.kind, &extent, end - start, &own).map(|_| ())
 }
 
-/// Fails unless the server's checksum of a part of a file is `own`. A server that refuses to
-/// compute it can't be compared with.
+/// Compares the server's checksum of a part of a file with `own`. Returns `false` if the server
+/// refuses to compute it: then the caller has to compare sizes.
 ///
 /// # Errors
 /// It differs, or the connection is broken.
@@ -204,7 +199,7 @@ pub(super) fn checksum(
     extent: &str,
     bytes: u64,
     own: &str,
-) -> Result<(), Fault> {
+) -> Result<bool, Fault> {
     let name = name_of(kind);
     let argument = [format!("{name} {extent} ").as_bytes(), path].concat();
     link.command("CKSM", &argument)?;
@@ -213,7 +208,7 @@ pub(super) fn checksum(
     same_checksum(path, name, own, &reply)
 }
 
-/// Fails unless the reply to CKSM says `own`.
+/// Compares what the reply to CKSM says with `own`; `false` if the server refuses to compute it.
 ///
 /// # Errors
 /// It says something else, or that the file can't be read.
@@ -222,17 +217,17 @@ pub(super) fn same_checksum(
     name: &str,
     own: &str,
     reply: &crate::reply::Reply,
-) -> Result<(), Fault> {
+) -> Result<bool, Fault> {
     let said = match (reply.code, reply.lines.first()) {
         (213, Some(line)) => String::from_utf8_lossy(line.trim_ascii()).to_ascii_lowercase(),
         (500..=504, _) => {
             tracing::debug!(?reply, "the server computes no checksum");
-            return Ok(());
+            return Ok(false);
         }
         _ => return Err(refused("compute a checksum", path, reply)),
     };
     if said == own {
-        return Ok(());
+        return Ok(true);
     }
     let cause = format!("{name} is {said} at the server and {own} of what was transferred");
     Err(

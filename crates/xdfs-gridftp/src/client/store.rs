@@ -18,12 +18,14 @@ use super::link::{Direction, Link, Mode};
 use super::listing::{Listed, parse_facts};
 use super::sink::FtpSink;
 use super::source::FtpSource;
-use super::{call, pack};
+use super::{call, missing, pack};
 use crate::reply::Reply;
 use crate::time::parse_time;
 
 /// Most connections that are kept for later.
 const IDLE_MAX: usize = 8;
+/// Most hidden files that are remembered to be removed.
+const LEFT_MAX: usize = 10_000;
 /// Data connections for a large file, unless the user says otherwise.
 const CHANNELS: u32 = 4;
 /// Most data connections that a user may ask for.
@@ -41,6 +43,9 @@ pub struct FtpStore {
 struct Shared {
     settings: Settings,
     idle: Mutex<Vec<Link>>,
+    listings: Mutex<call::Listings>,
+    /// Hidden files that the next new connection removes.
+    left: Mutex<Vec<Vec<u8>>>,
     /// The server can't open connections to this machine.
     is_one_way: AtomicBool,
     is_closed: Arc<AtomicBool>,
@@ -54,6 +59,8 @@ impl FtpStore {
             shared: Arc::new(Shared {
                 settings,
                 idle: Mutex::default(),
+                listings: Mutex::default(),
+                left: Mutex::default(),
                 is_one_way: AtomicBool::new(false),
                 is_closed: Arc::default(),
             }),
@@ -91,7 +98,40 @@ impl FtpStore {
                 return Ok(link);
             }
         }
-        Link::connect(&self.shared.settings, &self.shared.is_closed)
+        let mut link = Link::connect(&self.shared.settings, &self.shared.is_closed)?;
+        let left = std::mem::take(&mut *self.left());
+        if let Err(fault) = link.delete_all(&left) {
+            left.into_iter().for_each(|path| self.remove_later(path));
+            return Err(fault);
+        }
+        Ok(link)
+    }
+
+    /// Listings that are not yet served to their end.
+    pub(super) fn listings(&self) -> MutexGuard<'_, call::Listings> {
+        let listings = self.shared.listings.lock();
+        listings.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn left(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        let left = self.shared.left.lock();
+        left.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a hidden file removed over a connection that is there, or else over the next new one.
+    pub(super) fn remove_later(&self, path: Vec<u8>) {
+        let link = self.idle().pop();
+        if let Some(mut link) = link
+            && link.is_usable()
+            && link.abandon(&path)
+        {
+            self.give_back(link);
+            return;
+        }
+        let mut left = self.left();
+        if left.len() < LEFT_MAX {
+            left.push(path);
+        }
     }
 
     /// Keeps a connection on which nothing is under way.
@@ -191,7 +231,8 @@ impl FtpStore {
     pub(super) fn look(link: &mut Link, path: &[u8]) -> Result<Listed, Fault> {
         if link.features.mlst {
             let reply = link.exchange("MLST", path)?;
-            return Self::looked(path, &reply);
+            let looked = Self::looked(path, &reply);
+            return looked.map_err(|fault| missing::explain(link, path, &reply, fault));
         }
         let size = link.exchange("SIZE", path)?;
         let is_number = |reply: &Reply| {
@@ -201,7 +242,8 @@ impl FtpStore {
         let Some(size) = is_number(&size) else {
             let entered = link.exchange("CWD", path)?;
             if !matches!(entered.code, 200..300) {
-                return Err(refused("look at a path", path, &size));
+                let fault = refused("look at a path", path, &size);
+                return Err(missing::explain(link, path, &size, fault));
             }
             let mut listed = Self::facts(path, b"Type=dir; .")?;
             listed.is_own = false;
@@ -217,7 +259,7 @@ impl FtpStore {
         Ok(listed)
     }
 
-    /// What a reply to MLST says.
+    /// What a reply to MLST says; a refusal may still have to be explained.
     pub(super) fn looked(path: &[u8], reply: &Reply) -> Result<Listed, Fault> {
         if !matches!(reply.code, 200..300) {
             return Err(refused("look at a path", path, reply));
@@ -225,6 +267,12 @@ impl FtpStore {
         let row = reply.lines.get(1).map(|line| line.trim_ascii_start());
         let mut listed = Self::facts(path, row.unwrap_or_default())?;
         listed.is_own = false;
+        if !path.is_ascii() && listed.name.is_ascii() && listed.name != b"." {
+            let cause = "the server takes another path for this one: it repeats it without the \
+                bytes that are not ASCII";
+            let fault = Fault::new(Code::InvalidArgument, "look at a path", cause);
+            return Err(fault.path(path).hint("give it a name of ASCII characters"));
+        }
         Ok(listed)
     }
 
@@ -313,7 +361,7 @@ impl Store for FtpStore {
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
         let path = self.check_sink(request)?;
         Ok(OpenedSink {
-            sink: Box::new(FtpSink::new(self.clone(), path.clone(), request)),
+            sink: Box::new(FtpSink::new(self.clone(), path.clone(), request)?),
             path,
             durable: Vec::new(),
             unverified: false,
