@@ -221,12 +221,15 @@ fn make_directory(link: &mut Link, path: &[u8]) -> Result<(), Fault> {
 /// Makes a directory with its parents, unless it is there.
 pub(super) fn make_directories(link: &mut Link, path: &[u8]) -> Result<(), Fault> {
     let mut missing = vec![path];
+    // Another connection may make a parent between two looks.
+    let mut is_last = false;
     while let Some(path) = missing.last().copied() {
         if path.is_empty() || path == b"/" {
             missing.pop();
             continue;
         }
         let reply = link.exchange("MKD", path)?;
+        let was_last = std::mem::take(&mut is_last);
         if reply.code < 300 {
             missing.pop();
             continue;
@@ -244,10 +247,13 @@ pub(super) fn make_directories(link: &mut Link, path: &[u8]) -> Result<(), Fault
                 let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
                 let parent = &path[..slash];
                 let is_there = parent.is_empty() || FtpStore::find(link, parent)?.is_some();
-                if is_there || missing.len() >= DEPTH_MAX {
+                if was_last || missing.len() >= DEPTH_MAX {
                     return Err(refused("make a directory", path, &reply));
                 }
-                missing.push(parent);
+                is_last = is_there;
+                if !is_there {
+                    missing.push(parent);
+                }
             }
         }
     }
