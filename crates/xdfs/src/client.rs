@@ -1,6 +1,5 @@
 //! The client: one session with a server.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -13,6 +12,7 @@ use xdfs_store::{LocalStore, Source, Store, StreamSource};
 use xdfs_xio::PathSample;
 
 use crate::files::{OpenOptions, RemoteFile};
+use crate::local_path::{file_name, path_bytes};
 use crate::paths::{
     Account, Answer, Attributes, Call, Listing, PendingAccountNames, PendingCall, look_up,
 };
@@ -564,25 +564,6 @@ impl Drop for Shared {
     }
 }
 
-#[cfg(unix)]
-fn os_bytes(text: &std::ffi::OsStr) -> Vec<u8> {
-    use std::os::unix::ffi::OsStrExt as _;
-    text.as_bytes().to_vec()
-}
-
-#[cfg(not(unix))]
-fn os_bytes(text: &std::ffi::OsStr) -> Vec<u8> {
-    text.to_string_lossy().into_owned().into_bytes()
-}
-
-pub(crate) fn path_bytes(path: &Path) -> Vec<u8> {
-    os_bytes(path.as_os_str())
-}
-
 fn last_part(path: &[u8]) -> Vec<u8> {
     path.rsplit(|b| *b == b'/').next().unwrap_or(&[]).to_vec()
-}
-
-fn file_name(path: &Path) -> Vec<u8> {
-    path.file_name().map(os_bytes).unwrap_or_default()
 }

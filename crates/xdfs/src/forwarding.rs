@@ -18,6 +18,7 @@ use xdfs_store::{Store, check_cancelled};
 use crate::client::Client;
 use crate::paths::{Caller, RunningCall};
 use crate::retry::is_session_lost;
+use crate::server::{Server, ServerBuilder};
 
 /// Interval between two checks whether a pending call is cancelled.
 const TICK: Duration = Duration::from_millis(50);
@@ -26,6 +27,23 @@ const TICK: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct ForwardingStore {
     client: Arc<Client>,
+}
+
+impl ServerBuilder {
+    /// Opens all listeners of a server that passes calls about paths on to the server of `client`,
+    /// in its session, so that programs on this machine can share it. If that breaks, another one
+    /// is opened. Whoever can connect has the rights of the session, without a login: listen on a
+    /// Unix socket in a directory of your own.
+    ///
+    /// Calls that can't be cancelled (checksums, copies within the server, the removal of trees),
+    /// open files and transfers are refused. The settings about what is served and to whom (`root`,
+    /// `read_only`, `private`, `security`) are not used, and they can't be reloaded.
+    ///
+    /// # Errors
+    /// An address can't be bound, or isn't a loopback address although `insecure` isn't set.
+    pub fn bind_forwarding(self, client: Arc<Client>) -> Result<Server, Fault> {
+        self.bind_store(Arc::new(ForwardingStore::new(client)))
+    }
 }
 
 impl ForwardingStore {

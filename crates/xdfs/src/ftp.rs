@@ -12,7 +12,6 @@ use xdfs_proto::{Code, Fault};
 
 use crate::remote::{Address, RemotePlace};
 use crate::server::{ServerBuilder, ServerHandle};
-use crate::session::ClientOptions;
 
 /// Numbers the listeners of this process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -33,12 +32,13 @@ impl FtpGateway {
     /// The session is to be protected, which FTP can't do, or the server can't be started.
     pub(crate) fn for_place(
         place: &RemotePlace,
-        options: &ClientOptions,
+        is_protected: bool,
+        channels: Option<u32>,
     ) -> Result<Option<Self>, Fault> {
         let Address::Ftp { host, port } = &place.address else {
             return Ok(None);
         };
-        if options.security.is_some() {
+        if is_protected {
             let cause = "FTP sends passwords, names and data unencrypted, and doesn't prove which \
                 server answers";
             let operation = format!("open a session with {}", place.address);
@@ -50,7 +50,7 @@ impl FtpGateway {
             port: *port,
             user: place.user.clone(),
             password: place.invitation.password.clone(),
-            channels: options.channels,
+            channels,
         };
         Self::start(settings).map(Some)
     }
@@ -81,13 +81,9 @@ impl FtpGateway {
         })
     }
 
-    /// The options of a session with it. The number of channels is that of the other server.
-    pub(crate) fn options(&self, options: ClientOptions) -> ClientOptions {
-        ClientOptions {
-            channels: Some(1),
-            via: Some(self.address.clone()),
-            ..options
-        }
+    /// Where a session reaches it.
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
     }
 }
 

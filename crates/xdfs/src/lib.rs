@@ -78,6 +78,7 @@ mod files;
 mod forwarding;
 mod ftp;
 mod gridftp;
+mod local_path;
 mod mtime;
 mod paths;
 mod queue;

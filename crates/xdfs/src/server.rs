@@ -18,11 +18,10 @@ use xdfs_store::{LocalStore, ServerStore, Store};
 use xdfs_xio::tls::Configs;
 use xdfs_xio::{Endpoint, ListeningSocket};
 
-use crate::client::{Client, path_bytes};
 use crate::drivers::Drivers;
 use crate::expiry::{Expiry, Served};
-use crate::forwarding::ForwardingStore;
 use crate::gridftp::{GridftpDoor, GridftpSettings};
+use crate::local_path::path_bytes;
 use crate::remote::{Address, DEFAULT_PORT, Listen};
 use crate::security::{
     Fingerprint, PersonalGate, SecureGate, ServerSecurity, SettingsReport, Tickets,
@@ -301,25 +300,10 @@ impl ServerBuilder {
         self.listen(entrance, Vec::new(), original)
     }
 
-    /// Opens all listeners of a server that passes calls about paths on to the server of `client`,
-    /// in its session, so that programs on this machine can share it. If that breaks, another one
-    /// is opened. Whoever can connect has the rights of the session, without a login: listen on a
-    /// Unix socket in a directory of your own.
-    ///
-    /// Calls that can't be cancelled (checksums, copies within the server, the removal of trees),
-    /// open files and transfers are refused. The settings about what is served and to whom (`root`,
-    /// `read_only`, `private`, `security`) are not used, and they can't be reloaded.
-    ///
-    /// # Errors
-    /// An address can't be bound, or isn't a loopback address although `insecure` isn't set.
-    pub fn bind_forwarding(self, client: Arc<Client>) -> Result<Server, Fault> {
-        self.bind_store(Arc::new(ForwardingStore::new(client)))
-    }
-
     /// Opens all listeners of a server whose every client reaches `store`, without a login.
     ///
     /// # Errors
-    /// As [`Self::bind_forwarding`].
+    /// An address can't be bound, or isn't a loopback address although `insecure` isn't set.
     pub(crate) fn bind_store(self, store: Arc<dyn Store>) -> Result<Server, Fault> {
         let entrance = Entrance {
             guard: None,

@@ -67,10 +67,13 @@ impl Session {
         decisions: PathDecisions,
     ) -> Result<Self, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
-        let gateway = FtpGateway::for_place(place, &options)?;
         let mut options = options;
+        let is_protected = options.security.is_some();
+        let gateway = FtpGateway::for_place(place, is_protected, options.channels)?;
         if let Some(gateway) = &gateway {
-            options = gateway.options(options);
+            options.via = Some(gateway.address().clone());
+            // The other server gets the number that is asked for.
+            options.channels = Some(1);
         }
         let level = options.security.as_ref().map(|s| s.level);
         let address = options.via.as_ref().unwrap_or(&place.address);

@@ -1,6 +1,5 @@
 //! Calls about paths, as commands of FTP.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind, PART_BYTES};
@@ -11,56 +10,18 @@ use super::fault::{lacking, refused, violation};
 use super::features::name_of;
 use super::link::{Direction, Link, STALL};
 use super::listing::{Listed, Rows};
+use super::listings::NAMES_MAX;
 use super::missing;
+use super::pool::{FtpStore, exists};
 use super::sink::{rename, set_metadata};
-use super::store::{FtpStore, exists};
 use crate::checksum::{Algorithm, Hasher};
 
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 64 << 10;
-/// Most names in a directory, which are remembered at a time.
-const NAMES_MAX: usize = 1_000_000;
 /// Most bytes of a listing.
 const LISTING_BYTES_MAX: usize = 256 << 20;
 /// Most directories above a path.
 const DEPTH_MAX: usize = 256;
-
-/// Listings that are kept for their further parts, at most.
-const LISTINGS_MAX: usize = 256;
-/// Names in all of them, at most, beside the latest.
-const KEPT_NAMES_MAX: usize = 2 * NAMES_MAX;
-
-/// Listings that are read, and not yet served to their end. The oldest go first.
-#[derive(Debug, Default)]
-pub(super) struct Listings {
-    latest: u64,
-    kept: VecDeque<(u64, Arc<Vec<Entry>>)>,
-}
-
-impl Listings {
-    /// Keeps a listing. Returns its number.
-    fn keep(&mut self, all: &Arc<Vec<Entry>>) -> u64 {
-        self.latest += 1;
-        self.kept.push_back((self.latest, Arc::clone(all)));
-        let names =
-            |kept: &VecDeque<(_, Arc<Vec<_>>)>| kept.iter().map(|(_, a)| a.len()).sum::<usize>();
-        while self.kept.len() > 1
-            && (self.kept.len() > LISTINGS_MAX || names(&self.kept) > KEPT_NAMES_MAX)
-        {
-            self.kept.pop_front();
-        }
-        self.latest
-    }
-
-    fn get(&self, id: u64) -> Option<Arc<Vec<Entry>>> {
-        let found = self.kept.iter().find(|(other, _)| *other == id);
-        found.map(|(_, all)| Arc::clone(all))
-    }
-
-    fn forget(&mut self, id: u64) {
-        self.kept.retain(|(other, _)| *other != id);
-    }
-}
 
 type Part<'a> = &'a mut dyn FnMut(Answer) -> Result<(), Fault>;
 

@@ -17,15 +17,17 @@ pub mod features;
 mod incoming;
 mod link;
 pub mod listing;
+mod listings;
 mod missing;
 mod outgoing;
 mod pack;
+mod pool;
 mod sink;
 mod source;
 mod store;
 
 pub use link::{extended_port, passive_address};
-pub use store::FtpStore;
+pub use pool::FtpStore;
 
 /// The port of FTP servers.
 pub const FTP_PORT: u16 = 21;

@@ -20,9 +20,9 @@ use super::link::{Direction, Link, Mode};
 use super::listing::Listed;
 use super::missing::Known;
 use super::outgoing::Outgoing;
+use super::pool::{FtpStore, exists};
 use super::sink::{hidden, same_size, set_metadata};
 use super::source::same_checksum;
-use super::store::{FtpStore, exists};
 use crate::checksum::{Algorithm, Hasher};
 use crate::time::format_time;
 

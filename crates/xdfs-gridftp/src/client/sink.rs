@@ -10,8 +10,8 @@ use super::fault::{lacking, refused};
 use super::link::{Direction, Link};
 use super::listing::Listed;
 use super::outgoing::Outgoing;
+use super::pool::{FtpStore, exists};
 use super::source::checksum;
-use super::store::{FtpStore, exists};
 use crate::checksum::{Algorithm, Hasher};
 use crate::time::format_time;
 

@@ -13,7 +13,7 @@ use super::features::name_of;
 use super::incoming::Incoming;
 use super::link::{Direction, Link, Mode, STALL};
 use super::listing::Listed;
-use super::store::FtpStore;
+use super::pool::FtpStore;
 use crate::checksum::{Algorithm, Hasher};
 
 /// Bytes of a file that a server is given a second to compute a checksum of.

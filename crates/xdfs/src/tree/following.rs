@@ -11,7 +11,7 @@ use xdfs_proto::{Code, Fault};
 
 use super::name_collisions::{Identity, identity};
 use super::namespace::{CALLS_MAX, FoundName, Namespace, Pending, odd_answer};
-use crate::client::path_bytes;
+use crate::local_path::path_bytes;
 use crate::paths::{Answer, Attributes, Entry, FileKind, join};
 
 const OPERATION: &str = "follow a symbolic link";

@@ -43,8 +43,9 @@ use xdfs_proto::Fault;
 
 use self::namespace::Namespace;
 use self::session::TreeSession;
-use crate::client::{Client, path_bytes};
+use crate::client::Client;
 use crate::events::{Observer, TreeResult};
+use crate::local_path::path_bytes;
 
 impl Client {
     /// Copies the tree `source` to `target`, a path on the server: into it if it is an existing

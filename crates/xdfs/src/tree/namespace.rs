@@ -14,7 +14,7 @@ use xdfs_store::{LocalStore, local};
 
 use super::session::{RemoteCall, RemoteEntries, TreeSession};
 use super::version::mark_of;
-use crate::client::path_bytes;
+use crate::local_path::path_bytes;
 use crate::paths::{
     Answer, Attributes, Call, Entry, FileKind, Listing, PendingCall, call_store, join,
 };

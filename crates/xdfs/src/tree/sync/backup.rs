@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use xdfs_proto::{Code, Fault};
 
 use super::OPERATION;
-use crate::client::path_bytes;
+use crate::local_path::path_bytes;
 use crate::paths::{Call, Entry};
 use crate::tree::namespace::{CALLS_MAX, Namespace, Pending};
 use crate::tree::tracker::split;

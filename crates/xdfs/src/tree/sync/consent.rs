@@ -221,7 +221,7 @@ impl<'a> Consent<'a> {
         }
         let path = xdfs_sys::fs::path_from_bytes(root).ok()?;
         let name = path.canonicalize().ok()?.file_name()?.to_owned();
-        Some(crate::client::path_bytes(Path::new(&name)))
+        Some(crate::local_path::path_bytes(Path::new(&name)))
     }
 
     fn nothing_in_common(

@@ -1,0 +1,331 @@
+//! The pool of connections to a server, and what every use of its files needs.
+//!
+//! The directory of the login is the root of paths with one slash; `//` begins at the root of the
+//! server.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use xdfs_proto::path::{Attributes, FileKind};
+use xdfs_proto::{Code, Fault};
+use xdfs_store::SinkRequest;
+
+use super::Settings;
+use super::fault::{refused, violation};
+use super::incoming::Incoming;
+use super::link::{Direction, Link, Mode};
+use super::listing::{Listed, parse_facts};
+use super::listings::Listings;
+use super::missing;
+use crate::reply::Reply;
+use crate::time::parse_time;
+
+/// Most connections that are kept for later.
+const IDLE_MAX: usize = 8;
+/// Most hidden files that are remembered to be removed.
+const LEFT_MAX: usize = 10_000;
+/// Data connections for a large file, unless the user says otherwise.
+const CHANNELS: u32 = 4;
+/// Most data connections that a user may ask for.
+const CHANNELS_MAX: u32 = 64;
+/// Smaller files get one data connection: they would not fill several.
+const LARGE_BYTES: u64 = 8 << 20;
+
+/// The files of a server. Cheap to clone; clones share the connections.
+#[derive(Clone, Debug)]
+pub struct FtpStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: Settings,
+    idle: Mutex<Vec<Link>>,
+    listings: Mutex<Listings>,
+    /// Hidden files that the next new connection removes.
+    left: Mutex<Vec<Vec<u8>>>,
+    /// The server can't open connections to this machine.
+    is_one_way: AtomicBool,
+    is_closed: Arc<AtomicBool>,
+}
+
+impl FtpStore {
+    /// The files of a server, to which nothing is connected yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                settings,
+                idle: Mutex::default(),
+                listings: Mutex::default(),
+                left: Mutex::default(),
+                is_one_way: AtomicBool::new(false),
+                is_closed: Arc::default(),
+            }),
+        }
+    }
+
+    /// Ends what waits for the server, soon, and everything that is begun later.
+    pub fn close(&self) {
+        self.shared.is_closed.store(true, Ordering::Relaxed);
+        self.idle().clear();
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Link>> {
+        self.shared
+            .idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection: an unused one, if possible with data connections of this kind, or a new one.
+    pub(super) fn take(&self, wanted: Option<(Direction, u32)>) -> Result<Link, Fault> {
+        loop {
+            let mut idle = self.idle();
+            let suits = |link: &Link| wanted.is_some_and(|(d, n)| link.has_channels(d, n));
+            let at = idle
+                .iter()
+                .rposition(suits)
+                .or_else(|| idle.len().checked_sub(1));
+            let Some(at) = at else {
+                break;
+            };
+            let mut link = idle.swap_remove(at);
+            drop(idle);
+            if link.is_usable() {
+                return Ok(link);
+            }
+        }
+        let mut link = Link::connect(&self.shared.settings, &self.shared.is_closed)?;
+        let left = std::mem::take(&mut *self.left());
+        if let Err(fault) = link.delete_all(&left) {
+            left.into_iter().for_each(|path| self.remove_later(path));
+            return Err(fault);
+        }
+        Ok(link)
+    }
+
+    /// Listings that are not yet served to their end.
+    pub(super) fn listings(&self) -> MutexGuard<'_, Listings> {
+        let listings = self.shared.listings.lock();
+        listings.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn left(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        let left = self.shared.left.lock();
+        left.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a hidden file removed over a connection that is there, or else over the next new one.
+    pub(super) fn remove_later(&self, path: Vec<u8>) {
+        let link = self.idle().pop();
+        if let Some(mut link) = link
+            && link.is_usable()
+            && link.abandon(&path)
+        {
+            self.give_back(link);
+            return;
+        }
+        let mut left = self.left();
+        if left.len() < LEFT_MAX {
+            left.push(path);
+        }
+    }
+
+    /// Keeps a connection on which nothing is under way.
+    pub(super) fn give_back(&self, link: Link) {
+        let mut idle = self.idle();
+        if idle.len() < IDLE_MAX {
+            idle.push(link);
+        }
+    }
+
+    /// Does something on a connection, which is kept unless the fault says that it is broken.
+    pub(super) fn with<T>(
+        &self,
+        act: impl FnOnce(&mut Link) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let mut link = self.take(None)?;
+        let result = act(&mut link);
+        if result.is_ok() || link.is_usable() {
+            self.give_back(link);
+        }
+        result
+    }
+
+    /// The data connections for a file of this size.
+    pub(super) fn parallelism(&self, bytes: Option<u64>) -> u32 {
+        let wanted = self.shared.settings.channels.unwrap_or(CHANNELS);
+        match bytes {
+            Some(bytes) if bytes < LARGE_BYTES => 1,
+            _ => wanted.clamp(1, CHANNELS_MAX),
+        }
+    }
+
+    /// How the server can send to this machine.
+    pub(super) fn mode(&self, link: &Link, direction: Direction) -> Mode {
+        let is_one_way = self.shared.is_one_way.load(Ordering::Relaxed);
+        match link.features.extended && !(is_one_way && direction == Direction::Receive) {
+            true => Mode::Extended,
+            false => Mode::Stream,
+        }
+    }
+
+    /// Takes note of a transfer in MODE E that did not come about. Returns whether to try again in
+    /// stream mode, in which this machine opens the connection.
+    pub(super) fn falls_back(&self, mode: Mode, fault: &Fault) -> bool {
+        let cannot_connect = matches!(fault.code, Code::ConnectionRefused | Code::Unsupported);
+        let falls_back = mode == Mode::Extended && cannot_connect;
+        if falls_back && !self.shared.is_one_way.swap(true, Ordering::Relaxed) {
+            tracing::info!(
+                %fault,
+                "the server can't connect to this machine: files come over one connection each"
+            );
+        }
+        falls_back
+    }
+
+    /// Sends a command that the server answers with data, at once or after those before it.
+    ///
+    /// # Errors
+    /// There is no data connection, or the command can't be sent.
+    pub(super) fn request(
+        &self,
+        link: &mut Link,
+        verb: &'static str,
+        path: &[u8],
+        size: Option<u64>,
+    ) -> Result<Incoming, Fault> {
+        let mode = self.mode(link, Direction::Receive);
+        link.prepare(Direction::Receive, mode, self.parallelism(size.or(Some(0))))?;
+        link.command(verb, path)?;
+        let operation = match verb {
+            "MLSD" => "list a directory",
+            _ => "read",
+        };
+        Ok(Incoming::new(operation, path, mode, 0, size))
+    }
+
+    /// The path at the server.
+    pub(super) fn resolve(link: &Link, path: &[u8]) -> Vec<u8> {
+        let home = link.home.strip_suffix(b"/").unwrap_or(&link.home);
+        let path = match path {
+            [b'/', b'/', ..] => path[1..].to_vec(),
+            [] | b"/" => home.to_vec(),
+            [b'/', ..] => [home, path].concat(),
+            _ => [home, b"/", path].concat(),
+        };
+        let end = path.iter().rposition(|byte| *byte != b'/');
+        match end {
+            None => b"/".to_vec(),
+            Some(end) => path[..=end].to_vec(),
+        }
+    }
+
+    /// The attributes of what is at a resolved path, and where it leads if it is a link.
+    ///
+    /// # Errors
+    /// Nothing is there, or the server doesn't tell.
+    pub(super) fn look(link: &mut Link, path: &[u8]) -> Result<Listed, Fault> {
+        if link.features.mlst {
+            let reply = link.exchange("MLST", path)?;
+            let looked = Self::looked(path, &reply);
+            return looked.map_err(|fault| missing::explain(link, path, &reply, fault));
+        }
+        let size = link.exchange("SIZE", path)?;
+        let is_number = |reply: &Reply| {
+            let text = reply.lines.first().filter(|_| reply.code == 213)?;
+            std::str::from_utf8(text).ok()?.trim().parse::<u64>().ok()
+        };
+        let Some(size) = is_number(&size) else {
+            let entered = link.exchange("CWD", path)?;
+            if !matches!(entered.code, 200..300) {
+                let fault = refused("look at a path", path, &size);
+                return Err(missing::explain(link, path, &size, fault));
+            }
+            let mut listed = Self::facts(path, b"Type=dir; .")?;
+            listed.is_own = false;
+            return Ok(listed);
+        };
+        let facts = format!("Type=file;Size={size}; .");
+        let mut listed = Self::facts(path, facts.as_bytes())?;
+        let time = link.exchange("MDTM", path)?;
+        let text = time.lines.first().filter(|_| time.code == 213);
+        listed.attributes.mtime_ns = text
+            .and_then(|text| parse_time(text.trim_ascii()))
+            .unwrap_or_default();
+        Ok(listed)
+    }
+
+    /// What a reply to MLST says; a refusal may still have to be explained.
+    pub(super) fn looked(path: &[u8], reply: &Reply) -> Result<Listed, Fault> {
+        if !matches!(reply.code, 200..300) {
+            return Err(refused("look at a path", path, reply));
+        }
+        let row = reply.lines.get(1).map(|line| line.trim_ascii_start());
+        let mut listed = Self::facts(path, row.unwrap_or_default())?;
+        listed.is_own = false;
+        if !path.is_ascii() && listed.name.is_ascii() && listed.name != b"." {
+            let cause = "the server takes another path for this one: it repeats it without the \
+                bytes that are not ASCII";
+            let fault = Fault::new(Code::InvalidArgument, "look at a path", cause);
+            return Err(fault.path(path).hint("give it a name of ASCII characters"));
+        }
+        Ok(listed)
+    }
+
+    fn facts(path: &[u8], row: &[u8]) -> Result<Listed, Fault> {
+        let facts = parse_facts(row);
+        facts.map_err(|error| violation("look at a path", error.to_string()).path(path))
+    }
+
+    /// Whether something is at a resolved path, and which kind it has.
+    ///
+    /// # Errors
+    /// The server doesn't tell.
+    pub(super) fn find(link: &mut Link, path: &[u8]) -> Result<Option<Attributes>, Fault> {
+        match Self::look(link, path) {
+            Ok(listed) => Ok(Some(listed.attributes)),
+            Err(fault) if fault.code == Code::NotFound => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// The path that a sink would publish, and whether anything is there.
+    pub(super) fn target(link: &mut Link, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
+        let mut path = Self::resolve(link, &request.path);
+        let mut found = Self::find(link, &path)?;
+        let is_directory = |found: &Option<Attributes>| {
+            let found = found.as_ref();
+            found.is_some_and(|found| found.kind == FileKind::Directory)
+        };
+        if is_directory(&found) || request.path.ends_with(b"/") {
+            if request.name.is_empty() {
+                let cause = "it is a directory";
+                return Err(Fault::new(Code::IsDirectory, "open the target", cause)
+                    .path(path)
+                    .hint("name a file, or end the target with '/'"));
+            }
+            if path != b"/" {
+                path.push(b'/');
+            }
+            path.extend_from_slice(&request.name);
+            found = Self::find(link, &path)?;
+        }
+        if is_directory(&found) {
+            let cause = "a directory has the name";
+            return Err(Fault::new(Code::IsDirectory, "open the target", cause).path(path));
+        }
+        if found.is_some() && !request.overwrite {
+            return Err(exists("open the target", &path));
+        }
+        Ok(path)
+    }
+}
+
+/// The fault of an existing target.
+pub(super) fn exists(operation: &str, path: &[u8]) -> Fault {
+    Fault::new(Code::AlreadyExists, operation, "the target exists")
+        .path(path)
+        .hint("use --force to overwrite")
+}
