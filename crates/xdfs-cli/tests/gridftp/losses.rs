@@ -1,7 +1,7 @@
 //! Servers with which bytes could be lost: damaged, mixed, half stored, taken for missing.
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Mutex;
 
@@ -223,9 +223,8 @@ fn a_refused_file_fails_by_itself() {
                         false => "226 done\r\n",
                     });
                 }
-                "SIZE" => {
-                    talk.say(&format!("213 {SIZE}\r\n"));
-                }
+                // Of a hidden file, its size.
+                "MLST" if argument.ends_with("ftp-part") => return false,
                 "MLST" if argument != "/d" => {
                     talk.say("550 No such file\r\n");
                 }
@@ -273,4 +272,67 @@ fn a_server_that_drops_bytes_gets_no_name_with_them() {
         !commands.iter().any(|line| line.starts_with("DELE")),
         "{commands:?}"
     );
+}
+
+#[test]
+fn the_beginning_of_a_listing_is_not_the_whole() {
+    let stage = Stage::open(110, &[]);
+    let local = stage.here("local");
+    fs::create_dir(&local).unwrap();
+    for name in ["shown", "not-shown"] {
+        fs::write(local.join(name), content()).unwrap();
+    }
+    // As pure-ftpd does beyond the number of names that it is set to.
+    let fake = Fake::start(MLST, |verb, _, talk| {
+        if verb == "MLSD" {
+            talk.say("150 now\r\n");
+            let row = format!("Type=file;Size={SIZE};Modify=20260102030405; shown\r\n");
+            talk.data().write_all(row.as_bytes()).unwrap();
+            talk.say("226-Options: -a -l\r\n226 Output truncated to 1 matches\r\n");
+        }
+        verb == "MLSD"
+    });
+    let (url, local) = (fake.url("/d"), local.display().to_string());
+    for words in [
+        &["ls", "--insecure", &url][..],
+        &["cp", "-r", "--retries=0", "--insecure", &url, &local],
+        &["sync", "--delete", "-f", "--insecure", &url, &local],
+    ] {
+        let (succeeded, text) = outcome(&mut xdfs(&stage, words));
+        assert!(
+            !succeeded && text.contains("truncated"),
+            "{words:?}: {text}"
+        );
+    }
+    assert!(stage.here("local/not-shown").exists());
+}
+
+#[test]
+fn small_files_are_looked_at_again() {
+    let stage = Stage::open(111, &[]);
+    for features in [MLST, CKSM] {
+        let looks = Mutex::new(0);
+        let fake = Fake::start(features, move |verb, argument, talk| {
+            match verb {
+                "MLSD" => talk.send(b"Type=file;Size=1000; f\r\n"),
+                "MLST" if argument.ends_with("/f") => {
+                    let mut looks = looks.lock().unwrap();
+                    *looks += 1;
+                    let facts = format!("Type=file;Size={SIZE};Modify=2026010203{looks:04};");
+                    talk.say(&format!("250-it\r\n {facts} {argument}\r\n250 End\r\n"));
+                }
+                "CKSM" => {
+                    talk.say("504 no\r\n");
+                }
+                _ => return false,
+            }
+            true
+        });
+        let (url, target) = (fake.url("/d"), stage.here("copy"));
+        let to = target.display().to_string();
+        let words = ["cp", "-r", "--retries=0", "--insecure", &url, &to];
+        let (succeeded, text) = outcome(&mut xdfs(&stage, &words));
+        assert!(!succeeded && text.contains("changed meanwhile"), "{text}");
+        assert!(!target.join("f").exists() && !target.join("d/f").exists());
+    }
 }

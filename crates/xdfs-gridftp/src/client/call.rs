@@ -350,7 +350,15 @@ fn list_on(
             }
         }
         if incoming.is_complete() {
-            return Ok(());
+            break;
+        }
+    }
+    match missing::doubt(&incoming) {
+        None => Ok(()),
+        Some(said) => {
+            let cause = format!("the server may not have told all names: {said}");
+            let fault = Fault::new(Code::LimitExceeded, "list a directory", cause);
+            Err(fault.path(resolved))
         }
     }
 }

@@ -136,12 +136,18 @@ fn names_in(link: &mut Link, path: &[u8]) -> Result<Option<Names>, Fault> {
             add(line.rsplit(|byte| *byte == b'/').next().unwrap_or(line));
         }
     }
-    // Some servers confirm a listing that they couldn't make.
-    let said = incoming
-        .confirmation()
-        .map(|reply| refused("", b"", reply).cause);
-    let said = said.unwrap_or_default().to_ascii_lowercase();
-    let is_whole = ![
+    let is_whole = doubt(&incoming).is_none();
+    // A directory that isn't shown lists nothing, not even itself.
+    let shows = has_rows || names.contains(&b"."[..]);
+    Ok(Some(names).filter(|_| is_whole && shows))
+}
+
+/// What the confirmation of a listing says, if it sounds as if there were more: some servers confirm
+/// a listing that they couldn't make, or of which they gave the beginning.
+pub(super) fn doubt(incoming: &Incoming) -> Option<String> {
+    let said = refused("", b"", incoming.confirmation()?).cause;
+    let lower = said.to_ascii_lowercase();
+    let words = [
         "fail",
         "error",
         "denied",
@@ -149,10 +155,9 @@ fn names_in(link: &mut Link, path: &[u8]) -> Result<Option<Names>, Fault> {
         "cannot",
         "truncated",
         "limit",
-    ]
-    .iter()
-    .any(|word| said.contains(word));
-    // A directory that isn't shown lists nothing, not even itself.
-    let shows = has_rows || names.contains(&b"."[..]);
-    Ok(Some(names).filter(|_| is_whole && shows))
+    ];
+    words
+        .iter()
+        .any(|word| lower.contains(word))
+        .then_some(said)
 }

@@ -152,7 +152,8 @@ fn read_window(
         let listed = found.as_ref().ok().filter(|listed| is_fetched(listed))?;
         Some(((*path).clone(), listed.attributes.size))
     };
-    if mode == Mode::Extended {
+    // Without a checksum each file is looked at again once it has come.
+    if mode == Mode::Extended && kind.is_some() {
         let both = paths.iter().zip(&found).take(fitting);
         let wanted: Vec<_> = both.filter_map(|both| fetched(&both)).collect();
         if !wanted.is_empty() {
@@ -192,7 +193,7 @@ fn read_window(
         let metadata = metadata_of(&listed);
         let bytes = usize::try_from(size).unwrap_or(usize::MAX);
         let packed = pack.file(name, &metadata, bytes, |room| {
-            fetch(link, path, &mut incoming, kind, room)
+            fetch(link, (path, &listed), &mut incoming, kind, room)
         });
         match packed {
             Ok(true) => {}
@@ -224,10 +225,11 @@ fn ask_checksum(link: &mut Link, path: &[u8], kind: Option<Algorithm>) -> Result
     link.command("CKSM", &argument)
 }
 
-/// Receives a file that was asked for.
+/// Receives a file that was asked for, and compares it: by its checksum, or else it has to have the
+/// size and the time that it had before.
 fn fetch(
     link: &mut Link,
-    path: &[u8],
+    (path, before): (&[u8], &Listed),
     incoming: &mut Incoming,
     kind: Option<Algorithm>,
     room: &mut [u8],
@@ -238,9 +240,25 @@ fn fetch(
         let reply = link.reply("compute a checksum")?;
         let mut hasher = Hasher::new(kind);
         hasher.update(&room[..count]);
-        same_checksum(path, name_of(kind), &hasher.finish(), &reply)?;
+        if same_checksum(path, name_of(kind), &hasher.finish(), &reply)? {
+            return Ok(count);
+        }
+        // What this server says that it can do, it can't.
+        link.features.checksums.clear();
     }
-    Ok(count)
+    let changed = |cause: &str| {
+        let fault = Fault::new(Code::SourceChanged, "verify the source", cause);
+        Err(fault.path(path).retry(Retry::Now))
+    };
+    if link.pending() > 0 {
+        return changed("the server computes no checksum of it after all");
+    }
+    let found = FtpStore::look(link, path)?.attributes;
+    let before = &before.attributes;
+    if (found.size, found.mtime_ns) == (before.size, before.mtime_ns) {
+        return Ok(count);
+    }
+    changed("its size or its time has changed meanwhile")
 }
 
 fn metadata_of(listed: &Listed) -> Metadata<'_> {
@@ -505,10 +523,9 @@ impl Writing<'_> {
         let mut outgoing = Outgoing::begin("store", &file.path, self.link)?;
         outgoing.write(self.link, file.data)?;
         outgoing.end(self.link)?;
-        match self.link.features.checksum() {
-            None => self.link.command("SIZE", &file.hidden)?,
-            kind => ask_checksum(self.link, &file.hidden, kind)?,
-        }
+        // Not for the size: some servers answer at once, before the file has its end.
+        let kind = self.link.features.checksum();
+        ask_checksum(self.link, &file.hidden, kind)?;
         Ok(outgoing)
     }
 
@@ -528,24 +545,23 @@ impl Writing<'_> {
             if self.link.pending() == pending {
                 return Err(fault);
             }
-            // Of the checksum or the size.
-            self.link.reply("compare a file")?;
+            if self.link.features.checksum().is_some() {
+                self.link.reply("compare a file")?;
+            }
             if self.link.pending() == 0 {
                 self.link.close_channels();
             }
             results[file.number] = Err(fault);
             return Ok(false);
         }
-        let reply = self.link.reply("compare a file")?;
-        let compared = match self.link.features.checksum() {
-            Some(kind) => {
-                let mut hasher = Hasher::new(kind);
-                hasher.update(file.data);
-                same_checksum(&file.path, name_of(kind), &hasher.finish(), &reply)
-            }
-            None => told_size(&file.path, file.data.len(), &reply),
+        let Some(kind) = self.link.features.checksum() else {
+            sizes.push(file);
+            return Ok(true);
         };
-        match compared {
+        let reply = self.link.reply("compare a file")?;
+        let mut hasher = Hasher::new(kind);
+        hasher.update(file.data);
+        match same_checksum(&file.path, name_of(kind), &hasher.finish(), &reply) {
             Ok(true) => {}
             Ok(false) => sizes.push(file),
             Err(fault) => results[file.number] = Err(fault),
@@ -604,20 +620,5 @@ impl Writing<'_> {
             results[file.number] = result;
         }
         Ok(())
-    }
-}
-
-/// Compares the size that a reply to SIZE says; `false` if the server refuses to tell.
-fn told_size(path: &[u8], bytes: usize, reply: &crate::reply::Reply) -> Result<bool, Fault> {
-    let said = reply.lines.first().filter(|_| reply.code == 213);
-    let said = said.map(|line| String::from_utf8_lossy(line.trim_ascii()));
-    match said.as_deref() {
-        Some(said) if said == bytes.to_string() => Ok(true),
-        None if matches!(reply.code, 500..=504) => Ok(false),
-        _ => {
-            let cause = format!("the server has not all of the {bytes} bytes");
-            let fault = Fault::new(Code::IntegrityMismatch, "compare sizes", cause);
-            Err(fault.path(path).retry(Retry::Now))
-        }
     }
 }
