@@ -142,7 +142,8 @@ fn names_in(link: &mut Link, path: &[u8]) -> Result<Option<Names>, Fault> {
     Ok(Some(names).filter(|_| is_whole && shows))
 }
 
-/// What the confirmation of a listing says, if it sounds as if there were more: some servers confirm
+/// What the confirmation of a listing says, if it sounds as if there were more: some servers
+/// confirm
 /// a listing that they couldn't make, or of which they gave the beginning.
 pub(super) fn doubt(incoming: &Incoming) -> Option<String> {
     let said = refused("", b"", incoming.confirmation()?).cause;
