@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::Command;
 use std::sync::Mutex;
 
 use crate::fake::{Fake, SIZE, content};
@@ -334,5 +335,46 @@ fn small_files_are_looked_at_again() {
         let (succeeded, text) = outcome(&mut xdfs(&stage, &words));
         assert!(!succeeded && text.contains("changed meanwhile"), "{text}");
         assert!(!target.join("f").exists() && !target.join("d/f").exists());
+    }
+}
+
+/// The time of this machine in seconds, as FTP writes it.
+fn now() -> String {
+    let date = Command::new("date").args(["-u", "+%Y%m%d%H%M%S"]).output();
+    String::from_utf8(date.unwrap().stdout)
+        .unwrap()
+        .trim()
+        .to_owned()
+}
+
+/// Within the second of its time nothing shows that a file is written again.
+#[test]
+fn a_file_is_read_once_its_time_is_past() {
+    let stage = Stage::open(112, &[]);
+    for is_written_on in [false, true] {
+        let first = now();
+        let fake = Fake::start(MLST, move |verb, argument, talk| {
+            let time = match is_written_on {
+                true => now(),
+                false => first.clone(),
+            };
+            match verb {
+                "MLSD" => talk.send(b"Type=file;Size=1000; f\r\n"),
+                "MLST" if argument.ends_with("/f") => {
+                    let facts = format!("Type=file;Size={SIZE};Modify={time};");
+                    talk.say(&format!("250-it\r\n {facts} {argument}\r\n250 End\r\n"));
+                }
+                _ => return false,
+            }
+            true
+        });
+        for (from, to) in [("/f", "one"), ("/d", "tree")] {
+            let (url, target) = (fake.url(from), stage.here(to));
+            let to = target.display().to_string();
+            let words = ["cp", "-r", "-f", "--retries=0", "--insecure", &url, &to];
+            let (succeeded, text) = outcome(&mut xdfs(&stage, &words));
+            assert_eq!(succeeded, !is_written_on, "{text}");
+            assert_eq!(text.contains("is being written"), is_written_on, "{text}");
+        }
     }
 }

@@ -367,21 +367,40 @@ impl Link {
         self.dialogue.pending() == 0 && matches!(self.event(), Ok(None))
     }
 
+    /// Waits for so long.
+    ///
+    /// # Errors
+    /// The call is no longer wanted.
+    pub(super) fn rest(&self, time: Duration) -> Result<(), Fault> {
+        let end = Instant::now() + time;
+        loop {
+            self.check_wanted("wait")?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(TICK));
+        }
+    }
+
+    fn check_wanted(&self, operation: &str) -> Result<(), Fault> {
+        if self.is_ending {
+            return Ok(());
+        }
+        check_cancelled()?;
+        if self.is_closed.load(Ordering::Relaxed) {
+            let cause = "the session has ended";
+            return Err(Fault::new(Code::Cancelled, operation, cause));
+        }
+        Ok(())
+    }
+
     /// Sends what is queued, and waits until something is ready.
     ///
     /// # Errors
     /// The deadline has passed, the connection is broken, or the call is no longer wanted.
     pub(super) fn turn(&mut self, operation: &str, deadline: Instant) -> Result<(), Fault> {
-        if !self.is_ending {
-            check_cancelled()?;
-        }
-        if !self.is_ending && self.is_closed.load(Ordering::Relaxed) {
-            return Err(Fault::new(
-                Code::Cancelled,
-                operation,
-                "the session has ended",
-            ));
-        }
+        self.check_wanted(operation)?;
         self.flush()?;
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

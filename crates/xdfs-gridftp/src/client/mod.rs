@@ -14,6 +14,7 @@ mod call;
 pub mod dialogue;
 mod fault;
 pub mod features;
+mod fresh;
 mod incoming;
 mod link;
 pub mod listing;

@@ -15,6 +15,7 @@ use xdfs_store::PackOptions;
 use super::call::make_directories;
 use super::fault::{is_unclear, lacking, refused};
 use super::features::name_of;
+use super::fresh::{FRESH, being_written, is_fresh};
 use super::incoming::Incoming;
 use super::link::{Direction, Link, Mode};
 use super::listing::Listed;
@@ -124,12 +125,18 @@ fn read_window(
     pack: &mut PackWriter,
 ) -> Result<bool, Fault> {
     let paths: Vec<_> = names.iter().map(|name| join(root, name)).collect();
-    let found = look_at(link, &paths)?;
+    let mut found = look_at(link, &paths)?;
     let is_fetched = |listed: &Listed| {
         let is_file = listed.attributes.kind == FileKind::File;
         let is_small = listed.attributes.size <= u64::from(request.file_bytes_max);
         is_file && listed.has_size && is_small && (request.follow || listed.link.is_none())
     };
+    let kind = link.features.checksum();
+    let mut looked = found.iter().flatten();
+    if kind.is_none() && looked.any(|listed| is_fetched(listed) && is_fresh(listed)) {
+        link.rest(FRESH)?;
+        found = look_at(link, &paths)?;
+    }
     let mut room = PACK_BYTES_MAX.saturating_sub(pack.len());
     let mut fitting = 0;
     for (name, found) in names.iter().zip(&found) {
@@ -146,7 +153,6 @@ fn read_window(
         fitting += 1;
     }
     let mode = store.mode(link, Direction::Receive);
-    let kind = link.features.checksum();
     let mut ahead = VecDeque::new();
     let fetched = |(path, found): &(&Vec<u8>, &Result<Listed, Fault>)| {
         let listed = found.as_ref().ok().filter(|listed| is_fetched(listed))?;
@@ -177,6 +183,12 @@ fn read_window(
         };
         if !is_fetched(&listed) {
             if !pack.entry(&without_content(name, path, &listed, request)) {
+                return Ok(false);
+            }
+            continue;
+        }
+        if kind.is_none() && is_fresh(&listed) {
+            if !pack.entry(&failed(name, being_written(path))) {
                 return Ok(false);
             }
             continue;

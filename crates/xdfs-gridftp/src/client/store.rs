@@ -6,6 +6,7 @@ use xdfs_proto::{Code, Fault};
 use xdfs_store::{OpenedSink, PackOptions, SinkRequest, Source, Store};
 
 use super::fault::lacking;
+use super::fresh::settled;
 use super::pool::FtpStore;
 use super::sink::FtpSink;
 use super::source::FtpSource;
@@ -19,7 +20,8 @@ impl Store for FtpStore {
     fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
         let (path, listed) = self.with(|link| {
             let path = Self::resolve(link, path);
-            Self::look(link, &path).map(|listed| (path, listed))
+            let listed = Self::look(link, &path)?;
+            settled(link, &path, listed).map(|listed| (path, listed))
         })?;
         match listed.attributes.kind {
             FileKind::Directory => {
