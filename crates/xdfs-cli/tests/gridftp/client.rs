@@ -10,6 +10,10 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::stage::{PASSWORD, PATIENCE, Stage};
 
+/// Bits of a block in MODE E: the number of connections follows; no more on this one.
+pub(crate) const EOF: u8 = 0x40;
+pub(crate) const EOD: u8 = 0x08;
+
 /// A connection with TLS.
 pub(crate) type Secure = StreamOwned<ClientConnection, TcpStream>;
 

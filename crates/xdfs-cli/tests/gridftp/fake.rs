@@ -105,6 +105,13 @@ impl Fake {
         format!("ftp://{}{path}", self.address)
     }
 
+    /// Whether a file was asked for.
+    pub(crate) fn was_read(&self) -> bool {
+        self.commands()
+            .iter()
+            .any(|command| command.starts_with("RETR"))
+    }
+
     /// The commands so far.
     pub(crate) fn commands(&self) -> Vec<String> {
         self.commands.lock().unwrap().clone()

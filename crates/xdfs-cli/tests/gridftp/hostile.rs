@@ -9,20 +9,8 @@ use std::process::Command;
 
 use xdfs_testkit::{skip, wait};
 
-use crate::client::{Client, block, blocks, data};
-use crate::stage::{PATIENCE, Stage, assert_bytes, has};
-
-const EOF: u8 = 0x40;
-const EOD: u8 = 0x08;
-
-/// Names in the served directory, hidden ones too.
-fn names(stage: &Stage) -> Vec<String> {
-    let entries = fs::read_dir(stage.root("")).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
-    let mut names: Vec<_> = names.collect();
-    names.sort();
-    names
-}
+use crate::client::{Client, EOD, EOF, block, blocks, data};
+use crate::stage::{PATIENCE, Stage, assert_bytes, has, names};
 
 #[test]
 fn lines_of_any_bytes_get_one_reply_each() {

@@ -10,11 +10,8 @@ use std::sync::Arc;
 use xdfs_testkit::tree::TempTree;
 use xdfs_testkit::{skip, wait};
 
-use crate::client::{Client, block, blocks, data, secured, trusting};
+use crate::client::{Client, EOD, EOF, block, blocks, data, secured, trusting};
 use crate::stage::{PASSWORD, PATIENCE, Stage, assert_bytes, has, outcome};
-
-const EOF: u8 = 0x40;
-const EOD: u8 = 0x08;
 
 /// Names in a directory, hidden ones too.
 fn names(stage: &Stage, folder: &str) -> Vec<String> {

@@ -14,6 +14,15 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The password of all users.
 pub(crate) const PASSWORD: &str = "correct horse";
 
+/// Names in the served directory, hidden ones too.
+pub(crate) fn names(stage: &Stage) -> Vec<String> {
+    let entries = fs::read_dir(stage.root("")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    names
+}
+
 /// A server, and a directory for it and for clients.
 pub(crate) struct Stage {
     pub(crate) server: Guard,

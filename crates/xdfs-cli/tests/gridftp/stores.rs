@@ -6,20 +6,8 @@ use std::net::TcpStream;
 
 use xdfs_testkit::wait;
 
-use crate::client::{Client, block, data};
-use crate::stage::{PATIENCE, Stage, assert_bytes};
-
-const EOF: u8 = 0x40;
-const EOD: u8 = 0x08;
-
-/// Names in the served directory, hidden ones too.
-fn names(stage: &Stage) -> Vec<String> {
-    let entries = fs::read_dir(stage.root("")).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
-    let mut names: Vec<_> = names.collect();
-    names.sort();
-    names
-}
+use crate::client::{Client, EOD, EOF, block, data};
+use crate::stage::{PATIENCE, Stage, assert_bytes, names};
 
 /// The checksum of a file, as the server computes it.
 fn sum(client: &mut Client, kind: &str, name: &str) -> String {

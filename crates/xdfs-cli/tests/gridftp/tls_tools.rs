@@ -88,26 +88,31 @@ fn curl_moves_files_of_users() {
 }
 
 /// Servers that take clear payload of users take it here too.
+/// alice stores a file by curl with this flag, and gets it again.
+fn there_and_back(stage: &Stage, flag: &str) {
+    let wanted = Stage::make(&stage.here("file"), BIG);
+    let url = format!("ftp://{}/alice/up", stage.named_address());
+    let alice = [flag, "-u", &format!("alice:{PASSWORD}")].map(str::to_owned);
+    run(curl(stage)
+        .args(&alice)
+        .arg("-T")
+        .arg(stage.here("file"))
+        .arg(&url));
+    assert_bytes(&stage.root("alice/up"), &wanted);
+    run(curl(stage)
+        .args(&alice)
+        .args([&url, "-o"])
+        .arg(stage.here("back")));
+    assert_bytes(&stage.here("back"), &wanted);
+}
+
 #[test]
 fn curl_moves_data_in_clear_where_the_settings_let_it() {
     if !has("curl") {
         return skip::test("curl is not installed");
     }
     let stage = Stage::with_users(61, "protect = \"clear\"");
-    let wanted = Stage::make(&stage.here("file"), BIG);
-    let url = format!("ftp://{}/alice/up", stage.named_address());
-    let alice = ["--ftp-ssl-control", "-u", &format!("alice:{PASSWORD}")].map(str::to_owned);
-    run(curl(&stage)
-        .args(&alice)
-        .arg("-T")
-        .arg(stage.here("file"))
-        .arg(&url));
-    assert_bytes(&stage.root("alice/up"), &wanted);
-    run(curl(&stage)
-        .args(&alice)
-        .args([&url, "-o"])
-        .arg(stage.here("back")));
-    assert_bytes(&stage.here("back"), &wanted);
+    there_and_back(&stage, "--ftp-ssl-control");
 }
 
 #[test]
@@ -119,20 +124,7 @@ fn clients_that_resume_sessions_are_served_where_that_is_required() {
         62,
         "[gridftp]\ntls = \"required\"\ntls_resumption = \"required\"",
     );
-    let wanted = Stage::make(&stage.here("file"), BIG);
-    let url = format!("ftp://{}/alice/up", stage.named_address());
-    let alice = ["--ssl-reqd", "-u", &format!("alice:{PASSWORD}")].map(str::to_owned);
-    run(curl(&stage)
-        .args(&alice)
-        .arg("-T")
-        .arg(stage.here("file"))
-        .arg(&url));
-    assert_bytes(&stage.root("alice/up"), &wanted);
-    run(curl(&stage)
-        .args(&alice)
-        .args([&url, "-o"])
-        .arg(stage.here("back")));
-    assert_bytes(&stage.here("back"), &wanted);
+    there_and_back(&stage, "--ssl-reqd");
 }
 
 #[test]
