@@ -36,8 +36,8 @@ fn seconds(path: &Path) -> i64 {
     fs::metadata(path).unwrap().mtime()
 }
 
-/// Moves files both ways and changes names, beneath `url`, which is the directory `root` of a server
-/// that can set times or not.
+/// Moves files both ways and changes names, beneath `url`, which is the directory `root` of a
+/// server that can set times or not.
 #[track_caller]
 fn works(stage: &Stage, url: &str, root: &Path, sets_times: bool) {
     let act = |words: &[&str]| {
