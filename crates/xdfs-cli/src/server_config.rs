@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use xdfs::security::{
-    ExportConfig, ExportsConfig, GuardLimits, IssuerConfig, Rights, ServerSecurity, TokenConfig,
+    ExportConfig, ExportsConfig, GsiFiles, GuardLimits, IssuerConfig, Rights, ServerSecurity, TokenConfig,
     TunnelsConfig,
 };
 use xdfs::{Address, Code, Fault, GridftpAddress, GridftpSettings, Listen, ServerBuilder};
@@ -162,6 +162,28 @@ struct GridftpConfig {
     third_party: bool,
     tls: Option<TlsNeed>,
     tls_resumption: Option<TlsNeed>,
+    gsi: Option<GsiConfig>,
+}
+
+/// GSI at the door of GridFTP.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GsiConfig {
+    certificate: PathBuf,
+    key: PathBuf,
+    authorities: PathBuf,
+    grid_map: Option<PathBuf>,
+    limited_proxies: Option<LimitedProxies>,
+}
+
+/// What becomes of users with limited proxies.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum LimitedProxies {
+    /// They are as others.
+    Accepted,
+    /// They don't log in.
+    Refused,
 }
 
 /// What clients have to do about TLS.
@@ -295,6 +317,21 @@ fn security(config: &mut Config, base: Option<&Path>) -> Result<ServerSecurity, 
         .client_certificates
         .take()
         .map(|files| (beside(files.authorities), beside(files.grid_map)));
+    let gsi = config.gridftp.as_mut().and_then(|own| own.gsi.take());
+    security.gsi = gsi.map(|gsi| GsiFiles {
+        certificate: beside(gsi.certificate),
+        key: beside(gsi.key),
+        authorities: beside(gsi.authorities),
+        grid_map: gsi.grid_map.map(beside),
+        takes_limited: gsi.limited_proxies != Some(LimitedProxies::Refused),
+    });
+    if let Some(gsi) = &security.gsi
+        && gsi.grid_map.is_some() == security.client_authorities.is_some()
+    {
+        let cause = "users of certificates have one grid map: that of [client_certificates] if \
+                     there is one, and else that of [gridftp.gsi]";
+        return Err(Fault::new(Code::InvalidArgument, "read the configuration", cause));
+    }
     let mut issuers = std::mem::take(&mut config.issuers);
     for issuer in &mut issuers {
         issuer.jwks_file = issuer.jwks_file.take().map(beside);
@@ -325,6 +362,11 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
             let cause = "[accounts] needs users who prove who they are, and nobody does here";
             let fault = Fault::new(Code::InvalidArgument, "read the configuration", cause);
             return Err(fault.hint("leave out either [accounts] or --insecure"));
+        }
+        if config.gridftp.as_ref().is_some_and(|own| own.gsi.is_some()) {
+            let cause = "[gridftp.gsi] is for users who prove who they are, and nobody does here";
+            let fault = Fault::new(Code::InvalidArgument, "read the configuration", cause);
+            return Err(fault.hint("leave out either [gridftp.gsi] or --insecure"));
         }
         None
     } else {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use base64ct::{Base64, Encoding as _};
 use zeroize::Zeroizing;
 
 use crate::address::{parse_extended, parse_host_port};
@@ -23,6 +24,30 @@ pub enum Mode {
     Stream,
     /// Blocks with offsets on any number of connections (MODE E).
     Extended,
+}
+
+/// The protection of data connections (RFC 2228, PROT).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Level {
+    /// None (C).
+    #[default]
+    Clear,
+    /// Integrity, and with TLS confidentiality too (S).
+    Safe,
+    /// Integrity and confidentiality (P).
+    Private,
+}
+
+/// Who has to be at the other end of data connections (GFD.20, DCAU).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DataPeer {
+    /// Anybody: nothing is proved (N).
+    Anybody,
+    /// The user of the session (A).
+    #[default]
+    Own,
+    /// Who has this subject (S).
+    Subject(String),
 }
 
 /// A password, which is wiped when it isn't needed any more, and never shown.
@@ -74,6 +99,8 @@ pub enum Command {
     Announce(Algorithm, String),
     /// APPE.
     Append(Vec<u8>),
+    /// AUTH GSSAPI (RFC 2228).
+    AuthGssapi,
     /// AUTH TLS (RFC 4217).
     AuthTls,
     /// ABUF: leave socket buffers to the system.
@@ -128,8 +155,12 @@ pub enum Command {
     PrintDirectory,
     /// PBSZ: bytes of a protection buffer, of which TLS has none.
     ProtectionBuffer(u64),
-    /// PROT: whether data connections have TLS.
-    Protection(bool),
+    /// DCAU: who is at the other end of data connections.
+    DataAuthentication(DataPeer),
+    /// ENC, MIC and CONF: a command in a token, where there is no security context.
+    Protected,
+    /// PROT.
+    Protection(Level),
     /// QUIT.
     Quit,
     /// REST.
@@ -146,6 +177,8 @@ pub enum Command {
     RenameTo(Vec<u8>),
     /// MFMT: nanoseconds since 1970.
     SetTime(i64, Vec<u8>),
+    /// ADAT: a token of a security context.
+    SecurityData(Vec<u8>),
     /// SIZE.
     Size(Vec<u8>),
     /// SBUF and its relatives: bytes of socket buffers.
@@ -199,18 +232,27 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
     Ok(match verb.as_slice() {
         b"ABOR" => Command::Abort,
         b"ABUF" => Command::AutomaticBuffer,
+        b"ADAT" => {
+            let text = std::str::from_utf8(argument).ok();
+            let token = text.and_then(|text| Base64::decode_vec(text).ok());
+            let token = token.filter(|token| !token.is_empty());
+            Command::SecurityData(token.ok_or(CommandError::Argument("a token in base64"))?)
+        }
         b"ALLO" => Command::Allocate(number(split(argument).0)?),
         b"APPE" => Command::Append(path()?),
         b"AUTH" => match argument.to_ascii_uppercase().as_slice() {
             // TLS-C is the same by an older name (RFC 4217, section 17).
             b"TLS" | b"TLS-C" => Command::AuthTls,
-            _ => return Err(CommandError::Parameter("there is AUTH TLS only")),
+            b"GSSAPI" => Command::AuthGssapi,
+            _ => return Err(CommandError::Parameter("there are AUTH TLS and AUTH GSSAPI")),
         },
         b"CCC" => Command::ClearControl,
         b"CDUP" | b"XCUP" => Command::ChangeUp,
         b"CKSM" => checksum(argument)?,
         b"CWD" | b"XCWD" => Command::ChangeDirectory(path()?),
+        b"DCAU" => Command::DataAuthentication(data_peer(argument)?),
         b"DELE" => Command::Delete(path()?),
+        b"ENC" | b"MIC" | b"CONF" => Command::Protected,
         b"EPRT" => {
             let address = parse_extended(argument);
             Command::Connect(vec![
@@ -262,9 +304,10 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
         }
         b"PBSZ" => Command::ProtectionBuffer(number(argument)?),
         b"PROT" => match argument {
-            b"C" | b"c" => Command::Protection(false),
-            b"P" | b"p" => Command::Protection(true),
-            b"E" | b"e" | b"S" | b"s" => return Err(CommandError::ProtectionLevel),
+            b"C" | b"c" => Command::Protection(Level::Clear),
+            b"S" | b"s" => Command::Protection(Level::Safe),
+            b"P" | b"p" => Command::Protection(Level::Private),
+            b"E" | b"e" => return Err(CommandError::ProtectionLevel),
             _ => return Err(CommandError::Parameter("there are PROT C and PROT P")),
         },
         b"PWD" | b"XPWD" => Command::PrintDirectory,
@@ -302,6 +345,18 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
         b"USER" => Command::User(some_path(argument).map_err(|_| NO_NAME)?),
         _ => return Err(CommandError::Unknown),
     })
+}
+
+fn data_peer(argument: &[u8]) -> Result<DataPeer, CommandError> {
+    let (kind, subject) = split(argument);
+    match (kind, std::str::from_utf8(subject)) {
+        (b"N" | b"n", Ok("")) => Ok(DataPeer::Anybody),
+        (b"A" | b"a", Ok("")) => Ok(DataPeer::Own),
+        (b"S" | b"s", Ok(subject)) if !subject.is_empty() => {
+            Ok(DataPeer::Subject(subject.to_owned()))
+        }
+        _ => Err(CommandError::Argument("N, A, or S and a subject")),
+    }
 }
 
 const NO_NAME: CommandError = CommandError::Argument("a name");

@@ -8,6 +8,8 @@
 mod channels;
 mod checksum;
 mod download;
+#[cfg(feature = "gsi")]
+mod gsi;
 mod job;
 mod link;
 mod passive;
@@ -33,6 +35,9 @@ use xdfs_store::Store;
 use xdfs_sys::poll::{Event, Notifier, Poller, Token};
 
 use crate::session::{Config as SessionConfig, Session, Tls};
+
+#[cfg(feature = "gsi")]
+pub use gsi::GsiHost;
 
 /// The name of this door in the audit log.
 const DOOR: &str = "gridftp";
@@ -112,6 +117,9 @@ pub struct DoorConfig {
     pub options: Options,
     /// The clock.
     pub clock: Arc<dyn Clock>,
+    /// The server's files for GSI; `None` for no GSI.
+    #[cfg(feature = "gsi")]
+    pub gsi: Option<GsiHost>,
 }
 
 /// What all sessions share.
@@ -120,6 +128,8 @@ struct Context {
     policy: Policy,
     options: Options,
     clock: Arc<dyn Clock>,
+    #[cfg(feature = "gsi")]
+    gsi: Option<GsiHost>,
     sessions: Mutex<HashMap<u64, Arc<Shared>>>,
     /// Set once no session may begin: when running ones end.
     ends_at: Mutex<Option<Instant>>,
@@ -191,6 +201,8 @@ impl Door {
             policy: config.policy,
             options: config.options,
             clock: config.clock,
+            #[cfg(feature = "gsi")]
+            gsi: config.gsi,
             sessions: Mutex::default(),
             ends_at: Mutex::default(),
             next_port: AtomicU16::new(0),
@@ -266,6 +278,10 @@ impl Door {
                 Policy::Open(_) => true,
                 Policy::Guarded(current) => current.takes_clear(),
             },
+            #[cfg(feature = "gsi")]
+            gsi: self.context.gsi.is_some() && matches!(self.context.policy, Policy::Guarded(_)),
+            #[cfg(not(feature = "gsi"))]
+            gsi: false,
         };
         let admitted = self.admit(&peer, config.peer);
         let begun = admitted.and_then(|permit| self.start(&stream, peer, config.clone(), permit));

@@ -13,9 +13,11 @@ const DATA_MARK: u8 = 242;
 const INTERRUPT: u8 = 244;
 
 /// Splits bytes into lines, and holds at most the bytes that it was given room for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LineReader {
     bytes: Vec<u8>,
+    /// Bytes of the longest line, without its end.
+    line_bytes_max: usize,
     /// Bytes at the start that are known to hold no end of a line.
     searched: usize,
     /// The rest of a line that was too long is being dropped.
@@ -27,15 +29,25 @@ pub struct LineReader {
 pub enum Line {
     /// A line without its end.
     Text(Vec<u8>),
-    /// A line was longer than [`LINE_BYTES_MAX`], and is dropped.
+    /// A line was longer than it may be, and is dropped.
     TooLong,
 }
 
 impl LineReader {
-    /// A reader without bytes.
+    /// A reader without bytes, of lines with at most [`LINE_BYTES_MAX`].
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self {
+            bytes: Vec::new(),
+            line_bytes_max: LINE_BYTES_MAX,
+            searched: 0,
+            skips: false,
+        }
+    }
+
+    /// From now on lines have at most so many bytes.
+    pub fn set_line_bytes_max(&mut self, bytes: usize) {
+        self.line_bytes_max = bytes;
     }
 
     /// Adds received bytes.
@@ -63,7 +75,7 @@ impl LineReader {
             if std::mem::take(&mut self.skips) {
                 continue;
             }
-            if line.len() > LINE_BYTES_MAX {
+            if line.len() > self.line_bytes_max {
                 return Some(Line::TooLong);
             }
             return Some(Line::Text(without_interrupts(line)));
@@ -72,7 +84,7 @@ impl LineReader {
 
     /// Drops what is too long already.
     fn without_end(&mut self) -> Option<Line> {
-        if self.bytes.len() <= LINE_BYTES_MAX {
+        if self.bytes.len() <= self.line_bytes_max {
             return None;
         }
         // The last byte may be the CR of the end.
@@ -107,6 +119,12 @@ impl LineReader {
             head.eq_ignore_ascii_case(verb) && rest.first().is_none_or(|byte| *byte == b' ')
         };
         whole.into_iter().any(|line| starts(interrupts_cut(line)))
+    }
+}
+
+impl Default for LineReader {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

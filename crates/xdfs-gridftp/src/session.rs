@@ -22,7 +22,7 @@ use xdfs_proto::{Fault, RangeSet};
 
 use crate::address::format_host_port;
 use crate::checksum::Algorithm;
-use crate::command::{Command, CommandError, Form, Mode, Password, parse};
+use crate::command::{Command, CommandError, DataPeer, Form, Level, Mode, Password, parse};
 use crate::line::{LINE_BYTES_MAX, Line, LineReader};
 use crate::reply::Reply;
 use crate::restart::Restart;
@@ -33,6 +33,8 @@ pub use path::resolve;
 pub const INPUT_BYTES_MAX: usize = 64 << 10;
 /// While more bytes of replies wait to be sent, no command is begun.
 pub const OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the longest command while a security context is made: certificates in base64.
+const TOKEN_LINE_BYTES_MAX: usize = 48 << 10;
 /// Largest socket buffer that clients can ask for, in bytes.
 const SOCKET_BUFFER_MAX: usize = 64 << 20;
 
@@ -47,6 +49,8 @@ pub struct Config {
     pub tls: Tls,
     /// Users with names may move files unencrypted.
     pub takes_clear: bool,
+    /// Clients can prove by certificates who they are (AUTH GSSAPI).
+    pub gsi: bool,
 }
 
 /// Whether clients can, or have to, protect their control connections with TLS.
@@ -66,6 +70,10 @@ pub enum Tls {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
+    /// Take a token of a security context: [`Outcome::Token`], or [`Outcome::Secured`], after which
+    /// the control connection is protected once the output is sent, and no more bytes are received
+    /// in clear.
+    Authenticate(Vec<u8>),
     /// Answer a call about paths: [`Outcome::Answer`].
     Call(Call),
     /// End the running action early, with a fault.
@@ -98,6 +106,11 @@ pub enum Action {
         /// What was given as the password.
         password: Password,
     },
+    /// Log in the user of the security context: [`Outcome::User`].
+    LogInMapped {
+        /// One of the users that the certificate stands for; `None` for the first.
+        user: Option<String>,
+    },
     /// Begin with TLS once the output is sent: [`Outcome::Done`]. No more bytes are received in
     /// clear.
     StartTls,
@@ -123,10 +136,27 @@ pub struct Transfer {
     pub parallelism: u32,
     /// Bytes of socket buffers; `None` for the system's choice.
     pub socket_buffer: Option<usize>,
-    /// Data connections have TLS.
-    pub is_protected: bool,
+    /// The protection of data connections.
+    pub protection: Protection,
     /// What moves.
     pub what: What,
+}
+
+/// The protection of data connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Protection {
+    /// None.
+    #[default]
+    Clear,
+    /// A security context (GSI).
+    Context {
+        /// Whose other end it has to be; `None` for the user's own.
+        subject: Option<String>,
+        /// Content is protected too.
+        seals: bool,
+    },
+    /// TLS with the server's certificate.
+    Tls,
 }
 
 /// What a transfer moves.
@@ -184,6 +214,12 @@ pub enum Outcome {
     Listening(SocketAddr),
     /// Rows without their ends.
     Rows(Vec<Vec<u8>>),
+    /// The security context is established; the token for the client, which may be empty.
+    Secured(Vec<u8>),
+    /// A token for the client, which answers.
+    Token(Vec<u8>),
+    /// The name of the user.
+    User(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,9 +229,19 @@ enum LoginState {
     In,
 }
 
+/// How far a security context is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gsi {
+    None,
+    /// Tokens are exchanged.
+    Begun,
+    Established,
+}
+
 /// How the end of the running action is answered.
 #[derive(Clone, Debug)]
 enum Pending {
+    Authenticate,
     ChangeDirectory(Vec<u8>),
     Checksum,
     Connect,
@@ -225,12 +271,16 @@ pub struct Session {
     login: LoginState,
     /// The name of USER; `None` for an anonymous user.
     user: Option<String>,
-    /// The control connection has TLS.
+    /// The control connection is protected.
     is_secure: bool,
+    gsi: Gsi,
+    /// The user is that of the security context.
+    is_mapped: bool,
     /// PBSZ has come, and so PROT may.
     has_buffer_size: bool,
-    /// Data connections shall have TLS.
-    is_private: bool,
+    /// Of data connections.
+    level: Level,
+    data_peer: DataPeer,
     pending: Option<Pending>,
     is_cancelled: bool,
     is_closing: bool,
@@ -260,8 +310,11 @@ impl Session {
             login: LoginState::None,
             user: None,
             is_secure: false,
+            gsi: Gsi::None,
+            is_mapped: false,
             has_buffer_size: false,
-            is_private: false,
+            level: Level::Clear,
+            data_peer: DataPeer::Own,
             pending: None,
             is_cancelled: false,
             is_closing: false,
@@ -443,7 +496,9 @@ impl Session {
                 self.say(501, format!("The argument has to be: {what}."));
             }
             CommandError::Parameter(why) => self.say(504, format!("Not possible here: {why}.")),
-            CommandError::ProtectionLevel => self.say(536, "There are PROT C and PROT P."),
+            CommandError::ProtectionLevel => {
+                self.say(536, "There are PROT C, PROT S and PROT P.");
+            }
             CommandError::Unknown => self.say(500, "The command is not known here."),
         }
     }
@@ -461,15 +516,19 @@ impl Session {
             Command::Features => self.features(),
             Command::Help => self.help(),
             Command::Nothing => self.say(200, "Fine."),
+            Command::AuthGssapi => self.start_gsi(),
             Command::AuthTls => return self.start_tls(),
+            Command::DataAuthentication(peer) => self.data_authentication(peer),
             Command::ClearControl => self.say(534, "The control connection stays protected."),
             Command::Password(password) => return self.password(password),
-            Command::ProtectionBuffer(_) => self.protection_buffer(),
-            Command::Protection(is_private) => self.protection(is_private),
+            Command::Protected => self.say(503, "There is no security context: use AUTH first."),
+            Command::ProtectionBuffer(bytes) => self.protection_buffer(bytes),
+            Command::Protection(level) => self.protection(level),
             Command::Quit => {
                 self.is_closing = true;
                 self.say(221, "Goodbye.");
             }
+            Command::SecurityData(token) => return self.take_token(token),
             Command::System => self.say(215, "UNIX Type: L8"),
             Command::User(name) => self.user(&name),
             _ if self.login != LoginState::In => {
@@ -564,8 +623,13 @@ impl Session {
                 (Pending::Plain("Renamed."), Action::Call(call))
             }
             command => match self.transfer(&command) {
-                Some(transfer) if !transfer.is_protected && self.needs_private() => {
-                    self.say(521, "Data connections have to be protected: use PROT P.");
+                Some(transfer) if self.needs_private() && !is_sealed(&transfer.protection) => {
+                    let text = "Data connections have to be protected: use PROT P, and not DCAU N.";
+                    self.say(521, text);
+                    return None;
+                }
+                Some(transfer) if transfer.protection == Protection::Clear && self.is_torn() => {
+                    self.say(521, "With DCAU N there is PROT C only.");
                     return None;
                 }
                 Some(transfer) => (Pending::Transfer, Action::Transfer(transfer)),
@@ -717,7 +781,7 @@ impl Session {
             mode: self.mode,
             parallelism: self.parallelism,
             socket_buffer: self.socket_buffer,
-            is_protected: self.is_private,
+            protection: self.data_protection(),
             what,
         })
     }
@@ -751,6 +815,15 @@ impl Session {
         let is_service = |address: &SocketAddr| address.port() < 1024;
         let is_service = addresses.iter().any(is_service);
         is_service.then_some("Data connections go to ports from 1024 on only.")
+    }
+}
+
+/// Whether nobody else can read or change what moves.
+fn is_sealed(protection: &Protection) -> bool {
+    match protection {
+        Protection::Clear => false,
+        Protection::Context { seals, .. } => *seals,
+        Protection::Tls => true,
     }
 }
 

@@ -43,6 +43,8 @@ impl Running {
             sessions_max: 10,
             options,
             clock: Arc::new(SystemClock),
+            #[cfg(feature = "gsi")]
+            gsi: None,
         })
         .unwrap();
         let thread = Some(std::thread::spawn(move || door.run()));

@@ -12,6 +12,8 @@ use xdfs_access::SystemClock;
 use xdfs_gridftp::door::{Door, DoorConfig, DoorControl, Options, Policy};
 use xdfs_proto::{Code, Fault};
 
+use crate::security::GsiFiles;
+
 /// The port of GridFTP.
 pub const GRIDFTP_PORT: u16 = 2811;
 
@@ -137,9 +139,11 @@ impl GridftpSettings {
         &self,
         is_protected: bool,
         policy: Policy,
+        gsi: Option<&GsiFiles>,
         sessions_max: usize,
     ) -> Result<GridftpDoor, Fault> {
         self.check_tls(matches!(policy, Policy::Guarded(_)))?;
+        gsi.map_or(Ok(()), GsiFiles::check)?;
         let mut listeners = Vec::new();
         for address in self.addresses(is_protected)? {
             let listener = TcpListener::bind(address).map_err(|error| {
@@ -168,6 +172,8 @@ impl GridftpSettings {
             sessions_max,
             options,
             clock: Arc::new(SystemClock),
+            #[cfg(feature = "gsi")]
+            gsi: gsi.map(GsiFiles::host),
         })?;
         Ok(GridftpDoor {
             door,

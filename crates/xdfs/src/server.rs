@@ -223,6 +223,7 @@ impl ServerBuilder {
         }
         let original = self.clone();
         let tunnels = self.tunnel_rules()?;
+        let gsi = self.security.as_mut().and_then(|own| own.gsi.clone());
         let gate = match self.security.take() {
             Some(security) => {
                 let root = open_root(&self.root, self.read_only)?;
@@ -248,7 +249,8 @@ impl ServerBuilder {
             }
         };
         let gridftp = self.gridftp.take().map(|settings| {
-            settings.open(self.insecure || gate.is_some(), policy, self.sessions_max)
+            let is_protected = self.insecure || gate.is_some();
+            settings.open(is_protected, policy, gsi.as_ref(), self.sessions_max)
         });
         let entrance = Entrance {
             gridftp: gridftp.transpose()?,
@@ -555,6 +557,8 @@ impl ServerHandle {
             compare("folder", new.folder != old.folder);
             compare("audit", new.audit != old.audit);
             new.folder.clone_from(&old.folder);
+            compare("gridftp.gsi", new.gsi != old.gsi);
+            new.gsi.clone_from(&old.gsi);
         }
         compare("gridftp", builder.gridftp != old.gridftp);
         let old_idle = old.tunnels.idle_seconds;

@@ -90,6 +90,12 @@ The file of --config is TOML; flags go before it. Relative paths in it start at 
   third_party = true       # data connections go to other hosts than the client's too
   tls = \"required\"         # nobody logs in without AUTH TLS
   tls_resumption = \"required\"   # data connections resume the session of the control connection
+  [gridftp.gsi]            # logins by certificates and proxies; docs/gridftp/gsi.md
+  certificate = \"hostcert.pem\"
+  key = \"hostkey.pem\"
+  authorities = \"/etc/grid-security/certificates\"
+  grid_map = \"grid-mapfile\"           # unless [client_certificates] has one
+  limited_proxies = \"accepted\"       # or \"refused\"
   [limits]                 # of each user, over all sessions
   sessions_per_user_max = 64
   channels_per_user_max = 4096

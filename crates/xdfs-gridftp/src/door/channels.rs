@@ -17,6 +17,7 @@ use super::{Context, passive};
 use crate::block::BlockReader;
 use crate::command::Mode;
 use crate::receiver::CONNECTIONS_MAX;
+use crate::session::Protection;
 
 /// The token of the control connection.
 pub(super) const CONTROL: Token = Token(0);
@@ -58,8 +59,10 @@ pub(super) struct Channels {
     buffer_bytes: Option<usize>,
     /// Of the control connection.
     tls: Option<SessionTls>,
-    /// The present connections and later ones have TLS for this direction.
-    protection: Option<Direction>,
+    #[cfg(feature = "gsi")]
+    gsi: Option<super::gsi::DataSecurity>,
+    /// Of the present connections and later ones.
+    protection: Protection,
     /// Whose connections they are.
     user: Option<(Arc<Access>, String)>,
     pub(super) connections: Vec<Connection>,
@@ -92,7 +95,9 @@ impl Channels {
             next_token: FIRST,
             buffer_bytes: None,
             tls: None,
-            protection: None,
+            #[cfg(feature = "gsi")]
+            gsi: None,
+            protection: Protection::Clear,
             user: None,
             connections: Vec::new(),
         }
@@ -106,6 +111,12 @@ impl Channels {
     /// From now on connections can be protected.
     pub(super) fn protect_by(&mut self, tls: SessionTls) {
         self.tls = Some(tls);
+    }
+
+    /// From now on connections can have security contexts.
+    #[cfg(feature = "gsi")]
+    pub(super) fn secure_by(&mut self, security: super::gsi::DataSecurity) {
+        self.gsi = Some(security);
     }
 
     /// Closes everything.
@@ -163,9 +174,8 @@ impl Channels {
         direction: Direction,
         mode: Mode,
         parallelism: u32,
-        is_protected: bool,
+        protection: Protection,
     ) -> Result<Prepared, Fault> {
-        let protection = is_protected.then_some(direction);
         let is_same = protection == self.protection;
         self.protection = protection;
         if self.direction.is_some() {
@@ -176,7 +186,7 @@ impl Channels {
             self.direction = None;
         }
         let is_foreign = |to: &SocketAddr| to.ip().to_canonical() != self.peer;
-        if is_protected && self.targets.iter().any(is_foreign) {
+        if self.protection == Protection::Tls && self.targets.iter().any(is_foreign) {
             let cause = "protected data connections go to the client's own address only";
             return Err(refused(cause).hint("use PROT C"));
         }
@@ -193,9 +203,15 @@ impl Channels {
             }
         }
         let mut prepared = Prepared::default();
+        let is_possible = self.delays || !self.targets.is_empty() || self.listener.is_some();
+        if !is_possible {
+            return Err(refused("use PASV or PORT first"));
+        }
         if self.delays {
             prepared.delayed = Some(self.listen(poller)?);
-        } else if !self.targets.is_empty() {
+        }
+        self.direction = Some(direction);
+        if !self.targets.is_empty() {
             self.open(
                 poller,
                 if mode == Mode::Extended {
@@ -204,13 +220,10 @@ impl Channels {
                     1
                 },
             )?;
-        } else if self.listener.is_none() {
-            return Err(refused("use PASV or PORT first"));
         }
         if let (Some(listener), Mode::Extended) = (&self.listener, mode) {
             passive::expect_many(listener);
         }
-        self.direction = Some(direction);
         Ok(prepared)
     }
 
@@ -279,15 +292,7 @@ impl Channels {
         let mut wire = Wire::new(stream);
         let watched = registry.register(wire.stream_mut(), mio::Token(token.0), interest);
         watched.map_err(|error| Fault::from_io("watch a data connection", "", &error))?;
-        if let Some(direction) = self.protection {
-            let tls = self.tls.as_ref().ok_or_else(|| {
-                // The machine takes PROT P with TLS only.
-                let cause = "there is no TLS on the control connection";
-                Fault::new(Code::Internal, "protect a data connection", cause)
-            })?;
-            let started = wire.protect_data(tls, direction);
-            started.map_err(|error| Fault::from_io("protect a data connection", "", &error))?;
-        }
+        self.protect(&mut wire, is_open)?;
         self.connections.push(Connection {
             wire,
             token,
@@ -301,6 +306,39 @@ impl Channels {
             _permit: permit,
         });
         Ok(())
+    }
+
+    /// Begins with the protection of a connection, which the peer has opened if it `is_open`.
+    fn protect(&self, wire: &mut Wire, is_open: bool) -> Result<(), Fault> {
+        // The machine takes them on control connections that have the same only.
+        let missing = || {
+            let cause = "the control connection hasn't the same protection";
+            Fault::new(Code::Internal, "protect a data connection", cause)
+        };
+        match &self.protection {
+            Protection::Clear => Ok(()),
+            Protection::Tls => {
+                let tls = self.tls.as_ref().ok_or_else(missing)?;
+                let direction = self.direction.ok_or_else(missing)?;
+                let started = wire.protect_data(tls, direction);
+                started.map_err(|error| Fault::from_io("protect a data connection", "", &error))
+            }
+            #[cfg(feature = "gsi")]
+            Protection::Context { subject, seals } => {
+                let role = match is_open {
+                    true => xdfs_gsi::Role::Accepted,
+                    false => xdfs_gsi::Role::Opened,
+                };
+                let security = self.gsi.as_ref().ok_or_else(missing)?;
+                wire.protect_by(security.layer(role, subject.as_deref(), *seals)?);
+                Ok(())
+            }
+            #[cfg(not(feature = "gsi"))]
+            Protection::Context { .. } => {
+                let _ = is_open;
+                Err(missing())
+            }
+        }
     }
 
     /// Accepts connections as long as there are less than `most`. Those from other hosts are
@@ -318,7 +356,7 @@ impl Channels {
                     let from = from.ip().to_canonical();
                     // TLS tells the client who this is, and not the other way round.
                     let takes_others =
-                        self.context.options.third_party && self.protection.is_none();
+                        self.context.options.third_party && self.protection != Protection::Tls;
                     if from != self.peer && !takes_others {
                         tracing::warn!(%from, peer = %self.peer, "a data connection of another \
                             host is refused");

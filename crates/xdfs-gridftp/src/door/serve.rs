@@ -19,6 +19,8 @@ use super::channels::{CONTROL, Channels};
 use super::checksum::ChecksumJob;
 use super::download::Download;
 use super::job::Job;
+#[cfg(feature = "gsi")]
+use super::gsi::Negotiation;
 use super::link::{Link, Step};
 use super::rows::Rows;
 use super::upload::Upload;
@@ -48,8 +50,10 @@ struct Server {
     shared: Arc<Shared>,
     poller: Poller,
     control: Wire,
-    /// TLS begins once the output is sent.
+    /// The protection of the control connection begins once the output is sent.
     starts_tls: bool,
+    #[cfg(feature = "gsi")]
+    gsi: Negotiation,
     can_read: bool,
     can_write: bool,
     /// The client has sent its last command.
@@ -120,6 +124,8 @@ impl Server {
             poller,
             control: Wire::new(control),
             starts_tls: false,
+            #[cfg(feature = "gsi")]
+            gsi: Negotiation::default(),
             can_read: true,
             can_write: true,
             has_ended: false,
@@ -245,10 +251,16 @@ impl Server {
         has_sent
     }
 
-    /// Begins with TLS once everything in clear is sent. Returns whether it has begun.
+    /// Begins with protection once everything in clear is sent. Returns whether it has begun.
     fn begin_tls(&mut self) -> io::Result<bool> {
         if !self.starts_tls || !self.is_silent() {
             return Ok(false);
+        }
+        #[cfg(feature = "gsi")]
+        if let Some(layer) = self.gsi.take_layer() {
+            self.control.protect_by(layer);
+            self.starts_tls = false;
+            return Ok(true);
         }
         let Policy::Guarded(current) = &self.context.policy else {
             return Ok(false);
@@ -296,8 +308,17 @@ impl Server {
     /// Begins with an action; `None` if it becomes a job.
     fn begin(&mut self, action: Action) -> Result<Option<Outcome>, Fault> {
         Ok(Some(match action {
+            Action::Authenticate(token) => self.take_token(&token)?,
+            Action::LogInMapped { user } => {
+                let name = self.log_in(|server, access| {
+                    server.authenticate_mapped(access, user.as_deref().unwrap_or_default())
+                })?;
+                Outcome::User(name)
+            }
             Action::LogIn { user, password } => {
-                self.log_in(user.as_deref(), &password)?;
+                self.log_in(|server, access| {
+                    server.authenticate(access, user.as_deref(), &password)
+                })?;
                 Outcome::Done
             }
             Action::Call(call) => self.call(&call)?,
@@ -334,7 +355,12 @@ impl Server {
     }
 
     /// The thread is this client's. Passwords are checked one at a time, as it takes memory.
-    fn log_in(&mut self, name: Option<&str>, password: &Password) -> Result<(), Fault> {
+    /// Returns the user's name.
+    fn log_in(
+        &mut self,
+        authenticate: impl FnOnce(&Self, &Access) -> Result<Login, Fault>,
+    ) -> Result<String, Fault> {
+        let mut name = String::new();
         let user = match &self.context.policy {
             Policy::Open(store) => User {
                 store: Arc::clone(store),
@@ -343,13 +369,14 @@ impl Server {
             },
             Policy::Guarded(current) => {
                 let access = current.access();
-                let login = self.authenticate(&access, name, password)?;
+                let login = authenticate(self, &access)?;
                 let admission = access.admit(&self.peer, &login)?;
                 if let Some(ids) = &admission.ids {
                     let fault =
                         |error| Fault::from_io("take on the ids of the account", "", &error);
                     ids.take_on().map_err(fault)?;
                 }
+                name.clone_from(&admission.user);
                 self.channels.count_for(Arc::clone(&access), admission.user);
                 *locked(&self.shared.standing) = Some((admission.standing, access));
                 let started = self.started;
@@ -363,7 +390,42 @@ impl Server {
         self.user = Some(user);
         self.shared.is_known.store(true, Ordering::Relaxed);
         self.permit = None;
-        Ok(())
+        Ok(name)
+    }
+
+    /// Takes a token of a security context. What fails counts for the client's address.
+    #[cfg(feature = "gsi")]
+    fn take_token(&mut self, token: &[u8]) -> Result<Outcome, Fault> {
+        let (Some(host), Policy::Guarded(current)) = (&self.context.gsi, &self.context.policy)
+        else {
+            return Err(no_gsi());
+        };
+        let stepped = self.gsi.step(host, token);
+        let (outcome, security) =
+            stepped.map_err(|fault| current.access().refuse(&self.peer, "", fault))?;
+        if let Some(security) = security {
+            self.channels.secure_by(security);
+            self.starts_tls = true;
+        }
+        Ok(outcome)
+    }
+
+    #[cfg(not(feature = "gsi"))]
+    fn take_token(&mut self, _token: &[u8]) -> Result<Outcome, Fault> {
+        Err(no_gsi())
+    }
+
+    /// `user` is one of those that the certificate stands for, or empty.
+    #[cfg(feature = "gsi")]
+    fn authenticate_mapped(&self, access: &Access, user: &str) -> Result<Login, Fault> {
+        let peer = self.gsi.peer.as_ref().ok_or_else(no_gsi)?;
+        let chain = [peer.certificate.clone()];
+        access.authenticate(&self.peer, user, Evidence::Certificate(&chain))
+    }
+
+    #[cfg(not(feature = "gsi"))]
+    fn authenticate_mapped(&self, _access: &Access, _user: &str) -> Result<Login, Fault> {
+        Err(no_gsi())
     }
 
     fn authenticate(
@@ -412,7 +474,7 @@ impl Server {
             mode,
             parallelism,
             socket_buffer,
-            is_protected,
+            protection,
             what,
         } = transfer;
         let store = self.store()?;
@@ -451,7 +513,7 @@ impl Server {
         self.channels.set_buffers(socket_buffer);
         let prepared =
             self.channels
-                .prepare(&self.poller, direction, mode, parallelism, is_protected);
+                .prepare(&self.poller, direction, mode, parallelism, protection);
         let prepared = prepared.inspect_err(|_| job.discard())?;
         if let Some(address) = prepared.delayed {
             self.machine.delayed(address);
@@ -595,4 +657,10 @@ impl Server {
         // Rounded up, so that it isn't woken before the time.
         next.saturating_duration_since(now) + Duration::from_millis(1)
     }
+}
+
+/// The machine offers GSI only where there is some.
+fn no_gsi() -> Fault {
+    let cause = "there is no security context";
+    Fault::new(Code::Internal, "authenticate", cause)
 }

@@ -63,6 +63,8 @@ impl SessionTls {
 pub(super) struct Wire {
     stream: TcpStream,
     tls: Option<Box<ServerConnection>>,
+    #[cfg(feature = "gsi")]
+    gsi: Option<super::gsi::Layer>,
     resumption: bool,
 }
 
@@ -72,6 +74,8 @@ impl Wire {
         Self {
             stream,
             tls: None,
+            #[cfg(feature = "gsi")]
+            gsi: None,
             resumption: false,
         }
     }
@@ -110,6 +114,12 @@ impl Wire {
         Ok(())
     }
 
+    /// What is read and written from now on passes through this layer.
+    #[cfg(feature = "gsi")]
+    pub(super) fn protect_by(&mut self, layer: super::gsi::Layer) {
+        self.gsi = Some(layer);
+    }
+
     pub(super) fn stream(&self) -> &TcpStream {
         &self.stream
     }
@@ -120,6 +130,10 @@ impl Wire {
 
     /// Whether there is TLS.
     pub(super) fn is_protected(&self) -> bool {
+        #[cfg(feature = "gsi")]
+        if self.gsi.is_some() {
+            return true;
+        }
         self.tls.is_some()
     }
 
@@ -129,6 +143,10 @@ impl Wire {
     /// # Errors
     /// Those of the connection, and of TLS.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        #[cfg(feature = "gsi")]
+        if let Some(layer) = &mut self.gsi {
+            return layer.read(&mut self.stream, buffer);
+        }
         for _ in 0..EMPTY_READS_MAX {
             let Some(tls) = &mut self.tls else {
                 return self.stream.read(buffer);
@@ -151,6 +169,10 @@ impl Wire {
     /// # Errors
     /// Those of the connection, and of TLS.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        #[cfg(feature = "gsi")]
+        if let Some(layer) = &mut self.gsi {
+            return layer.write(&mut self.stream, bytes);
+        }
         if self.tls.is_none() {
             return self.stream.write(bytes);
         }
@@ -171,6 +193,10 @@ impl Wire {
     /// # Errors
     /// Those of the connection; `WouldBlock` if something is left.
     pub(super) fn flush(&mut self) -> io::Result<()> {
+        #[cfg(feature = "gsi")]
+        if let Some(layer) = &mut self.gsi {
+            return layer.flush(&mut self.stream);
+        }
         let Some(tls) = &mut self.tls else {
             return Ok(());
         };
@@ -187,6 +213,10 @@ impl Wire {
 
     /// Whether nothing is held.
     pub(super) fn is_flushed(&self) -> bool {
+        #[cfg(feature = "gsi")]
+        if let Some(layer) = &self.gsi {
+            return layer.is_flushed();
+        }
         self.tls.as_ref().is_none_or(|tls| !tls.wants_write())
     }
 
@@ -195,6 +225,10 @@ impl Wire {
     /// # Errors
     /// Those of the connection; `WouldBlock` if something is left to be sent.
     pub(super) fn end(&mut self) -> io::Result<()> {
+        #[cfg(feature = "gsi")]
+        if let Some(layer) = &mut self.gsi {
+            layer.end(&mut self.stream)?;
+        }
         if self.tls.is_some() {
             // Otherwise the peer couldn't tell an empty file from one that was cut off.
             self.finish_handshake()?;

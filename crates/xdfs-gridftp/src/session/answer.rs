@@ -3,6 +3,8 @@
 use xdfs_proto::path::{Answer, Attributes, FileKind};
 use xdfs_proto::{Fault, RangeSet};
 
+use base64ct::{Base64, Encoding as _};
+
 use super::{LoginState, Outcome, Pending, Session, Tls, extended};
 use crate::address::format_host_port;
 use crate::checksum::Algorithm;
@@ -14,9 +16,9 @@ use crate::time::format_time;
 /// Most ranges of one line of markers.
 const MARKER_RANGES_MAX: usize = 256;
 
-const COMMANDS: [&str; 53] = [
-    "ABOR", "ABUF", "ALLO", "APPE", "AUTH", "CCC", "CDUP", "CKSM", "CWD", "DELE", "EPRT", "EPSV",
-    "ERET", "ESTO", "FEAT", "HELP", "LIST", "MDTM", "MFMT", "MKD", "MLSC", "MLSD", "MLSR", "MLST",
+const COMMANDS: [&str; 58] = [
+    "ABOR", "ABUF", "ADAT", "ALLO", "APPE", "AUTH", "CCC", "CDUP", "CKSM", "CONF", "CWD", "DCAU", "DELE", "ENC", "EPRT", "EPSV",
+    "ERET", "ESTO", "FEAT", "HELP", "LIST", "MDTM", "MFMT", "MIC", "MKD", "MLSC", "MLSD", "MLSR", "MLST",
     "MODE", "NLST", "NOOP", "OPTS", "PASS", "PASV", "PBSZ", "PORT", "PROT", "PWD", "QUIT", "REST",
     "RETR", "RMD", "RNFR", "RNTO", "SBUF", "SCKS", "SITE", "SIZE", "SPAS", "SPOR", "STAT", "STOR",
     "STOU", "STRU", "SYST", "TYPE", "USER",
@@ -50,6 +52,13 @@ impl Session {
     fn failed(&mut self, pending: &Pending, fault: &Fault) {
         let mut reply = Reply::of_fault(fault);
         match pending {
+            Pending::Authenticate => {
+                // A client that has shown what isn't taken has nothing else to show.
+                reply.code = 535;
+                self.reply(&reply);
+                self.is_closing = true;
+                return;
+            }
             Pending::LogIn => {
                 reply.code = 530;
                 self.login = LoginState::None;
@@ -71,6 +80,20 @@ impl Session {
                 self.login = LoginState::In;
                 let name = self.user.as_deref().unwrap_or("anonymous");
                 self.say(230, format!("User {name} logged in."));
+            }
+            (Pending::LogIn, Outcome::User(name)) => {
+                self.login = LoginState::In;
+                self.say(230, format!("User {name} logged in."));
+                self.user = Some(name);
+            }
+            (Pending::Authenticate, Outcome::Token(token)) => {
+                self.say(335, format!("ADAT={}", Base64::encode_string(&token)));
+            }
+            (Pending::Authenticate, Outcome::Secured(token)) if token.is_empty() => {
+                self.secured("GSSAPI Authentication successful.");
+            }
+            (Pending::Authenticate, Outcome::Secured(token)) => {
+                self.secured(&format!("ADAT={}", Base64::encode_string(&token)));
             }
             (Pending::StartTls, Outcome::Done) => {
                 self.is_secure = true;
@@ -185,6 +208,9 @@ impl Session {
         lines.extend(others.map(str::to_owned));
         if self.config.tls != Tls::None {
             lines.extend(["AUTH TLS", "PBSZ", "PROT"].map(str::to_owned));
+        }
+        if self.config.gsi {
+            lines.extend(["AUTH GSSAPI", "DCAU"].map(str::to_owned));
         }
         let lines = lines.into_iter().map(String::into_bytes);
         self.reply(&Reply::of_lines(211, "Extensions supported", lines, "End."));

@@ -1,10 +1,12 @@
-//! Who logs in, and what is protected (RFC 4217).
+//! Who logs in, and what is protected (RFC 2228, RFC 4217, GFD.20).
 
-use super::{Action, LoginState, Pending, Session, Tls};
-use crate::command::Password;
+use super::{Action, Gsi, LoginState, Pending, Protection, Session, TOKEN_LINE_BYTES_MAX, Tls};
+use crate::command::{DataPeer, Level, Password};
 
 /// Bytes of the longest name of a user, as in xDFS.
 const USER_BYTES_MAX: usize = 255;
+/// The name of whom the certificate stands for, in globus-url-copy.
+const MAPPED_USER: &[u8] = b":globus-mapping:";
 
 impl Session {
     pub(super) fn start_tls(&mut self) -> Option<Action> {
@@ -20,31 +22,114 @@ impl Session {
         } else {
             // What was said in clear doesn't count.
             self.login = LoginState::None;
+            self.gsi = Gsi::None;
             return self.wait_for(Pending::StartTls, Action::StartTls);
         }
         None
     }
 
-    pub(super) fn protection_buffer(&mut self) {
-        if self.is_secure {
-            self.has_buffer_size = true;
-            self.say(200, "PBSZ=0");
+    pub(super) fn start_gsi(&mut self) {
+        if !self.config.gsi {
+            self.say(502, "There is no GSI here.");
+        } else if self.is_secure {
+            self.say(503, "The control connection is protected already.");
+        } else if self.login == LoginState::In {
+            self.say(503, "AUTH comes before USER.");
+        } else if self.gsi == Gsi::Begun {
+            self.say(503, "ADAT has to follow.");
         } else {
-            self.say(503, "AUTH TLS comes first.");
+            // What was said in clear doesn't count.
+            self.login = LoginState::None;
+            self.gsi = Gsi::Begun;
+            self.input.set_line_bytes_max(TOKEN_LINE_BYTES_MAX);
+            self.say(334, "Using authentication type; ADAT must follow.");
         }
     }
 
-    pub(super) fn protection(&mut self, is_private: bool) {
-        match (self.has_buffer_size, is_private) {
-            (false, _) => self.say(503, "AUTH TLS and PBSZ come first."),
-            (true, false) if self.needs_private() => {
+    pub(super) fn take_token(&mut self, token: Vec<u8>) -> Option<Action> {
+        match self.gsi {
+            Gsi::Begun => return self.wait_for(Pending::Authenticate, Action::Authenticate(token)),
+            _ => self.say(503, "AUTH GSSAPI comes first."),
+        }
+        None
+    }
+
+    /// The security context is established, and protects what comes from now on.
+    pub(super) fn secured(&mut self, answer: &str) {
+        if self.input.held() > 0 {
+            // Somebody in between may have put them there.
+            self.end("Commands came behind the last token, which nothing protects.");
+            return;
+        }
+        self.input.set_line_bytes_max(crate::line::LINE_BYTES_MAX);
+        (self.gsi, self.is_secure) = (Gsi::Established, true);
+        (self.login, self.user) = (LoginState::None, None);
+        self.say(235, answer);
+    }
+
+    pub(super) fn data_authentication(&mut self, peer: DataPeer) {
+        match (self.gsi, peer) {
+            (Gsi::Established, DataPeer::Anybody) if self.needs_private() => {
+                self.say(534, "Data connections have to be protected here.");
+            }
+            (Gsi::Established, peer) => {
+                let text = match &peer {
+                    DataPeer::Anybody => "DCAU N.",
+                    DataPeer::Own => "DCAU A.",
+                    DataPeer::Subject(_) => "DCAU S.",
+                };
+                self.data_peer = peer;
+                self.say(200, text);
+            }
+            (_, DataPeer::Anybody) => self.say(200, "DCAU N."),
+            (..) => self.say(503, "AUTH GSSAPI comes first."),
+        }
+    }
+
+    pub(super) fn protection_buffer(&mut self, bytes: u64) {
+        if self.gsi == Gsi::Established {
+            self.has_buffer_size = true;
+            self.say(200, format!("PBSZ={bytes}"));
+        } else if self.is_secure {
+            self.has_buffer_size = true;
+            self.say(200, "PBSZ=0");
+        } else {
+            self.say(503, "AUTH comes first.");
+        }
+    }
+
+    pub(super) fn protection(&mut self, level: Level) {
+        match (self.has_buffer_size, level) {
+            (false, _) => self.say(503, "AUTH and PBSZ come first."),
+            (true, Level::Safe) if self.gsi != Gsi::Established => {
+                self.say(536, "With TLS there are PROT C and PROT P.");
+            }
+            (true, Level::Clear) if self.needs_private() => {
                 self.say(534, "Data connections have to be protected here.");
             }
             (true, _) => {
-                self.is_private = is_private;
+                self.level = level;
                 self.say(200, "The protection of data connections is set.");
             }
         }
+    }
+
+    /// That of the next transfer.
+    pub(super) fn data_protection(&self) -> Protection {
+        let seals = self.level != Level::Clear;
+        let subject = match (self.gsi, &self.data_peer) {
+            (Gsi::Established, DataPeer::Anybody) => return Protection::Clear,
+            (Gsi::Established, DataPeer::Own) => None,
+            (Gsi::Established, DataPeer::Subject(subject)) => Some(subject.clone()),
+            _ if seals => return Protection::Tls,
+            _ => return Protection::Clear,
+        };
+        Protection::Context { subject, seals }
+    }
+
+    /// Whether the level of PROT needs what DCAU N leaves out.
+    pub(super) fn is_torn(&self) -> bool {
+        self.level != Level::Clear
     }
 
     /// Whether the user may not move files in clear.
@@ -59,7 +144,7 @@ impl Session {
         }
         // Names are refused before the client sends the password in clear.
         self.login = LoginState::None;
-        self.user = None;
+        (self.user, self.is_mapped) = (None, false);
         if self.config.tls == Tls::Required && !self.is_secure {
             self.say(530, "Use AUTH TLS first.");
             return;
@@ -81,6 +166,14 @@ impl Session {
             );
             return;
         }
+        if self.gsi == Gsi::Established {
+            self.is_mapped = true;
+            if name == MAPPED_USER {
+                self.login = LoginState::Named;
+                self.say(331, "Password required for :globus-mapping:, of any kind.");
+                return;
+            }
+        }
         let name = std::str::from_utf8(name).ok();
         let Some(name) = name.filter(|name| name.len() <= USER_BYTES_MAX) else {
             self.say(
@@ -99,6 +192,9 @@ impl Session {
         match self.login {
             LoginState::Named => {
                 let user = self.user.clone();
+                if self.is_mapped {
+                    return self.wait_for(Pending::LogIn, Action::LogInMapped { user });
+                }
                 return self.wait_for(Pending::LogIn, Action::LogIn { user, password });
             }
             LoginState::In => self.say(230, "You are logged in already."),

@@ -14,6 +14,7 @@ fn session(third_party: bool) -> Session {
         third_party,
         tls: Tls::Offered,
         takes_clear: false,
+        gsi: true,
     });
     said(&mut session);
     session

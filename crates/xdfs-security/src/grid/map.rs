@@ -26,7 +26,7 @@ const OPERATION: &str = "read the grid map";
 /// Subjects have the form of [`distinguished_name`](super::distinguished_name). Between the quotes,
 /// `\"`, `\\` and `\/` stand for the character itself within a value, and `\x` with two hexadecimal
 /// digits for a byte; bytes outside ASCII may appear unescaped, in UTF-8. A `/` without a `\`
-/// begins a component. Several lines for one subject add up.
+/// begins a component. A subject without spaces needs no quotes. Several lines for one subject add up.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct GridMap {
     users: HashMap<String, Vec<String>>,
@@ -114,10 +114,11 @@ fn entry(line: &[u8]) -> Result<Option<(String, Vec<&str>)>, &'static str> {
     let line = line.trim_ascii();
     let line = match line.first() {
         None | Some(b'#') => return Ok(None),
-        Some(b'"') => &line[1..],
+        Some(b'"') => quoted(&line[1..])?,
+        Some(b'/') => bare(line)?,
         Some(_) => return Err("the subject isn't in quotes"),
     };
-    let (subject, rest) = quoted(line)?;
+    let (subject, rest) = line;
     let spaces = rest.iter().take_while(|b| b" \t".contains(b)).count();
     if spaces == 0 {
         return Err("no user follows the subject");
@@ -134,6 +135,16 @@ fn entry(line: &[u8]) -> Result<Option<(String, Vec<&str>)>, &'static str> {
         .collect();
     let users = users.ok_or("a user name is invalid")?;
     Ok(Some((subject, users)))
+}
+
+/// Parses a subject without quotes, which has no spaces, and returns the rest.
+fn bare(line: &[u8]) -> Result<(String, &[u8]), &'static str> {
+    let end = line.iter().position(|b| b" \t".contains(b));
+    let (subject, rest) = line.split_at(end.unwrap_or(line.len()));
+    match quoted(&[subject, b"\""].concat())? {
+        (subject, []) => Ok((subject, rest)),
+        _ => Err("the subject has a quote"),
+    }
 }
 
 /// Parses a subject up to the closing quote, into the form of `distinguished_name`, and returns the

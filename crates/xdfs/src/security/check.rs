@@ -110,6 +110,12 @@ impl ServerSecurity {
                 read.map(ClientCertificates::Optional)
             }
         };
+        if let Some(gsi) = &self.gsi {
+            report.note("gridftp.gsi", 0, gsi.check());
+            if let Some(map) = &gsi.grid_map {
+                report.note("gridftp.gsi.grid_map", 0, GridMapFile::open(map));
+            }
+        }
         let (setting, identity) = match &self.certificate {
             Some((chain, key)) => (
                 "certificate",

@@ -15,7 +15,7 @@ pub(crate) use gate::SecureGate;
 pub(crate) use identity::SecureIdentity;
 pub use identity::{ClientSecurity, Credential, FirstUse};
 pub(crate) use personal::PersonalGate;
-pub use settings::ServerSecurity;
+pub use settings::{GsiFiles, ServerSecurity};
 pub(crate) use settings::{channel_limits, keep_apart};
 pub(crate) use tunnels::TunnelsWithoutUsers;
 pub use xdfs_access::Tickets;

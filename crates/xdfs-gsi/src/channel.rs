@@ -1,0 +1,281 @@
+//! TLS over memory, between a side with a credential and a peer that shows its chain.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+
+use openssl::ssl::{
+    ErrorCode, Ssl, SslContext, SslMethod, SslOptions, SslSessionCacheMode, SslStream,
+    SslVerifyMode, SslVersion,
+};
+use openssl::x509::X509;
+use xdfs_proto::{Code, Fault};
+
+use crate::chain::{Peer, verify};
+use crate::credential::CHAIN_MAX;
+use crate::{Credential, Trust, failure, refused, text_of};
+
+/// Bytes that a peer can have put in before a record is taken out: more is for later.
+const HELD_BYTES_MAX: usize = 256 << 10;
+/// Bytes of the handshake of a peer: its certificates, and what else there is.
+const HANDSHAKE_BYTES_MAX: usize = 128 << 10;
+
+/// The side of a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// It answers.
+    Acceptor,
+    /// It begins.
+    Initiator,
+}
+
+/// What came, and what is to be sent.
+#[derive(Default)]
+struct Memory {
+    incoming: VecDeque<u8>,
+    outgoing: Vec<u8>,
+}
+
+impl Read for Memory {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.incoming.read(buffer) {
+            Ok(0) if !buffer.is_empty() => Err(ErrorKind::WouldBlock.into()),
+            read => read,
+        }
+    }
+}
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.outgoing.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What reading finds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// So many bytes.
+    Bytes(usize),
+    /// The peer has told that nothing more comes.
+    End,
+    /// More has to come first.
+    Nothing,
+}
+
+/// A TLS connection in memory.
+pub(crate) struct Channel {
+    tls: SslStream<Memory>,
+    side: Side,
+    trust: Trust,
+    /// Bytes of the handshake that came.
+    shaken: usize,
+    /// The peer, once the handshake is done and its chain is verified.
+    peer: Option<Peer>,
+    /// The peer's chain.
+    pub(crate) chain: Vec<X509>,
+}
+
+impl Channel {
+    /// A connection that hasn't begun. `name` is what the initiator tells as the name of the
+    /// acceptor (SNI).
+    ///
+    /// # Errors
+    /// The credential can't be used, such as with a key that is too weak for OpenSSL.
+    pub(crate) fn new(
+        side: Side,
+        credential: &Credential,
+        trust: &Trust,
+        name: Option<&str>,
+    ) -> Result<Self, Fault> {
+        let fault = failure("begin a security context");
+        let mut builder = SslContext::builder(SslMethod::tls()).map_err(&fault)?;
+        builder
+            .set_min_proto_version(Some(SslVersion::TLS1_2))
+            .map_err(&fault)?;
+        builder
+            .set_cipher_list("ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:!aNULL:!eNULL")
+            .map_err(&fault)?;
+        // A session that is resumed wouldn't show a chain, and one that is negotiated anew would
+        // show another one.
+        builder.set_session_cache_mode(SslSessionCacheMode::OFF);
+        builder.set_num_tickets(0).map_err(&fault)?;
+        builder.set_options(
+            SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION,
+        );
+        // TLS sees that the peer has the key of its certificate. What the certificate is worth is
+        // seen in `advance`, before anything of the peer counts: OpenSSL has no rules for older
+        // proxies, and takes users for clients only.
+        let mode = SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT;
+        builder.set_verify_callback(mode, |_, _| true);
+        builder.set_verify_depth(u32::try_from(CHAIN_MAX).unwrap_or(u32::MAX));
+        builder
+            .set_certificate(&credential.certificate)
+            .map_err(&fault)?;
+        builder.set_private_key(&credential.key).map_err(&fault)?;
+        for certificate in &credential.chain {
+            builder
+                .add_extra_chain_cert(certificate.clone())
+                .map_err(&fault)?;
+        }
+        let mut ssl = Ssl::new(&builder.build()).map_err(&fault)?;
+        match side {
+            Side::Acceptor => ssl.set_accept_state(),
+            Side::Initiator => ssl.set_connect_state(),
+        }
+        if let Some(name) = name {
+            ssl.set_hostname(name).map_err(&fault)?;
+        }
+        Ok(Self {
+            tls: SslStream::new(ssl, Memory::default()).map_err(&fault)?,
+            side,
+            trust: trust.clone(),
+            shaken: 0,
+            peer: None,
+            chain: Vec::new(),
+        })
+    }
+
+    /// Bytes that may be put in now.
+    pub(crate) fn room(&self) -> usize {
+        HELD_BYTES_MAX.saturating_sub(self.tls.get_ref().incoming.len())
+    }
+
+    /// Puts in what came from the peer.
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        self.tls.get_mut().incoming.extend(bytes);
+    }
+
+    /// What is to be sent, in the order in which it was made.
+    pub(crate) fn outgoing(&mut self) -> &mut Vec<u8> {
+        &mut self.tls.get_mut().outgoing
+    }
+
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.tls.get_ref().outgoing.is_empty()
+    }
+
+    /// What came and isn't taken as records.
+    pub(crate) fn take_rest(&mut self) -> VecDeque<u8> {
+        std::mem::take(&mut self.tls.get_mut().incoming)
+    }
+
+    pub(crate) fn has_rest(&self) -> bool {
+        !self.tls.get_ref().incoming.is_empty()
+    }
+
+    pub(crate) fn is_tls13(&self) -> bool {
+        self.tls.ssl().version2() == Some(SslVersion::TLS1_3)
+    }
+
+    /// The peer, once the handshake is done.
+    pub(crate) fn peer(&self) -> Option<&Peer> {
+        self.peer.as_ref()
+    }
+
+    /// Goes on with the handshake. Returns the peer once it is done and verified; before, nothing is
+    /// read or written.
+    ///
+    /// # Errors
+    /// The handshake fails, or the chain isn't verified. What is to be sent then is an alert or
+    /// nothing.
+    pub(crate) fn advance(&mut self) -> Result<Option<&Peer>, Fault> {
+        if self.peer.is_some() {
+            return Ok(self.peer.as_ref());
+        }
+        let before = self.tls.get_ref().incoming.len();
+        let result = self.tls.do_handshake();
+        self.shaken += before.saturating_sub(self.tls.get_ref().incoming.len());
+        if self.shaken > HANDSHAKE_BYTES_MAX {
+            return Err(refused("the peer's handshake is too long"));
+        }
+        match result {
+            Ok(()) => {}
+            Err(error) if error.code() == ErrorCode::WANT_READ => return Ok(None),
+            Err(error) => {
+                let reason = error.ssl_error().map(text_of);
+                let reason = reason.unwrap_or_else(|| "the peer has sent no TLS".to_owned());
+                return Err(refused(format!("the TLS handshake fails: {reason}")));
+            }
+        }
+        let ssl = self.tls.ssl();
+        // OpenSSL leaves the acceptor's peer itself out of the chain.
+        let mut chain: Vec<X509> = ssl.peer_certificate().into_iter().collect();
+        if let Some(more) = ssl.peer_cert_chain() {
+            let skipped = usize::from(self.side == Side::Initiator);
+            chain.extend(more.iter().skip(skipped).map(ToOwned::to_owned));
+        }
+        match verify(&chain, &self.trust) {
+            Ok(peer) => {
+                self.chain = chain;
+                Ok(Some(self.peer.insert(peer)))
+            }
+            Err(fault) => {
+                // The peer must not get what would tell it that it is done.
+                self.outgoing().clear();
+                Err(fault)
+            }
+        }
+    }
+
+    /// Takes content of records that came.
+    ///
+    /// # Errors
+    /// A record is none of this connection.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<Found, Fault> {
+        if self.peer.is_none() {
+            return Ok(Found::Nothing);
+        }
+        match self.tls.ssl_read(buffer) {
+            Ok(read) => Ok(Found::Bytes(read)),
+            Err(error) if error.code() == ErrorCode::ZERO_RETURN => Ok(Found::End),
+            Err(error) if error.code() == ErrorCode::WANT_READ => Ok(Found::Nothing),
+            Err(error) => Err(broken(&error)),
+        }
+    }
+
+    /// Puts bytes into records.
+    ///
+    /// # Errors
+    /// The handshake isn't done, or OpenSSL fails.
+    pub(crate) fn write(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+        if self.peer.is_none() {
+            let cause = "the handshake isn't done";
+            return Err(Fault::new(Code::Internal, "protect bytes", cause));
+        }
+        while !bytes.is_empty() {
+            match self.tls.ssl_write(bytes) {
+                // Memory takes everything.
+                Ok(written) => bytes = &bytes[written.min(bytes.len())..],
+                Err(error) => return Err(broken(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the peer that nothing more comes.
+    pub(crate) fn close(&mut self) {
+        // If it can't be told, the end of the connection tells it.
+        let _ = self.tls.shutdown();
+    }
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel")
+            .field("side", &self.side)
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+fn broken(error: &openssl::ssl::Error) -> Fault {
+    let reason = error.ssl_error().map(text_of);
+    let reason = reason.unwrap_or_else(|| "the records are broken off".to_owned());
+    let cause = format!("the protection of the connection is violated: {reason}");
+    Fault::new(Code::AuthenticationFailed, "unprotect bytes", cause)
+}

@@ -1,0 +1,153 @@
+//! A certificate with its key and its chain.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use openssl::pkey::{PKey, Private};
+use openssl::x509::X509;
+use xdfs_proto::{Code, Fault};
+use zeroize::Zeroizing;
+
+use crate::failure;
+
+/// Bytes of the longest file of certificates and keys.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Most certificates of a chain, and so of a file.
+pub(crate) const CHAIN_MAX: usize = 20;
+
+/// A certificate, its key, and the certificates that it is derived from.
+#[derive(Clone)]
+pub struct Credential {
+    pub(crate) certificate: X509,
+    pub(crate) key: PKey<Private>,
+    pub(crate) chain: Vec<X509>,
+}
+
+impl Credential {
+    /// Reads the PEM of a certificate followed by its chain, and that of the key; both may be in
+    /// one file, as proxies are.
+    ///
+    /// # Errors
+    /// A file can't be read, has more than 1 MiB or 20 certificates, or lacks something; the key
+    /// is encrypted, or isn't that of the first certificate; or, on Unix, others than the owner
+    /// can read the key.
+    pub fn open(certificate: &Path, key: &Path) -> Result<Self, Fault> {
+        let chain = read(certificate, false)?;
+        let key_text = read(key, true)?;
+        Self::parse(&chain, &key_text).map_err(|fault| {
+            let path = match fault.operation.ends_with("key") {
+                true => key,
+                false => certificate,
+            };
+            fault.path(path.as_os_str().as_encoded_bytes())
+        })
+    }
+
+    /// The same from bytes.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn parse(chain: &[u8], key: &[u8]) -> Result<Self, Fault> {
+        let wrong = |operation, cause: &str| Fault::new(Code::InvalidArgument, operation, cause);
+        let mut certificates = X509::stack_from_pem(chain)
+            .map_err(|_| wrong("read the certificate", "it isn't PEM"))?;
+        if certificates.len() > CHAIN_MAX {
+            let cause = "there are more than 20 certificates";
+            return Err(wrong("read the certificate", cause));
+        }
+        if certificates.is_empty() {
+            return Err(wrong("read the certificate", "there is no certificate"));
+        }
+        let certificate = certificates.remove(0);
+        // Nobody is asked for a password.
+        let key = PKey::private_key_from_pem_callback(key, |_| Ok(0)).map_err(|_| {
+            let fault = wrong("read the key", "there is no key in PEM, or it is encrypted");
+            fault.hint("decrypt it with `openssl pkey`")
+        })?;
+        let own = certificate.public_key();
+        if !own.is_ok_and(|own| own.public_eq(&key)) {
+            return Err(wrong("read the key", "it isn't the key of the certificate"));
+        }
+        Ok(Self {
+            certificate,
+            key,
+            chain: certificates,
+        })
+    }
+
+    /// The PEM of a file for a proxy: the certificate, its key, and the chain.
+    ///
+    /// # Errors
+    /// OpenSSL fails.
+    pub fn to_pem(&self) -> Result<Zeroizing<Vec<u8>>, Fault> {
+        let fault = failure("write a credential");
+        let mut pem = Zeroizing::new(self.certificate.to_pem().map_err(&fault)?);
+        // The form that older tools read, where the key has one.
+        let key = match self.key.rsa() {
+            Ok(rsa) => rsa.private_key_to_pem(),
+            Err(_) => self.key.private_key_to_pem_pkcs8(),
+        };
+        pem.extend_from_slice(&Zeroizing::new(key.map_err(&fault)?));
+        for certificate in &self.chain {
+            pem.extend(certificate.to_pem().map_err(&fault)?);
+        }
+        Ok(pem)
+    }
+
+    /// All certificates in DER, the credential's own first.
+    ///
+    /// # Errors
+    /// OpenSSL fails.
+    pub fn to_der(&self) -> Result<Vec<Vec<u8>>, Fault> {
+        let all = std::iter::once(&self.certificate).chain(&self.chain);
+        let all = all.map(|certificate| certificate.to_der());
+        all.collect::<Result<_, _>>()
+            .map_err(failure("encode a certificate"))
+    }
+
+    /// The number of bits of the key.
+    #[must_use]
+    pub fn key_bits(&self) -> u32 {
+        self.key.bits()
+    }
+}
+
+impl fmt::Debug for Credential {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credential")
+            .field("subject", &self.certificate.subject_name())
+            .finish_non_exhaustive()
+    }
+}
+
+fn read(path: &Path, is_secret: bool) -> Result<Zeroizing<Vec<u8>>, Fault> {
+    let operation = match is_secret {
+        true => "read the key",
+        false => "read the certificate",
+    };
+    let name = path.as_os_str().as_encoded_bytes();
+    let fault = |error: std::io::Error| Fault::from_io(operation, name, &error);
+    let file = File::open(path).map_err(fault)?;
+    #[cfg(unix)]
+    if is_secret {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = file.metadata().map_err(fault)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            let cause = "others than its owner may read or write it";
+            let fault = Fault::new(Code::InvalidArgument, operation, cause).path(name);
+            return Err(fault.hint("run `chmod 600` on it"));
+        }
+    }
+    let mut bytes = Zeroizing::new(Vec::new());
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(fault)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        let cause = "it has more than 1 MiB";
+        return Err(Fault::new(Code::InvalidArgument, operation, cause).path(name));
+    }
+    Ok(bytes)
+}

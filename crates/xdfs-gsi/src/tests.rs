@@ -1,0 +1,5 @@
+//! Authorities, users, proxies and contexts, all made here.
+
+mod chains;
+mod contexts;
+mod grid;

@@ -1,0 +1,251 @@
+//! A directory of authorities, with their signing policies and lists of revoked certificates.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
+
+use openssl::asn1::Asn1Time;
+use openssl::stack::Stack;
+use openssl::x509::store::{X509Store, X509StoreBuilder};
+use openssl::x509::verify::X509VerifyParam;
+use openssl::x509::{CrlStatus, X509, X509Crl, X509Ref, X509StoreContext};
+use x509_parser::prelude::FromDer as _;
+use x509_parser::revocation_list::CertificateRevocationList;
+use xdfs_proto::{Code, Fault};
+use xdfs_security::grid::distinguished_name;
+
+use crate::credential::CHAIN_MAX;
+use crate::policy::{self, POLICY_BYTES_MAX};
+use crate::{failure, refused, text_of};
+
+/// Files with the same hash that are looked at: `HASH.0` to `HASH.9`.
+const SAME_HASH_MAX: usize = 10;
+/// Bytes of the longest file of a certificate.
+const CERTIFICATE_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of the longest list of revoked certificates.
+const CRL_BYTES_MAX: u64 = 64 << 20;
+/// Least strength of keys and signatures in OpenSSL's levels: 112 bits, RSA of 2048.
+const LEVEL: i32 = 2;
+
+/// A directory of authorities. Its files are read when they are needed, so that changes, such as
+/// new lists of revoked certificates, take effect at once.
+#[derive(Clone, Debug)]
+pub struct Trust {
+    directory: PathBuf,
+}
+
+impl Trust {
+    /// The authorities in `directory`: for each the certificate (`HASH.0`, with OpenSSL's hash of
+    /// its subject), the signing policy (`HASH.signing_policy`), and a list of revoked certificates
+    /// (`HASH.r0`) if it has one.
+    ///
+    /// # Errors
+    /// It is no directory that can be read.
+    pub fn open(directory: impl Into<PathBuf>) -> Result<Self, Fault> {
+        let directory = directory.into();
+        let name = directory.as_os_str().as_encoded_bytes();
+        std::fs::read_dir(&directory)
+            .map_err(|error| Fault::from_io("read the directory of authorities", name, &error))?;
+        Ok(Self { directory })
+    }
+
+    /// Verifies a certificate that is no proxy, by RFC 5280: there is a chain to an authority of
+    /// the directory, all of it is valid now, the policies of the authorities allow the names, and
+    /// nothing is revoked. An authority with a list has to have one of now.
+    ///
+    /// # Errors
+    /// [`Code::AuthenticationFailed`]: what isn't so.
+    pub(crate) fn verify(&self, certificate: &X509, more: &[X509]) -> Result<(), Fault> {
+        let path = self.path_to(certificate, more)?;
+        for pair in path.windows(2) {
+            let [subject, issuer] = pair else { continue };
+            self.check_policy(subject, issuer)?;
+            self.check_revoked(subject, issuer)?;
+        }
+        Ok(())
+    }
+
+    /// The path from a certificate to a self-signed one of the directory, both included.
+    fn path_to(&self, certificate: &X509, more: &[X509]) -> Result<Vec<X509>, Fault> {
+        let fault = failure("verify a certificate");
+        let store = self.store_for(certificate, more)?;
+        let mut others = Stack::new().map_err(&fault)?;
+        for other in more {
+            others.push(other.clone()).map_err(&fault)?;
+        }
+        let mut context = X509StoreContext::new().map_err(&fault)?;
+        let verified = context.init(&store, certificate, &others, |context| {
+            let is_valid = context.verify_cert()?;
+            let path: Vec<X509> = context
+                .chain()
+                .map(|chain| chain.iter().map(ToOwned::to_owned).collect())
+                .unwrap_or_default();
+            Ok((is_valid, context.error(), context.error_depth(), path))
+        });
+        let (is_valid, error, depth, path) = verified.map_err(&fault)?;
+        if is_valid {
+            return Ok(path);
+        }
+        let whose = match (depth, path.get(depth as usize)) {
+            (0, _) | (_, None) => String::new(),
+            (_, Some(at)) => format!(" (of {})", shown(at)),
+        };
+        let fault = refused(format!(
+            "the certificate of {} isn't verified: {}{whose}",
+            shown(certificate),
+            error.error_string()
+        ));
+        Err(fault.hint("its authority has to be in the directory of authorities, and valid"))
+    }
+
+    /// The authorities that may be on a path from these certificates.
+    fn store_for(&self, certificate: &X509, more: &[X509]) -> Result<X509Store, Fault> {
+        let fault = failure("verify a certificate");
+        let mut builder = X509StoreBuilder::new().map_err(&fault)?;
+        let mut parameters = X509VerifyParam::new().map_err(&fault)?;
+        parameters.set_auth_level(LEVEL);
+        parameters.set_depth(i32::try_from(CHAIN_MAX).unwrap_or(i32::MAX));
+        builder.set_param(&parameters).map_err(&fault)?;
+        let mut wanted: Vec<X509> = std::iter::once(certificate).chain(more).cloned().collect();
+        let mut seen = Vec::new();
+        while let Some(next) = wanted.pop() {
+            let hash = next.issuer_name_hash();
+            if seen.contains(&hash) || seen.len() > 2 * CHAIN_MAX {
+                continue;
+            }
+            seen.push(hash);
+            for number in 0..SAME_HASH_MAX {
+                let path = self.directory.join(format!("{hash:08x}.{number}"));
+                let Some(bytes) = read(&path, CERTIFICATE_BYTES_MAX)? else {
+                    break;
+                };
+                let authority = X509::from_pem(&bytes)
+                    .or_else(|_| X509::from_der(&bytes))
+                    .map_err(|error| unusable(&path, &text_of(&error)))?;
+                wanted.push(authority.clone());
+                builder.add_cert(authority).map_err(&fault)?;
+            }
+        }
+        Ok(builder.build())
+    }
+
+    fn check_policy(&self, subject: &X509Ref, issuer: &X509Ref) -> Result<(), Fault> {
+        let path = self.policy_path(subject);
+        let (name, authority) = (name_of(subject)?, name_of(issuer)?);
+        let Some(bytes) = read(&path, POLICY_BYTES_MAX)? else {
+            let cause = format!("the authority {authority} has no signing policy");
+            return Err(refused(cause).hint(format!("it belongs to {}", path.display())));
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        match policy::allows(&text, &authority, &name) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(refused(format!(
+                "the signing policy of {authority} doesn't allow {name}"
+            ))),
+            Err(cause) => Err(unusable(&path, &cause)),
+        }
+    }
+
+    fn policy_path(&self, subject: &X509Ref) -> PathBuf {
+        let hash = subject.issuer_name_hash();
+        self.directory.join(format!("{hash:08x}.signing_policy"))
+    }
+
+    fn check_revoked(&self, subject: &X509, issuer: &X509Ref) -> Result<(), Fault> {
+        let hash = subject.issuer_name_hash();
+        let key = issuer
+            .public_key()
+            .map_err(failure("verify a certificate"))?;
+        // Lists of other authorities may have the same hash, and not hide this one's.
+        let (mut found, mut fitting) = (false, false);
+        for number in 0..SAME_HASH_MAX {
+            let path = self.directory.join(format!("{hash:08x}.r{number}"));
+            let Some(bytes) = read(&path, CRL_BYTES_MAX)? else {
+                break;
+            };
+            found = true;
+            let list = X509Crl::from_pem(&bytes)
+                .or_else(|_| X509Crl::from_der(&bytes))
+                .map_err(|error| unusable(&path, &text_of(&error)))?;
+            if !list.verify(&key).unwrap_or(false) {
+                continue;
+            }
+            fitting = true;
+            check_list(&list).map_err(|cause| unusable(&path, cause))?;
+            match list.get_by_cert(subject) {
+                CrlStatus::NotRevoked => {}
+                // Those on hold may come back, and aren't valid until then.
+                CrlStatus::Revoked(_) => {
+                    return Err(refused(format!(
+                        "the certificate of {} is revoked",
+                        shown(subject)
+                    )));
+                }
+                CrlStatus::RemoveFromCrl(_) => {
+                    return Err(unusable(&path, "it is a list of changes"));
+                }
+            }
+        }
+        if found && !fitting {
+            let path = self.directory.join(format!("{hash:08x}.r0"));
+            return Err(unusable(&path, "it isn't signed by the authority"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a list is one of now that says all there is to say.
+fn check_list(list: &X509Crl) -> Result<(), &'static str> {
+    let now = Asn1Time::days_from_now(0).map_err(|_| "there is no time")?;
+    let is_later = |time: &openssl::asn1::Asn1TimeRef| time.compare(&now).is_ok_and(|o| o.is_gt());
+    if is_later(list.last_update()) {
+        return Err("the list of revoked certificates is of the future");
+    }
+    if !list.next_update().is_none_or(is_later) {
+        return Err("the list of revoked certificates has expired");
+    }
+    let der = list.to_der().map_err(|_| "it can't be encoded")?;
+    let (_, parsed) =
+        CertificateRevocationList::from_der(&der).map_err(|_| "the list is malformed")?;
+    if parsed.extensions().iter().any(|extension| extension.critical) {
+        return Err("the list has a critical extension, so it isn't one of all certificates");
+    }
+    Ok(())
+}
+
+/// A file of the directory that fails whoever needs it.
+fn unusable(path: &Path, cause: &str) -> Fault {
+    let fault = Fault::new(Code::AuthenticationFailed, "read a file of an authority", cause);
+    fault
+        .path(path.as_os_str().as_encoded_bytes())
+        .hint("get the files of the authorities anew, such as with fetch-crl")
+}
+
+/// The bytes of a file; `None` if it isn't there.
+fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, Fault> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unusable(path, &error.to_string())),
+        Ok(file) => file,
+    };
+    let mut bytes = Vec::new();
+    let read = file.take(most + 1).read_to_end(&mut bytes);
+    read.map_err(|error| unusable(path, &error.to_string()))?;
+    match bytes.len() as u64 > most {
+        true => Err(unusable(path, "it is too long")),
+        false => Ok(Some(bytes)),
+    }
+}
+
+/// The subject as one line.
+pub(crate) fn name_of(certificate: &X509Ref) -> Result<String, Fault> {
+    let der = certificate
+        .to_der()
+        .map_err(failure("encode a certificate"))?;
+    distinguished_name(&der)
+}
+
+/// The subject for people; names that can't be text are told as such.
+fn shown(certificate: &X509Ref) -> String {
+    name_of(certificate).unwrap_or_else(|_| "somebody whose name isn't text".to_owned())
+}
