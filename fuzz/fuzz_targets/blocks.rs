@@ -39,7 +39,11 @@ impl Transport for Bytes {
 impl Stream for Peer {
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut n = 0;
-        for to in bufs.iter_mut().flat_map(|buf| buf.iter_mut()).take(self.step) {
+        for to in bufs
+            .iter_mut()
+            .flat_map(|buf| buf.iter_mut())
+            .take(self.step)
+        {
             let Some(byte) = self.bytes.pop_front() else {
                 break;
             };

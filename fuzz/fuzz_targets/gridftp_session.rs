@@ -6,12 +6,12 @@
 use libfuzzer_sys::fuzz_target;
 use xdfs_gridftp::reply::ReplyReader;
 use xdfs_gridftp::session::{
-    Action, Config, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, Outcome, Session, Tls,
+    Action, Config, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, Outcome, Protection, Session, Tls,
 };
 use xdfs_proto::path::Answer;
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet};
 
-const WORDS: [&str; 34] = [
+const WORDS: [&str; 42] = [
     "USER anonymous",
     "PASS x",
     "RETR a",
@@ -46,6 +46,14 @@ const WORDS: [&str; 34] = [
     "STOU",
     "APPE a",
     "ABUF",
+    "AUTH GSSAPI",
+    "ADAT AAAA",
+    "USER :globus-mapping:",
+    "DCAU N",
+    "DCAU S /CN=a",
+    "PROT S",
+    "ENC AAAA",
+    "ALLO 9",
 ];
 
 /// The largest reply, and the last command before the output is full.
@@ -58,11 +66,13 @@ fuzz_target!(|data: &[u8]| {
         third_party: false,
         tls: Tls::Offered,
         takes_clear: false,
+        gsi: true,
     });
     let mut replies = ReplyReader::new();
     let mut running = false;
     let mut ended = false;
     let (mut is_secure, mut has_name) = (false, false);
+    let mut authenticates = false;
     for step in data.chunks(3) {
         let (how, word) = (step[0] % 8, step.get(1).copied().unwrap_or(0));
         match how {
@@ -76,8 +86,14 @@ fuzz_target!(|data: &[u8]| {
                 session.receive(&line);
             }
             4 if running => {
-                let outcome = match word % 8 {
+                let outcome = match word % 11 {
                     0 => Ok(Outcome::Done),
+                    6 => Ok(Outcome::Token(step.to_vec())),
+                    7 => {
+                        is_secure |= authenticates;
+                        Ok(Outcome::Secured(Vec::new()))
+                    }
+                    8 => Ok(Outcome::User("alice".into())),
                     1 => Ok(Outcome::Answer(Answer::Done)),
                     2 => Ok(Outcome::Digest("00".into())),
                     3 => Ok(Outcome::Listening(
@@ -116,7 +132,15 @@ fuzz_target!(|data: &[u8]| {
                 Action::Cancel => assert!(running),
                 action => {
                     assert!(!running && session.is_busy());
+                    authenticates = matches!(action, Action::Authenticate(_));
                     match &action {
+                        Action::Authenticate(_) => {
+                            assert!(!is_secure && !session.is_logged_in());
+                        }
+                        Action::LogInMapped { .. } => {
+                            assert!(is_secure && !session.is_logged_in());
+                            has_name = true;
+                        }
                         Action::StartTls => {
                             assert!(!session.is_logged_in());
                             is_secure = true;
@@ -128,8 +152,13 @@ fuzz_target!(|data: &[u8]| {
                         _ => assert!(session.is_logged_in()),
                     }
                     if let Action::Transfer(transfer) = &action {
-                        assert!(transfer.is_protected || !has_name);
-                        assert!(is_secure || !transfer.is_protected);
+                        let is_sealed = match &transfer.protection {
+                            Protection::Clear => false,
+                            Protection::Context { seals, .. } => *seals,
+                            Protection::Tls => true,
+                        };
+                        assert!(is_sealed || !has_name);
+                        assert!(is_secure || transfer.protection == Protection::Clear);
                     }
                     if let Action::Connect(addresses) = &action {
                         assert!(addresses.iter().all(|address| address.ip() == peer));

@@ -9,7 +9,7 @@ use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
-use crate::{Failure, Outcome, cargo, code, root};
+use crate::{Failure, GSI, Outcome, cargo, code, root};
 
 /// The variable with the path of the file, as `xdfs_testkit::skip` reads it.
 const LIST: &str = "XDFS_SKIPPED_LIST";
@@ -107,8 +107,14 @@ pub(crate) fn test(args: &[OsString]) -> Outcome {
         .join(format!("skipped-{}.txt", std::process::id()));
     let _ = std::fs::create_dir_all(root().join("target"));
     std::fs::write(&list, "").map_err(|e| format!("can't write {}: {e}", list.display()))?;
+    // A choice of packages may leave out those that have it.
+    let all: &[&str] = match args {
+        [] => &["--workspace", "--features", GSI],
+        _ => &[],
+    };
     let mut child = cargo()
         .args(["test", "--locked", "--no-fail-fast"])
+        .args(all)
         .args(args)
         .env(LIST, &list)
         .stdout(Stdio::piped())

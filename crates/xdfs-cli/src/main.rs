@@ -32,6 +32,8 @@ mod perf;
 mod pipe;
 mod place;
 mod progress;
+#[cfg(feature = "gsi")]
+mod proxy;
 mod rate;
 mod remotes;
 mod report;
@@ -112,6 +114,8 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Keygen(flags) => users::keygen(flags),
         Command::Trust { command } => users::trust(command),
         Command::User { command, config } => users::user(command, config.as_deref()),
+        #[cfg(feature = "gsi")]
+        Command::Proxy { command } => proxy::run(&command),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(&dir),
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use xdfs::security::{
-    ExportConfig, ExportsConfig, GsiFiles, GuardLimits, IssuerConfig, Rights, ServerSecurity, TokenConfig,
-    TunnelsConfig,
+    ExportConfig, ExportsConfig, GsiFiles, GuardLimits, IssuerConfig, Rights, ServerSecurity,
+    TokenConfig, TunnelsConfig,
 };
 use xdfs::{Address, Code, Fault, GridftpAddress, GridftpSettings, Listen, ServerBuilder};
 
@@ -330,7 +330,11 @@ fn security(config: &mut Config, base: Option<&Path>) -> Result<ServerSecurity, 
     {
         let cause = "users of certificates have one grid map: that of [client_certificates] if \
                      there is one, and else that of [gridftp.gsi]";
-        return Err(Fault::new(Code::InvalidArgument, "read the configuration", cause));
+        return Err(Fault::new(
+            Code::InvalidArgument,
+            "read the configuration",
+            cause,
+        ));
     }
     let mut issuers = std::mem::take(&mut config.issuers);
     for issuer in &mut issuers {

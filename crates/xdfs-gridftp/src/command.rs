@@ -244,7 +244,11 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
             // TLS-C is the same by an older name (RFC 4217, section 17).
             b"TLS" | b"TLS-C" => Command::AuthTls,
             b"GSSAPI" => Command::AuthGssapi,
-            _ => return Err(CommandError::Parameter("there are AUTH TLS and AUTH GSSAPI")),
+            _ => {
+                return Err(CommandError::Parameter(
+                    "there are AUTH TLS and AUTH GSSAPI",
+                ));
+            }
         },
         b"CCC" => Command::ClearControl,
         b"CDUP" | b"XCUP" => Command::ChangeUp,
@@ -514,8 +518,8 @@ mod tests {
             ("PASS a  b ", Command::Password(b"a  b "[..].into())),
             ("AUTH tls", Command::AuthTls),
             ("PBSZ 0", Command::ProtectionBuffer(0)),
-            ("PROT P", Command::Protection(true)),
-            ("PROT C", Command::Protection(false)),
+            ("PROT P", Command::Protection(Level::Private)),
+            ("PROT C", Command::Protection(Level::Clear)),
             ("TYPE I", Command::Type(true)),
             ("MODE E", Command::Mode(Mode::Extended)),
             ("OPTS RETR Parallelism=4,4,4;", Command::Parallelism(4)),

@@ -294,6 +294,10 @@ pub struct Session {
     announced: Option<(Algorithm, String)>,
     /// The transfer that is about to begin is to have it.
     is_announced: bool,
+    /// Bytes that ALLO has told of the next transfer.
+    allocated: Option<u64>,
+    /// Bytes that have to come in the running transfer.
+    expected: u64,
     /// Bytes that the running action has moved.
     moved: u64,
     rename_from: Option<Vec<u8>>,
@@ -326,6 +330,8 @@ impl Session {
             restart: None,
             announced: None,
             is_announced: false,
+            allocated: None,
+            expected: 0,
             moved: 0,
             rename_from: None,
         };
@@ -459,6 +465,14 @@ impl Session {
         self.moved = self.moved.saturating_add(bytes);
     }
 
+    /// Whether a transfer to this side that has ended was cut off. In stream mode globus-url-copy
+    /// doesn't tell the end of TLS, so that anybody in between could end it; but it has told how
+    /// much comes, on the protected control connection.
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        self.moved < self.expected
+    }
+
     /// A delayed listener has this address.
     pub fn delayed(&mut self, address: SocketAddr) {
         match format_host_port(address) {
@@ -545,7 +559,10 @@ impl Session {
             Command::Append(_) | Command::StoreAt(..) if self.announced.take().is_some() => {
                 self.say(504, "Not possible here: SCKS is for STOR and STOU.");
             }
-            Command::Allocate(_) => self.say(200, "Room is made as bytes come."),
+            Command::Allocate(bytes) => {
+                self.allocated = Some(bytes);
+                self.say(200, "Room is made as bytes come.");
+            }
             Command::DelayPassive(delays) => {
                 self.delays_passive = delays;
                 self.say(200, "Options of PASV are set.");
@@ -777,11 +794,16 @@ impl Session {
                 ..
             }
         );
+        let protection = self.data_protection();
+        let is_stored = matches!(what, What::Store { .. }) && self.mode == Mode::Stream;
+        let allocated = self.allocated.take();
+        let allocated = allocated.filter(|_| is_stored && is_context(&protection));
+        self.expected = allocated.unwrap_or(0);
         Some(Transfer {
             mode: self.mode,
             parallelism: self.parallelism,
             socket_buffer: self.socket_buffer,
-            protection: self.data_protection(),
+            protection,
             what,
         })
     }
@@ -816,6 +838,10 @@ impl Session {
         let is_service = addresses.iter().any(is_service);
         is_service.then_some("Data connections go to ports from 1024 on only.")
     }
+}
+
+fn is_context(protection: &Protection) -> bool {
+    matches!(protection, Protection::Context { .. })
 }
 
 /// Whether nobody else can read or change what moves.

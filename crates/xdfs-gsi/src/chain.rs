@@ -68,7 +68,11 @@ pub fn verify(chain: &[X509], trust: &Trust) -> Result<Peer, Fault> {
     }
     let mut ders = Vec::new();
     for certificate in chain {
-        ders.push(certificate.to_der().map_err(failure("read a certificate"))?);
+        ders.push(
+            certificate
+                .to_der()
+                .map_err(failure("read a certificate"))?,
+        );
     }
     let mut parsed = Vec::new();
     for der in &ders {
@@ -82,7 +86,9 @@ pub fn verify(chain: &[X509], trust: &Trust) -> Result<Peer, Fault> {
             break;
         };
         let Some(issuer) = parsed.get(at + 1) else {
-            return Err(refused("the certificate that the proxy was made from is missing"));
+            return Err(refused(
+                "the certificate that the proxy was made from is missing",
+            ));
         };
         check_link(certificate, issuer)?;
         check_signature(&chain[at], &chain[at + 1])?;
@@ -132,6 +138,10 @@ fn check_link(proxy: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> Resu
         if !may_sign(certificate)? {
             return Err(refused(format!("the {whose} may not make signatures")));
         }
+    }
+    let usage = proxy.key_usage().ok().flatten();
+    if usage.is_some_and(|usage| usage.value.key_cert_sign()) {
+        return Err(refused("the proxy says that it signs certificates"));
     }
     for extension in proxy.extensions() {
         if matches!(
@@ -191,13 +201,11 @@ fn is_authority(certificate: &X509Certificate<'_>) -> Result<bool, Fault> {
     Ok(constraints.is_some_and(|constraints| constraints.value.ca))
 }
 
-/// Whether the key usage has digital signatures, and none of certificates.
+/// Whether the key usage, if there is one, has digital signatures.
 fn may_sign(certificate: &X509Certificate<'_>) -> Result<bool, Fault> {
     let usage = certificate.key_usage();
     let usage = usage.map_err(|_| refused("the certificate's key usage is malformed"))?;
-    Ok(usage.is_none_or(|usage| {
-        usage.value.digital_signature() && !usage.value.key_cert_sign()
-    }))
+    Ok(usage.is_none_or(|usage| usage.value.digital_signature()))
 }
 
 /// What only OpenSSL can tell of a proxy: times, keys and signatures.
@@ -225,11 +233,15 @@ fn check_signature(proxy: &X509Ref, issuer: &X509Ref) -> Result<(), Fault> {
     let digest = digest.and_then(MessageDigest::from_nid);
     // Those without one, as of Ed25519, are of this strength.
     if digest.is_some_and(|digest| digest.size() < DIGEST_BYTES_MIN) {
-        return Err(refused("the proxy is signed with a digest that is too weak"));
+        return Err(refused(
+            "the proxy is signed with a digest that is too weak",
+        ));
     }
     if !proxy.verify(&signer).unwrap_or(false) {
         let name = name_of(issuer).unwrap_or_default();
-        return Err(refused(format!("the proxy's signature isn't by the key of {name}")));
+        return Err(refused(format!(
+            "the proxy's signature isn't by the key of {name}"
+        )));
     }
     Ok(())
 }

@@ -56,6 +56,39 @@ impl Write for Memory {
     }
 }
 
+/// Where records end, which OpenSSL doesn't tell.
+#[derive(Debug, Default)]
+struct Framing {
+    /// Bytes of the next header that came, of 5.
+    header: usize,
+    /// The length that the header tells, as far as it came.
+    length: usize,
+    /// Bytes of the body that are still to come.
+    body: usize,
+}
+
+impl Framing {
+    fn take(&mut self, mut bytes: &[u8]) {
+        while let Some((&byte, rest)) = bytes.split_first() {
+            if self.body > 0 {
+                let skipped = self.body.min(bytes.len());
+                self.body -= skipped;
+                bytes = &bytes[skipped..];
+                continue;
+            }
+            bytes = rest;
+            // Behind a type and a version.
+            if self.header >= 3 {
+                self.length = self.length << 8 | usize::from(byte);
+            }
+            self.header += 1;
+            if self.header == 5 {
+                (self.body, self.length, self.header) = (self.length, 0, 0);
+            }
+        }
+    }
+}
+
 /// What reading finds.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
@@ -72,6 +105,7 @@ pub(crate) struct Channel {
     tls: SslStream<Memory>,
     side: Side,
     trust: Trust,
+    framing: Framing,
     /// Bytes of the handshake that came.
     shaken: usize,
     /// The peer, once the handshake is done and its chain is verified.
@@ -134,6 +168,7 @@ impl Channel {
             tls: SslStream::new(ssl, Memory::default()).map_err(&fault)?,
             side,
             trust: trust.clone(),
+            framing: Framing::default(),
             shaken: 0,
             peer: None,
             chain: Vec::new(),
@@ -147,7 +182,13 @@ impl Channel {
 
     /// Puts in what came from the peer.
     pub(crate) fn put(&mut self, bytes: &[u8]) {
+        self.framing.take(bytes);
         self.tls.get_mut().incoming.extend(bytes);
+    }
+
+    /// Whether what came ends with a record, and not within one.
+    pub(crate) fn is_between_records(&self) -> bool {
+        self.framing.header == 0 && self.framing.body == 0
     }
 
     /// What is to be sent, in the order in which it was made.

@@ -114,7 +114,9 @@ impl Acceptor {
         }
         self.state = match is_done {
             true => State::Flag,
-            false if token.is_empty() => return Err(refused("a token of the handshake is cut off")),
+            false if token.is_empty() => {
+                return Err(refused("a token of the handshake is cut off"));
+            }
             false => State::Handshake,
         };
         Ok(Step::Next(token))
@@ -143,7 +145,10 @@ impl Acceptor {
         if certificate.to_der().map_err(malformed)? != der {
             return Err(refused("something follows the delegated proxy"));
         }
-        if !certificate.public_key().is_ok_and(|own| own.public_eq(&key)) {
+        if !certificate
+            .public_key()
+            .is_ok_and(|own| own.public_eq(&key))
+        {
             return Err(refused("the delegated proxy isn't for the requested key"));
         }
         let mut chain = vec![certificate];
@@ -189,7 +194,7 @@ pub(crate) fn content(channel: &mut Channel) -> Result<Vec<u8>, Fault> {
         match channel.read(&mut content[length..])? {
             Found::Bytes(read) => length += read,
             Found::End => return Err(refused("the peer has ended the context")),
-            Found::Nothing if channel.has_rest() => {
+            Found::Nothing if !channel.is_between_records() => {
                 return Err(refused("a token has an incomplete record"));
             }
             Found::Nothing => {

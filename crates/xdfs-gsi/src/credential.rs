@@ -5,12 +5,17 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use openssl::asn1::Asn1Time;
 use openssl::pkey::{PKey, Private};
 use openssl::x509::X509;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer as _;
 use xdfs_proto::{Code, Fault};
+use xdfs_security::grid::distinguished_name;
 use zeroize::Zeroizing;
 
 use crate::failure;
+use crate::proxy::{Form, proxy_of};
 
 /// Bytes of the longest file of certificates and keys.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -34,9 +39,21 @@ impl Credential {
     /// is encrypted, or isn't that of the first certificate; or, on Unix, others than the owner
     /// can read the key.
     pub fn open(certificate: &Path, key: &Path) -> Result<Self, Fault> {
+        Self::open_with(certificate, key, || Ok(Zeroizing::new(String::new())))
+    }
+
+    /// The same, with a key that may be encrypted; then `ask` has the password.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open), and those of `ask`; the password is wrong.
+    pub fn open_with(
+        certificate: &Path,
+        key: &Path,
+        ask: impl FnOnce() -> Result<Zeroizing<String>, Fault>,
+    ) -> Result<Self, Fault> {
         let chain = read(certificate, false)?;
         let key_text = read(key, true)?;
-        Self::parse(&chain, &key_text).map_err(|fault| {
+        Self::parse_with(&chain, &key_text, ask).map_err(|fault| {
             let path = match fault.operation.ends_with("key") {
                 true => key,
                 false => certificate,
@@ -50,6 +67,14 @@ impl Credential {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn parse(chain: &[u8], key: &[u8]) -> Result<Self, Fault> {
+        Self::parse_with(chain, key, || Ok(Zeroizing::new(String::new())))
+    }
+
+    fn parse_with(
+        chain: &[u8],
+        key: &[u8],
+        ask: impl FnOnce() -> Result<Zeroizing<String>, Fault>,
+    ) -> Result<Self, Fault> {
         let wrong = |operation, cause: &str| Fault::new(Code::InvalidArgument, operation, cause);
         let mut certificates = X509::stack_from_pem(chain)
             .map_err(|_| wrong("read the certificate", "it isn't PEM"))?;
@@ -61,10 +86,22 @@ impl Credential {
             return Err(wrong("read the certificate", "there is no certificate"));
         }
         let certificate = certificates.remove(0);
-        // Nobody is asked for a password.
-        let key = PKey::private_key_from_pem_callback(key, |_| Ok(0)).map_err(|_| {
-            let fault = wrong("read the key", "there is no key in PEM, or it is encrypted");
-            fault.hint("decrypt it with `openssl pkey`")
+        let mut asked = Ok(());
+        let parsed = PKey::private_key_from_pem_callback(key, |buffer| {
+            let password = ask().unwrap_or_else(|fault| {
+                asked = Err(fault);
+                Zeroizing::default()
+            });
+            let password = password.as_bytes();
+            let length = password.len().min(buffer.len());
+            buffer[..length].copy_from_slice(&password[..length]);
+            Ok(length)
+        });
+        asked?;
+        let key = parsed.map_err(|_| {
+            let cause = "there is no key in PEM, or it is encrypted and the password is missing or \
+                         wrong";
+            wrong("read the key", cause)
         })?;
         let own = certificate.public_key();
         if !own.is_ok_and(|own| own.public_eq(&key)) {
@@ -107,11 +144,63 @@ impl Credential {
             .map_err(failure("encode a certificate"))
     }
 
-    /// The number of bits of the key.
-    #[must_use]
-    pub fn key_bits(&self) -> u32 {
-        self.key.bits()
+    /// What the certificates say. Nothing of it is verified.
+    ///
+    /// # Errors
+    /// A certificate is malformed, is a proxy of a kind that isn't taken, or has a name that is no
+    /// text.
+    pub fn describe(&self) -> Result<Description, Fault> {
+        let fault = failure("read a certificate");
+        let ders = self.to_der()?;
+        let mut proxies = Vec::new();
+        let mut identity = None;
+        for der in &ders {
+            let (_, parsed) = X509Certificate::from_der(der)
+                .map_err(|_| crate::refused("a certificate is malformed"))?;
+            match proxy_of(&parsed)? {
+                Some(proxy) => proxies.push(proxy),
+                None => {
+                    identity = Some(distinguished_name(der)?);
+                    break;
+                }
+            }
+        }
+        let epoch = Asn1Time::from_unix(0).map_err(&fault)?;
+        let mut ends_s = i64::MAX;
+        let own = std::iter::once(&self.certificate).chain(&self.chain);
+        for certificate in own.take(proxies.len() + 1) {
+            let since = epoch.diff(certificate.not_after()).map_err(&fault)?;
+            ends_s = ends_s.min(i64::from(since.days) * 86_400 + i64::from(since.secs));
+        }
+        Ok(Description {
+            subject: crate::trust::name_of(&self.certificate)?,
+            identity,
+            form: proxies.first().map(|proxy| proxy.form),
+            is_limited: proxies.iter().any(|proxy| proxy.is_limited),
+            path_length: proxies.first().and_then(|proxy| proxy.path_length),
+            key_bits: self.key.bits(),
+            ends_s,
+        })
     }
+}
+
+/// What a credential says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Its subject.
+    pub subject: String,
+    /// The subject of the user's certificate; `None` if that isn't in the chain.
+    pub identity: Option<String>,
+    /// The form of the proxy; `None` if it is none.
+    pub form: Option<Form>,
+    /// It or what it is made from is limited.
+    pub is_limited: bool,
+    /// Number of proxies that may be derived from it; `None` for any.
+    pub path_length: Option<u32>,
+    /// Bits of the key.
+    pub key_bits: u32,
+    /// When it, or what it is made from, ends first, in seconds since 1970.
+    pub ends_s: i64,
 }
 
 impl fmt::Debug for Credential {

@@ -146,6 +146,16 @@ impl DataContext {
         self.state == State::Clear && self.clear.is_empty() && self.is_flushed()
     }
 
+    /// Whether what came is whole, should nothing more come.
+    #[must_use]
+    pub fn is_between_records(&self) -> bool {
+        match self.state {
+            State::Sealed => self.channel.is_between_records(),
+            State::Clear => true,
+            State::Handshake | State::Greeting | State::Flag => false,
+        }
+    }
+
     /// Puts content into what is to be sent, as far as there is room. Returns the number of bytes; 0
     /// if there is none before more is sent, or before the context [is open](Self::is_open).
     ///
@@ -180,7 +190,11 @@ impl DataContext {
                     peer.name, self.subject
                 );
                 self.channel.outgoing().clear();
-                return Err(Fault::new(Code::AuthenticationFailed, "verify the peer", cause));
+                return Err(Fault::new(
+                    Code::AuthenticationFailed,
+                    "verify the peer",
+                    cause,
+                ));
             }
             self.state = match (self.seals, self.role, self.channel.is_tls13()) {
                 (true, _, _) => State::Sealed,
@@ -207,7 +221,11 @@ impl DataContext {
         match self.channel.read(&mut flag)? {
             Found::Nothing => return Ok(()),
             Found::Bytes(1) if flag[0] == wanted => {}
-            _ => return Err(refused("the flag of the data connection isn't the one of PROT C")),
+            _ => {
+                return Err(refused(
+                    "the flag of the data connection isn't the one of PROT C",
+                ));
+            }
         }
         if self.state == State::Greeting {
             self.channel.write(&[NO_DELEGATION])?;

@@ -145,7 +145,9 @@ impl Initiator {
         self.tokens += 1;
         let state = std::mem::replace(&mut self.state, State::Failed);
         if token.len() > self.channel.room() || self.tokens > TOKENS_MAX {
-            return Err(refused("the tokens of the server are too long, or too many"));
+            return Err(refused(
+                "the tokens of the server are too long, or too many",
+            ));
         }
         self.channel.put(token);
         match state {
@@ -180,7 +182,9 @@ impl Initiator {
                 false => Ok(Step::Next(token)),
             };
         };
-        let expected = self.host().and_then(|host| self.expected.check(&name, &host));
+        let expected = self
+            .host()
+            .and_then(|host| self.expected.check(&name, &host));
         expected.inspect_err(|_| self.channel.outgoing().clear())?;
         if self.channel.is_tls13() {
             self.state = State::Greeting;
@@ -198,7 +202,11 @@ impl Initiator {
     }
 
     fn send_flag(&mut self) -> Result<Step, Fault> {
-        let flag = if self.delegates { DELEGATION } else { NO_DELEGATION };
+        let flag = if self.delegates {
+            DELEGATION
+        } else {
+            NO_DELEGATION
+        };
         self.channel.write(&[flag])?;
         let token = std::mem::take(self.channel.outgoing());
         if self.delegates {

@@ -84,10 +84,14 @@ pub fn sign_request(
     let request = X509Req::from_der(request).map_err(malformed)?;
     let key = request.public_key().map_err(malformed)?;
     if !request.verify(&key).map_err(malformed)? {
-        return Err(refused("the request for a delegated proxy isn't signed by its key"));
+        return Err(refused(
+            "the request for a delegated proxy isn't signed by its key",
+        ));
     }
     if key.security_bits() < 112 {
-        return Err(refused("the key of the request is weaker than RSA of 2048 bits"));
+        return Err(refused(
+            "the key of the request is weaker than RSA of 2048 bits",
+        ));
     }
     let certificate = sign(issuer, &key, options)?;
     certificate
@@ -188,10 +192,7 @@ fn sign<T: HasPublic>(
 }
 
 /// A name, followed by a common name.
-fn extended(
-    name: &X509NameRef,
-    common_name: &str,
-) -> Result<X509Name, openssl::error::ErrorStack> {
+fn extended(name: &X509NameRef, common_name: &str) -> Result<X509Name, openssl::error::ErrorStack> {
     let mut builder = X509Name::builder()?;
     for entry in name.entries() {
         builder.append_entry(entry)?;

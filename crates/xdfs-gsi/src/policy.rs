@@ -127,7 +127,10 @@ mod unit_tests {
             "pos_rights globus CA:sign\ncond_subjects",
             "what is this",
         ] {
-            assert!(allows(&format!("{about}{more}"), "/CN=A", "/CN=b").is_err(), "{more}");
+            assert!(
+                allows(&format!("{about}{more}"), "/CN=A", "/CN=b").is_err(),
+                "{more}"
+            );
         }
         // The right has to come before the names, and for each authority anew.
         let late = format!("{about}cond_subjects globus '*'\npos_rights globus CA:sign\n");

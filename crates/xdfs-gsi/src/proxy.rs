@@ -171,6 +171,16 @@ pub fn proxy_of(certificate: &X509Certificate<'_>) -> Result<Option<Proxy>, Faul
     }))
 }
 
+/// What a certificate in DER says of itself as a proxy; `None` if it is no proxy.
+///
+/// # Errors
+/// It is malformed, or as for [`proxy_of`].
+pub fn parse(der: &[u8]) -> Result<Option<Proxy>, Fault> {
+    let (_, certificate) =
+        X509Certificate::from_der(der).map_err(|_| refused("the certificate is malformed"))?;
+    proxy_of(&certificate)
+}
+
 fn legacy(certificate: &X509Certificate<'_>) -> Option<Proxy> {
     let (_, name) = last_common_name(certificate.subject())?;
     let is_limited = match name {

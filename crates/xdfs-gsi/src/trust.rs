@@ -207,7 +207,11 @@ fn check_list(list: &X509Crl) -> Result<(), &'static str> {
     let der = list.to_der().map_err(|_| "it can't be encoded")?;
     let (_, parsed) =
         CertificateRevocationList::from_der(&der).map_err(|_| "the list is malformed")?;
-    if parsed.extensions().iter().any(|extension| extension.critical) {
+    if parsed
+        .extensions()
+        .iter()
+        .any(|extension| extension.critical)
+    {
         return Err("the list has a critical extension, so it isn't one of all certificates");
     }
     Ok(())
@@ -215,7 +219,11 @@ fn check_list(list: &X509Crl) -> Result<(), &'static str> {
 
 /// A file of the directory that fails whoever needs it.
 fn unusable(path: &Path, cause: &str) -> Fault {
-    let fault = Fault::new(Code::AuthenticationFailed, "read a file of an authority", cause);
+    let fault = Fault::new(
+        Code::AuthenticationFailed,
+        "read a file of an authority",
+        cause,
+    );
     fault
         .path(path.as_os_str().as_encoded_bytes())
         .hint("get the files of the authorities anew, such as with fetch-crl")

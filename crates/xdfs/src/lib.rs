@@ -78,6 +78,8 @@ mod files;
 mod forwarding;
 mod ftp;
 mod gridftp;
+#[cfg(feature = "gsi")]
+pub mod gsi;
 mod local_path;
 mod mtime;
 mod paths;

@@ -5,8 +5,8 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::{Arc, LazyLock};
 
 use xdfs_security::trust::server_name;
-use xdfs_xio::{Protected, Stream};
 use xdfs_xio::tls::TlsStream;
+use xdfs_xio::{Protected, Stream};
 
 use crate::{CONFIGS, Pieces, Shared, client_config, pipe, would_block};
 

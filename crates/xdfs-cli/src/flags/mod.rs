@@ -12,6 +12,8 @@ mod filter;
 mod look;
 mod partial;
 mod perf;
+#[cfg(feature = "gsi")]
+mod proxy;
 mod remotes;
 mod serve;
 mod shell;
@@ -43,6 +45,8 @@ pub(crate) use look::{
 };
 pub(crate) use partial::{PartialCommand, PartialFlags};
 pub(crate) use perf::PerfFlags;
+#[cfg(feature = "gsi")]
+pub(crate) use proxy::{ProxyCommand, ProxyFile, ProxyInitFlags};
 pub(crate) use remotes::RemotesFlags;
 pub(crate) use serve::ServeFlags;
 pub(crate) use shell::ShellFlags;
@@ -181,6 +185,22 @@ Examples:
         /// The configuration file of the server, if it names a folder of its own.
         #[arg(short, long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
         config: Option<PathBuf>,
+    },
+    /// Make, show and remove proxies for GSI (gsiftp).
+    ///
+    /// A proxy is a certificate that you make of your own, for some hours. The tools of Globus find it,
+    /// as they find those of grid-proxy-init. docs/gridftp/gsi.md has more.
+    #[cfg(feature = "gsi")]
+    #[command(after_help = "\
+Examples:
+  xdfs proxy init
+  xdfs proxy init --valid 24h --cert user.pem --key user.key
+  xdfs proxy info
+  xdfs proxy destroy")]
+    Proxy {
+        /// The action.
+        #[command(subcommand)]
+        command: ProxyCommand,
     },
     /// Print a completion script for a shell.
     ///

@@ -10,12 +10,19 @@ use crate::stage::{Stage, has, run};
 
 /// The subject of alice.
 pub(crate) const ALICE: &str = "/O=Grid/OU=Test/CN=Alice User";
+/// The extension of a certificate that may sign.
+pub(crate) const SIGNS: &str = "keyUsage=critical,digitalSignature";
 /// Flags of `openssl req` for an authority.
 const AUTHORITY: [&str; 2] = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"];
 
 /// Whether the programs are there that the tests of GSI need.
 pub(crate) fn has_tools() -> bool {
-    let tools = ["openssl", "globus-url-copy", "grid-proxy-init", "globus-gridftp-server"];
+    let tools = [
+        "openssl",
+        "globus-url-copy",
+        "grid-proxy-init",
+        "globus-gridftp-server",
+    ];
     tools.into_iter().all(has)
 }
 
@@ -32,16 +39,24 @@ impl Grid {
         };
         fs::create_dir(&grid.folder).unwrap();
         fs::create_dir(grid.path("certificates")).unwrap();
-        for (name, subject) in [("ca", "/O=Grid/OU=Test/CN=Test CA"), ("evil", "/O=Evil/CN=CA")] {
+        for (name, subject) in [
+            ("ca", "/O=Grid/OU=Test/CN=Test CA"),
+            ("evil", "/O=Evil/CN=CA"),
+        ] {
             let mut req = grid.openssl("req -x509 -newkey rsa:2048 -nodes -days 2");
             req.args(["-subj", subject]).args(AUTHORITY);
-            run(req.args(["-keyout", &format!("{name}.key"), "-out", &format!("{name}.pem")]));
+            run(req.args([
+                "-keyout",
+                &format!("{name}.key"),
+                "-out",
+                &format!("{name}.pem"),
+            ]));
         }
         grid.trust("ca", "/O=Grid/OU=Test/CN=Test CA");
         let host = "subjectAltName=DNS:localhost,IP:127.0.0.1";
-        grid.certify("host", "/O=Grid/OU=Test/CN=localhost", "ca", &[host]);
+        grid.certify("host", "/O=Grid/OU=Test/CN=localhost", "ca", &[SIGNS, host]);
         for (name, subject) in [("alice", ALICE), ("bob", "/O=Grid/OU=Test/CN=Bob")] {
-            grid.certify(name, subject, "ca", &["extendedKeyUsage=clientAuth"]);
+            grid.certify(name, subject, "ca", &[SIGNS, "extendedKeyUsage=clientAuth"]);
             grid.proxy(name, name, &[]);
         }
         let map = format!("\"{ALICE}\" alice,second\n/O=Grid/OU=Test/CN=Bob bob\n");
@@ -80,12 +95,12 @@ impl Grid {
         fs::write(self.of_authority(name, "signing_policy"), policy).unwrap();
     }
 
-    /// Makes NAME.pem and NAME.key.
+    /// Makes NAME.pem and NAME.key, with these extensions.
     pub(crate) fn certify(&self, name: &str, subject: &str, authority: &str, more: &[&str]) {
         let (key, request) = (format!("{name}.key"), format!("{name}.csr"));
         let mut req = self.openssl("req -newkey rsa:2048 -nodes");
         run(req.args(["-subj", subject, "-keyout", &key, "-out", &request]));
-        let extensions = format!("keyUsage=critical,digitalSignature\n{}\n", more.join("\n"));
+        let extensions = more.join("\n");
         fs::write(self.path("extensions"), extensions).unwrap();
         let mut sign = self.openssl("x509 -req -days 1 -CAcreateserial -extfile extensions");
         run(sign
@@ -103,7 +118,12 @@ impl Grid {
         init.current_dir(&self.folder)
             .env("X509_CERT_DIR", self.path("certificates"))
             .args(["-q", "-valid", "10:00", "-out", &file])
-            .args(["-cert", &format!("{user}.pem"), "-key", &format!("{user}.key")]);
+            .args([
+                "-cert",
+                &format!("{user}.pem"),
+                "-key",
+                &format!("{user}.key"),
+            ]);
         run(init.args(flags));
     }
 

@@ -8,6 +8,10 @@
 
 mod client;
 mod fake;
+#[cfg(feature = "gsi")]
+mod grid;
+#[cfg(feature = "gsi")]
+mod gsi;
 mod hostile;
 mod hostile_servers;
 mod losses;

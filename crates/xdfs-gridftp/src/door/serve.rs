@@ -18,9 +18,9 @@ use xdfs_sys::poll::{Event, Poller};
 use super::channels::{CONTROL, Channels};
 use super::checksum::ChecksumJob;
 use super::download::Download;
-use super::job::Job;
 #[cfg(feature = "gsi")]
 use super::gsi::Negotiation;
+use super::job::Job;
 use super::link::{Link, Step};
 use super::rows::Rows;
 use super::upload::Upload;

@@ -169,6 +169,10 @@ impl Upload {
             }
         }
         match (self.has_ended, is_stuck) {
+            (true, _) if link.machine.is_cut_off() => {
+                let cause = "the data connection ended before the bytes that ALLO has told";
+                Err(Fault::new(Code::ConnectionLost, OPERATION, cause).path(&self.path))
+            }
             (true, _) if self.awaits_check(link)? => Ok(Step::Again),
             (true, _) if self.awaits_client(link)? => Ok(Step::Wait),
             (true, _) => {

@@ -17,11 +17,11 @@ use crate::time::format_time;
 const MARKER_RANGES_MAX: usize = 256;
 
 const COMMANDS: [&str; 58] = [
-    "ABOR", "ABUF", "ADAT", "ALLO", "APPE", "AUTH", "CCC", "CDUP", "CKSM", "CONF", "CWD", "DCAU", "DELE", "ENC", "EPRT", "EPSV",
-    "ERET", "ESTO", "FEAT", "HELP", "LIST", "MDTM", "MFMT", "MIC", "MKD", "MLSC", "MLSD", "MLSR", "MLST",
-    "MODE", "NLST", "NOOP", "OPTS", "PASS", "PASV", "PBSZ", "PORT", "PROT", "PWD", "QUIT", "REST",
-    "RETR", "RMD", "RNFR", "RNTO", "SBUF", "SCKS", "SITE", "SIZE", "SPAS", "SPOR", "STAT", "STOR",
-    "STOU", "STRU", "SYST", "TYPE", "USER",
+    "ABOR", "ABUF", "ADAT", "ALLO", "APPE", "AUTH", "CCC", "CDUP", "CKSM", "CONF", "CWD", "DCAU",
+    "DELE", "ENC", "EPRT", "EPSV", "ERET", "ESTO", "FEAT", "HELP", "LIST", "MDTM", "MFMT", "MIC",
+    "MKD", "MLSC", "MLSD", "MLSR", "MLST", "MODE", "NLST", "NOOP", "OPTS", "PASS", "PASV", "PBSZ",
+    "PORT", "PROT", "PWD", "QUIT", "REST", "RETR", "RMD", "RNFR", "RNTO", "SBUF", "SCKS", "SITE",
+    "SIZE", "SPAS", "SPOR", "STAT", "STOR", "STOU", "STRU", "SYST", "TYPE", "USER",
 ];
 
 /// A path in quotes, with quotes in it doubled (RFC 959, appendix II).

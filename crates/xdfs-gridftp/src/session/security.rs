@@ -30,7 +30,7 @@ impl Session {
 
     pub(super) fn start_gsi(&mut self) {
         if !self.config.gsi {
-            self.say(502, "There is no GSI here.");
+            self.say(504, "Not possible here: there is no GSI.");
         } else if self.is_secure {
             self.say(503, "The control connection is protected already.");
         } else if self.login == LoginState::In {

@@ -337,3 +337,102 @@ fn the_end_is_the_last_word() {
     assert_eq!(session.poll(), Some(Action::Close));
     assert!(said(&mut session).contains("421 Idle.\r\n"));
 }
+
+/// A session of alice with a security context.
+fn mapped() -> Session {
+    let mut session = session(true);
+    assert!(answer(&mut session, "ADAT AAAA").starts_with("503 "));
+    assert!(answer(&mut session, "AUTH GSSAPI").starts_with("334 "));
+    let token = action(&mut session, "ADAT AAEC");
+    assert_eq!(token, Action::Authenticate(vec![0, 1, 2]));
+    session.complete(Ok(Outcome::Token(vec![1])));
+    assert_eq!(said(&mut session), "335 ADAT=AQ==\r\n");
+    assert!(matches!(
+        action(&mut session, "ADAT AAAA"),
+        Action::Authenticate(_)
+    ));
+    session.complete(Ok(Outcome::Secured(Vec::new())));
+    assert!(said(&mut session).starts_with("235 "));
+    for line in ["ADAT AAAA", "AUTH GSSAPI", "AUTH TLS"] {
+        assert!(answer(&mut session, line).starts_with("503 "), "{line}");
+    }
+    assert!(answer(&mut session, "USER :globus-mapping:").starts_with("331 "));
+    let login = action(&mut session, "PASS ");
+    assert_eq!(login, Action::LogInMapped { user: None });
+    session.complete(Ok(Outcome::User("alice".into())));
+    assert_eq!(said(&mut session), "230 User alice logged in.\r\n");
+    session
+}
+
+#[test]
+fn users_of_contexts_protect_their_data() {
+    let mut session = mapped();
+    for (line, code) in [
+        ("RETR /a", "521 "),
+        ("PROT P", "503 "),
+        ("PBSZ 1048576", "200 "),
+        ("PROT C", "534 "),
+        ("PROT E", "536 "),
+        ("DCAU N", "534 "),
+        ("DCAU X", "501 "),
+        ("DCAU S", "501 "),
+        ("CCC", "534 "),
+        ("PROT S", "200 "),
+        ("DCAU S /CN=a b", "200 "),
+    ] {
+        assert!(answer(&mut session, line).starts_with(code), "{line}");
+    }
+    let protection = |session: &mut Session| {
+        let Action::Transfer(transfer) = action(session, "RETR /a") else {
+            panic!("nothing is transferred");
+        };
+        session.complete(Ok(Outcome::Done));
+        said(session);
+        transfer.protection
+    };
+    let subject = Some("/CN=a b".to_owned());
+    let seals = true;
+    let wanted = Protection::Context { subject, seals };
+    assert_eq!(protection(&mut session), wanted);
+    answer(&mut session, "DCAU A");
+    let subject = None;
+    assert_eq!(
+        protection(&mut session),
+        Protection::Context { subject, seals }
+    );
+    // What ALLO has told has to come in stream mode, of the next transfer alone.
+    answer(&mut session, "ALLO 5");
+    assert!(matches!(
+        action(&mut session, "STOR /a"),
+        Action::Transfer(_)
+    ));
+    session.moved(4);
+    assert!(session.is_cut_off());
+    session.moved(1);
+    assert!(!session.is_cut_off());
+    session.complete(Ok(Outcome::Done));
+    action(&mut session, "STOR /a");
+    assert!(!session.is_cut_off());
+}
+
+#[test]
+fn nothing_in_clear_counts_after_the_last_token() {
+    for line in ["USER alice\r\n", "U"] {
+        let mut session = session(false);
+        answer(&mut session, "AUTH GSSAPI");
+        session.receive(format!("ADAT AAAA\r\n{line}").as_bytes());
+        assert!(matches!(session.poll(), Some(Action::Authenticate(_))));
+        session.complete(Ok(Outcome::Secured(Vec::new())));
+        assert!(said(&mut session).starts_with("421 "));
+        assert_eq!(session.poll(), Some(Action::Close));
+    }
+    // One that fails ends the session, and what was said before it doesn't count.
+    let mut session = session(false);
+    answer(&mut session, "USER anonymous");
+    answer(&mut session, "AUTH GSSAPI");
+    assert!(answer(&mut session, "PASS x").starts_with("503 "));
+    action(&mut session, "ADAT AAAA");
+    session.complete(Err(Fault::new(Code::AuthenticationFailed, "", "no")));
+    assert!(said(&mut session).starts_with("535 "));
+    assert_eq!(session.poll(), Some(Action::Close));
+}

@@ -30,7 +30,11 @@ fn check(credential: &Credential, trust: &Trust) -> Result<Peer, Fault> {
 #[track_caller]
 fn refuses(credential: &Credential, trust: &Trust, why: &str) {
     let fault = check(credential, trust).unwrap_err();
-    assert_eq!(fault.code, xdfs_proto::Code::AuthenticationFailed, "{fault}");
+    assert_eq!(
+        fault.code,
+        xdfs_proto::Code::AuthenticationFailed,
+        "{fault}"
+    );
     assert!(fault.cause.contains(why), "{fault}");
 }
 
@@ -53,7 +57,10 @@ fn users_and_their_proxies_are_verified() {
     let grid = Grid::new();
     let (alice, trust) = (grid.user("Alice User"), grid.trust());
     let peer = check(&alice, &trust).unwrap();
-    assert_eq!((peer.name.as_str(), peer.proxies, peer.is_limited), (ALICE, 0, false));
+    assert_eq!(
+        (peer.name.as_str(), peer.proxies, peer.is_limited),
+        (ALICE, 0, false)
+    );
     for form in [Form::Rfc3820, Form::Legacy] {
         let first = proxy(&alice, |options| options.form = form);
         let limited = proxy(&first, |options| options.is_limited = true);
@@ -86,7 +93,11 @@ fn path_lengths_count_the_proxies_below() {
     let first = proxy(&alice, |options| options.path_length = Some(1));
     let second = proxy(&first, |_| {});
     assert_eq!(check(&second, &trust).unwrap().proxies, 2);
-    refuses(&proxy(&second, |_| {}), &trust, "allows less than the 2 proxies");
+    refuses(
+        &proxy(&second, |_| {}),
+        &trust,
+        "allows less than the 2 proxies",
+    );
     let last = proxy(&alice, |options| options.path_length = Some(0));
     assert!(check(&last, &trust).is_ok());
     // It isn't made here, and is refused if somebody else makes it.
@@ -144,11 +155,19 @@ fn other_authorities_and_their_names_are_refused() {
     // The same name, with another key.
     refuses(&other.user("Alice User"), &trust, "isn't verified");
     let unknown = authority_extensions(Wanted::new("/O=Evil/CN=CA")).signed(None);
-    refuses(&Wanted::new(ALICE).signed(Some(&unknown)), &trust, "isn't verified");
+    refuses(
+        &Wanted::new(ALICE).signed(Some(&unknown)),
+        &trust,
+        "isn't verified",
+    );
     refuses(&Wanted::new(ALICE).signed(None), &trust, "isn't verified");
     // One that is known, beyond its names, or without a policy.
     let foreign = Wanted::new("/O=Elsewhere/CN=Alice").signed(Some(&grid.authority));
-    refuses(&foreign, &trust, "signing policy of /O=Grid/CN=Test CA doesn't allow");
+    refuses(
+        &foreign,
+        &trust,
+        "signing policy of /O=Grid/CN=Test CA doesn't allow",
+    );
     let policy = grid.path(&grid.authority, "signing_policy");
     let alice = grid.user("Alice User");
     fs::write(&policy, "what is this").unwrap();
@@ -201,7 +220,11 @@ fn certificates_that_may_make_no_proxies_are_refused_as_issuers() {
     let wanted = Wanted::new(ALICE).with(usage_of(KeyUsage::new().key_encipherment()));
     let user = wanted.signed(Some(&grid.authority));
     refuses(&user, &trust, "may not make signatures");
-    refuses(&below.signed(Some(&user)), &trust, "may not make signatures");
+    refuses(
+        &below.signed(Some(&user)),
+        &trust,
+        "may not make signatures",
+    );
     // A certificate for something else.
     let other = purpose(|usage| {
         usage.code_signing();
@@ -212,7 +235,11 @@ fn certificates_that_may_make_no_proxies_are_refused_as_issuers() {
     // An authority.
     let authority = authority_extensions(Wanted::new(ALICE)).signed(Some(&grid.authority));
     refuses(&authority, &trust, "that of an authority");
-    refuses(&below.signed(Some(&authority)), &trust, "an authority has signed");
+    refuses(
+        &below.signed(Some(&authority)),
+        &trust,
+        "an authority has signed",
+    );
     let of_root = by_hand("/O=Grid/CN=Test CA/CN=proxy").signed(Some(&grid.authority));
     refuses(&of_root, &trust, "an authority has signed");
     let of_root = Wanted::new("/O=Grid/CN=Test CA/CN=proxy").signed(Some(&grid.authority));
@@ -280,17 +307,44 @@ fn proxies_with_other_rules_are_refused() {
     let signs = usage_of(KeyUsage::new().digital_signature().key_cert_sign());
     let authority = BasicConstraints::new().critical().ca().build().unwrap();
     let cases = [
-        (plain().with(extension(PROXY_INFO, true, &independent)), "independent"),
-        (plain().with(extension(PROXY_INFO, true, &unknown)), "language 1.2.3.4"),
-        (plain().with(extension(PROXY_INFO, true, &with_policy)), "has a policy"),
-        (plain().with(extension(PROXY_INFO, false, &info)), "isn't critical"),
-        (plain().with(extension(PROXY_INFO, true, b"garbage")), "malformed"),
-        (plain().with(extension("1.3.6.1.4.1.3536.1.222", true, &info)), "draft"),
+        (
+            plain().with(extension(PROXY_INFO, true, &independent)),
+            "independent",
+        ),
+        (
+            plain().with(extension(PROXY_INFO, true, &unknown)),
+            "language 1.2.3.4",
+        ),
+        (
+            plain().with(extension(PROXY_INFO, true, &with_policy)),
+            "has a policy",
+        ),
+        (
+            plain().with(extension(PROXY_INFO, false, &info)),
+            "isn't critical",
+        ),
+        (
+            plain().with(extension(PROXY_INFO, true, b"garbage")),
+            "malformed",
+        ),
+        (
+            plain().with(extension("1.3.6.1.4.1.3536.1.222", true, &info)),
+            "draft",
+        ),
         (by_hand(&subject).with(san), "alternative name"),
         (by_hand(&subject).with(usage), "may not make signatures"),
-        (by_hand(&subject).with(signs), "may not make signatures"),
-        (by_hand(&subject).with(authority), "says that it is an authority"),
-        (by_hand(&subject).with(extension("1.2.3.4", true, &[5, 0])), "1.2.3.4, which"),
+        (
+            by_hand(&subject).with(signs),
+            "says that it signs certificates",
+        ),
+        (
+            by_hand(&subject).with(authority),
+            "says that it is an authority",
+        ),
+        (
+            by_hand(&subject).with(extension("1.2.3.4", true, &[5, 0])),
+            "1.2.3.4, which",
+        ),
     ];
     for (wanted, why) in cases {
         refuses(&wanted.signed(Some(&alice)), &trust, why);
@@ -300,10 +354,18 @@ fn proxies_with_other_rules_are_refused() {
     assert!(check(&harmless.signed(Some(&alice)), &trust).is_ok());
     let mut weak = by_hand(&subject);
     weak.key = PKey::from_rsa(Rsa::generate(1024).unwrap()).unwrap();
-    refuses(&weak.signed(Some(&alice)), &trust, "weaker than RSA of 2048");
+    refuses(
+        &weak.signed(Some(&alice)),
+        &trust,
+        "weaker than RSA of 2048",
+    );
     let mut weak = by_hand(&subject);
     weak.digest = MessageDigest::sha1();
-    refuses(&weak.signed(Some(&alice)), &trust, "digest that is too weak");
+    refuses(
+        &weak.signed(Some(&alice)),
+        &trust,
+        "digest that is too weak",
+    );
     let mut user = Wanted::new(ALICE);
     user.digest = MessageDigest::sha1();
     refuses(&user.signed(Some(&grid.authority)), &trust, "too weak");
@@ -320,7 +382,9 @@ fn names_that_look_like_others_are_refused() {
     let alice = grid.user("Alice User");
     // A slash in a value is no new component, so this isn't Alice.
     let mut builder = openssl::x509::X509Name::builder().unwrap();
-    builder.append_entry_by_text("O", "Grid/CN=Alice User").unwrap();
+    builder
+        .append_entry_by_text("O", "Grid/CN=Alice User")
+        .unwrap();
     let forged = builder.build();
     let shown = |credential: &Credential| check(credential, &trust).map(|peer| peer.name);
     assert_eq!(shown(&alice).unwrap(), ALICE);
@@ -347,8 +411,12 @@ fn with_name(grid: &Grid, name: &openssl::x509::X509NameRef) -> Credential {
     let issuer = grid.authority.certificate.subject_name();
     builder.set_issuer_name(issuer).unwrap();
     builder.set_subject_name(name).unwrap();
-    builder.set_not_before(plain.certificate.not_before()).unwrap();
-    builder.set_not_after(plain.certificate.not_after()).unwrap();
+    builder
+        .set_not_before(plain.certificate.not_before())
+        .unwrap();
+    builder
+        .set_not_after(plain.certificate.not_after())
+        .unwrap();
     builder.set_pubkey(&plain.key).unwrap();
     builder
         .sign(&grid.authority.key, MessageDigest::sha256())
@@ -408,5 +476,8 @@ fn files_of_credentials_are_read_and_written() {
         .unwrap();
     assert!(Credential::parse(&pem(&bob), &hidden).is_err());
     let shown = format!("{proxy:?}");
-    assert!(!shown.contains("PRIVATE") && shown.contains("Alice"), "{shown}");
+    assert!(
+        !shown.contains("PRIVATE") && shown.contains("Alice"),
+        "{shown}"
+    );
 }

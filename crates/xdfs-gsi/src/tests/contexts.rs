@@ -149,10 +149,18 @@ fn other_hosts_are_refused_before_anything_is_sent() {
     assert!(talk(&plain, named("data.example.org")).is_ok());
     assert!(talk(&plain, named("DATA.example.org")).is_ok());
     assert!(talk(&plain, named("other.example.org")).is_err());
-    let wild = host("/O=Grid/CN=data.example.org", &["*.example.org", "192.0.2.1"]);
+    let wild = host(
+        "/O=Grid/CN=data.example.org",
+        &["*.example.org", "192.0.2.1"],
+    );
     assert!(talk(&wild, named("any.example.org")).is_ok());
     assert!(talk(&wild, named("192.0.2.1")).is_ok());
-    for other in ["example.org", "a.b.example.org", "192.0.2.2", "any.example.com"] {
+    for other in [
+        "example.org",
+        "a.b.example.org",
+        "192.0.2.2",
+        "any.example.com",
+    ] {
         assert!(talk(&wild, named(other)).is_err(), "{other}");
     }
     // With alternative names the common name doesn't count.
@@ -173,7 +181,10 @@ fn garbage_of_any_length_is_refused() {
     for length in [0, 1, 4, 5, 6, 100, 16_500, 300_000] {
         for byte in [0, 22, 0x80, 0xff] {
             let mut acceptor = acceptor();
-            assert!(acceptor.step(&vec![byte; length]).is_err(), "{length} of {byte}");
+            assert!(
+                acceptor.step(&vec![byte; length]).is_err(),
+                "{length} of {byte}"
+            );
             assert!(acceptor.step(&[]).is_err());
             assert!(acceptor.established().is_none());
         }
@@ -306,12 +317,42 @@ fn data_moves_in_pieces_of_any_size() {
 }
 
 #[test]
+fn data_that_is_cut_off_within_a_record_is_noticed() {
+    let sides = Sides::new();
+    let context = |role| {
+        let alice = "/O=Grid/CN=Alice User";
+        DataContext::new(role, &sides.proxy, &sides.trust, alice, true).unwrap()
+    };
+    let (mut opened, mut accepted) = (context(Role::Opened), context(Role::Accepted));
+    assert!(!accepted.is_between_records());
+    carry(&mut opened, &mut accepted, b"message", 1 << 20);
+    assert!(accepted.is_between_records());
+    opened.write(&[7; 40_000]).unwrap();
+    let mut whole = 0;
+    for byte in std::mem::take(opened.outgoing()) {
+        accepted.receive(&[byte]).unwrap();
+        while let Some(1..) = accepted.read(&mut [0; 20_000]).unwrap() {}
+        whole += usize::from(accepted.is_between_records());
+    }
+    // Records of at most 16 KiB.
+    assert_eq!(whole, 3);
+    assert!(accepted.is_between_records());
+}
+
+#[test]
 fn data_of_somebody_else_is_refused() {
     let sides = Sides::new();
     let alice = "/O=Grid/CN=Alice User";
     let bob = make_proxy(&sides.grid.user("Bob"), &ProxyOptions::default()).unwrap();
-    for (who, subject) in [(&bob, alice), (&sides.host, alice), (&sides.proxy, "/O=Grid/CN=Bob")] {
-        for (role, other) in [(Role::Opened, Role::Accepted), (Role::Accepted, Role::Opened)] {
+    for (who, subject) in [
+        (&bob, alice),
+        (&sides.host, alice),
+        (&sides.proxy, "/O=Grid/CN=Bob"),
+    ] {
+        for (role, other) in [
+            (Role::Opened, Role::Accepted),
+            (Role::Accepted, Role::Opened),
+        ] {
             let new = |role, who, subject| DataContext::new(role, who, &sides.trust, subject, true);
             let mut strange = new(role, who, alice).unwrap();
             let mut own = new(other, &sides.proxy, subject).unwrap();

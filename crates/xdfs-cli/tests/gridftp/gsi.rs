@@ -1,0 +1,519 @@
+//! GSI at the server: the tools of Globus with certificates and proxies, and clients that aren't
+//! let in.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::process::Command;
+
+use xdfs_testkit::skip;
+
+use crate::grid::{ALICE, Grid, SIGNS, has_tools};
+use crate::stage::{PATIENCE, Stage, assert_bytes, assert_same_tree, outcome, run};
+
+const BIG: usize = 3_000_000;
+const CLEAR: &str = "protect = \"clear\"";
+
+fn file_url(path: &std::path::Path) -> String {
+    format!("file://{}", path.display())
+}
+
+#[track_caller]
+fn refused(command: &mut Command, why: &str) {
+    let (succeeded, text) = outcome(command);
+    assert!(!succeeded && text.contains(why), "{command:?}: {text}");
+}
+
+/// alice stores a file with these flags, and gets it again.
+#[track_caller]
+fn there_and_back(stage: &Stage, grid: &Grid, proxy: &str, flags: &[&str]) {
+    for bytes in [0, 1, BIG] {
+        let wanted = Stage::make(&stage.here("file"), bytes);
+        let (url, back) = (stage.gsi_url("/alice/up"), stage.here("back"));
+        let words = [&file_url(&stage.here("file")), &url];
+        run(grid.copy(proxy, flags).args(words));
+        assert_bytes(&stage.root("alice/up"), &wanted);
+        run(grid.copy(proxy, flags).args([&url, &file_url(&back)]));
+        assert_bytes(&back, &wanted);
+        fs::remove_file(stage.root("alice/up")).unwrap();
+        fs::remove_file(back).unwrap();
+    }
+}
+
+#[test]
+fn globus_url_copy_moves_protected_files_of_users() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, grid) = Stage::with_gsi(80, "", "");
+    for flags in [
+        &["-dcpriv"][..],
+        &["-dcsafe", "-fast"],
+        &["-dcpriv", "-fast", "-p", "4"],
+    ] {
+        there_and_back(&stage, &grid, "alice", flags);
+    }
+    // Each kind of proxy, and the certificate itself.
+    // Globus itself takes the old form from users without key usage only.
+    grid.certify("plain", ALICE, "ca", &["basicConstraints=CA:FALSE"]);
+    for (name, user, flags) in [
+        ("old", "plain", &["-old"][..]),
+        ("limited", "alice", &["-limited"]),
+        ("bits", "alice", &["-bits", "4096"]),
+    ] {
+        grid.proxy(name, user, flags);
+        there_and_back(&stage, &grid, name, &["-dcpriv"]);
+    }
+    // A tree, over cached connections and several control connections.
+    for (name, bytes) in [
+        ("a", 100),
+        ("empty", 0),
+        ("sub/c d.txt", (256 << 10) + 1),
+        ("b", BIG),
+    ] {
+        Stage::make(&stage.root("alice/tree").join(name), bytes);
+    }
+    let flags = ["-dcpriv", "-fast", "-r", "-cd", "-cc", "2"];
+    let (tree, here) = (stage.gsi_url("/alice/tree/"), stage.here("tree/"));
+    run(grid.copy("alice", &flags).args([&tree, &file_url(&here)]));
+    assert_same_tree(&here, &stage.root("alice/tree"));
+    let again = stage.gsi_url("/alice/again/");
+    run(grid.copy("alice", &flags).args([&file_url(&here), &again]));
+    assert_same_tree(&here, &stage.root("alice/again"));
+    // What isn't protected is refused, and so is what is another user's.
+    let url = stage.gsi_url("/alice/tree/a");
+    let back = file_url(&stage.here("back"));
+    refused(grid.copy("alice", &[]).args([&url, &back]), "521");
+    refused(grid.copy("alice", &["-nodcau"]).args([&url, &back]), "534");
+    refused(grid.copy("bob", &["-dcpriv"]).args([&url, &back]), "550");
+    let audit = fs::read_to_string(stage.beside("audit.jsonl")).unwrap();
+    let words = [
+        "\"gridftp\"",
+        "\"alice\"",
+        "\"certificate\"",
+        "upload",
+        "alice/up",
+    ];
+    let is_upload = |line: &str| words.iter().all(|word| line.contains(word));
+    assert!(audit.lines().any(is_upload), "{audit}");
+    // Delegated keys aren't written.
+    let files = run(Command::new("grep")
+        .args(["-rl", "PRIVATE KEY"])
+        .arg(stage.beside("server")));
+    let key = stage.beside("server/server.key").display().to_string();
+    assert_eq!(files.trim(), key);
+}
+
+#[test]
+fn data_is_authenticated_and_clear_where_the_settings_let_it() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, grid) = Stage::with_gsi(81, CLEAR, "");
+    for flags in [
+        &[][..],
+        &["-fast"],
+        &["-fast", "-p", "4"],
+        &["-nodcau"],
+        &["-nodcau", "-fast", "-p", "4"],
+        &["-dcpriv"],
+    ] {
+        there_and_back(&stage, &grid, "alice", flags);
+    }
+    let url = stage.gsi_url("/alice/");
+    Stage::make(&stage.root("alice/listed"), 10);
+    let text = run(grid.copy("alice", &["-list", &url]).arg("-fast"));
+    assert!(text.contains("listed"), "{text}");
+}
+
+#[test]
+fn tls_1_2_is_spoken_too() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, grid) = Stage::with_gsi(82, CLEAR, "");
+    let config = "openssl_conf = a\n[a]\nssl_conf = b\n[b]\nsystem_default = c\n[c]\n\
+                  MaxProtocol = TLSv1.2\n";
+    fs::write(grid.path("openssl.cnf"), config).unwrap();
+    for flags in [
+        &[][..],
+        &["-fast", "-p", "3"],
+        &["-dcpriv"],
+        &["-dcpriv", "-fast"],
+    ] {
+        let wanted = Stage::make(&stage.here("file"), BIG);
+        let (url, back) = (stage.gsi_url("/alice/up"), stage.here("back"));
+        for (from, to) in [
+            (&file_url(&stage.here("file")), &url),
+            (&url, &file_url(&back)),
+        ] {
+            let mut copy = grid.copy("alice", flags);
+            run(copy
+                .env("OPENSSL_CONF", grid.path("openssl.cnf"))
+                .args([from, to]));
+        }
+        assert_bytes(&stage.root("alice/up"), &wanted);
+        assert_bytes(&back, &wanted);
+    }
+}
+
+#[test]
+fn users_are_those_of_the_grid_map() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, grid) = Stage::with_gsi(83, "", "");
+    Stage::make(&stage.root("alice/file"), 10);
+    let back = file_url(&stage.here("back"));
+    let get = |user: &str, proxy: &str| {
+        let url = stage
+            .gsi_url("/alice/file")
+            .replace("://", &format!("://{user}"));
+        outcome(grid.copy(proxy, &["-dcpriv"]).args([&url, &back]))
+    };
+    assert!(get("", "alice").0);
+    assert!(get("alice@", "alice").0);
+    // The second of the line is a user without rights; others aren't in it.
+    let (succeeded, text) = get("second@", "alice");
+    assert!(!succeeded && text.contains("550"), "{text}");
+    for user in ["bob@", "root@"] {
+        let (succeeded, text) = get(user, "alice");
+        assert!(!succeeded && !text.contains("150"), "{user}: {text}");
+    }
+    // Anonymous users have no certificate to show, and here no rights.
+    grid.certify("carol", "/O=Grid/OU=Test/CN=Carol", "ca", &[SIGNS]);
+    grid.proxy("carol", "carol", &[]);
+    let (succeeded, text) = get("", "carol");
+    assert!(!succeeded && text.contains("530"), "{text}");
+    // A change of the map takes effect.
+    let mut map = fs::read_to_string(grid.path("grid-mapfile")).unwrap();
+    map += "/O=Grid/OU=Test/CN=Carol alice\n";
+    fs::write(grid.path("grid-mapfile"), map).unwrap();
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while !get("", "carol").0 {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+    }
+}
+
+#[test]
+fn certificates_that_are_not_valid_do_not_log_in() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, grid) = Stage::with_gsi(84, "", "limited_proxies = \"refused\"");
+    Stage::make(&stage.root("alice/file"), 10);
+    let (url, back) = (stage.gsi_url("/alice/file"), file_url(&stage.here("back")));
+    let get = |proxy: &str| outcome(grid.copy(proxy, &["-dcpriv"]).args([&url, &back]));
+    assert!(get("alice").0);
+    grid.proxy("limited", "alice", &["-limited"]);
+    let (succeeded, text) = get("limited");
+    assert!(!succeeded && text.contains("535"), "{text}");
+    // The same name by an authority that nobody trusts. The client's tools don't care.
+    grid.certify("forged", ALICE, "evil", &[SIGNS]);
+    let parts = ["forged.pem", "forged.key", "evil.pem"].map(|name| fs::read(grid.path(name)));
+    let parts: Vec<u8> = parts.into_iter().flat_map(Result::unwrap).collect();
+    write_proxy(&grid, "forged", &parts);
+    let (succeeded, text) = get("forged");
+    assert!(!succeeded, "{text}");
+    // Revoked.
+    fs::write(grid.path("index.txt"), "").unwrap();
+    fs::write(grid.path("crlnumber"), "01\n").unwrap();
+    let config = "[ca]\ndefault_ca = d\n[d]\ndatabase = index.txt\ncrlnumber = crlnumber\n\
+                  default_md = sha256\n";
+    fs::write(grid.path("ca.cnf"), config).unwrap();
+    let ca = "-config ca.cnf -cert ca.pem -keyfile ca.key";
+    let list = grid.of_authority("ca", "r0");
+    let publish = |days: &str| {
+        let words = format!("ca {ca} -gencrl {days}");
+        let mut gencrl = grid.openssl(&words);
+        run(gencrl.arg("-out").arg(&list));
+    };
+    publish("-crldays 1");
+    assert!(get("alice").0);
+    run(&mut grid.openssl(&format!("ca {ca} -revoke alice.pem")));
+    publish("-crldays 1");
+    assert!(!get("alice").0);
+    fs::remove_file(&list).unwrap();
+    // An authority without a policy is none.
+    fs::remove_file(grid.of_authority("ca", "signing_policy")).unwrap();
+    assert!(!get("bob").0);
+    let log = stage.server.output().join("\n");
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+fn write_proxy(grid: &Grid, name: &str, bytes: &[u8]) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = grid.path(&format!("{name}.proxy"));
+    fs::write(&path, bytes).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// A control connection without TLS, line by line.
+struct Raw(BufReader<TcpStream>);
+
+impl Raw {
+    fn open(stage: &Stage) -> Self {
+        let stream = TcpStream::connect(&stage.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        let mut raw = Self(BufReader::new(stream));
+        assert!(raw.line().starts_with("220 "));
+        raw
+    }
+
+    /// The next line; empty at the end of the connection.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        let read = self.0.read_line(&mut line);
+        read.map_or_else(|_| String::new(), |_| line)
+    }
+
+    fn say(&mut self, command: &[u8]) -> String {
+        let stream = self.0.get_mut();
+        // The server may have closed it already.
+        let _ = stream.write_all(&[command, b"\r\n"].concat());
+        self.line()
+    }
+}
+
+#[test]
+fn garbage_instead_of_tokens_ends_the_session() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, _grid) = Stage::with_gsi(85, "", "");
+    let mut raw = Raw::open(&stage);
+    // Nothing of GSI without AUTH.
+    for command in [
+        "ADAT AAAA",
+        "ENC AAAA",
+        "MIC AAAA",
+        "CONF AAAA",
+        "DCAU A",
+        "PROT P",
+        "PBSZ 0",
+    ] {
+        let reply = raw.say(command.as_bytes());
+        assert!(reply.starts_with("503 "), "{command}: {reply}");
+    }
+    for command in [
+        "CCC", "DCAU X", "DCAU S", "PROT E", "ADAT", "ADAT =", "ADAT AAA", "AUTH X",
+    ] {
+        let reply = raw.say(command.as_bytes());
+        assert!(reply.starts_with('5'), "{command}: {reply}");
+    }
+    assert!(raw.say(b"USER :globus-mapping:").starts_with("530 "));
+    let long = |bytes: usize| [b"ADAT ".to_vec(), vec![b'A'; bytes]].concat();
+    for token in [
+        b"ADAT AAAA".to_vec(),
+        b"ADAT FgMBAAUBAAAA".to_vec(),
+        b"ADAT /////w==".to_vec(),
+        long(4096),
+        long(40_000),
+    ] {
+        let mut raw = Raw::open(&stage);
+        assert!(raw.say(b"auth gssapi").starts_with("334 "));
+        let reply = raw.say(&token);
+        // Addresses with failures wait, which is told by the same code.
+        assert!(reply.starts_with("535 "), "{reply}");
+        assert_eq!(raw.line(), "", "the session goes on");
+    }
+    for (token, code) in [(long(60_000), "500 "), (b"ADAT *".to_vec(), "501 ")] {
+        let mut raw = Raw::open(&stage);
+        assert!(raw.say(b"AUTH GSSAPI").starts_with("334 "));
+        let reply = raw.say(&token);
+        assert!(reply.starts_with(code), "{reply}");
+        assert!(raw.say(b"AUTH GSSAPI").starts_with("503 "));
+    }
+    let log = stage.server.output().join("\n");
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+/// A server of Globus that serves a directory to alice's certificate, as this user.
+fn globus_server(grid: &Grid, folder: &std::path::Path) -> (xdfs_testkit::process::Guard, String) {
+    let user = run(Command::new("id").arg("-un"));
+    let map = format!("\"{ALICE}\" {}\n", user.trim());
+    fs::write(grid.path("globus-mapfile"), map).unwrap();
+    let mut serve = Command::new("globus-gridftp-server");
+    serve
+        .env("X509_CERT_DIR", grid.path("certificates"))
+        .env("X509_USER_CERT", grid.path("host.pem"))
+        .env("X509_USER_KEY", grid.path("host.key"))
+        .env("GRIDMAP", grid.path("globus-mapfile"))
+        .args([
+            "-control-interface",
+            "127.0.0.1",
+            "-data-interface",
+            "127.0.0.1",
+        ])
+        .args([
+            "-p",
+            "0",
+            "-disable-usage-stats",
+            "-no-detach",
+            "-allow-root",
+            "-home-dir",
+        ])
+        .arg(folder);
+    let server = xdfs_testkit::process::Guard::spawn(&mut serve).unwrap();
+    let address = |line: &str| {
+        let port = line
+            .strip_prefix("Server listening at ")?
+            .rsplit_once(':')?
+            .1;
+        Some(format!("localhost:{}", port.trim()))
+    };
+    let Some(address) = server.line(PATIENCE, address) else {
+        panic!("the server of Globus did not start: {:?}", server.output());
+    };
+    (server, address)
+}
+
+#[test]
+fn files_move_between_this_server_and_that_of_globus() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, grid) = Stage::with_gsi(86, CLEAR, "");
+    let folder = stage.here("");
+    let (_server, address) = globus_server(&grid, &folder);
+    let there = format!("gsiftp://{address}{}", stage.here("there").display());
+    for flags in [
+        &[][..],
+        &["-fast", "-p", "2"],
+        &["-dcpriv", "-fast"],
+        &["-nodcau"],
+    ] {
+        let wanted = Stage::make(&stage.root("alice/file"), BIG);
+        let from = stage.gsi_url("/alice/file");
+        run(grid.copy("alice", flags).args([&from, &there]));
+        assert_bytes(&stage.here("there"), &wanted);
+        let back = stage.gsi_url("/alice/back");
+        run(grid.copy("alice", flags).args([&there, &back]));
+        assert_bytes(&stage.root("alice/back"), &wanted);
+        fs::remove_file(stage.here("there")).unwrap();
+        fs::remove_file(stage.root("alice/back")).unwrap();
+    }
+}
+
+fn xdfs(grid: &Grid, words: &[&str]) -> Command {
+    let mut xdfs = Command::new(env!("CARGO_BIN_EXE_xdfs"));
+    xdfs.current_dir(grid.path(""))
+        .env_remove("HOME")
+        .env_remove("X509_USER_CERT")
+        .env_remove("X509_USER_KEY")
+        .args(words);
+    xdfs
+}
+
+#[test]
+fn proxies_of_xdfs_are_those_of_globus() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, grid) = Stage::with_gsi(88, "", "");
+    Stage::make(&stage.root("alice/file"), 10);
+    let (url, back) = (stage.gsi_url("/alice/file"), file_url(&stage.here("back")));
+    let own = ["--cert=alice.pem", "--key=alice.key", "--file=own.proxy"];
+    let init = |flags: &[&str]| xdfs(&grid, &[&["proxy", "init"], &own[..], flags].concat());
+    for (flags, kind) in [
+        (&[][..], "RFC 3820 compliant impersonation proxy"),
+        (
+            &["--limited", "--valid=30m"],
+            "RFC 3820 compliant limited proxy",
+        ),
+        (
+            &["--path-length=1", "--bits=3072"],
+            "RFC 3820 compliant impersonation proxy",
+        ),
+    ] {
+        run(&mut init(flags));
+        let mut look = Command::new("grid-proxy-info");
+        let text = run(look.arg("-f").arg(grid.path("own.proxy")));
+        assert!(text.contains(kind) && text.contains(ALICE), "{text}");
+        let wanted = if flags.contains(&"--valid=30m") {
+            "timeleft : 0:29"
+        } else {
+            "timeleft : 11:59"
+        };
+        assert!(text.contains(wanted), "{text}");
+        run(grid.copy("own", &["-dcpriv"]).args([&url, &back]));
+        let text = run(&mut xdfs(&grid, &["proxy", "info", "--file=own.proxy"]));
+        assert!(text.contains(ALICE), "{text}");
+        assert_eq!(text.contains("limited"), kind.contains("limited"), "{text}");
+    }
+    run(&mut init(&["--legacy"]));
+    let mut look = Command::new("grid-proxy-info");
+    let text = run(look.arg("-f").arg(grid.path("own.proxy")));
+    assert!(text.contains("legacy globus proxy"), "{text}");
+    // One that is made of a proxy, and one of a proxy that allows none.
+    run(&mut init(&["--path-length=0"]));
+    let below = [
+        "proxy",
+        "init",
+        "--cert=own.proxy",
+        "--key=own.proxy",
+        "--file=below.proxy",
+    ];
+    refused(&mut xdfs(&grid, &below), "doesn't allow others");
+    run(&mut init(&[]));
+    run(&mut xdfs(&grid, &below));
+    run(grid.copy("below", &["-dcpriv"]).args([&url, &back]));
+    // Only the owner reads it, a link is replaced and not followed, and nothing else is removed.
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = |name: &str| fs::metadata(grid.path(name)).unwrap().permissions().mode();
+    assert_eq!(mode("own.proxy") & 0o777, 0o600);
+    fs::write(grid.path("victim"), "x").unwrap();
+    fs::remove_file(grid.path("own.proxy")).unwrap();
+    std::os::unix::fs::symlink(grid.path("victim"), grid.path("own.proxy")).unwrap();
+    run(&mut init(&[]));
+    assert_eq!(fs::read(grid.path("victim")).unwrap(), b"x");
+    let pem = ["alice.pem", "alice.key"].map(|name| fs::read(grid.path(name)).unwrap());
+    write_proxy(&grid, "user", &pem.concat());
+    refused(
+        &mut xdfs(&grid, &["proxy", "destroy", "--file=user.proxy"]),
+        "no proxy",
+    );
+    run(&mut xdfs(&grid, &["proxy", "destroy", "--file=own.proxy"]));
+    assert!(!grid.path("own.proxy").exists() && grid.path("user.proxy").exists());
+    // An encrypted key needs a password, which isn't there without a terminal.
+    run(grid
+        .openssl("pkey -in alice.key -aes256 -out hidden.key")
+        .args(["-passout", "pass:x"]));
+    let hidden = [
+        "proxy",
+        "init",
+        "--cert=alice.pem",
+        "--key=hidden.key",
+        "--file=no.proxy",
+    ];
+    refused(&mut xdfs(&grid, &hidden), "password");
+    assert!(!grid.path("no.proxy").exists());
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused() {
+    let place = xdfs_testkit::tree::TempTree::new(87).unwrap();
+    let check = |config: &str| {
+        fs::write(place.join("xdfs.toml"), config).unwrap();
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_xdfs"));
+        serve
+            .env("XDFS_CONFIG_DIR", place.join("keys"))
+            .args(["serve", "--check-config", "--config"])
+            .arg(place.join("xdfs.toml"));
+        outcome(&mut serve)
+    };
+    let gsi = "[gridftp.gsi]\ncertificate = \"a\"\nkey = \"b\"\nauthorities = \"c\"\n";
+    for (more, why) in [
+        ("", "one grid map"),
+        ("grid_map = \"d\"\n", "read the certificate"),
+        ("grid_map = \"d\"\nlimited_proxies = \"maybe\"\n", "maybe"),
+        ("grid_map = \"d\"\nother = 1\n", "other"),
+    ] {
+        let (succeeded, text) = check(&format!("{gsi}{more}"));
+        assert!(!succeeded && text.contains(why), "{more}: {text}");
+    }
+    let (succeeded, text) = check(&format!("insecure = true\n{gsi}grid_map = \"d\"\n"));
+    assert!(!succeeded && text.contains("[gridftp.gsi]"), "{text}");
+}

@@ -1,0 +1,83 @@
+//! Proxies of the Grid Security Infrastructure: made, looked at and removed.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+
+pub use xdfs_gsi::issue::ProxyOptions;
+pub use xdfs_gsi::proxy::Form;
+pub use xdfs_gsi::{Credential, Description, Trust};
+use xdfs_proto::{Code, Fault};
+
+/// Makes a proxy of `issuer` and writes it to `path`, which only this user can read. What was there
+/// is replaced, also a symbolic link.
+///
+/// # Errors
+/// It can't be made or written.
+pub fn write_proxy(
+    issuer: &Credential,
+    options: &ProxyOptions,
+    path: &Path,
+) -> Result<Description, Fault> {
+    let proxy = xdfs_gsi::issue::make_proxy(issuer, options)?;
+    let fault = |error: std::io::Error| {
+        Fault::from_io(
+            "write the proxy",
+            path.as_os_str().as_encoded_bytes(),
+            &error,
+        )
+    };
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|_| {
+        let cause = "the system has no randomness";
+        Fault::new(Code::Internal, "write the proxy", cause)
+    })?;
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{:016x}", u64::from_be_bytes(random)));
+    // Others can write to the usual place, so the name must be a new one.
+    let mut new = OpenOptions::new();
+    new.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut new, 0o600);
+    let mut file = new.open(&name).map_err(fault)?;
+    let written = (|| {
+        file.write_all(&proxy.to_pem()?).map_err(fault)?;
+        fs::rename(&name, path).map_err(fault)
+    })();
+    if written.is_err() {
+        // What is left has a key in it, and the first failure counts.
+        let _ = fs::remove_file(&name);
+    }
+    written?;
+    proxy.describe()
+}
+
+/// Reads the proxy of a file.
+///
+/// # Errors
+/// It can't be read, others than its owner can read it, or it is none.
+pub fn read_proxy(path: &Path) -> Result<Description, Fault> {
+    let found = Credential::open(path, path)?.describe()?;
+    if found.form.is_none() {
+        let cause = "it is a certificate of a user or host, and no proxy";
+        let fault = Fault::new(Code::InvalidArgument, "read the proxy", cause);
+        return Err(fault.path(path.as_os_str().as_encoded_bytes()));
+    }
+    Ok(found)
+}
+
+/// Removes the proxy of a file.
+///
+/// # Errors
+/// As for [`read_proxy`]; or it can't be removed.
+pub fn remove_proxy(path: &Path) -> Result<(), Fault> {
+    // Not a file of something else, whose path was given by mistake.
+    read_proxy(path)?;
+    fs::remove_file(path).map_err(|error| {
+        Fault::from_io(
+            "remove the proxy",
+            path.as_os_str().as_encoded_bytes(),
+            &error,
+        )
+    })
+}
