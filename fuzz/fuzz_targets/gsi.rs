@@ -1,5 +1,5 @@
-//! What peers of GSI show before they are known: certificates of proxies, and tokens of any kind. No
-//! panic, bounded memory, and nobody without a certificate of the authority gets a context.
+//! What peers of GSI show before they are known: certificates of proxies, and tokens of any kind.
+//! No panic, bounded memory, and nobody without a certificate of the authority gets a context.
 #![no_main]
 
 use std::sync::LazyLock;

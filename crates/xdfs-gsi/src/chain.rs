@@ -13,8 +13,8 @@
 //!   more, and a signature by SHA-224 or better;
 //! - it is no authority, may sign (key usage, of its issuer too), and has no other names;
 //! - it has no critical extensions but these;
-//! - there are no more proxies below it than it allows; all are of one form; and below a limited one
-//!   the chain is limited.
+//! - there are no more proxies below it than it allows; all are of one form; and below a limited
+//!   one the chain is limited.
 
 use openssl::asn1::Asn1Time;
 use openssl::hash::MessageDigest;

@@ -218,8 +218,8 @@ impl Channel {
         self.peer.as_ref()
     }
 
-    /// Goes on with the handshake. Returns the peer once it is done and verified; before, nothing is
-    /// read or written.
+    /// Goes on with the handshake. Returns the peer once it is done and verified; before, nothing
+    /// is read or written.
     ///
     /// # Errors
     /// The handshake fails, or the chain isn't verified. What is to be sent then is an alert or

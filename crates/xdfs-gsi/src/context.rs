@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  handshake --> TLS 1.3: sends 0x00 --> takes the flag: '0' --> established
-//!                                                        'D' --> sends a request --> takes the proxy
+//!                                                        'D' --> requests and takes a proxy
 //! ```
 
 use std::fmt;
@@ -243,8 +243,8 @@ impl Established {
     /// The message in a token, which isn't empty.
     ///
     /// # Errors
-    /// [`AuthenticationFailed`](xdfs_proto::Code::AuthenticationFailed): the token isn't the next one of the peer, is cut off, is empty,
-    /// or holds more than 64 KiB.
+    /// [`AuthenticationFailed`](xdfs_proto::Code::AuthenticationFailed): the token isn't
+    /// the next one of the peer, is cut off, is empty, or holds more than 64 KiB.
     pub fn unwrap(&mut self, token: &[u8]) -> Result<Vec<u8>, Fault> {
         if token.len() > self.channel.room() {
             return Err(refused("a token is too long"));

@@ -53,8 +53,8 @@ pub struct DataContext {
 }
 
 impl DataContext {
-    /// A context with a credential that the user has delegated, or with the user's own. The peer has
-    /// to be `subject`, as [`Peer::name`](crate::Peer::name). If it `seals`, content is protected.
+    /// A context with a credential that the user has delegated, or with the user's own. The peer
+    /// has to be `subject`, as [`Peer::name`](crate::Peer::name). If it `seals`, content is protected.
     ///
     /// # Errors
     /// The credential can't be used.
@@ -156,8 +156,8 @@ impl DataContext {
         }
     }
 
-    /// Puts content into what is to be sent, as far as there is room. Returns the number of bytes; 0
-    /// if there is none before more is sent, or before the context [is open](Self::is_open).
+    /// Puts content into what is to be sent, as far as there is room. Returns the number of bytes;
+    /// 0 if there is none before more is sent, or before the context [is open](Self::is_open).
     ///
     /// # Errors
     /// OpenSSL fails.

@@ -22,7 +22,8 @@ pub enum Expected {
     /// where it has some with names of hosts or addresses, and else in its common name: `HOST`,
     /// `host/HOST` or `ftp/HOST`.
     Host(String),
-    /// Who has this subject, as [`distinguished_name`](xdfs_security::grid::distinguished_name) writes it.
+    /// Who has this subject, as [`distinguished_name`](xdfs_security::grid::distinguished_name)
+    /// writes it.
     Subject(String),
 }
 
@@ -110,8 +111,8 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// A context of a user with this credential. If it `delegates`, the server gets a limited proxy,
-    /// with which it acts for the user on data connections.
+    /// A context of a user with this credential. If it `delegates`, the server gets a limited
+    /// proxy, with which it acts for the user on data connections.
     ///
     /// # Errors
     /// The credential can't be used.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  files --> Credential, Trust
-//!  tokens <-> Acceptor, Initiator --> Established: wrap, unwrap, Delegated --> DataContext <-> bytes
+//!  tokens <-> Acceptor, Initiator --> Established, Delegated --> DataContext <-> bytes
 //!                       |
 //!                    verify: proxies, then Trust: authorities, signing policies, CRLs
 //! ```

@@ -188,8 +188,8 @@ Examples:
     },
     /// Make, show and remove proxies for GSI (gsiftp).
     ///
-    /// A proxy is a certificate that you make of your own, for some hours. The tools of Globus find it,
-    /// as they find those of grid-proxy-init. docs/gridftp/gsi.md has more.
+    /// A proxy is a certificate that you make of your own, for some hours. The tools of Globus find
+    /// it, as they find those of grid-proxy-init. docs/gridftp/gsi.md has more.
     #[cfg(feature = "gsi")]
     #[command(after_help = "\
 Examples:

@@ -28,7 +28,8 @@ pub(crate) enum ProxyCommand {
 /// Where the proxy is.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ProxyFile {
-    /// The file of the proxy. Default: /tmp/x509up_uUID, where the tools of Globus look for it.
+    /// The file of the proxy. Default: x509up_uUID in the directory of
+    /// temporary files, where the tools of Globus look for it.
     #[arg(short, long, value_name = "FILE", env = "X509_USER_PROXY",
         value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
@@ -36,8 +37,8 @@ pub(crate) struct ProxyFile {
 
 /// Make a proxy from your certificate.
 ///
-/// It stands for you for some hours, so that programs need no password for your key. Whoever has the
-/// file can do what you can; only you can read it.
+/// It stands for you for some hours, so that programs need no password for your key. Whoever has
+/// the file can do what you can; only you can read it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ProxyInitFlags {
     #[command(flatten)]

@@ -26,7 +26,8 @@ const OPERATION: &str = "read the grid map";
 /// Subjects have the form of [`distinguished_name`](super::distinguished_name). Between the quotes,
 /// `\"`, `\\` and `\/` stand for the character itself within a value, and `\x` with two hexadecimal
 /// digits for a byte; bytes outside ASCII may appear unescaped, in UTF-8. A `/` without a `\`
-/// begins a component. A subject without spaces needs no quotes. Several lines for one subject add up.
+/// begins a component. A subject without spaces needs no quotes. Several lines for one subject
+/// add up.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct GridMap {
     users: HashMap<String, Vec<String>>,
