@@ -54,7 +54,8 @@ pub struct DataContext {
 
 impl DataContext {
     /// A context with a credential that the user has delegated, or with the user's own. The peer
-    /// has to be `subject`, as [`Peer::name`](crate::Peer::name). If it `seals`, content is protected.
+    /// has to be `subject`, as [`Peer::name`](crate::Peer::name). If it `seals`, content is
+    /// protected.
     ///
     /// # Errors
     /// The credential can't be used.
