@@ -34,7 +34,6 @@ pub mod issue;
 mod policy;
 pub mod proxy;
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 mod tests;
 mod trust;
 

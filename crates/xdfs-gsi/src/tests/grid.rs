@@ -103,7 +103,7 @@ impl Wanted {
 pub(super) fn authority_extensions(wanted: Wanted) -> Wanted {
     wanted
         .with(BasicConstraints::new().critical().ca().build().unwrap())
-        .with(usage_of(&mut KeyUsage::new().key_cert_sign().crl_sign()))
+        .with(usage_of(KeyUsage::new().key_cert_sign().crl_sign()))
 }
 
 pub(super) fn usage_of(usage: &mut KeyUsage) -> X509Extension {
