@@ -411,7 +411,7 @@ impl Server {
     }
 
     #[cfg(not(feature = "gsi"))]
-    fn take_token(&mut self, _token: &[u8]) -> Result<Outcome, Fault> {
+    fn take_token(&self, _token: &[u8]) -> Result<Outcome, Fault> {
         Err(no_gsi())
     }
 
