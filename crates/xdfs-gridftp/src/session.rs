@@ -296,8 +296,10 @@ pub struct Session {
     is_announced: bool,
     /// Bytes that ALLO has told of the next transfer.
     allocated: Option<u64>,
-    /// Bytes that have to come in the running transfer.
-    expected: u64,
+    /// The same of the running transfer.
+    expected: Option<u64>,
+    /// The running transfer has to end as it was told.
+    needs_end: bool,
     /// Bytes that the running action has moved.
     moved: u64,
     rename_from: Option<Vec<u8>>,
@@ -331,7 +333,8 @@ impl Session {
             announced: None,
             is_announced: false,
             allocated: None,
-            expected: 0,
+            expected: None,
+            needs_end: false,
             moved: 0,
             rename_from: None,
         };
@@ -465,12 +468,12 @@ impl Session {
         self.moved = self.moved.saturating_add(bytes);
     }
 
-    /// Whether a transfer to this side that has ended was cut off. In stream mode globus-url-copy
-    /// doesn't tell the end of TLS, so that anybody in between could end it; but it has told how
-    /// much comes, on the protected control connection.
+    /// Whether a transfer to this side in stream mode, which has ended, may have been cut off by
+    /// somebody in between. The tools of Globus don't tell the end of TLS (`is_told`), but they have
+    /// told with ALLO how much comes, on the protected control connection.
     #[must_use]
-    pub fn is_cut_off(&self) -> bool {
-        self.moved < self.expected
+    pub fn is_unproved(&self, is_told: bool) -> bool {
+        self.needs_end && !is_told && self.expected != Some(self.moved)
     }
 
     /// A delayed listener has this address.
@@ -796,9 +799,8 @@ impl Session {
         );
         let protection = self.data_protection();
         let is_stored = matches!(what, What::Store { .. }) && self.mode == Mode::Stream;
-        let allocated = self.allocated.take();
-        let allocated = allocated.filter(|_| is_stored && is_context(&protection));
-        self.expected = allocated.unwrap_or(0);
+        self.expected = self.allocated.take();
+        self.needs_end = is_stored && matches!(protection, Protection::Context { seals: true, .. });
         Some(Transfer {
             mode: self.mode,
             parallelism: self.parallelism,
@@ -838,10 +840,6 @@ impl Session {
         let is_service = addresses.iter().any(is_service);
         is_service.then_some("Data connections go to ports from 1024 on only.")
     }
-}
-
-fn is_context(protection: &Protection) -> bool {
-    matches!(protection, Protection::Context { .. })
 }
 
 /// Whether nobody else can read or change what moves.

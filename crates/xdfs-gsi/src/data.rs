@@ -50,6 +50,8 @@ pub struct DataContext {
     state: State,
     /// What came in clear.
     clear: VecDeque<u8>,
+    /// The peer has told that no more content comes.
+    has_ended: bool,
 }
 
 impl DataContext {
@@ -77,6 +79,7 @@ impl DataContext {
             seals,
             state: State::Handshake,
             clear: VecDeque::new(),
+            has_ended: false,
         };
         if role == Role::Opened {
             context.advance()?;
@@ -125,7 +128,10 @@ impl DataContext {
         match self.state {
             State::Sealed => Ok(match self.channel.read(buffer)? {
                 Found::Bytes(read) => Some(read),
-                Found::End => Some(0),
+                Found::End => {
+                    self.has_ended = true;
+                    Some(0)
+                }
                 Found::Nothing => None,
             }),
             // A deque of bytes can't fail.
@@ -147,7 +153,14 @@ impl DataContext {
         self.state == State::Clear && self.clear.is_empty() && self.is_flushed()
     }
 
-    /// Whether what came is whole, should nothing more come.
+    /// Whether the peer has told that no more content comes. Else anybody in between may have ended
+    /// the connection.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Whether nothing came that is incomplete.
     #[must_use]
     pub fn is_between_records(&self) -> bool {
         match self.state {

@@ -80,6 +80,26 @@ fn globus_url_copy_moves_protected_files_of_users() {
     let again = stage.gsi_url("/alice/again/");
     run(grid.copy("alice", &flags).args([&file_url(&here), &again]));
     assert_same_tree(&here, &stage.root("alice/again"));
+    // A pipe has no size, and without it nothing tells that its end is not one of somebody else.
+    let pipe = stage.here("pipe");
+    run(Command::new("mkfifo").arg(&pipe));
+    let send = |flags: &[&str]| {
+        let from = stage.here("tree/sub/c d.txt");
+        let mut cat = Command::new("dd");
+        let cat = cat.arg(format!("if={}", from.display()));
+        let mut cat = cat.arg(format!("of={}", pipe.display())).spawn().unwrap();
+        let words = [&file_url(&pipe), &stage.gsi_url("/alice/piped")];
+        let sent = outcome(grid.copy("alice", flags).args(words));
+        let _ = cat.kill();
+        cat.wait().unwrap();
+        sent
+    };
+    let (succeeded, text) = send(&["-dcpriv"]);
+    assert!(!succeeded && text.contains("end of TLS"), "{text}");
+    assert!(!stage.root("alice/piped").exists());
+    let (succeeded, text) = send(&["-dcpriv", "-fast"]);
+    assert!(succeeded, "{text}");
+    assert_same_tree(&stage.root("alice/piped"), &stage.here("tree/sub/c d.txt"));
     // What isn't protected is refused, and so is what is another user's.
     let url = stage.gsi_url("/alice/tree/a");
     let back = file_url(&stage.here("back"));

@@ -494,6 +494,11 @@ impl Connection {
         }
     }
 
+    /// Whether the peer has told the end within a security context.
+    pub(super) fn has_told_end(&self) -> bool {
+        self.wire.has_told_end()
+    }
+
     /// Sends what TLS holds. Returns whether nothing is left.
     ///
     /// # Errors

@@ -194,7 +194,7 @@ impl Layer {
             }
             if !self.advance(stream)? {
                 return match self {
-                    // The tools of Globus don't tell the end of TLS: see Session::is_cut_off.
+                    // The tools of Globus don't tell the end of TLS: see Session::is_unproved.
                     Self::Data(context) if !context.is_between_records() => Err(cut_off()),
                     _ => Ok(0),
                 };
@@ -263,6 +263,14 @@ impl Layer {
             context.close();
         }
         self.flush(stream)
+    }
+
+    /// Whether the peer has told that nothing more comes, in a way that nobody else can.
+    pub(super) fn has_told_end(&self) -> bool {
+        match self {
+            Self::Control(_) => false,
+            Self::Data(context) => context.has_ended(),
+        }
     }
 
     fn finish_handshake(&mut self, stream: &mut TcpStream) -> io::Result<()> {

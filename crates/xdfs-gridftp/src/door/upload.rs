@@ -15,7 +15,7 @@ use xdfs_proto::path::FileKind;
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet, SourceTag};
 use xdfs_store::{File, FileRequest, Sink, SinkRequest, Store};
 
-use super::channels::lost;
+use super::channels::{Connection, lost};
 use super::link::{Link, Step};
 use super::rows::stat;
 use crate::block::Piece;
@@ -169,9 +169,11 @@ impl Upload {
             }
         }
         match (self.has_ended, is_stuck) {
-            (true, _) if link.machine.is_cut_off() => {
-                let cause = "the data connection ended before the bytes that ALLO has told";
-                Err(Fault::new(Code::ConnectionLost, OPERATION, cause).path(&self.path))
+            (true, _) if self.is_unproved(link) => {
+                let cause = "the data connection ended without an end of TLS, and not with the \
+                             bytes that ALLO has told: it may have been cut off";
+                let fault = Fault::new(Code::ConnectionLost, OPERATION, cause).path(&self.path);
+                Err(fault.hint("use MODE E (globus-url-copy -fast), or tell the size with ALLO"))
             }
             (true, _) if self.awaits_check(link)? => Ok(Step::Again),
             (true, _) if self.awaits_client(link)? => Ok(Step::Wait),
@@ -182,6 +184,13 @@ impl Upload {
             (false, true) => Ok(Step::Wait),
             (false, false) => Ok(Step::Again),
         }
+    }
+
+    /// Whether somebody in between may have ended what should be protected.
+    fn is_unproved(&self, link: &Link<'_>) -> bool {
+        let mut connections = link.channels.connections.iter();
+        let is_told = connections.any(Connection::has_told_end);
+        self.mode == Mode::Stream && link.machine.is_unproved(is_told)
     }
 
     /// Reads once from a connection. `None` if nothing can be read.
@@ -232,7 +241,7 @@ impl Upload {
         // The payload of a block with EOD comes after the header that counts it.
         if self.receiver.has_all_eods() {
             let connections = &link.channels.connections;
-            let is_between = |own: &super::channels::Connection| !own.blocks.is_within_payload();
+            let is_between = |own: &Connection| !own.blocks.is_within_payload();
             self.has_ended = connections.iter().all(is_between);
         }
         Ok(Some(read as u64))

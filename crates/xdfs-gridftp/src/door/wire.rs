@@ -163,6 +163,14 @@ impl Wire {
         Err(too_many())
     }
 
+    /// Whether the peer has told within a security context that nothing more comes.
+    pub(super) fn has_told_end(&self) -> bool {
+        #[cfg(feature = "gsi")]
+        return self.gsi.as_ref().is_some_and(super::gsi::Layer::has_told_end);
+        #[cfg(not(feature = "gsi"))]
+        false
+    }
+
     /// Writes what can be written. With TLS, all that was written is on its way once
     /// [`Self::flush`] succeeds.
     ///

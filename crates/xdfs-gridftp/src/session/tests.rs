@@ -400,19 +400,21 @@ fn users_of_contexts_protect_their_data() {
         protection(&mut session),
         Protection::Context { subject, seals }
     );
-    // What ALLO has told has to come in stream mode, of the next transfer alone.
+    // Without an end of TLS, what ALLO has told has to come, of the next transfer alone.
     answer(&mut session, "ALLO 5");
     assert!(matches!(
         action(&mut session, "STOR /a"),
         Action::Transfer(_)
     ));
     session.moved(4);
-    assert!(session.is_cut_off());
+    assert!(session.is_unproved(false) && !session.is_unproved(true));
     session.moved(1);
-    assert!(!session.is_cut_off());
+    assert!(!session.is_unproved(false));
+    session.moved(1);
+    assert!(session.is_unproved(false));
     session.complete(Ok(Outcome::Done));
     action(&mut session, "STOR /a");
-    assert!(!session.is_cut_off());
+    assert!(session.is_unproved(false) && !session.is_unproved(true));
 }
 
 #[test]
