@@ -201,7 +201,8 @@ fn grid_maps() {
           \"/CN=a\\\"b\\\\c\\/d\\x41\" odd\n\
           \"/CN=Jos\xc3\xa9\" jose\n\
           \"/DC=org/CN=Jane Doe\" extra,jane\n\
-          \"/CN=#x\" hash",
+          \"/CN=#x\" hash\n\
+          /DC=org/CN=bare\tbare # no spaces",
     )
     .unwrap();
     let first = |subject: &str| map.user_for(subject, None);
@@ -211,6 +212,7 @@ fn grid_maps() {
     assert_eq!(first(r"/CN=a\x22b\x5Cc\x2FdA"), Some("odd"));
     assert_eq!(first(r"/CN=Jos\xC3\xA9"), Some("jose"));
     assert_eq!(first("/CN=#x"), Some("hash"));
+    assert_eq!(first("/DC=org/CN=bare"), Some("bare"));
     for other in [
         "",
         "/DC=org",
@@ -240,7 +242,10 @@ fn grid_maps() {
 #[test]
 fn damaged_lines_are_named() {
     for line in [
-        "/CN=a user",
+        "CN=a user",
+        "/CN=a",
+        "/CN=a b user",
+        "/CN=a\" user",
         "\"/CN=a",
         "\"/CN=a\\\"",
         "\"/CN=a\" ",
