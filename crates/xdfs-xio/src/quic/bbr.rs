@@ -1,5 +1,6 @@
-//! BBR for QUIC: a congestion control that sends at the rate at which the path delivers, with little
-//! more in flight than the path holds, and so neither fills queues nor slows down for random losses.
+//! BBR for QUIC: a congestion control that sends at the rate at which the path delivers, with
+//! little more in flight than the path holds, and so neither fills queues nor slows down for random
+//! losses.
 //!
 //! The model is that of N. Cardwell et al., "BBR: Congestion-Based Congestion Control" (2016), with
 //! rate samples as in draft-cheng-iccrg-delivery-rate-estimation. quinn-proto's own BBR takes the
@@ -35,8 +36,8 @@ const DRAIN_GAIN: f64 = 0.5;
 const SPARE_GAIN: f64 = 0.15;
 /// The least gain that looks for a higher rate.
 const MORE_GAIN: f64 = 1.1;
-/// The gain that empties the queue after that. It is below 1: if the shortest round trip is taken for
-/// too long, a shorter one shows up.
+/// The gain that empties the queue after that. It is below 1: if the shortest round trip is taken
+/// for too long, a shorter one shows up.
 const LESS_GAIN: f64 = 0.8;
 /// The round trips of a cycle: in the first there is more, in the second less.
 const CYCLE: usize = 8;
