@@ -72,7 +72,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// The channel that has waited longest for a block, without those that are leaving.
+    /// The channel that gets the next block, without those that are leaving.
     fn next_idle(&mut self) -> Option<usize> {
         while let Some((slot, index)) = self.channels.next_idle() {
             if !self.channel_set.is_leaving(index) {
