@@ -194,7 +194,8 @@ impl Channels {
         self.idle.len()
     }
 
-    /// The channel that gets the next block: the one that has waited longest, but within one machine.
+    /// The channel that gets the next block: the one that has waited longest, but within one
+    /// machine.
     pub(super) fn next_idle(&mut self) -> Option<(usize, ChannelIndex)> {
         while let Some(slot) = self.idle.pop_front() {
             let Some(Some(channel)) = self.slots.get_mut(slot) else {
