@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod archive;
 pub mod block;
 pub mod checksum;
 pub mod client;
@@ -27,6 +28,7 @@ pub mod line;
 pub mod receiver;
 pub mod reply;
 pub mod restart;
+pub mod segment;
 pub mod sender;
 pub mod session;
 pub mod time;
