@@ -154,6 +154,7 @@ enum Sink {
 
 /// Writes a segment.
 pub struct ArchiveWriter {
+    compression: Compression,
     sink: Sink,
     bytes: usize,
     members: usize,
@@ -188,6 +189,7 @@ impl ArchiveWriter {
             Compression::Zstd => Sink::Zstd(zstd::stream::write::Encoder::new(out, ZSTD_LEVEL)?),
         };
         Ok(Self {
+            compression,
             sink,
             bytes: 0,
             members: 0,
@@ -198,6 +200,12 @@ impl ArchiveWriter {
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.bytes >= SEGMENT_BYTES_FULL || self.members >= MEMBERS_MAX
+    }
+
+    /// How it is compressed.
+    #[must_use]
+    pub fn compression(&self) -> Compression {
+        self.compression
     }
 
     /// Number of bytes before compression.
