@@ -100,6 +100,7 @@ impl Segment {
             let batch = self.next_batch();
             if batch.is_empty() {
                 *out = writer.finish().map_err(|error| failed(SEND, &error))?;
+                tracing::debug!(members = self.members, "a segment is sent");
                 break;
             }
             self.read(&batch, &mut writer)?;
@@ -269,6 +270,7 @@ impl Arriving {
             count += 1;
         }
         self.write(pack, first, &mut failures)?;
+        tracing::debug!(members = count, "a segment is stored");
         Ok(failures)
     }
 
