@@ -125,11 +125,17 @@ impl fmt::Display for ArchiveError {
         match self {
             Self::BadPath(path) => {
                 let path = path.escape_ascii();
-                write!(f, "the segment has '{path}', which isn't a path in the tree")
+                write!(
+                    f,
+                    "the segment has '{path}', which isn't a path in the tree"
+                )
             }
             Self::BadKind(path) => {
                 let path = path.escape_ascii();
-                write!(f, "'{path}' in the segment is neither a file nor a directory")
+                write!(
+                    f,
+                    "'{path}' in the segment is neither a file nor a directory"
+                )
             }
             Self::Damaged(why) => write!(f, "the segment is damaged: {why}"),
             Self::Doubled(path) => write!(f, "the segment has '{}' twice", path.escape_ascii()),
@@ -219,7 +225,11 @@ impl ArchiveWriter {
     /// # Errors
     /// Those of the compression.
     pub fn add(&mut self, member: &Member<'_>) -> io::Result<()> {
-        let path: &[u8] = if member.path.is_empty() { b"." } else { &member.path };
+        let path: &[u8] = if member.path.is_empty() {
+            b"."
+        } else {
+            &member.path
+        };
         let mut header = Header::new_ustar();
         header.set_mode(member.mode.into());
         header.set_uid(0);
@@ -334,21 +344,32 @@ pub fn unpack(compression: Compression, wire: &[u8]) -> Result<Cow<'_, [u8]>, Ar
         Compression::None => return Ok(Cow::Borrowed(wire)),
         Compression::Bzip2 => {
             let mut decoder = bzip2::bufread::BzDecoder::new(wire);
-            decoder.by_ref().take(most).read_to_end(&mut out)
+            decoder
+                .by_ref()
+                .take(most)
+                .read_to_end(&mut out)
                 .map_err(damaged)?;
             decoder.into_inner()
         }
         Compression::Gzip => {
             let mut decoder = flate2::bufread::GzDecoder::new(wire);
-            decoder.by_ref().take(most).read_to_end(&mut out)
+            decoder
+                .by_ref()
+                .take(most)
+                .read_to_end(&mut out)
                 .map_err(damaged)?;
             decoder.into_inner()
         }
         Compression::Zstd => {
             let decoder = zstd::stream::read::Decoder::with_buffer(wire).map_err(damaged)?;
             let mut decoder = decoder.single_frame();
-            decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(damaged)?;
-            decoder.by_ref().take(most).read_to_end(&mut out)
+            decoder
+                .window_log_max(ZSTD_WINDOW_LOG_MAX)
+                .map_err(damaged)?;
+            decoder
+                .by_ref()
+                .take(most)
+                .read_to_end(&mut out)
                 .map_err(damaged)?;
             decoder.finish()
         }
@@ -420,7 +441,9 @@ pub fn members(archive: &[u8]) -> Result<Vec<Member<'_>>, ArchiveError> {
         }
         let start = usize::try_from(entry.raw_file_position()).unwrap_or(usize::MAX);
         let size = usize::try_from(entry.size()).unwrap_or(usize::MAX);
-        let data = start.checked_add(size).and_then(|end| archive.get(start..end));
+        let data = start
+            .checked_add(size)
+            .and_then(|end| archive.get(start..end));
         let data = data.ok_or(ArchiveError::BadEnd)?;
         if kind != Kind::File && size > 0 {
             return Err(ArchiveError::Damaged("a directory has content".to_owned()));

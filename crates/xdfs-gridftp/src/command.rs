@@ -259,7 +259,11 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
             b"S" | b"s" => Command::Mode(Mode::Stream),
             b"E" | b"e" => Command::Mode(Mode::Extended),
             b"T" | b"t" => Command::ModeArchive,
-            _ => return Err(CommandError::Parameter("there are MODE S, MODE E and MODE T")),
+            _ => {
+                return Err(CommandError::Parameter(
+                    "there are MODE S, MODE E and MODE T",
+                ));
+            }
         },
         b"NLST" => Command::List(Form::Names, without_flags(argument).to_vec()),
         b"NOOP" => Command::Nothing,
@@ -416,10 +420,15 @@ fn store_segment(argument: &[u8]) -> Result<Command, CommandError> {
         b"any" => true,
         _ => return Err(CommandError::Argument("new or any")),
     };
-    Ok(Command::StoreSegment(compression, overwrites, some_path(path)?))
+    Ok(Command::StoreSegment(
+        compression,
+        overwrites,
+        some_path(path)?,
+    ))
 }
 
-const NO_COMPRESSION: CommandError = CommandError::Parameter("the compression isn't known: see FEAT");
+const NO_COMPRESSION: CommandError =
+    CommandError::Parameter("the compression isn't known: see FEAT");
 
 fn ports(argument: &[u8]) -> Result<Command, CommandError> {
     let parts = argument.split(|byte| *byte == b' ');

@@ -38,7 +38,9 @@ impl TransactionId {
             return None;
         }
         let text = std::str::from_utf8(text).ok()?;
-        u128::from_str_radix(text, 16).ok().map(|number| Self(number.to_be_bytes()))
+        u128::from_str_radix(text, 16)
+            .ok()
+            .map(|number| Self(number.to_be_bytes()))
     }
 }
 
@@ -58,7 +60,9 @@ impl Numbers {
                 _ => ranges.push((number, number)),
             }
         }
-        (1..=RANGES_MAX).contains(&ranges.len()).then_some(Self(ranges))
+        (1..=RANGES_MAX)
+            .contains(&ranges.len())
+            .then_some(Self(ranges))
     }
 
     /// Reads `0-17,20`: ascending numbers, and ranges with their first and last.
@@ -80,7 +84,10 @@ impl Numbers {
             }
             ranges.push((first, last));
         }
-        let count: usize = ranges.iter().map(|(first, last)| (last - first) as usize + 1).sum();
+        let count: usize = ranges
+            .iter()
+            .map(|(first, last)| (last - first) as usize + 1)
+            .sum();
         (count <= MEMBERS_MAX).then_some(Self(ranges))
     }
 
@@ -136,7 +143,11 @@ pub struct Opening {
 
 impl fmt::Display for Opening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Transaction={};Entries={};", self.transaction, self.entries)
+        write!(
+            f,
+            "Transaction={};Entries={};",
+            self.transaction, self.entries
+        )
     }
 }
 
@@ -185,7 +196,11 @@ pub fn failure_rows(failures: &Failures) -> Vec<Vec<u8>> {
     runs.map(|run| {
         let fault = &run.fault;
         let (code, cause) = (fault.code.number(), &fault.cause);
-        format!("Failed={};Count={};Code={code}; {cause}", run.first, run.count).into_bytes()
+        format!(
+            "Failed={};Count={};Code={code}; {cause}",
+            run.first, run.count
+        )
+        .into_bytes()
     })
     .collect()
 }
@@ -195,7 +210,10 @@ pub fn failure_rows(failures: &Failures) -> Vec<Vec<u8>> {
 pub fn parse_failures(rows: &[Vec<u8>], members: u32) -> Option<Failures> {
     let mut failures = Failures::default();
     let mut next = 0;
-    for row in rows.iter().filter(|row| row.trim_ascii_start().starts_with(b"Failed=")) {
+    for row in rows
+        .iter()
+        .filter(|row| row.trim_ascii_start().starts_with(b"Failed="))
+    {
         let row = row.trim_ascii_start();
         let value = |name| u32::try_from(number(field(row, name)?)?).ok();
         let (first, count) = (value("Failed")?, value("Count")?);
@@ -204,7 +222,10 @@ pub fn parse_failures(rows: &[Vec<u8>], members: u32) -> Option<Failures> {
             return None;
         }
         next = end;
-        let space = row.iter().position(|byte| *byte == b' ').unwrap_or(row.len());
+        let space = row
+            .iter()
+            .position(|byte| *byte == b' ')
+            .unwrap_or(row.len());
         let cause = String::from_utf8_lossy(row[space..].trim_ascii());
         let code = Code::from_number(u16::try_from(value("Code")?).ok()?);
         for member in first..end {
@@ -223,7 +244,9 @@ fn field<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
 
 fn number(text: &[u8]) -> Option<u64> {
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    is_number.then(|| std::str::from_utf8(text).ok()?.parse().ok()).flatten()
+    is_number
+        .then(|| std::str::from_utf8(text).ok()?.parse().ok())
+        .flatten()
 }
 
 #[cfg(test)]
@@ -236,9 +259,10 @@ mod tests {
         assert_eq!(numbers.to_string(), "0-2,7,9-10");
         assert_eq!(Numbers::parse(b"0-2,7,9-10").unwrap(), numbers);
         assert_eq!(numbers.iter().collect::<Vec<_>>(), [0, 1, 2, 7, 9, 10]);
-        for text in ["", "-", "1-", "-1", "2-1", "1,1", "2,1", "1-3,2", "+1", "1 ", "200000",
-            "0-8192", "x", "1,,2"]
-        {
+        for text in [
+            "", "-", "1-", "-1", "2-1", "1,1", "2,1", "1-3,2", "+1", "1 ", "200000", "0-8192", "x",
+            "1,,2",
+        ] {
             assert_eq!(Numbers::parse(text.as_bytes()), None, "{text}");
         }
         assert_eq!(Numbers::of([]), None);
@@ -249,19 +273,38 @@ mod tests {
     #[test]
     fn confirmations_are_written_as_they_are_read() {
         let transaction = TransactionId(*b"0123456789abcdef");
-        let opening = Opening { transaction, entries: 7 };
-        assert_eq!(Opening::parse(opening.to_string().as_bytes()), Some(opening));
+        let opening = Opening {
+            transaction,
+            entries: 7,
+        };
+        assert_eq!(
+            Opening::parse(opening.to_string().as_bytes()),
+            Some(opening)
+        );
         assert_eq!(Opening::parse(b"Transfer complete."), None);
         let digits = "0123456789abcdef".to_owned();
         let closing = Closing { digits, members: 3 };
-        assert_eq!(Closing::parse(closing.to_string().as_bytes()), Some(closing));
+        assert_eq!(
+            Closing::parse(closing.to_string().as_bytes()),
+            Some(closing)
+        );
         assert_eq!(Closing::parse(b"Entries=3;"), None);
         let mut failures = Failures::default();
-        failures.push(3, Fault::new(Code::AlreadyExists, "store a segment", "it is there"));
-        failures.push(4, Fault::new(Code::AlreadyExists, "store a segment", "it is there"));
+        failures.push(
+            3,
+            Fault::new(Code::AlreadyExists, "store a segment", "it is there"),
+        );
+        failures.push(
+            4,
+            Fault::new(Code::AlreadyExists, "store a segment", "it is there"),
+        );
         let rows = failure_rows(&failures);
         assert_eq!(parse_failures(&rows, 5), Some(failures));
-        assert_eq!(parse_failures(&rows, 4), None, "there are no so many members");
+        assert_eq!(
+            parse_failures(&rows, 4),
+            None,
+            "there are no so many members"
+        );
         assert_eq!(parse_failures(&[b"Some text.".to_vec()], 4), None);
     }
 }

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use xdfs_testkit::process::Guard;
 use xdfs_testkit::{tree::random_bytes, wait};
@@ -34,7 +35,11 @@ fn make_tree(root: &Path, files: usize) {
     let long = "l".repeat(120);
     fs::create_dir_all(root.join(&long)).unwrap();
     fs::write(root.join(&long).join(format!("{long} \u{e4}")), "long").unwrap();
-    fs::write(root.join(std::ffi::OsStr::from_bytes(b"not \xfe UTF-8")), "raw").unwrap();
+    fs::write(
+        root.join(std::ffi::OsStr::from_bytes(b"not \xfe UTF-8")),
+        "raw",
+    )
+    .unwrap();
     fs::write(root.join("secret"), "secret").unwrap();
     fs::set_permissions(root.join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
     fs::set_permissions(root.join("empty"), fs::Permissions::from_mode(0o750)).unwrap();
@@ -45,7 +50,9 @@ fn make_tree(root: &Path, files: usize) {
 fn assert_same_attributes(a: &Path, b: &Path) {
     let list = |root: &Path| {
         let mut find = Command::new("find");
-        let find = find.current_dir(root).args([".", "-mindepth", "1", "-printf"]);
+        let find = find
+            .current_dir(root)
+            .args([".", "-mindepth", "1", "-printf"]);
         let mut lines: Vec<_> = run(find.arg("%P %m %TY%Tm%Td%TH%TM%.2TS\n"))
             .lines()
             .map(str::to_owned)
@@ -59,7 +66,10 @@ fn assert_same_attributes(a: &Path, b: &Path) {
 /// How many segments the server has sent or stored, as it says in its log.
 fn segments(stage: &Stage) -> usize {
     let lines = stage.server.output();
-    lines.iter().filter(|line| line.contains("a segment is s")).count()
+    lines
+        .iter()
+        .filter(|line| line.contains("a segment is s"))
+        .count()
 }
 
 #[test]
@@ -69,20 +79,35 @@ fn trees_travel_in_segments_both_ways() {
     make_tree(&tree, 300);
     // One that no segment takes.
     Stage::make(&tree.join("large"), 3_000_000);
-    let down = ["cp", "-r", "--insecure", &stage.url("/tree"), &text(&target)];
+    let down = [
+        "cp",
+        "-r",
+        "--insecure",
+        &stage.url("/tree"),
+        &text(&target),
+    ];
     run(&mut xdfs(&stage, &down));
     assert_same_tree(&tree, &target);
     assert_same_attributes(&tree, &target);
     let sent = segments(&stage);
     assert!(sent > 5, "{sent} segments");
-    run(&mut xdfs(&stage, &["cp", "-r", "--insecure", &text(&target), &stage.url("/up")]));
+    run(&mut xdfs(
+        &stage,
+        &["cp", "-r", "--insecure", &text(&target), &stage.url("/up")],
+    ));
     assert_same_tree(&tree, &stage.root("up"));
     assert_same_attributes(&tree, &stage.root("up"));
     assert!(segments(&stage) > sent + 5);
     // Files that are there are neither sent again nor replaced.
     fs::write(target.join("nothing"), "other").unwrap();
-    let (succeeded, said) = outcome(&mut xdfs(&stage, &down[..4].iter().copied()
-        .chain([text(&stage.here("")).as_str()]).collect::<Vec<_>>()));
+    let (succeeded, said) = outcome(&mut xdfs(
+        &stage,
+        &down[..4]
+            .iter()
+            .copied()
+            .chain([text(&stage.here("")).as_str()])
+            .collect::<Vec<_>>(),
+    ));
     assert!(!succeeded && said.contains("nothing"), "{said}");
     assert_eq!(fs::read(target.join("nothing")).unwrap(), b"other");
     let up = ["cp", "-r", "--insecure", &text(&target), &stage.url("/")];
@@ -140,9 +165,10 @@ fn tar(stage: &Stage, words: &[&str]) -> Vec<u8> {
 fn segments_of_gnu_tar_are_stored() {
     let stage = Stage::open(121, &[]);
     make_tree(&stage.here("in"), 20);
-    let all: Vec<_> = fs::read_dir(stage.here("in")).unwrap().map(|entry| {
-        entry.unwrap().file_name()
-    }).collect();
+    let all: Vec<_> = fs::read_dir(stage.here("in"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     let mut client = Client::log_in(&stage);
     client.ask("MODE T", 200);
     let flags = ["-z", "-j", "--zstd", ""];
@@ -179,14 +205,20 @@ fn evil_segments_are_refused_and_store_nothing() {
     fs::write(stage.here("outside"), "evil").unwrap();
     std::os::unix::fs::symlink("../../etc", inside.join("link")).unwrap();
     fs::hard_link(inside.join("good"), inside.join("hard")).unwrap();
-    run(Command::new("truncate").args(["-s", "1G"]).arg(inside.join("sparse")));
-    run(Command::new("truncate").args(["-s", "200M"]).arg(inside.join("bomb")));
+    run(Command::new("truncate")
+        .args(["-s", "1G"])
+        .arg(inside.join("sparse")));
+    run(Command::new("truncate")
+        .args(["-s", "200M"])
+        .arg(inside.join("bomb")));
     run(Command::new("mkfifo").arg(inside.join("pipe")));
     let good = tar(&stage, &["good"]);
     let twice = {
         let out = text(&stage.beside("out.tar"));
         tar(&stage, &["good"]);
-        run(Command::new("tar").current_dir(&inside).args(["-rf", &out, "good"]));
+        run(Command::new("tar")
+            .current_dir(&inside)
+            .args(["-rf", &out, "good"]));
         fs::read(&out).unwrap()
     };
     let mut other_size = good.clone();
@@ -198,7 +230,11 @@ fn evil_segments_are_refused_and_store_nothing() {
         ("link", "none", tar(&stage, &["good", "link"])),
         ("hard link", "none", tar(&stage, &["good", "hard"])),
         ("pipe", "none", tar(&stage, &["good", "pipe"])),
-        ("sparse", "none", tar(&stage, &["good", "--format=gnu", "--sparse", "sparse"])),
+        (
+            "sparse",
+            "none",
+            tar(&stage, &["good", "--format=gnu", "--sparse", "sparse"]),
+        ),
         ("bomb", "gzip", tar(&stage, &["good", "-z", "bomb"])),
         ("bomb", "bzip2", tar(&stage, &["good", "-j", "bomb"])),
         ("bomb", "zstd", tar(&stage, &["good", "--zstd", "bomb"])),
@@ -283,17 +319,25 @@ fn a_transaction_goes_on_after_the_server_was_killed() {
     client.ask("MODE T", 200);
     let (rows, said) = fetch(&mut client, "MLSR /tree").unwrap();
     let rows = String::from_utf8(rows).unwrap();
-    let paths: Vec<_> = rows.lines().map(|row| row.split_once(' ').unwrap().1).collect();
-    assert_eq!(paths, ["d", "b", "a", "d/c"], "directories, and then by size");
+    let paths: Vec<_> = rows
+        .lines()
+        .map(|row| row.split_once(' ').unwrap().1)
+        .collect();
+    assert_eq!(
+        paths,
+        ["d", "b", "a", "d/c"],
+        "directories, and then by size"
+    );
     let transaction = value(&said, "Transaction").to_owned();
     assert_eq!(value(&said, "Entries"), "4");
     // Any segments in any order, and twice.
     let unpacked = stage.here("unpacked");
     fs::create_dir(&unpacked).unwrap();
+    let archive = stage.beside("in.tar");
     let unpack = |wire: &[u8]| {
-        fs::write(stage.beside("in.tar"), wire).unwrap();
+        fs::write(&archive, wire).unwrap();
         let mut tar = Command::new("tar");
-        let tar = tar.arg("-xf").arg(stage.beside("in.tar")).arg("-C");
+        let tar = tar.arg("-xf").arg(&archive).arg("-C");
         run(tar.arg(&unpacked));
     };
     for (numbers, compression, count) in
@@ -348,7 +392,10 @@ fn servers_that_send_evil_segments_make_no_files() {
     let crc = |wire: &[u8]| {
         let path = stage.beside("crc");
         fs::write(&path, wire).unwrap();
-        let said = run(&mut xdfs(&stage, &["sum", "--digest", "crc64nvme", &text(&path)]));
+        let said = run(&mut xdfs(
+            &stage,
+            &["sum", "--digest", "crc64nvme", &text(&path)],
+        ));
         said.split_whitespace().next().unwrap().to_owned()
     };
     let good = tar(&stage, &["f"]);
@@ -357,9 +404,17 @@ fn servers_that_send_evil_segments_make_no_files() {
         ("above", tar(&stage, &["-P", "../outside"]), None),
         ("link", tar(&stage, &["link"]), None),
         ("another file", tar(&stage, &["g"]), None),
-        ("another size", tar(&stage, &["--transform=s/longer/f/", "longer"]), None),
+        (
+            "another size",
+            tar(&stage, &["--transform=s/longer/f/", "longer"]),
+            None,
+        ),
         ("truncated", good[..600].to_vec(), None),
-        ("another checksum", good.clone(), Some("0123456789abcdef".to_owned())),
+        (
+            "another checksum",
+            good.clone(),
+            Some("0123456789abcdef".to_owned()),
+        ),
         ("damaged", [&good[..], &[1; 512]].concat(), Some(sum)),
     ];
     for (name, wire, told) in cases {
@@ -368,7 +423,8 @@ fn servers_that_send_evil_segments_make_no_files() {
             let mut send = |bytes: &[u8], said: &str| {
                 talk.say("150 now\r\n");
                 let mut data = talk.data();
-                data.write_all(&block(0, bytes.len() as u64, 0, bytes)).unwrap();
+                data.write_all(&block(0, bytes.len() as u64, 0, bytes))
+                    .unwrap();
                 data.write_all(&block(EOF | EOD, 0, 1, b"")).unwrap();
                 talk.say(&format!("226 {said}\r\n"));
             };
@@ -387,9 +443,19 @@ fn servers_that_send_evil_segments_make_no_files() {
             true
         });
         let target = stage.here("target");
-        let words = ["cp", "-r", "--retries=0", "--insecure", &fake.url("/d"), &text(&target)];
+        let words = [
+            "cp",
+            "-r",
+            "--retries=0",
+            "--insecure",
+            &fake.url("/d"),
+            &text(&target),
+        ];
         let (succeeded, said) = outcome(&mut xdfs(&stage, &words));
-        let asked = fake.commands().iter().any(|line| line.starts_with("ERET T"));
+        let asked = fake
+            .commands()
+            .iter()
+            .any(|line| line.starts_with("ERET T"));
         assert!(asked, "{name}: {said}");
         assert!(!succeeded, "{name}: {said}");
         let made = fs::read_dir(&target).map_or(0, Iterator::count);
@@ -414,21 +480,34 @@ fn servers_without_segments_get_files() {
         true
     });
     let target = stage.here("target");
-    let words = ["cp", "-r", "--retries=0", "--insecure", &fake.url("/d"), &text(&target)];
+    let words = [
+        "cp",
+        "-r",
+        "--retries=0",
+        "--insecure",
+        &fake.url("/d"),
+        &text(&target),
+    ];
     run(&mut xdfs(&stage, &words));
     assert_eq!(fs::read(target.join("f")).unwrap(), crate::fake::content());
     assert!(fake.was_read());
 }
 
-/// Copies a tree slowly, and returns the copy once some of it is there.
+/// Copies a tree slowly, and returns the copy after this time, once some of it is there.
 #[track_caller]
-fn begun(stage: &Stage, from: &str, to: &str, target: &Path) -> Guard {
+fn begun(stage: &Stage, from: &str, to: &str, target: &Path, time: Duration) -> Guard {
+    let began = Instant::now();
     let words = ["cp", "-r", "-v", "--insecure", "--limit-rate=3M", from, to];
     let client = Guard::spawn(&mut xdfs(stage, &words)).unwrap();
     let has_some = || {
         let mut find = Command::new("find");
-        let found = find.arg(target).args(["-type", "f", "-name", "f*"]).output().unwrap();
-        found.stdout.iter().filter(|byte| **byte == b'\n').count() > 40
+        let found = find
+            .arg(target)
+            .args(["-type", "f", "-name", "f*"])
+            .output()
+            .unwrap();
+        let count = found.stdout.iter().filter(|byte| **byte == b'\n').count();
+        count > 40 && began.elapsed() >= time
     };
     assert!(wait::until(PATIENCE, has_some), "{:?}", client.output());
     client
@@ -449,7 +528,8 @@ fn a_killed_client_goes_on_with_its_tree() {
             true => (here_text.as_str(), url.as_str(), &here, &there),
         };
         make_tree(source, 400);
-        let mut client = begun(&stage, from, to, target);
+        // The journal claims what is durable after two seconds.
+        let mut client = begun(&stage, from, to, target, Duration::from_secs(4));
         client.kill().unwrap();
         let said = run(&mut xdfs(&stage, &["cp", "-r", "--insecure", from, to]));
         assert_same_tree(source, target);
@@ -472,7 +552,7 @@ fn a_killed_server_is_waited_for_with_a_tree() {
             true => (here_text.as_str(), url.as_str(), &here, &there),
         };
         make_tree(source, 400);
-        let mut client = begun(&stage, from, to, target);
+        let mut client = begun(&stage, from, to, target, Duration::ZERO);
         stage.kill_and_restart();
         let status = client.wait(PATIENCE).unwrap();
         let said = client.output();

@@ -38,7 +38,14 @@ fn changed(change: impl FnOnce(&mut Header)) -> Vec<u8> {
 
 #[test]
 fn what_is_written_is_read() {
-    let long = [&b"d/"[..], &[b'x'; 200], b"/", "\u{fc}\u{ff}".as_bytes(), &[0xff; 3]].concat();
+    let long = [
+        &b"d/"[..],
+        &[b'x'; 200],
+        b"/",
+        "\u{fc}\u{ff}".as_bytes(),
+        &[0xff; 3],
+    ]
+    .concat();
     let directory = |path: &'static [u8], kind| Member {
         kind,
         mode: 0o755,
@@ -48,8 +55,14 @@ fn what_is_written_is_read() {
         directory(b"d", Kind::Directory),
         file(b"empty", b""),
         file(b"d/a b", &[7; 513]),
-        Member { mtime_s: Some(-5), ..file(&long, b"1") },
-        Member { mtime_s: None, ..file(&[b'y'; 100], &[0; 100_000]) },
+        Member {
+            mtime_s: Some(-5),
+            ..file(&long, b"1")
+        },
+        Member {
+            mtime_s: None,
+            ..file(&[b'y'; 100], &[0; 100_000])
+        },
         directory(b"d", Kind::Attributes),
         directory(b"", Kind::Attributes),
     ];
@@ -61,19 +74,33 @@ fn what_is_written_is_read() {
         // Nothing of a part of it is taken, nor of more than it.
         for end in [0, 1, bytes.len() / 2, bytes.len() - 1] {
             let read = unpack(compression, &bytes[..end]);
-            let read = read.as_deref().map(|archive| members(archive).map(|all| all.len()));
+            let read = read
+                .as_deref()
+                .map(|archive| members(archive).map(|all| all.len()));
             assert!(!matches!(read, Ok(Ok(_))), "{name}: {end} bytes");
         }
         let more = [&bytes[..], b"x"].concat();
         let read = unpack(compression, &more);
-        let read = read.as_deref().map(|archive| members(archive).map(|all| all.len()));
+        let read = read
+            .as_deref()
+            .map(|archive| members(archive).map(|all| all.len()));
         assert!(!matches!(read, Ok(Ok(_))), "{name}: one byte more");
     }
 }
 
 #[test]
 fn paths_out_of_the_tree_are_refused() {
-    let paths = ["..", "../x", "a/../../x", "/etc/passwd", "a//b", "./a", "a/.", "", "a/"];
+    let paths = [
+        "..",
+        "../x",
+        "a/../../x",
+        "/etc/passwd",
+        "a//b",
+        "./a",
+        "a/.",
+        "",
+        "a/",
+    ];
     for path in paths {
         let archive = changed(|header| {
             let name = &mut header.as_old_mut().name;
@@ -117,7 +144,10 @@ fn wrong_sizes_and_sums_are_refused() {
     }
     let mut archive = changed(|_| {});
     archive[0] ^= 1;
-    assert!(members(&archive).is_err(), "another name than that of the sum");
+    assert!(
+        members(&archive).is_err(),
+        "another name than that of the sum"
+    );
     let twice = written(Compression::None, &[file(b"a", b"1"), file(b"a", b"2")]);
     assert_eq!(members(&twice), Err(ArchiveError::Doubled(b"a".to_vec())));
     let garbage = [&changed(|_| {})[..], &[0; RECORD - 1], b"x"].concat();
@@ -147,5 +177,8 @@ fn bombs_are_refused() {
         assert!(bomb.len() < SEGMENT_BYTES_MAX / 100);
         assert_eq!(unpack(compression, &bomb), Err(ArchiveError::TooLarge));
     }
-    assert_eq!(unpack(Compression::None, &zeros), Err(ArchiveError::TooLarge));
+    assert_eq!(
+        unpack(Compression::None, &zeros),
+        Err(ArchiveError::TooLarge)
+    );
 }

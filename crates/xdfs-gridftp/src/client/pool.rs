@@ -163,11 +163,12 @@ impl FtpStore {
         if !can || link.round_trip < FAR {
             return Compression::None;
         }
-        let waits = self.shared.uncompressed.fetch_update(
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-            |left| left.checked_sub(1),
-        );
+        let waits =
+            self.shared
+                .uncompressed
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                    left.checked_sub(1)
+                });
         match waits {
             Ok(_) => Compression::None,
             Err(_) => Compression::Zstd,
@@ -177,7 +178,9 @@ impl FtpStore {
     /// Takes note of what compression has made of a segment.
     pub(super) fn note_compression(&self, before: usize, after: usize) {
         if after > before / 16 * 15 {
-            self.shared.uncompressed.store(UNCOMPRESSED, Ordering::Relaxed);
+            self.shared
+                .uncompressed
+                .store(UNCOMPRESSED, Ordering::Relaxed);
         }
     }
 

@@ -62,8 +62,18 @@ pub(super) fn read(
     let is_member = |listed: &Listed| {
         is_fetched(listed, request) && listed.attributes.size <= FILE_BYTES_MAX.into()
     };
-    let content = |listed: &Listed| if is_member(listed) { listed.attributes.size } else { 0 };
-    let count = fitting(&request.names, rows.iter().map(|(_, listed)| content(listed)), pack);
+    let content = |listed: &Listed| {
+        if is_member(listed) {
+            listed.attributes.size
+        } else {
+            0
+        }
+    };
+    let count = fitting(
+        &request.names,
+        rows.iter().map(|(_, listed)| content(listed)),
+        pack,
+    );
     let rows = &rows[..count];
     let wanted = rows.iter().filter(|(_, listed)| is_member(listed));
     let mut wanted: Vec<_> = wanted.map(|(number, _)| *number).collect();
@@ -107,13 +117,18 @@ pub(super) fn read(
     if link.is_usable() {
         store.give_back(link);
     }
-    written.map(|()| true).map_err(|fault| fault.preventing(root))
+    written
+        .map(|()| true)
+        .map_err(|fault| fault.preventing(root))
 }
 
 /// How many of ascending numbers a command may have, so that it has no more than [`RANGES_MAX`]
 /// ranges.
 fn count_at_once(numbers: &[u32]) -> usize {
-    let breaks = numbers.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count();
+    let breaks = numbers
+        .windows(2)
+        .filter(|pair| pair[0] + 1 != pair[1])
+        .count();
     match breaks < RANGES_MAX {
         true => MEMBERS_MAX,
         false => RANGES_MAX,
@@ -189,7 +204,9 @@ fn fetch(
         }
     }
     wire.truncate(filled);
-    let said = incoming.confirmation().and_then(|reply| reply.lines.first());
+    let said = incoming
+        .confirmation()
+        .and_then(|reply| reply.lines.first());
     let closing = said.and_then(|line| Closing::parse(line.trim_ascii()));
     let closing =
         closing.ok_or_else(|| violation(READ, "the server tells no checksum").path(&tree.root))?;

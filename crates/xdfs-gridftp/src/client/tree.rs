@@ -63,7 +63,9 @@ impl Tree {
             }
         }
         bytes.truncate(filled);
-        let said = incoming.confirmation().and_then(|reply| reply.lines.first());
+        let said = incoming
+            .confirmation()
+            .and_then(|reply| reply.lines.first());
         let opening = said.and_then(|line| Opening::parse(line.trim_ascii()));
         let opening = opening
             .ok_or_else(|| violation(OPERATION, "the server tells no transaction").path(&root))?;
@@ -81,10 +83,15 @@ impl Tree {
             listings: Mutex::default(),
         };
         let mut listings = HashMap::from([(Vec::new(), Vec::new())]);
-        for row in rows.split(|byte| *byte == b'\n').filter(|row| !row.is_empty()) {
+        for row in rows
+            .split(|byte| *byte == b'\n')
+            .filter(|row| !row.is_empty())
+        {
             let row = row.strip_suffix(b"\r").unwrap_or(row);
             if row.len() > ROW_BYTES_MAX || tree.rows.len() >= ENTRIES_MAX {
-                return Err(broken("it has too many entries, or too long ones".to_owned()));
+                return Err(broken(
+                    "it has too many entries, or too long ones".to_owned(),
+                ));
             }
             let listed = parse_facts(row).map_err(|error| broken(error.to_string()))?;
             let name = &listed.name;
@@ -94,7 +101,9 @@ impl Tree {
             let above = listings.get_mut(split(name).0).filter(|_| is_path);
             let Some(above) = above.filter(|_| !tree.numbers.contains_key(name)) else {
                 let name = name.escape_ascii();
-                return Err(broken(format!("it has '{name}', which isn't a new path in it")));
+                return Err(broken(format!(
+                    "it has '{name}', which isn't a new path in it"
+                )));
             };
             above.push(number);
             tree.numbers.insert(name.clone(), number);
@@ -131,7 +140,9 @@ impl Tree {
         };
         let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
         let numbers = listings.remove(below)?;
-        let rows = numbers.iter().filter_map(|number| self.rows.get(*number as usize));
+        let rows = numbers
+            .iter()
+            .filter_map(|number| self.rows.get(*number as usize));
         Some(
             rows.map(|row| Listed {
                 name: split(&row.name).1.to_vec(),
@@ -150,7 +161,10 @@ impl Tree {
 
 /// Whether a fault says that the server can't do this, and not that it can't be reached.
 pub(super) fn is_refusal(fault: &Fault) -> bool {
-    !matches!(fault.code, Code::Cancelled | Code::ConnectionLost | Code::DeadlineExceeded)
+    !matches!(
+        fault.code,
+        Code::Cancelled | Code::ConnectionLost | Code::DeadlineExceeded
+    )
 }
 
 #[cfg(test)]
@@ -159,13 +173,17 @@ mod tests {
 
     fn read(rows: &str, entries: u64) -> Result<Tree, Fault> {
         let transaction = TransactionId([1; 16]);
-        let opening = Opening { transaction, entries };
+        let opening = Opening {
+            transaction,
+            entries,
+        };
         Tree::read(b"/r".to_vec(), b"/".to_vec(), rows.as_bytes(), &opening)
     }
 
     #[test]
     fn directories_are_served_once() {
-        let rows = "Type=dir; d\r\nType=dir; d/e\r\nType=file;Size=1; d/f\r\nType=file;Size=2; g\r\n";
+        let rows =
+            "Type=dir; d\r\nType=dir; d/e\r\nType=file;Size=1; d/f\r\nType=file;Size=2; g\r\n";
         let tree = read(rows, 4).unwrap();
         let names = |path: &[u8]| {
             let listed = tree.take_listing(path)?;

@@ -66,7 +66,10 @@ impl Opened {
                 break;
             }
             bytes += page.len();
-            for row in page.split(|byte| *byte == b'\n').filter(|row| !row.is_empty()) {
+            for row in page
+                .split(|byte| *byte == b'\n')
+                .filter(|row| !row.is_empty())
+            {
                 let row = row.strip_suffix(b"\r").unwrap_or(row);
                 let listed = parse_facts(row).map_err(|error| {
                     Fault::new(Code::Internal, OPERATION, error.to_string()).path(path)
@@ -139,7 +142,8 @@ impl Catalogues {
     /// Keeps one. The oldest go when there are too many.
     pub(super) fn keep(&mut self, user: &str, path: &[u8], catalogue: &Arc<Catalogue>) {
         self.0.retain(|(a, b, _)| a != user || b != path);
-        self.0.push_back((user.to_owned(), path.to_vec(), Arc::clone(catalogue)));
+        self.0
+            .push_back((user.to_owned(), path.to_vec(), Arc::clone(catalogue)));
         let entries = |kept: &VecDeque<(_, _, Arc<Catalogue>)>| {
             kept.iter().map(|(.., one)| one.items.len()).sum::<usize>()
         };
@@ -149,12 +153,7 @@ impl Catalogues {
     }
 
     /// The transaction of a user about a tree, if it is still kept.
-    pub(super) fn get(
-        &self,
-        user: &str,
-        path: &[u8],
-        id: TransactionId,
-    ) -> Option<Arc<Catalogue>> {
+    pub(super) fn get(&self, user: &str, path: &[u8], id: TransactionId) -> Option<Arc<Catalogue>> {
         let mut kept = self.0.iter();
         let found = kept.find(|(a, b, one)| a == user && b == path && one.id == id);
         found.map(|(.., one)| Arc::clone(one))

@@ -3,9 +3,9 @@
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet};
 use xdfs_store::{Source, Store};
 
+use super::catalogue::Opened;
 use super::channels::{Channels, Connection};
 use super::link::{Link, Step};
-use super::catalogue::Opened;
 use super::rows::Rows;
 use super::segment::Segment;
 use crate::block::Header;

@@ -180,7 +180,8 @@ impl Rows {
             }
         }
         if matches!(self.form, Form::Tree | Form::Catalogue)
-            && attributes.kind == FileKind::Directory {
+            && attributes.kind == FileKind::Directory
+        {
             if self.waiting.len() >= WAITING_MAX {
                 let cause = "the tree has too many directories for one listing";
                 return Err(Fault::new(Code::LimitExceeded, "list a tree", cause));

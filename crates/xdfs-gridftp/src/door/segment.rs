@@ -60,7 +60,11 @@ impl Segment {
         catalogue: Arc<Catalogue>,
         request: &SegmentRequest,
     ) -> Result<Self, Fault> {
-        let numbers: Vec<_> = request.numbers.iter().map(|number| number as usize).collect();
+        let numbers: Vec<_> = request
+            .numbers
+            .iter()
+            .map(|number| number as usize)
+            .collect();
         let mut bytes = 0;
         for number in &numbers {
             let item = catalogue.items.get(*number).ok_or_else(|| {
@@ -131,7 +135,9 @@ impl Segment {
         let mut batch = batch;
         let limits = Limits::default();
         while !batch.is_empty() {
-            let paths = batch.iter().map(|number| self.catalogue.items[*number].path.clone());
+            let paths = batch
+                .iter()
+                .map(|number| self.catalogue.items[*number].path.clone());
             let request = PackRequest {
                 keep: Preserve::default(),
                 follow: false,
@@ -175,9 +181,8 @@ fn unchanged<'a>(item: &Item, entry: &Entry<'a>) -> Option<Member<'a>> {
         return None;
     };
     let mtime_s = entry.metadata.mtime_ns.map(|time| time.div_euclid(NS));
-    let is_same = entry.path == item.path
-        && data.len() as u64 == item.size
-        && mtime_s == Some(item.mtime_s);
+    let is_same =
+        entry.path == item.path && data.len() as u64 == item.size && mtime_s == Some(item.mtime_s);
     is_same.then(|| Member {
         path: Cow::Borrowed(entry.path),
         kind: Kind::File,
@@ -288,7 +293,9 @@ impl Arriving {
                 overwrite: self.overwrites,
                 relaxed: false,
             };
-            let failed = self.store.write_pack(&self.root, options, &memory[..length])?;
+            let failed = self
+                .store
+                .write_pack(&self.root, options, &memory[..length])?;
             for run in failed.runs() {
                 for number in run.first..run.first.saturating_add(run.count) {
                     failures.push(first + number, run.fault.clone());

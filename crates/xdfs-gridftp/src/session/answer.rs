@@ -81,7 +81,12 @@ impl Session {
             (Pending::Transfer, Outcome::Receipt(text)) => self.say(226, text),
             (Pending::Transfer, Outcome::Partly(failures)) => {
                 let first = "Not all of the segment is stored:";
-                self.reply(&Reply::of_lines(550, first, failure_rows(&failures), "End."));
+                self.reply(&Reply::of_lines(
+                    550,
+                    first,
+                    failure_rows(&failures),
+                    "End.",
+                ));
             }
             (Pending::Transfer, Outcome::Done) => self.say(226, "Transfer complete."),
             (Pending::Connect, Outcome::Done) => self.say(200, "PORT command successful."),

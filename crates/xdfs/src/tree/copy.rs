@@ -28,7 +28,9 @@ pub(super) fn copy(
     observer: &mut dyn Observer,
 ) -> Result<TreeResult, Fault> {
     session.client.prepare_packs();
-    let announced = source.is_remote().then(|| AnnouncedTree::begin(session, source.root()));
+    let announced = source
+        .is_remote()
+        .then(|| AnnouncedTree::begin(session, source.root()));
     let mut round_trip = Duration::ZERO;
     let Some(attributes) = source.find_and_list(&mut round_trip)? else {
         let cause = match source.is_remote() {
@@ -101,7 +103,9 @@ pub(super) fn copy(
     let pack_sizes = PackSizes::new(session.client, round_trip);
     let mut run = TreeRun::new(session, source, &target, options, pack_sizes);
     run.keeps_root = root.was_there;
-    run.is_by_size = announced.as_ref().is_some_and(|announced| announced.is_by_size);
+    run.is_by_size = announced
+        .as_ref()
+        .is_some_and(|announced| announced.is_by_size);
     // What --force replaces may look like what takes its place.
     run.follow_sessions(&mut report, !options.overwrite);
     let (mut claims, mut has_run) = (false, false);
