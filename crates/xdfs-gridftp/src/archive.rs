@@ -454,7 +454,7 @@ pub fn members(archive: &[u8]) -> Result<Vec<Member<'_>>, ArchiveError> {
         found.push(member);
     }
     let rest = archive.get(end..).unwrap_or_default();
-    let is_whole = rest.len() >= END && archive.len() % RECORD == 0;
+    let is_whole = rest.len() >= END && archive.len().is_multiple_of(RECORD);
     match is_whole && rest.iter().all(|byte| *byte == 0) {
         true => Ok(found),
         false => Err(ArchiveError::BadEnd),

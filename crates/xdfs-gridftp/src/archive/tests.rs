@@ -1,3 +1,5 @@
+//! Tests of segments: what is written is read, and nothing else is.
+
 use super::*;
 
 fn file<'a>(path: &'a [u8], data: &'a [u8]) -> Member<'a> {

@@ -157,7 +157,8 @@ impl FtpStore {
         self.tree_slot().clone()
     }
 
-    /// How the next segment is compressed: not at all if the server is near, or if it was of no use.
+    /// How the next segment is compressed: not at all if the server is near, or if the last one got
+    /// hardly smaller.
     pub(super) fn compression(&self, link: &Link) -> Compression {
         let can = link.features.segments.contains(&Compression::Zstd);
         if !can || link.round_trip < FAR {

@@ -244,7 +244,7 @@ impl Arriving {
     /// # Errors
     /// It isn't what was announced, or is no segment: then nothing is stored. Or the directory of
     /// the tree can't be written.
-    pub(super) fn finish(&mut self) -> Result<Failures, Fault> {
+    pub(super) fn finish(&self) -> Result<Failures, Fault> {
         let (kind, digits) = &self.announced;
         let mut hasher = Hasher::new(*kind);
         hasher.update(&self.bytes);
