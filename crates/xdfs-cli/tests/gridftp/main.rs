@@ -11,6 +11,7 @@ mod fake;
 mod hostile;
 mod hostile_servers;
 mod losses;
+mod mode_t;
 mod places;
 mod rules;
 mod security;
