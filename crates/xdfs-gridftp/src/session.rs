@@ -17,17 +17,21 @@ mod security;
 
 use std::net::{IpAddr, SocketAddr};
 
+use xdfs_proto::pack::Failures;
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{Fault, RangeSet};
 
 use crate::address::format_host_port;
+use crate::archive::Compression;
 use crate::checksum::Algorithm;
 use crate::command::{Command, CommandError, DataPeer, Form, Level, Mode, Password, parse};
 use crate::line::{LINE_BYTES_MAX, Line, LineReader};
 use crate::reply::Reply;
 use crate::restart::Restart;
+use crate::segment::SegmentRequest;
 
 pub use path::resolve;
+pub use security::Protection;
 
 /// Bytes of commands that are held.
 pub const INPUT_BYTES_MAX: usize = 64 << 10;
@@ -142,23 +146,6 @@ pub struct Transfer {
     pub what: What,
 }
 
-/// The protection of data connections.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Protection {
-    /// None.
-    #[default]
-    Clear,
-    /// A security context (GSI).
-    Context {
-        /// Whose other end it has to be; `None` for the user's own.
-        subject: Option<String>,
-        /// Content is protected too.
-        seals: bool,
-    },
-    /// TLS with the server's certificate.
-    Tls,
-}
-
 /// What a transfer moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -173,6 +160,24 @@ pub enum What {
         part: Option<(u64, u64)>,
         /// What the client has already.
         restart: Option<Restart>,
+    },
+    /// A segment of a tree to the client.
+    SendSegment {
+        /// What it shall have.
+        request: SegmentRequest,
+        /// The directory.
+        path: Vec<u8>,
+    },
+    /// A segment of a tree from the client.
+    StoreSegment {
+        /// How it is compressed.
+        compression: Compression,
+        /// Its files replace others.
+        overwrites: bool,
+        /// The directory.
+        path: Vec<u8>,
+        /// The kind and the digits of its checksum.
+        announced: (Algorithm, String),
     },
     /// A file from the client.
     Store {
@@ -210,6 +215,10 @@ pub enum Outcome {
     Digest(String),
     /// Success with nothing to tell.
     Done,
+    /// Members of a segment that could not be stored.
+    Partly(Failures),
+    /// The success of a transfer, with what is told of it.
+    Receipt(String),
     /// The address to tell to the client.
     Listening(SocketAddr),
     /// Rows without their ends.
@@ -286,6 +295,8 @@ pub struct Session {
     is_closing: bool,
     directory: Vec<u8>,
     mode: Mode,
+    /// The mode is MODE T: that of blocks, with trees in segments.
+    has_segments: bool,
     parallelism: u32,
     socket_buffer: Option<usize>,
     delays_passive: bool,
@@ -326,6 +337,7 @@ impl Session {
             is_closing: false,
             directory: b"/".to_vec(),
             mode: Mode::Stream,
+            has_segments: false,
             parallelism: 1,
             socket_buffer: None,
             delays_passive: false,
@@ -468,14 +480,6 @@ impl Session {
         self.moved = self.moved.saturating_add(bytes);
     }
 
-    /// Whether a transfer to this side in stream mode, which has ended, may have been cut off by
-    /// somebody in between. The tools of Globus don't tell the end of TLS (`is_told`), but they have
-    /// told with ALLO how much comes, on the protected control connection.
-    #[must_use]
-    pub fn is_unproved(&self, is_told: bool) -> bool {
-        self.needs_end && !is_told && self.expected != Some(self.moved)
-    }
-
     /// A delayed listener has this address.
     pub fn delayed(&mut self, address: SocketAddr) {
         match format_host_port(address) {
@@ -571,8 +575,18 @@ impl Session {
                 self.say(200, "Options of PASV are set.");
             }
             Command::Mode(mode) => {
-                self.mode = mode;
+                (self.mode, self.has_segments) = (mode, false);
                 self.say(200, "The mode is set.");
+            }
+            Command::ModeArchive => {
+                (self.mode, self.has_segments) = (Mode::Extended, true);
+                self.say(200, "The mode is set.");
+            }
+            Command::RetrieveSegment(..) | Command::StoreSegment(..) if !self.has_segments => {
+                self.say(503, "MODE T comes first.");
+            }
+            Command::StoreSegment(..) if self.announced.is_none() => {
+                self.say(503, "SCKS comes first, with the checksum of the segment.");
             }
             Command::Parallelism(count) => {
                 self.parallelism = count;
@@ -643,7 +657,7 @@ impl Session {
                 (Pending::Plain("Renamed."), Action::Call(call))
             }
             command => match self.transfer(&command) {
-                Some(transfer) if self.needs_private() && !is_sealed(&transfer.protection) => {
+                Some(transfer) if self.needs_private() && !transfer.protection.is_sealed() => {
                     let text = "Data connections have to be protected: use PROT P, and not DCAU N.";
                     self.say(521, text);
                     return None;
@@ -760,10 +774,30 @@ impl Session {
             }
             Command::List(form, path) => {
                 self.restart = None;
+                let form = match form {
+                    Form::Tree if self.has_segments => Form::Catalogue,
+                    form => *form,
+                };
                 What::List(Listing {
-                    form: *form,
+                    form,
                     path: self.path(path),
                 })
+            }
+            Command::RetrieveSegment(request, path) => {
+                self.restart = None;
+                What::SendSegment {
+                    request: request.clone(),
+                    path: self.path(path),
+                }
+            }
+            Command::StoreSegment(compression, overwrites, path) => {
+                self.restart = None;
+                What::StoreSegment {
+                    compression: *compression,
+                    overwrites: *overwrites,
+                    path: self.path(path),
+                    announced: self.announced.clone()?,
+                }
             }
             Command::Retrieve(path) => send(self.path(path), None, self.restart.take()),
             Command::RetrievePart(start, length, path) => {
@@ -795,7 +829,7 @@ impl Session {
             What::Store {
                 announced: Some(_),
                 ..
-            }
+            } | What::StoreSegment { .. }
         );
         let protection = self.data_protection();
         let is_stored = matches!(what, What::Store { .. }) && self.mode == Mode::Stream;
@@ -839,15 +873,6 @@ impl Session {
         let is_service = |address: &SocketAddr| address.port() < 1024;
         let is_service = addresses.iter().any(is_service);
         is_service.then_some("Data connections go to ports from 1024 on only.")
-    }
-}
-
-/// Whether nobody else can read or change what moves.
-fn is_sealed(protection: &Protection) -> bool {
-    match protection {
-        Protection::Clear => false,
-        Protection::Context { seals, .. } => *seals,
-        Protection::Tls => true,
     }
 }
 

@@ -15,6 +15,7 @@ mod gsi;
 mod hostile;
 mod hostile_servers;
 mod losses;
+mod mode_t;
 mod places;
 mod rules;
 mod security;

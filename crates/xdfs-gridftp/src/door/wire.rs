@@ -166,7 +166,10 @@ impl Wire {
     /// Whether the peer has told within a security context that nothing more comes.
     pub(super) fn has_told_end(&self) -> bool {
         #[cfg(feature = "gsi")]
-        return self.gsi.as_ref().is_some_and(super::gsi::Layer::has_told_end);
+        return self
+            .gsi
+            .as_ref()
+            .is_some_and(super::gsi::Layer::has_told_end);
         #[cfg(not(feature = "gsi"))]
         false
     }

@@ -1,6 +1,6 @@
 //! Who logs in, and what is protected (RFC 2228, RFC 4217, GFD.20).
 
-use super::{Action, Gsi, LoginState, Pending, Protection, Session, TOKEN_LINE_BYTES_MAX, Tls};
+use super::{Action, Gsi, LoginState, Pending, Session, TOKEN_LINE_BYTES_MAX, Tls};
 use crate::command::{DataPeer, Level, Password};
 
 /// Bytes of the longest name of a user, as in xDFS.
@@ -8,7 +8,43 @@ const USER_BYTES_MAX: usize = 255;
 /// The name of whom the certificate stands for, in globus-url-copy.
 const MAPPED_USER: &[u8] = b":globus-mapping:";
 
+/// The protection of data connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Protection {
+    /// None.
+    #[default]
+    Clear,
+    /// A security context (GSI).
+    Context {
+        /// Whose other end it has to be; `None` for the user's own.
+        subject: Option<String>,
+        /// Content is protected too.
+        seals: bool,
+    },
+    /// TLS with the server's certificate.
+    Tls,
+}
+
+impl Protection {
+    /// Whether nobody else can read or change what moves.
+    pub(super) fn is_sealed(&self) -> bool {
+        match self {
+            Self::Clear => false,
+            Self::Context { seals, .. } => *seals,
+            Self::Tls => true,
+        }
+    }
+}
+
 impl Session {
+    /// Whether a transfer to this side in stream mode, which has ended, may have been cut off by
+    /// somebody in between. The tools of Globus don't tell the end of TLS (`is_told`), but they
+    /// have told with ALLO how much comes, on the protected control connection.
+    #[must_use]
+    pub fn is_unproved(&self, is_told: bool) -> bool {
+        self.needs_end && !is_told && self.expected != Some(self.moved)
+    }
+
     pub(super) fn start_tls(&mut self) -> Option<Action> {
         if self.config.tls == Tls::None {
             self.say(502, "There is no TLS here.");
