@@ -24,6 +24,12 @@ fn refused(command: &mut Command, why: &str) {
     assert!(!succeeded && text.contains(why), "{command:?}: {text}");
 }
 
+/// Whether nothing but ALLO tells that a file is whole: globus-url-copy doesn't send it for empty
+/// files.
+fn needs_size(flags: &[&str]) -> bool {
+    flags.contains(&"-dcpriv") && !flags.contains(&"-fast")
+}
+
 /// alice stores a file with these flags, and gets it again.
 #[track_caller]
 fn there_and_back(stage: &Stage, grid: &Grid, proxy: &str, flags: &[&str]) {
@@ -31,6 +37,11 @@ fn there_and_back(stage: &Stage, grid: &Grid, proxy: &str, flags: &[&str]) {
         let wanted = Stage::make(&stage.here("file"), bytes);
         let (url, back) = (stage.gsi_url("/alice/up"), stage.here("back"));
         let words = [&file_url(&stage.here("file")), &url];
+        if bytes == 0 && needs_size(flags) {
+            refused(grid.copy(proxy, flags).args(words), "end of TLS");
+            assert!(!stage.root("alice/up").exists());
+            continue;
+        }
         run(grid.copy(proxy, flags).args(words));
         assert_bytes(&stage.root("alice/up"), &wanted);
         run(grid.copy(proxy, flags).args([&url, &file_url(&back)]));
@@ -350,8 +361,8 @@ fn garbage_instead_of_tokens_ends_the_session() {
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// A server of Globus that serves a directory to alice's certificate, as this user.
-fn globus_server(grid: &Grid, folder: &std::path::Path) -> (xdfs_testkit::process::Guard, String) {
+/// A server of Globus that serves everything to alice's certificate, as this user.
+fn globus_server(grid: &Grid) -> (xdfs_testkit::process::Guard, String) {
     let user = run(Command::new("id").arg("-un"));
     let map = format!("\"{ALICE}\" {}\n", user.trim());
     fs::write(grid.path("globus-mapfile"), map).unwrap();
@@ -373,9 +384,7 @@ fn globus_server(grid: &Grid, folder: &std::path::Path) -> (xdfs_testkit::proces
             "-disable-usage-stats",
             "-no-detach",
             "-allow-root",
-            "-home-dir",
-        ])
-        .arg(folder);
+        ]);
     let server = xdfs_testkit::process::Guard::spawn(&mut serve).unwrap();
     let address = |line: &str| {
         let port = line
@@ -396,8 +405,7 @@ fn files_move_between_this_server_and_that_of_globus() {
         return skip::test("the tools of Globus are not installed");
     }
     let (stage, grid) = Stage::with_gsi(86, CLEAR, "");
-    let folder = stage.here("");
-    let (_server, address) = globus_server(&grid, &folder);
+    let (_server, address) = globus_server(&grid);
     let there = format!("gsiftp://{address}{}", stage.here("there").display());
     for flags in [
         &[][..],
@@ -452,12 +460,11 @@ fn proxies_of_xdfs_are_those_of_globus() {
         let mut look = Command::new("grid-proxy-info");
         let text = run(look.arg("-f").arg(grid.path("own.proxy")));
         assert!(text.contains(kind) && text.contains(ALICE), "{text}");
-        let wanted = if flags.contains(&"--valid=30m") {
-            "timeleft : 0:29"
-        } else {
-            "timeleft : 11:59"
+        let wanted = match flags.contains(&"--valid=30m") {
+            true => ["timeleft : 0:30:00", "timeleft : 0:29:"],
+            false => ["timeleft : 12:00:00", "timeleft : 11:59:"],
         };
-        assert!(text.contains(wanted), "{text}");
+        assert!(wanted.iter().any(|left| text.contains(left)), "{text}");
         run(grid.copy("own", &["-dcpriv"]).args([&url, &back]));
         let text = run(&mut xdfs(&grid, &["proxy", "info", "--file=own.proxy"]));
         assert!(text.contains(ALICE), "{text}");
