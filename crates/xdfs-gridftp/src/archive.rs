@@ -416,6 +416,14 @@ pub fn members(archive: &[u8]) -> Result<Vec<Member<'_>>, ArchiveError> {
                 let record = record.map_err(damaged)?;
                 match record.key_bytes() {
                     b"mtime" => member.mtime_s = seconds(record.value_bytes()),
+                    // Holes would be taken for content.
+                    key if key.starts_with(b"GNU.sparse.") => {
+                        return Err(ArchiveError::BadKind(path));
+                    }
+                    b"size" if number(record.value_bytes()).is_none() => {
+                        let cause = "a pax record has a size that is no number";
+                        return Err(ArchiveError::Damaged(cause.to_owned()));
+                    }
                     key if key == ATTRIBUTES.as_bytes() && kind == Kind::Directory => {
                         member.kind = Kind::Attributes;
                     }
@@ -459,6 +467,12 @@ pub fn members(archive: &[u8]) -> Result<Vec<Member<'_>>, ArchiveError> {
         true => Ok(found),
         false => Err(ArchiveError::BadEnd),
     }
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    let is_number = digits.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(digits).ok().filter(|_| is_number)?;
+    text.parse().ok()
 }
 
 /// Whole seconds of a time in decimal digits, with or without a fraction.

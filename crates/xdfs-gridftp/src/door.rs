@@ -25,7 +25,7 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -138,6 +138,8 @@ struct Context {
     ends_at: Mutex<Option<Instant>>,
     /// Transactions that are kept.
     catalogues: Mutex<Catalogues>,
+    /// Trees whose rows are made or sent.
+    trees_opening: Arc<AtomicUsize>,
     /// Where to look for the next passive port.
     next_port: AtomicU16,
     next_session: AtomicU64,
@@ -211,6 +213,7 @@ impl Door {
             sessions: Mutex::default(),
             ends_at: Mutex::default(),
             catalogues: Mutex::default(),
+            trees_opening: Arc::default(),
             next_port: AtomicU16::new(0),
             next_session: AtomicU64::new(0),
             notifier: poller.notifier(),

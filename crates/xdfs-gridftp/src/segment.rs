@@ -8,7 +8,7 @@ use xdfs_proto::{Code, Fault};
 use crate::archive::{Compression, MEMBERS_MAX};
 
 /// Most entries of a transaction.
-pub const ENTRIES_MAX: usize = 200_000;
+pub const ENTRIES_MAX: usize = 100_000;
 /// Most bytes of the rows of a transaction.
 pub const CATALOGUE_BYTES_MAX: usize = 64 << 20;
 /// Most ranges of numbers in a command.
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(Numbers::parse(b"0-2,7,9-10").unwrap(), numbers);
         assert_eq!(numbers.iter().collect::<Vec<_>>(), [0, 1, 2, 7, 9, 10]);
         for text in [
-            "", "-", "1-", "-1", "2-1", "1,1", "2,1", "1-3,2", "+1", "1 ", "200000", "0-8192", "x",
+            "", "-", "1-", "-1", "2-1", "1,1", "2,1", "1-3,2", "+1", "1 ", "100000", "0-8192", "x",
             "1,,2",
         ] {
             assert_eq!(Numbers::parse(text.as_bytes()), None, "{text}");

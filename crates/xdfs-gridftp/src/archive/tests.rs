@@ -138,6 +138,34 @@ fn links_and_holes_are_refused() {
     }
 }
 
+/// An archive with one empty member, about which a pax header says something.
+fn with_record(key: &str, value: &str) -> Vec<u8> {
+    let mut records = Vec::new();
+    record(&mut records, key, value.as_bytes());
+    let before = changed(|header| {
+        header.set_entry_type(EntryType::XHeader);
+        header.set_size(records.len() as u64);
+    });
+    records.resize(records.len().next_multiple_of(RECORD), 0);
+    [&before[..RECORD], &records, &changed(|_| {})].concat()
+}
+
+#[test]
+fn records_that_are_not_understood_change_nothing_or_refuse_the_segment() {
+    assert_eq!(members(&with_record("comment", "x")).unwrap().len(), 1);
+    assert_eq!(members(&with_record("size", "0")).unwrap().len(), 1);
+    for (key, value) in [
+        ("GNU.sparse.major", "1"),
+        ("GNU.sparse.realsize", "1"),
+        ("GNU.sparse.map", "0,1"),
+        ("size", "99999999999999999999"),
+        ("size", "-1"),
+        ("size", "1"),
+    ] {
+        assert!(members(&with_record(key, value)).is_err(), "{key}={value}");
+    }
+}
+
 #[test]
 fn wrong_sizes_and_sums_are_refused() {
     for size in [1, 1 << 20, u64::MAX, u64::MAX / 2] {

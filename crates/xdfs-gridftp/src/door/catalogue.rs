@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use xdfs_proto::path::FileKind;
 use xdfs_proto::{Code, Fault};
@@ -20,6 +21,9 @@ const OPERATION: &str = "list a tree";
 const KEPT_ENTRIES_MAX: usize = 2 * ENTRIES_MAX;
 /// Transactions that are kept, at most.
 const KEPT_MAX: usize = 64;
+/// Trees of all users whose rows are made or sent at a time, at most: each takes up to 64 MiB, and
+/// as much beside it.
+const OPENING_MAX: usize = 4;
 /// Bytes of rows that are handed out at once.
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -45,6 +49,25 @@ pub(super) struct Catalogue {
 pub(super) struct Opened {
     pub(super) catalogue: Arc<Catalogue>,
     rows: VecDeque<Vec<u8>>,
+    _place: Place,
+}
+
+/// One of [`OPENING_MAX`] places, given back when this is dropped.
+#[derive(Debug)]
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
+        let before = taken.fetch_add(1, Ordering::SeqCst);
+        let place = Self(Arc::clone(taken));
+        (before < OPENING_MAX).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// Those of all users, with the names of their users and the paths of their trees. The latest is
@@ -53,11 +76,20 @@ pub(super) struct Opened {
 pub(super) struct Catalogues(VecDeque<(String, Vec<u8>, Arc<Catalogue>)>);
 
 impl Opened {
-    /// Lists the tree at `path`.
+    /// Lists the tree at `path`. `places` counts the trees that are opened.
     ///
     /// # Errors
-    /// It can't be listed, or has too many entries.
-    pub(super) fn new(path: &[u8], mut rows: Rows) -> Result<Self, Fault> {
+    /// It can't be listed, or has too many entries; or too many others are listed.
+    pub(super) fn new(
+        path: &[u8],
+        mut rows: Rows,
+        places: &Arc<AtomicUsize>,
+    ) -> Result<Self, Fault> {
+        let Some(place) = Place::take(places) else {
+            let cause = format!("{OPENING_MAX} trees are being listed");
+            let fault = Fault::new(Code::LimitExceeded, OPERATION, cause).path(path);
+            return Err(fault.hint("try again later, or use MODE E"));
+        };
         let (mut found, mut bytes) = (Vec::new(), 0);
         loop {
             let mut page = Vec::new();
@@ -115,7 +147,11 @@ impl Opened {
         }
         let id = TransactionId(id);
         let catalogue = Arc::new(Catalogue { id, items });
-        Ok(Self { catalogue, rows })
+        Ok(Self {
+            catalogue,
+            rows,
+            _place: place,
+        })
     }
 
     /// Appends the next rows; nothing at the end.
@@ -157,5 +193,22 @@ impl Catalogues {
         let mut kept = self.0.iter();
         let found = kept.find(|(a, b, one)| a == user && b == path && one.id == id);
         found.map(|(.., one)| Arc::clone(one))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_given_back() {
+        let taken = Arc::default();
+        let places: Vec<_> = (0..OPENING_MAX)
+            .filter_map(|_| Place::take(&taken))
+            .collect();
+        assert_eq!(places.len(), OPENING_MAX);
+        assert!(Place::take(&taken).is_none() && Place::take(&taken).is_none());
+        drop(places);
+        assert!(Place::take(&taken).is_some());
     }
 }

@@ -560,7 +560,11 @@ impl Server {
             form: Form::Catalogue,
             path,
         };
-        let opened = Opened::new(&listing.path, self.rows(&listing)?)?;
+        let opened = Opened::new(
+            &listing.path,
+            self.rows(&listing)?,
+            &self.context.trees_opening,
+        )?;
         let user = self.user.as_ref().map_or("", |user| user.name.as_str());
         let mut kept = locked(&self.context.catalogues);
         kept.keep(user, &listing.path, &opened.catalogue);

@@ -267,7 +267,12 @@ impl<'a> Report<'a> {
             && again.len() < RETRIES_MAX
             && (is_closed || is_ours || may_pass(&fault))
         {
+            let is_unknown = matches!(fault.code, Code::ConnectionLost | Code::DeadlineExceeded);
             let path = path.to_vec();
+            if is_unknown {
+                // A server behind another one is lost, and not the session: it may have arrived.
+                self.was_interrupted.insert(self.random.hash_one(&path[..]));
+            }
             again.push(RetryEntry { path, mark, fault });
         } else {
             self.record_loss(path, is_directory, &fault);
