@@ -35,12 +35,13 @@ impl Session {
     }
 
     pub(super) fn protection(&mut self, is_private: bool) {
-        match (self.has_buffer_size, is_private) {
-            (false, _) => self.say(503, "AUTH TLS and PBSZ come first."),
-            (true, false) if self.needs_private() => {
+        // Clear data needs no buffer, and Python's ftplib sends PROT C without PBSZ.
+        match self.has_buffer_size || self.is_secure && !is_private {
+            false => self.say(503, "AUTH TLS and PBSZ come first."),
+            true if !is_private && self.needs_private() => {
                 self.say(534, "Data connections have to be protected here.");
             }
-            (true, _) => {
+            true => {
                 self.is_private = is_private;
                 self.say(200, "The protection of data connections is set.");
             }
