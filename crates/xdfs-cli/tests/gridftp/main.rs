@@ -10,6 +10,7 @@ mod client;
 mod fake;
 mod hostile;
 mod hostile_servers;
+mod lists;
 mod losses;
 mod places;
 mod rules;
