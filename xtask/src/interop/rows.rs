@@ -202,8 +202,10 @@ const HOW: How = How {
 const CHECKSUM: &str = "CKSM MD5 0 -1 none";
 /// Size of an ordinary file, which is no multiple of a block.
 const BYTES: usize = 3_000_001;
-/// Size of a file that takes long enough for its server to be killed.
+/// Size of a file that mostly takes long enough for its server to be killed.
 const LARGE: usize = 192 << 20;
+/// Most tries to kill a server in time, each with twice the bytes of the one before.
+const KILLS: usize = 3;
 /// What is in a tree: an empty file, a space, a file of a block and one byte, directories.
 const TREE: [(&str, usize); 5] = [
     ("a", 100),
@@ -373,8 +375,25 @@ impl Cell<'_> {
     }
 
     /// An upload, which with `globus-url-copy` is one from another server, since it repeats no
-    /// others.
+    /// others. That client takes no limit of its rate, so a transfer may end before its server is
+    /// killed: then there is another, of more bytes.
     fn killed(&mut self) -> Outcome {
+        let mut bytes = match self.client {
+            Client::Globus => LARGE,
+            _ => RATE,
+        };
+        for _ in 0..KILLS {
+            if let Some(outcome) = self.killed_in(bytes) {
+                return outcome;
+            }
+            bytes *= 2;
+        }
+        let cause = "it always ended before the server could be killed";
+        self.failed(&[], Err(cause.into()))
+    }
+
+    /// The same with so many bytes; `None` if all of them had come before the server was killed.
+    fn killed_in(&mut self, bytes: usize) -> Option<Outcome> {
         let extended = self.client == Client::Globus && self.refusal("MODE E").is_none();
         let how = How {
             retries: true,
@@ -390,12 +409,6 @@ impl Cell<'_> {
             Client::Globus => self.other.disk(&name),
             _ => local.clone(),
         };
-        // This client takes no limit.
-        let bytes = if self.client == Client::Globus {
-            LARGE
-        } else {
-            RATE
-        };
         make(&source, bytes);
         let command = match self.client {
             Client::Globus => {
@@ -408,11 +421,11 @@ impl Cell<'_> {
         };
         let mut command = match command {
             Ok(command) => command,
-            Err(lack) => return self.lacking(&lack),
+            Err(lack) => return Some(self.lacking(&lack)),
         };
         let mut running = match Running::start(&mut command, &self.log()) {
             Ok(running) => running,
-            Err(error) => return Outcome::Fail(error.to_string()),
+            Err(error) => return Some(Outcome::Fail(error.to_string())),
         };
         // Something has come, under whatever name.
         let folder = disk.parent().unwrap_or(&disk).to_owned();
@@ -420,21 +433,14 @@ impl Cell<'_> {
         std::thread::sleep(Duration::from_millis(15));
         let was_alive = running.is_alive();
         if let Err(error) = self.server.kill_and_restart(self.tools) {
-            return Outcome::Fail(error);
-        }
-        if !was_alive {
-            return self.failed(
-                &[],
-                Err("it ended before the server could be killed".into()),
-            );
+            return Some(Outcome::Fail(error));
         }
         let succeeded = running.wait().is_some_and(|status| status.success());
-        let outcome = match succeeded {
-            true => match same(&source, &disk) {
-                Ok(()) => Outcome::Pass,
-                Err(cause) => self.failed(&[], Err(cause)),
-            },
-            false => self.failed(&[], Ok(&running.said())),
+        let outcome = match (succeeded, same(&source, &disk)) {
+            (true, Ok(())) if !was_alive => None,
+            (true, Ok(())) => Some(Outcome::Pass),
+            (true, Err(cause)) => Some(self.failed(&[], Err(cause))),
+            (false, _) => Some(self.failed(&[], Ok(&running.said()))),
         };
         for large in [&source, &disk] {
             let _ = fs::remove_file(large);
