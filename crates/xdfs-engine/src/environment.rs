@@ -24,6 +24,11 @@ pub trait Environment: Send + Sync + fmt::Debug {
     /// The time.
     fn now(&self) -> Instant;
 
+    /// The processor time of the calling thread, where that is known.
+    fn thread_time(&self) -> Option<Duration> {
+        None
+    }
+
     /// Starts a worker called `name`, which creates its task and drives it to its end.
     ///
     /// # Errors
@@ -75,6 +80,10 @@ impl Environment for System {
     #[expect(clippy::disallowed_methods, reason = "this is where time comes from")]
     fn now(&self) -> Instant {
         Instant::now()
+    }
+
+    fn thread_time(&self) -> Option<Duration> {
+        xdfs_sys::processor::thread_time()
     }
 
     fn start(&self, name: &str, make: MakeTask) -> io::Result<()> {

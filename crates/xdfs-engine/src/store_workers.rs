@@ -26,9 +26,13 @@ use crate::security::assume_ids;
 
 /// Workers per session: directories of one file system rarely scale to more writers.
 const THREADS_MAX: usize = 4;
-/// Workers per session while packs wait for the disk: packs that wait together share one
-/// synchronisation.
+/// Workers per session while packs wait for the disk, since packs that wait together share one
+/// synchronisation, or for a store whose calls take long, such as one on a network.
 const WAITING_THREADS_MAX: usize = 16;
+/// A pack has waited if this part of its time was not its processor's.
+const WAITING: f64 = 0.75;
+/// Less time says nothing.
+const MEASURED_MIN: Duration = Duration::from_millis(2);
 /// Number of pack buffers kept for reuse.
 const SPARES_MAX: usize = 16;
 /// Minimum size of such a buffer in bytes: most packs fit.
@@ -351,7 +355,7 @@ pub(crate) struct StoreWorkers {
     done_sender: mpsc::Sender<StoreCompletion>,
     done: mpsc::Receiver<StoreCompletion>,
     workers: Vec<Worker>,
-    /// The last pack waited for the disk.
+    /// The last pack waited.
     waits: Arc<AtomicBool>,
     /// Number of jobs running or queued.
     running: usize,
@@ -598,6 +602,27 @@ impl Task for StoreWorkerTask {
 }
 
 impl StoreWorkerTask {
+    /// Handles a pack, and learns whether it was waiting most of the time. `waits` if that is known
+    /// before.
+    fn measured<R>(&self, waits: bool, handle: impl FnOnce() -> R) -> R {
+        if waits {
+            self.waits.store(true, Ordering::Relaxed);
+        }
+        let (began, before) = (self.environment.now(), self.environment.thread_time());
+        let result = handle();
+        let (took, after) = (
+            self.environment.now().saturating_duration_since(began),
+            self.environment.thread_time(),
+        );
+        let busy = before.zip(after).map(|(from, to)| to.saturating_sub(from));
+        if !waits && let Some(busy) = busy {
+            let waited = took.saturating_sub(busy);
+            let has_waited = took >= MEASURED_MIN && waited >= took.mul_f64(WAITING);
+            self.waits.store(has_waited, Ordering::Relaxed);
+        }
+        result
+    }
+
     fn work(&self, job: StoreJob) -> StoreCompletion {
         match job {
             StoreJob::ReadPack {
@@ -614,7 +639,9 @@ impl StoreWorkerTask {
                     } = memory;
                     let mut writer = PackWriter::new(bytes, PACK_BYTES_MAX);
                     let read = || store.read_pack(&root, &pack_request, &mut writer);
-                    let result = guarded("make a pack", read).flatten();
+                    let result = self
+                        .measured(false, || guarded("make a pack", read))
+                        .flatten();
                     let entries = writer.entries();
                     let (memory, length) = writer.finish();
                     reserved.grow_to(memory.capacity());
@@ -636,8 +663,6 @@ impl StoreWorkerTask {
                 let memory = pack.memory.as_deref().unwrap_or_default();
                 let failures = self.ids.clone().and_then(|()| {
                     let write = || {
-                        let waits = !pack.options.relaxed && pack.store.packs_wait(&pack.root);
-                        self.waits.store(waits, Ordering::Relaxed);
                         let failures = pack.store.write_pack(&pack.root, pack.options, memory)?;
                         if pack.last.is_some() && !pack.options.relaxed {
                             let path = pack.root.clone();
@@ -645,7 +670,10 @@ impl StoreWorkerTask {
                         }
                         Ok(failures)
                     };
-                    guarded("write the pack", write).flatten()
+                    let waits = || !pack.options.relaxed && pack.store.packs_wait(&pack.root);
+                    let waits = guarded("write the pack", waits)?;
+                    self.measured(waits, || guarded("write the pack", write))
+                        .flatten()
                 });
                 if let Some(buffer) = pack.memory {
                     self.write_spares.give_memory(buffer.into_memory());

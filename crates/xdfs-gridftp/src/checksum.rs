@@ -60,7 +60,7 @@ impl Algorithm {
 }
 
 /// Computes a checksum from pieces.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Hasher {
     /// For [`Algorithm::Adler32`].
     Adler32(adler2::Adler32),

@@ -6,8 +6,10 @@ use std::net::SocketAddr;
 use zeroize::Zeroizing;
 
 use crate::address::{parse_extended, parse_host_port};
+use crate::archive::Compression;
 use crate::checksum::Algorithm;
 use crate::restart::{Restart, offset, parse_restart};
+use crate::segment::{Numbers, SegmentRequest, TransactionId};
 use crate::time::parse_time;
 
 /// Most addresses of SPOR.
@@ -56,6 +58,8 @@ pub enum Form {
     Facts,
     /// Rows of facts of a whole tree, with paths relative to it (MLSR).
     Tree,
+    /// The same, directories first and then by size: a transaction (MLSR in MODE T).
+    Catalogue,
     /// Rows as of `ls -l` (LIST).
     Long,
     /// Names (NLST).
@@ -106,8 +110,10 @@ pub enum Command {
     MakeDirectory(Vec<u8>),
     /// MLST.
     Facts(Vec<u8>),
-    /// MODE.
+    /// MODE S and MODE E.
     Mode(Mode),
+    /// MODE T.
+    ModeArchive,
     /// MDTM.
     ModificationTime(Vec<u8>),
     /// NOOP, and what clients tell about themselves.
@@ -138,6 +144,8 @@ pub enum Command {
     Retrieve(Vec<u8>),
     /// ERET P: a part, by offset and length.
     RetrievePart(u64, u64, Vec<u8>),
+    /// ERET T: a segment of a tree.
+    RetrieveSegment(SegmentRequest, Vec<u8>),
     /// RMD.
     RemoveDirectory(Vec<u8>),
     /// RNFR.
@@ -154,6 +162,8 @@ pub enum Command {
     Status,
     /// STOR.
     Store(Vec<u8>),
+    /// ESTO T: store a segment, and whether it replaces files.
+    StoreSegment(Compression, bool, Vec<u8>),
     /// STOU: store under a new name, which begins with this if it isn't empty.
     StoreUnique(Vec<u8>),
     /// STRU F.
@@ -228,7 +238,8 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
                 let (at, path) = split(rest);
                 Command::StoreAt(number(at)?, some_path(path)?)
             }
-            _ => return Err(CommandError::Parameter("only ESTO A is known")),
+            (b"T" | b"t", rest) => store_segment(rest)?,
+            _ => return Err(CommandError::Parameter("there are ESTO A and ESTO T")),
         },
         b"FEAT" => Command::Features,
         b"HELP" => Command::Help,
@@ -247,7 +258,12 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
         b"MODE" => match argument {
             b"S" | b"s" => Command::Mode(Mode::Stream),
             b"E" | b"e" => Command::Mode(Mode::Extended),
-            _ => return Err(CommandError::Parameter("there are MODE S and MODE E")),
+            b"T" | b"t" => Command::ModeArchive,
+            _ => {
+                return Err(CommandError::Parameter(
+                    "there are MODE S, MODE E and MODE T",
+                ));
+            }
         },
         b"NLST" => Command::List(Form::Names, without_flags(argument).to_vec()),
         b"NOOP" => Command::Nothing,
@@ -368,14 +384,51 @@ fn announced(argument: &[u8]) -> Result<Command, CommandError> {
 }
 
 fn part(argument: &[u8]) -> Result<Command, CommandError> {
-    let (b"P" | b"p", rest) = split(argument) else {
-        return Err(CommandError::Parameter("only ERET P is known"));
+    let rest = match split(argument) {
+        (b"P" | b"p", rest) => rest,
+        (b"T" | b"t", rest) => return segment(rest),
+        _ => return Err(CommandError::Parameter("there are ERET P and ERET T")),
     };
     let (start, rest) = split(rest);
     let (length, path) = split(rest);
     let (start, length) = (number(start)?, number(length)?);
     Ok(Command::RetrievePart(start, length, some_path(path)?))
 }
+
+/// ERET T: the transaction, the compression, the numbers of the entries, and the path of the tree.
+fn segment(argument: &[u8]) -> Result<Command, CommandError> {
+    let (transaction, rest) = split(argument);
+    let (compression, rest) = split(rest);
+    let (numbers, path) = split(rest);
+    let transaction = TransactionId::parse(transaction);
+    let numbers = Numbers::parse(numbers);
+    let request = SegmentRequest {
+        transaction: transaction.ok_or(CommandError::Argument("a transaction of 32 digits"))?,
+        compression: Compression::from_name(compression).ok_or(NO_COMPRESSION)?,
+        numbers: numbers.ok_or(CommandError::Argument("ascending numbers of entries"))?,
+    };
+    Ok(Command::RetrieveSegment(request, some_path(path)?))
+}
+
+/// ESTO T: the compression, whether files are replaced, and the path of the tree.
+fn store_segment(argument: &[u8]) -> Result<Command, CommandError> {
+    let (compression, rest) = split(argument);
+    let (how, path) = split(rest);
+    let compression = Compression::from_name(compression).ok_or(NO_COMPRESSION)?;
+    let overwrites = match how.to_ascii_lowercase().as_slice() {
+        b"new" => false,
+        b"any" => true,
+        _ => return Err(CommandError::Argument("new or any")),
+    };
+    Ok(Command::StoreSegment(
+        compression,
+        overwrites,
+        some_path(path)?,
+    ))
+}
+
+const NO_COMPRESSION: CommandError =
+    CommandError::Parameter("the compression isn't known: see FEAT");
 
 fn ports(argument: &[u8]) -> Result<Command, CommandError> {
     let parts = argument.split(|byte| *byte == b' ');

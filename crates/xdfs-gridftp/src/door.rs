@@ -5,6 +5,7 @@
 //! connections and one open file of its session by readiness, one piece after the other, so that
 //! its memory doesn't depend on what a peer sends.
 
+mod catalogue;
 mod channels;
 mod checksum;
 mod download;
@@ -12,6 +13,7 @@ mod job;
 mod link;
 mod passive;
 mod rows;
+mod segment;
 mod serve;
 mod upload;
 mod wire;
@@ -32,6 +34,7 @@ use xdfs_proto::{Code, Fault};
 use xdfs_store::Store;
 use xdfs_sys::poll::{Event, Notifier, Poller, Token};
 
+use self::catalogue::Catalogues;
 use crate::session::{Config as SessionConfig, Session, Tls};
 
 /// The name of this door in the audit log.
@@ -123,6 +126,8 @@ struct Context {
     sessions: Mutex<HashMap<u64, Arc<Shared>>>,
     /// Set once no session may begin: when running ones end.
     ends_at: Mutex<Option<Instant>>,
+    /// Transactions that are kept.
+    catalogues: Mutex<Catalogues>,
     /// Where to look for the next passive port.
     next_port: AtomicU16,
     next_session: AtomicU64,
@@ -193,6 +198,7 @@ impl Door {
             clock: config.clock,
             sessions: Mutex::default(),
             ends_at: Mutex::default(),
+            catalogues: Mutex::default(),
             next_port: AtomicU16::new(0),
             next_session: AtomicU64::new(0),
             notifier: poller.notifier(),

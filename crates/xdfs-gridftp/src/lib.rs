@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The protocol is FTP (RFC 959, 2389, 2428, 3659) with the extensions of GFD.20: MODE E, in which
-//! blocks carry their offsets and travel over any number of connections. Only [`door`] and
+//! blocks carry their offsets and travel over any number of connections; and with MODE T, in which
+//! trees travel in segments ([`archive`], [`segment`]; `docs/gridftp/mode-t.md`). Only [`door`] and
 //! [`client`] touch sockets, stores and clocks; everything else is driven by them and by the
 //! fuzzers alike.
 //! `docs/gridftp/README.md` says what is served.
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod archive;
 pub mod block;
 pub mod checksum;
 pub mod client;
@@ -27,6 +29,7 @@ pub mod line;
 pub mod receiver;
 pub mod reply;
 pub mod restart;
+pub mod segment;
 pub mod sender;
 pub mod session;
 pub mod time;

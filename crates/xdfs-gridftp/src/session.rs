@@ -17,15 +17,18 @@ mod security;
 
 use std::net::{IpAddr, SocketAddr};
 
+use xdfs_proto::pack::Failures;
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{Fault, RangeSet};
 
 use crate::address::format_host_port;
+use crate::archive::Compression;
 use crate::checksum::Algorithm;
 use crate::command::{Command, CommandError, Form, Mode, Password, parse};
 use crate::line::{LINE_BYTES_MAX, Line, LineReader};
 use crate::reply::Reply;
 use crate::restart::Restart;
+use crate::segment::SegmentRequest;
 
 pub use path::resolve;
 
@@ -144,6 +147,24 @@ pub enum What {
         /// What the client has already.
         restart: Option<Restart>,
     },
+    /// A segment of a tree to the client.
+    SendSegment {
+        /// What it shall have.
+        request: SegmentRequest,
+        /// The directory.
+        path: Vec<u8>,
+    },
+    /// A segment of a tree from the client.
+    StoreSegment {
+        /// How it is compressed.
+        compression: Compression,
+        /// Its files replace others.
+        overwrites: bool,
+        /// The directory.
+        path: Vec<u8>,
+        /// The kind and the digits of its checksum.
+        announced: (Algorithm, String),
+    },
     /// A file from the client.
     Store {
         /// The file, or what the name of a new one begins with.
@@ -180,6 +201,10 @@ pub enum Outcome {
     Digest(String),
     /// Success with nothing to tell.
     Done,
+    /// Members of a segment that could not be stored.
+    Partly(Failures),
+    /// The success of a transfer, with what is told of it.
+    Receipt(String),
     /// The address to tell to the client.
     Listening(SocketAddr),
     /// Rows without their ends.
@@ -236,6 +261,8 @@ pub struct Session {
     is_closing: bool,
     directory: Vec<u8>,
     mode: Mode,
+    /// The mode is MODE T: that of blocks, with trees in segments.
+    has_segments: bool,
     parallelism: u32,
     socket_buffer: Option<usize>,
     delays_passive: bool,
@@ -267,6 +294,7 @@ impl Session {
             is_closing: false,
             directory: b"/".to_vec(),
             mode: Mode::Stream,
+            has_segments: false,
             parallelism: 1,
             socket_buffer: None,
             delays_passive: false,
@@ -492,8 +520,18 @@ impl Session {
                 self.say(200, "Options of PASV are set.");
             }
             Command::Mode(mode) => {
-                self.mode = mode;
+                (self.mode, self.has_segments) = (mode, false);
                 self.say(200, "The mode is set.");
+            }
+            Command::ModeArchive => {
+                (self.mode, self.has_segments) = (Mode::Extended, true);
+                self.say(200, "The mode is set.");
+            }
+            Command::RetrieveSegment(..) | Command::StoreSegment(..) if !self.has_segments => {
+                self.say(503, "MODE T comes first.");
+            }
+            Command::StoreSegment(..) if self.announced.is_none() => {
+                self.say(503, "SCKS comes first, with the checksum of the segment.");
             }
             Command::Parallelism(count) => {
                 self.parallelism = count;
@@ -676,10 +714,30 @@ impl Session {
             }
             Command::List(form, path) => {
                 self.restart = None;
+                let form = match form {
+                    Form::Tree if self.has_segments => Form::Catalogue,
+                    form => *form,
+                };
                 What::List(Listing {
-                    form: *form,
+                    form,
                     path: self.path(path),
                 })
+            }
+            Command::RetrieveSegment(request, path) => {
+                self.restart = None;
+                What::SendSegment {
+                    request: request.clone(),
+                    path: self.path(path),
+                }
+            }
+            Command::StoreSegment(compression, overwrites, path) => {
+                self.restart = None;
+                What::StoreSegment {
+                    compression: *compression,
+                    overwrites: *overwrites,
+                    path: self.path(path),
+                    announced: self.announced.clone()?,
+                }
             }
             Command::Retrieve(path) => send(self.path(path), None, self.restart.take()),
             Command::RetrievePart(start, length, path) => {
@@ -711,7 +769,7 @@ impl Session {
             What::Store {
                 announced: Some(_),
                 ..
-            }
+            } | What::StoreSegment { .. }
         );
         Some(Transfer {
             mode: self.mode,

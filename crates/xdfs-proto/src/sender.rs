@@ -142,7 +142,9 @@ struct File {
     /// Durable ranges of an earlier attempt; never sent.
     resumed: RangeSet,
     acknowledged: u64,
-    /// Bytes named in REPEAT: they are acknowledged twice.
+    /// Blocks that a slow channel carries, and that were sent on another one too.
+    sent_again: RangeSet,
+    /// Bytes named in REPEAT, or sent again: they are acknowledged twice.
     repeated: u64,
     retransmitted: u64,
     /// Its source has no data at present.
@@ -274,6 +276,7 @@ impl Sender {
             block_size: 0,
             unsent: RangeSet::new(),
             to_resend: RangeSet::new(),
+            sent_again: RangeSet::new(),
             cursor: 0,
             ahead: None,
             has_ended: false,

@@ -9,4 +9,5 @@ pub mod ids;
 pub mod limit;
 pub mod memory;
 pub mod poll;
+pub mod processor;
 pub mod tcp;

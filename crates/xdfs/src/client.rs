@@ -510,6 +510,22 @@ impl Client {
         named.unwrap_or_else(|| self.default_digest())
     }
 
+    /// Announces that all of a tree on the server will be read. Returns whether its entries are
+    /// best asked for in the order of their sizes. Ends with [`Self::end_tree`].
+    pub(crate) fn begin_tree(&self, path: &[u8]) -> bool {
+        let session = self.session();
+        session.is_ok_and(|session| session.gateway().is_some_and(|own| own.begin_tree(path)))
+    }
+
+    /// Takes back what [`Self::begin_tree`] has announced.
+    pub(crate) fn end_tree(&self) {
+        if let Ok(session) = self.session()
+            && let Some(gateway) = session.gateway()
+        {
+            gateway.end_tree();
+        }
+    }
+
     /// Opens the channels that packs will need.
     pub(crate) fn prepare_packs(&self) {
         self.command(Command::PreparePacks);

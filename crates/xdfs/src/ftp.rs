@@ -88,6 +88,16 @@ impl FtpGateway {
 }
 
 impl FtpGateway {
+    /// Asks for all of a tree at once, if the server can tell it. Returns whether it has.
+    pub(crate) fn begin_tree(&self, path: &[u8]) -> bool {
+        self.store.begin_tree(path)
+    }
+
+    /// Nothing of this tree is wanted any more.
+    pub(crate) fn end_tree(&self) {
+        self.store.end_tree();
+    }
+
     /// Ends what waits for the other server.
     pub(crate) fn close(&self) {
         self.store.close();

@@ -130,6 +130,11 @@ impl Session {
         })
     }
 
+    /// The gateway, if the server is none of xDFS.
+    pub(crate) fn gateway(&self) -> Option<&FtpGateway> {
+        self.gateway.as_ref()
+    }
+
     /// Ends the session at once.
     pub(crate) fn stop(&self) {
         if let Some(gateway) = &self.gateway {

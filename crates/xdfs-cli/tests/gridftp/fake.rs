@@ -137,7 +137,7 @@ fn serve(
         seen.lock().unwrap().push(line.clone());
         let (verb, argument) = line.split_once(' ').unwrap_or((&line, ""));
         if verb == "MODE" {
-            talk.is_extended = argument == "E";
+            talk.is_extended = matches!(argument, "E" | "T");
         }
         if verb == "PORT" {
             let numbers: Vec<u16> = argument.split(',').map(|n| n.parse().unwrap()).collect();

@@ -12,6 +12,7 @@ mod hostile;
 mod hostile_servers;
 mod lists;
 mod losses;
+mod mode_t;
 mod places;
 mod rules;
 mod security;

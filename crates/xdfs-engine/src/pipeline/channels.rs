@@ -25,6 +25,8 @@ pub(super) struct Channels {
     writing: VecDeque<usize>,
     /// Channels that can take a block.
     idle: VecDeque<usize>,
+    /// The channel that had the last block gets the next one, if it can take it.
+    keeps_to_one: bool,
     /// Channels that wait for a buffer, longest waiting first.
     starved: VecDeque<usize>,
     /// Channels that wait for the memory of a pack.
@@ -131,8 +133,17 @@ impl Channels {
             }
         } else if channel.is_open() && !channel.idle_queued {
             channel.idle_queued = true;
-            self.idle.push_back(slot);
+            match self.keeps_to_one {
+                true => self.idle.push_front(slot),
+                false => self.idle.push_back(slot),
+            }
         }
+    }
+
+    /// Within one machine channels don't differ, and one that was just used has its state in the
+    /// processor's cache: of a thousand, few are used as long as they take what is there.
+    pub(super) fn set_local(&mut self, is_local: bool) {
+        self.keeps_to_one = is_local;
     }
 
     /// Whether any channel is ready to be read or written.
@@ -183,7 +194,8 @@ impl Channels {
         self.idle.len()
     }
 
-    /// The channel that has waited longest for a block and can take one.
+    /// The channel that gets the next block: the one that has waited longest, but within one
+    /// machine.
     pub(super) fn next_idle(&mut self) -> Option<(usize, ChannelIndex)> {
         while let Some(slot) = self.idle.pop_front() {
             let Some(Some(channel)) = self.slots.get_mut(slot) else {

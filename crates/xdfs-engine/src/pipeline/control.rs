@@ -114,6 +114,7 @@ impl<K: Kernel> Pipeline<K> {
         };
         let least = 2 * u64::from(self.parameters.block_size().max(BLOCK_BYTES));
         self.sender.set_in_flight_max(bound.max(least));
+        self.channels.set_local(self.network_path.is_local());
     }
 
     /// Handles a frame other than BLOCK.

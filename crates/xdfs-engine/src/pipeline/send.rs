@@ -1,9 +1,9 @@
 //! Outgoing blocks: any channel that can take one gets the next.
 
-use xdfs_proto::Fault;
 use xdfs_proto::digest::BlockHasher;
 use xdfs_proto::frame::{BlockHeader, Frame, Hole};
 use xdfs_proto::sender::Extent;
+use xdfs_proto::{ChannelIndex, Fault};
 
 use super::Pipeline;
 use super::read::{ExtentRead, became_shorter};
@@ -72,7 +72,7 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// The channel that has waited longest for a block, without those that are leaving.
+    /// The channel that gets the next block, without those that are leaving.
     fn next_idle(&mut self) -> Option<usize> {
         while let Some((slot, index)) = self.channels.next_idle() {
             if !self.channel_set.is_leaving(index) {
@@ -111,7 +111,7 @@ impl<K: Kernel> Pipeline<K> {
         // The end of the pack before goes first: the peer may have memory for only one of them.
         self.pump_machines();
         let Some(offer) = self.sender.next_pack(index) else {
-            return false;
+            return self.send_late_block(slot, index);
         };
         if let Frame::Offer(offer) = &offer {
             self.network_path.offered(offer.file, self.now);
@@ -125,6 +125,18 @@ impl<K: Kernel> Pipeline<K> {
             self.flush(slot);
         }
         true
+    }
+
+    /// Sends a block again that a slow channel would deliver much later. `false` if there is none.
+    fn send_late_block(&mut self, slot: usize, index: ChannelIndex) -> bool {
+        if !self.network_path.is_long() {
+            return false;
+        }
+        let round_trip = self.network_path.present_round_trip();
+        let can_be_read_again = |file| self.transfers.can_be_read_again(file);
+        let sender = &mut self.sender;
+        let late = sender.next_late_extent(index, self.now, round_trip, can_be_read_again);
+        late.is_some_and(|extent| matches!(self.send_extent(slot, extent), SendOutcome::Block))
     }
 
     /// Reads an extent and sends it on a channel.

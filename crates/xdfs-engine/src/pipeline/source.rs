@@ -71,6 +71,11 @@ impl OpenSource {
         }
     }
 
+    /// Whether the session thread can read the same bytes again.
+    pub(super) fn can_be_read_again(&self) -> bool {
+        matches!(self.reader, Reader::Random(_))
+    }
+
     /// The next range with data from `start` on, and before `end`; `None` if there is none, or if
     /// the source can't be read at any offset here. All offsets are those of the transfer.
     pub(super) fn next_data(&mut self, start: u64, end: u64) -> Result<Option<ByteRange>, Fault> {

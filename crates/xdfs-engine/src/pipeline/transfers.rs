@@ -166,6 +166,15 @@ impl Transfers {
         self.files.get_mut(&file)?.source.as_mut()
     }
 
+    /// Whether the session thread can read the same bytes of a file again.
+    pub(super) fn can_be_read_again(&self, file: FileId) -> bool {
+        let source = self
+            .files
+            .get(&file)
+            .and_then(|entry| entry.source.as_ref());
+        source.is_some_and(OpenSource::can_be_read_again)
+    }
+
     pub(super) fn close_source(&mut self, file: FileId) -> Option<OpenSource> {
         let closed = self.take(file, |entry| entry.source.take());
         self.sources -= usize::from(closed.is_some());

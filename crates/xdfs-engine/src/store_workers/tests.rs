@@ -92,6 +92,49 @@ fn a_panic_is_a_fault_of_its_pack_and_delays_no_other() {
     join(&threads.finish());
 }
 
+/// Takes its time.
+#[derive(Debug)]
+struct Far(Duration);
+
+impl Store for Far {
+    fn write_pack(&self, _: &[u8], _: PackOptions, _: &[u8]) -> Result<Failures, Fault> {
+        thread::sleep(self.0);
+        Ok(Failures::default())
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn more_packs_are_written_at_once_where_the_store_is_slow() {
+    let poller = Poller::new().unwrap();
+    let workers = |time| {
+        let store: Arc<dyn Store> = Arc::new(Far(time));
+        let mut threads = StoreWorkers::new(
+            System::shared(),
+            None,
+            None,
+            poller.notifier(),
+            Account::unbounded,
+        );
+        let submit = |threads: &mut StoreWorkers, number| {
+            let (store, options) = (Arc::clone(&store), PackOptions::default());
+            let pack = threads.arriving(store, b"root".into(), options, 0, None);
+            threads.submit_write_pack(FileId(number), pack).unwrap();
+        };
+        for number in 0..8 * THREADS_MAX as u32 {
+            submit(&mut threads, number);
+            if number == 0 {
+                next(&mut threads);
+            }
+        }
+        let workers = threads.workers.len();
+        join(&threads.finish());
+        workers
+    };
+    assert_eq!(workers(Duration::from_millis(50)), WAITING_THREADS_MAX);
+    assert_eq!(workers(Duration::ZERO), THREADS_MAX);
+}
+
 /// Writes whatever it is told to, and can't make it durable.
 #[derive(Debug, Default)]
 struct Unsynced {

@@ -279,13 +279,18 @@ fn place_in_listing(cursor: &[u8]) -> Option<(u64, usize)> {
 /// Reads a whole directory.
 fn read_list(store: &FtpStore, path: &[u8]) -> Result<Vec<Entry>, Fault> {
     let mut entries = Vec::new();
-    each_entry(store, path, &mut |listed| {
+    let mut add = |listed: Listed| {
         entries.push(Entry {
             attributes: own_attributes(&listed),
             name: listed.name,
         });
         Ok(())
-    })?;
+    };
+    let known = store.tree().and_then(|tree| tree.take_listing(path));
+    match known {
+        Some(known) => known.into_iter().try_for_each(add)?,
+        None => each_entry(store, path, &mut add)?,
+    }
     Ok(entries)
 }
 

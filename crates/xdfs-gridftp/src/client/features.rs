@@ -1,5 +1,6 @@
 //! What a server offers: its reply to FEAT (RFC 2389).
 
+use crate::archive::Compression;
 use crate::checksum::Algorithm;
 use crate::reply::Reply;
 
@@ -14,6 +15,8 @@ pub struct Features {
     pub extended: bool,
     /// Kinds of checksum for CKSM.
     pub checksums: Vec<Algorithm>,
+    /// How segments of MODE T may be compressed; empty without this mode.
+    pub segments: Vec<Compression>,
 }
 
 /// Checksums in the order in which they are preferred for a comparison: fast ones that detect
@@ -44,6 +47,12 @@ impl Features {
                 b"MLST" => features.mlst = true,
                 b"MFMT" => features.mfmt = true,
                 b"PARALLEL" => features.extended = true,
+                b"MODE" => {
+                    if let Some(rest) = rest.trim_ascii_start().strip_prefix(b"T") {
+                        let parts = rest.split(|byte| matches!(byte, b' ' | b';'));
+                        features.segments = parts.filter_map(Compression::from_name).collect();
+                    }
+                }
                 b"CKSM" => features.checksums = algorithms(rest),
                 _ => {}
             }
@@ -93,6 +102,8 @@ mod tests {
             "CKSM MD5:10;ADLER32:10;SHA1:10;",
             "MLST Type*;",
             "PARALLEL",
+            "MODE Z",
+            "MODE T none;lzma;zstd;",
         ];
         let reply = Reply {
             code: 211,
@@ -100,6 +111,7 @@ mod tests {
         };
         let features = Features::parse(&reply);
         assert!(features.mlst && features.extended && !features.mfmt);
+        assert_eq!(features.segments, [Compression::None, Compression::Zstd]);
         assert_eq!(features.checksum(), Some(Algorithm::Md5));
         assert_eq!(Features::parse(&Reply::new(500, "no")), Features::default());
         assert_eq!(Features::default().checksum(), None);

@@ -102,6 +102,8 @@ pub(super) struct Link {
     drops_bytes: bool,
     /// The directory after the login.
     pub(super) home: Vec<u8>,
+    /// Time from a command to its reply.
+    pub(super) round_trip: Duration,
     /// Nobody wants anything any more.
     is_closed: Arc<AtomicBool>,
     /// What is left behind is removed, which is done to its end.
@@ -166,6 +168,7 @@ impl Link {
             features: Features::default(),
             drops_bytes: false,
             home: b"/".to_vec(),
+            round_trip: Duration::ZERO,
             is_closed,
             is_ending: false,
         };
@@ -174,7 +177,9 @@ impl Link {
             return Err(refused("connect", b"", &greeting));
         }
         let user = settings.user.as_deref().unwrap_or("anonymous");
+        let began = Instant::now();
         let mut reply = link.exchange("USER", user.as_bytes())?;
+        link.round_trip = began.elapsed();
         if reply.code == 331 {
             let password = settings.password.as_deref();
             let password = match (password, &settings.user) {
@@ -516,6 +521,8 @@ impl Link {
         if self.mode != mode {
             self.close_channels();
             let name = match mode {
+                // The same, with segments.
+                Mode::Extended if !self.features.segments.is_empty() => b"T",
                 Mode::Extended => b"E",
                 Mode::Stream => b"S",
             };

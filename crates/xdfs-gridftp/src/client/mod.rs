@@ -23,9 +23,11 @@ mod missing;
 mod outgoing;
 mod pack;
 mod pool;
+mod segment;
 mod sink;
 mod source;
 mod store;
+mod tree;
 
 pub use link::{extended_port, passive_address};
 pub use pool::FtpStore;

@@ -22,6 +22,8 @@ pub(super) struct Outgoing {
     sender: Sender,
     moved: Instant,
     last: Option<Reply>,
+    /// The reply that refuses the file.
+    refusal: Option<Reply>,
 }
 
 impl Outgoing {
@@ -55,6 +57,7 @@ impl Outgoing {
             sender: Sender::of_writes(&vec![0; link.channels.len()]),
             moved: Instant::now(),
             last: None,
+            refusal: None,
         })
     }
 
@@ -115,6 +118,28 @@ impl Outgoing {
     /// # Errors
     /// As [`Self::write`].
     pub(super) fn confirm(mut self, link: &mut Link) -> Result<(), Fault> {
+        self.await_end(link)
+    }
+
+    /// Waits until the server confirms a segment. Returns the rows of its reply if it tells that a
+    /// part of it isn't stored.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub(super) fn confirm_or_rows(
+        mut self,
+        link: &mut Link,
+    ) -> Result<Option<Vec<Vec<u8>>>, Fault> {
+        match (self.await_end(link), self.refusal) {
+            (Ok(()), _) => Ok(None),
+            (Err(_), Some(reply)) if reply.code == 550 && reply.lines.len() > 2 => {
+                Ok(Some(reply.lines))
+            }
+            (Err(fault), _) => Err(fault),
+        }
+    }
+
+    fn await_end(&mut self, link: &mut Link) -> Result<(), Fault> {
         while self.last.is_none() {
             self.events(link, true)?;
             if self.last.is_none() {
@@ -173,7 +198,9 @@ impl Outgoing {
                 None => break,
                 Some(Event::Preliminary(_)) => self.moved = Instant::now(),
                 Some(Event::Final(reply)) if reply.code >= 300 => {
-                    return Err(refused(self.operation, &self.path, &reply));
+                    let fault = refused(self.operation, &self.path, &reply);
+                    self.refusal = Some(reply);
+                    return Err(fault);
                 }
                 Some(Event::Final(reply)) if may_end => self.last = Some(reply),
                 Some(Event::Final(_)) => {

@@ -22,6 +22,7 @@ use super::listing::Listed;
 use super::missing::Known;
 use super::outgoing::Outgoing;
 use super::pool::{FtpStore, exists};
+use super::segment;
 use super::sink::{hidden, same_size, set_metadata};
 use super::source::same_checksum;
 use crate::checksum::{Algorithm, Hasher};
@@ -32,7 +33,7 @@ const WINDOW: usize = 64;
 /// Bytes of an entry beside its path and its content, at most.
 const ENTRY_BYTES: usize = 64;
 
-fn join(root: &[u8], name: &[u8]) -> Vec<u8> {
+pub(super) fn join(root: &[u8], name: &[u8]) -> Vec<u8> {
     match (root, name) {
         (_, []) => root.to_vec(),
         (b"/", _) => [b"/", name].concat(),
@@ -47,6 +48,9 @@ pub(super) fn read(
     request: &PackRequest,
     pack: &mut PackWriter,
 ) -> Result<(), Fault> {
+    if segment::read(store, root, request, pack)? {
+        return Ok(());
+    }
     loop {
         let mut link = store.take(Some((Direction::Receive, 1)))?;
         let root = FtpStore::resolve(&link, root);
@@ -63,7 +67,7 @@ pub(super) fn read(
     }
 }
 
-fn read_windows(
+pub(super) fn read_windows(
     store: &FtpStore,
     link: &mut Link,
     root: &[u8],
@@ -115,6 +119,33 @@ fn look_at(link: &mut Link, paths: &[Vec<u8>]) -> Result<Vec<Result<Listed, Faul
     Ok(found)
 }
 
+/// Whether the content of an entry belongs into a pack.
+pub(super) fn is_fetched(listed: &Listed, request: &PackRequest) -> bool {
+    let is_file = listed.attributes.kind == FileKind::File;
+    let is_small = listed.attributes.size <= u64::from(request.file_bytes_max);
+    is_file && listed.has_size && is_small && (request.follow || listed.link.is_none())
+}
+
+/// How many of the names, with so many bytes of content each, have room in a pack.
+pub(super) fn fitting(
+    names: &[Vec<u8>],
+    contents: impl Iterator<Item = u64>,
+    pack: &PackWriter,
+) -> usize {
+    let mut room = PACK_BYTES_MAX.saturating_sub(pack.len());
+    let mut fitting = 0;
+    for (name, content) in names.iter().zip(contents) {
+        let bytes = usize::try_from(content).unwrap_or(usize::MAX);
+        let bytes = bytes.saturating_add(name.len() + ENTRY_BYTES);
+        if bytes > room && fitting + pack.entries() as usize > 0 {
+            break;
+        }
+        room = room.saturating_sub(bytes);
+        fitting += 1;
+    }
+    fitting
+}
+
 /// Reads some names; `false` if the pack has no room for the rest.
 fn read_window(
     store: &FtpStore,
@@ -126,32 +157,18 @@ fn read_window(
 ) -> Result<bool, Fault> {
     let paths: Vec<_> = names.iter().map(|name| join(root, name)).collect();
     let mut found = look_at(link, &paths)?;
-    let is_fetched = |listed: &Listed| {
-        let is_file = listed.attributes.kind == FileKind::File;
-        let is_small = listed.attributes.size <= u64::from(request.file_bytes_max);
-        is_file && listed.has_size && is_small && (request.follow || listed.link.is_none())
-    };
+    let is_fetched = |listed: &Listed| is_fetched(listed, request);
     let kind = link.features.checksum();
     let mut looked = found.iter().flatten();
     if kind.is_none() && looked.any(|listed| is_fetched(listed) && is_fresh(listed)) {
         link.rest(FRESH)?;
         found = look_at(link, &paths)?;
     }
-    let mut room = PACK_BYTES_MAX.saturating_sub(pack.len());
-    let mut fitting = 0;
-    for (name, found) in names.iter().zip(&found) {
-        let content = match found {
-            Ok(listed) if is_fetched(listed) => listed.attributes.size,
-            _ => 0,
-        };
-        let bytes = usize::try_from(content).unwrap_or(usize::MAX);
-        let bytes = bytes.saturating_add(name.len() + ENTRY_BYTES);
-        if bytes > room && fitting + pack.entries() as usize > 0 {
-            break;
-        }
-        room = room.saturating_sub(bytes);
-        fitting += 1;
-    }
+    let contents = found.iter().map(|found| match found {
+        Ok(listed) if is_fetched(listed) => listed.attributes.size,
+        _ => 0,
+    });
+    let fitting = fitting(names, contents, pack);
     let mode = store.mode(link, Direction::Receive);
     let mut ahead = VecDeque::new();
     let fetched = |(path, found): &(&Vec<u8>, &Result<Listed, Fault>)| {
@@ -273,7 +290,7 @@ fn fetch(
     changed("its size or its time has changed meanwhile")
 }
 
-fn metadata_of(listed: &Listed) -> Metadata<'_> {
+pub(super) fn metadata_of(listed: &Listed) -> Metadata<'_> {
     Metadata {
         mode: u16::try_from(listed.attributes.mode)
             .ok()
@@ -291,7 +308,7 @@ fn failed(path: &[u8], fault: Fault) -> Entry<'_> {
     }
 }
 
-fn without_content<'a>(
+pub(super) fn without_content<'a>(
     name: &'a [u8],
     path: &[u8],
     listed: &'a Listed,
@@ -329,6 +346,7 @@ pub(super) fn write(
     let resolved = FtpStore::resolve(&link, root);
     let mode = store.mode(&link, Direction::Send);
     let mut writing = Writing {
+        has_segments: mode == Mode::Extended && !link.features.segments.is_empty(),
         store,
         link: &mut link,
         mode,
@@ -347,6 +365,8 @@ struct Writing<'a> {
     store: &'a FtpStore,
     link: &'a mut Link,
     mode: Mode,
+    /// The server takes segments of MODE T.
+    has_segments: bool,
     options: PackOptions,
     /// Directories that are there.
     made: HashSet<Vec<u8>>,
@@ -375,6 +395,9 @@ impl Writing<'_> {
                 results[number] = Err(fault.path(path));
                 continue;
             }
+            if self.has_segments && segment::is_member(entry) {
+                continue;
+            }
             match entry.content {
                 Content::Directory => results[number] = self.directory(&path),
                 Content::File(data) => files.push(ToStore {
@@ -387,6 +410,10 @@ impl Writing<'_> {
                 _ => others.push((number, entry, path)),
             }
             self.still_usable(&results[number])?;
+        }
+        if self.has_segments {
+            let (store, options) = (self.store, self.options);
+            segment::write(store, self.link, root, options, entries, &mut results)?;
         }
         for window in files.chunks(WINDOW) {
             self.files(window, &mut results)?;

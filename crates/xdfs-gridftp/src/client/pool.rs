@@ -3,8 +3,9 @@
 //! The directory of the login is the root of paths with one slash; `//` begins at the root of the
 //! server.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use xdfs_proto::path::{Attributes, FileKind};
 use xdfs_proto::{Code, Fault};
@@ -17,6 +18,8 @@ use super::link::{Direction, Link, Mode};
 use super::listing::{Listed, parse_facts};
 use super::listings::Listings;
 use super::missing;
+use super::tree::Tree;
+use crate::archive::Compression;
 use crate::reply::Reply;
 use crate::time::parse_time;
 
@@ -31,6 +34,11 @@ const CHANNELS_MAX: u32 = 64;
 /// Smaller files get one data connection: they would not fill several.
 const LARGE_BYTES: u64 = 8 << 20;
 
+/// Round-trip time from which on segments are compressed: a nearer server sends as fast.
+const FAR: Duration = Duration::from_millis(2);
+/// Segments that aren't compressed after one for which it was of no use.
+const UNCOMPRESSED: u32 = 16;
+
 /// The files of a server. Cheap to clone; clones share the connections.
 #[derive(Clone, Debug)]
 pub struct FtpStore {
@@ -44,6 +52,10 @@ struct Shared {
     listings: Mutex<Listings>,
     /// Hidden files that the next new connection removes.
     left: Mutex<Vec<Vec<u8>>>,
+    /// The tree that is being read.
+    tree: Mutex<Option<Arc<Tree>>>,
+    /// Segments that are sent as they are, until compression is tried again.
+    uncompressed: AtomicU32,
     /// The server can't open connections to this machine.
     is_one_way: AtomicBool,
     is_closed: Arc<AtomicBool>,
@@ -59,6 +71,8 @@ impl FtpStore {
                 idle: Mutex::default(),
                 listings: Mutex::default(),
                 left: Mutex::default(),
+                tree: Mutex::default(),
+                uncompressed: AtomicU32::new(0),
                 is_one_way: AtomicBool::new(false),
                 is_closed: Arc::default(),
             }),
@@ -109,6 +123,66 @@ impl FtpStore {
     pub(super) fn listings(&self) -> MutexGuard<'_, Listings> {
         let listings = self.shared.listings.lock();
         listings.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for all of the tree at `path`, if the server has MODE T: then its directories and small
+    /// files come in few transfers, until [`Self::end_tree`]. Returns whether that is so.
+    pub fn begin_tree(&self, path: &[u8]) -> bool {
+        let asked = self.with(|link| Tree::ask(self, link, path));
+        match asked {
+            Ok(tree) => {
+                *self.tree_slot() = Some(Arc::new(tree));
+                true
+            }
+            Err(fault) => {
+                // Whoever reads the tree meets it again.
+                tracing::debug!(%fault, "a tree is not read by segments");
+                false
+            }
+        }
+    }
+
+    /// Directories and files are asked for one by one again.
+    pub fn end_tree(&self) {
+        *self.tree_slot() = None;
+    }
+
+    fn tree_slot(&self) -> MutexGuard<'_, Option<Arc<Tree>>> {
+        let tree = self.shared.tree.lock();
+        tree.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The tree that is being read.
+    pub(super) fn tree(&self) -> Option<Arc<Tree>> {
+        self.tree_slot().clone()
+    }
+
+    /// How the next segment is compressed: not at all if the server is near, or if the last one got
+    /// hardly smaller.
+    pub(super) fn compression(&self, link: &Link) -> Compression {
+        let can = link.features.segments.contains(&Compression::Zstd);
+        if !can || link.round_trip < FAR {
+            return Compression::None;
+        }
+        let waits =
+            self.shared
+                .uncompressed
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                    left.checked_sub(1)
+                });
+        match waits {
+            Ok(_) => Compression::None,
+            Err(_) => Compression::Zstd,
+        }
+    }
+
+    /// Takes note of what compression has made of a segment.
+    pub(super) fn note_compression(&self, before: usize, after: usize) {
+        if after > before / 16 * 15 {
+            self.shared
+                .uncompressed
+                .store(UNCOMPRESSED, Ordering::Relaxed);
+        }
     }
 
     fn left(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
@@ -208,7 +282,12 @@ impl FtpStore {
 
     /// The path at the server.
     pub(super) fn resolve(link: &Link, path: &[u8]) -> Vec<u8> {
-        let home = link.home.strip_suffix(b"/").unwrap_or(&link.home);
+        Self::resolve_from(&link.home, path)
+    }
+
+    /// The path at the server whose logins begin in `home`.
+    pub(super) fn resolve_from(home: &[u8], path: &[u8]) -> Vec<u8> {
+        let home = home.strip_suffix(b"/").unwrap_or(home);
         let path = match path {
             [b'/', b'/', ..] => path[1..].to_vec(),
             [] | b"/" => home.to_vec(),

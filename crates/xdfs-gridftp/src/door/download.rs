@@ -3,9 +3,11 @@
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet};
 use xdfs_store::{Source, Store};
 
+use super::catalogue::Opened;
 use super::channels::{Channels, Connection};
 use super::link::{Link, Step};
 use super::rows::Rows;
+use super::segment::Segment;
 use crate::block::Header;
 use crate::command::Mode;
 use crate::restart::Restart;
@@ -32,7 +34,9 @@ enum Feed {
         offset: u64,
         is_verified: bool,
     },
+    Opened(Opened),
     Rows(Rows),
+    Segment(Box<Segment>),
 }
 
 /// A transfer in progress.
@@ -109,8 +113,22 @@ impl Download {
 
     /// A listing.
     pub(super) fn rows(mode: Mode, rows: Rows) -> Self {
+        Self::of(mode, Feed::Rows(rows))
+    }
+
+    /// The rows of a transaction.
+    pub(super) fn opened(mode: Mode, opened: Opened) -> Self {
+        Self::of(mode, Feed::Opened(opened))
+    }
+
+    /// A segment of a tree.
+    pub(super) fn segment(mode: Mode, segment: Segment) -> Self {
+        Self::of(mode, Feed::Segment(Box::new(segment)))
+    }
+
+    fn of(mode: Mode, feed: Feed) -> Self {
         Self {
-            feed: Feed::Rows(rows),
+            feed,
             mode,
             ranges: RangeSet::new(),
             sender: None,
@@ -156,7 +174,11 @@ impl Download {
             }
         }
         if sender.has_ended() && self.has_sent_all(&mut link.channels.connections)? {
-            return Ok(Step::Done(Outcome::Done));
+            return Ok(Step::Done(match &self.feed {
+                Feed::File { .. } | Feed::Rows(_) => Outcome::Done,
+                Feed::Opened(opened) => Outcome::Receipt(opened.receipt()),
+                Feed::Segment(segment) => Outcome::Receipt(segment.receipt()),
+            }));
         }
         self.sender = Some(sender);
         Ok(if is_stuck { Step::Wait } else { Step::Again })
@@ -187,7 +209,7 @@ impl Download {
                     let block = each.clamp(BLOCK_BYTES_MIN, BLOCK_BYTES);
                     Sender::of_ranges(std::mem::take(&mut self.ranges), block, &groups)
                 }
-                Feed::Rows(_) => Sender::of_writes(&groups),
+                Feed::Opened(_) | Feed::Rows(_) | Feed::Segment(_) => Sender::of_writes(&groups),
             }
         })
     }
@@ -212,11 +234,13 @@ impl Download {
                 return Ok(true);
             }
             Send::NotYet => {
-                let Feed::Rows(rows) = &mut self.feed else {
-                    return Ok(false);
-                };
                 let mut made = Vec::new();
-                rows.fill(&mut made)?;
+                match &mut self.feed {
+                    Feed::File { .. } => return Ok(false),
+                    Feed::Opened(opened) => opened.fill(&mut made),
+                    Feed::Rows(rows) => rows.fill(&mut made)?,
+                    Feed::Segment(segment) => segment.fill(&mut made)?,
+                }
                 if let Some(header) = sender.written(made.len() as u64) {
                     begin(block, self.mode, header);
                     block.append(&mut made);

@@ -172,14 +172,16 @@ impl Rows {
             link = self.target(&path);
             // A link to a file can be retrieved like one. Clients would follow one to a directory
             // in circles.
-            if matches!(self.form, Form::Facts | Form::Tree)
+            if matches!(self.form, Form::Facts | Form::Tree | Form::Catalogue)
                 && let Ok(there) = stat(&*self.store, &path, true)
                 && there.kind == FileKind::File
             {
                 attributes = there;
             }
         }
-        if self.form == Form::Tree && attributes.kind == FileKind::Directory {
+        if matches!(self.form, Form::Tree | Form::Catalogue)
+            && attributes.kind == FileKind::Directory
+        {
             if self.waiting.len() >= WAITING_MAX {
                 let cause = "the tree has too many directories for one listing";
                 return Err(Fault::new(Code::LimitExceeded, "list a tree", cause));
@@ -212,7 +214,7 @@ impl Rows {
 
     fn push(&self, row: Row<'_>, out: &mut Vec<u8>) {
         match self.form {
-            Form::Facts | Form::Tree => row.facts(out),
+            Form::Facts | Form::Tree | Form::Catalogue => row.facts(out),
             Form::Long => row.list(self.now_ns, out),
             Form::Names => out.extend_from_slice(row.name),
         }

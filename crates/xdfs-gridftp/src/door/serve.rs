@@ -15,16 +15,19 @@ use xdfs_store::Store;
 use xdfs_store::rate::Share;
 use xdfs_sys::poll::{Event, Poller};
 
+use super::catalogue::{Catalogue, Opened};
 use super::channels::{CONTROL, Channels};
 use super::checksum::ChecksumJob;
 use super::download::Download;
 use super::job::Job;
 use super::link::{Link, Step};
 use super::rows::Rows;
+use super::segment::{Arriving, Segment};
 use super::upload::Upload;
 use super::wire::{Direction, SessionTls, Wire};
 use super::{Context, Policy, Shared, locked};
-use crate::command::Password;
+use crate::command::{Form, Password};
+use crate::segment::TransactionId;
 use crate::session::{Action, Config, Listing, Outcome, Place, Session, Transfer, What};
 
 /// Bytes of payload that are read at once.
@@ -36,6 +39,8 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// A logged-in user.
 struct User {
+    /// Whose transactions they are; empty if there are no users.
+    name: String,
     store: Arc<dyn Store>,
     share: Option<Share>,
     /// Of the limits of the user.
@@ -337,6 +342,7 @@ impl Server {
     fn log_in(&mut self, name: Option<&str>, password: &Password) -> Result<(), Fault> {
         let user = match &self.context.policy {
             Policy::Open(store) => User {
+                name: String::new(),
                 store: Arc::clone(store),
                 share: None,
                 _permit: None,
@@ -350,10 +356,12 @@ impl Server {
                         |error| Fault::from_io("take on the ids of the account", "", &error);
                     ids.take_on().map_err(fault)?;
                 }
+                let name = admission.user.clone();
                 self.channels.count_for(Arc::clone(&access), admission.user);
                 *locked(&self.shared.standing) = Some((admission.standing, access));
                 let started = self.started;
                 User {
+                    name,
                     store: admission.store,
                     share: admission.rate.map(|rate| Share::new(rate, started)),
                     _permit: Some(admission.permit),
@@ -418,6 +426,28 @@ impl Server {
         let store = self.store()?;
         let mut unique = None;
         let (direction, parallelism, mut job) = match what {
+            What::List(listing) if listing.form == Form::Catalogue => {
+                let opened = self.open_catalogue(listing.path)?;
+                let job = Download::opened(mode, opened);
+                (Direction::Send, 1, Job::Download(job))
+            }
+            What::SendSegment { request, path } => {
+                let catalogue = self.catalogue(&path, request.transaction)?;
+                let segment = Segment::new(store, path, catalogue, &request)?;
+                let job = Download::segment(mode, segment);
+                (Direction::Send, parallelism, Job::Download(job))
+            }
+            What::StoreSegment {
+                compression,
+                overwrites,
+                path,
+                announced,
+            } => {
+                let root = path.clone();
+                let segment = Arriving::new(store, root, compression, overwrites, announced);
+                let job = Upload::segment(mode, path, segment);
+                (Direction::Receive, 1, Job::Upload(Box::new(job)))
+            }
             What::List(listing) => {
                 let job = Download::rows(mode, self.rows(&listing)?);
                 (Direction::Send, 1, Job::Download(job))
@@ -461,6 +491,34 @@ impl Server {
         self.job = Some(job);
         self.moved_at = self.context.clock.instant();
         Ok(())
+    }
+
+    /// Begins a transaction about a tree.
+    fn open_catalogue(&self, path: Vec<u8>) -> Result<Opened, Fault> {
+        let listing = Listing {
+            form: Form::Catalogue,
+            path,
+        };
+        let opened = Opened::new(&listing.path, self.rows(&listing)?)?;
+        let user = self.user.as_ref().map_or("", |user| user.name.as_str());
+        let mut kept = locked(&self.context.catalogues);
+        kept.keep(user, &listing.path, &opened.catalogue);
+        Ok(opened)
+    }
+
+    /// The transaction with this id, if the tree hasn't changed since.
+    fn catalogue(&self, path: &[u8], id: TransactionId) -> Result<Arc<Catalogue>, Fault> {
+        let user = self.user.as_ref().map_or("", |user| user.name.as_str());
+        if let Some(kept) = locked(&self.context.catalogues).get(user, path, id) {
+            return Ok(kept);
+        }
+        let now = self.open_catalogue(path.to_vec())?.catalogue;
+        if now.id == id {
+            return Ok(now);
+        }
+        let cause = "the tree has changed since this transaction began";
+        let fault = Fault::new(Code::Stale, "send a segment", cause).path(path);
+        Err(fault.hint("begin another one with MLSR"))
     }
 
     /// A path that no file has, as far as the clock tells; if one has it all the same, the transfer

@@ -18,6 +18,7 @@ use xdfs_store::{File, FileRequest, Sink, SinkRequest, Store};
 use super::channels::lost;
 use super::link::{Link, Step};
 use super::rows::stat;
+use super::segment::Arriving;
 use crate::block::Piece;
 use crate::checksum::{Algorithm, Hasher};
 use crate::command::Mode;
@@ -47,6 +48,8 @@ enum Target {
     Sink(Box<dyn Sink>),
     /// To an existing or new file, from an offset on.
     InPlace(Box<dyn File>, u64),
+    /// Into memory, until it is unpacked.
+    Segment(Arriving),
 }
 
 /// The checksum that the client has announced, and that of what has been read back.
@@ -113,23 +116,39 @@ impl Upload {
                 (Target::InPlace(file, size), 0)
             }
         };
+        let check = announced.map(|(kind, digits)| Check {
+            hasher: Hasher::new(kind),
+            digits,
+            at: 0,
+        });
         Ok(Self {
-            target,
-            check: announced.map(|(kind, digits)| Check {
-                hasher: Hasher::new(kind),
-                digits,
-                at: 0,
-            }),
-            mode,
-            path,
+            check,
             receiver: Receiver::new(held),
             at,
+            is_kept,
+            ..Self::new(target, mode, path)
+        })
+    }
+
+    /// A segment of a tree, which is unpacked once it has come.
+    pub(super) fn segment(mode: Mode, path: Vec<u8>, segment: Arriving) -> Self {
+        Self::new(Target::Segment(segment), mode, path)
+    }
+
+    fn new(target: Target, mode: Mode, path: Vec<u8>) -> Self {
+        Self {
+            target,
+            check: None,
+            mode,
+            path,
+            receiver: Receiver::default(),
+            at: 0,
             has_ended: false,
             publishes_at: None,
             marker_at: None,
-            is_kept,
+            is_kept: false,
             written_back: 0,
-        })
+        }
     }
 
     pub(super) fn mode(&self) -> Mode {
@@ -171,10 +190,7 @@ impl Upload {
         match (self.has_ended, is_stuck) {
             (true, _) if self.awaits_check(link)? => Ok(Step::Again),
             (true, _) if self.awaits_client(link)? => Ok(Step::Wait),
-            (true, _) => {
-                self.finish(link)?;
-                Ok(Step::Done(Outcome::Done))
-            }
+            (true, _) => Ok(Step::Done(self.finish(link)?)),
             (false, true) => Ok(Step::Wait),
             (false, false) => Ok(Step::Again),
         }
@@ -257,6 +273,7 @@ impl Upload {
                 let written = file.write_at(at, bytes);
                 written.map_err(|fault| fault.preventing(&self.path))?;
             }
+            Target::Segment(segment) => segment.put(offset, bytes)?,
         }
         self.receiver.stored(range).map_err(|e| violation(&e))
     }
@@ -295,6 +312,9 @@ impl Upload {
 
     /// Makes what is new durable, and returns it.
     fn make_durable(&mut self) -> Result<RangeSet, Fault> {
+        if matches!(self.target, Target::Segment(_)) {
+            return Ok(RangeSet::new());
+        }
         let fresh = self.receiver.take_fresh();
         if fresh.as_slice().is_empty() {
             return Ok(fresh);
@@ -313,6 +333,7 @@ impl Upload {
                 let synced = file.sync(true);
                 synced.map_err(|fault| fault.preventing(&self.path))?;
             }
+            Target::Segment(_) => {}
         }
         Ok(fresh)
     }
@@ -385,8 +406,9 @@ impl Upload {
         Ok(link.clock.instant() < until)
     }
 
-    /// Publishes the file, and tells the last ranges.
-    fn finish(&mut self, link: &mut Link<'_>) -> Result<(), Fault> {
+    /// Publishes what has come, and tells the last ranges.
+    fn finish(&mut self, link: &mut Link<'_>) -> Result<Outcome, Fault> {
+        let mut outcome = Outcome::Done;
         match &mut self.target {
             Target::Sink(sink) => {
                 let length = length(&self.path, self.receiver.ranges())?;
@@ -396,12 +418,23 @@ impl Upload {
                 let synced = file.sync(false);
                 synced.map_err(|fault| fault.preventing(&self.path))?;
             }
+            Target::Segment(segment) => {
+                length(&self.path, self.receiver.ranges())?;
+                let failures = segment.finish()?;
+                if !failures.is_empty() {
+                    outcome = Outcome::Partly(failures);
+                }
+            }
         }
         if self.mode == Mode::Extended {
-            let fresh = self.receiver.take_fresh();
+            let fresh = match self.target {
+                // Its bytes are none of a file.
+                Target::Segment(_) => RangeSet::new(),
+                _ => self.receiver.take_fresh(),
+            };
             self.tell(link, &fresh);
         }
-        Ok(())
+        Ok(outcome)
     }
 
     /// It has failed: what can't be gone on with is removed.

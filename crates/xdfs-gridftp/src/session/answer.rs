@@ -5,10 +5,12 @@ use xdfs_proto::{Fault, RangeSet};
 
 use super::{LoginState, Outcome, Pending, Session, Tls, extended};
 use crate::address::format_host_port;
+use crate::archive::Compression;
 use crate::checksum::Algorithm;
 use crate::facts::{self, Row};
 use crate::reply::Reply;
 use crate::restart::format_ranges;
+use crate::segment::failure_rows;
 use crate::time::format_time;
 
 /// Most ranges of one line of markers.
@@ -75,6 +77,16 @@ impl Session {
             (Pending::StartTls, Outcome::Done) => {
                 self.is_secure = true;
                 self.say(234, "Beginning with TLS.");
+            }
+            (Pending::Transfer, Outcome::Receipt(text)) => self.say(226, text),
+            (Pending::Transfer, Outcome::Partly(failures)) => {
+                let first = "Not all of the segment is stored:";
+                self.reply(&Reply::of_lines(
+                    550,
+                    first,
+                    failure_rows(&failures),
+                    "End.",
+                ));
             }
             (Pending::Transfer, Outcome::Done) => self.say(226, "Transfer complete."),
             (Pending::Connect, Outcome::Done) => self.say(200, "PORT command successful."),
@@ -183,6 +195,9 @@ impl Session {
             "UTF8",
         ];
         lines.extend(others.map(str::to_owned));
+        let compressions = Compression::ALL.iter();
+        let compressions: String = compressions.map(|(_, name)| format!("{name};")).collect();
+        lines.push(format!("MODE T {compressions}"));
         if self.config.tls != Tls::None {
             lines.extend(["AUTH TLS", "PBSZ", "PROT"].map(str::to_owned));
         }

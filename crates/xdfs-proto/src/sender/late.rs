@@ -1,10 +1,11 @@
 //! Channels that would be late: near the end of the files, a slow channel takes no block that
-//! another one would have delivered before, so that no transfer waits for its slowest channel.
+//! another one would have delivered before; and once nothing else is left, idle channels send again
+//! what a slow one still carries. So no transfer waits for its slowest channel.
 
 use std::time::Duration;
 
-use super::{Channel, FileState, Sender};
-use crate::id::ChannelIndex;
+use super::{Channel, Extent, FileState, Sender};
+use crate::id::{ChannelIndex, FileId};
 
 /// Time over which the rate of a channel is measured.
 const RATE_INTERVAL: Duration = Duration::from_millis(500);
@@ -77,6 +78,63 @@ impl Sender {
         own > all && self.channels.values().any(is_sooner)
     }
 
+    /// A block that another channel carries and would deliver much later than this one, to be sent
+    /// here too: of those the one that would come last, and of channels that make no progress the
+    /// oldest. `None` while anything else is left to be sent. `can_be_read_again` tells the files
+    /// whose bytes can be read twice.
+    ///
+    /// The first block of a channel stays with it: it is probably arriving, and the receiver takes
+    /// no second copy meanwhile.
+    pub fn next_late_extent(
+        &mut self,
+        index: ChannelIndex,
+        now: Duration,
+        round_trip: Duration,
+        can_be_read_again: impl Fn(FileId) -> bool,
+    ) -> Option<Extent> {
+        if self.in_flight >= self.in_flight_max || self.bytes_left() != Some(0) {
+            return None;
+        }
+        let block = self.files.values().map(|file| file.block_size).max()?;
+        let own = self.channels.get(&index)?.delivers_in(block)? + round_trip.as_secs_f64();
+        let mut latest: Option<(f64, Extent)> = None;
+        for (_, channel) in self.channels.iter().filter(|(other, _)| **other != index) {
+            let rate = channel.rate.bytes_per_s;
+            let rate = rate.filter(|rate| *rate > 0.0 && channel.is_reliable(now));
+            let mut ahead = 0;
+            for (place, extent) in channel.unacknowledged.iter().enumerate() {
+                ahead += extent.range.len();
+                let time = rate.map_or(f64::INFINITY, |rate| ahead as f64 / rate);
+                if place > 0
+                    && time > own * SOONER
+                    && latest.is_none_or(|(before, _)| time > before)
+                    && self.may_be_sent_again(extent)
+                    && can_be_read_again(extent.file)
+                {
+                    latest = Some((time, *extent));
+                }
+            }
+        }
+        let (_, extent) = latest?;
+        let file = self.files.get_mut(&extent.file)?;
+        file.sent_again.insert(extent.range);
+        file.repeated += extent.range.len();
+        Some(Extent {
+            is_resend: true,
+            ..extent
+        })
+    }
+
+    /// Whether its file waits for a block that is outstanding, and it was not sent again yet.
+    fn may_be_sent_again(&self, extent: &Extent) -> bool {
+        self.files.get(&extent.file).is_some_and(|file| {
+            file.state == FileState::Ended
+                && file.ahead.is_none()
+                && extent.range.len() <= file.block_size
+                && !file.sent_again.overlaps(extent.range)
+        })
+    }
+
     /// Bytes that wait to be sent; `None` if that of a file isn't known.
     fn bytes_left(&self) -> Option<u64> {
         let open = self.files.values();
@@ -92,7 +150,10 @@ impl Sender {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeSet, VecDeque};
+
     use super::*;
+    use crate::digest::{Fragment, FragmentState};
     use crate::frame::{Accept, Ack, Frame, Offer, Resume};
     use crate::limits::Limits;
     use crate::{DigestKind, FileId, SourceTag};
@@ -103,9 +164,29 @@ mod tests {
     const FAST: ChannelIndex = ChannelIndex(0);
     const SLOW: ChannelIndex = ChannelIndex(1);
 
-    /// Sends a file on two channels that deliver a block in so many steps of 10 ms, with two blocks
-    /// outstanding on each. Returns after how many steps all is acknowledged.
-    fn steps(delivery: [u64; 2], obeys: bool) -> u64 {
+    /// A file sent on two channels.
+    #[derive(Clone, Copy)]
+    struct Scene {
+        /// A channel delivers a block in so many steps of 10 ms.
+        delivery: [u64; 2],
+        /// From this step on the slow channel needs 1000 steps for a block.
+        fades_at: u64,
+        /// So many blocks are outstanding on each.
+        outstanding: usize,
+        leaves_late_blocks: bool,
+        sends_late_blocks_again: bool,
+    }
+
+    const SCENE: Scene = Scene {
+        delivery: [2, 200],
+        fades_at: u64::MAX,
+        outstanding: 2,
+        leaves_late_blocks: false,
+        sends_late_blocks_again: false,
+    };
+
+    /// After how many steps every block has been acknowledged, and how many came twice.
+    fn steps(scene: Scene) -> (u64, u64) {
         let mut sender = Sender::new(Limits::default(), u64::MAX);
         let file = FileId(1);
         let offer = Offer {
@@ -138,38 +219,63 @@ mod tests {
         sender.handle_frame(FAST, accept, Duration::ZERO).unwrap();
         let mut acknowledged = [0, 0];
         // When the block that is under way on each channel is delivered.
-        let mut due = delivery;
+        let mut due = scene.delivery;
+        let mut carried: [VecDeque<u64>; 2] = Default::default();
+        let mut came = BTreeSet::new();
         for step in 0..100_000 {
             let now = Duration::from_millis(10 * step);
             for (n, index) in [FAST, SLOW].into_iter().enumerate() {
-                if due[n] <= step && sender.outstanding(index) > 0 {
+                let is_faded = index == SLOW && step >= scene.fades_at;
+                let delivery = if is_faded { 1000 } else { scene.delivery[n] };
+                if due[n] <= step
+                    && let Some(start) = carried[n].pop_front()
+                {
+                    came.insert(start);
                     acknowledged[n] += 1;
-                    due[n] = step + delivery[n];
+                    due[n] = step + delivery;
                     let data_frames = acknowledged[n];
                     let ack = Frame::Ack(Ack { data_frames });
                     sender.handle_frame(index, ack, now).unwrap();
                 }
-                while sender.outstanding(index) < 2
-                    && !(obeys && sender.would_be_late(index, now))
-                    && let Some(extent) = sender.next_extent(index)
+                while sender.outstanding(index) < scene.outstanding
+                    && !(scene.leaves_late_blocks && sender.would_be_late(index, now))
                 {
+                    let mut extent = sender.next_extent(index);
+                    if scene.sends_late_blocks_again && extent.is_none() {
+                        let round_trip = Duration::from_millis(20);
+                        extent = sender.next_late_extent(index, now, round_trip, |_| true);
+                    }
+                    let Some(extent) = extent else { break };
                     if sender.outstanding(index) == 0 {
-                        due[n] = step + delivery[n];
+                        due[n] = step + delivery;
+                    }
+                    let state = FragmentState::None;
+                    let fragment = Fragment {
+                        range: extent.range,
+                        state,
+                    };
+                    if !extent.is_resend {
+                        sender.extent_read(file, fragment);
                     }
                     sender.assign(index, extent, now);
+                    carried[n].push_back(extent.range.start);
                 }
             }
-            if acknowledged.iter().sum::<u64>() == BLOCKS {
-                return step;
+            if came.len() as u64 == BLOCKS {
+                return (step, acknowledged.iter().sum::<u64>() - BLOCKS);
             }
         }
-        panic!("only {acknowledged:?} came");
+        panic!("only {} came", came.len());
     }
 
     #[test]
     fn the_last_blocks_are_left_to_the_faster_channel() {
         // A block takes 20 ms on one channel, and two seconds on the other.
-        let (with, without) = (steps([2, 200], true), steps([2, 200], false));
+        let obeys = Scene {
+            leaves_late_blocks: true,
+            ..SCENE
+        };
+        let ((with, _), (without, _)) = (steps(obeys), steps(SCENE));
         // 200 blocks in 400 steps, if the slow channel does its share and no more.
         assert!(with < 440, "{with}");
         assert!(without > 500, "{without}");
@@ -178,8 +284,46 @@ mod tests {
     #[test]
     fn channels_of_one_rate_all_go_on() {
         for delivery in [[5, 5], [5, 6]] {
-            assert_eq!(steps(delivery, true), steps(delivery, false));
+            let plain = Scene { delivery, ..SCENE };
+            let obeys = Scene {
+                leaves_late_blocks: true,
+                sends_late_blocks_again: true,
+                ..plain
+            };
+            assert_eq!(steps(obeys), steps(plain));
+            assert_eq!(steps(obeys).1, 0);
         }
+    }
+
+    #[test]
+    fn what_a_channel_that_fades_carries_is_sent_again_on_another() {
+        let plain = Scene {
+            delivery: [2, 2],
+            fades_at: 150,
+            outstanding: 4,
+            leaves_late_blocks: true,
+            ..SCENE
+        };
+        let again = Scene {
+            sends_late_blocks_again: true,
+            ..plain
+        };
+        // Four blocks of ten seconds, of which the first stays where it is.
+        let (without, _) = steps(plain);
+        assert!(without > 3000, "{without}");
+        let (with, twice) = steps(again);
+        assert!(with < 1300, "{with}");
+        assert!(twice <= 3, "{twice}");
+    }
+
+    #[test]
+    fn nothing_is_sent_again_while_anything_else_is_left() {
+        let mut sender = Sender::new(Limits::default(), u64::MAX);
+        sender.channel_up(FAST, Duration::ZERO);
+        sender.channel_up(SLOW, Duration::ZERO);
+        let later = Duration::from_secs(100);
+        let again = sender.next_late_extent(FAST, later, Duration::ZERO, |_| true);
+        assert_eq!(again, None);
     }
 
     #[test]

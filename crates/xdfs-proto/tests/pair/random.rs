@@ -32,6 +32,7 @@ fn random_schedules_keep_every_promise() {
         sum.holes += tally.holes;
         sum.discarded += tally.discarded;
         sum.ahead += tally.ahead;
+        sum.late += tally.late;
         sum.forgotten += tally.forgotten;
         sum.asked += tally.asked;
         sum.damaged += tally.damaged;
@@ -45,6 +46,7 @@ fn random_schedules_keep_every_promise() {
     assert!(sum.forgotten > 0 || seeds < SEEDS);
     assert!(sum.damaged as u64 > seeds / 10 && sum.asked > 0);
     assert!(sum.ahead as u64 > seeds / 2);
+    assert!(sum.late as u64 > seeds / 100);
     assert!(sum.holes as u64 > seeds / 2 && sum.discarded as u64 > seeds / 20);
 }
 

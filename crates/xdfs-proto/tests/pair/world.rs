@@ -65,6 +65,8 @@ pub(crate) struct Tally {
     pub(crate) holes: usize,
     pub(crate) discarded: usize,
     pub(crate) ahead: usize,
+    /// Blocks sent again on another channel, since theirs was slow.
+    pub(crate) late: usize,
     pub(crate) forgotten: usize,
     pub(crate) asked: usize,
     pub(crate) damaged: usize,
@@ -270,7 +272,9 @@ impl World {
         let indices: Vec<_> = self.session.links.iter().map(|l| l.index).collect();
         let takes = |index| {
             let mut asked = self.session.sender.clone();
-            asked.next_extent(index).is_some() || asked.next_pack(index).is_some()
+            asked.next_extent(index).is_some()
+                || asked.next_pack(index).is_some()
+                || self.late_extent(&mut asked, index).is_some()
         };
         let takes: Vec<bool> = indices.into_iter().map(takes).collect();
         for (i, link) in self.session.links.iter().enumerate() {
@@ -580,6 +584,13 @@ impl World {
             .expect("the journal is sound");
     }
 
+    /// A block that another channel would deliver late.
+    fn late_extent(&self, sender: &mut Sender, index: xdfs_proto::ChannelIndex) -> Option<Extent> {
+        let plan = |file| &self.plans[self.session.plans[&file]];
+        let can_be_read_again = |file| plan(file).source.reads_twice;
+        sender.next_late_extent(index, self.now, Duration::ZERO, can_be_read_again)
+    }
+
     fn send(&mut self, i: usize) {
         let index = self.session.links[i].index;
         let mut extent = self.session.sender.next_extent(index);
@@ -589,6 +600,12 @@ impl World {
             self.put(i, Packet::Frame(over_the_wire(&offer)));
             self.tally.ahead += 1;
             extent = self.session.sender.next_extent(index);
+        }
+        if extent.is_none() {
+            let mut sender = self.session.sender.clone();
+            extent = self.late_extent(&mut sender, index);
+            self.session.sender = sender;
+            self.tally.late += usize::from(extent.is_some());
         }
         let Some(mut extent) = extent else {
             return;

@@ -265,7 +265,7 @@ impl Engine {
                 connection
                     .proto
                     .close(now, super::code::ABANDONED, Default::default());
-                self.send(&mut connection, now);
+                self.send(&mut connection);
             }
         }
         let opens = {
@@ -404,6 +404,8 @@ impl Engine {
             if !self.udp.is_readable() {
                 break;
             }
+            // To here: a time from before the wait for a processor would make them too short.
+            let now = Instant::now();
             let (proto, buffer) = (&mut self.proto, &mut self.buffer);
             let mut events = Vec::new();
             let mut responses = Vec::new();
@@ -572,7 +574,7 @@ impl Engine {
                 .proto
                 .close(now, super::code::DONE, Default::default());
         }
-        let is_over = self.send(&mut connection, now);
+        let is_over = self.send(&mut connection);
         is_drained |= self.exchange(handle, &mut connection);
 
         let is_over_with = connection.is_connected() || connection.proto.is_closed();
@@ -703,11 +705,13 @@ impl Engine {
     }
 
     /// Sends what a connection has to send; `false` if it has more.
-    fn send(&mut self, connection: &mut Connection, now: Instant) -> bool {
+    fn send(&mut self, connection: &mut Connection) -> bool {
         for _ in 0..SENDS {
             if !self.udp.is_writable() {
                 return false;
             }
+            // Round trips are measured from here.
+            let now = Instant::now();
             self.buffer.clear();
             let segments = self.udp.segments();
             let made = connection

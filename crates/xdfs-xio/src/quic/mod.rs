@@ -22,6 +22,7 @@
 //! The wire: a stream begins with one byte, zero, sent by its opener, so that the peer sees a
 //! stream on which the opener only reads. All bytes after it are the user's.
 
+mod bbr;
 mod channel;
 mod configs;
 mod connection;

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
+use quinn_proto::congestion::{ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn_proto::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 
+use super::bbr::BbrFactory;
 use crate::attribute::{self, Attribute};
 use crate::spec::DriverSpec;
 
@@ -91,7 +92,7 @@ impl Congestion {
 
     fn factory(self) -> Arc<dyn ControllerFactory + Send + Sync> {
         match self {
-            Self::Bbr => Arc::new(BbrConfig::default()),
+            Self::Bbr => Arc::new(BbrFactory),
             Self::Cubic => Arc::new(CubicConfig::default()),
             Self::NewReno => Arc::new(NewRenoConfig::default()),
         }

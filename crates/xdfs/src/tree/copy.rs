@@ -28,6 +28,9 @@ pub(super) fn copy(
     observer: &mut dyn Observer,
 ) -> Result<TreeResult, Fault> {
     session.client.prepare_packs();
+    let announced = source
+        .is_remote()
+        .then(|| AnnouncedTree::begin(session, source.root()));
     let mut round_trip = Duration::ZERO;
     let Some(attributes) = source.find_and_list(&mut round_trip)? else {
         let cause = match source.is_remote() {
@@ -100,6 +103,9 @@ pub(super) fn copy(
     let pack_sizes = PackSizes::new(session.client, round_trip);
     let mut run = TreeRun::new(session, source, &target, options, pack_sizes);
     run.keeps_root = root.was_there;
+    run.is_by_size = announced
+        .as_ref()
+        .is_some_and(|announced| announced.is_by_size);
     // What --force replaces may look like what takes its place.
     run.follow_sessions(&mut report, !options.overwrite);
     let (mut claims, mut has_run) = (false, false);
@@ -137,6 +143,28 @@ pub(super) fn copy(
         result
     })?;
     report.finish()
+}
+
+/// A tree on a server of which everything will be read.
+struct AnnouncedTree<'a> {
+    session: &'a TreeSession<'a>,
+    is_by_size: bool,
+}
+
+impl<'a> AnnouncedTree<'a> {
+    fn begin(session: &'a TreeSession<'a>, root: &[u8]) -> Self {
+        let is_by_size = session.client.begin_tree(root);
+        Self {
+            session,
+            is_by_size,
+        }
+    }
+}
+
+impl Drop for AnnouncedTree<'_> {
+    fn drop(&mut self) {
+        self.session.client.end_tree();
+    }
 }
 
 /// The last name of a path; empty if it ends in a slash, `.` or `..`.

@@ -40,6 +40,8 @@ const PACKS_WAITING: usize = 4;
 const LISTED_WAITING: usize = 64;
 /// Steps queued by a dry run of a synchronisation.
 const STEPS_WAITING: usize = 1024;
+/// Found files that wait to be sorted by size, at most.
+const UNSORTED_MAX: usize = 200_000;
 /// Most threads that read small files.
 const PACKERS_MAX: usize = 4;
 /// Concurrent listings on the server, on short and long paths.
@@ -68,6 +70,8 @@ pub(super) struct TreeRun<'a> {
     /// The root of the target existed, and keeps its mode and owner: it may be the root of an
     /// export.
     pub(super) keeps_root: bool,
+    /// Files are requested in the order of their sizes, in which the server has them at hand.
+    pub(super) is_by_size: bool,
     pub(super) unlisted: Unlisted,
     /// Entries that an earlier run finished.
     pub(super) resume: Option<ResumeIndex>,
@@ -93,6 +97,8 @@ pub(super) struct Moving<'r, 'o> {
     pub(super) awaiting_metadata: Vec<(Item, Vec<u8>)>,
     /// The next pack request to a remote source.
     pub(super) request: NextRequest,
+    /// Found files that wait for others which may be smaller.
+    unsorted: Vec<FoundName>,
     /// Whether new transfers may replace existing entries.
     pub(super) overwrite: bool,
     /// The entries of a pack are being processed; no other pack is taken meanwhile.
@@ -126,6 +132,7 @@ impl<'r, 'o> Moving<'r, 'o> {
             large: VecDeque::new(),
             awaiting_metadata: Vec::new(),
             request: NextRequest::default(),
+            unsorted: Vec::new(),
             overwrite: run.options.overwrite,
             is_in_pack: false,
             made_directory: None,
@@ -258,7 +265,7 @@ impl<'r, 'o> Moving<'r, 'o> {
             match self.report.poll(events) {
                 Ok(event) => self.on_event(event)?,
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => return self.sort_by_size(),
             }
             self.poll_background()?;
         }
@@ -268,7 +275,13 @@ impl<'r, 'o> Moving<'r, 'o> {
         match event {
             Event::Found(entries) => {
                 for found in entries {
-                    self.sort(found)?;
+                    match self.run.is_by_size && !found.is_directory {
+                        true => self.unsorted.push(found),
+                        false => self.sort(found)?,
+                    }
+                }
+                if self.unsorted.len() >= UNSORTED_MAX {
+                    self.sort_by_size()?;
                 }
             }
             Event::Pack { memory, items, .. } if self.run.options.dry_run => {
@@ -333,6 +346,20 @@ impl<'r, 'o> Moving<'r, 'o> {
             }
             Event::Failed(_, fault) if fault.ends_session => return Err(fault),
             Event::Failed(path, fault) => self.report.failed(&path, &fault),
+        }
+        Ok(())
+    }
+
+    /// Processes the found files that wait, small ones first.
+    fn sort_by_size(&mut self) -> Result<(), Fault> {
+        let size = |found: &FoundName| found.attributes.as_ref().map_or(0, |found| found.size);
+        let mut files = std::mem::take(&mut self.unsorted);
+        files.sort_by(|a, b| size(a).cmp(&size(b)).then_with(|| a.path.cmp(&b.path)));
+        for found in files {
+            if self.report.is_stopped() {
+                break;
+            }
+            self.sort(found)?;
         }
         Ok(())
     }
@@ -552,6 +579,7 @@ impl<'a> TreeRun<'a> {
             stop: AtomicBool::new(false),
             names: FirstNames::default(),
             keeps_root: false,
+            is_by_size: false,
             unlisted: Unlisted::default(),
             resume: None,
             skips_existing: false,
