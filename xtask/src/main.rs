@@ -10,6 +10,8 @@ mod deny;
 mod dist;
 mod examples;
 mod fuzz;
+#[cfg(unix)]
+mod interop;
 mod ktls;
 mod powercut;
 mod seeded;
@@ -30,6 +32,8 @@ cargo xtask VERB
   deny                  licences, sources and banned crates, by cargo-deny
   examples              the tests of examples that are crates of their own
   fuzz [--seconds S]    build every fuzz target and run it for S seconds (default 30)
+  interop [--check]     the clients and servers of GridFTP with each other, into
+                        docs/gridftp/interop.md; or whether it shows the same
   ktls                  the TLS tests on a kernel with kernel TLS, in User Mode Linux
   powercut [--release] [ARGS...]
                         cut the power of simulated disks during copies
@@ -81,6 +85,8 @@ fn run(verb: &str, args: &[OsString]) -> Outcome {
         "bench" => bench(args),
         "test" => counting::test(args),
         "fuzz" => fuzz::run(args),
+        #[cfg(unix)]
+        "interop" => interop::run(args),
         "powercut" => powercut::run(args),
         "seeded" => seeded::run(args),
         "sim" => sim::run(args),
@@ -106,6 +112,8 @@ fn ci() -> Outcome {
     deny::run()?;
     fuzz::run(&["--seconds".into(), "3".into()])?;
     examples::run()?;
+    #[cfg(unix)]
+    interop::run(&["--check".into()])?;
     counting::test(&[])
 }
 

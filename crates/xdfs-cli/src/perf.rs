@@ -44,6 +44,7 @@ pub(crate) fn run(context: &Context, flags: &PerfFlags) -> u8 {
         bytes: flags.bytes,
         dry_run: false,
         stats: false,
+        is_open: false,
     };
     let mut reporter = Reporter::new(flags.output, run);
     if let Err(fault) = measure(context, flags, &label, &mut reporter) {

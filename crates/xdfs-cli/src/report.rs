@@ -66,6 +66,8 @@ pub(crate) struct Run {
     pub(crate) dry_run: bool,
     /// It ends with a table of statistics.
     pub(crate) stats: bool,
+    /// The number of files shows in the end only.
+    pub(crate) is_open: bool,
 }
 
 /// The file being followed.
@@ -562,7 +564,7 @@ impl Reporter {
     /// Ends the run; all files that were not copied count as failed.
     pub(crate) fn finish(&mut self) -> u8 {
         self.console.clear();
-        if self.trees {
+        if self.trees || self.run.is_open {
             self.run.files = self.totals.files + self.totals.failed;
         } else {
             self.totals.failed = self.run.files.saturating_sub(self.totals.files);

@@ -19,6 +19,9 @@ use crate::report::{Label, Reporter};
 /// Interval of checks for an interrupt, and of progress drawing.
 const TICK: Duration = Duration::from_millis(100);
 
+/// Sessions that wait to be used again.
+const SPARE_MAX: usize = 32;
+
 /// Opens sessions of the library, all with the same options.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
@@ -42,7 +45,12 @@ impl Connector {
     /// Leaves a session with the server of `place` to the next [`Connector::connect`]: opening one
     /// takes round trips, and a ticket is valid for one only.
     pub(crate) fn leave(&self, place: &RemotePlace, client: SharedClient) {
-        self.spare().push((place.clone(), client));
+        let mut spare = self.spare();
+        let oldest = (spare.len() >= SPARE_MAX).then(|| spare.remove(0));
+        spare.push((place.clone(), client));
+        drop(spare);
+        // Without the lock, since this waits for its threads.
+        drop(oldest);
     }
 
     fn spare(&self) -> MutexGuard<'_, Vec<(RemotePlace, SharedClient)>> {

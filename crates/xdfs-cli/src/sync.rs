@@ -41,6 +41,7 @@ pub(crate) fn run(context: &Context, flags: &SyncFlags) -> u8 {
             bytes: None,
             dry_run: flags.dry_run,
             stats: flags.stats,
+            is_open: false,
         },
     );
     match sync(context, flags, &label, &mut reporter) {

@@ -2,13 +2,17 @@
 
 mod expand;
 mod list;
+mod pairs;
 mod plan;
 mod queue;
 mod removal;
 mod tree;
 
+use std::path::Path;
+
 use xdfs::{Code, Fault, Filter, RetryPolicy, TransferOptions};
 
+use crate::client_config::ClientConfig;
 use crate::context::Context;
 use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
@@ -22,6 +26,9 @@ use plan::PlannedCopy;
 pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     start_log(flags.output.log_level());
     let connector = connector(context, flags);
+    if let Some(list) = &flags.from_file {
+        return run_list(&connector, context, flags, list);
+    }
     let mut expanded = flags.clone();
     let sources = expand::expand_sources(&connector, &mut expanded);
     let flags = &expanded;
@@ -46,6 +53,7 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
             bytes,
             dry_run: flags.dry_run,
             stats: flags.stats,
+            ..Run::default()
         },
     );
     let copied = planned.and_then(|jobs| {
@@ -60,6 +68,24 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
 
 fn connector(context: &Context, flags: &CpFlags) -> Connector {
     Connector::new(context.clone(), flags.session.clone())
+}
+
+/// Like [`run`], for the pairs of a list.
+fn run_list(connector: &Connector, context: &Context, flags: &CpFlags, list: &Path) -> u8 {
+    let mut reporter = Reporter::new(
+        flags.output,
+        Run {
+            target: shown(list.as_os_str()),
+            is_open: true,
+            dry_run: flags.dry_run,
+            stats: flags.stats,
+            ..Run::default()
+        },
+    );
+    if let Err(fault) = pairs::run(connector, context, flags, list, &mut reporter) {
+        reporter.failure(None, &fault);
+    }
+    reporter.finish()
 }
 
 /// Like [`run`], for sources that may be directories.
@@ -90,6 +116,7 @@ fn run_trees(
             bytes: None,
             dry_run: flags.dry_run,
             stats: flags.stats,
+            ..Run::default()
         },
     );
     let copied = planned.and_then(|(trees, jobs)| {
@@ -144,10 +171,7 @@ fn retry_policy(
     jobs: &[PlannedCopy],
 ) -> Result<RetryPolicy, Fault> {
     let config = connector.context.config()?;
-    let retries = jobs
-        .iter()
-        .map(|job| config.session(&job.server).retry(&flags.retry));
-    let mut retries = retries.map(|policy| policy.retries_max);
+    let mut retries = jobs.iter().map(|job| retries_of(config, flags, job));
     let retries_max = retries.next().unwrap_or_default();
     if retries.any(|other| other != retries_max) {
         let cause = "the settings of the servers have different numbers of retries";
@@ -158,6 +182,11 @@ fn retry_policy(
         retries_max,
         ..flags.retry.policy()
     })
+}
+
+/// The retries of a copy.
+fn retries_of(config: &ClientConfig, flags: &CpFlags, job: &PlannedCopy) -> u32 {
+    config.session(&job.server).retry(&flags.retry).retries_max
 }
 
 /// The trees, if they suit --files-from.

@@ -36,7 +36,8 @@ use crate::size;
 /// Ctrl-C stops in an orderly way; a second Ctrl-C stops at once.
 #[derive(Clone, Debug, Args)]
 #[command(
-    override_usage = "xdfs cp [OPTIONS] SOURCE... TARGET",
+    override_usage = "xdfs cp [OPTIONS] SOURCE... TARGET\n       \
+        xdfs cp [OPTIONS] --from-file LIST",
     after_help = "\
 Sizes: 123, 64K, 1.5G; K, M, G, T are powers of 1024 (KiB too), kB, MB, GB powers of 1000.
 Rates: bytes a second; K, M, G are powers of 1000 (kB, MB too), KiB, MiB, GiB powers of 1024.
@@ -49,6 +50,7 @@ Examples:
   xdfs cp -r tree xdfs://host/            a whole tree, as tree on the server
   xdfs cp -r --max-size 10M --min-age 1d tree xdfs://host/
   git ls-files -z | xdfs cp -0 --files-from - ./ xdfs://host/src/
+  xdfs cp --from-file pairs               what a list says, a source and a target a line
   xdfs cp big.img ssh://host/~/runs/      over ssh, with no server there before
   xdfs cp --insecure ftp://host/pub/big.img .
   xdfs cp -n 16 --limit-rate 400M big.img xdfs://host/big.img
@@ -139,6 +141,22 @@ pub(crate) struct CpFlags {
     /// apply too.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FILTERS)]
     pub(crate) files_from: Option<PathBuf>,
+
+    /// Copy what a list says (- for standard input), a source and a target on each line.
+    ///
+    /// As `globus-url-copy -f` has it: `SOURCE TARGET`, separated by spaces, those with spaces in
+    /// double quotes; blank lines and lines that begin with # are ignored. Places are what they are
+    /// on the command line, and file:///PATH is a local one. Each line is a copy of its own with
+    /// the flags of the command, directories with --recursive. A failure is that of its line: the
+    /// others are copied, and the exit code is that of the first failure. Sessions are used again
+    /// from line to line. Lists may have any length, and are copied while they are written.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_hint = ValueHint::FilePath,
+        conflicts_with = "files_from"
+    )]
+    pub(crate) from_file: Option<PathBuf>,
 
     /// The paths of --files-from end in NUL bytes instead of line ends.
     ///
@@ -311,7 +329,8 @@ impl CpFlags {
 /// not between a list of sources and a separate target.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
-    /// Local files, '-' for standard input, or URLs of files on servers; at least one.
+    /// Local files, '-' for standard input, or URLs of files on servers; at least one, unless
+    /// there is a list of pairs.
     pub(crate) sources: Vec<OsString>,
     /// A URL, a local file or directory, or '-' for standard output.
     pub(crate) target: OsString,
@@ -322,7 +341,8 @@ impl Args for Places {
         command.arg(
             Arg::new("places")
                 .value_name("SOURCE... TARGET")
-                .required(true)
+                .required_unless_present("from_file")
+                .conflicts_with("from_file")
                 .num_args(1..)
                 .action(ArgAction::Append)
                 .value_parser(value_parser!(OsString))
@@ -346,6 +366,10 @@ impl FromArgMatches for Places {
         let words = matches.get_many::<OsString>("places");
         let mut sources: Vec<_> = words.into_iter().flatten().cloned().collect();
         match sources.pop() {
+            None if matches.contains_id("from_file") => Ok(Self {
+                sources,
+                target: OsString::new(),
+            }),
             Some(target) if !sources.is_empty() => Ok(Self { sources, target }),
             _ => Err(clap::Error::raw(
                 ErrorKind::MissingRequiredArgument,

@@ -36,7 +36,7 @@ pub(crate) use change::{
     ChmodFlags, ChownFlags, LnFlags, MkdirFlags, MvFlags, RmFlags, TouchFlags, TruncateFlags,
 };
 pub(crate) use check::CheckFlags;
-pub(crate) use cp::{CpFlags, DurabilityFlag};
+pub(crate) use cp::{CpFlags, DurabilityFlag, Places};
 pub(crate) use demo::DemoFlags;
 pub(crate) use filter::FilterFlags;
 pub(crate) use look::{

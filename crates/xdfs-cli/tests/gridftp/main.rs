@@ -14,6 +14,7 @@ mod grid;
 mod gsi;
 mod hostile;
 mod hostile_servers;
+mod lists;
 mod losses;
 mod mode_t;
 mod places;

@@ -79,6 +79,8 @@ fn commands_of_protection_come_in_their_order() {
     for (line, code) in [
         ("AUTH TLS", 503),
         ("PROT P", 503),
+        // What holds anyway needs no buffer.
+        ("PROT C", 200),
         ("PBSZ x", 501),
         ("PBSZ 0", 200),
         ("PROT S", 536),

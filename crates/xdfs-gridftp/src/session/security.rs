@@ -135,7 +135,9 @@ impl Session {
     }
 
     pub(super) fn protection(&mut self, level: Level) {
-        match (self.has_buffer_size, level) {
+        // Clear data needs no buffer, and Python's ftplib sends PROT C without PBSZ.
+        let has_buffer_size = self.has_buffer_size || self.is_secure && level == Level::Clear;
+        match (has_buffer_size, level) {
             (false, _) => self.say(503, "AUTH and PBSZ come first."),
             (true, Level::Safe) if self.gsi != Gsi::Established => {
                 self.say(536, "With TLS there are PROT C and PROT P.");

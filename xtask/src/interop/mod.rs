@@ -1,0 +1,263 @@
+//! The matrix of clients and servers: every row is done by each client at each server, and
+//! `docs/gridftp/interop.md` has what came of it.
+
+mod clients;
+mod process;
+mod rows;
+mod servers;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::{Failure, Outcome as Ended, call, cargo, root};
+use clients::Client;
+use process::has;
+use rows::{Cell, Outcome, ROWS, is_owed};
+use servers::{Kind, Server, Tools};
+
+/// Where the tables are.
+const PAGE: &str = "docs/gridftp/interop.md";
+/// What has to be installed.
+const PROGRAMS: [&str; 6] = [
+    "curl",
+    "globus-gridftp-server",
+    "globus-url-copy",
+    "lftp",
+    "python3",
+    "vsftpd",
+];
+/// Rows that xdfs doesn't offer as a client yet, of those that it owes.
+const NOT_YET: [&str; 2] = [
+    "third party, from globus-gridftp-server",
+    "third party, to globus-gridftp-server",
+];
+/// Clients at servers at the same time.
+const THREADS: usize = 3;
+
+/// The outcomes of a client at a server, in the order of the rows.
+type Column = ((usize, usize), Vec<Outcome>);
+
+/// Runs all cells and writes the page. With `--check`, fails if the page is another.
+pub(crate) fn run(args: &[OsString]) -> Ended {
+    let is_check = match args {
+        [] => false,
+        [only] if only == "--check" => true,
+        _ => return Err(Failure::Message("interop [--check]".into())),
+    };
+    let missing: Vec<_> = PROGRAMS
+        .into_iter()
+        .filter(|program| !has(program))
+        .collect();
+    let no_v6 = std::net::TcpListener::bind("[::1]:0").is_err();
+    let missing = match missing.as_slice() {
+        [] if no_v6 => "IPv6".to_owned(),
+        programs => programs.join(", "),
+    };
+    if !missing.is_empty() && is_check {
+        println!("xtask: without {missing} the matrix of GridFTP is not checked");
+        return Ok(());
+    }
+    if !missing.is_empty() {
+        return Err(Failure::Message(format!("the matrix needs {missing}")));
+    }
+    call(cargo().args(["build", "--locked", "--package", "xdfs-cli"]))?;
+    let folder = std::env::temp_dir().join(format!("xdfs-interop-{}", std::process::id()));
+    let found = columns(&folder);
+    // What is left there after a failure is a few megabytes.
+    let _ = fs::remove_dir_all(&folder);
+    let found = found?;
+    let page = page(&found);
+    let path = root().join(PAGE);
+    if is_check {
+        let before = fs::read_to_string(&path).unwrap_or_default();
+        if before != page {
+            show_difference(&before, &page);
+            let message = format!("{PAGE} is not what the tools show: run `cargo xtask interop`");
+            return Err(Failure::Message(message));
+        }
+    } else {
+        fs::write(&path, page).map_err(|error| format!("can't write {PAGE}: {error}"))?;
+    }
+    owed(&found)
+}
+
+/// Every client at every server.
+fn columns(folder: &Path) -> Result<Vec<Column>, String> {
+    fs::create_dir_all(folder.join("certificate")).map_err(|error| error.to_string())?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let mut tools = Tools {
+        xdfs: target
+            .unwrap_or_else(|| root().join("target"))
+            .join("debug/xdfs"),
+        certificate: PathBuf::new(),
+    };
+    // A server makes itself a certificate, which vsftpd gets too.
+    let maker = Server::start(Kind::Xdfs, &tools, &folder.join("certificate"), false)?;
+    tools.certificate = folder.join("certificate/server");
+    drop(maker);
+    let pairs: Vec<_> = (0..Kind::ALL.len())
+        .flat_map(|server| (0..Client::ALL.len()).map(move |client| (server, client)))
+        .collect();
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let worker = || -> Result<(), String> {
+        while let Some(&(server, client)) = pairs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let at = folder.join(format!("{server}-{client}"));
+            let outcomes = column(&tools, &at, Kind::ALL[server], Client::ALL[client])?;
+            // What it has moved.
+            let _ = fs::remove_dir_all(&at);
+            let mut found = found.lock().map_err(|error| error.to_string())?;
+            found.push(((server, client), outcomes));
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(worker)).collect();
+        let ends = workers.into_iter().map(|worker| worker.join());
+        let ends: Vec<_> = ends.collect();
+        ends.into_iter()
+            .try_for_each(|end| end.unwrap_or_else(|_| Err("a row panicked".into())))
+    })?;
+    let mut found = found.into_inner().map_err(|error| error.to_string())?;
+    found.sort_by_key(|(pair, _)| *pair);
+    Ok(found)
+}
+
+/// One client at one server.
+fn column(tools: &Tools, at: &Path, kind: Kind, client: Client) -> Result<Vec<Outcome>, String> {
+    let mut server = Server::start(kind, tools, &at.join("server"), false)?;
+    let other = Server::start(Kind::Globus, tools, &at.join("other"), false)?;
+    let help = client.help(tools, &at.join("help"));
+    let mut outcomes = Vec::new();
+    for (number, row) in ROWS.iter().enumerate() {
+        let here = at.join(format!("row{number}"));
+        fs::create_dir_all(&here).map_err(|error| error.to_string())?;
+        let mut cell = Cell {
+            tools,
+            client,
+            help: &help,
+            server: &mut server,
+            other: &other,
+            here: here.clone(),
+        };
+        let began = std::time::Instant::now();
+        let outcome = (row.run)(&mut cell);
+        let took = began.elapsed().as_secs_f64();
+        println!(
+            "{} at {}: {}: {outcome:?} {took:.1} s",
+            client.name(),
+            kind.name(),
+            row.name
+        );
+        outcomes.push(outcome);
+    }
+    Ok(outcomes)
+}
+
+/// Fails unless xdfs passes in either place what passes between the Globus tools, and fails
+/// nowhere.
+fn owed(found: &[Column]) -> Ended {
+    let mut broken = Vec::new();
+    for (number, row) in ROWS.iter().enumerate() {
+        let outcome = |client, kind| {
+            let is_pair = |(server, at): &(usize, usize)| {
+                Kind::ALL[*server] == kind && Client::ALL[*at] == client
+            };
+            let column = found.iter().find(|(pair, _)| is_pair(pair));
+            column.map(|(_, outcomes)| outcomes[number].clone())
+        };
+        let passes = outcome(Client::Globus, Kind::Globus) == Some(Outcome::Pass);
+        for client in Client::ALL {
+            for kind in Kind::ALL {
+                let is_ours = client == Client::Xdfs || kind == Kind::Xdfs;
+                let is_broken = match outcome(client, kind) {
+                    Some(Outcome::Pass) => false,
+                    Some(Outcome::Fail(_)) => is_ours,
+                    _ if client == Client::Xdfs && NOT_YET.contains(&row.name) => false,
+                    _ => passes && is_owed(client, kind),
+                };
+                if is_broken {
+                    broken.push(format!(
+                        "{}: {} at {}",
+                        row.name,
+                        client.name(),
+                        kind.name()
+                    ));
+                }
+            }
+        }
+    }
+    match broken.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Message(format!(
+            "xdfs has to pass:\n{}",
+            broken.join("\n")
+        ))),
+    }
+}
+
+/// The whole page.
+fn page(found: &[Column]) -> String {
+    let mut text = String::from(
+        "# GridFTP: which clients work with which servers\n\n\
+         Written by `cargo xtask interop`, which runs every cell with the real programs and \
+         compares the bytes; continuous\nintegration checks that it shows the same. **yes**: what \
+         was moved is the same at both ends. **no**: either side doesn't\noffer it. **fail**: \
+         both offer it, and it doesn't work. The numbers lead to the reasons below. What passes \
+         between\nboth Globus tools has to pass with xdfs in either place, and nothing may fail \
+         with xdfs.\n",
+    );
+    let mut notes: BTreeMap<String, usize> = BTreeMap::new();
+    let mut order = Vec::new();
+    for (server, kind) in Kind::ALL.into_iter().enumerate() {
+        text += &format!("\n## At {}\n\n|", kind.name());
+        for client in Client::ALL {
+            text += &format!(" | {}", client.name());
+        }
+        text += &format!(" |\n|---|{}\n", "---|".repeat(Client::ALL.len()));
+        for (number, row) in ROWS.iter().enumerate() {
+            text += &format!("| {}", row.name);
+            for (_, outcomes) in found.iter().filter(|((of, _), _)| *of == server) {
+                let (word, note) = match &outcomes[number] {
+                    Outcome::Pass => ("yes", None),
+                    Outcome::Fail(why) => ("**fail**", Some(why)),
+                    Outcome::NotOffered(why) => ("no", Some(why)),
+                };
+                text += &format!(" | {word}");
+                if let Some(note) = note {
+                    let next = notes.len() + 1;
+                    let number = *notes.entry(note.clone()).or_insert_with(|| {
+                        order.push(note.clone());
+                        next
+                    });
+                    text += &format!(" [{number}](#reasons)");
+                }
+            }
+            text += " |\n";
+        }
+    }
+    text += "\n## Reasons\n\n";
+    for (number, note) in order.iter().enumerate() {
+        text += &format!("{}. {note}\n", number + 1);
+    }
+    text
+}
+
+/// Shows the lines in which two pages differ.
+fn show_difference(before: &str, after: &str) {
+    for line in before
+        .lines()
+        .filter(|line| !after.lines().any(|other| other == *line))
+    {
+        println!("- {line}");
+    }
+    for line in after
+        .lines()
+        .filter(|line| !before.lines().any(|other| other == *line))
+    {
+        println!("+ {line}");
+    }
+}

@@ -1,0 +1,247 @@
+//! The servers of the matrix: how each is started, and what it says to a command.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::process::{PATIENCE, Running, search_path, until};
+
+/// A kind of server, which is a table of the matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Globus,
+    Vsftpd,
+    Xdfs,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 3] = [Self::Globus, Self::Xdfs, Self::Vsftpd];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Globus => "globus-gridftp-server",
+            Self::Vsftpd => "vsftpd",
+            Self::Xdfs => "xdfs serve --gridftp",
+        }
+    }
+}
+
+/// What servers share: the program under test, and a certificate for those that make none.
+pub(super) struct Tools {
+    pub(super) xdfs: PathBuf,
+    /// A folder of `xdfs serve` with its certificate and key.
+    pub(super) certificate: PathBuf,
+}
+
+/// A running server, which serves one directory to anonymous users.
+pub(super) struct Server {
+    pub(super) kind: Kind,
+    running: Running,
+    pub(super) address: SocketAddr,
+    /// The served directory on this machine.
+    root: PathBuf,
+    folder: PathBuf,
+    /// What clients have to trust.
+    pub(super) certificate: PathBuf,
+}
+
+impl Server {
+    /// Starts a server with a new directory beneath `folder`.
+    pub(super) fn start(
+        kind: Kind,
+        tools: &Tools,
+        folder: &Path,
+        is_v6: bool,
+    ) -> Result<Self, String> {
+        let root = folder.join("root/drop");
+        fs::create_dir_all(&root).map_err(|error| error.to_string())?;
+        let ip = match is_v6 {
+            true => IpAddr::from(Ipv6Addr::LOCALHOST),
+            false => IpAddr::from(Ipv4Addr::LOCALHOST),
+        };
+        let (running, address) = spawn(kind, tools, folder, SocketAddr::new(ip, 0))?;
+        Ok(Self {
+            kind,
+            running,
+            address,
+            root,
+            certificate: match kind {
+                Kind::Xdfs => folder.join("server"),
+                _ => tools.certificate.clone(),
+            }
+            .join("server.crt"),
+            folder: folder.to_owned(),
+        })
+    }
+
+    /// Kills the server and its sessions, and starts it again at the same address.
+    pub(super) fn kill_and_restart(&mut self, tools: &Tools) -> Result<(), String> {
+        self.running.kill();
+        (self.running, _) = spawn(self.kind, tools, &self.folder, self.address)?;
+        Ok(())
+    }
+
+    /// A path of this machine in the served directory.
+    pub(super) fn disk(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// The same for a client, from the root of the server.
+    pub(super) fn path(&self, name: &str) -> String {
+        match self.kind {
+            Kind::Globus | Kind::Vsftpd => self.disk(name).display().to_string(),
+            Kind::Xdfs => format!("/drop/{name}"),
+        }
+    }
+
+    /// Sends a command after the login. Returns the first line of the final reply.
+    pub(super) fn answer(&self, line: &str) -> Result<String, String> {
+        let failed = |error: std::io::Error| format!("ask {}: {error}", self.kind.name());
+        let stream = TcpStream::connect_timeout(&self.address, PATIENCE).map_err(failed)?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        let mut reader = BufReader::new(stream);
+        let mut reply = String::new();
+        // What is about security comes before the login.
+        let login = ["USER anonymous", "PASS x"];
+        let before = if line.starts_with("AUTH") {
+            &[][..]
+        } else {
+            &login
+        };
+        for command in std::iter::once("")
+            .chain(before.iter().copied())
+            .chain([line])
+        {
+            if !command.is_empty() {
+                write!(reader.get_mut(), "{command}\r\n").map_err(failed)?;
+            }
+            reply.clear();
+            let mut first = String::new();
+            loop {
+                let mut line = String::new();
+                if reader.read_line(&mut line).map_err(failed)? == 0 {
+                    return Err(format!("{} has closed the connection", self.kind.name()));
+                }
+                if first.is_empty() {
+                    first.clone_from(&line);
+                }
+                let is_last = line.len() > 3 && line.as_bytes()[3] == b' ';
+                if is_last && line.as_bytes()[..3].iter().all(u8::is_ascii_digit) {
+                    break;
+                }
+            }
+            reply = first.trim_end().to_owned();
+        }
+        Ok(reply)
+    }
+}
+
+/// Starts the program of a server at an address; port 0 is any free one.
+fn spawn(
+    kind: Kind,
+    tools: &Tools,
+    folder: &Path,
+    at: SocketAddr,
+) -> Result<(Running, SocketAddr), String> {
+    let log = folder.join("log");
+    let failed = |error: std::io::Error| format!("start {}: {error}", kind.name());
+    match kind {
+        Kind::Globus => {
+            let mut command = Command::new("globus-gridftp-server");
+            // It looks for its own files by this path.
+            command.env("PATH", search_path()).args(["-aa", "-port"]);
+            command.arg(at.port().to_string());
+            command.args(["-control-interface", &at.ip().to_string()]);
+            let owner = fs::metadata("/proc/self").map_err(failed)?.uid();
+            if owner == 0 {
+                command.args(["-anonymous-user", "root", "-allow-root"]);
+            }
+            let running = Running::start(&mut command, &log).map_err(failed)?;
+            if at.port() != 0 {
+                // It tells only what it has chosen.
+                let is_there = until(|| TcpStream::connect(at).is_ok());
+                return reached(running, is_there.then_some(at));
+            }
+            let port = running.line(|line| {
+                let address = line.strip_prefix("Server listening at ")?;
+                address.trim().rsplit(':').next()?.parse().ok()
+            });
+            reached(running, port.map(|port| SocketAddr::new(at.ip(), port)))
+        }
+        Kind::Xdfs => {
+            let root = folder.join("root/drop").display().to_string();
+            let config = format!(
+                "folder = \"server\"\n[[export]]\nname = \"drop\"\npath = \"{root}\"\n\
+                 public = true\n\
+                 anonymous = [\"read\", \"list\", \"create\", \"write\", \"delete\"]\n"
+            );
+            let file = folder.join("xdfs.toml");
+            fs::write(&file, config).map_err(failed)?;
+            let mut command = Command::new(&tools.xdfs);
+            command
+                .env("XDFS_CONFIG_DIR", folder.join("keys"))
+                .args(["serve", "--listen=127.0.0.1:0"])
+                .arg(format!("--gridftp={at}"))
+                .arg(format!("--config={}", file.display()));
+            let running = Running::start(&mut command, &log).map_err(failed)?;
+            let address = |line: &str| line.strip_prefix("GridFTP on ")?.parse().ok();
+            let address = running.line(address);
+            reached(running, address)
+        }
+        Kind::Vsftpd => {
+            // It takes no port of the kernel's choice: another process may get it first, then
+            // once more.
+            for _ in 0..10 {
+                let address = match at.port() {
+                    0 => TcpListener::bind(at).and_then(|listener| listener.local_addr()),
+                    _ => Ok(at),
+                };
+                let address = address.map_err(failed)?;
+                let file = folder.join("vsftpd.conf");
+                fs::write(&file, vsftpd_settings(tools, folder, address)).map_err(failed)?;
+                let mut command = Command::new("vsftpd");
+                command.env("PATH", search_path()).arg(&file);
+                let mut running = Running::start(&mut command, &log).map_err(failed)?;
+                let mut is_there = false;
+                until(|| {
+                    is_there = TcpStream::connect(address).is_ok();
+                    is_there || !running.is_alive()
+                });
+                std::thread::sleep(Duration::from_millis(20));
+                if is_there && running.is_alive() {
+                    return Ok((running, address));
+                }
+            }
+            Err("vsftpd did not start".into())
+        }
+    }
+}
+
+fn reached(running: Running, address: Option<SocketAddr>) -> Result<(Running, SocketAddr), String> {
+    match address {
+        Some(address) => Ok((running, address)),
+        None => Err(format!("a server did not start: {}", running.said())),
+    }
+}
+
+fn vsftpd_settings(tools: &Tools, folder: &Path, at: SocketAddr) -> String {
+    let listen = match at {
+        SocketAddr::V4(_) => format!("listen=YES\nlisten_address={}", at.ip()),
+        SocketAddr::V6(_) => format!("listen_ipv6=YES\nlisten_address6={}", at.ip()),
+    };
+    format!(
+        "{listen}\nlisten_port={}\nbackground=NO\nanonymous_enable=YES\nanon_root={}\n\
+         write_enable=YES\nanon_upload_enable=YES\nanon_mkdir_write_enable=YES\n\
+         anon_other_write_enable=YES\nanon_umask=022\nanon_world_readable_only=NO\n\
+         run_as_launching_user=YES\nseccomp_sandbox=NO\nssl_enable=YES\nallow_anon_ssl=YES\n\
+         force_anon_data_ssl=NO\nforce_anon_logins_ssl=NO\nssl_ciphers=HIGH\n\
+         rsa_cert_file={cert}/server.crt\nrsa_private_key_file={cert}/server.key\n",
+        at.port(),
+        folder.join("root").display(),
+        cert = tools.certificate.display(),
+    )
+}
