@@ -17,8 +17,8 @@ use crate::client::listing::parse_facts;
 use crate::segment::{CATALOGUE_BYTES_MAX, ENTRIES_MAX, Opening, TransactionId};
 
 const OPERATION: &str = "list a tree";
-/// Entries of all transactions that are kept, at most, beside the latest.
-const KEPT_ENTRIES_MAX: usize = 2 * ENTRIES_MAX;
+/// Bytes of all transactions that are kept, at most, beside the latest.
+const KEPT_BYTES_MAX: usize = CATALOGUE_BYTES_MAX;
 /// Transactions that are kept, at most.
 const KEPT_MAX: usize = 64;
 /// Trees of all users whose rows are made or sent at a time, at most: each takes up to 64 MiB, and
@@ -42,6 +42,8 @@ pub(super) struct Item {
 pub(super) struct Catalogue {
     pub(super) id: TransactionId,
     pub(super) items: Vec<Item>,
+    /// Memory that it takes.
+    bytes: usize,
 }
 
 /// The transaction of a tree as it is now, and its rows, which are still to be sent.
@@ -146,7 +148,9 @@ impl Opened {
             rows.push_back(row);
         }
         let id = TransactionId(id);
-        let catalogue = Arc::new(Catalogue { id, items });
+        let bytes = items.iter().map(|item| item.path.capacity()).sum::<usize>()
+            + items.len() * size_of::<Item>();
+        let catalogue = Arc::new(Catalogue { id, items, bytes });
         Ok(Self {
             catalogue,
             rows,
@@ -180,10 +184,10 @@ impl Catalogues {
         self.0.retain(|(a, b, _)| a != user || b != path);
         self.0
             .push_back((user.to_owned(), path.to_vec(), Arc::clone(catalogue)));
-        let entries = |kept: &VecDeque<(_, _, Arc<Catalogue>)>| {
-            kept.iter().map(|(.., one)| one.items.len()).sum::<usize>()
+        let bytes = |kept: &VecDeque<(_, _, Arc<Catalogue>)>| {
+            kept.iter().map(|(.., one)| one.bytes).sum::<usize>()
         };
-        while self.0.len() > 1 && (self.0.len() > KEPT_MAX || entries(&self.0) > KEPT_ENTRIES_MAX) {
+        while self.0.len() > 1 && (self.0.len() > KEPT_MAX || bytes(&self.0) > KEPT_BYTES_MAX) {
             self.0.pop_front();
         }
     }

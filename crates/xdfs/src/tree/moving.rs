@@ -226,7 +226,9 @@ impl<'a> Report<'a> {
     pub(super) fn failed(&mut self, path: &[u8], fault: &Fault) {
         self.result.failed += 1;
         // A disk may fail after the names have been created.
-        self.has_doubts |= matches!(fault.code, Code::Io | Code::NoSpace | Code::ReadOnly);
+        let lost = [Code::ConnectionLost, Code::DeadlineExceeded];
+        let unstored = [Code::Io, Code::NoSpace, Code::ReadOnly];
+        self.has_doubts |= lost.contains(&fault.code) || unstored.contains(&fault.code);
         // A fault of a whole pack names none of its entries; an empty path is the tree itself.
         let named;
         let fault = if fault.path.is_empty() {
@@ -263,16 +265,17 @@ impl<'a> Report<'a> {
         let is_ours = is_there && may_be_ours && mark.is_some();
         // An earlier run may have completed the directory and set its mode.
         let is_closed = fault.code == Code::PermissionDenied && self.has_run;
-        if let Some(again) = &mut self.retries
-            && again.len() < RETRIES_MAX
-            && (is_closed || is_ours || may_pass(&fault))
-        {
+        let has_room = |again: &Vec<_>| again.len() < RETRIES_MAX;
+        let is_retried = self.retries.as_ref().is_some_and(has_room);
+        if is_retried && (is_closed || is_ours || may_pass(&fault)) {
             let is_unknown = matches!(fault.code, Code::ConnectionLost | Code::DeadlineExceeded);
             let path = path.to_vec();
             if is_unknown {
                 // A server behind another one is lost, and not the session: it may have arrived.
-                self.was_interrupted.insert(self.random.hash_one(&path[..]));
+                self.note_interrupted(&path);
+                self.has_doubts = true;
             }
+            let again = self.retries.get_or_insert_default();
             again.push(RetryEntry { path, mark, fault });
         } else {
             self.record_loss(path, is_directory, &fault);

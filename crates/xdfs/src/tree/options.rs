@@ -35,7 +35,7 @@ pub(super) const PACKS_MAX: usize = 11;
 /// Large files in flight.
 pub(super) const LARGE_MAX: usize = 4;
 /// Retries of entries with transient faults, after everything else has been moved.
-pub(super) const ROUNDS: u32 = 2;
+pub(super) const ROUNDS: u32 = 4;
 /// Complete directories whose metadata is gathered for one pack.
 pub(super) const COMPLETED_WAITING: usize = 512;
 /// Round-trip time from which a path is long.
