@@ -5,7 +5,7 @@
 //!  '------- here (RFC 3820, section 4) -----'   '------- Trust (RFC 5280) ---------------'
 //! ```
 //!
-//! What is checked of each proxy, beyond what [`proxy_of`](crate::proxy::proxy_of) takes:
+//! What is checked of each proxy, beyond what [`proxy_of`] takes:
 //!
 //! - its issuer's name is that of the next certificate, and its own follows by one common name;
 //! - the next certificate's key has signed it, and that one is no authority;
