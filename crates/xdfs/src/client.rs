@@ -510,6 +510,12 @@ impl Client {
         named.unwrap_or_else(|| self.default_digest())
     }
 
+    /// Whether the path to the server behind a gateway is long; `None` without a gateway.
+    pub(crate) fn is_gateway_far(&self) -> Option<bool> {
+        let session = self.session().ok()?;
+        session.gateway().map(crate::ftp::FtpGateway::is_far)
+    }
+
     /// Announces that all of a tree on the server will be read. Returns whether its entries are
     /// best asked for in the order of their sizes. Ends with [`Self::end_tree`].
     pub(crate) fn begin_tree(&self, path: &[u8]) -> bool {

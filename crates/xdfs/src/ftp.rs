@@ -88,6 +88,11 @@ impl FtpGateway {
 }
 
 impl FtpGateway {
+    /// Whether the path to the server is long.
+    pub(crate) fn is_far(&self) -> bool {
+        self.store.is_far()
+    }
+
     /// Asks for all of a tree at once, if the server can tell it. Returns whether it has.
     pub(crate) fn begin_tree(&self, path: &[u8]) -> bool {
         self.store.begin_tree(path)

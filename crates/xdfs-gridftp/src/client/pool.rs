@@ -125,6 +125,13 @@ impl FtpStore {
         listings.unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the path to the server is long; `false` if it can't be reached.
+    #[must_use]
+    pub fn is_far(&self) -> bool {
+        let is_far = self.with(|link| Ok(link.round_trip >= FAR));
+        is_far.unwrap_or(false)
+    }
+
     /// Asks for all of the tree at `path`, if the server has MODE T: then its directories and small
     /// files come in few transfers, until [`Self::end_tree`]. Returns whether that is so.
     pub fn begin_tree(&self, path: &[u8]) -> bool {

@@ -159,7 +159,9 @@ impl PackSizes {
     /// `round_trip` is the duration of a call to the server. Within one machine no path is long: a
     /// slow call there waited for a CPU.
     pub(super) fn new(client: &Client, round_trip: Duration) -> Self {
-        Self::on_path(!client.is_local() && round_trip >= LONG_PATH)
+        let is_long = !client.is_local() && round_trip >= LONG_PATH;
+        // A gateway is within this machine, and what it reaches may be far away.
+        Self::on_path(client.is_gateway_far().unwrap_or(is_long))
     }
 
     fn on_path(is_long: bool) -> Self {
