@@ -26,9 +26,8 @@ use x509_parser::x509::X509Version;
 use xdfs_proto::Fault;
 use xdfs_security::grid::distinguished_name;
 
-use crate::credential::CHAIN_MAX;
 use crate::proxy::{PROXY_INFO, Proxy, follows_issuer, proxy_of};
-use crate::trust::{Trust, name_of};
+use crate::trust::{CHAIN_MAX, Trust, name_of};
 use crate::{failure, refused};
 
 /// Least strength of the keys of proxies, in bits: RSA of 2048.

@@ -12,7 +12,7 @@ use openssl::x509::X509;
 use xdfs_proto::{Code, Fault};
 
 use crate::chain::{Peer, verify};
-use crate::credential::CHAIN_MAX;
+use crate::trust::CHAIN_MAX;
 use crate::{Credential, Trust, failure, refused, text_of};
 
 /// Bytes that a peer can have put in before a record is taken out: more is for later.

@@ -16,11 +16,10 @@ use zeroize::Zeroizing;
 
 use crate::failure;
 use crate::proxy::{Form, proxy_of};
+use crate::trust::CHAIN_MAX;
 
 /// Bytes of the longest file of certificates and keys.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Most certificates of a chain, and so of a file.
-pub(crate) const CHAIN_MAX: usize = 20;
 
 /// A certificate, its key, and the certificates that it is derived from.
 #[derive(Clone)]

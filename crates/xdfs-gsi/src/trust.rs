@@ -14,10 +14,11 @@ use x509_parser::revocation_list::CertificateRevocationList;
 use xdfs_proto::{Code, Fault};
 use xdfs_security::grid::distinguished_name;
 
-use crate::credential::CHAIN_MAX;
 use crate::policy::{self, POLICY_BYTES_MAX};
 use crate::{failure, refused, text_of};
 
+/// Most certificates of a chain, and so of a file.
+pub(crate) const CHAIN_MAX: usize = 20;
 /// Files with the same hash that are looked at: `HASH.0` to `HASH.9`.
 const SAME_HASH_MAX: usize = 10;
 /// Bytes of the longest file of a certificate.

@@ -12,15 +12,16 @@ use xdfs_proto::{Code, Fault};
 use xdfs_store::SinkRequest;
 
 use super::Settings;
-use super::fault::{refused, violation};
+use super::fault::{lacking, refused, violation};
 use super::incoming::Incoming;
 use super::link::{Direction, Link, Mode};
 use super::listing::{Listed, parse_facts};
 use super::listings::Listings;
 use super::missing;
-use super::tree::Tree;
+use super::tree::{Tree, resolve_from};
 use crate::archive::Compression;
 use crate::reply::Reply;
+use crate::segment::{CATALOGUE_BYTES_MAX, Opening};
 use crate::time::parse_time;
 
 /// Most connections that are kept for later.
@@ -34,6 +35,9 @@ const CHANNELS_MAX: u32 = 64;
 /// Smaller files get one data connection: they would not fill several.
 const LARGE_BYTES: u64 = 8 << 20;
 
+const LIST_TREE: &str = "list a tree";
+/// Bytes of a tree that are read at once.
+const PIECE_BYTES: usize = 256 << 10;
 /// Round-trip time from which on segments are compressed: a nearer server sends as fast.
 const FAR: Duration = Duration::from_millis(2);
 /// Segments that aren't compressed after one for which it was of no use.
@@ -132,10 +136,40 @@ impl FtpStore {
         is_far.unwrap_or(false)
     }
 
+    /// Asks a server for a tree.
+    ///
+    /// # Errors
+    /// The server has no MODE T, or refuses, or the connection is broken.
+    fn ask(&self, link: &mut Link, path: &[u8]) -> Result<Tree, Fault> {
+        let root = Self::resolve(link, path);
+        let has_segments = !link.features.segments.is_empty();
+        let mode = self.mode(link, Direction::Receive);
+        if !has_segments || mode != Mode::Extended {
+            return Err(lacking(LIST_TREE, &root, "the server has no MODE T"));
+        }
+        let mut incoming = self.request(link, "MLSR", &root, None)?;
+        let (mut bytes, mut filled) = (Vec::new(), 0);
+        while !incoming.is_complete() {
+            bytes.resize(filled + PIECE_BYTES, 0);
+            filled += incoming.read(link, &mut bytes[filled..])?;
+            if filled > CATALOGUE_BYTES_MAX {
+                return Err(violation(LIST_TREE, "it has too many bytes").path(root));
+            }
+        }
+        bytes.truncate(filled);
+        let said = incoming
+            .confirmation()
+            .and_then(|reply| reply.lines.first());
+        let opening = said.and_then(|line| Opening::parse(line.trim_ascii()));
+        let opening = opening
+            .ok_or_else(|| violation(LIST_TREE, "the server tells no transaction").path(&root))?;
+        Tree::read(root, link.home.clone(), &bytes, &opening)
+    }
+
     /// Asks for all of the tree at `path`, if the server has MODE T: then its directories and small
     /// files come in few transfers, until [`Self::end_tree`]. Returns whether that is so.
     pub fn begin_tree(&self, path: &[u8]) -> bool {
-        let asked = self.with(|link| Tree::ask(self, link, path));
+        let asked = self.with(|link| self.ask(link, path));
         match asked {
             Ok(tree) => {
                 *self.tree_slot() = Some(Arc::new(tree));
@@ -289,23 +323,7 @@ impl FtpStore {
 
     /// The path at the server.
     pub(super) fn resolve(link: &Link, path: &[u8]) -> Vec<u8> {
-        Self::resolve_from(&link.home, path)
-    }
-
-    /// The path at the server whose logins begin in `home`.
-    pub(super) fn resolve_from(home: &[u8], path: &[u8]) -> Vec<u8> {
-        let home = home.strip_suffix(b"/").unwrap_or(home);
-        let path = match path {
-            [b'/', b'/', ..] => path[1..].to_vec(),
-            [] | b"/" => home.to_vec(),
-            [b'/', ..] => [home, path].concat(),
-            _ => [home, b"/", path].concat(),
-        };
-        let end = path.iter().rposition(|byte| *byte != b'/');
-        match end {
-            None => b"/".to_vec(),
-            Some(end) => path[..=end].to_vec(),
-        }
+        resolve_from(&link.home, path)
     }
 
     /// The attributes of what is at a resolved path, and where it leads if it is a link.

@@ -7,15 +7,11 @@ use std::sync::{Mutex, PoisonError};
 use xdfs_proto::path::FileKind;
 use xdfs_proto::{Code, Fault};
 
-use super::fault::{lacking, violation};
-use super::link::{Link, Mode};
+use super::fault::violation;
 use super::listing::{Listed, ROW_BYTES_MAX, is_entry_name, parse_facts};
-use super::pool::FtpStore;
-use crate::segment::{CATALOGUE_BYTES_MAX, ENTRIES_MAX, Opening, TransactionId};
+use crate::segment::{ENTRIES_MAX, Opening, TransactionId};
 
 const OPERATION: &str = "list a tree";
-/// Bytes that are read at once.
-const PIECE_BYTES: usize = 256 << 10;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -41,38 +37,33 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
+/// The path at the server whose logins begin in `home`.
+pub(super) fn resolve_from(home: &[u8], path: &[u8]) -> Vec<u8> {
+    let home = home.strip_suffix(b"/").unwrap_or(home);
+    let path = match path {
+        [b'/', b'/', ..] => path[1..].to_vec(),
+        [] | b"/" => home.to_vec(),
+        [b'/', ..] => [home, path].concat(),
+        _ => [home, b"/", path].concat(),
+    };
+    let end = path.iter().rposition(|byte| *byte != b'/');
+    match end {
+        None => b"/".to_vec(),
+        Some(end) => path[..=end].to_vec(),
+    }
+}
+
 impl Tree {
-    /// Asks a server for a tree.
+    /// A tree of what a server has listed.
     ///
     /// # Errors
-    /// The server has no MODE T, or refuses, or the connection is broken.
-    pub(super) fn ask(store: &FtpStore, link: &mut Link, path: &[u8]) -> Result<Self, Fault> {
-        let root = FtpStore::resolve(link, path);
-        let has_segments = !link.features.segments.is_empty();
-        let mode = store.mode(link, super::link::Direction::Receive);
-        if !has_segments || mode != Mode::Extended {
-            return Err(lacking(OPERATION, &root, "the server has no MODE T"));
-        }
-        let mut incoming = store.request(link, "MLSR", &root, None)?;
-        let (mut bytes, mut filled) = (Vec::new(), 0);
-        while !incoming.is_complete() {
-            bytes.resize(filled + PIECE_BYTES, 0);
-            filled += incoming.read(link, &mut bytes[filled..])?;
-            if filled > CATALOGUE_BYTES_MAX {
-                return Err(violation(OPERATION, "it has too many bytes").path(root));
-            }
-        }
-        bytes.truncate(filled);
-        let said = incoming
-            .confirmation()
-            .and_then(|reply| reply.lines.first());
-        let opening = said.and_then(|line| Opening::parse(line.trim_ascii()));
-        let opening = opening
-            .ok_or_else(|| violation(OPERATION, "the server tells no transaction").path(&root))?;
-        Self::read(root, link.home.clone(), &bytes, &opening)
-    }
-
-    fn read(root: Vec<u8>, home: Vec<u8>, rows: &[u8], opening: &Opening) -> Result<Self, Fault> {
+    /// It isn't what `opening` says, or no tree.
+    pub(super) fn read(
+        root: Vec<u8>,
+        home: Vec<u8>,
+        rows: &[u8],
+        opening: &Opening,
+    ) -> Result<Self, Fault> {
         let broken = |cause: String| violation(OPERATION, cause).path(&root);
         let mut tree = Self {
             root: root.clone(),
@@ -125,12 +116,12 @@ impl Tree {
 
     /// Whether a path of a call is its root.
     pub(super) fn is_at(&self, path: &[u8]) -> bool {
-        FtpStore::resolve_from(&self.home, path) == self.root
+        resolve_from(&self.home, path) == self.root
     }
 
     /// The entries of a directory, unless they were served already or aren't known.
     pub(super) fn take_listing(&self, path: &[u8]) -> Option<Vec<Listed>> {
-        let path = FtpStore::resolve_from(&self.home, path);
+        let path = resolve_from(&self.home, path);
         let below = match self.root.as_slice() {
             b"/" => path.strip_prefix(b"/")?,
             root => match path.strip_prefix(root)? {
