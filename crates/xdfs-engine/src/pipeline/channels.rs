@@ -13,6 +13,9 @@ use crate::channel::{Channel, Phase};
 /// connection.
 const AHEAD_BYTES_MAX: usize = 2 << 10;
 
+/// Channels of which each has its turn within one machine, too.
+const FEW_CHANNELS: usize = 64;
+
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
@@ -25,8 +28,8 @@ pub(super) struct Channels {
     writing: VecDeque<usize>,
     /// Channels that can take a block.
     idle: VecDeque<usize>,
-    /// The channel that had the last block gets the next one, if it can take it.
-    keeps_to_one: bool,
+    /// All lead within this machine.
+    is_local: bool,
     /// Channels that wait for a buffer, longest waiting first.
     starved: VecDeque<usize>,
     /// Channels that wait for the memory of a pack.
@@ -133,7 +136,7 @@ impl Channels {
             }
         } else if channel.is_open() && !channel.idle_queued {
             channel.idle_queued = true;
-            match self.keeps_to_one {
+            match self.is_local && self.by_index.len() > FEW_CHANNELS {
                 true => self.idle.push_front(slot),
                 false => self.idle.push_back(slot),
             }
@@ -143,7 +146,7 @@ impl Channels {
     /// Within one machine channels don't differ, and one that was just used has its state in the
     /// processor's cache: of a thousand, few are used as long as they take what is there.
     pub(super) fn set_local(&mut self, is_local: bool) {
-        self.keeps_to_one = is_local;
+        self.is_local = is_local;
     }
 
     /// Whether any channel is ready to be read or written.
@@ -194,8 +197,8 @@ impl Channels {
         self.idle.len()
     }
 
-    /// The channel that gets the next block: the one that has waited longest, but within one
-    /// machine.
+    /// The channel that gets the next block: the one that has waited longest, but among many
+    /// within one machine.
     pub(super) fn next_idle(&mut self) -> Option<(usize, ChannelIndex)> {
         while let Some(slot) = self.idle.pop_front() {
             let Some(Some(channel)) = self.slots.get_mut(slot) else {
