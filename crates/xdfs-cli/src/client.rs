@@ -45,8 +45,10 @@ impl SharedClient {
     /// What `fault` means if the agent that shares this session has ended.
     pub(crate) fn explained(&self, fault: &Fault) -> Option<Fault> {
         let lease = self.lease.as_ref()?;
-        // The loss of the channels may be told before the end of the session.
-        let is_end = fault.code == Code::ConnectionLost || self.client.ended().is_some();
+        // The loss of the channels may be told before the end of the session, and a session that
+        // is being closed refuses calls.
+        let is_told = matches!(fault.code, Code::ConnectionLost | Code::Cancelled);
+        let is_end = is_told || self.client.ended().is_some();
         let is_end = is_end && fault.side == Side::Local;
         is_end.then(|| lease.explained(fault)).flatten()
     }
