@@ -28,6 +28,7 @@ mod sink;
 mod source;
 mod store;
 mod tree;
+mod window;
 
 pub use link::{extended_port, passive_address};
 pub use pool::FtpStore;

@@ -12,9 +12,9 @@ use super::incoming::Incoming;
 use super::link::{Direction, Link, Mode};
 use super::listing::Listed;
 use super::outgoing::Outgoing;
-use super::pack::{fitting, is_fetched, join, metadata_of, read_windows, without_content};
 use super::pool::FtpStore;
 use super::tree::{Tree, is_refusal};
+use super::window::{fitting, is_fetched, join, metadata_of, read_windows, without_content};
 use crate::archive::{
     ArchiveError, ArchiveWriter, FILE_BYTES_MAX, Kind, MEMBERS_MAX, Member, SEGMENT_BYTES_MAX,
     members, unpack,
