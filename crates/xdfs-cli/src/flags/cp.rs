@@ -149,7 +149,8 @@ pub(crate) struct CpFlags {
     /// on the command line, and file:///PATH is a local one. Each line is a copy of its own with
     /// the flags of the command, directories with --recursive. A failure is that of its line: the
     /// others are copied, and the exit code is that of the first failure. Sessions are used again
-    /// from line to line. Lists may have any length, and are copied while they are written.
+    /// from line to line. Several lines are under way at once, so that none can need what another
+    /// one makes. Lists may have any length, and are copied while they are written.
     #[arg(
         long,
         value_name = "LIST",
