@@ -53,13 +53,15 @@ const ABOUT: f64 = 1.0625;
 const PROBE_TIME: Duration = Duration::from_millis(200);
 /// The gain meanwhile.
 const PROBE_GAIN: f64 = 0.5;
-/// Batches in flight that are remembered.
-const BATCHES_MAX: usize = 1 << 16;
+/// Batches that are remembered. More are sent without a sample of the rate.
+const BATCHES_MAX: usize = 1 << 14;
 
-/// What was known when packets were sent.
+/// What was known when packets were sent. One stands for all until more is known, so that a peer
+/// that acknowledges nothing costs no memory.
 #[derive(Clone, Copy, Debug)]
 struct Batch {
-    sent: Instant,
+    /// When the first of them was sent.
+    from: Instant,
     /// Bytes delivered until then, and when the last of them were.
     delivered: u64,
     delivered_at: Instant,
@@ -87,8 +89,8 @@ pub(super) struct Bbr {
     delivered: u64,
     delivered_at: Instant,
     first_sent: Instant,
-    /// The newest batch of which packets were acknowledged now.
-    newest: Option<Batch>,
+    /// The newest of the packets that are acknowledged now: its batch, and when it was sent.
+    newest: Option<(Batch, Instant)>,
     /// The number of round trips, and the bytes delivered at which the present one ends.
     round: u64,
     round_end: u64,
@@ -136,19 +138,19 @@ impl Bbr {
     }
 
     fn sent(&mut self, now: Instant) {
-        if std::mem::take(&mut self.is_idle) {
+        let begins = std::mem::take(&mut self.is_idle);
+        if begins {
             // Time without anything in flight says nothing about the path.
             self.delivered_at = now;
             self.first_sent = now;
         }
-        if self.batches.back().is_some_and(|batch| batch.sent == now) {
+        let last = self.batches.back();
+        let is_known = last.is_some_and(|batch| batch.delivered == self.delivered) && !begins;
+        if is_known || self.batches.len() == BATCHES_MAX {
             return;
         }
-        if self.batches.len() == BATCHES_MAX {
-            self.batches.pop_front();
-        }
         self.batches.push_back(Batch {
-            sent: now,
+            from: now,
             delivered: self.delivered,
             delivered_at: self.delivered_at,
             first_sent: self.first_sent,
@@ -158,20 +160,20 @@ impl Bbr {
     fn acknowledged(&mut self, now: Instant, sent: Instant, bytes: u64) {
         self.delivered += bytes;
         self.delivered_at = now;
-        while self.batches.front().is_some_and(|batch| batch.sent < sent) {
+        while self.batches.get(1).is_some_and(|next| next.from <= sent) {
             self.batches.pop_front();
         }
-        let batch = self.batches.front().filter(|batch| batch.sent == sent);
+        let batch = self.batches.front().filter(|batch| batch.from <= sent);
         if let Some(batch) = batch {
             self.first_sent = sent;
-            self.newest = Some(*batch);
+            self.newest = Some((*batch, sent));
         }
     }
 
     /// All that came at once was acknowledged.
     fn end_acknowledged(&mut self, now: Instant, in_flight: u64, app_limited: bool) {
         self.is_idle = in_flight == 0;
-        let Some(batch) = self.newest.take() else {
+        let Some((batch, sent)) = self.newest.take() else {
             return;
         };
         let begins = batch.delivered >= self.round_end;
@@ -179,9 +181,9 @@ impl Bbr {
             self.round += 1;
             self.round_end = self.delivered;
         }
-        let took = now.saturating_duration_since(batch.sent);
+        let took = now.saturating_duration_since(sent);
         let expired = self.see_round_trip(took, now, in_flight);
-        self.see_rate(&batch, now, app_limited);
+        self.see_rate(&batch, sent, now, app_limited);
         if begins {
             self.end_round(app_limited);
         }
@@ -212,9 +214,9 @@ impl Bbr {
         false
     }
 
-    fn see_rate(&mut self, batch: &Batch, now: Instant, app_limited: bool) {
+    fn see_rate(&mut self, batch: &Batch, sent: Instant, now: Instant, app_limited: bool) {
         let acknowledging = now.saturating_duration_since(batch.delivered_at);
-        let sending = batch.sent.saturating_duration_since(batch.first_sent);
+        let sending = sent.saturating_duration_since(batch.first_sent);
         let time = acknowledging.max(sending);
         let shortest = self.round_trip.map_or(Duration::ZERO, |(time, _)| time);
         if time < shortest || time.is_zero() {
@@ -617,6 +619,24 @@ mod tests {
         assert!(shares.iter().sum::<f64>() > 0.93, "{shares:?}");
         assert!(shares.iter().all(|share| *share > 0.25), "{shares:?}");
         assert!(lost < 0.02, "{lost}");
+    }
+
+    #[test]
+    fn a_peer_that_acknowledges_nothing_costs_no_memory() {
+        let start = Instant::now();
+        let mut bbr = Bbr::new(start, PACKET as u16);
+        for packet in 0..100_000 {
+            bbr.sent(start + packet * TICK);
+        }
+        assert_eq!(bbr.batches.len(), 1);
+        // And whatever comes then, what was acknowledged is forgotten.
+        for packet in 100_000..200_000 {
+            let sent = start + packet * TICK;
+            bbr.sent(sent);
+            bbr.acknowledged(sent + TICK, sent, PACKET);
+            bbr.end_acknowledged(sent + TICK, PACKET, true);
+        }
+        assert!(bbr.batches.len() <= 2, "{}", bbr.batches.len());
     }
 
     #[test]
