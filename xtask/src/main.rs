@@ -33,7 +33,7 @@ cargo xtask VERB
   examples              the tests of examples that are crates of their own
   fuzz [--seconds S]    build every fuzz target and run it for S seconds (default 30)
   interop [--check]     the clients and servers of GridFTP with each other, into
-                        docs/gridftp/interop.md; or whether it shows the same
+                        docs/gridftp/interop.md; or whether xdfs still does as it says
   ktls                  the TLS tests on a kernel with kernel TLS, in User Mode Linux
   powercut [--release] [ARGS...]
                         cut the power of simulated disks during copies

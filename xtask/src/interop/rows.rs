@@ -30,6 +30,17 @@ pub(super) enum Outcome {
     NotOffered(String),
 }
 
+impl Outcome {
+    /// Its word in a table, and the reason.
+    pub(super) fn words(&self) -> (&'static str, Option<&String>) {
+        match self {
+            Self::Pass => ("yes", None),
+            Self::Fail(why) => ("**fail**", Some(why)),
+            Self::NotOffered(why) => ("no", Some(why)),
+        }
+    }
+}
+
 /// All rows, in the order of the tables.
 pub(super) const ROWS: &[Row] = &[
     Row {
