@@ -66,6 +66,8 @@ fuzz_target!(|data: &[u8]| {
         third_party: false,
         tls: Tls::Offered,
         takes_clear: false,
+        is_admitted: false,
+        home: b"/".to_vec(),
         gsi: true,
     });
     let mut replies = ReplyReader::new();

@@ -39,6 +39,10 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
         let takes_clear = flags.protect == Some(LevelFlag::Clear);
         return ssh::serve(socket, takes_clear);
     }
+    #[cfg(unix)]
+    if flags.gridftp_over_ssh {
+        return ssh::gridftp::serve();
+    }
     // Before there is another thread.
     let hangup = Hangup::hold()?;
     let sockets = service::sockets()?;

@@ -248,6 +248,37 @@ impl Door {
         }
     }
 
+    /// Serves one client whose user is admitted already, in this thread, until the session ends:
+    /// one that came through ssh, whose `control` connection may be any stream socket. Data
+    /// connections come from `peer`, and to `local`; `home` is the first current directory.
+    ///
+    /// # Errors
+    /// The connection can't be watched, or is lost.
+    pub fn serve_one(
+        self,
+        control: TcpStream,
+        local: IpAddr,
+        peer: IpAddr,
+        home: Vec<u8>,
+    ) -> Result<(), Fault> {
+        let fault = |error: io::Error| Fault::from_io("serve a client", "", &error);
+        control.set_nonblocking(true).map_err(fault)?;
+        let config = SessionConfig {
+            is_admitted: true,
+            home,
+            ..self.session(peer)
+        };
+        let (shared, poller, _registration) = self.register(&config).map_err(fault)?;
+        let client = Client {
+            control: mio::net::TcpStream::from_std(control),
+            local,
+            peer: Peer::new(DOOR, peer.to_string()),
+            permit: None,
+        };
+        serve::run(Arc::clone(&self.context), shared, poller, client, config);
+        Ok(())
+    }
+
     fn is_idle(&self) -> bool {
         locked(&self.context.sessions).is_empty()
     }
@@ -275,8 +306,21 @@ impl Door {
     /// Starts the thread of a session, or refuses it.
     fn begin(&self, stream: mio::net::TcpStream, address: SocketAddr) {
         let peer = Peer::new(DOOR, address.to_string());
-        let config = SessionConfig {
-            peer: address.ip().to_canonical(),
+        let config = self.session(address.ip());
+        let admitted = self.admit(&peer, config.peer);
+        let begun = admitted.and_then(|permit| self.start(&stream, peer, config.clone(), permit));
+        if let Err(fault) = begun {
+            tracing::debug!(peer = %address, %fault, "a control connection is refused");
+            let output = Session::refused(config, &fault).take_output();
+            // There is room in the buffer of a new socket.
+            let _ = (&stream).write(&output);
+        }
+    }
+
+    /// What a session with this client may do.
+    fn session(&self, peer: IpAddr) -> SessionConfig {
+        SessionConfig {
+            peer: peer.to_canonical(),
             third_party: self.context.options.third_party,
             tls: match (&self.context.policy, self.context.options.requires_tls) {
                 (Policy::Open(_), _) => Tls::None,
@@ -291,14 +335,8 @@ impl Door {
             gsi: self.context.gsi.is_some() && matches!(self.context.policy, Policy::Guarded(_)),
             #[cfg(not(feature = "gsi"))]
             gsi: false,
-        };
-        let admitted = self.admit(&peer, config.peer);
-        let begun = admitted.and_then(|permit| self.start(&stream, peer, config.clone(), permit));
-        if let Err(fault) = begun {
-            tracing::debug!(peer = %address, %fault, "a control connection is refused");
-            let output = Session::refused(config, &fault).take_output();
-            // There is room in the buffer of a new socket.
-            let _ = (&stream).write(&output);
+            is_admitted: false,
+            home: b"/".to_vec(),
         }
     }
 
@@ -329,8 +367,29 @@ impl Door {
         permit: Option<Permit>,
     ) -> Result<(), Fault> {
         let fault = |error: io::Error| Fault::from_io("begin a session", "", &error);
-        let stream = duplicate(stream).map_err(fault)?;
-        let poller = Poller::new().map_err(fault)?;
+        let control = duplicate(stream).map_err(fault)?;
+        let local = control.local_addr().map_err(fault)?.ip();
+        let (shared, poller, registration) = self.register(&config).map_err(fault)?;
+        let context = Arc::clone(&self.context);
+        let client = Client {
+            control,
+            local,
+            peer,
+            permit,
+        };
+        let work = move || {
+            // Dropped last, also in a panic.
+            let _registration = registration;
+            serve::run(context, shared, poller, client, config);
+        };
+        // A fresh thread for each session: it may assume other ids.
+        let thread = thread::Builder::new().name("xdfs-gridftp".into());
+        thread.spawn(work).map(drop).map_err(fault)
+    }
+
+    /// Puts a session into the table.
+    fn register(&self, config: &SessionConfig) -> io::Result<(Arc<Shared>, Poller, Registration)> {
+        let poller = Poller::new()?;
         let shared = Arc::new(Shared {
             notifier: poller.notifier(),
             network: network_of(config.peer),
@@ -340,20 +399,18 @@ impl Door {
         });
         let id = self.context.next_session.fetch_add(1, Ordering::Relaxed);
         locked(&self.context.sessions).insert(id, Arc::clone(&shared));
-        let registration = Registration {
-            context: Arc::clone(&self.context),
-            id,
-        };
         let context = Arc::clone(&self.context);
-        let work = move || {
-            // Dropped last, also in a panic.
-            let _registration = registration;
-            serve::run(context, shared, poller, stream, peer, config, permit);
-        };
-        // A fresh thread for each session: it may assume other ids.
-        let thread = thread::Builder::new().name("xdfs-gridftp".into());
-        thread.spawn(work).map(drop).map_err(fault)
+        Ok((shared, poller, Registration { context, id }))
     }
+}
+
+/// The client of a session.
+struct Client {
+    control: mio::net::TcpStream,
+    /// Where passive data connections come to.
+    local: IpAddr,
+    peer: Peer,
+    permit: Option<Permit>,
 }
 
 /// The same socket, for a registration with another poller.

@@ -55,6 +55,10 @@ pub struct Config {
     pub takes_clear: bool,
     /// Clients can prove by certificates who they are (AUTH GSSAPI).
     pub gsi: bool,
+    /// What the connection came through has admitted its user: any name logs in.
+    pub is_admitted: bool,
+    /// The first current directory.
+    pub home: Vec<u8>,
 }
 
 /// Whether clients can, or have to, protect their control connections with TLS.
@@ -321,6 +325,7 @@ impl Session {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let mut session = Self {
+            directory: config.home.clone(),
             config,
             input: LineReader::new(),
             output: Vec::new(),
@@ -335,7 +340,6 @@ impl Session {
             pending: None,
             is_cancelled: false,
             is_closing: false,
-            directory: b"/".to_vec(),
             mode: Mode::Stream,
             has_segments: false,
             parallelism: 1,

@@ -1,8 +1,12 @@
 //! GridFTP beside the listeners of xDFS: settings, and the door with the same users and stores.
 
 use std::fmt;
+#[cfg(unix)]
+use std::net::IpAddr;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::ops::RangeInclusive;
+#[cfg(unix)]
+use std::os::fd::OwnedFd;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -11,6 +15,8 @@ use std::time::Duration;
 use xdfs_access::SystemClock;
 use xdfs_gridftp::door::{Door, DoorConfig, DoorControl, Options, Policy};
 use xdfs_proto::{Code, Fault};
+#[cfg(unix)]
+use xdfs_store::{LocalStore, ServerStore};
 
 use crate::security::GsiFiles;
 
@@ -180,6 +186,43 @@ impl GridftpSettings {
             control,
             addresses,
         })
+    }
+}
+
+/// A client that came through ssh, which has admitted it as the user of this process.
+#[cfg(unix)]
+#[derive(Debug)]
+pub struct GridftpOverSsh {
+    /// Its control connection: a stream socket of any kind.
+    pub control: OwnedFd,
+    /// Where its passive data connections come to.
+    pub local: IpAddr,
+    /// Where its data connections come from, and the only place where they go to.
+    pub peer: IpAddr,
+}
+
+#[cfg(unix)]
+impl GridftpOverSsh {
+    /// Serves all files that this process reaches until the session ends. The first current
+    /// directory is that of the process.
+    ///
+    /// # Errors
+    /// The connection can't be used.
+    pub fn serve(self) -> Result<(), Fault> {
+        xdfs_sys::limit::raise_descriptor_limit();
+        let home = std::env::current_dir()
+            .map_err(|error| Fault::from_io("find the current directory", "", &error))?;
+        let (door, _control) = Door::new(DoorConfig {
+            listeners: Vec::new(),
+            policy: Policy::Open(Arc::new(ServerStore::new(LocalStore::unrooted()))),
+            sessions_max: 1,
+            options: Options::default(),
+            clock: Arc::new(SystemClock),
+            #[cfg(feature = "gsi")]
+            gsi: None,
+        })?;
+        let home = home.into_os_string().into_encoded_bytes();
+        door.serve_one(self.control.into(), self.local, self.peer, home)
     }
 }
 

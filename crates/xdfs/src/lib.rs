@@ -109,6 +109,8 @@ pub use events::{
     TransferResult, TreeActivity, TreeCounts, TreeEvent, TreeResult,
 };
 pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
+#[cfg(unix)]
+pub use gridftp::GridftpOverSsh;
 pub use gridftp::{GRIDFTP_PORT, GridftpAddress, GridftpSettings};
 pub use paths::{
     Account, AccountNames, Answer, Attributes, Call, Entry, FileKind, Listing, OwnerNames,

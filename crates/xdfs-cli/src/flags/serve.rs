@@ -198,6 +198,17 @@ pub(crate) struct ServeFlags {
         "config"])]
     pub(crate) over_ssh: Option<PathBuf>,
 
+    /// Serve all files by GridFTP to the client that starts this through ssh, for sshftp:// URLs.
+    ///
+    /// Clients start ~/.globus/sshftp there: make it a script that can be executed, with the line
+    /// 'exec xdfs serve --gridftp-over-ssh'. Commands and replies go through ssh; data connections
+    /// don't, and are not protected. docs/gridftp/README.md has the details.
+    #[cfg(unix)]
+    #[arg(long, conflicts_with_all = ["listen", "gridftp", "driver", "root", "read_only",
+        "insecure", "protect", "ticket", "sessions_max", "memory_max", "grace", "config",
+        "over_ssh"])]
+    pub(crate) gridftp_over_ssh: bool,
+
     /// Maximum number of concurrent sessions. Default: 256.
     ///
     /// A client beyond that is told to try again. Each session takes a thread and memory for its

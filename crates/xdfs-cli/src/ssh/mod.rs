@@ -15,6 +15,8 @@
 //! The server ends when the standard input of its ssh does, so also when this process is killed.
 
 mod direct;
+#[cfg(unix)]
+pub(crate) mod gridftp;
 mod handover;
 mod server;
 

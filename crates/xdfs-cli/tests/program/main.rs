@@ -74,6 +74,8 @@ mod serve;
 mod shell;
 #[cfg(target_os = "linux")]
 mod ssh;
+#[cfg(target_os = "linux")]
+mod sshftp;
 mod stacks;
 mod support;
 #[cfg(unix)]

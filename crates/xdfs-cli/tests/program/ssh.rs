@@ -35,7 +35,7 @@ impl Drop for Sshd {
 impl Sshd {
     /// Starts one; `None` where there is none, and the test is over.
     #[track_caller]
-    fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         Self::start_with("")
     }
 

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use mio::Interest;
-use mio::net::TcpStream;
 use socket2::SockRef;
 use xdfs_access::{Access, Evidence, Login, Peer, Permit};
 use xdfs_proto::path::Call;
@@ -27,7 +26,7 @@ use super::rows::Rows;
 use super::segment::{Arriving, Segment};
 use super::upload::Upload;
 use super::wire::{Direction, SessionTls, Wire};
-use super::{Context, Policy, Shared, locked};
+use super::{Client, Context, Policy, Shared, locked};
 use crate::command::{Form, Password};
 use crate::segment::TransactionId;
 use crate::session::{Action, Config, Listing, Outcome, Place, Session, Transfer, What};
@@ -89,14 +88,12 @@ pub(super) fn run(
     context: Arc<Context>,
     shared: Arc<Shared>,
     poller: Poller,
-    control: TcpStream,
-    peer: Peer,
+    client: Client,
     config: Config,
-    permit: Option<Permit>,
 ) {
     let address = config.peer;
-    let served = Server::new(context, shared, poller, control, peer, config, permit)
-        .and_then(|mut server| server.serve());
+    let served =
+        Server::new(context, shared, poller, client, config).and_then(|mut server| server.serve());
     match served {
         Ok(()) => tracing::debug!(peer = %address, "a GridFTP session ends"),
         Err(error) => tracing::warn!(peer = %address, %error, "a GridFTP session ends"),
@@ -108,11 +105,15 @@ impl Server {
         context: Arc<Context>,
         shared: Arc<Shared>,
         poller: Poller,
-        mut control: TcpStream,
-        peer: Peer,
+        client: Client,
         config: Config,
-        permit: Option<Permit>,
     ) -> io::Result<Self> {
+        let Client {
+            mut control,
+            local,
+            peer,
+            permit,
+        } = client;
         // Hints: a system may refuse them.
         let _ = control.set_nodelay(true);
         // ABOR comes with an urgent byte from some clients.
@@ -120,7 +121,6 @@ impl Server {
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registry = poller.registry();
         registry.register(&mut control, mio::Token(CONTROL.0), interest)?;
-        let local = control.local_addr()?.ip();
         let now = context.clock.instant();
         Ok(Self {
             channels: Channels::new(Arc::clone(&context), local, config.peer),

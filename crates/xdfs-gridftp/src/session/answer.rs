@@ -80,8 +80,12 @@ impl Session {
         match (pending, outcome) {
             (Pending::LogIn, Outcome::Done) => {
                 self.login = LoginState::In;
-                let name = self.user.as_deref().unwrap_or("anonymous");
-                self.say(230, format!("User {name} logged in."));
+                let text = match (&self.user, self.config.is_admitted) {
+                    (Some(name), _) => format!("User {name} logged in."),
+                    (None, true) => "Logged in.".to_owned(),
+                    (None, false) => "User anonymous logged in.".to_owned(),
+                };
+                self.say(230, text);
             }
             (Pending::LogIn, Outcome::User(name)) => {
                 self.login = LoginState::In;

@@ -187,6 +187,11 @@ impl Session {
             self.say(530, "Use AUTH TLS first.");
             return;
         }
+        if self.config.is_admitted {
+            self.login = LoginState::Named;
+            self.say(331, "Password required: anything will do.");
+            return;
+        }
         let mut anonymous = [&b"anonymous"[..], b"ftp"].into_iter();
         if anonymous.any(|known| name.eq_ignore_ascii_case(known)) {
             self.login = LoginState::Named;

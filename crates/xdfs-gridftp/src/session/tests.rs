@@ -14,6 +14,8 @@ fn session(third_party: bool) -> Session {
         third_party,
         tls: Tls::Offered,
         takes_clear: false,
+        is_admitted: false,
+        home: b"/".to_vec(),
         gsi: true,
     });
     said(&mut session);
