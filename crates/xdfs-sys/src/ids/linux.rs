@@ -45,12 +45,13 @@ pub(super) fn check_may_change() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the thread has exactly these ids and groups, and can't regain others.
+/// Whether the thread acts with exactly these ids and groups, and has no capability to take others.
 pub(super) fn has(ids: &Ids) -> io::Result<bool> {
     let (users, groups) = (getresuid()?, getresgid()?);
-    let users = [users.real, users.effective, users.saved];
+    let kept = [users.real, users.saved].map(nix::unistd::Uid::as_raw);
     let own = [groups.real, groups.effective, groups.saved];
-    if users.iter().any(|uid| uid.as_raw() != ids.uid)
+    if users.effective.as_raw() != ids.uid
+        || (kept != [0; 2] && kept != [ids.uid; 2])
         || own.iter().any(|gid| gid.as_raw() != ids.gid)
     {
         return Ok(false);
@@ -63,18 +64,21 @@ pub(super) fn has(ids: &Ids) -> io::Result<bool> {
     Ok(groups == ids.groups && (ids.is_root() || capabilities(None)? == NO_CAPABILITIES))
 }
 
-/// Groups first: without root they can't be changed.
+/// Groups first: without root they can't be changed. The real and the saved user stay root: by them
+/// the kernel judges who may send a signal to the thread, or limit its process, and one
+/// that ends the thread ends the server.
 pub(super) fn take_on(ids: &Ids) -> io::Result<()> {
     let groups: Vec<Gid> = ids.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
     let (gid, uid) = (Gid::from_raw(ids.gid), Uid::from_raw(ids.uid));
     set_thread_groups(&groups)?;
     set_thread_res_gid(gid, gid, gid)?;
-    set_thread_res_uid(uid, uid, uid)?;
+    set_thread_res_uid(Uid::ROOT, uid, Uid::ROOT)?;
     if !ids.is_root() {
-        // The kernel does so itself, unless it was told to keep them.
+        // Without any it can't take on other groups, and as root again it would be without rights
+        // beyond those of files' owners.
         set_capabilities(None, NO_CAPABILITIES)?;
     }
-    // Likewise. Otherwise the account could read the memory of all other threads.
+    // The kernel does so itself, unless it was told not to. Otherwise the account could read the memory of all other threads.
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 

@@ -96,10 +96,11 @@ impl Ids {
         self.gid
     }
 
-    /// Permanently gives the calling thread these ids (real, effective and saved) and groups, and
-    /// no capabilities unless the user is root. Threads started by it inherit all of that. Does
-    /// nothing if the thread already has them. From then on, the process leaves no core dumps and
-    /// can't be traced by the account.
+    /// Gives the calling thread these ids and groups to act with, and no capabilities unless the
+    /// user is root. Threads started by it inherit all of that. Does nothing if the thread already
+    /// has them. The real and the saved user stay root, so that the account can't send signals to
+    /// the thread, and with them end the process. From then on, the process leaves no core dumps
+    /// and can't be traced by the account.
     ///
     /// # Errors
     /// The system refuses, or the thread would retain something else. The thread may then have a

@@ -2,6 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::sync::mpsc;
 use std::thread;
 
 use super::{Ids, check_may_change, effective_user};
@@ -78,7 +81,7 @@ fn one_thread_changes_and_never_back() {
     fs::read(&closed).unwrap();
 }
 
-/// Remaining real and saved ids would allow going back.
+/// Capabilities that stay permitted would allow going back.
 #[test]
 fn half_a_change_is_none() {
     let Some(daemon) = ids("daemon") else { return };
@@ -89,4 +92,36 @@ fn half_a_change_is_none() {
         super::imp::has(&daemon).unwrap()
     });
     assert!(!half.join().unwrap());
+}
+
+/// The account of a thread can't end, stop or limit the process that the thread is of.
+#[test]
+fn the_account_has_no_power_over_the_thread() {
+    let Some(daemon) = ids("daemon") else { return };
+    let (told, thread) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let (uid, gid) = (daemon.uid(), daemon.gid());
+    let worker = thread::spawn(move || {
+        daemon.take_on().unwrap();
+        told.send(rustix::thread::gettid().as_raw_nonzero()).unwrap();
+        // Until the test is done.
+        let _ = ended.recv();
+    });
+    let thread = thread.recv().unwrap();
+    // `kill` takes the id of a thread for that of its process; so does `prlimit`.
+    for words in [
+        &["kill", "-0"][..],
+        &["kill", "-TERM"],
+        &["kill", "-STOP"],
+        &["prlimit", "--nofile=3", "--pid"],
+    ] {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).arg(thread.to_string());
+        let run = command.uid(uid).gid(gid).output().unwrap();
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(!run.status.success(), "{words:?}");
+        assert!(said.contains("not permitted"), "{words:?}: {said}");
+    }
+    drop(end);
+    worker.join().unwrap();
 }
