@@ -11,6 +11,8 @@
 //! - Certificates with control characters, including NUL, are refused: no honest subject has them.
 //! - A component of several attributes (a set) would look like several components, so it is
 //!   refused.
+//! - The components have to be the whole subject, in DER: a part that the parser skips would make
+//!   two subjects of one line.
 //! - Values must have types whose bytes are ASCII or UTF-8. Others (T61, BMP, universal, and
 //!   anything but text) are refused: one text must not have two encodings.
 //!
@@ -29,6 +31,9 @@ use super::refused;
 const MAX_CERTIFICATE_BYTES: usize = 64 * 1024;
 /// Maximum number of components in a subject.
 const MAX_COMPONENTS: usize = 64;
+/// Tags of DER.
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
 /// proxyCertInfo (RFC 3820) and its draft in early Globus.
 const PROXY: [&str; 2] = ["1.3.6.1.5.5.7.1.14", "1.3.6.1.4.1.3536.1.222"];
 
@@ -74,7 +79,7 @@ pub(super) enum Proxies {
 /// # Errors
 /// [`AuthenticationFailed`](xdfs_proto::Code::AuthenticationFailed) unless it is one certificate of
 /// at most 64 KiB, and for a subject that is empty, or has a control character, a set of several
-/// attributes, or a value that is neither ASCII nor UTF-8.
+/// attributes, a part that isn't understood, or a value that is neither ASCII nor UTF-8.
 pub fn distinguished_name(der: &[u8]) -> Result<String, Fault> {
     subject(der, Proxies::Named)
 }
@@ -97,6 +102,7 @@ pub(super) fn subject(der: &[u8], proxies: Proxies) -> Result<String, Fault> {
             .hint("use the certificate that the proxy was made from, or a token"));
     }
     let mut line = String::new();
+    let mut encoded = Vec::new();
     for (n, component) in certificate.subject().iter_rdn().enumerate() {
         let mut attributes = component.iter();
         let (Some(attribute), None, true) =
@@ -108,11 +114,38 @@ pub(super) fn subject(der: &[u8], proxies: Proxies) -> Result<String, Fault> {
         };
         push_component(&mut line, attribute)
             .ok_or_else(|| refused("the subject has a component that can't be a text"))?;
+        let (oid, value) = (attribute.attr_type().as_bytes(), attribute.attr_value());
+        let tag = value.header.tag().0 as u8;
+        let parts = [element(6, oid), element(tag, value.data)].concat();
+        encoded.extend(element(SET, &element(SEQUENCE, &parts)));
+    }
+    // The parser stops in silence where it understands no more, and what comes behind would be
+    // missing in the line.
+    if certificate.subject().as_raw() != element(SEQUENCE, &encoded) {
+        return Err(refused(
+            "the subject has a part that isn't understood, or another encoding than DER",
+        ));
     }
     if line.is_empty() {
         return Err(refused("the subject of the certificate is empty"));
     }
     Ok(line)
+}
+
+/// An element of DER (X.690).
+fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![tag];
+    match content.len() {
+        short @ 0..0x80 => bytes.push(short as u8),
+        long => {
+            let length = long.to_be_bytes();
+            let zeros = length.iter().take_while(|&&byte| byte == 0).count();
+            bytes.push(0x80 | (length.len() - zeros) as u8);
+            bytes.extend(&length[zeros..]);
+        }
+    }
+    bytes.extend(content);
+    bytes
 }
 
 fn push_component(line: &mut String, attribute: &AttributeTypeAndValue<'_>) -> Option<()> {

@@ -54,7 +54,11 @@ fn certificate_of_sets(subject: &[&[Attribute<'_>]]) -> Vec<u8> {
             der(0x31, &attributes)
         })
         .collect();
-    let sets: Vec<&[u8]> = sets.iter().map(Vec::as_slice).collect();
+    certificate_of_name(&sets.concat())
+}
+
+/// A certificate whose subject has this content.
+fn certificate_of_name(name: &[u8]) -> Vec<u8> {
     let algorithm = der(0x30, &[&der(6, &[&[0x2b, 0x65, 0x70]])]);
     let time = der(0x17, &[b"300101000000Z"]);
     let key = der(3, &[&[0], &[7; 32]]);
@@ -66,7 +70,7 @@ fn certificate_of_sets(subject: &[&[Attribute<'_>]]) -> Vec<u8> {
             &algorithm,
             &der(0x30, &[]),
             &der(0x30, &[&time, &time]),
-            &der(0x30, &sets),
+            &der(0x30, &[name]),
             &der(0x30, &[&algorithm, &key]),
         ],
     );
@@ -180,6 +184,49 @@ fn odd_subjects_are_refused() {
     let set: [Attribute<'_>; 2] = [(O, UTF8, text), (CN, UTF8, text)];
     let fault = distinguished_name(&certificate_of_sets(&[&set])).unwrap_err();
     assert!(fault.cause.contains("set of attributes"));
+}
+
+/// A component behind one that the parser doesn't understand is part of the name all the same.
+#[test]
+fn no_component_hides_behind_another() {
+    let component = |value: &[u8]| {
+        let attribute = der(0x30, &[&der(6, &[CN]), &der(UTF8, &[value])]);
+        der(0x31, &[&attribute])
+    };
+    let (alice, mallory) = (component(b"Alice"), component(b"Mallory"));
+    let fine = certificate_of_name(&[&alice[..], &mallory].concat());
+    assert_eq!(distinguished_name(&fine).unwrap(), "/CN=Alice/CN=Mallory");
+    let attribute = &alice[2..];
+    for (what, odd) in [
+        ("an empty set", vec![0x31, 0]),
+        (
+            "an indefinite length",
+            [&[0x31, 0x80], attribute, &[0, 0]].concat(),
+        ),
+        (
+            "a long length",
+            [&[0x31, 0x81, attribute.len() as u8], attribute].concat(),
+        ),
+        ("a sequence", der(0x30, &[attribute])),
+        ("garbage", vec![0x31, 0x7f, 1]),
+        (
+            "bytes behind the attribute",
+            der(0x31, &[attribute, &[5, 0]]),
+        ),
+        (
+            "bytes behind the value",
+            der(0x31, &[&der(0x30, &[&attribute[2..], &[5, 0]])]),
+        ),
+    ] {
+        for name in [
+            [&alice[..], &odd, &mallory].concat(),
+            [&alice[..], &odd].concat(),
+            [&odd[..], &alice].concat(),
+        ] {
+            let named = distinguished_name(&certificate_of_name(&name));
+            assert!(named.is_err(), "{what}: {named:?}");
+        }
+    }
 }
 
 #[test]

@@ -103,7 +103,8 @@ fn the_account_has_no_power_over_the_thread() {
     let (uid, gid) = (daemon.uid(), daemon.gid());
     let worker = thread::spawn(move || {
         daemon.take_on().unwrap();
-        told.send(rustix::thread::gettid().as_raw_nonzero()).unwrap();
+        told.send(rustix::thread::gettid().as_raw_nonzero())
+            .unwrap();
         // Until the test is done.
         let _ = ended.recv();
     });
