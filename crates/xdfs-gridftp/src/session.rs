@@ -537,6 +537,7 @@ impl Session {
         // A point of restart is for the next transfer, a listing too; what comes between doesn't
         // matter.
         match command {
+            _ if self.waits_for_token(&command) => self.say(503, "ADAT has to follow."),
             Command::Abort => self.say(226, "Nothing is running any more."),
             Command::Features => self.features(),
             Command::Help => self.help(),

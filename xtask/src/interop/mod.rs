@@ -295,8 +295,9 @@ fn cells(page: &str) -> BTreeMap<(String, String, String), (String, Option<Strin
         let mut lines = table.lines();
         let server = lines.next().unwrap_or_default();
         let mut rows = lines
-            .filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"))
-            .map(|row| row.split(" | "));
+            .filter(|line| !line.starts_with("|-"))
+            .filter_map(|line| line.strip_prefix('|')?.strip_suffix('|'))
+            .map(|row| row.split('|').map(str::trim));
         let clients: Vec<&str> = rows.next().into_iter().flatten().skip(1).collect();
         for mut row in rows {
             let name = row.next().unwrap_or_default();

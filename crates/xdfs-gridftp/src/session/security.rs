@@ -1,7 +1,8 @@
 //! Who logs in, and what is protected (RFC 2228, RFC 4217, GFD.20).
 
 use super::{Action, Gsi, LoginState, Pending, Session, TOKEN_LINE_BYTES_MAX, Tls};
-use crate::command::{DataPeer, Level, Password};
+use crate::command::{Command, DataPeer, Level, Password};
+use crate::line::LineReader;
 
 /// Bytes of the longest name of a user, as in xDFS.
 const USER_BYTES_MAX: usize = 255;
@@ -45,6 +46,19 @@ impl Session {
         self.needs_end && !is_told && self.expected != Some(self.moved)
     }
 
+    /// Begins anew: what was said in clear doesn't count, since somebody in between may have said
+    /// it (RFC 2228, section 3, and RFC 4217, section 4).
+    fn forget(&mut self) {
+        self.input.set_line_bytes_max(crate::line::LINE_BYTES_MAX);
+        let input = std::mem::replace(&mut self.input, LineReader::new());
+        let output = std::mem::take(&mut self.output);
+        *self = Self {
+            input,
+            output,
+            ..Self::new(self.config.clone())
+        };
+    }
+
     pub(super) fn start_tls(&mut self) -> Option<Action> {
         if self.config.tls == Tls::None {
             self.say(502, "There is no TLS here.");
@@ -56,9 +70,7 @@ impl Session {
             // Somebody in between may have put them there, to have them taken for the client's.
             self.end("Commands came behind AUTH TLS, which nothing protects.");
         } else {
-            // What was said in clear doesn't count.
-            self.login = LoginState::None;
-            self.gsi = Gsi::None;
+            self.forget();
             return self.wait_for(Pending::StartTls, Action::StartTls);
         }
         None
@@ -74,12 +86,26 @@ impl Session {
         } else if self.gsi == Gsi::Begun {
             self.say(503, "ADAT has to follow.");
         } else {
-            // What was said in clear doesn't count.
-            self.login = LoginState::None;
+            self.forget();
             self.gsi = Gsi::Begun;
             self.input.set_line_bytes_max(TOKEN_LINE_BYTES_MAX);
             self.say(334, "Using authentication type; ADAT must follow.");
         }
+    }
+
+    /// Whether a command has to wait for the end of the exchange of tokens: what protects nothing
+    /// and nobody has proved must not begin anything.
+    pub(super) fn waits_for_token(&self, command: &Command) -> bool {
+        let may_come = matches!(
+            command,
+            Command::Abort
+                | Command::AuthGssapi
+                | Command::AuthTls
+                | Command::Nothing
+                | Command::Quit
+                | Command::SecurityData(_)
+        );
+        self.gsi == Gsi::Begun && !may_come
     }
 
     pub(super) fn take_token(&mut self, token: Vec<u8>) -> Option<Action> {
@@ -97,9 +123,8 @@ impl Session {
             self.end("Commands came behind the last token, which nothing protects.");
             return;
         }
-        self.input.set_line_bytes_max(crate::line::LINE_BYTES_MAX);
+        self.forget();
         (self.gsi, self.is_secure) = (Gsi::Established, true);
-        (self.login, self.user) = (LoginState::None, None);
         self.say(235, answer);
     }
 

@@ -366,6 +366,41 @@ fn mapped() -> Session {
     session
 }
 
+/// What somebody in between says before a context or TLS protects anything changes nothing.
+#[test]
+fn nothing_that_was_said_in_clear_counts() {
+    let mut session = session(false);
+    assert!(answer(&mut session, "AUTH GSSAPI").starts_with("334 "));
+    for line in [
+        "USER anonymous",
+        "PASS x",
+        "REST 300",
+        "ALLO 5",
+        "MODE E",
+        "PASV",
+        "CWD /pub",
+        "PBSZ 0",
+        "PROT C",
+        "DCAU N",
+        "FEAT",
+    ] {
+        let said = answer(&mut session, line);
+        assert_eq!(said, "503 ADAT has to follow.\r\n", "{line}");
+    }
+    assert!(answer(&mut session, "NOOP").starts_with("200 "));
+    // An attempt that fails ends the session.
+    action(&mut session, "ADAT AAEC");
+    session.complete(Err(Fault::new(Code::AuthenticationFailed, "", "no")));
+    assert_eq!(session.poll(), Some(Action::Close));
+    let mut session = self::session(false);
+    assert!(answer(&mut session, "USER anonymous").starts_with("331 "));
+    // A name that was given before isn't that of whoever comes with TLS.
+    assert_eq!(action(&mut session, "AUTH TLS"), Action::StartTls);
+    session.complete(Ok(Outcome::Done));
+    assert!(said(&mut session).starts_with("234 "));
+    assert!(answer(&mut session, "PASS x").starts_with("503 USER"));
+}
+
 #[test]
 fn users_of_contexts_protect_their_data() {
     let mut session = mapped();
