@@ -236,6 +236,23 @@ fn peers_without_a_certificate_or_with_tls_1_1_are_refused() {
     }
 }
 
+/// A stranger can't have the acceptor compute in a group of 8192 bits: it takes a tenth of a second.
+#[test]
+fn large_groups_are_refused() {
+    let sides = Sides::new();
+    for (group, is_taken) in [("ffdhe8192", false), ("ffdhe2048", false), ("P-384", true)] {
+        let mut builder = SslContext::builder(SslMethod::tls_client()).unwrap();
+        builder.set_groups_list(group).unwrap();
+        let ssl = Ssl::new(&builder.build()).unwrap();
+        let mut client = openssl::ssl::SslStream::new(ssl, Pipe::default()).unwrap();
+        let error = client.connect().unwrap_err();
+        assert_eq!(error.code(), ErrorCode::WANT_READ, "{error}");
+        let hello = std::mem::take(&mut client.get_mut().outgoing);
+        let mut acceptor = Acceptor::new(&sides.host, &sides.trust).unwrap();
+        assert_eq!(acceptor.step(&hello).is_ok(), is_taken, "{group}");
+    }
+}
+
 #[derive(Debug, Default)]
 struct Pipe {
     incoming: std::collections::VecDeque<u8>,
