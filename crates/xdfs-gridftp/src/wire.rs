@@ -247,7 +247,8 @@ impl Wire {
         self.tls.as_ref()?.peer_certificates()?.first()
     }
 
-    /// Whether the peer has closed it, while nothing is awaited. What came too early counts as open.
+    /// Whether the peer has closed it, while nothing is awaited. What came too early counts as
+    /// open.
     pub(crate) fn is_closed(&mut self) -> bool {
         let Some(tls) = &mut self.tls else {
             return matches!(self.stream.peek(&mut [0]), Ok(0));

@@ -33,8 +33,8 @@ impl FtpGateway {
     /// A gateway to the server of `place`; `None` if that is no FTP server.
     ///
     /// # Errors
-    /// The session is to be protected, which FTP without TLS can't do, or the other way round; a file
-    /// of the user can't be used; or the server can't be started.
+    /// The session is to be protected, which FTP without TLS can't do, or the other way round; a
+    /// file of the user can't be used; or the server can't be started.
     pub(crate) fn for_place(
         place: &RemotePlace,
         security: Option<&ClientSecurity>,

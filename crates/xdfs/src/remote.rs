@@ -72,8 +72,9 @@ pub struct Listen {
 /// the names of drivers joined by `+`, as in `xdfs+quic://host/path`; or a path on a machine
 /// that ssh reaches: `ssh://[user@]host[:port]/path`, where `/~/path` begins in the user's home,
 /// and no path at all is the home itself; or a path on an FTP or GridFTP server:
-/// `ftp://[user[:password]@]host[:port]/path`, or with TLS `ftps://[user@]host[:port]/path`, where a
-/// path with one slash begins in the directory of the login, and `//path` at the root of the server.
+/// `ftp://[user[:password]@]host[:port]/path`, or with TLS `ftps://[user@]host[:port]/path`, where
+/// a path with one slash begins in the directory of the login, and `//path` at the root of the
+/// server.
 ///
 /// Bytes that a URL can't hold are percent-encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]

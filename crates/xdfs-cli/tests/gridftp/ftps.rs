@@ -193,8 +193,8 @@ fn a_certificate_for_another_name_is_refused() {
     );
 }
 
-/// Copies a file from a server with TLS whose answer to a command is `act`. Returns what the program
-/// printed, and the server.
+/// Copies a file from a server with TLS whose answer to a command is `act`. Returns what the
+/// program printed, and the server.
 #[track_caller]
 fn fetched(
     stage: &Stage,

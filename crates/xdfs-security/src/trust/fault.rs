@@ -124,8 +124,8 @@ pub(super) fn unvouched(host: &str, shown: Fingerprint, error: Option<&Error>) -
     let reason = error.map_or_else(String::new, |error| format!(": {}", reason(error)));
     let cause = format!("its key {shown} isn't known, and no authority vouches for it{reason}");
     untrusted(host, cause).hint(format!(
-        "give the authority that signed its certificate with --ca; or, once its owner has confirmed \
-         the key, run `xdfs trust add {host} {shown}`, or give --pin"
+        "give the authority that signed its certificate with --ca; or, once its owner has \
+         confirmed the key, run `xdfs trust add {host} {shown}`, or give --pin"
     ))
 }
 
