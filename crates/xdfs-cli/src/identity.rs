@@ -431,6 +431,10 @@ fn credentials(
             password,
         )]));
     }
+    // Keys, tickets and tokens are nothing for other servers.
+    if matches!(place.address, Address::Ftp { .. }) {
+        return Ok(PresentedCredentials::named(vec![Credential::Anonymous]));
+    }
     let of_environment = |name| match attendance {
         Attendance::Agent => None,
         _ => env::var_os(name).filter(|value| !value.is_empty()),

@@ -47,8 +47,12 @@ impl Place {
             return Ok(Self::Remote(place));
         }
         if let Some(scheme) = scheme(&text) {
-            return Err(bad(&format!("'{scheme}' is not a supported protocol"))
-                .hint("write xdfs://HOST/PATH or ftp://HOST/PATH, or ./ before a local path"));
+            return Err(
+                bad(&format!("'{scheme}' is not a supported protocol")).hint(
+                    "write xdfs://HOST/PATH, ftps://HOST/PATH or ftp://HOST/PATH, or ./ before a \
+                     local path",
+                ),
+            );
         }
         let text = shown(word);
         if let Some((host, path)) = text.split_once(":/")

@@ -17,8 +17,8 @@ mod passive;
 mod rows;
 mod segment;
 mod serve;
+mod tls;
 mod upload;
-mod wire;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -41,6 +41,8 @@ use crate::session::{Config as SessionConfig, Session, Tls};
 
 #[cfg(feature = "gsi")]
 pub use gsi::GsiHost;
+#[cfg(feature = "gsi")]
+pub(crate) use gsi::Layer;
 
 /// The name of this door in the audit log.
 const DOOR: &str = "gridftp";

@@ -33,3 +33,4 @@ pub mod segment;
 pub mod sender;
 pub mod session;
 pub mod time;
+mod wire;

@@ -142,6 +142,12 @@ impl ReplyReader {
         self.lines.push(bytes);
     }
 
+    /// Whether bytes have come behind the last reply.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.lines.held() > 0 || self.partial.is_some()
+    }
+
     /// The next reply; `None` if more bytes are needed.
     ///
     /// # Errors

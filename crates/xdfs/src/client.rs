@@ -12,6 +12,7 @@ use xdfs_store::{LocalStore, Source, Store, StreamSource};
 use xdfs_xio::PathSample;
 
 use crate::files::{OpenOptions, RemoteFile};
+use crate::ftp::FtpGateway;
 use crate::local_path::{file_name, path_bytes};
 use crate::paths::{
     Account, Answer, Attributes, Call, Listing, PendingAccountNames, PendingCall, look_up,
@@ -19,7 +20,7 @@ use crate::paths::{
 use crate::recognition::ComparedPaths;
 use crate::reconnecting_session::ReconnectingSession;
 use crate::remote::RemotePlace;
-use crate::security::{Fingerprint, FirstUse, Level};
+use crate::security::{Fingerprint, FirstUse, Level, SecureIdentity};
 pub use crate::session::ClientOptions;
 use crate::session::Session;
 use crate::sinks::Nameless;
@@ -471,11 +472,12 @@ impl Client {
     /// refused login. `false` before the server has said so, and without protection.
     #[must_use]
     pub fn takes_password(&self) -> bool {
-        let session = self.session().ok();
-        let identity = session
-            .as_ref()
-            .and_then(|session| session.identity.as_ref());
-        identity.is_some_and(|identity| identity.takes_password())
+        let Ok(session) = self.session() else {
+            return false;
+        };
+        let of_identity = |own: &Arc<SecureIdentity>| own.takes_password();
+        session.identity.as_ref().is_some_and(of_identity)
+            || session.gateway().is_some_and(FtpGateway::takes_password)
     }
 
     /// Breaks one of the channels, as a failing network would. For demonstrations and tests.
@@ -513,7 +515,7 @@ impl Client {
     /// Whether the path to the server behind a gateway is long; `None` without a gateway.
     pub(crate) fn is_gateway_far(&self) -> Option<bool> {
         let session = self.session().ok()?;
-        session.gateway().map(crate::ftp::FtpGateway::is_far)
+        session.gateway().map(FtpGateway::is_far)
     }
 
     /// Announces that all of a tree on the server will be read. Returns whether its entries are

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use xdfs_gridftp::client::{FtpStore, Settings};
+use xdfs_gridftp::client::{FtpStore, Settings, Tls};
 use xdfs_proto::{Code, Fault};
+use xdfs_security::identity::{read_certificates, read_key};
+use xdfs_security::trust::{NewHosts, TrustPolicy, server_name};
 
-use crate::remote::{Address, RemotePlace};
+use crate::remote::{Address, FtpProtection, RemotePlace};
+use crate::security::{ClientSecurity, Credential, Level};
 use crate::server::{ServerBuilder, ServerHandle};
 
 /// Numbers the listeners of this process.
@@ -22,6 +25,7 @@ pub(crate) struct FtpGateway {
     store: FtpStore,
     handle: ServerHandle,
     address: Address,
+    takes_password: bool,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -29,29 +33,52 @@ impl FtpGateway {
     /// A gateway to the server of `place`; `None` if that is no FTP server.
     ///
     /// # Errors
-    /// The session is to be protected, which FTP can't do, or the server can't be started.
+    /// The session is to be protected, which FTP without TLS can't do, or the other way round; a
+    /// file of the user can't be used; or the server can't be started.
     pub(crate) fn for_place(
         place: &RemotePlace,
-        is_protected: bool,
+        security: Option<&ClientSecurity>,
         channels: Option<u32>,
     ) -> Result<Option<Self>, Fault> {
-        let Address::Ftp { host, port } = &place.address else {
+        let Address::Ftp {
+            host,
+            port,
+            protection,
+        } = &place.address
+        else {
             return Ok(None);
         };
-        if is_protected {
-            let cause = "FTP sends passwords, names and data unencrypted, and doesn't prove which \
-                server answers";
+        let refused = |cause: &str, hint: &str| {
             let operation = format!("open a session with {}", place.address);
-            return Err(Fault::new(Code::ProtectionRefused, operation, cause)
-                .hint("accept the risk with --insecure, or use xdfs:// or ssh://"));
-        }
-        let settings = Settings {
+            Err(Fault::new(Code::ProtectionRefused, operation, cause).hint(hint))
+        };
+        let mut settings = Settings {
             host: host.clone(),
             port: *port,
             user: place.user.clone(),
             password: place.invitation.password.clone(),
+            tls: None,
             channels,
         };
+        match (protection, security) {
+            (FtpProtection::None, None) => {}
+            (FtpProtection::None, Some(_)) => {
+                return refused(
+                    "FTP sends passwords, names and data unencrypted, and doesn't prove which \
+                     server answers",
+                    "use ftps:// if the server has TLS, or xdfs:// or ssh://; or accept the risk \
+                     with --insecure",
+                );
+            }
+            (FtpProtection::Tls, None) => {
+                return refused(
+                    "ftps:// protects everything, and --insecure nothing",
+                    "leave out --insecure; --pin or --ca say whom to trust, and ftp:// is without \
+                     protection",
+                );
+            }
+            (FtpProtection::Tls, Some(security)) => protect(&mut settings, security)?,
+        }
         Self::start(settings).map(Some)
     }
 
@@ -62,6 +89,11 @@ impl FtpGateway {
             listen: vec![address.clone().into()],
             ..ServerBuilder::default()
         };
+        let is_named = settings
+            .user
+            .as_deref()
+            .is_some_and(|user| user != "anonymous");
+        let takes_password = settings.tls.is_some() && is_named;
         let store = FtpStore::new(settings);
         let server = builder.bind_store(Arc::new(store.clone()))?;
         let handle = server.handle();
@@ -77,6 +109,7 @@ impl FtpGateway {
             store,
             handle,
             address,
+            takes_password,
             thread: Some(thread),
         })
     }
@@ -88,6 +121,11 @@ impl FtpGateway {
 }
 
 impl FtpGateway {
+    /// Whether the user logs in by a password, which nobody but the server sees.
+    pub(crate) fn takes_password(&self) -> bool {
+        self.takes_password
+    }
+
     /// Whether the path to the server is long.
     pub(crate) fn is_far(&self) -> bool {
         self.store.is_far()
@@ -107,6 +145,61 @@ impl FtpGateway {
     pub(crate) fn close(&self) {
         self.store.close();
     }
+}
+
+/// Has the connections with a server protected, and this user log in as `security` says.
+///
+/// # Errors
+/// It says what FTP can't do, or a file can't be used.
+fn protect(settings: &mut Settings, security: &ClientSecurity) -> Result<(), Fault> {
+    let operation = format!("open a session with {}:{}", settings.host, settings.port);
+    let refused =
+        |code, cause: &str, hint: &str| Err(Fault::new(code, &operation, cause).hint(hint));
+    if security.level != Level::Private {
+        return refused(
+            Code::ProtectionRefused,
+            "ftps:// protects data connections too: in clear, whoever is on the way could change \
+             what they carry",
+            "leave out --protect",
+        );
+    }
+    let (mut certificate, mut is_usable) = (None, security.credentials.is_empty());
+    for credential in &security.credentials {
+        match credential {
+            Credential::Anonymous => {}
+            Credential::Certificate { chain, key } => {
+                certificate = Some((read_certificates(chain)?, read_key(key)?));
+            }
+            Credential::Password(_) if settings.user.is_none() => {
+                let cause = "there is a password, and no user whose it is";
+                return refused(Code::InvalidArgument, cause, "write ftps://USER@HOST/PATH");
+            }
+            Credential::Password(password) => settings.password = Some(password.clone()),
+            _ => continue,
+        }
+        is_usable = true;
+    }
+    if !is_usable {
+        return refused(
+            Code::Unsupported,
+            "FTP servers know neither keys of ssh, nor tickets, nor tokens",
+            "use --password-file, --cert or --anonymous",
+        );
+    }
+    let trust = TrustPolicy {
+        // A password is sent to the server itself, so its key isn't taken from whoever answers.
+        new_hosts: match security.trust.new_hosts {
+            NewHosts::Accept => NewHosts::RefuseUnvouched,
+            other => other,
+        },
+        ..security.trust.clone()
+    };
+    let (config, _) = trust.client_config(&settings.host, settings.port, certificate)?;
+    settings.tls = Some(Tls {
+        config,
+        name: server_name(&settings.host)?,
+    });
+    Ok(())
 }
 
 impl Drop for FtpGateway {

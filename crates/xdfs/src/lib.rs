@@ -117,7 +117,7 @@ pub use paths::{
     PartialFile, PendingAccountNames, PendingCall, call_local,
 };
 pub use queue::{Job, Queue, QueueOptions};
-pub use remote::{Address, DEFAULT_PORT, Invitation, Listen, RemotePlace};
+pub use remote::{Address, DEFAULT_PORT, FtpProtection, Invitation, Listen, RemotePlace};
 pub use retry::{ReconnectEvent, ReconnectObserver, RetryPolicy};
 pub use server::{Reloaded, Server, ServerBuilder, ServerHandle};
 pub use skip::Skip;

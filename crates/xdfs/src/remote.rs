@@ -29,6 +29,8 @@ pub enum Address {
         host: String,
         /// Port of the control connection.
         port: u16,
+        /// What protects its connections.
+        protection: FtpProtection,
     },
     /// A machine on which a server is started through ssh, for one command. Only programs that do
     /// so can connect to it: by [`ClientOptions::via`](crate::ClientOptions::via).
@@ -42,6 +44,16 @@ pub enum Address {
     Unix(PathBuf),
     /// A listener in this process, by name. Only programs can create one; no text form is parsed.
     Memory(String),
+}
+
+/// What protects the connections with an FTP server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FtpProtection {
+    /// Nothing (`ftp://`).
+    None,
+    /// TLS on the control connection and on data connections (`ftps://`, RFC 4217).
+    Tls,
 }
 
 /// An address to listen on, and the driver stack of the channels accepted there: `HOST:PORT`,
@@ -60,8 +72,9 @@ pub struct Listen {
 /// the names of drivers joined by `+`, as in `xdfs+quic://host/path`; or a path on a machine
 /// that ssh reaches: `ssh://[user@]host[:port]/path`, where `/~/path` begins in the user's home,
 /// and no path at all is the home itself; or a path on an FTP or GridFTP server:
-/// `ftp://[user[:password]@]host[:port]/path`, where a path with one slash begins in the directory
-/// of the login, and `//path` at the root of the server.
+/// `ftp://[user[:password]@]host[:port]/path`, or with TLS `ftps://[user@]host[:port]/path`, where
+/// a path with one slash begins in the directory of the login, and `//path` at the root of the
+/// server.
 ///
 /// Bytes that a URL can't hold are percent-encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -271,10 +284,10 @@ impl fmt::Display for Listen {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Host { host, port } | Self::Ftp { host, port } if host.contains(':') => {
+            Self::Host { host, port } | Self::Ftp { host, port, .. } if host.contains(':') => {
                 write!(f, "[{host}]:{port}")
             }
-            Self::Host { host, port } | Self::Ftp { host, port } => write!(f, "{host}:{port}"),
+            Self::Host { host, port } | Self::Ftp { host, port, .. } => write!(f, "{host}:{port}"),
             Self::Ssh { host, port } => {
                 f.write_str("ssh:")?;
                 match host.contains(':') {
@@ -329,7 +342,7 @@ enum Scheme<'a> {
     /// The names of drivers.
     Stack(&'a str),
     Ssh,
-    Ftp,
+    Ftp(FtpProtection),
 }
 
 /// The scheme of a URL of a remote place, and the rest of the URL.
@@ -337,8 +350,10 @@ fn scheme_of(text: &str) -> Option<(Scheme<'_>, &str)> {
     if let Some(rest) = text.strip_prefix(SSH) {
         return Some((Scheme::Ssh, rest));
     }
-    if let Some(rest) = text.strip_prefix(FTP) {
-        return Some((Scheme::Ftp, rest));
+    for (begin, protection) in [(FTP, FtpProtection::None), (FTPS, FtpProtection::Tls)] {
+        if let Some(rest) = text.strip_prefix(begin) {
+            return Some((Scheme::Ftp(protection), rest));
+        }
     }
     let (scheme, rest) = text.strip_prefix("xdfs")?.split_once("://")?;
     match scheme.strip_prefix('+') {
@@ -357,7 +372,10 @@ fn scheme(stack: Option<&StackSpec>, address: &Address) -> String {
     match (names, address) {
         (Some(names), _) => format!("xdfs+{names}"),
         (None, Address::Unix(_)) => "xdfs+unix".to_owned(),
-        (None, Address::Ftp { .. }) => "ftp".to_owned(),
+        (None, Address::Ftp { protection, .. }) => match protection {
+            FtpProtection::None => "ftp".to_owned(),
+            FtpProtection::Tls => "ftps".to_owned(),
+        },
         (None, _) => "xdfs".to_owned(),
     }
 }
@@ -378,6 +396,8 @@ fn stack_of(names: &str) -> Result<StackSpec, String> {
 const SSH: &str = "ssh://";
 /// The beginning of URLs of FTP and GridFTP servers.
 const FTP: &str = "ftp://";
+/// The same with TLS.
+const FTPS: &str = "ftps://";
 /// Characters that ssh refuses in names of hosts and users: it may pass both to a shell.
 const REFUSED_BY_SSH: &str = "'`\"$\\;&<>|(){}";
 
@@ -494,7 +514,11 @@ impl FromStr for RemotePlace {
         };
         let transport = stack.as_ref().map(|stack| stack.transport().name());
         let (unix, ssh) = (transport == Some("unix"), scheme == Scheme::Ssh);
-        let ftp = scheme == Scheme::Ftp;
+        let protection = match scheme {
+            Scheme::Ftp(protection) => Some(protection),
+            _ => None,
+        };
+        let ftp = protection.is_some();
         // The address says it.
         let stack = stack.filter(|stack| !unix || !stack.transforms().is_empty());
         let (authority, path) = match rest.find('/') {
@@ -508,6 +532,12 @@ impl FromStr for RemotePlace {
                     Some((user, secret)) => (user, Some(secret)),
                     None => (user, None),
                 };
+                if secret.is_some() && protection != Some(FtpProtection::None) {
+                    let cause = "a password in a URL can be seen by others on this machine";
+                    return Err(bad(cause).hint(
+                        "write ftps://USER@HOST/PATH; --password-file FILE or - gives the password",
+                    ));
+                }
                 if let Some(secret) = secret {
                     let secret = percent_decode(secret).and_then(|p| String::from_utf8(p).ok());
                     password = Some(secret.ok_or_else(|| bad("the password is not valid"))?);
@@ -552,14 +582,20 @@ impl FromStr for RemotePlace {
                     let host = host.to_owned();
                     Address::Ssh { host, port }
                 }
-                (host, port) if ftp => Address::Ftp {
-                    host: host.into(),
-                    port: port.unwrap_or(FTP_PORT),
-                },
-                (host, port) => Address::Host {
-                    host: host.into(),
-                    port: port.unwrap_or(DEFAULT_PORT),
-                },
+                (host, port) => {
+                    let host = host.to_owned();
+                    match protection {
+                        Some(protection) => Address::Ftp {
+                            host,
+                            port: port.unwrap_or(FTP_PORT),
+                            protection,
+                        },
+                        None => Address::Host {
+                            host,
+                            port: port.unwrap_or(DEFAULT_PORT),
+                        },
+                    }
+                }
             }
         };
         let (path, invitation) = match path.rsplit_once('?') {
@@ -632,8 +668,12 @@ mod tests {
     #[test]
     fn places_on_ftp_servers() {
         let found = place("ftp://me:se%2Fc%40ret@host/a%20b?ticket=x");
-        let (host, port) = ("host".to_owned(), 21);
-        assert_eq!(found.address, Address::Ftp { host, port });
+        let address = |protection| Address::Ftp {
+            host: "host".to_owned(),
+            port: 21,
+            protection,
+        };
+        assert_eq!(found.address, address(FtpProtection::None));
         assert_eq!(found.user.as_deref(), Some("me"));
         assert_eq!(found.invitation.password.as_deref(), Some("se/c@ret"));
         assert_eq!(found.path, b"/a b?ticket=x");
@@ -653,6 +693,10 @@ mod tests {
         ] {
             assert_eq!(RemotePlace::without_password(text), shown);
         }
+        let protected = place("ftps://me@host/x");
+        assert_eq!(protected.address, address(FtpProtection::Tls));
+        assert_eq!(protected.to_string(), "ftps://me@host:21/x");
+        assert!(!protected.shares_session(&place("ftp://me@host/x")));
         for text in ["ftp://h//etc", "ftp://h/%2Fetc"] {
             assert_eq!(place(text).path, b"//etc");
         }
@@ -662,6 +706,7 @@ mod tests {
             "ftp://me:secret@/x",
             "ftp://me:secret@h:x/",
             "ftp://h/%",
+            "ftps://me:secret@h/x",
         ] {
             let fault = bad.parse::<RemotePlace>().unwrap_err();
             assert!(!fault.to_string().contains("secret"), "{fault}");

@@ -68,9 +68,11 @@ impl Session {
     ) -> Result<Self, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
         let mut options = options;
-        let is_protected = options.security.is_some();
-        let gateway = FtpGateway::for_place(place, is_protected, options.channels)?;
+        let security = options.security.as_ref();
+        let gateway = FtpGateway::for_place(place, security, options.channels)?;
         if let Some(gateway) = &gateway {
+            // The gateway is in this process.
+            options.security = None;
             options.via = Some(gateway.address().clone());
             // The other server gets the number that is asked for.
             options.channels = Some(1);

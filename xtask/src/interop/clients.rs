@@ -314,7 +314,7 @@ fn globus(server: &Server, how: &How) -> Result<Command, Lack> {
 
 fn xdfs(
     tools: &Tools,
-    _server: &Server,
+    server: &Server,
     how: &How,
     verb: &str,
     local: &Path,
@@ -325,10 +325,16 @@ fn xdfs(
     if verb == "cp" {
         command.arg("--force");
     }
-    if how.tls.is_some() {
-        return lacks("FTPS (AUTH TLS)", &["ftps://"]);
-    }
-    command.arg("--insecure");
+    match how.tls {
+        None => command.arg("--insecure"),
+        Some(Tls { data: false, .. }) => {
+            return lacks("PROT C, which leaves data in clear", &["prot c"]);
+        }
+        Some(Tls { version, .. }) if version == Some("1.2") => {
+            return lacks("TLS 1.2", &["tls 1.2", "--tlsv"]);
+        }
+        Some(_) => command.arg("--ca").arg(&server.certificate),
+    };
     if let Some(streams) = how.streams.or(how.concurrency) {
         command.args(["-n", &streams.to_string()]);
     }

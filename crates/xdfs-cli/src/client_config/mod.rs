@@ -30,8 +30,9 @@ const READ: &str = "read the configuration";
 /// The hint of faults.
 const HINT: &str = "`xdfs remotes --help` lists the settings";
 /// Names that would make a word mean something else.
-const SCHEMES: [&str; 10] = [
-    "file", "ftp", "http", "https", "mem", "memory", "sftp", "ssh", "unix", "xdfs",
+const SCHEMES: [&str; 12] = [
+    "file", "ftp", "ftps", "gsiftp", "http", "https", "mem", "memory", "sftp", "ssh", "unix",
+    "xdfs",
 ];
 /// Most names in a hint.
 const NAMES_SHOWN_MAX: usize = 8;

@@ -18,11 +18,11 @@ use crate::size;
 /// xdfs://[user@]host[:port]/path. A server on a Unix socket is written xdfs+unix://SOCKET/path,
 /// with the slashes in SOCKET as %2F. With ssh://[user@]host[:port]/path, a server is started on
 /// that machine through ssh, for this command only; /~/path begins in the user's home there. With
-/// ftp://[user[:password]@]host[:port]/path and --insecure, the server is one of FTP or GridFTP;
-/// //path begins at its root, and not in the directory of the login. NAME:path is on a server with
-/// a name: see `xdfs remotes --help`. Exactly one side must be a
-/// server. With several sources, the target is a directory in which each file keeps its name; they
-/// are copied back to back in one session.
+/// ftps://[user@]host[:port]/path, the server is one of FTP or GridFTP with TLS, and without TLS
+/// with ftp://[user[:password]@]host[:port]/path and --insecure; //path begins at its root, and not
+/// in the directory of the login. NAME:path is on a server with a name: see `xdfs remotes --help`.
+/// Exactly one side must be a server. With several sources, the target is a directory in which each
+/// file keeps its name; they are copied back to back in one session.
 ///
 /// In the URL of a source, *, ? and [a-z] match names on the server, unless a path exists as it is
 /// written; quote them for your shell. %2A, %3F and %5B stand for these characters themselves. A
@@ -52,6 +52,7 @@ Examples:
   git ls-files -z | xdfs cp -0 --files-from - ./ xdfs://host/src/
   xdfs cp --from-file pairs               what a list says, a source and a target a line
   xdfs cp big.img ssh://host/~/runs/      over ssh, with no server there before
+  xdfs cp --password-file - ftps://me@host/pub/big.img .
   xdfs cp --insecure ftp://host/pub/big.img .
   xdfs cp -n 16 --limit-rate 400M big.img xdfs://host/big.img
   xdfs cp -r --remove-source runs xdfs://host/   move the files

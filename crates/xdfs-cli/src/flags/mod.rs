@@ -435,8 +435,9 @@ pub(crate) struct SecurityFlags {
 
     /// Authenticate with the password on the first line of a file; '-' prompts for it.
     ///
-    /// The user is the one of the URL, as in xdfs://alice@host/. The password itself is never sent.
-    /// Without this flag, a terminal prompts for it where the server doesn't accept the key.
+    /// The user is the one of the URL, as in xdfs://alice@host/. The password itself is never sent,
+    /// but to FTP servers (ftps://), which get it within TLS once they are trusted. Without this
+    /// flag, a terminal prompts for it where the server doesn't accept the key.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) password_file: Option<PathBuf>,
 
@@ -505,8 +506,8 @@ pub(crate) struct SecurityFlags {
 
     /// Open channels without encryption and authentication.
     ///
-    /// Only servers started with --insecure accept them. FTP servers (ftp://) have no others: they
-    /// get passwords, names and data unencrypted.
+    /// Only servers started with --insecure accept them. With ftp:// there are no others: FTP
+    /// servers get passwords, names and data unencrypted then. ftps:// is always protected.
     #[arg(long, conflicts_with_all = ["key", "agent", "password_file", "token_file",
         "ticket_file", "anonymous", "cert", "ca", "pin", "known_only", "protect"])]
     pub(crate) insecure: bool,

@@ -1,9 +1,11 @@
 //! An FTP server that says exactly what a test says.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
+
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::stage::PATIENCE;
 
@@ -15,9 +17,67 @@ pub(crate) fn content() -> Vec<u8> {
     (0..SIZE).map(|at| (at % 251) as u8).collect()
 }
 
+/// A connection in clear, or with TLS.
+pub(crate) enum Socket {
+    Clear(TcpStream),
+    Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
+}
+
+impl Socket {
+    /// Begins with TLS, as its server.
+    pub(crate) fn secured(stream: TcpStream, tls: &Arc<ServerConfig>) -> Self {
+        let connection = ServerConnection::new(Arc::clone(tls)).unwrap();
+        Self::Tls(Box::new(StreamOwned::new(connection, stream)))
+    }
+
+    /// Tells the end, as far as there is TLS.
+    pub(crate) fn end(&mut self) {
+        if let Self::Tls(stream) = self {
+            stream.conn.send_close_notify();
+            // The client may be gone.
+            let _ = stream.flush();
+        }
+    }
+
+    pub(crate) fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Clear(stream) => stream,
+            Self::Tls(stream) => stream.get_ref(),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Clear(stream) => stream.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Clear(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Clear(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+}
+
 /// A control connection, as the server sees it.
 pub(crate) struct Talk {
-    control: TcpStream,
+    control: Socket,
+    tls: Option<Arc<ServerConfig>>,
+    /// PROT P.
+    protects: bool,
     passive: Option<TcpListener>,
     active: Option<SocketAddr>,
     pub(crate) is_extended: bool,
@@ -26,7 +86,35 @@ pub(crate) struct Talk {
 impl Talk {
     /// Sends replies. The client may be gone.
     pub(crate) fn say(&mut self, text: &str) -> bool {
-        self.control.write_all(text.as_bytes()).is_ok()
+        let said = self.control.write_all(text.as_bytes());
+        said.and_then(|()| self.control.flush()).is_ok()
+    }
+
+    /// The next line of the client; `None` at the end.
+    fn line(&mut self) -> Option<String> {
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        while !line.ends_with(b"\r\n") {
+            match self.control.read(&mut byte) {
+                Ok(1) => line.push(byte[0]),
+                _ => return None,
+            }
+        }
+        line.truncate(line.len() - 2);
+        String::from_utf8(line).ok()
+    }
+
+    /// Begins with TLS on the control connection.
+    pub(crate) fn secure(&mut self) {
+        let stream = self.control.tcp().try_clone().unwrap();
+        self.control = Socket::secured(stream, self.tls.as_ref().unwrap());
+    }
+
+    /// A data connection with what protects it.
+    pub(crate) fn secure_data(&self) -> Socket {
+        match self.tls.as_ref().filter(|_| self.protects) {
+            Some(tls) => Socket::secured(self.data(), tls),
+            None => Socket::Clear(self.data()),
+        }
     }
 
     /// A data connection, by the way that the client has chosen.
@@ -43,12 +131,14 @@ impl Talk {
     /// Sends data as a whole file, or what is one in MODE E, and confirms it.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.say("150 now\r\n");
-        let mut data = self.data();
+        let mut data = self.secure_data();
         if self.is_extended {
             data.write_all(&block(0, 0, bytes)).unwrap();
             data.write_all(&header(0x48, 0, 1)).unwrap();
+            data.flush().unwrap();
         } else {
             data.write_all(bytes).unwrap();
+            data.end();
         }
         if !self.is_extended {
             drop(data);
@@ -58,7 +148,7 @@ impl Talk {
 
     pub(crate) fn close(&self) {
         // The client may have closed it.
-        let _ = self.control.shutdown(std::net::Shutdown::Both);
+        let _ = self.control.tcp().shutdown(std::net::Shutdown::Both);
     }
 }
 
@@ -85,6 +175,15 @@ impl Fake {
         features: &str,
         answer: impl Fn(&str, &str, &mut Talk) -> bool + Send + Sync + 'static,
     ) -> Self {
+        Self::start_with(None, features, answer)
+    }
+
+    /// The same, which has TLS after AUTH if `tls` is something.
+    pub(crate) fn start_with(
+        tls: Option<Arc<ServerConfig>>,
+        features: &str,
+        answer: impl Fn(&str, &str, &mut Talk) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let commands = Arc::new(Mutex::new(Vec::new()));
@@ -95,7 +194,8 @@ impl Fake {
             for stream in listener.incoming() {
                 let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
                 let (stream, features) = (stream.unwrap(), features.clone());
-                thread::spawn(move || serve(stream, &features, &seen, &*answer));
+                let tls = tls.clone();
+                thread::spawn(move || serve(stream, tls, &features, &seen, &*answer));
             }
         });
         Self { address, commands }
@@ -103,6 +203,11 @@ impl Fake {
 
     pub(crate) fn url(&self, path: &str) -> String {
         format!("ftp://{}{path}", self.address)
+    }
+
+    /// The same with TLS, by the name that is in certificates.
+    pub(crate) fn secure_url(&self, path: &str) -> String {
+        format!("ftps://localhost:{}{path}", self.address.port())
     }
 
     /// Whether a file was asked for.
@@ -120,20 +225,22 @@ impl Fake {
 
 fn serve(
     stream: TcpStream,
+    tls: Option<Arc<ServerConfig>>,
     features: &str,
     seen: &Mutex<Vec<String>>,
     answer: &dyn Fn(&str, &str, &mut Talk) -> bool,
 ) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut talk = Talk {
-        control: stream.try_clone().unwrap(),
+        control: Socket::Clear(stream),
+        tls,
+        protects: false,
         passive: None,
         active: None,
         is_extended: false,
     };
     talk.say("220 ready\r\n");
-    for line in BufReader::new(stream).lines() {
-        let Ok(line) = line else { return };
+    while let Some(line) = talk.line() {
         seen.lock().unwrap().push(line.clone());
         let (verb, argument) = line.split_once(' ').unwrap_or((&line, ""));
         if verb == "MODE" {
@@ -151,6 +258,15 @@ fn serve(
             continue;
         }
         let text = match verb {
+            "AUTH" if talk.tls.is_some() => {
+                talk.say("234 go on\r\n");
+                talk.secure();
+                continue;
+            }
+            "PBSZ" | "PROT" if talk.tls.is_some() => {
+                talk.protects = argument == "P";
+                "200 fine\r\n".to_owned()
+            }
             "USER" => "331 password\r\n".to_owned(),
             "PASS" => "230 welcome\r\n".to_owned(),
             "FEAT" => format!("211-Features\r\n{features}211 End\r\n"),

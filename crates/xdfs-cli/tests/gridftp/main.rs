@@ -8,6 +8,7 @@
 
 mod client;
 mod fake;
+mod ftps;
 #[cfg(feature = "gsi")]
 mod grid;
 #[cfg(feature = "gsi")]

@@ -2,7 +2,7 @@
 //! what happens when either side is killed.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -36,12 +36,31 @@ fn seconds(path: &Path) -> i64 {
     fs::metadata(path).unwrap().mtime()
 }
 
-/// Moves files both ways and changes names, beneath `url`, which is the directory `root` of a
-/// server that can set times or not.
+/// A directory of a server, and how to reach it.
+#[derive(Clone, Copy)]
+pub(crate) struct There<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) root: &'a Path,
+    /// What says whom to trust.
+    pub(crate) flags: &'a [&'a str],
+    /// The server can set times.
+    pub(crate) sets_times: bool,
+}
+
+/// How to reach servers without TLS.
+const CLEAR: &[&str] = &["--insecure"];
+
+/// Moves files both ways and changes names.
 #[track_caller]
-fn works(stage: &Stage, url: &str, root: &Path, sets_times: bool) {
+pub(crate) fn works(stage: &Stage, there: There<'_>) {
+    let There {
+        url,
+        root,
+        flags,
+        sets_times,
+    } = there;
     let act = |words: &[&str]| {
-        let words = [&words[..1], &["--insecure"], &words[1..]].concat();
+        let words = [&words[..1], flags, &words[1..]].concat();
         run(&mut xdfs(stage, &words))
     };
     for (number, bytes) in [0, 5, LARGE].into_iter().enumerate() {
@@ -77,7 +96,8 @@ fn works(stage: &Stage, url: &str, root: &Path, sets_times: bool) {
     assert_bytes(&root.join("a/b c/d"), b"hello\n");
     act(&["rm", &format!("{url}/a/b c/d")]);
     assert!(root.join("a/b c").exists() && !root.join("a/b c/d").exists());
-    let words = ["cat", "--insecure", &format!("{url}/missing")];
+    let missing = format!("{url}/missing");
+    let words = [&["cat"], flags, &[&missing]].concat();
     let (succeeded, said) = outcome(&mut xdfs(stage, &words));
     assert!(!succeeded && said.contains("missing"), "{said}");
     let left: Vec<_> = fs::read_dir(root).unwrap().collect();
@@ -86,7 +106,14 @@ fn works(stage: &Stage, url: &str, root: &Path, sets_times: bool) {
 
 /// Copies a tree both ways, lists it, and removes it.
 #[track_caller]
-fn trees_work(stage: &Stage, url: &str, root: &Path) {
+pub(crate) fn trees_work(stage: &Stage, there: There<'_>) {
+    let There {
+        url, root, flags, ..
+    } = there;
+    let act = |words: &[&str]| {
+        let words = [&words[..1], flags, &words[1..]].concat();
+        run(&mut xdfs(stage, &words))
+    };
     let tree = stage.here("tree");
     for number in 0..150 {
         Stage::make(
@@ -97,35 +124,36 @@ fn trees_work(stage: &Stage, url: &str, root: &Path) {
     Stage::make(&tree.join("deep/er/large"), LARGE);
     fs::create_dir(tree.join("empty")).unwrap();
     let (up, down) = (format!("{url}/up"), stage.here("down"));
-    run(&mut xdfs(
-        stage,
-        &["cp", "-r", "--insecure", &text(&tree), &up],
-    ));
+    act(&["cp", "-r", &text(&tree), &up]);
     assert_same_tree(&tree, &root.join("up"));
     let file = "d1/f 8";
     assert!(seconds(&root.join("up").join(file)).abs_diff(seconds(&tree.join(file))) <= 1);
-    run(&mut xdfs(
-        stage,
-        &["cp", "-r", "--insecure", &up, &text(&down)],
-    ));
+    act(&["cp", "-r", &up, &text(&down)]);
     assert_same_tree(&tree, &down);
     assert_eq!(
         seconds(&down.join(file)),
         seconds(&root.join("up").join(file))
     );
-    let listed = run(&mut xdfs(stage, &["ls", "--insecure", &up]));
+    let listed = act(&["ls", &up]);
     let names: Vec<_> = listed.lines().collect();
     let wanted = ["d0", "d1", "d2", "d3", "d4", "d5", "d6", "deep", "empty"];
     assert_eq!(names, wanted);
-    run(&mut xdfs(stage, &["rm", "-r", "--insecure", &up]));
+    act(&["rm", "-r", &up]);
     assert!(!root.join("up").exists());
 }
 
 #[test]
 fn everything_works_at_our_own_server() {
     let stage = Stage::open(80, &[]);
-    works(&stage, &stage.url(""), &stage.root(""), true);
-    trees_work(&stage, &stage.url(""), &stage.root(""));
+    let (url, root) = (stage.url(""), stage.root(""));
+    let there = There {
+        url: &url,
+        root: &root,
+        flags: CLEAR,
+        sets_times: true,
+    };
+    works(&stage, there);
+    trees_work(&stage, there);
 }
 
 #[test]
@@ -136,13 +164,20 @@ fn everything_works_at_the_globus_server() {
     let stage = Stage::open(81, &[]);
     // The path is no path of the login's directory, hence the second slash.
     let url = format!("ftp://{}/{}", globus.address, text(&stage.root("")));
-    let url = url.trim_end_matches('/');
-    works(&stage, url, &stage.root(""), true);
-    trees_work(&stage, url, &stage.root(""));
+    let root = stage.root("");
+    let there = There {
+        url: url.trim_end_matches('/'),
+        root: &root,
+        flags: CLEAR,
+        sets_times: true,
+    };
+    works(&stage, there);
+    trees_work(&stage, there);
 }
 
-/// vsftpd for one directory, in which everybody may write.
-fn vsftpd(stage: &Stage) -> Option<(Guard, String)> {
+/// vsftpd for one directory, in which everybody may write, with more settings. Returns its address
+/// too.
+pub(crate) fn vsftpd(stage: &Stage, more: &str) -> Option<(Guard, SocketAddr)> {
     if !has("vsftpd") {
         skip::test("vsftpd is not installed");
         return None;
@@ -159,7 +194,7 @@ fn vsftpd(stage: &Stage) -> Option<(Guard, String)> {
             "listen=YES\nlisten_address=127.0.0.1\nlisten_port={}\nbackground=NO\n\
              anonymous_enable=YES\nanon_root={}\nwrite_enable=YES\nanon_upload_enable=YES\n\
              anon_mkdir_write_enable=YES\nanon_other_write_enable=YES\nanon_umask=022\n\
-             anon_world_readable_only=NO\nrun_as_launching_user=YES\nseccomp_sandbox=NO\n",
+             anon_world_readable_only=NO\nrun_as_launching_user=YES\nseccomp_sandbox=NO\n{more}\n",
             address.port(),
             root.display(),
         );
@@ -172,20 +207,44 @@ fn vsftpd(stage: &Stage) -> Option<(Guard, String)> {
             std::net::TcpStream::connect(address).is_ok()
         });
         if reached && server.wait(Duration::ZERO).unwrap().is_none() {
-            return Some((server, address.to_string()));
+            return Some((server, address));
         }
     }
     panic!("vsftpd did not start");
 }
 
+/// Stores a tree by several connections at once, of which the first makes its directory: what the
+/// others find meanwhile is no failure.
+#[track_caller]
+pub(crate) fn small_files_go_up(stage: &Stage, there: There<'_>) {
+    let tree = stage.here("small-tree");
+    for number in 0..61 {
+        Stage::make(&tree.join(format!("f {number}")), number * 37);
+    }
+    for turn in 0..8 {
+        let (from, to) = (text(&tree), format!("{}/small{turn}", there.url));
+        let words = [&["cp", "-r"], there.flags, &[&from, &to]].concat();
+        run(&mut xdfs(stage, &words));
+        assert_same_tree(&tree, &there.root.join(format!("small{turn}")));
+    }
+}
+
 #[test]
 fn files_go_both_ways_at_vsftpd() {
     let stage = Stage::open(82, &[]);
-    let Some((_server, address)) = vsftpd(&stage) else {
+    let Some((_server, address)) = vsftpd(&stage, "") else {
         return;
     };
     let url = format!("ftp://{address}/pub");
-    works(&stage, &url, &stage.beside("anonymous/pub"), false);
+    let root = stage.beside("anonymous/pub");
+    let there = There {
+        url: &url,
+        root: &root,
+        flags: CLEAR,
+        sets_times: false,
+    };
+    works(&stage, there);
+    small_files_go_up(&stage, there);
     let (succeeded, said) = outcome(&mut xdfs(&stage, &["ls", "--insecure", &url]));
     assert!(!succeeded && said.contains("no MLSD"), "{said}");
 }

@@ -6,9 +6,10 @@ use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind, PART_BYTES};
 use xdfs_proto::{ChecksumKind, ChecksumValue, Code, Fault};
 use xdfs_store::{Store as _, check_cancelled};
 
+use super::channel::Direction;
 use super::fault::{lacking, refused, violation};
 use super::features::name_of;
-use super::link::{Direction, Link, STALL};
+use super::link::{Link, STALL};
 use super::listing::{Listed, Rows};
 use super::listings::NAMES_MAX;
 use super::missing;

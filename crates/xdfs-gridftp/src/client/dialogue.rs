@@ -99,6 +99,12 @@ impl Dialogue {
         self.replies.push(bytes);
     }
 
+    /// Whether bytes have come behind the last reply.
+    #[must_use]
+    pub fn has_input(&self) -> bool {
+        self.replies.has_more()
+    }
+
     /// Number of commands without a final reply.
     #[must_use]
     pub fn pending(&self) -> usize {
@@ -178,6 +184,7 @@ mod tests {
         let mut dialogue = Dialogue::new();
         dialogue.input(b"220 hello\r\n");
         let greeting = dialogue.next_event().unwrap();
+        assert!(!dialogue.has_input());
         assert_eq!(greeting, Some(Event::Final(Reply::new(220, "hello"))));
         dialogue.command("RETR", b"a b").unwrap();
         dialogue.command("NOOP", b"").unwrap();
@@ -186,6 +193,7 @@ mod tests {
         let next = |dialogue: &mut Dialogue| dialogue.next_event().unwrap();
         let event = next(&mut dialogue);
         assert_eq!(event, Some(Event::Preliminary(Reply::new(150, "x"))));
+        assert!(dialogue.has_input());
         assert_eq!(dialogue.pending(), 2);
         assert_eq!(
             next(&mut dialogue),

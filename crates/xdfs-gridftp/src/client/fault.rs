@@ -3,6 +3,7 @@
 use std::io;
 
 use xdfs_proto::{Code, Fault, Retry};
+use xdfs_security::trust::client_fault;
 
 use crate::reply::Reply;
 
@@ -88,8 +89,48 @@ pub(super) fn closing(reply: &Reply) -> Fault {
     refused("use the control connection", b"", reply)
 }
 
+/// The fault of a server that refuses protection: nothing is done without.
+pub(super) fn unprotected(operation: &str, command: &str, reply: &Reply) -> Fault {
+    let cause = format!(
+        "the server refuses {command}: {} {}",
+        reply.code,
+        text(reply)
+    );
+    Fault::new(Code::ProtectionRefused, operation, cause).hint(
+        "ftp:// with --insecure uses this server without protection: whoever is on the way then \
+         reads and changes passwords, names and data",
+    )
+}
+
+/// The fault of TLS; `None` if it is none.
+fn of_tls(operation: &str, error: &io::Error) -> Option<Fault> {
+    let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    let fault = client_fault(error);
+    let floor = "the server has to speak TLS 1.3, after AUTH TLS and not from the first byte on";
+    let fault = match fault.code {
+        Code::ProtectionRefused => fault.hint(floor),
+        _ => fault,
+    };
+    Some(match fault.code {
+        // Who refuses the server says which operation that is.
+        Code::ServerUntrusted => fault,
+        _ => Fault {
+            operation: operation.to_owned(),
+            ..fault
+        },
+    })
+}
+
 /// The fault of a broken connection.
 pub(super) fn lost(operation: &str, error: &io::Error) -> Fault {
+    if let Some(fault) = of_tls(operation, error) {
+        return fault;
+    }
+    if error.kind() == io::ErrorKind::PermissionDenied && error.get_ref().is_some() {
+        // Another one than the server may have answered; the next time it may be the server.
+        let fault = Fault::new(Code::ServerUntrusted, operation, error.to_string());
+        return fault.hint("another machine or program may have taken the server's place");
+    }
     let fault = Fault::from_io(operation, "", error);
     let code = match fault.code {
         Code::ConnectionRefused | Code::DeadlineExceeded => fault.code,

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet, Retry};
 
+use super::channel::Mode;
 use super::dialogue::Event;
 use super::fault::{ended, refused, violation};
-use super::link::{Link, Mode, STALL};
+use super::link::{Link, STALL};
 use crate::block::{HEADER_BYTES, Piece};
 use crate::receiver::Receiver;
 use crate::reply::Reply;

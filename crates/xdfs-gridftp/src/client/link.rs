@@ -4,7 +4,7 @@
 //! the same direction. Active connections are accepted from the server's own address only, and
 //! passive ones lead to it only.
 
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,14 +17,18 @@ use xdfs_store::check_cancelled;
 use xdfs_sys::poll::{Event as Ready, Poller, Token};
 
 use super::Settings;
+use super::channel::{Channel, Direction, Mode};
 use super::dialogue::{Dialogue, Event, check_path};
-use super::fault::{ended, lost, refused, stalled, violation};
+use super::fault::{ended, lost, refused, stalled, unprotected, violation};
 use super::features::Features;
+use super::tls::{SessionTls, Tls};
 use crate::address::{format_host_port, parse_host_port};
-use crate::block::BlockReader;
 use crate::receiver::CONNECTIONS_MAX;
 use crate::reply::Reply;
+use crate::wire::Wire;
 
+/// Data connections for a large file, unless the user says otherwise.
+pub(super) const CHANNELS: u32 = 4;
 /// Time for a connection to be opened.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Longest time in which nothing happens.
@@ -46,45 +50,12 @@ const CONTROL: Token = Token(0);
 const LISTENER: Token = Token(1);
 const FIRST: usize = 2;
 
-/// Which way payload goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
-    /// From the server.
-    Receive,
-    /// To the server.
-    Send,
-}
-
-/// How payload travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// MODE E.
-    Extended,
-    /// MODE S: the end of the connection is the end of the file.
-    Stream,
-}
-
-/// A data connection.
-#[derive(Debug)]
-pub(super) struct Channel {
-    stream: TcpStream,
-    token: Token,
-    is_open: bool,
-    can_read: bool,
-    can_write: bool,
-    /// What arrives in MODE E.
-    pub(super) blocks: BlockReader,
-    /// What is on its way to the server, and how much of it is sent.
-    pub(super) out: Vec<u8>,
-    sent: usize,
-}
-
 /// See the module documentation.
 #[derive(Debug)]
 pub(super) struct Link {
     poller: Poller,
     ready: Vec<Ready>,
-    control: TcpStream,
+    control: Wire,
     can_read: bool,
     has_ended: bool,
     dialogue: Dialogue,
@@ -108,6 +79,8 @@ pub(super) struct Link {
     is_closed: Arc<AtomicBool>,
     /// What is left behind is removed, which is done to its end.
     is_ending: bool,
+    /// What protects data connections.
+    tls: Option<SessionTls>,
 }
 
 impl Link {
@@ -153,7 +126,7 @@ impl Link {
         let mut link = Self {
             poller,
             ready: Vec::new(),
-            control,
+            control: Wire::new(control),
             can_read: true,
             has_ended: false,
             dialogue: Dialogue::new(),
@@ -171,10 +144,15 @@ impl Link {
             round_trip: Duration::ZERO,
             is_closed,
             is_ending: false,
+            tls: None,
         };
         let greeting = link.reply("connect")?;
         if greeting.code != 220 {
             return Err(refused("connect", b"", &greeting));
+        }
+        if let Some(tls) = &settings.tls {
+            let channels = settings.channels.unwrap_or(CHANNELS);
+            link.protect(tls, channels)?;
         }
         let user = settings.user.as_deref().unwrap_or("anonymous");
         let began = Instant::now();
@@ -184,14 +162,22 @@ impl Link {
             let password = settings.password.as_deref();
             let password = match (password, &settings.user) {
                 (Some(password), _) => password,
-                (None, Some(name)) if name != "anonymous" && name != "ftp" => "",
+                (None, Some(name)) if settings.tls.is_some() && !is_anonymous(name) => {
+                    return Err(lacks_password(name));
+                }
+                (None, Some(name)) if !is_anonymous(name) => "",
                 _ => ANONYMOUS_PASSWORD,
             };
             reply = link.exchange("PASS", password.as_bytes())?;
         }
         if !matches!(reply.code, 200..300) {
             let fault = refused(&format!("log in as {user}"), b"", &reply);
-            let hint = "ftp://USER:PASSWORD@HOST/ names a user";
+            let hint = match settings.tls {
+                Some(_) => {
+                    "ftps://USER@HOST/ names a user, and --password-file - asks for a password"
+                }
+                None => "ftp://USER:PASSWORD@HOST/ names a user",
+            };
             return Err(match reply.code {
                 500.. => Fault {
                     code: Code::AuthenticationFailed,
@@ -201,13 +187,27 @@ impl Link {
             });
         }
         // In one round trip.
-        for (verb, argument) in [
+        let protection = [("PBSZ", &b"0"[..]), ("PROT", b"P")];
+        let questions = [
             ("FEAT", &b""[..]),
             ("TYPE", b"I"),
             ("PWD", b""),
             ("CWD", PROBE.as_bytes()),
-        ] {
+        ];
+        let wanted = if link.tls.is_some() {
+            &protection[..]
+        } else {
+            &[]
+        };
+        for (verb, argument) in wanted.iter().chain(&questions) {
             link.command(verb, argument)?;
+        }
+        for (verb, _) in wanted {
+            let operation = "protect data connections";
+            let reply = link.reply(operation)?;
+            if reply.code != 200 {
+                return Err(unprotected(operation, verb, &reply));
+            }
         }
         link.features = Features::parse(&link.reply("ask for features")?);
         let typed = link.reply("choose the type I")?;
@@ -221,6 +221,40 @@ impl Link {
         let entered = link.reply("try a name")?;
         link.drops_bytes = matches!(entered.code, 200..300);
         Ok(link)
+    }
+
+    /// Protects the connection before anything but AUTH is sent (RFC 4217).
+    ///
+    /// # Errors
+    /// The server refuses, or isn't the one that is trusted. Nothing goes on in clear then.
+    fn protect(&mut self, tls: &Tls, channels: u32) -> Result<(), Fault> {
+        let operation = "protect the control connection";
+        let reply = self.exchange("AUTH", b"TLS")?;
+        if reply.code != 234 {
+            return Err(unprotected(operation, "AUTH TLS", &reply));
+        }
+        if self.dialogue.has_input() {
+            let cause = "there are bytes in clear behind the reply to AUTH: somebody on the way \
+                may have put them there";
+            return Err(violation(operation, cause));
+        }
+        let mut own = SessionTls::new(tls, channels);
+        let failed = |error: io::Error| lost(operation, &error);
+        own.protect_control(&mut self.control).map_err(failed)?;
+        let deadline = Instant::now() + STALL;
+        loop {
+            match self.control.handshake() {
+                Ok(()) => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.turn(operation, deadline)?;
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        own.established(&self.control);
+        self.can_read = true;
+        self.tls = Some(own);
+        Ok(())
     }
 
     /// Queues a command.
@@ -372,6 +406,11 @@ impl Link {
         self.dialogue.pending() == 0 && matches!(self.event(), Ok(None))
     }
 
+    /// Whether no data connection can prove any more that it belongs to this one.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.tls.as_ref().is_some_and(SessionTls::is_used_up)
+    }
+
     /// Waits for so long.
     ///
     /// # Errors
@@ -417,14 +456,13 @@ impl Link {
         waited.map_err(|error| lost("wait", &error))?;
         for event in &ready {
             if event.token == CONTROL {
-                self.can_read |= event.readable;
+                // TLS may have had to write to go on reading.
+                self.can_read |= event.readable || self.control.is_protected();
             } else if event.token == LISTENER {
                 self.accept()?;
             } else if let Some(channel) = self.channels.iter_mut().find(|c| c.token == event.token)
             {
-                channel.can_read |= event.readable;
-                channel.can_write |= event.writable;
-                channel.check_open()?;
+                channel.note(event)?;
             }
         }
         self.ready = ready;
@@ -441,7 +479,12 @@ impl Link {
                 Err(error) => return Err(lost("send a command", &error)),
             }
         }
-        Ok(())
+        match self.control.flush() {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                Err(lost("send a command", &error))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn accept(&mut self) -> Result<(), Fault> {
@@ -477,16 +520,12 @@ impl Link {
         let registry = self.poller.registry();
         let watched = registry.register(&mut stream, mio::Token(token.0), interest);
         watched.map_err(|error| lost("watch a data connection", &error))?;
-        self.channels.push(Channel {
-            stream,
-            token,
-            is_open,
-            can_read: is_open,
-            can_write: is_open,
-            blocks: BlockReader::new(),
-            out: Vec::new(),
-            sent: 0,
-        });
+        let mut wire = Wire::new(stream);
+        if let Some(tls) = &self.tls {
+            let protected = tls.protect_data(&mut wire);
+            protected.map_err(|error| lost("protect a data connection", &error))?;
+        }
+        self.channels.push(Channel::new(wire, token, is_open));
         Ok(())
     }
 
@@ -566,11 +605,7 @@ impl Link {
 
     /// Gets the open channels ready for the next transfer; those that the server has closed go.
     pub(super) fn restart_channels(&mut self) {
-        self.channels.retain(|channel| !channel.is_closed());
-        for channel in &mut self.channels {
-            channel.blocks.restart();
-            channel.can_read = true;
-        }
+        self.channels.retain_mut(Channel::restart);
     }
 
     /// Listens for active connections, and tells the server where.
@@ -620,6 +655,30 @@ impl Link {
     }
 }
 
+impl Drop for Link {
+    /// Tells the server that TLS ends, so that it doesn't look like an attack.
+    fn drop(&mut self) {
+        if self.control.is_protected() {
+            let _ = self.control.end();
+        }
+    }
+}
+
+/// Whether a name is one of those of the user who has no password.
+fn is_anonymous(name: &str) -> bool {
+    matches!(name, "anonymous" | "ftp")
+}
+
+fn lacks_password(name: &str) -> Fault {
+    let cause = "the server asks for a password";
+    let fault = Fault::new(
+        Code::AuthenticationFailed,
+        format!("log in as {name}"),
+        cause,
+    );
+    fault.hint("--password-file - asks for it, and --password-file FILE reads it")
+}
+
 /// The path in a reply such as `257 "/a ""b""" is the directory`.
 fn quoted(reply: &Reply) -> Option<Vec<u8>> {
     let line = reply.lines.first().filter(|_| reply.code == 257)?;
@@ -666,78 +725,6 @@ pub fn passive_address(reply: &Reply) -> Option<SocketAddr> {
     let is_part = |byte: &u8| byte.is_ascii_digit() || *byte == b',';
     let end = inner.iter().position(|byte| !is_part(byte));
     parse_host_port(&inner[..end.unwrap_or(inner.len())]).filter(|address| address.port() > 0)
-}
-
-impl Channel {
-    fn check_open(&mut self) -> Result<(), Fault> {
-        if self.is_open {
-            return Ok(());
-        }
-        let operation = "open a data connection";
-        if let Some(error) = self.stream.take_error().ok().flatten() {
-            return Err(lost(operation, &error));
-        }
-        match self.stream.peer_addr() {
-            Ok(_) => self.is_open = true,
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => self.can_write = false,
-            Err(error) => return Err(lost(operation, &error)),
-        }
-        Ok(())
-    }
-
-    /// Whether the server has closed it. What it has sent too early counts as open.
-    fn is_closed(&self) -> bool {
-        let mut byte = [0];
-        matches!(self.stream.peek(&mut byte), Ok(0))
-    }
-
-    /// Reads once; `None` if nothing is there now, and 0 at the end.
-    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
-        while self.is_open && self.can_read {
-            match self.stream.read(buffer) {
-                Ok(count) => return Ok(Some(count)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_read = false,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(lost("receive", &error)),
-            }
-        }
-        Ok(None)
-    }
-
-    /// Whether everything in `out` is sent.
-    pub(super) fn is_free(&self) -> bool {
-        self.sent == self.out.len()
-    }
-
-    /// Sends what can be sent. Returns whether anything was.
-    pub(super) fn send(&mut self) -> Result<bool, Fault> {
-        let before = self.sent;
-        while self.is_open && self.can_write && !self.is_free() {
-            match self.stream.write(&self.out[self.sent..]) {
-                Ok(count) => self.sent += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_write = false,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(lost("send", &error)),
-            }
-        }
-        let has_sent = self.sent > before;
-        if self.is_free() {
-            self.out.clear();
-            self.sent = 0;
-        }
-        Ok(has_sent)
-    }
-
-    /// Whether it may be written to.
-    pub(super) fn is_open(&self) -> bool {
-        self.is_open
-    }
-
-    /// Ends a file in stream mode.
-    pub(super) fn shut_down(&self) -> Result<(), Fault> {
-        let shut = self.stream.shutdown(std::net::Shutdown::Write);
-        shut.map_err(|error| lost("send", &error))
-    }
 }
 
 #[cfg(test)]

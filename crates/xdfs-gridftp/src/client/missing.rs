@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use xdfs_proto::{Code, Fault};
 
+use super::channel::{Direction, Mode};
 use super::fault::{is_unclear, refused};
 use super::incoming::Incoming;
-use super::link::{Direction, Link, Mode};
+use super::link::Link;
 use super::listing::{ROW_BYTES_MAX, Rows};
 use crate::reply::Reply;
 
@@ -71,12 +72,22 @@ impl Known {
             let names = names_in(link, parent)?;
             self.directories.insert(parent.to_vec(), names);
         }
-        match self.directories.get(parent).and_then(Option::as_ref) {
-            Some(names) => Ok(!names.contains(name) && !names.contains(&name.to_ascii_lowercase())),
-            None if parent == b"/" => Ok(false),
-            None => self.is_missing(link, parent, depth + 1),
+        if let Some(names) = self.directories.get(parent).and_then(Option::as_ref) {
+            return Ok(lacks(names, name));
         }
+        if parent == b"/" || self.is_missing(link, parent, depth + 1)? {
+            return Ok(parent != b"/");
+        }
+        // Another connection may have made it between the two looks.
+        let names = names_in(link, parent)?;
+        let is_missing = names.as_ref().is_some_and(|names| lacks(names, name));
+        self.directories.insert(parent.to_vec(), names);
+        Ok(is_missing)
     }
+}
+
+fn lacks(names: &Names, name: &[u8]) -> bool {
+    !names.contains(name) && !names.contains(&name.to_ascii_lowercase())
 }
 
 /// The names in a directory; `None` if the server doesn't go there or doesn't list it.

@@ -4,6 +4,8 @@
 //!  FtpStore --- pool of Links --- FtpSource, FtpSink, packs, calls
 //!                  |                  |
 //!               dialogue          incoming, outgoing --- receiver, sender, block
+//!                  |                  |
+//!             wire, tls            channel --- wire, tls
 //! ```
 //!
 //! The machines without I/O are [`dialogue`], [`features`] and [`listing`] beside those of the
@@ -11,6 +13,7 @@
 //! resumable publishing, retries and reports. `docs/gridftp/README.md` says what is supported.
 
 mod call;
+mod channel;
 pub mod dialogue;
 mod fault;
 pub mod features;
@@ -27,11 +30,13 @@ mod segment;
 mod sink;
 mod source;
 mod store;
+mod tls;
 mod tree;
 mod window;
 
 pub use link::{extended_port, passive_address};
 pub use pool::FtpStore;
+pub use tls::Tls;
 
 /// The port of FTP servers.
 pub const FTP_PORT: u16 = 21;
@@ -45,8 +50,10 @@ pub struct Settings {
     pub port: u16,
     /// The user; `None` for `anonymous`.
     pub user: Option<String>,
-    /// The user's password, which is sent unencrypted.
+    /// The user's password, which is sent unencrypted unless there is TLS.
     pub password: Option<String>,
+    /// Protection of all connections by TLS (RFC 4217); `None` for none. It is never given up.
+    pub tls: Option<Tls>,
     /// Data connections for a large file in MODE E, 1 to 64; `None` for 4.
     pub channels: Option<u32>,
 }
@@ -58,6 +65,7 @@ impl std::fmt::Debug for Settings {
             .field("port", &self.port)
             .field("user", &self.user)
             .field("password", &self.password.as_ref().map(|_| "..."))
+            .field("tls", &self.tls)
             .field("channels", &self.channels)
             .finish()
     }

@@ -1,17 +1,20 @@
 //! A file that is sent to a server, from its first byte to its last.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use xdfs_proto::Fault;
 
+use super::channel::{Channel, Mode};
 use super::dialogue::Event;
 use super::fault::{refused, violation};
-use super::link::{Channel, Link, Mode, STALL};
+use super::link::{Link, STALL};
 use crate::reply::Reply;
 use crate::sender::{Send, Sender};
 
 /// Bytes of payload in a block of MODE E, and that a connection holds in stream mode.
 const BLOCK_BYTES: usize = 256 << 10;
+/// Time for a server to close a protected connection after it has confirmed the file.
+const CLOSING: Duration = Duration::from_secs(2);
 
 /// A transfer whose command is the oldest without a final reply.
 #[derive(Debug)]
@@ -94,23 +97,17 @@ impl Outgoing {
                 .then_some(())
         };
         self.wait(link, all_sent)?;
-        match self.mode {
-            Mode::Stream => {
-                let ended = link.channels.iter().try_for_each(Channel::shut_down);
-                // A server that refuses the rest has closed it, and says why.
-                ended.map_err(|fault| self.said(link).unwrap_or(fault))?;
-            }
-            Mode::Extended => {
-                for (number, channel) in link.channels.iter_mut().enumerate() {
-                    if let Send::End(header) = self.sender.next_for(number) {
-                        channel.out.extend_from_slice(&header.encode());
-                    }
+        for (number, channel) in link.channels.iter_mut().enumerate() {
+            match (self.mode, self.sender.next_for(number)) {
+                (Mode::Stream, _) => channel.end(),
+                (Mode::Extended, Send::End(header)) => {
+                    channel.out.extend_from_slice(&header.encode());
                 }
-                self.send(link)?;
-                self.wait(link, all_sent)?;
+                (Mode::Extended, _) => {}
             }
         }
-        Ok(())
+        self.send(link)?;
+        self.wait(link, all_sent)
     }
 
     /// Waits until the server confirms all of the file.
@@ -147,6 +144,10 @@ impl Outgoing {
             }
         }
         if self.mode == Mode::Stream {
+            let deadline = Instant::now() + CLOSING;
+            let awaits = |link: &mut Link| link.channels.iter_mut().any(Channel::awaits_end);
+            // What fails here, the next command meets.
+            while awaits(link) && link.turn(self.operation, deadline).is_ok() {}
             link.close_channels();
         }
         Ok(())
@@ -166,7 +167,7 @@ impl Outgoing {
 
     /// The refusal that explains a broken connection, if it comes soon.
     fn said(&self, link: &mut Link) -> Option<Fault> {
-        let deadline = Instant::now() + std::time::Duration::from_secs(1);
+        let deadline = Instant::now() + Duration::from_secs(1);
         loop {
             match link.event() {
                 Ok(Some(Event::Final(reply))) if reply.code >= 400 => {

@@ -10,9 +10,10 @@ use xdfs_proto::{Code, Fault, Limits};
 use xdfs_store::PackOptions;
 
 use super::call::make_directories;
+use super::channel::{Direction, Mode};
 use super::fault::{lacking, refused};
 use super::features::name_of;
-use super::link::{Direction, Link, Mode};
+use super::link::Link;
 use super::outgoing::Outgoing;
 use super::pool::{FtpStore, exists};
 use super::segment;

@@ -12,9 +12,10 @@ use xdfs_proto::{Code, Fault};
 use xdfs_store::SinkRequest;
 
 use super::Settings;
+use super::channel::{Direction, Mode};
 use super::fault::{lacking, refused, violation};
 use super::incoming::Incoming;
-use super::link::{Direction, Link, Mode};
+use super::link::{CHANNELS, Link};
 use super::listing::{Listed, parse_facts};
 use super::listings::Listings;
 use super::missing;
@@ -28,8 +29,6 @@ use crate::time::parse_time;
 const IDLE_MAX: usize = 8;
 /// Most hidden files that are remembered to be removed.
 const LEFT_MAX: usize = 10_000;
-/// Data connections for a large file, unless the user says otherwise.
-const CHANNELS: u32 = 4;
 /// Most data connections that a user may ask for.
 const CHANNELS_MAX: u32 = 64;
 /// Smaller files get one data connection: they would not fill several.
@@ -110,7 +109,8 @@ impl FtpStore {
             };
             let mut link = idle.swap_remove(at);
             drop(idle);
-            if link.is_usable() {
+            let has_channels = wanted.is_some_and(|(d, n)| link.has_channels(d, n));
+            if link.is_usable() && (has_channels || !link.is_used_up()) {
                 return Ok(link);
             }
         }

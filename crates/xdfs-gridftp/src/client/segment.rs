@@ -7,9 +7,10 @@ use xdfs_proto::pack::{Content, Entry, PackRequest, PackWriter};
 use xdfs_proto::{Code, Fault, Retry};
 use xdfs_store::PackOptions;
 
+use super::channel::{Direction, Mode};
 use super::fault::{refused, violation};
 use super::incoming::Incoming;
-use super::link::{Direction, Link, Mode};
+use super::link::Link;
 use super::listing::Listed;
 use super::outgoing::Outgoing;
 use super::pool::FtpStore;

@@ -6,8 +6,9 @@ use xdfs_proto::digest::{DigestKind, Fragment};
 use xdfs_proto::{Code, Fault, Retry};
 use xdfs_store::{Capabilities, Sink, SinkRequest};
 
+use super::channel::Direction;
 use super::fault::{lacking, refused};
-use super::link::{Direction, Link};
+use super::link::Link;
 use super::listing::Listed;
 use super::outgoing::Outgoing;
 use super::pool::{FtpStore, exists};

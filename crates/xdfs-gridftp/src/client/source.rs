@@ -8,10 +8,11 @@ use std::time::Duration;
 use xdfs_proto::{ByteRange, Code, Fault, Retry, SourceTag};
 use xdfs_store::{Source, SourceInfo};
 
+use super::channel::{Direction, Mode};
 use super::fault::refused;
 use super::features::name_of;
 use super::incoming::Incoming;
-use super::link::{Direction, Link, Mode, STALL};
+use super::link::{Link, STALL};
 use super::listing::Listed;
 use super::pool::FtpStore;
 use crate::checksum::{Algorithm, Hasher};

@@ -9,11 +9,12 @@ use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackRequest, Pa
 use xdfs_proto::path::FileKind;
 use xdfs_proto::{Code, Fault, Retry};
 
+use super::channel::{Direction, Mode};
 use super::fault::{is_unclear, lacking};
 use super::features::name_of;
 use super::fresh::{FRESH, being_written, is_fresh};
 use super::incoming::Incoming;
-use super::link::{Direction, Link, Mode};
+use super::link::Link;
 use super::listing::Listed;
 use super::missing::Known;
 use super::pool::FtpStore;

@@ -12,12 +12,13 @@ use xdfs_access::{Access, Permit};
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::poll::{Event, Poller, Token};
 
-use super::wire::{Direction, SessionTls, Wire};
+use super::tls::{Direction, SessionTls};
 use super::{Context, passive};
 use crate::block::BlockReader;
 use crate::command::Mode;
 use crate::receiver::CONNECTIONS_MAX;
 use crate::session::Protection;
+use crate::wire::Wire;
 
 /// The token of the control connection.
 pub(super) const CONTROL: Token = Token(0);
@@ -320,7 +321,7 @@ impl Channels {
             Protection::Tls => {
                 let tls = self.tls.as_ref().ok_or_else(missing)?;
                 let direction = self.direction.ok_or_else(missing)?;
-                let started = wire.protect_data(tls, direction);
+                let started = tls.protect_data(wire, direction);
                 started.map_err(|error| Fault::from_io("protect a data connection", "", &error))
             }
             #[cfg(feature = "gsi")]

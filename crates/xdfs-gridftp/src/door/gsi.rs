@@ -154,14 +154,14 @@ impl DataSecurity {
 
 /// What is between a connection and its content. Nothing here waits.
 #[derive(Debug)]
-pub(super) enum Layer {
+pub(crate) enum Layer {
     Control(Box<Control>),
     Data(Box<DataContext>),
 }
 
 /// Commands and replies in tokens (RFC 2228, section 3).
 #[derive(Debug)]
-pub(super) struct Control {
+pub(crate) struct Control {
     context: Box<Established>,
     lines: LineReader,
     /// Commands that came.
@@ -175,7 +175,7 @@ impl Layer {
     ///
     /// # Errors
     /// Those of the connection, and of its protection; `WouldBlock` if nothing is there.
-    pub(super) fn read(&mut self, stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read(&mut self, stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
         for _ in 0..EMPTY_READS_MAX {
             match self {
                 Self::Control(control) => {
@@ -207,7 +207,7 @@ impl Layer {
     ///
     /// # Errors
     /// As for [`read`](Self::read).
-    pub(super) fn write(&mut self, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
         self.finish_handshake(stream)?;
         self.flush(stream)?;
         let taken = match self {
@@ -232,7 +232,7 @@ impl Layer {
     ///
     /// # Errors
     /// Those of the connection; `WouldBlock` if something is left.
-    pub(super) fn flush(&mut self, stream: &mut TcpStream) -> io::Result<()> {
+    pub(crate) fn flush(&mut self, stream: &mut TcpStream) -> io::Result<()> {
         let outgoing = self.outgoing();
         while !outgoing.is_empty() {
             match stream.write(outgoing) {
@@ -246,7 +246,7 @@ impl Layer {
     }
 
     /// Whether nothing is held.
-    pub(super) fn is_flushed(&self) -> bool {
+    pub(crate) fn is_flushed(&self) -> bool {
         match self {
             Self::Control(control) => control.outgoing.is_empty(),
             Self::Data(context) => context.is_flushed(),
@@ -257,7 +257,7 @@ impl Layer {
     ///
     /// # Errors
     /// As for [`flush`](Self::flush).
-    pub(super) fn end(&mut self, stream: &mut TcpStream) -> io::Result<()> {
+    pub(crate) fn end(&mut self, stream: &mut TcpStream) -> io::Result<()> {
         self.finish_handshake(stream)?;
         if let Self::Data(context) = self {
             context.close();
@@ -266,7 +266,7 @@ impl Layer {
     }
 
     /// Whether the peer has told that nothing more comes, in a way that nobody else can.
-    pub(super) fn has_told_end(&self) -> bool {
+    pub(crate) fn has_told_end(&self) -> bool {
         match self {
             Self::Control(_) => false,
             Self::Data(context) => context.has_ended(),

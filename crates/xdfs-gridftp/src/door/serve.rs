@@ -24,12 +24,13 @@ use super::job::Job;
 use super::link::{Link, Step};
 use super::rows::Rows;
 use super::segment::{Arriving, Segment};
+use super::tls::{Direction, SessionTls};
 use super::upload::Upload;
-use super::wire::{Direction, SessionTls, Wire};
 use super::{Client, Context, Policy, Shared, locked};
 use crate::command::{Form, Password};
 use crate::segment::TransactionId;
 use crate::session::{Action, Config, Listing, Outcome, Place, Session, Transfer, What};
+use crate::wire::Wire;
 
 /// Bytes of payload that are read at once.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -271,7 +272,7 @@ impl Server {
             return Ok(false);
         };
         let tls = SessionTls::new(&current.tls(), self.context.options.requires_resumption)?;
-        self.control.protect_control(&tls)?;
+        tls.protect_control(&mut self.control)?;
         self.channels.protect_by(tls);
         self.starts_tls = false;
         Ok(true)

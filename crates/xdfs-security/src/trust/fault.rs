@@ -119,14 +119,30 @@ pub(super) fn ambient(host: &str, shown: Fingerprint) -> Fault {
     ))
 }
 
-pub(super) fn unsigned(host: &str, error: &Error) -> Fault {
-    let cause = match error {
+/// The system's authorities refuse it with this error, if they count.
+pub(super) fn unvouched(host: &str, shown: Fingerprint, error: Option<&Error>) -> Fault {
+    let reason = error.map_or_else(String::new, |error| format!(": {}", reason(error)));
+    let cause = format!("its key {shown} isn't known, and no authority vouches for it{reason}");
+    untrusted(host, cause).hint(format!(
+        "give the authority that signed its certificate with --ca; or, once its owner has \
+         confirmed the key, run `xdfs trust add {host} {shown}`, or give --pin"
+    ))
+}
+
+fn reason(error: &Error) -> String {
+    tame(&match error {
         Error::InvalidCertificate(error) => error.to_string(),
         other => other.to_string(),
-    };
+    })
+}
+
+pub(super) fn unsigned(host: &str, error: &Error) -> Fault {
     untrusted(
         host,
-        format!("the given authorities don't vouch for it: {}", tame(&cause)),
+        format!(
+            "the given authorities don't vouch for it: {}",
+            reason(error)
+        ),
     )
     .hint("give the authority that signed the server's certificate, and the name that is in it")
 }

@@ -24,6 +24,8 @@ pub enum NewHosts {
     /// Refuse it, since the credential was found in the environment and not specified for this
     /// server: a stolen token could be used elsewhere.
     RefuseAmbient,
+    /// Refuse it, since it would get a password: somebody in its place could keep that.
+    RefuseUnvouched,
 }
 
 /// The verifier for one server.
@@ -73,7 +75,8 @@ impl Verifier {
         if matches!(given, Some(Ok(_))) {
             return Ok(TrustReason::Authority);
         }
-        if self.system().is_some_and(|system| check(system).is_ok()) {
+        let system = self.system().map(|system| check(system));
+        if matches!(system, Some(Ok(_))) {
             return Ok(TrustReason::Authority);
         }
         if let Some(Err(error)) = given {
@@ -84,6 +87,10 @@ impl Verifier {
             NewHosts::Accept => Ok(TrustReason::FirstUse(shown)),
             NewHosts::Refuse => Err(fault::unknown(&self.host, shown)),
             NewHosts::RefuseAmbient => Err(fault::ambient(&self.host, shown)),
+            NewHosts::RefuseUnvouched => {
+                let error = system.and_then(Result::err);
+                Err(fault::unvouched(&self.host, shown, error.as_ref()))
+            }
         }
     }
 

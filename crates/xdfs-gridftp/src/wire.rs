@@ -1,135 +1,79 @@
-//! A TCP connection of a client, in clear or with TLS, of which this side is the server.
+//! A TCP connection between a client and a server, in clear or protected, at either side.
 //!
 //! Nothing here waits: what can't go on returns [`io::ErrorKind::WouldBlock`]. With TLS, reading
 //! may wait for room to send and the other way round, so news of either kind are news for both.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::sync::Arc;
 
 use mio::net::TcpStream;
-use rustls::crypto::aws_lc_rs::Ticketer;
-use rustls::{HandshakeKind, ServerConfig, ServerConnection};
+use rustls::pki_types::CertificateDer;
+use rustls::{Connection, HandshakeKind};
 
 /// Bytes that a connection with TLS holds for a peer that doesn't read, beside one record.
 const SEND_BYTES_MAX: usize = 64 << 10;
 /// Reads in a row that bring nothing of the content: empty records could keep a thread busy.
 const EMPTY_READS_MAX: usize = 1024;
 
-/// Which way payload goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
-    /// To the peer.
-    Send,
-    /// From the peer.
-    Receive,
-}
-
-/// TLS on the control connection of one client, and then on its data connections.
-#[derive(Clone, Debug)]
-pub(super) struct SessionTls {
-    config: Arc<ServerConfig>,
-    /// The same without tickets.
-    silent: Arc<ServerConfig>,
-    /// Data connections have to resume the session of the control connection.
-    resumption: bool,
-}
-
-impl SessionTls {
-    /// TLS with the certificate and the rules of `server`, and with tickets of its own: only who
-    /// has this control connection can resume its session.
-    ///
-    /// # Errors
-    /// The system has no randomness.
-    pub(super) fn new(server: &ServerConfig, resumption: bool) -> io::Result<Self> {
-        let mut config = server.clone();
-        // Clients of FTP offer names of their own, such as `ftp`, or none.
-        config.alpn_protocols.clear();
-        config.ticketer = Ticketer::new().map_err(io::Error::other)?;
-        config.enable_secret_extraction = false;
-        // Clients that use a ticket once need one for each data connection.
-        config.send_tls13_tickets = config.max_tls13_tickets;
-        let mut silent = config.clone();
-        (silent.send_tls13_tickets, silent.max_tls13_tickets) = (0, 0);
-        Ok(Self {
-            config: Arc::new(config),
-            silent: Arc::new(silent),
-            resumption,
-        })
-    }
+/// What the handshake of a connection has to prove beside what its configuration says, before
+/// anything is read or written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// Nothing, or it is proved.
+    None,
+    /// The peer resumes the session of the control connection.
+    Resumed,
+    /// The peer shows this certificate, which is that of the control connection, or resumes a
+    /// session in which it has shown it.
+    Shown(CertificateDer<'static>),
 }
 
 /// A connection. See the module documentation.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(crate) struct Wire {
     stream: TcpStream,
-    tls: Option<Box<ServerConnection>>,
+    tls: Option<Box<Connection>>,
+    demand: Demand,
     #[cfg(feature = "gsi")]
-    gsi: Option<super::gsi::Layer>,
-    resumption: bool,
+    gsi: Option<crate::door::Layer>,
 }
 
 impl Wire {
     /// A connection in clear.
-    pub(super) fn new(stream: TcpStream) -> Self {
+    pub(crate) fn new(stream: TcpStream) -> Self {
         Self {
             stream,
             tls: None,
+            demand: Demand::None,
             #[cfg(feature = "gsi")]
             gsi: None,
-            resumption: false,
         }
     }
 
-    /// What is read and written from now on is protected, by a handshake that the peer begins.
-    ///
-    /// # Errors
-    /// The configuration can't be used.
-    pub(super) fn protect_control(&mut self, tls: &SessionTls) -> io::Result<()> {
-        self.protect(&tls.config)
-    }
-
-    /// The same for a data connection in this direction.
-    ///
-    /// # Errors
-    /// The configuration can't be used.
-    pub(super) fn protect_data(
-        &mut self,
-        tls: &SessionTls,
-        direction: Direction,
-    ) -> io::Result<()> {
-        self.resumption = tls.resumption;
-        match direction {
-            Direction::Send => self.protect(&tls.config),
-            // A client that only sends doesn't read tickets. They would be there when it closes the
-            // connection, which would then be reset, with what it has sent.
-            Direction::Receive => self.protect(&tls.silent),
-        }
-    }
-
-    fn protect(&mut self, config: &Arc<ServerConfig>) -> io::Result<()> {
-        let connection = ServerConnection::new(Arc::clone(config));
-        let mut connection = connection.map_err(io::Error::other)?;
-        connection.set_buffer_limit(Some(SEND_BYTES_MAX));
-        self.tls = Some(Box::new(connection));
-        Ok(())
+    /// What is read and written from now on is protected, by a handshake that the client begins
+    /// with its first step here, and that has to prove what is demanded.
+    pub(crate) fn protect(&mut self, tls: impl Into<Connection>, demand: Demand) {
+        let mut tls = tls.into();
+        tls.set_buffer_limit(Some(SEND_BYTES_MAX));
+        self.tls = Some(Box::new(tls));
+        self.demand = demand;
     }
 
     /// What is read and written from now on passes through this layer.
     #[cfg(feature = "gsi")]
-    pub(super) fn protect_by(&mut self, layer: super::gsi::Layer) {
+    pub(crate) fn protect_by(&mut self, layer: crate::door::Layer) {
         self.gsi = Some(layer);
     }
 
-    pub(super) fn stream(&self) -> &TcpStream {
+    pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    pub(super) fn stream_mut(&mut self) -> &mut TcpStream {
+    pub(crate) fn stream_mut(&mut self) -> &mut TcpStream {
         &mut self.stream
     }
 
     /// Whether there is TLS.
-    pub(super) fn is_protected(&self) -> bool {
+    pub(crate) fn is_protected(&self) -> bool {
         #[cfg(feature = "gsi")]
         if self.gsi.is_some() {
             return true;
@@ -142,12 +86,13 @@ impl Wire {
     ///
     /// # Errors
     /// Those of the connection, and of TLS.
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         #[cfg(feature = "gsi")]
         if let Some(layer) = &mut self.gsi {
             return layer.read(&mut self.stream, buffer);
         }
         for _ in 0..EMPTY_READS_MAX {
+            self.check_demand()?;
             let Some(tls) = &mut self.tls else {
                 return self.stream.read(buffer);
             };
@@ -164,12 +109,12 @@ impl Wire {
     }
 
     /// Whether the peer has told within a security context that nothing more comes.
-    pub(super) fn has_told_end(&self) -> bool {
+    pub(crate) fn has_told_end(&self) -> bool {
         #[cfg(feature = "gsi")]
         return self
             .gsi
             .as_ref()
-            .is_some_and(super::gsi::Layer::has_told_end);
+            .is_some_and(crate::door::Layer::has_told_end);
         #[cfg(not(feature = "gsi"))]
         false
     }
@@ -179,7 +124,7 @@ impl Wire {
     ///
     /// # Errors
     /// Those of the connection, and of TLS.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         #[cfg(feature = "gsi")]
         if let Some(layer) = &mut self.gsi {
             return layer.write(&mut self.stream, bytes);
@@ -187,7 +132,7 @@ impl Wire {
         if self.tls.is_none() {
             return self.stream.write(bytes);
         }
-        self.finish_handshake()?;
+        self.handshake()?;
         self.flush()?;
         let Some(tls) = &mut self.tls else {
             return Ok(0);
@@ -203,7 +148,7 @@ impl Wire {
     ///
     /// # Errors
     /// Those of the connection; `WouldBlock` if something is left.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         #[cfg(feature = "gsi")]
         if let Some(layer) = &mut self.gsi {
             return layer.flush(&mut self.stream);
@@ -223,7 +168,7 @@ impl Wire {
     }
 
     /// Whether nothing is held.
-    pub(super) fn is_flushed(&self) -> bool {
+    pub(crate) fn is_flushed(&self) -> bool {
         #[cfg(feature = "gsi")]
         if let Some(layer) = &self.gsi {
             return layer.is_flushed();
@@ -235,14 +180,14 @@ impl Wire {
     ///
     /// # Errors
     /// Those of the connection; `WouldBlock` if something is left to be sent.
-    pub(super) fn end(&mut self) -> io::Result<()> {
+    pub(crate) fn end(&mut self) -> io::Result<()> {
         #[cfg(feature = "gsi")]
         if let Some(layer) = &mut self.gsi {
             layer.end(&mut self.stream)?;
         }
         if self.tls.is_some() {
             // Otherwise the peer couldn't tell an empty file from one that was cut off.
-            self.finish_handshake()?;
+            self.handshake()?;
         }
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
@@ -253,14 +198,76 @@ impl Wire {
         Ok(())
     }
 
-    fn finish_handshake(&mut self) -> io::Result<()> {
+    /// Brings the handshake of TLS to its end; nothing is left to do in clear.
+    ///
+    /// # Errors
+    /// Those of the connection, and of TLS; `WouldBlock` if it goes on later.
+    pub(crate) fn handshake(&mut self) -> io::Result<()> {
         for _ in 0..EMPTY_READS_MAX {
             match &self.tls {
                 Some(tls) if tls.is_handshaking() => self.advance()?,
-                _ => return Ok(()),
+                _ => return self.check_demand(),
             }
         }
         Err(too_many())
+    }
+
+    /// Whether a handshake of TLS is not yet through.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+
+    /// # Errors
+    /// The handshake is through and doesn't prove what it has to. That stays so.
+    fn check_demand(&mut self) -> io::Result<()> {
+        let Some(tls) = self.tls.as_ref().filter(|tls| !tls.is_handshaking()) else {
+            return Ok(());
+        };
+        let (is_proved, cause) = match &self.demand {
+            Demand::None => return Ok(()),
+            Demand::Resumed => (
+                tls.handshake_kind() == Some(HandshakeKind::Resumed),
+                "the data connection doesn't resume the TLS session of the control connection, as \
+                 this server requires",
+            ),
+            Demand::Shown(wanted) => (
+                self.certificate() == Some(wanted),
+                "the data connection shows another certificate than the control connection",
+            ),
+        };
+        match is_proved {
+            true => self.demand = Demand::None,
+            false => return Err(io::Error::new(ErrorKind::PermissionDenied, cause)),
+        }
+        Ok(())
+    }
+
+    /// The certificate that the peer has shown, in this session or in the one that it resumes.
+    pub(crate) fn certificate(&self) -> Option<&CertificateDer<'static>> {
+        self.tls.as_ref()?.peer_certificates()?.first()
+    }
+
+    /// Whether the peer has closed it, while nothing is awaited. What came too early counts as
+    /// open.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        let Some(tls) = &mut self.tls else {
+            return matches!(self.stream.peek(&mut [0]), Ok(0));
+        };
+        for _ in 0..EMPTY_READS_MAX {
+            match tls.process_new_packets() {
+                Ok(state) if state.peer_has_closed() => return true,
+                Ok(state) if state.plaintext_bytes_to_read() > 0 => return false,
+                Ok(_) => {}
+                Err(_) => return true,
+            }
+            match tls.read_tls(&mut self.stream) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() != ErrorKind::WouldBlock,
+            }
+        }
+        true
     }
 
     /// Takes records from the connection.
@@ -276,19 +283,13 @@ impl Wire {
             read => read?,
         };
         if read == 0 && was_handshaking {
-            let cause = "the client closed the connection during the TLS handshake";
+            let cause = "the connection was closed during the TLS handshake";
             return Err(io::Error::new(ErrorKind::UnexpectedEof, cause));
         }
         if let Err(error) = tls.process_new_packets() {
             // The alert tells the peer why, if the connection takes it.
             let _ = self.flush();
             return Err(io::Error::new(ErrorKind::InvalidData, error));
-        }
-        let is_new = was_handshaking && !tls.is_handshaking();
-        if is_new && self.resumption && tls.handshake_kind() != Some(HandshakeKind::Resumed) {
-            let cause = "the data connection doesn't resume the TLS session of the control \
-                         connection, as this server requires";
-            return Err(io::Error::new(ErrorKind::PermissionDenied, cause));
         }
         self.flush_some()
     }
@@ -303,6 +304,6 @@ impl Wire {
 }
 
 fn too_many() -> io::Error {
-    let cause = "the client sends TLS records without content";
+    let cause = "the peer sends TLS records without content";
     io::Error::new(ErrorKind::InvalidData, cause)
 }

@@ -1,0 +1,163 @@
+//! A data connection: what arrives, what is on its way, and its end.
+
+use std::io;
+
+use xdfs_proto::Fault;
+use xdfs_sys::poll::{Event as Ready, Token};
+
+use super::fault::lost;
+use crate::block::BlockReader;
+use crate::wire::Wire;
+
+/// Which way payload goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// From the server.
+    Receive,
+    /// To the server.
+    Send,
+}
+
+/// How payload travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// MODE E.
+    Extended,
+    /// MODE S: the end of the connection is the end of the file.
+    Stream,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(super) struct Channel {
+    wire: Wire,
+    pub(super) token: Token,
+    is_open: bool,
+    can_read: bool,
+    can_write: bool,
+    /// What arrives in MODE E.
+    pub(super) blocks: BlockReader,
+    /// What is on its way to the server, and how much of it is sent.
+    pub(super) out: Vec<u8>,
+    sent: usize,
+    /// The end has to be told once everything is sent.
+    ends: bool,
+}
+
+impl Channel {
+    /// A connection that is open, or is being opened.
+    pub(super) fn new(wire: Wire, token: Token, is_open: bool) -> Self {
+        Self {
+            wire,
+            token,
+            is_open,
+            can_read: is_open,
+            can_write: is_open,
+            blocks: BlockReader::new(),
+            out: Vec::new(),
+            sent: 0,
+            ends: false,
+        }
+    }
+
+    /// Takes note of what the connection is ready for.
+    ///
+    /// # Errors
+    /// It could not be opened.
+    pub(super) fn note(&mut self, ready: &Ready) -> Result<(), Fault> {
+        // TLS may have to read to go on writing, and the other way round.
+        let either = self.wire.is_protected() && (ready.readable || ready.writable);
+        self.can_read |= ready.readable || either;
+        self.can_write |= ready.writable || either;
+        if self.is_open {
+            return Ok(());
+        }
+        let operation = "open a data connection";
+        if let Some(error) = self.wire.stream().take_error().ok().flatten() {
+            return Err(lost(operation, &error));
+        }
+        match self.wire.stream().peer_addr() {
+            Ok(_) => self.is_open = true,
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => self.can_write = false,
+            Err(error) => return Err(lost(operation, &error)),
+        }
+        Ok(())
+    }
+
+    /// Gets ready for the next transfer. Returns whether the server hasn't closed the connection.
+    pub(super) fn restart(&mut self) -> bool {
+        self.blocks.restart();
+        self.can_read = true;
+        !self.wire.is_closed()
+    }
+
+    /// Reads once; `None` if nothing is there now, and 0 at the end, which is told back.
+    ///
+    /// # Errors
+    /// The connection is broken. With TLS, that is also one that ended without being told to.
+    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
+        while self.is_open && self.can_read {
+            match self.wire.read(buffer) {
+                Ok(0) if self.wire.is_protected() && !buffer.is_empty() => {
+                    // Some servers wait for it. If it can't be sent, the closing says the same.
+                    let _ = self.wire.end();
+                    return Ok(Some(0));
+                }
+                Ok(count) => return Ok(Some(count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_read = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(lost("receive", &error)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the end of a protected connection is still to come, and with it tickets; they would
+    /// be lost, and the server could lose what is on its way to it, if it were closed before.
+    pub(super) fn awaits_end(&mut self) -> bool {
+        self.wire.is_protected() && matches!(self.receive(&mut [0]), Ok(None))
+    }
+
+    /// Whether everything in `out` is sent, and the end if there is one.
+    pub(super) fn is_free(&self) -> bool {
+        // Before the handshake is through, nothing of `out` can have been taken.
+        let is_flushed = self.wire.is_handshaking() || self.wire.is_flushed();
+        self.sent == self.out.len() && !self.ends && is_flushed
+    }
+
+    /// Sends what can be sent. Returns whether anything was.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) fn send(&mut self) -> Result<bool, Fault> {
+        let mut has_sent = false;
+        while self.is_open && self.can_write && !self.is_free() {
+            let step = match &self.out[self.sent..] {
+                [] if self.ends => self.wire.end().map(|()| self.ends = false),
+                [] => self.wire.flush(),
+                rest => self.wire.write(rest).map(|count| self.sent += count),
+            };
+            match step {
+                Ok(()) => has_sent = true,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_write = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(lost("send", &error)),
+            }
+        }
+        if self.sent == self.out.len() {
+            self.out.clear();
+            self.sent = 0;
+        }
+        Ok(has_sent)
+    }
+
+    /// Whether it may be written to.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Has the end of a file in stream mode sent after what is in `out`.
+    pub(super) fn end(&mut self) {
+        self.ends = true;
+    }
+}
