@@ -705,6 +705,7 @@ mod tests {
             target: Vec::new(),
             time_shares: TimeShares::only(LimitedBy::Network),
             is_skipped: false,
+            is_direct: false,
         }
     }
 

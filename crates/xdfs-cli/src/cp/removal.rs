@@ -10,6 +10,7 @@ use xdfs::{
     TransferRoute,
 };
 
+use super::origins::Origins;
 use super::plan::PlannedCopy;
 use crate::interrupt::Interrupt;
 use crate::paths::operand::{join, last_part};
@@ -68,27 +69,34 @@ struct Run<'a> {
 pub(super) fn of_file<'a>(
     connector: &Connector,
     job: &'a PlannedCopy,
+    origins: &Origins,
     interrupt: &'a Interrupt,
 ) -> Result<Option<Removal<'a>>, Fault> {
-    let LocalPlace::Path(here) = job.route.local() else {
-        return Ok(None);
+    let (here_side, here) = match job.route.local() {
+        LocalPlace::Path(here) => {
+            let path = here.as_os_str().as_encoded_bytes().to_vec();
+            (PathSide::Local, path)
+        }
+        LocalPlace::Server(file) => {
+            let origin = origins.connect(file.place())?;
+            (PathSide::Remote(origin), file.place().path.clone())
+        }
+        _ => return Ok(None),
     };
-    let here_path = here.as_os_str().as_encoded_bytes().to_vec();
     let client = connector.connect(&job.server)?;
     let there = PathSide::Remote(client.clone());
     connector.leave(&job.server, client);
     let (source, target) = match &job.route {
         TransferRoute::Upload { to, .. } => {
             let found = stat(&there, to, true).wait().and_then(attributes_of)?;
-            let name = here.file_name().unwrap_or_default().as_encoded_bytes();
             let to = match found.kind {
-                FileKind::Directory => join(to, name),
+                FileKind::Directory => join(to, last_part(&here)),
                 _ => to.clone(),
             };
-            ((PathSide::Local, here_path), (there, to))
+            ((here_side, here), (there, to))
         }
         TransferRoute::Download { from, .. } => {
-            ((there, from.clone()), (PathSide::Local, here_path))
+            ((there, from.clone()), (here_side, here))
         }
     };
     Ok(Some(Removal {

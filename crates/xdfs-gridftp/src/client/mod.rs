@@ -6,6 +6,8 @@
 //!               dialogue          incoming, outgoing --- receiver, sender, block
 //! ```
 //!
+//! Between two servers a file can go straight from one to the other (`third_party`).
+//!
 //! The machines without I/O are [`dialogue`], [`features`] and [`listing`] beside those of the
 //! crate; the rest touches sockets. Whoever uses the store, such as the engine, brings verified and
 //! resumable publishing, retries and reports. `docs/gridftp/README.md` says what is supported.
@@ -19,6 +21,7 @@ mod incoming;
 mod link;
 pub mod listing;
 mod listings;
+pub mod markers;
 mod missing;
 mod outgoing;
 mod pack;
@@ -27,11 +30,13 @@ mod segment;
 mod sink;
 mod source;
 mod store;
+mod third_party;
 mod tree;
 mod window;
 
 pub use link::{extended_port, passive_address};
 pub use pool::FtpStore;
+pub use third_party::{Copied, DirectRequest, Directly};
 
 /// The port of FTP servers.
 pub const FTP_PORT: u16 = 21;
