@@ -126,7 +126,14 @@ fn run_trees(
     let copied = planned.and_then(|(trees, jobs)| {
         let interrupt = context.interrupt()?;
         interrupt.orderly(true);
-        tree::copy(connector, flags, &trees, &origins, &interrupt, &mut reporter);
+        tree::copy(
+            connector,
+            flags,
+            &trees,
+            &origins,
+            &interrupt,
+            &mut reporter,
+        );
         if jobs.is_empty() {
             return Ok(());
         }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use xdfs::{Code, Fault};
 
-use super::plan::{self, PlannedCopy};
 use super::origins::Origins;
+use super::plan::{self, PlannedCopy};
 use super::{copy_files, expand, retries_of, tree};
 use crate::context::Context;
 use crate::flags::{CpFlags, Places};

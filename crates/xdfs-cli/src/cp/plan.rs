@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use xdfs::{Code, Fault, LocalPlace, RemotePlace, ServerFile, TransferRoute};
 
 use super::origins::Origins;
+use super::removal;
 use crate::client_config::ClientConfig;
 use crate::flags::CpFlags;
 use crate::place::{self, Place, shown};
@@ -86,13 +87,11 @@ pub(super) fn plan(
                 .iter()
                 .zip(texts)
                 .map(|(source, text)| match source {
-                    Place::Remote(place) => between(
-                        &origins.file(place),
-                        text,
-                        &server,
-                        &target_text,
-                        sources.len() > 1,
-                    ),
+                    Place::Remote(place) => {
+                        removal::check_between(flags.remove_source, [place, &server])?;
+                        let file = origins.file(place);
+                        between(&file, text, &server, &target_text, sources.len() > 1)
+                    }
                     Place::Standard => upload_stream(&server, &target_text),
                     Place::Local(path) => Ok(upload(
                         path,
@@ -367,8 +366,8 @@ mod tests {
 
     use super::*;
     use crate::context::Context;
-    use crate::session::Connector;
     use crate::flags::{Cli, Command};
+    use crate::session::Connector;
 
     fn flags(words: &[&str]) -> CpFlags {
         let line = ["xdfs", "cp"].iter().chain(words);
@@ -419,15 +418,13 @@ mod tests {
             };
             assert_eq!(jobs[0].route, expected, "{url}");
         }
-        let jobs = planned(&flags(&["some/file", "xdfs://h/d/"]))
-        .unwrap();
+        let jobs = planned(&flags(&["some/file", "xdfs://h/d/"])).unwrap();
         assert_eq!(jobs[0].label.target, "xdfs://h/d/file");
     }
 
     #[test]
     fn many_uploads_go_into_a_directory() {
-        let jobs = planned(&flags(&["a/x", "b/y", "xdfs://h/d"]))
-        .unwrap();
+        let jobs = planned(&flags(&["a/x", "b/y", "xdfs://h/d"])).unwrap();
         for (job, source) in jobs.iter().zip(["a/x", "b/y"]) {
             let from = session::local_file(source);
             assert_eq!(
@@ -461,7 +458,14 @@ mod tests {
         let LocalPlace::Server(file) = from else {
             panic!("{from:?}");
         };
-        assert_eq!((file.place().path.as_slice(), to.as_slice()), (&b"/x/y"[..], &b"d/"[..]));
+        assert_eq!(
+            (file.place().path.as_slice(), to.as_slice()),
+            (&b"/x/y"[..], &b"d/"[..])
+        );
+        // They could be one file.
+        let fault = refusal(&["--remove-source", "ftp://a/x", "xdfs://b/y"]);
+        assert!(fault.cause.contains("one file"));
+        assert!(planned(&flags(&["--remove-source", "xdfs://a/x", "xdfs://b/y"])).is_ok());
         for bad in ["xdfs://a", "xdfs://a/", "xdfs://a/.."] {
             let fault = refusal(&[bad, "xdfs://b/d/"]);
             assert_eq!(fault.code, Code::InvalidArgument, "{bad}");
@@ -490,23 +494,16 @@ mod tests {
             file.to_str().unwrap(),
             "xdfs://h/d",
         ];
-        assert_eq!(
-            planned(&flags(&part)).unwrap()[0].bytes,
-            Some(50)
-        );
+        assert_eq!(planned(&flags(&part)).unwrap()[0].bytes, Some(50));
         let end = ["--offset", "300", file.to_str().unwrap(), "xdfs://h/d"];
-        assert_eq!(
-            planned(&flags(&end)).unwrap()[0].bytes,
-            Some(0)
-        );
+        assert_eq!(planned(&flags(&end)).unwrap()[0].bytes, Some(0));
     }
 
     #[test]
     fn downloads_take_their_names_along() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().to_str().unwrap();
-        let jobs = planned(&flags(&["xdfs://h/a/x", "xdfs://i/y%FF", target]))
-        .unwrap();
+        let jobs = planned(&flags(&["xdfs://h/a/x", "xdfs://i/y%FF", target])).unwrap();
         let expected = session::local_file(dir.path().join("x"));
         assert_eq!(
             jobs[0].route,
@@ -517,8 +514,7 @@ mod tests {
         );
         assert_ne!(jobs[0].server.address, jobs[1].server.address);
         let file = dir.path().join("new");
-        let jobs = planned(&flags(&["xdfs://h/a/x", file.to_str().unwrap()]))
-        .unwrap();
+        let jobs = planned(&flags(&["xdfs://h/a/x", file.to_str().unwrap()])).unwrap();
         assert_eq!(*jobs[0].route.local(), session::local_file(&file));
         for bad in ["xdfs://h", "xdfs://h/", "xdfs://h/a/..", "xdfs://h/%00"] {
             assert_eq!(refusal(&[bad, target]).code, Code::InvalidArgument, "{bad}");

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 
 use xdfs::{
-    Answer, Attributes, Call, ChecksumKind, Code, Fault, FileKind, Filter, LocalPlace,
-    TransferRoute,
+    Address, Answer, Attributes, Call, ChecksumKind, Code, Fault, FileKind, Filter, LocalPlace,
+    RemotePlace, TransferRoute,
 };
 
 use super::origins::Origins;
@@ -95,9 +95,7 @@ pub(super) fn of_file<'a>(
             };
             ((here_side, here), (there, to))
         }
-        TransferRoute::Download { from, .. } => {
-            ((there, from.clone()), (here_side, here))
-        }
+        TransferRoute::Download { from, .. } => ((there, from.clone()), (here_side, here)),
     };
     Ok(Some(Removal {
         label: &job.label,
@@ -106,6 +104,21 @@ pub(super) fn of_file<'a>(
         reports_all: true,
         interrupt,
     }))
+}
+
+/// Refuses to remove sources at a server if nothing shows that the target is another file: it could
+/// be the same one by another URL.
+///
+/// # Errors
+/// The source is to be removed, and one of the servers identifies no files.
+pub(super) fn check_between(is_wanted: bool, servers: [&RemotePlace; 2]) -> Result<(), Fault> {
+    let tells = |server: &&RemotePlace| !matches!(server.address, Address::Ftp { .. });
+    if !is_wanted || servers.iter().all(tells) {
+        return Ok(());
+    }
+    let cause = "FTP doesn't tell whether source and target are one file";
+    Err(Fault::new(Code::InvalidArgument, OPERATION, cause)
+        .hint("copy without --remove-source, and remove the source with 'xdfs rm'"))
 }
 
 impl Removal<'_> {

@@ -11,7 +11,7 @@ use xdfs::{
 
 use super::list;
 use super::origins::Origins;
-use super::removal::Removal;
+use super::removal::{self, Removal};
 use crate::client::SharedClient;
 use crate::client_config::SessionSettings;
 use crate::flags::CpFlags;
@@ -91,7 +91,7 @@ pub(super) fn take_trees(
                 let client = origins.connect(&place)?;
                 let there = attributes_of(&client, &place.path)?;
                 if there.is_some_and(|a| a.kind == FileKind::Directory) {
-                    check_between(flags)?;
+                    check_between(flags, [&place, server])?;
                     trees.push(Tree {
                         label,
                         server: server.clone(),
@@ -110,7 +110,8 @@ pub(super) fn take_trees(
 }
 
 /// Refuses what can't be kept between servers.
-fn check_between(flags: &CpFlags) -> Result<(), Fault> {
+fn check_between(flags: &CpFlags, servers: [&RemotePlace; 2]) -> Result<(), Fault> {
+    removal::check_between(flags.remove_source, servers)?;
     let wanted = [
         (flags.archive, "--archive"),
         (flags.owner, "--owner"),
@@ -150,7 +151,7 @@ pub(super) fn copy(
             Ok(result) => {
                 reporter.tree_done(&tree.label, &result);
                 if flags.remove_source && !flags.dry_run {
-                    match removal(connector, tree, &result, origins, interrupt) {
+                    match removal_of(connector, tree, &result, origins, interrupt) {
                         Ok(removal) => removal.run(&selection.filter, reporter),
                         Err(fault) => reporter.failure(Some(&tree.label), &fault),
                     }
@@ -249,7 +250,7 @@ fn copy_one(
 }
 
 /// The removal of the source of a tree that was copied.
-fn removal<'a>(
+fn removal_of<'a>(
     connector: &Connector,
     tree: &'a Tree,
     result: &TreeResult,

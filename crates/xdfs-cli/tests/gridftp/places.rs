@@ -141,8 +141,8 @@ fn everything_works_at_the_globus_server() {
     trees_work(&stage, url, &stage.root(""));
 }
 
-/// vsftpd for one directory, in which everybody may write.
-fn vsftpd(stage: &Stage) -> Option<(Guard, String)> {
+/// vsftpd for one directory, in which everybody may write, also for transfers between servers.
+pub(crate) fn vsftpd(stage: &Stage) -> Option<(Guard, String)> {
     if !has("vsftpd") {
         skip::test("vsftpd is not installed");
         return None;
@@ -159,7 +159,8 @@ fn vsftpd(stage: &Stage) -> Option<(Guard, String)> {
             "listen=YES\nlisten_address=127.0.0.1\nlisten_port={}\nbackground=NO\n\
              anonymous_enable=YES\nanon_root={}\nwrite_enable=YES\nanon_upload_enable=YES\n\
              anon_mkdir_write_enable=YES\nanon_other_write_enable=YES\nanon_umask=022\n\
-             anon_world_readable_only=NO\nrun_as_launching_user=YES\nseccomp_sandbox=NO\n",
+             anon_world_readable_only=NO\nrun_as_launching_user=YES\nseccomp_sandbox=NO\n\
+             port_promiscuous=YES\npasv_promiscuous=YES\n",
             address.port(),
             root.display(),
         );

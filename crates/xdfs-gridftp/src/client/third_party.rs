@@ -281,12 +281,7 @@ impl Copy {
     }
 
     /// New connections, if both servers can be reached again and the source is still the same.
-    fn reconnect(
-        &self,
-        source: &FtpStore,
-        target: &FtpStore,
-        deadline: Instant,
-    ) -> Option<Pair> {
+    fn reconnect(&self, source: &FtpStore, target: &FtpStore, deadline: Instant) -> Option<Pair> {
         while Instant::now() < deadline && check_cancelled().is_ok() {
             std::thread::sleep(PAUSE);
             let Ok(mut pair) = Pair::take(source, target) else {
@@ -397,10 +392,7 @@ impl Pair {
         let address: SocketAddr = address.map_err(|fault| at(&self.receiver_name, fault))?;
         let (verb, text) = match format_host_port(address) {
             Some(text) => ("PORT", text),
-            None => (
-                "EPRT",
-                format!("|2|{}|{}|", address.ip(), address.port()),
-            ),
+            None => ("EPRT", format!("|2|{}|{}|", address.ip(), address.port())),
         };
         must(&mut self.sender, &self.sender_name, verb, text.as_bytes())?;
         self.is_open = copy.mode == Mode::Extended;
@@ -672,9 +664,8 @@ impl Watch {
         let stored = fault(&pair.receiver_name, &copy.path, &self.stored);
         let sent = fault(&pair.sender_name, &copy.from, &self.sent);
         // That a connection broke says less than what the other server says.
-        let is_break = |fault: &Fault| {
-            matches!(fault.code, Code::ConnectionLost | Code::ConnectionRefused)
-        };
+        let is_break =
+            |fault: &Fault| matches!(fault.code, Code::ConnectionLost | Code::ConnectionRefused);
         let fault = match (stored, sent) {
             (Some(stored), Some(sent)) if is_break(&stored) => sent,
             (Some(stored), _) => stored,

@@ -89,7 +89,6 @@ impl Course {
             (Ok(outcome), _) => return outcome,
             (Err(why), Way::Direct) => {
                 return Err(Fault {
-                    operation: OPERATION.into(),
                     code: Code::Unsupported,
                     cause: format!("it can't go straight to the target: {}", why.cause),
                     ..why

@@ -54,7 +54,8 @@ enum Event {
     Directory,
     Failed(Vec<u8>, Fault),
     File(TransferResult),
-    Step(Vec<u8>),
+    /// Would be copied, with so many bytes.
+    Step(Vec<u8>, u64),
 }
 
 impl Client {
@@ -148,6 +149,7 @@ impl TreeCourse<'_> {
                 scope.spawn(move || self.copy_files(queue, &events));
             }
             let walk = scope.spawn(move || self.walk(&files, &events));
+            let mut told = began;
             loop {
                 match news.recv_timeout(TICK) {
                     Ok(event) => {
@@ -159,6 +161,10 @@ impl TreeCourse<'_> {
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
+                if told.elapsed() < TICK {
+                    continue;
+                }
+                told = Instant::now();
                 result.elapsed = began.elapsed();
                 result.activity.in_flight_bytes = self.in_flight_bytes.load(Ordering::Relaxed);
                 if observer.on_tree(TreeEvent::Progress(&result)).is_break() {
@@ -281,7 +287,7 @@ impl TreeCourse<'_> {
                     }
                     // Nobody is left for it only after a panic.
                     let _ = match self.options.dry_run {
-                        true => events.send(Event::Step(path)).is_ok(),
+                        true => events.send(Event::Step(path, attributes.size)).is_ok(),
                         false => files.send(FoundFile(path)).is_ok(),
                     };
                 }
@@ -392,8 +398,7 @@ impl TreeCourse<'_> {
                 Err(fault)
                     if retries < retries_max
                         && !self.is_stopped()
-                        && (fault.retry != Retry::Never
-                            || fault.code == Code::ConnectionLost) =>
+                        && (fault.retry != Retry::Never || fault.code == Code::ConnectionLost) =>
                 {
                     let pause = self.options.retry.pause(retries, &fault);
                     retries += 1;
@@ -427,7 +432,8 @@ impl TreeCourse<'_> {
             }
             if let Some(progress) = transfer.progress(TICK) {
                 let bytes = progress.bytes.max(told);
-                self.in_flight_bytes.fetch_add(bytes - told, Ordering::Relaxed);
+                self.in_flight_bytes
+                    .fetch_add(bytes - told, Ordering::Relaxed);
                 told = bytes;
             }
         }
@@ -466,8 +472,9 @@ fn count(
             result.bytes += file.bytes;
             time.add(&file.time_shares, Duration::from_secs_f64(file.seconds));
         }
-        Event::Step(path) => {
+        Event::Step(path, bytes) => {
             result.files += 1;
+            result.bytes += bytes;
             let step = TreeEvent::Step {
                 step: SyncStep::Copy,
                 path: &path,
