@@ -184,7 +184,7 @@ fn existing_targets_are_treated_as_in_other_copies() {
     assert_bytes(&one.root("file"), &content);
     assert_eq!(names(&two), ["file"]);
     let said = fails(&one, &[], &one.url("/none"), &two.url("/missing"));
-    assert!(said.contains("no such file"), "{said}");
+    assert!(said.contains("No such file"), "{said}");
 }
 
 #[test]

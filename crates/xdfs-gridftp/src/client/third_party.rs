@@ -133,7 +133,10 @@ struct Copy {
 /// Says at which server a fault happened.
 fn at(server: &str, fault: Fault) -> Fault {
     Fault {
-        operation: format!("{} at {server}", fault.operation),
+        operation: match fault.operation.contains(server) {
+            true => fault.operation.clone(),
+            false => format!("{} at {server}", fault.operation),
+        },
         ..fault.remote()
     }
 }
@@ -315,7 +318,9 @@ impl Pair {
             }
         }
         let take = |store: &FtpStore| {
-            let mut link = store.take(None)?;
+            let mut link = store
+                .take(None)
+                .map_err(|fault| at(&store.server(), fault))?;
             link.close_channels();
             Ok(link)
         };

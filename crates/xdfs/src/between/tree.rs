@@ -29,8 +29,10 @@ const FILES_MAX: usize = 4;
 const WAITING: usize = 256;
 /// Directories whose times are set at the end, and that wait to be listed.
 const DIRECTORIES_MAX: usize = 1_000_000;
-/// Calls at once that set them.
+/// Calls at once that finish directories.
 const CALLS_MAX: usize = 32;
+/// What a directory has to permit while something is made in it.
+const OPEN_MODE: u32 = 0o700;
 /// Interval of progress, and of looks at whether the copy is still wanted.
 const TICK: Duration = Duration::from_millis(100);
 const OPERATION: &str = "copy a tree between servers";
@@ -42,6 +44,8 @@ struct TreeCourse<'a> {
     to: &'a Client,
     /// The root of the tree at the target.
     root: Vec<u8>,
+    /// It existed, and keeps its mode and time: it may be the root of an export.
+    keeps_root: bool,
     options: &'a TreeOptions,
     is_stopped: AtomicBool,
     in_flight_bytes: AtomicU64,
@@ -49,6 +53,14 @@ struct TreeCourse<'a> {
 
 /// A file to be copied, by its path beneath the roots.
 struct FoundFile(Vec<u8>);
+
+/// A directory that gets its mode and time once nothing more is made in it.
+struct MadeDirectory {
+    path: Vec<u8>,
+    /// Its permission bits; 0 if they aren't known.
+    mode: u32,
+    mtime_ns: i64,
+}
 
 enum Event {
     Directory,
@@ -83,11 +95,13 @@ impl Client {
             return Err(source.named(fault.path(path).remote()));
         }
         let mut root = target.to_vec();
+        let mut keeps_root = false;
         match look(self, target, true) {
             Ok(there) if there.kind == FileKind::Directory => {
                 let name = last_part(path);
-                if !name.is_empty() {
-                    root = join(target, &name);
+                match name.is_empty() {
+                    true => keeps_root = true,
+                    false => root = join(target, &name),
                 }
             }
             Ok(_) => {
@@ -102,6 +116,7 @@ impl Client {
             from: &from,
             to: self,
             root,
+            keeps_root,
             options,
             is_stopped: AtomicBool::new(false),
             in_flight_bytes: AtomicU64::new(0),
@@ -185,7 +200,10 @@ impl TreeCourse<'_> {
         }
         let directories = walked?;
         if !self.options.dry_run {
-            self.set_times(directories);
+            for (path, fault) in self.finish(directories) {
+                // Everything is copied, so that there is nothing to stop.
+                let _ = count(Event::Failed(path, fault), &mut result, &mut time, observer);
+            }
         }
         Ok(result)
     }
@@ -198,13 +216,13 @@ impl TreeCourse<'_> {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Finds directories, which it makes, and files. Returns the directories with their times, each
-    /// before those in it.
+    /// Finds directories, which it makes, and files. Returns the directories, each before those in
+    /// it.
     fn walk(
         &self,
         files: &SyncSender<FoundFile>,
         events: &SyncSender<Event>,
-    ) -> Result<Vec<(Vec<u8>, i64)>, Fault> {
+    ) -> Result<Vec<MadeDirectory>, Fault> {
         let root = look(self.from, &self.source.place().path, true);
         let root = root.map_err(|fault| self.source.named(fault))?;
         let mut unlisted = vec![(Vec::new(), root)];
@@ -220,7 +238,13 @@ impl TreeCourse<'_> {
                 self.fail(events, path, fault);
                 continue;
             }
-            made.push((path.clone(), attributes.mtime_ns));
+            if !(path.is_empty() && self.keeps_root) {
+                made.push(MadeDirectory {
+                    path: path.clone(),
+                    mode: attributes.mode & 0o777,
+                    mtime_ns: attributes.mtime_ns,
+                });
+            }
             if made.len() + unlisted.len() > DIRECTORIES_MAX {
                 let cause = format!("it has more than {DIRECTORIES_MAX} directories");
                 return Err(Fault::new(Code::LimitExceeded, OPERATION, cause));
@@ -325,41 +349,51 @@ impl TreeCourse<'_> {
     }
 
     fn make(&self, path: &[u8], attributes: &Attributes) -> Result<(), Fault> {
-        if self.options.dry_run {
+        if self.options.dry_run || path.is_empty() && self.keeps_root {
             return Ok(());
         }
         let mode = Some(attributes.mode & 0o777).filter(|mode| *mode != 0);
         let made = self.to.call(Call::MakeDirectory {
             path: self.here(path),
-            // Something is to be made in it.
-            mode: mode.map(|mode| mode | 0o700),
+            mode: mode.map(|mode| mode | OPEN_MODE),
             parents: true,
         });
         made.map(drop)
     }
 
-    /// Sets the times of directories, in which nothing is made any more.
-    fn set_times(&self, directories: Vec<(Vec<u8>, i64)>) {
-        let mut asked: VecDeque<PendingCall> = VecDeque::new();
-        let wait = |call: PendingCall| {
-            if let Err(fault) = call.wait() {
-                // As in uploads to a server that can't do it.
-                tracing::debug!(%fault, "the time of a directory is not set");
-            }
+    /// Sets modes and times of directories, in which nothing is made any more. Returns what failed.
+    fn finish(&self, directories: Vec<MadeDirectory>) -> Vec<(Vec<u8>, Fault)> {
+        let mut asked: VecDeque<(Vec<u8>, PendingCall)> = VecDeque::new();
+        let mut failed = Vec::new();
+        let mut wait = |(path, call): (Vec<u8>, PendingCall)| match call.wait() {
+            // As in uploads to such a server.
+            Err(fault) if fault.code == Code::Unsupported => {}
+            Err(fault) => failed.push((path, fault)),
+            Ok(_) => {}
         };
-        for (path, mtime_ns) in directories.into_iter().rev() {
-            let call = Call::SetTimes {
-                path: self.here(&path),
+        for made in directories.into_iter().rev() {
+            let path = self.here(&made.path);
+            let is_open = made.mode == 0 || made.mode & OPEN_MODE == OPEN_MODE;
+            let mode = (!is_open).then(|| Call::SetMode {
+                path: path.clone(),
+                mode: made.mode,
+            });
+            let times = (made.mtime_ns != 0).then_some(Call::SetTimes {
+                path,
                 atime_ns: None,
-                mtime_ns: Some(mtime_ns).filter(|time| *time != 0),
+                mtime_ns: Some(made.mtime_ns),
                 follow: true,
-            };
-            asked.extend(self.to.start_call(call).ok());
-            if asked.len() >= CALLS_MAX {
-                asked.pop_front().into_iter().for_each(wait);
+            });
+            for call in mode.into_iter().chain(times) {
+                let call = self.to.start_call(call);
+                asked.extend(call.ok().map(|call| (made.path.clone(), call)));
+                if asked.len() >= CALLS_MAX {
+                    asked.pop_front().into_iter().for_each(&mut wait);
+                }
             }
         }
         asked.into_iter().for_each(wait);
+        failed
     }
 
     fn fail(&self, events: &SyncSender<Event>, path: Vec<u8>, fault: Fault) {
