@@ -2,15 +2,15 @@
 //! connections (RFC 959, section 5.2).
 //!
 //! ```text
-//!      sender  <---- PORT, RETR ----  this machine  ---- PASV, STOR, RNTO ---->  receiver
-//!         '------------------------------ data ------------------------------------^
+//!  sender  <---- PORT, RETR ----  this machine  ---- PASV, STOR, RNTO ---->  receiver
+//!     '------------------------------ data ------------------------------------^
 //! ```
 //!
-//! The receiver listens, and the sender connects to it. **The receiver tells the port, and never the
-//! address**, which is that of its control connection: so no server can have another one connect to a
-//! third host. The file gets a hidden name, is compared by checksums that both servers compute, and is
-//! then renamed, as in an upload. The data is in clear, and neither server proves to the other who it
-//! is.
+//! The receiver listens, and the sender connects to it. **The receiver tells the port, and never
+//! the address**, which is that of its control connection: so no server can have another one
+//! connect to a third host. The file gets a hidden name, is compared by checksums that both servers
+//! compute, and is then renamed, as in an upload. The data is in clear, and neither server proves
+//! to the other who it is.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -146,8 +146,8 @@ impl FtpStore {
     /// far as the servers say so, and how many there are.
     ///
     /// # Errors
-    /// A server refuses the file, or is lost; a broken transfer goes on where it was if both servers
-    /// are there again within [`COME_BACK`], and their markers say where that is.
+    /// A server refuses the file, or is lost; a broken transfer goes on where it was if both
+    /// servers are there again within 10 seconds, and their markers say where that is.
     pub fn receive_from(
         &self,
         source: &Self,
@@ -443,8 +443,8 @@ impl Pair {
         Watch::new(copy).follow(self, copy, moved)
     }
 
-    /// Ends what is under way at both servers, and removes what has come, unless it `stays`. Returns
-    /// whether the connections can be used again.
+    /// Ends what is under way at both servers, and removes what has come, unless it `stays`.
+    /// Returns whether the connections can be used again.
     fn abort(&mut self, copy: &mut Copy, stays: bool) -> bool {
         self.is_open = false;
         let sender = self.sender.abort(None);

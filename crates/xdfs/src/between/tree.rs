@@ -74,8 +74,8 @@ impl Client {
     /// Copies the tree `source` of another server to `target`, like [`Client::upload_tree`]. There
     /// is no journal: what exists at the target is skipped as [`TreeOptions::skip`] says, and what
     /// was interrupted begins anew. Links are followed with [`TreeOptions::follow_links`] if they
-    /// lead to files; other ones, and what is no file, are failures. Owners, extended attributes and
-    /// hard links aren't preserved.
+    /// lead to files; other ones, and what is no file, are failures. Owners, extended attributes
+    /// and hard links aren't preserved.
     ///
     /// # Errors
     /// As [`Client::upload_tree`].
