@@ -20,9 +20,9 @@ use crate::size;
 /// that machine through ssh, for this command only; /~/path begins in the user's home there. With
 /// ftp://[user[:password]@]host[:port]/path and --insecure, the server is one of FTP or GridFTP;
 /// //path begins at its root, and not in the directory of the login. NAME:path is on a server with
-/// a name: see `xdfs remotes --help`. At least one side must be a server; if both are, files go from
-/// one to the other (--between). With several sources, the target is a directory in which each file
-/// keeps its name; they are copied back to back in one session.
+/// a name: see `xdfs remotes --help`. At least one side must be a server; if both are, files go
+/// from one to the other (--between). With several sources, the target is a directory in which each
+/// file keeps its name; they are copied back to back in one session.
 ///
 /// In the URL of a source, *, ? and [a-z] match names on the server, unless a path exists as it is
 /// written; quote them for your shell. %2A, %3F and %5B stand for these characters themselves. A
