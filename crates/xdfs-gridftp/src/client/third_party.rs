@@ -169,7 +169,6 @@ impl FtpStore {
         let mut kept = 0;
         let mut deadline = Instant::now();
         loop {
-            let before = copy.markers.stored().len();
             let stop = match pair.transfer(&mut copy, moved) {
                 Ok(()) => break,
                 Err(stop) => stop,
@@ -179,10 +178,10 @@ impl FtpStore {
             if let Stop::Failed(_) = &stop
                 && resumes
             {
-                if copy.markers.stored().len() > before || kept == 0 {
+                copy.markers.restart();
+                if copy.markers.bytes() > kept {
                     deadline = Instant::now() + COME_BACK;
                 }
-                copy.markers.restart();
                 kept = copy.markers.bytes();
                 if let Some(again) = copy.reconnect(source, self, deadline) {
                     pair = again;
@@ -431,7 +430,8 @@ impl Pair {
                 if reply.code != 350 {
                     copy.markers.forget();
                     let fault = refused("go on with a transfer", &copy.from, &reply);
-                    return Err(at(name, fault).into());
+                    // From the beginning it may work.
+                    return Err(at(name, fault).retry(Retry::Now).into());
                 }
             }
         }
@@ -572,8 +572,10 @@ impl Watch {
                 (None, _) => (&mut pair.receiver, &pair.receiver_name),
                 (Some(_), None) => (&mut pair.sender, &pair.sender_name),
             };
-            let is_begun = self.has_moved || self.sent.is_some();
+            let has_ended = self.sent.is_some() || self.stored.is_some();
+            let is_begun = self.has_moved || has_ended;
             let patience = match is_begun || copy.mode == Mode::Stream && self.is_taken {
+                _ if has_ended => STALL,
                 true => self.patience,
                 false => BEGIN,
             };
