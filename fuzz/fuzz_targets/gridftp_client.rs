@@ -6,6 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use xdfs_gridftp::client::dialogue::{Dialogue, Event};
 use xdfs_gridftp::client::features::Features;
 use xdfs_gridftp::client::listing::{Listed, RowError, Rows, parse_facts};
+use xdfs_gridftp::client::markers::Markers;
 use xdfs_gridftp::client::{extended_port, passive_address};
 use xdfs_gridftp::reply::Reply;
 
@@ -63,9 +64,13 @@ fuzz_target!(|data: &[u8]| {
     let piece = usize::from(piece) + 1;
     let whole = replies(data, data.len().max(1));
     assert_eq!(whole, replies(data, piece));
+    let mut markers = Markers::default();
     for reply in whole.0 {
         let _ = Features::parse(&reply).checksum();
         assert_ne!(extended_port(&reply), Some(0));
+        let more = markers.take(&reply, 1000);
+        assert!(!more || markers.bytes() > 0);
+        assert!(markers.stored().iter().all(|range| range.end <= 1000));
         assert!(passive_address(&reply).is_none_or(|address| address.port() > 0));
         for line in &reply.lines {
             let _ = parse_facts(line);

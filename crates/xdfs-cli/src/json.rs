@@ -105,6 +105,8 @@ pub(crate) struct FileBody<'a> {
     limited_by: &'static str,
     time_shares: Shares,
     skipped: bool,
+    /// Straight from one server to another.
+    direct: bool,
     dry_run: bool,
 }
 
@@ -345,6 +347,7 @@ impl<'a> Record<'a> {
             limited_by: limited_by(&result.time_shares),
             time_shares: Shares(result.time_shares),
             skipped: result.is_skipped,
+            direct: result.is_direct,
             dry_run,
         })
     }
@@ -560,6 +563,7 @@ mod tests {
             target: b"/t".to_vec(),
             time_shares: TimeShares::only(LimitedBy::TargetWrite),
             is_skipped: false,
+            is_direct: false,
         }
     }
 

@@ -234,6 +234,7 @@ impl Flow {
                 Direction::OutOf => LimitedBy::SourceRead,
             }),
             is_skipped: false,
+            is_direct: false,
         })
     }
 }

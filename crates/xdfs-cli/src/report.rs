@@ -262,9 +262,11 @@ impl Reporter {
             self.console.info(&format!("{}: {result}", label.name()));
         }
         if self.console.is_verbose() && !self.run.dry_run {
-            let limit = progress::verdict(&result.time_shares);
-            self.console
-                .detail(&format!("{source} to {target}: {limit}"));
+            let how = match result.is_direct {
+                true => "straight from one server to the other".to_owned(),
+                false => progress::verdict(&result.time_shares),
+            };
+            self.console.detail(&format!("{source} to {target}: {how}"));
             if let (kind, Some(value)) = progress::digest(&result.digest) {
                 self.console
                     .detail(&format!("{}: {kind} {value}", label.name()));
@@ -705,6 +707,7 @@ mod tests {
             target: Vec::new(),
             time_shares: TimeShares::only(LimitedBy::Network),
             is_skipped: false,
+            is_direct: false,
         }
     }
 

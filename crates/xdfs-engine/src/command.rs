@@ -223,6 +223,9 @@ pub struct Outcome {
     pub failures: Failures,
     /// Nothing was moved, since the target exists. The engine itself never skips anything.
     pub is_skipped: bool,
+    /// The bytes went from one server to another without this process, which the engine itself
+    /// never does.
+    pub is_direct: bool,
 }
 
 /// An event of a transfer.

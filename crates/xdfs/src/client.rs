@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use xdfs_engine::command::TransferKind;
 use xdfs_engine::mailbox::mailbox;
 use xdfs_engine::{Command, DownloadSpec, PathDecision, TransferSpec, UploadSpec};
+use xdfs_gridftp::client::FtpStore;
 use xdfs_proto::frame::Resume;
 use xdfs_proto::{Code, DigestKind, Fault, FileId};
 use xdfs_store::{LocalStore, Source, Store, StreamSource};
 use xdfs_xio::PathSample;
 
+use crate::between::Origin;
 use crate::files::{OpenOptions, RemoteFile};
 use crate::ftp::FtpGateway;
 use crate::local_path::{file_name, path_bytes};
@@ -23,6 +25,7 @@ use crate::remote::RemotePlace;
 use crate::security::{Fingerprint, FirstUse, Level, SecureIdentity};
 pub use crate::session::ClientOptions;
 use crate::session::Session;
+use crate::session_end::SessionEnd;
 use crate::sinks::Nameless;
 use crate::skip::Skip;
 use crate::transfer::{LocalPlace, Replacement, Transfer, TransferOptions, TransferRoute};
@@ -83,6 +86,22 @@ impl Client {
         let place = source;
         let is_file = matches!(source, LocalPlace::Path(_));
         let (source, source_path, name): (Box<dyn Source>, Vec<u8>, Vec<u8>) = match source {
+            LocalPlace::Server(file) => {
+                let path = &file.place().path;
+                let paths = [path.as_slice(), target, &last_part(path)];
+                let here = Arc::new(Origin(file.clone()));
+                let compared = self.compared_paths(true, here, paths, options);
+                let refuses = TransferOptions {
+                    overwrite: options.overwrite && !looks_first(&compared),
+                    ..options.clone()
+                };
+                let transfer = self.start_between(file, target, &refuses)?;
+                let route = TransferRoute::Upload {
+                    from: place.clone(),
+                    to: target.to_vec(),
+                };
+                return Ok(self.compare(transfer, compared, route, options));
+            }
             LocalPlace::Path(path) => (
                 LocalStore::unrooted().open_source(&path_bytes(path))?,
                 path_bytes(path),
@@ -103,7 +122,8 @@ impl Client {
             ),
         };
         let paths = [&source_path, target, &name];
-        let compared = self.compared_paths(true, paths, options);
+        let here = Arc::new(LocalStore::unrooted());
+        let compared = self.compared_paths(true, here, paths, options);
         let compared = compared.filter(|_| is_file);
         let refuses = TransferOptions {
             overwrite: options.overwrite && !looks_first(&compared),
@@ -146,9 +166,14 @@ impl Client {
             LocalPlace::Path(path) => (Arc::new(LocalStore::unrooted()), path_bytes(path)),
             LocalPlace::Standard => (Arc::new(Nameless::StandardOutput), b"-".to_vec()),
             LocalPlace::Memory => (Arc::new(Nameless::Null), b"mem:null".to_vec()),
+            LocalPlace::Server(_) => {
+                let cause = "a file goes to another server by an upload there";
+                return Err(Fault::new(Code::InvalidArgument, "download", cause).path(source));
+            }
         };
         let paths = [source, &target, &name];
-        let compared = self.compared_paths(false, paths, options);
+        let here = Arc::new(LocalStore::unrooted());
+        let compared = self.compared_paths(false, here, paths, options);
         let compared = compared.filter(|_| is_file);
         let refuses = TransferOptions {
             overwrite: options.overwrite && !looks_first(&compared),
@@ -240,6 +265,7 @@ impl Client {
     fn compared_paths(
         &self,
         is_upload: bool,
+        here: Arc<dyn Store>,
         [source, target, name]: [&[u8]; 3],
         options: &TransferOptions,
     ) -> Option<ComparedPaths> {
@@ -252,6 +278,7 @@ impl Client {
         let is_sent_again = skip == Skip::Identical && !options.resume;
         (skip != Skip::Never && !is_sent_again).then(|| ComparedPaths {
             caller: self.shared.sessions.caller().1,
+            here,
             is_upload,
             source: source.to_vec(),
             target: target.to_vec(),
@@ -346,6 +373,24 @@ impl Client {
             let _ = commands.send(Command::Cancel(file));
         };
         Ok(Transfer::new(cancel, mailbox, end.clone()).numbered(file))
+    }
+
+    /// Another handle to the same client.
+    pub(crate) fn share(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// The end of the present session.
+    pub(crate) fn session_end(&self) -> Result<SessionEnd, Fault> {
+        Ok(self.session()?.end.clone())
+    }
+
+    /// The files of the server, if it is one of FTP.
+    pub(crate) fn ftp_store(&self) -> Option<FtpStore> {
+        let session = self.session().ok()?;
+        session.gateway().map(crate::ftp::FtpGateway::store)
     }
 
     fn session(&self) -> Result<Arc<Session>, Fault> {
@@ -588,6 +633,6 @@ impl Drop for Shared {
     }
 }
 
-fn last_part(path: &[u8]) -> Vec<u8> {
+pub(crate) fn last_part(path: &[u8]) -> Vec<u8> {
     path.rsplit(|b| *b == b'/').next().unwrap_or(&[]).to_vec()
 }

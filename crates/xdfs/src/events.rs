@@ -99,6 +99,9 @@ pub struct TransferResult {
     pub time_shares: TimeShares,
     /// Nothing was moved, since the target exists: [`Skip`](crate::Skip) says which are skipped.
     pub is_skipped: bool,
+    /// The bytes went straight from one server to another, which have compared checksums of their
+    /// own: `digest` has none.
+    pub is_direct: bool,
 }
 
 impl TransferResult {
@@ -125,6 +128,7 @@ impl From<Outcome> for TransferResult {
             target: outcome.target,
             time_shares: outcome.time_shares,
             is_skipped: outcome.is_skipped,
+            is_direct: outcome.is_direct,
         }
     }
 }

@@ -114,6 +114,11 @@ impl FtpGateway {
         })
     }
 
+    /// The files of the other server.
+    pub(crate) fn store(&self) -> FtpStore {
+        self.store.clone()
+    }
+
     /// Where a session reaches it.
     pub(crate) fn address(&self) -> &Address {
         &self.address

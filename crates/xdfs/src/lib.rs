@@ -70,6 +70,7 @@
 
 #![forbid(unsafe_code)]
 
+mod between;
 mod client;
 pub mod drivers;
 mod events;
@@ -103,6 +104,7 @@ mod tree;
 mod tune;
 mod tunnel;
 
+pub use between::{ServerFile, Way};
 pub use client::{Client, ClientOptions};
 pub use events::{
     Deletion, LimitedBy, Observer, Progress, QueueEvent, Silent, SyncStep, TimeShares, TimeSum,

@@ -9,6 +9,7 @@
 //! The receiver can't do that alone: the sender adopts the digest states that a receiver claims to
 //! hold, so the digest at the end would compare the target with itself.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use xdfs_proto::digest::{BlockHasher, FragmentMap};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::{ChecksumKind, Code, DigestKind, DigestValue, Fault, FileId};
-use xdfs_store::{LocalStore, Store as _};
+use xdfs_store::Store;
 
 use crate::mtime::is_same_time;
 use crate::paths::{Caller, join};
@@ -38,6 +39,8 @@ const COMPARISON_DIGEST: DigestKind = DigestKind::Blake3;
 #[derive(Debug)]
 pub(crate) struct ComparedPaths {
     pub(crate) caller: Caller,
+    /// The files of the other side.
+    pub(crate) here: Arc<dyn Store>,
     pub(crate) is_upload: bool,
     pub(crate) source: Vec<u8>,
     pub(crate) target: Vec<u8>,
@@ -183,6 +186,7 @@ impl ComparedPaths {
             time_shares: TimeShares::only(LimitedBy::SourceRead),
             failures: Failures::default(),
             is_skipped: true,
+            is_direct: false,
         }))
     }
 
@@ -221,7 +225,7 @@ impl ComparedPaths {
             false => (target, source),
         };
         let first_of = |end: &End| if end == source { self.offset } else { 0 };
-        let mut file = LocalStore::unrooted().open_source(&here.path)?;
+        let mut file = self.here.open_source(&here.path)?;
         let mut whole = Digester::new(self.digest);
         let mut at = 0;
         while at < length {
@@ -280,7 +284,7 @@ impl ComparedPaths {
 
     fn ask(&self, is_here: bool, call: Call) -> Result<Answer, Fault> {
         match is_here {
-            true => LocalStore::unrooted().call(&call, &mut |_| Ok(())),
+            true => self.here.call(&call, &mut |_| Ok(())),
             false => self.caller.start_pending(call)?.wait(),
         }
     }

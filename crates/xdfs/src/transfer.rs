@@ -13,12 +13,13 @@ use xdfs_engine::{Outcome, Progress, TimeShares, TransferEvent};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, Fault, FileId};
 
+use crate::between::ServerFile;
 use crate::events::{Observer, TransferResult};
 use crate::recognition::{ComparedPaths, may_exist};
 use crate::session_end::SessionEnd;
 use crate::skip::Skip;
 
-/// The local source or target of a transfer.
+/// The source or target of a transfer that isn't at the server of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LocalPlace {
@@ -28,6 +29,8 @@ pub enum LocalPlace {
     Standard,
     /// `mem:zero` as a source, `mem:null` as a target: no storage at all.
     Memory,
+    /// As a source, a file of another server.
+    Server(ServerFile),
 }
 
 /// Source and target of a transfer, and with them its direction.
@@ -35,7 +38,7 @@ pub enum LocalPlace {
 pub enum TransferRoute {
     /// To the server, as [`Client::upload`](crate::Client::upload) does.
     Upload {
-        /// The source here.
+        /// The source here, or at another server.
         from: LocalPlace,
         /// The path on the server.
         to: Vec<u8>,
@@ -50,7 +53,7 @@ pub enum TransferRoute {
 }
 
 impl TransferRoute {
-    /// The local source or target.
+    /// The source or target that isn't at the server.
     #[must_use]
     pub fn local(&self) -> &LocalPlace {
         match self {
@@ -311,7 +314,8 @@ impl Transfer {
         Ok((outcome.failures, (outcome.time_shares, outcome.elapsed)))
     }
 
-    fn outcome(mut self) -> Result<Outcome, Fault> {
+    /// Waits for the end, and returns all of it.
+    pub(crate) fn outcome(mut self) -> Result<Outcome, Fault> {
         loop {
             if let Some(ended) = self.ended {
                 return ended;

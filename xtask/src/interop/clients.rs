@@ -218,9 +218,11 @@ impl Client {
     /// The client doesn't offer it.
     pub(super) fn third_party(
         self,
+        tools: &Tools,
         how: &How,
         from: (&Server, &str),
         to: (&Server, &str),
+        local: &Path,
     ) -> Result<Command, Lack> {
         let [source, target] = [from, to].map(|(server, name)| self.url(server, how, name));
         match self {
@@ -247,7 +249,11 @@ impl Client {
                 let words = [paths[0].as_str(), &address, &paths[1]];
                 Ok(ftplib(from.0, how, "third", &words))
             }
-            Self::Xdfs => lacks(NO_THIRD, &["third-party", "both sides may be ftp"]),
+            Self::Xdfs => {
+                let mut command = xdfs(tools, to.0, how, "cp", local)?;
+                command.args(["--between=direct".to_owned(), source, target]);
+                Ok(command)
+            }
         }
     }
 

@@ -30,11 +30,6 @@ const PROGRAMS: [&str; 6] = [
     "python3",
     "vsftpd",
 ];
-/// Rows that xdfs doesn't offer as a client yet, of those that it owes.
-const NOT_YET: [&str; 2] = [
-    "third party, from globus-gridftp-server",
-    "third party, to globus-gridftp-server",
-];
 /// Clients at servers at the same time.
 const THREADS: usize = 3;
 
@@ -183,7 +178,6 @@ fn owed(found: &[Column]) -> Ended {
                 let is_broken = match outcome(client, kind) {
                     Some(Outcome::Pass) => false,
                     Some(Outcome::Fail(_)) => is_ours(kind, client),
-                    _ if client == Client::Xdfs && NOT_YET.contains(&row.name) => false,
                     _ => passes && is_owed(client, kind),
                 };
                 if is_broken {

@@ -424,7 +424,8 @@ impl Cell<'_> {
         let command = match self.client {
             Client::Globus => {
                 let to = (&*self.server, name.as_str());
-                self.client.third_party(&how, (self.other, &name), to)
+                let from = (self.other, name.as_str());
+                self.client.third_party(self.tools, &how, from, to, &local)
             }
             _ => self
                 .client
@@ -469,7 +470,9 @@ impl Cell<'_> {
         if let Some(folder) = two.disk(&name).parent() {
             let _ = fs::create_dir_all(folder);
         }
-        let command = self.client.third_party(&HOW, (one, &name), (two, &name));
+        let (from, to) = ((one, name.as_str()), (two, name.as_str()));
+        let local = self.here.join(&name);
+        let command = self.client.third_party(self.tools, &HOW, from, to, &local);
         self.judge(&[], command, || same(&one.disk(&name), &two.disk(&name)))
     }
 

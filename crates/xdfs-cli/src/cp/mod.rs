@@ -2,6 +2,7 @@
 
 mod expand;
 mod list;
+mod origins;
 mod pairs;
 mod plan;
 mod queue;
@@ -20,6 +21,7 @@ use crate::log::start_log;
 use crate::place::shown;
 use crate::report::{Reporter, Run};
 use crate::session::Connector;
+use origins::Origins;
 use plan::PlannedCopy;
 
 /// Runs the command and returns the exit code.
@@ -35,7 +37,8 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     if flags.recursive || flags.archive || flags.files_from.is_some() {
         return run_trees(&connector, context, flags, sources);
     }
-    let planned = sources.and_then(|()| plan::plan(context.config()?, flags));
+    let origins = Origins::new(&connector, flags.between.into());
+    let planned = sources.and_then(|()| plan::plan(context.config()?, flags, &origins));
     let bytes = planned.as_ref().ok().and_then(|jobs| {
         jobs.iter()
             .try_fold(0_u64, |sum, job| sum.checked_add(job.bytes?))
@@ -58,7 +61,7 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     );
     let copied = planned.and_then(|jobs| {
         let interrupt = context.interrupt()?;
-        copy_files(&connector, flags, jobs, &interrupt, &mut reporter)
+        copy_files(&connector, flags, jobs, &origins, &interrupt, &mut reporter)
     });
     if let Err(fault) = copied {
         reporter.failure(None, &fault);
@@ -96,13 +99,14 @@ fn run_trees(
     sources: Result<(), Fault>,
 ) -> u8 {
     let mut files = flags.clone();
-    let trees = sources.and_then(|()| tree::take_trees(connector, &mut files));
+    let origins = Origins::new(connector, flags.between.into());
+    let trees = sources.and_then(|()| tree::take_trees(connector, &mut files, &origins));
     let trees = trees.and_then(|trees| only_one_if_listed(flags, trees));
     let planned = trees.and_then(|trees| {
         let jobs = if files.places.sources.is_empty() {
             Vec::new()
         } else {
-            plan::plan(context.config()?, &files)?
+            plan::plan(context.config()?, &files, &origins)?
         };
         Ok((trees, jobs))
     });
@@ -122,11 +126,18 @@ fn run_trees(
     let copied = planned.and_then(|(trees, jobs)| {
         let interrupt = context.interrupt()?;
         interrupt.orderly(true);
-        tree::copy(connector, flags, &trees, &interrupt, &mut reporter);
+        tree::copy(
+            connector,
+            flags,
+            &trees,
+            &origins,
+            &interrupt,
+            &mut reporter,
+        );
         if jobs.is_empty() {
             return Ok(());
         }
-        copy_files(connector, &files, jobs, &interrupt, &mut reporter)
+        copy_files(connector, &files, jobs, &origins, &interrupt, &mut reporter)
     });
     if let Err(fault) = copied {
         reporter.failure(None, &fault);
@@ -139,17 +150,20 @@ fn copy_files(
     connector: &Connector,
     flags: &CpFlags,
     jobs: Vec<PlannedCopy>,
+    origins: &Origins,
     interrupt: &Interrupt,
     reporter: &mut Reporter,
 ) -> Result<(), Fault> {
     let options = transfer_options(flags);
     let retry = retry_policy(connector, flags, &jobs)?;
-    let copied = queue::run(connector, &options, retry, jobs, interrupt, reporter)?;
+    let copied = queue::run(connector, &options, retry, jobs, interrupt, reporter);
+    origins.report(reporter);
+    let copied = copied?;
     if !flags.remove_source || flags.dry_run {
         return Ok(());
     }
     for job in copied {
-        match removal::of_file(connector, &job, interrupt) {
+        match removal::of_file(connector, &job, origins, interrupt) {
             Ok(Some(removal)) => removal.run(&Filter::default(), reporter),
             Ok(None) => {}
             Err(fault) => reporter.failure(Some(&job.label), &fault),

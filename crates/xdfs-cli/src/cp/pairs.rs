@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use xdfs::{Code, Fault};
 
+use super::origins::Origins;
 use super::plan::{self, PlannedCopy};
 use super::{copy_files, expand, retries_of, tree};
 use crate::context::Context;
@@ -58,6 +59,7 @@ pub(super) fn run(
         connector,
         context,
         flags,
+        origins: Origins::new(connector, flags.between.into()),
         interrupt: &interrupt,
         reporter,
         batch: Vec::new(),
@@ -95,6 +97,7 @@ struct Run<'a> {
     connector: &'a Connector,
     context: &'a Context,
     flags: &'a CpFlags,
+    origins: Origins,
     interrupt: &'a Interrupt,
     reporter: &'a mut Reporter,
     /// Files to copy, which have the same number of retries.
@@ -141,18 +144,19 @@ impl Run<'_> {
         };
         expand::expand_sources(self.connector, &mut flags)?;
         if flags.recursive || flags.archive {
-            let trees = tree::take_trees(self.connector, &mut flags)?;
+            let trees = tree::take_trees(self.connector, &mut flags, &self.origins)?;
             if !trees.is_empty() {
                 // In the order of the list.
                 self.copy_batch()?;
                 let (connector, interrupt) = (self.connector, self.interrupt);
-                tree::copy(connector, &flags, &trees, interrupt, self.reporter);
+                let (origins, reporter) = (&self.origins, &mut *self.reporter);
+                tree::copy(connector, &flags, &trees, origins, interrupt, reporter);
             }
             if flags.places.sources.is_empty() {
                 return Ok(Vec::new());
             }
         }
-        let jobs = plan::plan(self.context.config()?, &flags)?;
+        let jobs = plan::plan(self.context.config()?, &flags, &self.origins)?;
         if jobs.iter().any(PlannedCopy::is_stream) {
             let cause = "a standard stream can't be in a list";
             return Err(Fault::new(Code::InvalidArgument, OPERATION, cause)
@@ -181,6 +185,7 @@ impl Run<'_> {
             self.connector,
             self.flags,
             jobs,
+            &self.origins,
             self.interrupt,
             self.reporter,
         )

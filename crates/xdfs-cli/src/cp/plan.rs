@@ -6,8 +6,10 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use xdfs::{Code, Fault, LocalPlace, RemotePlace, TransferRoute};
+use xdfs::{Code, Fault, LocalPlace, RemotePlace, ServerFile, TransferRoute};
 
+use super::origins::Origins;
+use super::removal;
 use crate::client_config::ClientConfig;
 use crate::flags::CpFlags;
 use crate::place::{self, Place, shown};
@@ -44,7 +46,11 @@ fn invalid(cause: impl Into<String>) -> Fault {
 ///
 /// # Errors
 /// The command as a whole is invalid, or the local target directory doesn't exist.
-pub(crate) fn plan(config: &ClientConfig, flags: &CpFlags) -> Result<Vec<PlannedCopy>, Fault> {
+pub(super) fn plan(
+    config: &ClientConfig,
+    flags: &CpFlags,
+    origins: &Origins,
+) -> Result<Vec<PlannedCopy>, Fault> {
     let parse = |word: &OsString| Place::parse(config, word);
     let sources = flags.places.sources.iter().map(parse);
     let sources = sources.collect::<Result<Vec<_>, _>>()?;
@@ -81,7 +87,11 @@ pub(crate) fn plan(config: &ClientConfig, flags: &CpFlags) -> Result<Vec<Planned
                 .iter()
                 .zip(texts)
                 .map(|(source, text)| match source {
-                    Place::Remote(_) => Err(remote_to_remote()),
+                    Place::Remote(place) => {
+                        removal::check_between(flags.remove_source, [place, &server])?;
+                        let file = origins.file(place);
+                        between(&file, text, &server, &target_text, sources.len() > 1)
+                    }
                     Place::Standard => upload_stream(&server, &target_text),
                     Place::Local(path) => Ok(upload(
                         path,
@@ -124,11 +134,6 @@ fn is_no_directory(source: &Place) -> bool {
 fn local_to_local() -> Fault {
     invalid("both sides are on this machine")
         .hint("use `cp` for local copies, or name a server: xdfs://HOST/PATH")
-}
-
-fn remote_to_remote() -> Fault {
-    invalid("both sides are servers, and copies between servers are not supported")
-        .hint("copy to this machine first, then to the other server")
 }
 
 /// Checks the rules for several sources.
@@ -232,6 +237,44 @@ fn upload(
     }
 }
 
+/// The copy of a file of another server.
+fn between(
+    source: &ServerFile,
+    text: String,
+    server: &RemotePlace,
+    target: &str,
+    many: bool,
+) -> Result<PlannedCopy, Fault> {
+    let path = &source.place().path;
+    let bad = |cause: &str| invalid(cause).path(text.as_bytes());
+    if path.is_empty() || path == b"/" {
+        return Err(bad("the URL does not name a file").hint("use --recursive for directories"));
+    }
+    let to = remote_target(server, many);
+    let target = match to.ends_with(b"/") {
+        true => {
+            let name = place::remote_name(path);
+            let name = name.ok_or_else(|| bad("its last part is no name of a file"))?;
+            let name = String::from_utf8_lossy(name);
+            format!("{}/{name}", target.trim_end_matches('/'))
+        }
+        false => target.to_owned(),
+    };
+    Ok(PlannedCopy {
+        label: Label {
+            source: text,
+            target,
+        },
+        server: server.clone(),
+        route: TransferRoute::Upload {
+            from: LocalPlace::Server(source.clone()),
+            to,
+        },
+        bytes: None,
+        refused: None,
+    })
+}
+
 fn tree_refusal(path: &Path) -> Fault {
     Fault::new(Code::IsDirectory, "open the source", "is a directory")
         .path(path.as_os_str().as_encoded_bytes())
@@ -319,8 +362,12 @@ fn download(
 mod tests {
     use clap::Parser as _;
 
+    use xdfs::Way;
+
     use super::*;
+    use crate::context::Context;
     use crate::flags::{Cli, Command};
+    use crate::session::Connector;
 
     fn flags(words: &[&str]) -> CpFlags {
         let line = ["xdfs", "cp"].iter().chain(words);
@@ -330,18 +377,22 @@ mod tests {
         }
     }
 
+    fn planned(flags: &CpFlags) -> Result<Vec<PlannedCopy>, Fault> {
+        let connector = Connector::new(Context::new(true), flags.session.clone());
+        let origins = Origins::new(&connector, Way::Any);
+        plan(&ClientConfig::default(), flags, &origins)
+    }
+
     fn refusal(words: &[&str]) -> Fault {
-        plan(&ClientConfig::default(), &flags(words)).unwrap_err()
+        planned(&flags(words)).unwrap_err()
     }
 
     #[test]
-    fn exactly_one_side_is_a_server() {
+    fn one_side_at_least_is_a_server() {
         let local = refusal(&["a", "b"]);
         assert_eq!(local.code.exit_code(), 2);
         assert!(local.hint.contains("`cp`"));
         assert!(refusal(&["-", "-"]).hint.contains("`cp`"));
-        let remote = refusal(&["xdfs://a/x", "xdfs://b/y"]);
-        assert!(remote.cause.contains("between servers"));
         assert_eq!(
             refusal(&["a", "xdfs://a/x", "xdfs://b/y"]).code,
             Code::InvalidArgument
@@ -360,28 +411,20 @@ mod tests {
             ("xdfs://h", b"/"),
             ("xdfs://h/mem:null", b"mem:null"),
         ] {
-            let jobs = plan(&ClientConfig::default(), &flags(&["some/file", url])).unwrap();
+            let jobs = planned(&flags(&["some/file", url])).unwrap();
             let expected = TransferRoute::Upload {
                 from: session::local_file("some/file"),
                 to: path.into(),
             };
             assert_eq!(jobs[0].route, expected, "{url}");
         }
-        let jobs = plan(
-            &ClientConfig::default(),
-            &flags(&["some/file", "xdfs://h/d/"]),
-        )
-        .unwrap();
+        let jobs = planned(&flags(&["some/file", "xdfs://h/d/"])).unwrap();
         assert_eq!(jobs[0].label.target, "xdfs://h/d/file");
     }
 
     #[test]
     fn many_uploads_go_into_a_directory() {
-        let jobs = plan(
-            &ClientConfig::default(),
-            &flags(&["a/x", "b/y", "xdfs://h/d"]),
-        )
-        .unwrap();
+        let jobs = planned(&flags(&["a/x", "b/y", "xdfs://h/d"])).unwrap();
         for (job, source) in jobs.iter().zip(["a/x", "b/y"]) {
             let from = session::local_file(source);
             assert_eq!(
@@ -406,6 +449,30 @@ mod tests {
     }
 
     #[test]
+    fn files_of_servers_go_to_other_servers() {
+        let jobs = planned(&flags(&["xdfs://a/x/y", "ftp://b/d/"])).unwrap();
+        assert_eq!(jobs[0].label.target, "ftp://b/d/y");
+        let TransferRoute::Upload { from, to } = &jobs[0].route else {
+            panic!("{:?}", jobs[0].route);
+        };
+        let LocalPlace::Server(file) = from else {
+            panic!("{from:?}");
+        };
+        assert_eq!(
+            (file.place().path.as_slice(), to.as_slice()),
+            (&b"/x/y"[..], &b"d/"[..])
+        );
+        // They could be one file.
+        let fault = refusal(&["--remove-source", "ftp://a/x", "xdfs://b/y"]);
+        assert!(fault.cause.contains("one file"));
+        assert!(planned(&flags(&["--remove-source", "xdfs://a/x", "xdfs://b/y"])).is_ok());
+        for bad in ["xdfs://a", "xdfs://a/", "xdfs://a/.."] {
+            let fault = refusal(&[bad, "xdfs://b/d/"]);
+            assert_eq!(fault.code, Code::InvalidArgument, "{bad}");
+        }
+    }
+
+    #[test]
     fn local_sources_are_looked_at() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("f");
@@ -415,7 +482,7 @@ mod tests {
             file.to_str().unwrap(),
             "xdfs://h/d/",
         ];
-        let jobs = plan(&ClientConfig::default(), &flags(&words)).unwrap();
+        let jobs = planned(&flags(&words)).unwrap();
         assert_eq!(jobs[0].refused.as_ref().unwrap().code.exit_code(), 6);
         assert!(jobs[1].refused.is_none());
         assert_eq!(jobs[1].bytes, Some(100));
@@ -427,26 +494,16 @@ mod tests {
             file.to_str().unwrap(),
             "xdfs://h/d",
         ];
-        assert_eq!(
-            plan(&ClientConfig::default(), &flags(&part)).unwrap()[0].bytes,
-            Some(50)
-        );
+        assert_eq!(planned(&flags(&part)).unwrap()[0].bytes, Some(50));
         let end = ["--offset", "300", file.to_str().unwrap(), "xdfs://h/d"];
-        assert_eq!(
-            plan(&ClientConfig::default(), &flags(&end)).unwrap()[0].bytes,
-            Some(0)
-        );
+        assert_eq!(planned(&flags(&end)).unwrap()[0].bytes, Some(0));
     }
 
     #[test]
     fn downloads_take_their_names_along() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().to_str().unwrap();
-        let jobs = plan(
-            &ClientConfig::default(),
-            &flags(&["xdfs://h/a/x", "xdfs://i/y%FF", target]),
-        )
-        .unwrap();
+        let jobs = planned(&flags(&["xdfs://h/a/x", "xdfs://i/y%FF", target])).unwrap();
         let expected = session::local_file(dir.path().join("x"));
         assert_eq!(
             jobs[0].route,
@@ -457,11 +514,7 @@ mod tests {
         );
         assert_ne!(jobs[0].server.address, jobs[1].server.address);
         let file = dir.path().join("new");
-        let jobs = plan(
-            &ClientConfig::default(),
-            &flags(&["xdfs://h/a/x", file.to_str().unwrap()]),
-        )
-        .unwrap();
+        let jobs = planned(&flags(&["xdfs://h/a/x", file.to_str().unwrap()])).unwrap();
         assert_eq!(*jobs[0].route.local(), session::local_file(&file));
         for bad in ["xdfs://h", "xdfs://h/", "xdfs://h/a/..", "xdfs://h/%00"] {
             assert_eq!(refusal(&[bad, target]).code, Code::InvalidArgument, "{bad}");
@@ -484,10 +537,10 @@ mod tests {
 
     #[test]
     fn standard_streams() {
-        let jobs = plan(&ClientConfig::default(), &flags(&["-", "xdfs://h/x"])).unwrap();
+        let jobs = planned(&flags(&["-", "xdfs://h/x"])).unwrap();
         assert!(jobs[0].is_stream());
         assert!(refusal(&["-", "xdfs://h/d/"]).cause.contains("no name"));
-        let jobs = plan(&ClientConfig::default(), &flags(&["xdfs://h/x", "-"])).unwrap();
+        let jobs = planned(&flags(&["xdfs://h/x", "-"])).unwrap();
         assert!(jobs[0].is_stream());
         assert!(
             refusal(&["--json", "xdfs://h/x", "-"])

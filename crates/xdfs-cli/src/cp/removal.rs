@@ -6,10 +6,11 @@
 use std::collections::VecDeque;
 
 use xdfs::{
-    Answer, Attributes, Call, ChecksumKind, Code, Fault, FileKind, Filter, LocalPlace,
-    TransferRoute,
+    Address, Answer, Attributes, Call, ChecksumKind, Code, Fault, FileKind, Filter, LocalPlace,
+    RemotePlace, TransferRoute,
 };
 
+use super::origins::Origins;
 use super::plan::PlannedCopy;
 use crate::interrupt::Interrupt;
 use crate::paths::operand::{join, last_part};
@@ -68,28 +69,33 @@ struct Run<'a> {
 pub(super) fn of_file<'a>(
     connector: &Connector,
     job: &'a PlannedCopy,
+    origins: &Origins,
     interrupt: &'a Interrupt,
 ) -> Result<Option<Removal<'a>>, Fault> {
-    let LocalPlace::Path(here) = job.route.local() else {
-        return Ok(None);
+    let (here_side, here) = match job.route.local() {
+        LocalPlace::Path(here) => {
+            let path = here.as_os_str().as_encoded_bytes().to_vec();
+            (PathSide::Local, path)
+        }
+        LocalPlace::Server(file) => {
+            let origin = origins.connect(file.place())?;
+            (PathSide::Remote(origin), file.place().path.clone())
+        }
+        _ => return Ok(None),
     };
-    let here_path = here.as_os_str().as_encoded_bytes().to_vec();
     let client = connector.connect(&job.server)?;
     let there = PathSide::Remote(client.clone());
     connector.leave(&job.server, client);
     let (source, target) = match &job.route {
         TransferRoute::Upload { to, .. } => {
             let found = stat(&there, to, true).wait().and_then(attributes_of)?;
-            let name = here.file_name().unwrap_or_default().as_encoded_bytes();
             let to = match found.kind {
-                FileKind::Directory => join(to, name),
+                FileKind::Directory => join(to, last_part(&here)),
                 _ => to.clone(),
             };
-            ((PathSide::Local, here_path), (there, to))
+            ((here_side, here), (there, to))
         }
-        TransferRoute::Download { from, .. } => {
-            ((there, from.clone()), (PathSide::Local, here_path))
-        }
+        TransferRoute::Download { from, .. } => ((there, from.clone()), (here_side, here)),
     };
     Ok(Some(Removal {
         label: &job.label,
@@ -98,6 +104,21 @@ pub(super) fn of_file<'a>(
         reports_all: true,
         interrupt,
     }))
+}
+
+/// Refuses to remove sources at a server if nothing shows that the target is another file: it could
+/// be the same one by another URL.
+///
+/// # Errors
+/// The source is to be removed, and one of the servers identifies no files.
+pub(super) fn check_between(is_wanted: bool, servers: [&RemotePlace; 2]) -> Result<(), Fault> {
+    let tells = |server: &&RemotePlace| !matches!(server.address, Address::Ftp { .. });
+    if !is_wanted || servers.iter().all(tells) {
+        return Ok(());
+    }
+    let cause = "FTP doesn't tell whether source and target are one file";
+    Err(Fault::new(Code::InvalidArgument, OPERATION, cause)
+        .hint("copy without --remove-source, and remove the source with 'xdfs rm'"))
 }
 
 impl Removal<'_> {

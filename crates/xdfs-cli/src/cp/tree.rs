@@ -5,12 +5,13 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use xdfs::{
-    Answer, Attributes, Call, Client, Code, Fault, FileKind, Filter, RemotePlace, TreeEvent,
-    TreeOptions, TreeResult,
+    Answer, Attributes, Call, Client, Code, Fault, FileKind, Filter, RemotePlace, ServerFile,
+    TreeEvent, TreeOptions, TreeResult,
 };
 
 use super::list;
-use super::removal::Removal;
+use super::origins::Origins;
+use super::removal::{self, Removal};
 use crate::client::SharedClient;
 use crate::client_config::SessionSettings;
 use crate::flags::CpFlags;
@@ -35,13 +36,19 @@ pub(crate) struct Tree {
 enum TreeDirection {
     Upload(PathBuf),
     Download(PathBuf),
+    /// From another server.
+    Between(ServerFile),
 }
 
 /// Moves the directories from the sources of `flags` to the result.
 ///
 /// # Errors
 /// An invalid operand, or a failed lookup on a server.
-pub(crate) fn take_trees(connector: &Connector, flags: &mut CpFlags) -> Result<Vec<Tree>, Fault> {
+pub(super) fn take_trees(
+    connector: &Connector,
+    flags: &mut CpFlags,
+    origins: &Origins,
+) -> Result<Vec<Tree>, Fault> {
     let config = connector.context.config()?;
     let target = Place::parse(config, &flags.places.target)?;
     let mut trees: Vec<Tree> = Vec::new();
@@ -80,6 +87,21 @@ pub(crate) fn take_trees(connector: &Connector, flags: &mut CpFlags) -> Result<V
                     rest.push(word);
                 }
             }
+            (Place::Remote(place), Place::Remote(server)) => {
+                let client = origins.connect(&place)?;
+                let there = attributes_of(&client, &place.path)?;
+                if there.is_some_and(|a| a.kind == FileKind::Directory) {
+                    check_between(flags, [&place, server])?;
+                    trees.push(Tree {
+                        label,
+                        server: server.clone(),
+                        route: TreeDirection::Between(origins.file(&place)),
+                        client: None,
+                    });
+                } else {
+                    rest.push(word);
+                }
+            }
             _ => rest.push(word),
         }
     }
@@ -87,11 +109,30 @@ pub(crate) fn take_trees(connector: &Connector, flags: &mut CpFlags) -> Result<V
     Ok(trees)
 }
 
+/// Refuses what can't be kept between servers.
+fn check_between(flags: &CpFlags, servers: [&RemotePlace; 2]) -> Result<(), Fault> {
+    removal::check_between(flags.remove_source, servers)?;
+    let wanted = [
+        (flags.archive, "--archive"),
+        (flags.owner, "--owner"),
+        (flags.xattrs, "--xattrs"),
+        (flags.read_times, "--read-times"),
+        (flags.hard_links, "--hard-links"),
+    ];
+    let Some((_, flag)) = wanted.iter().find(|(is_wanted, _)| *is_wanted) else {
+        return Ok(());
+    };
+    let cause = format!("{flag} can't be done between servers");
+    Err(Fault::new(Code::InvalidArgument, "plan the copy", cause)
+        .hint("--recursive keeps modes and modification times"))
+}
+
 /// Copies the trees, and reports failures.
-pub(crate) fn copy(
+pub(super) fn copy(
     connector: &Connector,
     flags: &CpFlags,
     trees: &[Tree],
+    origins: &Origins,
     interrupt: &Interrupt,
     reporter: &mut Reporter,
 ) {
@@ -103,11 +144,14 @@ pub(crate) fn copy(
         if interrupt.requested() {
             return;
         }
-        match copy_one(connector, flags, &selection, tree, interrupt, reporter) {
+        let copied = copy_one(
+            connector, flags, &selection, tree, origins, interrupt, reporter,
+        );
+        match copied {
             Ok(result) => {
                 reporter.tree_done(&tree.label, &result);
                 if flags.remove_source && !flags.dry_run {
-                    match removal(connector, tree, &result, interrupt) {
+                    match removal_of(connector, tree, &result, origins, interrupt) {
                         Ok(removal) => removal.run(&selection.filter, reporter),
                         Err(fault) => reporter.failure(Some(&tree.label), &fault),
                     }
@@ -145,6 +189,7 @@ fn copy_one(
     flags: &CpFlags,
     selection: &TreeSelection,
     tree: &Tree,
+    origins: &Origins,
     interrupt: &Interrupt,
     reporter: &mut Reporter,
 ) -> Result<TreeResult, Fault> {
@@ -157,7 +202,12 @@ fn copy_one(
         None => connector.connect(&tree.server)?,
     };
     if let Some(paths) = &selection.listed {
+        let origin;
         let root = match &tree.route {
+            TreeDirection::Between(source) => {
+                origin = origins.connect(source.place())?;
+                list::Root::Server(&origin, &source.place().path)
+            }
             TreeDirection::Upload(source) => list::Root::Local(source),
             TreeDirection::Download(_) => list::Root::Server(&client, &tree.server.path),
         };
@@ -189,17 +239,22 @@ fn copy_one(
         TreeDirection::Download(target) => {
             client.download_tree(&tree.server.path, target, &options, &mut observer)
         }
+        TreeDirection::Between(source) => {
+            client.copy_tree_from(source, &tree.server.path, &options, &mut observer)
+        }
     };
     report_session(&client, reporter);
+    origins.report(reporter);
     connector.leave(&tree.server, client);
     result.map_err(|fault| session::lost_with_ssh(fault, interrupt))
 }
 
 /// The removal of the source of a tree that was copied.
-fn removal<'a>(
+fn removal_of<'a>(
     connector: &Connector,
     tree: &'a Tree,
     result: &TreeResult,
+    origins: &Origins,
     interrupt: &'a Interrupt,
 ) -> Result<Removal<'a>, Fault> {
     let there = PathSide::Remote(connector.connect(&tree.server)?);
@@ -212,6 +267,10 @@ fn removal<'a>(
         TreeDirection::Download(_) => {
             let source = tree.server.path.clone();
             ((there, source), (PathSide::Local, target))
+        }
+        TreeDirection::Between(source) => {
+            let origin = PathSide::Remote(origins.connect(source.place())?);
+            ((origin, source.place().path.clone()), (there, target))
         }
     };
     Ok(Removal {

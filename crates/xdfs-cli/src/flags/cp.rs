@@ -7,12 +7,12 @@ use clap::error::ErrorKind;
 use clap::{
     Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum, ValueHint, value_parser,
 };
-use xdfs::{DigestKind, Durability, Skip};
+use xdfs::{DigestKind, Durability, Skip, Way};
 
 use super::{FILTERS, FilterFlags, METADATA, OUTPUT, OutputFlags, RetryFlags, SessionFlags};
 use crate::size;
 
-/// Copy files to or from a server.
+/// Copy files to or from a server, or from one to another.
 ///
 /// A place is a local path, '-' for standard input or output, or a URL:
 /// xdfs://[user@]host[:port]/path. A server on a Unix socket is written xdfs+unix://SOCKET/path,
@@ -21,8 +21,9 @@ use crate::size;
 /// ftps://[user@]host[:port]/path, the server is one of FTP or GridFTP with TLS, and without TLS
 /// with ftp://[user[:password]@]host[:port]/path and --insecure; //path begins at its root, and not
 /// in the directory of the login. NAME:path is on a server with a name: see `xdfs remotes --help`.
-/// Exactly one side must be a server. With several sources, the target is a directory in which each
-/// file keeps its name; they are copied back to back in one session.
+/// At least one side must be a server; if both are, files go from one to the other (--between).
+/// With several sources, the target is a directory in which each file keeps its name; they are
+/// copied back to back in one session.
 ///
 /// In the URL of a source, *, ? and [a-z] match names on the server, unless a path exists as it is
 /// written; quote them for your shell. %2A, %3F and %5B stand for these characters themselves. A
@@ -54,6 +55,7 @@ Examples:
   xdfs cp big.img ssh://host/~/runs/      over ssh, with no server there before
   xdfs cp --password-file - ftps://me@host/pub/big.img .
   xdfs cp --insecure ftp://host/pub/big.img .
+  xdfs cp -r --insecure ftp://one/data/ ftp://other/data/   from server to server
   xdfs cp -n 16 --limit-rate 400M big.img xdfs://host/big.img
   xdfs cp -r --remove-source runs xdfs://host/   move the files
   tar -c tree | xdfs cp - xdfs://host/tree.tar
@@ -128,6 +130,14 @@ pub(crate) struct CpFlags {
     /// there is reported for each entry.
     #[arg(short, long)]
     pub(crate) archive: bool,
+
+    /// How files get from one server to another, if both sides are servers.
+    ///
+    /// Straight from one FTP server to the other, or through this machine. The servers may refuse
+    /// the former; and with --limit-rate, --offset and --length, or a server of another kind, only
+    /// the latter is possible. -v says why, and --json which way each file took.
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = BetweenFlag::Any)]
+    pub(crate) between: BetweenFlag,
 
     #[command(flatten)]
     pub(crate) filter: FilterFlags,
@@ -383,6 +393,27 @@ impl FromArgMatches for Places {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
+    }
+}
+
+/// How files get from one server to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BetweenFlag {
+    /// Straight where that is possible, otherwise through this machine.
+    Any,
+    /// Straight, or the copy fails.
+    Direct,
+    /// Through this machine.
+    Relay,
+}
+
+impl From<BetweenFlag> for Way {
+    fn from(flag: BetweenFlag) -> Self {
+        match flag {
+            BetweenFlag::Any => Self::Any,
+            BetweenFlag::Direct => Self::Direct,
+            BetweenFlag::Relay => Self::Relayed,
+        }
     }
 }
 

@@ -111,6 +111,34 @@ fn everything_works_at_vsftpd() {
     }
 }
 
+/// Between two servers with TLS nothing goes straight, as it would be in clear.
+#[test]
+fn files_between_servers_with_tls_come_through_here() {
+    let stage = Stage::with_users(140, "[gridftp]\ntls = \"required\"\nthird_party = true");
+    let content = Stage::make(&stage.root("alice/from"), LARGE);
+    let (authority, password) = (authority(&stage), password(&stage));
+    let copy = |way: &str| {
+        let words = [
+            "cp",
+            "--json",
+            "--ca",
+            &authority,
+            "--password-file",
+            &password,
+        ];
+        let way = format!("--between={way}");
+        let (from, to) = (url(&stage, "from"), url(&stage, "to"));
+        let words = [&words[..], &[&way, &from, &to]].concat();
+        outcome(&mut xdfs(&stage, &words))
+    };
+    let (succeeded, text) = copy("direct");
+    assert!(!succeeded && text.contains("would be in clear"), "{text}");
+    assert!(!stage.root("alice/to").exists());
+    let (succeeded, text) = copy("any");
+    assert!(succeeded && !text.contains("\"direct\":true"), "{text}");
+    assert_bytes(&stage.root("alice/to"), &content);
+}
+
 #[test]
 fn a_server_is_trusted_for_a_reason() {
     let stage = Stage::with_users(123, "");

@@ -122,7 +122,7 @@ fn a_failure_is_that_of_its_line() {
         "/missing",
         "line 3 has not two places",
         "line 4 has a third word",
-        "both sides are servers",
+        "log in as me",
         "both sides are on this machine",
         "a standard stream can't be in a list",
         "'nothing' is not a supported protocol",

@@ -23,5 +23,6 @@ mod rules;
 mod security;
 mod stage;
 mod stores;
+mod third_party;
 mod tls_tools;
 mod tools;

@@ -175,8 +175,8 @@ fn everything_works_at_the_globus_server() {
     trees_work(&stage, there);
 }
 
-/// vsftpd for one directory, in which everybody may write, with more settings. Returns its address
-/// too.
+/// vsftpd for one directory, in which everybody may write, also for transfers between servers, with
+/// more settings. Returns its address too.
 pub(crate) fn vsftpd(stage: &Stage, more: &str) -> Option<(Guard, SocketAddr)> {
     if !has("vsftpd") {
         skip::test("vsftpd is not installed");
@@ -194,7 +194,8 @@ pub(crate) fn vsftpd(stage: &Stage, more: &str) -> Option<(Guard, SocketAddr)> {
             "listen=YES\nlisten_address=127.0.0.1\nlisten_port={}\nbackground=NO\n\
              anonymous_enable=YES\nanon_root={}\nwrite_enable=YES\nanon_upload_enable=YES\n\
              anon_mkdir_write_enable=YES\nanon_other_write_enable=YES\nanon_umask=022\n\
-             anon_world_readable_only=NO\nrun_as_launching_user=YES\nseccomp_sandbox=NO\n{more}\n",
+             anon_world_readable_only=NO\nrun_as_launching_user=YES\nseccomp_sandbox=NO\n\
+             port_promiscuous=YES\npasv_promiscuous=YES\n{more}\n",
             address.port(),
             root.display(),
         );

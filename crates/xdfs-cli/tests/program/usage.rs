@@ -78,7 +78,7 @@ fn copies_that_make_no_sense_are_refused_with_a_hint() {
             "hint: use `cp`",
         ],
     );
-    xdfs(["cp", "xdfs://a/x", "xdfs://b/y"]).fails(2, &["between servers", "hint: "]);
+    xdfs(["cp", "xdfs://a/", "xdfs://b/y"]).fails(2, &["does not name a file", "hint: "]);
     xdfs(["cp", "http://h/x", "y"]).fails(2, &["'http' is not a supported protocol"]);
     xdfs(["cp", "xdfs://h:99999/x", "y"]).fails(2, &["not a port"]);
     xdfs(["cp", "--json", "xdfs://h/x", "-"]).fails(2, &["hint: leave out --json"]);

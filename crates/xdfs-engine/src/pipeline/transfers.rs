@@ -568,6 +568,7 @@ impl StartedTransfer {
             time_shares,
             failures: std::mem::take(&mut self.failures),
             is_skipped: false,
+            is_direct: false,
         }
     }
 

@@ -63,8 +63,14 @@ impl Features {
     /// The checksum to compare by, if there is one.
     #[must_use]
     pub fn checksum(&self) -> Option<Algorithm> {
+        self.checksum_with(self)
+    }
+
+    /// The checksum to compare by with another server, if both have one in common.
+    #[must_use]
+    pub fn checksum_with(&self, other: &Self) -> Option<Algorithm> {
         let mut kinds = PREFERRED.into_iter();
-        kinds.find(|kind| self.checksums.contains(kind))
+        kinds.find(|kind| self.checksums.contains(kind) && other.checksums.contains(kind))
     }
 }
 

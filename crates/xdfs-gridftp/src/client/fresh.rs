@@ -28,14 +28,19 @@ pub(super) fn is_fresh(listed: &Listed) -> bool {
     (-fresh..fresh).contains(&age)
 }
 
-/// The file as it is when it may be read: unless the server computes checksums, once it is not
-/// fresh any more.
+/// The file as it is when it may be read: unless it is compared by checksums, once it is not fresh
+/// any more.
 ///
 /// # Errors
 /// It is still being written, or can't be looked at.
-pub(super) fn settled(link: &mut Link, path: &[u8], listed: Listed) -> Result<Listed, Fault> {
+pub(super) fn settled(
+    link: &mut Link,
+    path: &[u8],
+    listed: Listed,
+    is_compared: bool,
+) -> Result<Listed, Fault> {
     let is_file = listed.attributes.kind == FileKind::File;
-    if !is_file || link.features.checksum().is_some() || !is_fresh(&listed) {
+    if !is_file || is_compared || !is_fresh(&listed) {
         return Ok(listed);
     }
     link.rest(FRESH)?;

@@ -59,7 +59,8 @@ pub(super) struct Link {
     can_read: bool,
     has_ended: bool,
     dialogue: Dialogue,
-    peer: IpAddr,
+    /// The server's address.
+    pub(super) peer: IpAddr,
     local: IpAddr,
     listener: Option<TcpListener>,
     pub(super) channels: Vec<Channel>,
@@ -355,21 +356,38 @@ impl Link {
     /// Ends a transfer, and removes what has come of it, even if nobody waits any more. Returns
     /// whether the server has answered; otherwise the connection is of no use.
     pub(super) fn abandon(&mut self, path: &[u8]) -> bool {
+        self.end_by(&[("DELE", path)])
+    }
+
+    /// Ends a transfer with another server, and removes what has come of it, if that has a path.
+    /// Returns the same as [`Self::abandon`].
+    pub(super) fn abort(&mut self, path: Option<&[u8]>) -> bool {
+        let aborts = (self.pending() > 0).then_some(("ABOR", &b""[..]));
+        let commands: Vec<_> = aborts
+            .into_iter()
+            .chain(path.map(|path| ("DELE", path)))
+            .collect();
+        self.end_by(&commands)
+    }
+
+    fn end_by(&mut self, commands: &[(&'static str, &[u8])]) -> bool {
         self.close_channels();
         self.is_ending = true;
-        let mut remove = || {
-            self.command("DELE", path)?;
+        let mut end = || {
+            for (verb, argument) in commands {
+                self.command(verb, argument)?;
+            }
             while self.pending() > 0 {
-                self.reply_within("remove a hidden file", ABANDON)?;
+                self.reply_within("end a transfer", ABANDON)?;
             }
             Ok::<(), Fault>(())
         };
-        let removed = remove();
+        let ended = end();
         self.is_ending = false;
-        if let Err(fault) = &removed {
-            tracing::debug!(%fault, "a hidden file is not removed");
+        if let Err(fault) = &ended {
+            tracing::debug!(%fault, "a transfer is not ended");
         }
-        removed.is_ok()
+        ended.is_ok()
     }
 
     /// The next reply that has come.
@@ -397,6 +415,15 @@ impl Link {
                 Err(error) => return Err(lost("read a reply", &error)),
             }
         }
+    }
+
+    /// The next reply that has come, on a connection on which nobody has waited for it.
+    ///
+    /// # Errors
+    /// As [`Self::event`].
+    pub(super) fn event_now(&mut self) -> Result<Option<Event>, Fault> {
+        self.can_read = true;
+        self.event()
     }
 
     /// Whether the server has neither closed the connection nor said anything unasked.
@@ -469,7 +496,11 @@ impl Link {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Fault> {
+    /// Sends what is queued, as far as it can be sent now.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) fn flush(&mut self) -> Result<(), Fault> {
         let out = self.dialogue.output();
         while !out.is_empty() {
             match self.control.write(out) {
@@ -631,7 +662,10 @@ impl Link {
     }
 
     /// Asks the server to listen. Returns its address, which is that of the control connection.
-    fn passive(&mut self) -> Result<SocketAddr, Fault> {
+    ///
+    /// # Errors
+    /// It doesn't listen, or names another address.
+    pub(super) fn passive(&mut self) -> Result<SocketAddr, Fault> {
         let operation = "open a passive data connection";
         let reply = self.exchange("EPSV", b"")?;
         if reply.code == 229 {

@@ -8,6 +8,8 @@
 //!             wire, tls            channel --- wire, tls
 //! ```
 //!
+//! Between two servers a file can go straight from one to the other (`third_party`).
+//!
 //! The machines without I/O are [`dialogue`], [`features`] and [`listing`] beside those of the
 //! crate; the rest touches sockets. Whoever uses the store, such as the engine, brings verified and
 //! resumable publishing, retries and reports. `docs/gridftp/README.md` says what is supported.
@@ -22,6 +24,7 @@ mod incoming;
 mod link;
 pub mod listing;
 mod listings;
+pub mod markers;
 mod missing;
 mod outgoing;
 mod pack;
@@ -30,12 +33,14 @@ mod segment;
 mod sink;
 mod source;
 mod store;
+mod third_party;
 mod tls;
 mod tree;
 mod window;
 
 pub use link::{extended_port, passive_address};
 pub use pool::FtpStore;
+pub use third_party::{Copied, DirectRequest, Directly};
 pub use tls::Tls;
 
 /// The port of FTP servers.

@@ -19,6 +19,7 @@ use super::link::{CHANNELS, Link};
 use super::listing::{Listed, parse_facts};
 use super::listings::Listings;
 use super::missing;
+use super::third_party::Pair;
 use super::tree::{Tree, resolve_from};
 use crate::archive::Compression;
 use crate::reply::Reply;
@@ -27,6 +28,8 @@ use crate::time::parse_time;
 
 /// Most connections that are kept for later.
 const IDLE_MAX: usize = 8;
+/// Most servers that are remembered for a server that can't send to them.
+const UNREACHABLE_MAX: usize = 64;
 /// Most hidden files that are remembered to be removed.
 const LEFT_MAX: usize = 10_000;
 /// Most data connections that a user may ask for.
@@ -52,6 +55,10 @@ pub struct FtpStore {
 struct Shared {
     settings: Settings,
     idle: Mutex<Vec<Link>>,
+    /// Of transfers from this server to others.
+    pairs: Mutex<Vec<Pair>>,
+    /// Servers to which this one can't send, and why.
+    unreachable: Mutex<Vec<(FtpStore, Fault)>>,
     listings: Mutex<Listings>,
     /// Hidden files that the next new connection removes.
     left: Mutex<Vec<Vec<u8>>>,
@@ -72,6 +79,8 @@ impl FtpStore {
             shared: Arc::new(Shared {
                 settings,
                 idle: Mutex::default(),
+                pairs: Mutex::default(),
+                unreachable: Mutex::default(),
                 listings: Mutex::default(),
                 left: Mutex::default(),
                 tree: Mutex::default(),
@@ -86,6 +95,68 @@ impl FtpStore {
     pub fn close(&self) {
         self.shared.is_closed.store(true, Ordering::Relaxed);
         self.idle().clear();
+        self.pairs().clear();
+        self.unreachable().clear();
+    }
+
+    fn unreachable(&self) -> MutexGuard<'_, Vec<(Self, Fault)>> {
+        let unreachable = self.shared.unreachable.lock();
+        unreachable.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why this server can't send to another one, if that is known.
+    pub(super) fn cannot_reach(&self, target: &Self) -> Option<Fault> {
+        let protects = |store: &Self| store.shared.settings.tls.is_some();
+        if protects(self) || protects(target) {
+            let cause = "TLS protects connections with this machine only; straight from one server \
+                to the other data would be in clear";
+            let operation = "prepare a transfer between servers";
+            return Some(Fault::new(Code::Unsupported, operation, cause));
+        }
+        let unreachable = self.unreachable();
+        let mut all = unreachable.iter();
+        let found = all.find(|(other, _)| Arc::ptr_eq(&other.shared, &target.shared));
+        found.map(|(_, fault)| fault.clone())
+    }
+
+    /// Takes note that this server can't send to another one.
+    pub(super) fn note_unreachable(&self, target: &Self, fault: &Fault) {
+        if self.cannot_reach(target).is_some() {
+            return;
+        }
+        let (from, to) = (self.server(), target.server());
+        tracing::info!(%fault, "no file can go straight from {from} to {to}");
+        let mut unreachable = self.unreachable();
+        if unreachable.len() < UNREACHABLE_MAX {
+            unreachable.push((target.clone(), fault.clone()));
+        }
+    }
+
+    /// The host and the port of the server.
+    pub(super) fn server(&self) -> String {
+        let Settings { host, port, .. } = &self.shared.settings;
+        format!("{host}:{port}")
+    }
+
+    fn pairs(&self) -> MutexGuard<'_, Vec<Pair>> {
+        let pairs = self.shared.pairs.lock();
+        pairs.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Unused connections of a transfer from this server to another one.
+    pub(super) fn take_pair(&self, target: &Self) -> Option<Pair> {
+        let mut pairs = self.pairs();
+        let is_it = |pair: &Pair| Arc::ptr_eq(&pair.target().shared, &target.shared);
+        let at = pairs.iter().position(is_it)?;
+        Some(pairs.swap_remove(at))
+    }
+
+    /// Keeps them for the next file.
+    pub(super) fn give_back_pair(&self, pair: Pair) {
+        let mut pairs = self.pairs();
+        if pairs.len() < IDLE_MAX {
+            pairs.push(pair);
+        }
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Link>> {

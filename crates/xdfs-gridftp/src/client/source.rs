@@ -204,9 +204,13 @@ pub(super) fn checksum(
     let name = name_of(kind);
     let argument = [format!("{name} {extent} ").as_bytes(), path].concat();
     link.command("CKSM", &argument)?;
-    let time = STALL + Duration::from_secs(bytes / CHECKSUM_BYTES_PER_S);
-    let reply = link.reply_within("compute a checksum", time)?;
+    let reply = link.reply_within("compute a checksum", checksum_time(bytes))?;
     same_checksum(path, name, own, &reply)
+}
+
+/// The time that a server is given to compute a checksum.
+pub(super) fn checksum_time(bytes: u64) -> Duration {
+    STALL + Duration::from_secs(bytes / CHECKSUM_BYTES_PER_S)
 }
 
 /// Compares what the reply to CKSM says with `own`; `false` if the server refuses to compute it.

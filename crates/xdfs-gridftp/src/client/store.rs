@@ -7,10 +7,34 @@ use xdfs_store::{OpenedSink, PackOptions, SinkRequest, Source, Store};
 
 use super::fault::lacking;
 use super::fresh::settled;
+use super::link::Link;
+use super::listing::Listed;
 use super::pool::FtpStore;
 use super::sink::FtpSink;
 use super::source::FtpSource;
 use super::{call, pack};
+
+/// The file at a resolved path, as it is when it may be read.
+///
+/// # Errors
+/// It is a directory, still being written, or the server doesn't tell enough about it.
+pub(super) fn readable(link: &mut Link, path: &[u8], is_compared: bool) -> Result<Listed, Fault> {
+    let listed = FtpStore::look(link, path)?;
+    let listed = settled(link, path, listed, is_compared)?;
+    match listed.attributes.kind {
+        FileKind::Directory => {
+            let cause = "it is a directory";
+            Err(Fault::new(Code::IsDirectory, "open the source", cause)
+                .path(path)
+                .hint("use -r to copy directories"))
+        }
+        _ if !listed.has_size => {
+            let cause = "the server doesn't tell its size, so that nothing could be verified";
+            Err(lacking("open the source", path, cause))
+        }
+        _ => Ok(listed),
+    }
+}
 
 impl Store for FtpStore {
     fn is_slow(&self) -> bool {
@@ -20,22 +44,10 @@ impl Store for FtpStore {
     fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
         let (path, listed) = self.with(|link| {
             let path = Self::resolve(link, path);
-            let listed = Self::look(link, &path)?;
-            settled(link, &path, listed).map(|listed| (path, listed))
+            let is_compared = link.features.checksum().is_some();
+            let listed = readable(link, &path, is_compared)?;
+            Ok((path, listed))
         })?;
-        match listed.attributes.kind {
-            FileKind::Directory => {
-                let cause = "it is a directory";
-                return Err(Fault::new(Code::IsDirectory, "open the source", cause)
-                    .path(path)
-                    .hint("use -r to copy directories"));
-            }
-            _ if !listed.has_size => {
-                let cause = "the server doesn't tell its size, so that nothing could be verified";
-                return Err(lacking("open the source", &path, cause));
-            }
-            _ => {}
-        }
         Ok(Box::new(FtpSource::new(self.clone(), path, &listed)))
     }
 

@@ -160,6 +160,13 @@ impl RemoteFile {
         self.open().read_at(offset, buf)
     }
 
+    /// Reads some bytes at `offset`, and ahead of them if they follow those of the last time.
+    pub(crate) fn read_forward(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        let mut open = self.open();
+        open.position = offset;
+        open.read_on(buf)
+    }
+
     /// Reads several extents, given by offset and length, in one call: up to 256 of them with up to
     /// 61,440 bytes in total, none empty. A result is short only at the end of the file.
     ///

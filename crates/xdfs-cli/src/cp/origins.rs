@@ -1,0 +1,66 @@
+//! The servers of sources that are copied to other servers.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use xdfs::{Fault, RemotePlace, ServerFile, Way};
+
+use crate::client::SharedClient;
+use crate::report::Reporter;
+use crate::session::{Connector, report_session};
+
+/// The sessions with them, each opened when it is needed first.
+#[derive(Clone)]
+pub(super) struct Origins {
+    connector: Connector,
+    way: Way,
+    open: Arc<Mutex<Vec<(RemotePlace, SharedClient)>>>,
+}
+
+impl Origins {
+    /// No sessions yet, for files that are copied in this way.
+    pub(super) fn new(connector: &Connector, way: Way) -> Self {
+        Self {
+            connector: connector.clone(),
+            way,
+            open: Arc::default(),
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Vec<(RemotePlace, SharedClient)>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session with a server.
+    ///
+    /// # Errors
+    /// It can't be opened.
+    pub(super) fn connect(&self, place: &RemotePlace) -> Result<SharedClient, Fault> {
+        let mut open = self.open();
+        let is_it = |(server, client): &(RemotePlace, SharedClient)| {
+            server.shares_session(place) && client.ended().is_none()
+        };
+        if let Some((_, client)) = open.iter().find(|open| is_it(open)) {
+            return Ok(client.clone());
+        }
+        let client = self.connector.connect(place)?;
+        open.push((place.clone(), client.clone()));
+        Ok(client)
+    }
+
+    /// A file or a tree of a server, as a source.
+    pub(super) fn file(&self, place: &RemotePlace) -> ServerFile {
+        let origins = self.clone();
+        let connect = move |place: &RemotePlace| {
+            let client = origins.connect(place)?;
+            Ok(Arc::clone(client.client()))
+        };
+        ServerFile::new(place.clone(), connect).by(self.way)
+    }
+
+    /// Reports servers that were trusted on first use, and decisions about network paths.
+    pub(super) fn report(&self, reporter: &mut Reporter) {
+        for (_, client) in &*self.open() {
+            report_session(client, reporter);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Copies from one server to another.
+//!
+//! A file of another server is a source like a local one: its server is a [`Store`], which the
+//! session with the target reads. So the bytes pass through this process, in bounded memory, and
+//! everything else is as in any upload. Two FTP servers may do without that: then the file goes
+//! straight from one to the other ([`Way`]).
+
+mod origin;
+mod transfer;
+mod tree;
+
+use std::fmt;
+use std::sync::Arc;
+
+use xdfs_proto::Fault;
+#[cfg(doc)]
+use xdfs_store::Store;
+
+use crate::client::Client;
+use crate::remote::RemotePlace;
+
+pub(crate) use self::origin::Origin;
+
+/// How a file gets from one server to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Way {
+    /// Straight between two FTP servers that can do so, otherwise through this process.
+    #[default]
+    Any,
+    /// Straight from one server to the other, or not at all: a copy for which that is impossible
+    /// fails with [`Code::Unsupported`](crate::Code::Unsupported).
+    Direct,
+    /// Through this process.
+    Relayed,
+}
+
+/// Opens the session with a server.
+type Connect = dyn Fn(&RemotePlace) -> Result<Arc<Client>, Fault> + Send + Sync;
+
+/// A file of another server, as the source of an upload
+/// ([`LocalPlace::Server`](crate::LocalPlace::Server)). Two are equal if they name the same file,
+/// and want it to be copied in the same way.
+#[derive(Clone)]
+pub struct ServerFile {
+    place: RemotePlace,
+    way: Way,
+    connect: Arc<Connect>,
+}
+
+impl ServerFile {
+    /// The file at `place`. Whenever its server is needed, `connect` is called for the session with
+    /// it, in whichever thread; it should return an open one again.
+    #[must_use]
+    pub fn new(
+        place: RemotePlace,
+        connect: impl Fn(&RemotePlace) -> Result<Arc<Client>, Fault> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            place,
+            way: Way::default(),
+            connect: Arc::new(connect),
+        }
+    }
+
+    /// The same file, to be copied in this way.
+    #[must_use]
+    pub fn by(self, way: Way) -> Self {
+        Self { way, ..self }
+    }
+
+    /// Another file on the same server.
+    #[must_use]
+    pub fn at(&self, path: Vec<u8>) -> Self {
+        let place = RemotePlace {
+            path,
+            ..self.place.clone()
+        };
+        Self {
+            place,
+            ..self.clone()
+        }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn place(&self) -> &RemotePlace {
+        &self.place
+    }
+
+    /// How it is copied.
+    #[must_use]
+    pub fn way(&self) -> Way {
+        self.way
+    }
+
+    fn client(&self) -> Result<Arc<Client>, Fault> {
+        (self.connect)(&self.place).map_err(|fault| self.named(fault))
+    }
+
+    /// Says at which server a fault has happened. The session that it may have ended is not that
+    /// with the target.
+    fn named(&self, fault: Fault) -> Fault {
+        let server = &self.place.address;
+        Fault {
+            operation: format!("{} at {server}", fault.operation),
+            ends_session: false,
+            ..fault
+        }
+    }
+}
+
+impl fmt::Debug for ServerFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerFile")
+            .field("place", &self.place)
+            .field("way", &self.way)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for ServerFile {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.place, self.way) == (&other.place, other.way)
+    }
+}
+
+impl Eq for ServerFile {}

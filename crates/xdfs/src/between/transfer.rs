@@ -1,0 +1,206 @@
+//! One file on its way from a server to another. A thread of its own opens it, since that waits for
+//! both servers, and chooses the way.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use xdfs_engine::command::TransferKind;
+use xdfs_engine::mailbox::{Sender, mailbox};
+use xdfs_engine::{LimitedBy, Outcome, Progress, TimeShares, TransferEvent, UploadSpec};
+use xdfs_gridftp::client::{Copied, DirectRequest, Directly};
+use xdfs_proto::pack::Failures;
+use xdfs_proto::{Code, DigestKind, DigestValue, Fault};
+use xdfs_store::{Store as _, watched};
+
+use super::{Origin, ServerFile, Way};
+use crate::client::{Client, last_part};
+use crate::transfer::{Transfer, TransferOptions};
+
+/// Interval of looks at whether the copy is still wanted.
+const TICK: Duration = Duration::from_millis(100);
+const OPERATION: &str = "copy between servers";
+
+/// The work of the thread.
+struct Course {
+    target: Client,
+    file: ServerFile,
+    path: Vec<u8>,
+    options: TransferOptions,
+    events: Sender<TransferEvent>,
+    is_cancelled: Arc<AtomicBool>,
+}
+
+impl Client {
+    /// Starts to copy a file of another server to `target`. Nothing is compared with what exists
+    /// there.
+    pub(crate) fn start_between(
+        &self,
+        file: &ServerFile,
+        target: &[u8],
+        options: &TransferOptions,
+    ) -> Result<Transfer, Fault> {
+        let (events, mailbox) = mailbox();
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let course = Course {
+            target: self.share(),
+            file: file.clone(),
+            path: target.to_vec(),
+            options: options.clone(),
+            events,
+            is_cancelled: Arc::clone(&is_cancelled),
+        };
+        let end = self.session_end()?;
+        thread::Builder::new()
+            .name("xdfs-between".into())
+            .spawn(move || course.run())
+            .map_err(|error| Fault::from_io("start the thread of a copy", "", &error))?;
+        let cancel = move || is_cancelled.store(true, Ordering::Relaxed);
+        Ok(Transfer::new(cancel, mailbox, end))
+    }
+}
+
+fn cancelled() -> Fault {
+    Fault::new(Code::Cancelled, OPERATION, "it was cancelled")
+}
+
+impl Course {
+    fn run(self) {
+        let flag = Arc::clone(&self.is_cancelled);
+        let check = move || match flag.load(Ordering::Relaxed) {
+            true => Err(cancelled()),
+            false => Ok(()),
+        };
+        let (result, _) = watched(check, || self.copy());
+        let events = self.events.clone();
+        // Its session may end with it, and the end is told after that.
+        drop(self);
+        // Nobody may be listening any more.
+        let _ = events.send(TransferEvent::Ended(result));
+    }
+
+    fn copy(&self) -> Result<Outcome, Fault> {
+        if self.options.dry_run {
+            return self.relay();
+        }
+        match (self.straight(), self.file.way) {
+            (Ok(outcome), _) => return outcome,
+            (Err(why), Way::Direct) => {
+                return Err(Fault {
+                    code: Code::Unsupported,
+                    cause: format!("it can't go straight to the target: {}", why.cause),
+                    ..why
+                }
+                .path(&self.file.place.path)
+                .hint("allow it to go through this machine with --between any"));
+            }
+            (Err(why), _) => tracing::debug!(%why, "a file goes through this machine"),
+        }
+        if self.is_cancelled.load(Ordering::Relaxed) {
+            return Err(cancelled());
+        }
+        self.relay()
+    }
+
+    /// Has the file sent straight to the target. The fault says why that is impossible.
+    fn straight(&self) -> Result<Result<Outcome, Fault>, Fault> {
+        let impossible = |cause: &str| Fault::new(Code::Unsupported, OPERATION, cause);
+        let options = &self.options;
+        if self.file.way == Way::Relayed {
+            return Err(impossible("it isn't wanted"));
+        }
+        if options.offset > 0 || options.length.is_some() {
+            return Err(impossible("it is a part of a file"));
+        }
+        if options.rate_bytes_per_s_max.is_some() {
+            return Err(impossible("its rate is limited"));
+        }
+        let client = match self.file.client() {
+            Ok(client) => client,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        let (Some(source), Some(target)) = (client.ftp_store(), self.target.ftp_store()) else {
+            return Err(impossible("only two FTP servers can do that"));
+        };
+        let began = Instant::now();
+        let request = DirectRequest {
+            from: self.file.place.path.clone(),
+            path: self.path.clone(),
+            name: last_part(&self.file.place.path),
+            overwrite: options.overwrite,
+            compares: self.target.digest(options.digest) != DigestKind::None,
+        };
+        let mut moved = |bytes, total| {
+            let progress = Progress {
+                bytes,
+                bytes_total: Some(total),
+                resumed_bytes: 0,
+                channels: 1,
+            };
+            if self.tell(progress).is_break() {
+                self.is_cancelled.store(true, Ordering::Relaxed);
+            }
+        };
+        match target.receive_from(&source, &request, &mut moved) {
+            Ok(Directly::Copied(copied)) => Ok(Ok(outcome(copied, began.elapsed()))),
+            Ok(Directly::Impossible(why)) => Err(why),
+            Err(fault) => Ok(Err(fault)),
+        }
+    }
+
+    /// Copies the file through this process.
+    fn relay(&self) -> Result<Outcome, Fault> {
+        let path = &self.file.place.path;
+        let source = Origin(self.file.clone()).open_source(path)?;
+        let kind = TransferKind::Upload(UploadSpec {
+            source,
+            source_path: path.clone(),
+            target: self.path.clone(),
+            name: last_part(path),
+            pack: false,
+            relaxed: false,
+            last: None,
+        });
+        let mut transfer = self.target.start(&self.options, kind)?;
+        let mut is_wanted = true;
+        while !transfer.is_finished() {
+            if is_wanted && self.is_cancelled.load(Ordering::Relaxed) {
+                is_wanted = false;
+                transfer.cancel();
+            }
+            if let Some(progress) = transfer.progress(TICK)
+                && self.tell(progress).is_break()
+            {
+                self.is_cancelled.store(true, Ordering::Relaxed);
+            }
+        }
+        transfer.outcome()
+    }
+
+    /// Tells progress. Breaks once nobody listens.
+    fn tell(&self, progress: Progress) -> ControlFlow<()> {
+        match self.events.send(TransferEvent::Progress(progress)) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    }
+}
+
+fn outcome(copied: Copied, elapsed: Duration) -> Outcome {
+    Outcome {
+        bytes: copied.bytes,
+        elapsed,
+        channels: copied.channels,
+        resumed_bytes: copied.kept_bytes,
+        retransmitted_bytes: 0,
+        // The servers have compared digests of their own.
+        digest: DigestValue::None,
+        target: copied.path,
+        time_shares: TimeShares::only(LimitedBy::Network),
+        failures: Failures::default(),
+        is_skipped: false,
+        is_direct: true,
+    }
+}
