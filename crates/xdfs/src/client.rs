@@ -390,7 +390,7 @@ impl Client {
     /// The files of the server, if it is one of FTP.
     pub(crate) fn ftp_store(&self) -> Option<FtpStore> {
         let session = self.session().ok()?;
-        session.gateway().map(crate::ftp::FtpGateway::store)
+        session.gateway().map(FtpGateway::store)
     }
 
     fn session(&self) -> Result<Arc<Session>, Fault> {
