@@ -10,6 +10,30 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub usize);
 
+/// Whether the peer of a stream socket has ended its side, or the connection is lost, even while
+/// bytes of before are still to be read.
+///
+/// # Errors
+/// [`io::ErrorKind::Unsupported`] on systems that don't tell; any error of the system call.
+#[cfg(target_os = "linux")]
+pub fn has_peer_ended(socket: &impl std::os::fd::AsFd) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let mut one = [PollFd::new(socket, ended)];
+    poll(&mut one, Some(&Timespec::default()))?;
+    Ok(one[0].revents().intersects(ended))
+}
+
+/// Whether the peer of a stream socket has ended its side.
+///
+/// # Errors
+/// [`io::ErrorKind::Unsupported`]: this system doesn't tell.
+#[cfg(not(target_os = "linux"))]
+pub fn has_peer_ended<T>(_socket: &T) -> io::Result<bool> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// Marks the token of a source that is one of several behind a token.
 const MERGED: usize = 1 << (usize::BITS - 2);
 

@@ -4,14 +4,16 @@
 //! The list is read ahead by a thread, a bounded number of lines, so that it may have any length
 //! and may be written while it is read.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::Duration;
 
-use xdfs::{Code, Fault};
+use xdfs::{Code, Fault, TransferRoute};
 
 use super::origins::Origins;
 use super::plan::{self, PlannedCopy};
@@ -64,6 +66,9 @@ pub(super) fn run(
         reporter,
         batch: Vec::new(),
         retries_max: None,
+        hasher: RandomState::new(),
+        targets: HashSet::new(),
+        moved: HashSet::new(),
     };
     loop {
         // What is queued isn't kept waiting for lines that are still to be written.
@@ -103,6 +108,11 @@ struct Run<'a> {
     /// Files to copy, which have the same number of retries.
     batch: Vec<PlannedCopy>,
     retries_max: Option<u32>,
+    hasher: RandomState,
+    /// Hashes of the targets of the batch.
+    targets: HashSet<u64>,
+    /// Hashes of the targets of all files whose sources are removed.
+    moved: HashSet<u64>,
 }
 
 impl Run<'_> {
@@ -165,12 +175,31 @@ impl Run<'_> {
         Ok(jobs)
     }
 
+    /// Queues a copy. Those to one target are made in the order of the list, one after the other.
     fn add(&mut self, job: PlannedCopy) -> Result<(), Fault> {
+        let target = match &job.route {
+            TransferRoute::Upload { .. } => Some((&job.server.address, &job.server.user)),
+            TransferRoute::Download { .. } => None,
+        };
+        let shown = format!("{target:?} {}", job.label.target);
+        let target = self.hasher.hash_one(shown);
+        if self.flags.remove_source && !self.moved.insert(target) {
+            self.copy_batch()?;
+            let cause = "an earlier line moves a file to this target, which would be lost";
+            let fault = Fault::new(Code::InvalidArgument, OPERATION, cause)
+                .hint("give each file a target of its own; the name of a directory ends with '/'");
+            self.reporter.failure(Some(&job.label), &fault);
+            return Ok(());
+        }
+        if self.targets.contains(&target) {
+            self.copy_batch()?;
+        }
         let retries = retries_of(self.context.config()?, self.flags, &job);
         if self.batch.len() >= BATCH || self.retries_max.is_some_and(|other| other != retries) {
             self.copy_batch()?;
         }
         self.retries_max = Some(retries);
+        self.targets.insert(target);
         self.batch.push(job);
         Ok(())
     }
@@ -178,6 +207,7 @@ impl Run<'_> {
     fn copy_batch(&mut self) -> Result<(), Fault> {
         let jobs = std::mem::take(&mut self.batch);
         self.retries_max = None;
+        self.targets.clear();
         if jobs.is_empty() || self.interrupt.requested() {
             return Ok(());
         }

@@ -206,7 +206,7 @@ pub(crate) struct ServeFlags {
     #[cfg(unix)]
     #[arg(long, conflicts_with_all = ["listen", "gridftp", "driver", "root", "read_only",
         "insecure", "protect", "ticket", "sessions_max", "memory_max", "grace", "config",
-        "over_ssh"])]
+        "check_config", "over_ssh"])]
     pub(crate) gridftp_over_ssh: bool,
 
     /// Maximum number of concurrent sessions. Default: 256.

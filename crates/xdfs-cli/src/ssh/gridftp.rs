@@ -11,12 +11,18 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Shutdown};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
-use xdfs::{Fault, GridftpOverSsh};
+use xdfs::{Code, Fault, GridftpOverSsh};
+
+use crate::interrupt::handle_signals;
 
 /// Bytes of commands or replies that are passed on at once.
 const BUFFER_BYTES: usize = 16 << 10;
+/// Time to pass on the last replies to a client that doesn't read.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Serves the client behind standard input and output until its session ends.
 ///
@@ -25,8 +31,14 @@ const BUFFER_BYTES: usize = 16 << 10;
 pub(crate) fn serve() -> Result<(), Fault> {
     let fault = |error: io::Error| Fault::from_io("serve GridFTP through ssh", "", &error);
     let (pumped, served) = UnixStream::pair().map_err(fault)?;
-    let (commands, replies) = (pumped.try_clone().map_err(fault)?, pumped);
-    let (peer, local) = ends(std::env::var("SSH_CONNECTION").ok().as_deref());
+    let (commands, replies) = (pumped.try_clone().map_err(fault)?, &pumped);
+    let replies = replies.try_clone().map_err(fault)?;
+    let (peer, local) = ends(std::env::var("SSH_CONNECTION").ok().as_deref())?;
+    let ended = pumped.try_clone().map_err(fault)?;
+    handle_signals(move || {
+        // As the end of ssh. What isn't whole is removed.
+        let _ = ended.shutdown(Shutdown::Both);
+    })?;
     // It ends with standard input, which may be after the session, and so with the process.
     let thread = thread::Builder::new().name("xdfs-commands".into());
     let pump = thread.spawn(move || {
@@ -36,22 +48,25 @@ pub(crate) fn serve() -> Result<(), Fault> {
     });
     pump.map_err(fault)?;
     let thread = thread::Builder::new().name("xdfs-replies".into());
+    let (told, passed_on) = mpsc::channel::<()>();
     let pump = thread.spawn(move || {
+        // Dropped at the end.
+        let _told = told;
         if pass_on(&replies).is_err() {
             // Nobody reads any more.
             let _ = replies.shutdown(Shutdown::Both);
         }
     });
-    let pump = pump.map_err(fault)?;
+    pump.map_err(fault)?;
     let client = GridftpOverSsh {
         control: served.into(),
         local,
         peer,
     };
-    let ended = client.serve();
-    // The last replies.
-    let _ = pump.join();
-    ended
+    let served = client.serve();
+    // Nobody may read them.
+    let _ = passed_on.recv_timeout(LAST_WORDS);
+    served
 }
 
 /// Prints replies as they come.
@@ -73,11 +88,21 @@ fn pass_on(mut replies: &UnixStream) -> io::Result<()> {
 
 /// The addresses of the client and of this machine, as sshd says in SSH_CONNECTION; this machine
 /// for both where nobody says.
-fn ends(connection: Option<&str>) -> (IpAddr, IpAddr) {
-    let mut words = connection.unwrap_or_default().split(' ').step_by(2);
+///
+/// # Errors
+/// They are no addresses that data connections can have.
+fn ends(connection: Option<&str>) -> Result<(IpAddr, IpAddr), Fault> {
+    let Some(connection) = connection else {
+        let here = IpAddr::from(Ipv4Addr::LOCALHOST);
+        return Ok((here, here));
+    };
+    let mut words = connection.split(' ').step_by(2);
     let mut address = || words.next()?.parse().ok();
-    let here = IpAddr::from(Ipv4Addr::LOCALHOST);
-    address().zip(address()).unwrap_or((here, here))
+    address().zip(address()).ok_or_else(|| {
+        let cause = format!("SSH_CONNECTION has no addresses for data connections: '{connection}'");
+        Fault::new(Code::Unsupported, "serve GridFTP through ssh", cause)
+            .hint("log in at an address that is reached without a zone, or use ssh:// places")
+    })
 }
 
 #[cfg(test)]
@@ -97,11 +122,17 @@ mod tests {
                 Some("2001:db8::1 50000 2001:db8::7 22"),
                 (ip("2001:db8::1"), ip("2001:db8::7")),
             ),
-            (Some("UNKNOWN 65535 UNKNOWN 65535"), (here, here)),
-            (Some("192.0.2.1"), (here, here)),
             (None, (here, here)),
         ] {
-            assert_eq!(ends(connection), expected, "{connection:?}");
+            assert_eq!(ends(connection).unwrap(), expected, "{connection:?}");
+        }
+        for odd in [
+            "UNKNOWN 65535 UNKNOWN 65535",
+            "192.0.2.1",
+            "",
+            "fe80::1%lo 1 fe80::2%lo 22",
+        ] {
+            assert!(ends(Some(odd)).is_err(), "{odd}");
         }
     }
 }

@@ -209,3 +209,45 @@ fn a_million_lines_take_no_memory() {
     assert_eq!(code, Some(2));
     assert!((1..64 << 10).contains(&most), "{most} KiB");
 }
+
+/// Lines to one target follow each other, and a file that was moved there isn't lost to the next.
+#[test]
+fn lines_to_one_target_keep_their_order() {
+    let stage = Stage::open(99, &[]);
+    let here = stage.here("").display().to_string();
+    let list = stage.here("list").display().to_string();
+    let mut lines = String::new();
+    let mut last = Vec::new();
+    for number in 0..12 {
+        // The longest comes first, and would end last.
+        last = Stage::make(&stage.root(&format!("d{number}")), 3_000_000 >> number);
+        let source = stage.url(&format!("/d{number}"));
+        lines += &format!("{source} {here}target\n");
+    }
+    fs::write(&list, &lines).unwrap();
+    for _ in 0..3 {
+        run(&mut xdfs(
+            &stage,
+            &["cp", "--insecure", "--force", "--from-file", &list],
+        ));
+        assert_bytes(&stage.here("target"), &last);
+    }
+    let contents = ["m0", "m1"].map(|name| Stage::make(&stage.here(name), 1000));
+    let to = stage.url("/moved");
+    fs::write(&list, format!("{here}m0 {to}\n{here}m1 {to}\n")).unwrap();
+    let words = [
+        "cp",
+        "--insecure",
+        "--force",
+        "--remove-source",
+        "--from-file",
+        &list,
+    ];
+    let (succeeded, text) = outcome(&mut xdfs(&stage, &words));
+    assert!(
+        !succeeded && text.contains("an earlier line moves"),
+        "{text}"
+    );
+    assert_bytes(&stage.root("moved"), &contents[0]);
+    assert_bytes(&stage.here("m1"), &contents[1]);
+}

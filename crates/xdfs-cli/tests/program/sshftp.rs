@@ -138,6 +138,36 @@ fn the_session_is_that_of_its_ssh() {
     assert!(!target.exists());
 }
 
+/// Commands that wait don't hide that the client is gone before its data connection ends.
+#[test]
+fn waiting_commands_hide_no_end() {
+    let place = Place::new();
+    let target = place.remote("half");
+    let mut running = started("127.0.0.1 1 127.0.0.1 22");
+    ask(&mut running, "USER somebody", "331 ");
+    ask(&mut running, "PASS x", "230 ");
+    let reply = ask(&mut running, "PASV", "\n227 ");
+    let reply = reply.lines().find(|line| line.starts_with("227")).unwrap();
+    let mut data = TcpStream::connect(passive(reply)).unwrap();
+    ask(
+        &mut running,
+        &format!("STOR {}", target.display()),
+        "\n150 ",
+    );
+    data.write_all(&content(1, 100_000)).unwrap();
+    running.write_input(
+        "CWD /a-directory-with-a-long-name\r\n"
+            .repeat(2600)
+            .as_bytes(),
+    );
+    running.close_input();
+    // The pump has passed it on by then.
+    std::thread::sleep(Duration::from_millis(300));
+    drop(data);
+    let run = running.wait();
+    assert!(!target.exists(), "{}", run.text());
+}
+
 /// Without somebody who reads the replies the process ends.
 #[test]
 fn it_ends_when_nobody_listens() {

@@ -12,6 +12,13 @@ use xdfs_sys::poll::Poller;
 use super::channels::Channels;
 use crate::session::{Outcome, Session};
 
+/// Time in which the control connection of a killed client ends after its data connection, beside
+/// two round trips.
+const LATER_END: Duration = Duration::from_millis(20);
+/// The same where nobody tells the round-trip time: on some systems, and through ssh, whose
+/// processes at both ends take a while too.
+const LATER_END_UNKNOWN: Duration = Duration::from_millis(250);
+
 /// What became of a step.
 #[derive(Debug)]
 pub(super) enum Step {
@@ -51,6 +58,10 @@ impl Link<'_> {
 
     /// Whether the client has closed the control connection, or lost it.
     pub(super) fn is_client_gone(&self) -> bool {
+        // Behind commands that wait the end isn't read yet.
+        if let Ok(has_ended) = xdfs_sys::poll::has_peer_ended(self.control) {
+            return has_ended;
+        }
         let mut byte = [MaybeUninit::uninit()];
         match SockRef::from(self.control).peek(&mut byte) {
             Ok(count) => count == 0,
@@ -61,9 +72,13 @@ impl Link<'_> {
         }
     }
 
-    /// The round-trip time of the control connection; zero if the system doesn't tell.
-    pub(super) fn round_trip(&self) -> Duration {
-        xdfs_sys::tcp::info(self.control).map_or(Duration::ZERO, |info| info.round_trip)
+    /// Time after the end of a data connection in which that of the control connection has come
+    /// too, if the client was killed.
+    pub(super) fn later_end(&self) -> Duration {
+        match xdfs_sys::tcp::info(self.control) {
+            Ok(info) => LATER_END + 2 * info.round_trip,
+            Err(_) => LATER_END_UNKNOWN,
+        }
     }
 
     /// Time until payload may move; zero if it may now.

@@ -35,9 +35,6 @@ const MARKER_INTERVAL: Duration = Duration::from_secs(5);
 const WRITE_BACK_BYTES: u64 = 8 << 20;
 /// The version of all sources: the protocol has none, and a client that sends REST vouches for it.
 const TAG: SourceTag = SourceTag(*b"gridftp upload 1");
-/// Time in which the control connection of a killed client ends after its data connection, beside
-/// two round trips.
-const LATER_END: Duration = Duration::from_millis(20);
 /// Grid of blocks in journals, which have none in this protocol.
 const BLOCK_SIZE: u32 = 1 << 20;
 
@@ -407,7 +404,7 @@ impl Upload {
         let until = match self.publishes_at {
             Some(until) => until,
             None => {
-                let until = link.clock.instant() + LATER_END + 2 * link.round_trip();
+                let until = link.clock.instant() + link.later_end();
                 self.publishes_at = Some(until);
                 sink.sync()?;
                 until
