@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use xdfs_gridftp::client::FTP_PORT;
+use xdfs_gridftp::client::{FTP_PORT, GSIFTP_PORT};
 use xdfs_proto::{Code, Fault};
 use xdfs_security::identity::Fingerprint;
 use xdfs_xio::{DriverSpec, SpecError, StackSpec};
@@ -54,6 +54,8 @@ pub enum FtpProtection {
     None,
     /// TLS on the control connection and on data connections (`ftps://`, RFC 4217).
     Tls,
+    /// The Grid Security Infrastructure (`gsiftp://`), where it is built in.
+    Gsi,
 }
 
 /// An address to listen on, and the driver stack of the channels accepted there: `HOST:PORT`,
@@ -72,9 +74,9 @@ pub struct Listen {
 /// the names of drivers joined by `+`, as in `xdfs+quic://host/path`; or a path on a machine
 /// that ssh reaches: `ssh://[user@]host[:port]/path`, where `/~/path` begins in the user's home,
 /// and no path at all is the home itself; or a path on an FTP or GridFTP server:
-/// `ftp://[user[:password]@]host[:port]/path`, or with TLS `ftps://[user@]host[:port]/path`, where
-/// a path with one slash begins in the directory of the login, and `//path` at the root of the
-/// server.
+/// `ftp://[user[:password]@]host[:port]/path`, `ftps://[user@]host[:port]/path` with TLS, or
+/// `gsiftp://[user@]host[:port]/path` with GSI, where a path with one slash begins in the directory
+/// of the login, and `//path` at the root of the server.
 ///
 /// Bytes that a URL can't hold are percent-encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -350,7 +352,11 @@ fn scheme_of(text: &str) -> Option<(Scheme<'_>, &str)> {
     if let Some(rest) = text.strip_prefix(SSH) {
         return Some((Scheme::Ssh, rest));
     }
-    for (begin, protection) in [(FTP, FtpProtection::None), (FTPS, FtpProtection::Tls)] {
+    for (begin, protection) in [
+        (FTP, FtpProtection::None),
+        (FTPS, FtpProtection::Tls),
+        (GSIFTP, FtpProtection::Gsi),
+    ] {
         if let Some(rest) = text.strip_prefix(begin) {
             return Some((Scheme::Ftp(protection), rest));
         }
@@ -375,6 +381,7 @@ fn scheme(stack: Option<&StackSpec>, address: &Address) -> String {
         (None, Address::Ftp { protection, .. }) => match protection {
             FtpProtection::None => "ftp".to_owned(),
             FtpProtection::Tls => "ftps".to_owned(),
+            FtpProtection::Gsi => "gsiftp".to_owned(),
         },
         (None, _) => "xdfs".to_owned(),
     }
@@ -398,6 +405,8 @@ const SSH: &str = "ssh://";
 const FTP: &str = "ftp://";
 /// The same with TLS.
 const FTPS: &str = "ftps://";
+/// The same with GSI.
+const GSIFTP: &str = "gsiftp://";
 /// Characters that ssh refuses in names of hosts and users: it may pass both to a shell.
 const REFUSED_BY_SSH: &str = "'`\"$\\;&<>|(){}";
 
@@ -587,7 +596,10 @@ impl FromStr for RemotePlace {
                     match protection {
                         Some(protection) => Address::Ftp {
                             host,
-                            port: port.unwrap_or(FTP_PORT),
+                            port: port.unwrap_or(match protection {
+                                FtpProtection::Gsi => GSIFTP_PORT,
+                                _ => FTP_PORT,
+                            }),
                             protection,
                         },
                         None => Address::Host {
@@ -697,6 +709,7 @@ mod tests {
         assert_eq!(protected.address, address(FtpProtection::Tls));
         assert_eq!(protected.to_string(), "ftps://me@host:21/x");
         assert!(!protected.shares_session(&place("ftp://me@host/x")));
+        assert_eq!(place("gsiftp://host/x").to_string(), "gsiftp://host:2811/x");
         for text in ["ftp://h//etc", "ftp://h/%2Fetc"] {
             assert_eq!(place(text).path, b"//etc");
         }

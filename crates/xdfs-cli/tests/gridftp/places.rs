@@ -21,6 +21,9 @@ pub(crate) fn xdfs(stage: &Stage, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xdfs"));
     command
         .env("XDFS_CONFIG_DIR", stage.beside("client"))
+        // Of the tests of GSI.
+        .env("X509_CERT_DIR", stage.beside("grid/certificates"))
+        .env("X509_USER_PROXY", stage.beside("grid/alice.proxy"))
         .env_remove("HOME")
         .args(words);
     command

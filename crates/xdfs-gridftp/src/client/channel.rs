@@ -112,6 +112,11 @@ impl Channel {
         Ok(None)
     }
 
+    /// Whether what came may have been cut off by somebody on the way.
+    pub(super) fn lacks_end(&self) -> bool {
+        self.wire.lacks_end()
+    }
+
     /// Whether the end of a protected connection is still to come, and with it tickets; they would
     /// be lost, and the server could lose what is on its way to it, if it were closed before.
     pub(super) fn awaits_end(&mut self) -> bool {
