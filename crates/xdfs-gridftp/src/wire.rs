@@ -228,6 +228,15 @@ impl Wire {
         false
     }
 
+    /// Whether there is a handshake to be brought on before the transfer is announced: the Globus
+    /// server announces it once data connections are proved.
+    pub(crate) fn shakes_early(&self) -> bool {
+        #[cfg(feature = "gsi")]
+        return self.gsi.is_some() && self.is_handshaking();
+        #[cfg(not(feature = "gsi"))]
+        false
+    }
+
     /// Whether a handshake is not yet through.
     pub(crate) fn is_handshaking(&self) -> bool {
         #[cfg(feature = "gsi")]

@@ -244,7 +244,10 @@ fn prove(settings: &mut Settings, security: &ClientSecurity) -> Result<(), Fault
         );
     };
     settings.protection = Protection::Gsi(Gsi {
-        credential: crate::gsi::Credential::open(chain, key)?,
+        credential: crate::gsi::Credential::open(chain, key).map_err(|fault| match fault.code {
+            Code::NotFound => fault.hint("make a proxy with `xdfs proxy init`"),
+            _ => fault,
+        })?,
         trust: crate::gsi::Trust::open(crate::gsi::authorities())?,
         seals: security.level == Level::Private,
     });

@@ -2,7 +2,11 @@
 //! isn't who they have to be.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use xdfs_testkit::skip;
 
@@ -85,7 +89,7 @@ fn both_sides_are_who_they_have_to_be() {
     // Nothing is sent without a proxy, by a proxy that others can read, or to a server of others.
     refused(
         cat(&[]).env("X509_USER_PROXY", grid.path("none")),
-        "No such file",
+        "make a proxy",
     );
     let empty = grid.path("empty");
     fs::create_dir(&empty).unwrap();
@@ -159,4 +163,64 @@ fn a_server_without_gsi_gets_nothing() {
     let commands = fake.commands();
     let is_proof = |line: &String| line == "AUTH GSSAPI" || line.starts_with("ADAT ");
     assert!(commands.iter().all(is_proof), "{commands:?}");
+}
+
+/// Passes on what goes between clients and a server, and puts `more` behind the reply that ends the
+/// handshake: at once, or a little later.
+fn between(server: &str, more: &'static [u8], is_later: bool) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (own, server) = (listener.local_addr().unwrap(), server.to_owned());
+    // It ends with the process of the test.
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let client = client.unwrap();
+            let server = TcpStream::connect(&server).unwrap();
+            let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            thread::spawn(move || pass_on(from, to, |_, _| {}));
+            thread::spawn(move || {
+                pass_on(server, client, |bytes, client| {
+                    if bytes.starts_with(b"235 ") && is_later {
+                        client.write_all(bytes).unwrap();
+                        thread::sleep(Duration::from_millis(100));
+                        bytes.clear();
+                    }
+                    if bytes.starts_with(b"235 ") || bytes.is_empty() {
+                        bytes.extend_from_slice(more);
+                    }
+                });
+            });
+        }
+    });
+    own
+}
+
+fn pass_on(mut from: TcpStream, mut to: TcpStream, change: impl Fn(&mut Vec<u8>, &mut TcpStream)) {
+    let mut buffer = [0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        let mut bytes = buffer[..count].to_vec();
+        change(&mut bytes, &mut to);
+        if to.write_all(&bytes).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Both);
+}
+
+#[test]
+fn no_reply_in_clear_is_taken_for_one_of_the_server() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, _grid) = Stage::with_gsi(144, "", "");
+    fs::write(stage.root("alice/f"), "hello").unwrap();
+    let shown = |more, is_later| {
+        let address = between(&stage.address, more, is_later);
+        let url = format!("gsiftp://localhost:{}/alice/f", address.port());
+        outcome(&mut xdfs(&stage, &["cat", &url]))
+    };
+    assert_eq!(shown(b"", false), (true, "hello".to_owned()));
+    for (is_later, why) in [(false, "in clear behind"), (true, "isn't protected")] {
+        let (succeeded, text) = shown(b"230 welcome\r\n", is_later);
+        assert!(!succeeded && text.contains(why), "{text}");
+    }
 }

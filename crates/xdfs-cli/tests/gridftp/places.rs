@@ -268,6 +268,15 @@ fn without_consent_nothing_is_sent() {
     assert!(listener.accept().is_err());
 }
 
+#[cfg(not(feature = "gsi"))]
+#[test]
+fn a_program_without_gsi_says_how_to_get_it() {
+    let stage = Stage::open(86, &[]);
+    let url = stage.url("/f").replace("ftp://", "gsiftp://");
+    let (succeeded, said) = outcome(&mut xdfs(&stage, &["cat", &url]));
+    assert!(!succeeded && said.contains("--features gsi"), "{said}");
+}
+
 #[test]
 fn a_killed_client_begins_anew() {
     let stage = Stage::open(84, &[]);
