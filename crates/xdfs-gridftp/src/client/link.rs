@@ -158,20 +158,20 @@ impl Link {
         if greeting.code != 220 {
             return Err(refused("connect", b"", &greeting));
         }
-        let mut nobody = "anonymous";
-        match &settings.protection {
-            Protection::None => {}
+        let nobody = match &settings.protection {
+            Protection::None => "anonymous",
             Protection::Tls(tls) => {
                 let channels = settings.channels.unwrap_or(CHANNELS);
                 link.protect(tls, channels)?;
+                "anonymous"
             }
             #[cfg(feature = "gsi")]
             Protection::Gsi(gsi) => {
                 link.negotiate(gsi, &settings.host)?;
                 // Whom the server's map names.
-                nobody = ":globus-mapping:";
+                ":globus-mapping:"
             }
-        }
+        };
         let user = settings.user.as_deref().unwrap_or(nobody);
         let began = Instant::now();
         let mut reply = link.exchange("USER", user.as_bytes())?;
