@@ -4,6 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+#[cfg(feature = "gsi")]
+use xdfs::FtpProtection;
 use xdfs::security::{
     ClientSecurity, Credential, Fingerprint, NewHosts, TrustPolicy, make_key, read_certificates,
 };
@@ -430,6 +432,16 @@ fn credentials(
         return Ok(PresentedCredentials::named(vec![Credential::Password(
             password,
         )]));
+    }
+    #[cfg(feature = "gsi")]
+    if let Address::Ftp { protection, .. } = &place.address
+        && *protection == FtpProtection::Gsi
+    {
+        let (chain, key) = crate::proxy::found();
+        return Ok(PresentedCredentials::named(vec![Credential::Certificate {
+            chain,
+            key,
+        }]));
     }
     // Keys, tickets and tokens are nothing for other servers.
     if matches!(place.address, Address::Ftp { .. }) {

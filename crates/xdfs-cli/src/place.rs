@@ -160,7 +160,7 @@ mod tests {
             "xdfs://",
             "xdfs:///x",
             "http://h/x",
-            "gsiftp://h/x",
+            "sftp://h/x",
             "xdfs://h/%",
         ] {
             assert_eq!(parse(bad).unwrap_err().code, Code::InvalidArgument, "{bad}");

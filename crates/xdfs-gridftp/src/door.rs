@@ -41,8 +41,6 @@ use crate::session::{Config as SessionConfig, Session, Tls};
 
 #[cfg(feature = "gsi")]
 pub use gsi::GsiHost;
-#[cfg(feature = "gsi")]
-pub(crate) use gsi::Layer;
 
 /// The name of this door in the audit log.
 const DOOR: &str = "gridftp";

@@ -25,6 +25,8 @@ pub mod client;
 pub mod command;
 pub mod door;
 pub mod facts;
+#[cfg(feature = "gsi")]
+mod layer;
 pub mod line;
 pub mod receiver;
 pub mod reply;

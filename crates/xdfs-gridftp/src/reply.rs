@@ -142,6 +142,11 @@ impl ReplyReader {
         self.lines.push(bytes);
     }
 
+    /// Sets the bytes of the longest line.
+    pub fn set_line_bytes_max(&mut self, bytes: usize) {
+        self.lines.set_line_bytes_max(bytes);
+    }
+
     /// Whether bytes have come behind the last reply.
     #[must_use]
     pub fn has_more(&self) -> bool {

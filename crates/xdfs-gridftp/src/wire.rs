@@ -34,7 +34,7 @@ pub(crate) struct Wire {
     tls: Option<Box<Connection>>,
     demand: Demand,
     #[cfg(feature = "gsi")]
-    gsi: Option<crate::door::Layer>,
+    gsi: Option<crate::layer::Layer>,
 }
 
 impl Wire {
@@ -60,7 +60,7 @@ impl Wire {
 
     /// What is read and written from now on passes through this layer.
     #[cfg(feature = "gsi")]
-    pub(crate) fn protect_by(&mut self, layer: crate::door::Layer) {
+    pub(crate) fn protect_by(&mut self, layer: crate::layer::Layer) {
         self.gsi = Some(layer);
     }
 
@@ -114,7 +114,7 @@ impl Wire {
         return self
             .gsi
             .as_ref()
-            .is_some_and(crate::door::Layer::has_told_end);
+            .is_some_and(crate::layer::Layer::has_told_end);
         #[cfg(not(feature = "gsi"))]
         false
     }
@@ -203,6 +203,10 @@ impl Wire {
     /// # Errors
     /// Those of the connection, and of TLS; `WouldBlock` if it goes on later.
     pub(crate) fn handshake(&mut self) -> io::Result<()> {
+        #[cfg(feature = "gsi")]
+        if let Some(layer) = &mut self.gsi {
+            return layer.finish_handshake(&mut self.stream);
+        }
         for _ in 0..EMPTY_READS_MAX {
             match &self.tls {
                 Some(tls) if tls.is_handshaking() => self.advance()?,
@@ -212,8 +216,33 @@ impl Wire {
         Err(too_many())
     }
 
-    /// Whether a handshake of TLS is not yet through.
+    /// Whether content is protected, and may have been cut off, since its end was not told.
+    pub(crate) fn lacks_end(&self) -> bool {
+        #[cfg(feature = "gsi")]
+        return self
+            .gsi
+            .as_ref()
+            .is_some_and(crate::layer::Layer::lacks_end);
+        // Without GSI that is an error already.
+        #[cfg(not(feature = "gsi"))]
+        false
+    }
+
+    /// Whether there is a handshake to be brought on before the transfer is announced: the Globus
+    /// server announces it once data connections are proved.
+    pub(crate) fn shakes_early(&self) -> bool {
+        #[cfg(feature = "gsi")]
+        return self.gsi.is_some() && self.is_handshaking();
+        #[cfg(not(feature = "gsi"))]
+        false
+    }
+
+    /// Whether a handshake is not yet through.
     pub(crate) fn is_handshaking(&self) -> bool {
+        #[cfg(feature = "gsi")]
+        if let Some(layer) = &self.gsi {
+            return layer.is_handshaking();
+        }
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 

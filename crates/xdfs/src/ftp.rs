@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use xdfs_gridftp::client::{FtpStore, Settings, Tls};
+#[cfg(feature = "gsi")]
+use xdfs_gridftp::client::Gsi;
+use xdfs_gridftp::client::{FtpStore, Protection, Settings, Tls};
 use xdfs_proto::{Code, Fault};
 use xdfs_security::identity::{read_certificates, read_key};
 use xdfs_security::trust::{NewHosts, TrustPolicy, server_name};
@@ -57,7 +59,7 @@ impl FtpGateway {
             port: *port,
             user: place.user.clone(),
             password: place.invitation.password.clone(),
-            tls: None,
+            protection: Protection::None,
             channels,
         };
         match (protection, security) {
@@ -70,14 +72,24 @@ impl FtpGateway {
                      with --insecure",
                 );
             }
-            (FtpProtection::Tls, None) => {
+            (FtpProtection::Tls | FtpProtection::Gsi, None) => {
                 return refused(
-                    "ftps:// protects everything, and --insecure nothing",
+                    "ftps:// and gsiftp:// protect everything, and --insecure nothing",
                     "leave out --insecure; --pin or --ca say whom to trust, and ftp:// is without \
                      protection",
                 );
             }
             (FtpProtection::Tls, Some(security)) => protect(&mut settings, security)?,
+            #[cfg(feature = "gsi")]
+            (FtpProtection::Gsi, Some(security)) => prove(&mut settings, security)?,
+            #[cfg(not(feature = "gsi"))]
+            (FtpProtection::Gsi, Some(_)) => {
+                return refused(
+                    "this program was built without GSI",
+                    "build it with `cargo build --release --features gsi`, which needs the OpenSSL \
+                     of the system",
+                );
+            }
         }
         Self::start(settings).map(Some)
     }
@@ -93,7 +105,7 @@ impl FtpGateway {
             .user
             .as_deref()
             .is_some_and(|user| user != "anonymous");
-        let takes_password = settings.tls.is_some() && is_named;
+        let takes_password = is_named && matches!(settings.protection, Protection::Tls(_));
         let store = FtpStore::new(settings);
         let server = builder.bind_store(Arc::new(store.clone()))?;
         let handle = server.handle();
@@ -200,9 +212,49 @@ fn protect(settings: &mut Settings, security: &ClientSecurity) -> Result<(), Fau
         ..security.trust.clone()
     };
     let (config, _) = trust.client_config(&settings.host, settings.port, certificate)?;
-    settings.tls = Some(Tls {
+    settings.protection = Protection::Tls(Tls {
         config,
         name: server_name(&settings.host)?,
+    });
+    Ok(())
+}
+
+/// Has both sides prove who they are by GSI: this user by the certificate or the proxy that
+/// `security` has, and the server by one for its host.
+///
+/// # Errors
+/// `security` says what GSI can't do, or a file can't be used.
+#[cfg(feature = "gsi")]
+fn prove(settings: &mut Settings, security: &ClientSecurity) -> Result<(), Fault> {
+    let operation = format!("open a session with {}:{}", settings.host, settings.port);
+    let refused =
+        |code, cause: &str, hint: &str| Err(Fault::new(code, &operation, cause).hint(hint));
+    if !security.trust.pins.is_empty() || !security.trust.roots.is_empty() {
+        return refused(
+            Code::InvalidArgument,
+            "GSI has authorities of its own, in a directory",
+            "leave out --ca and --pin; X509_CERT_DIR names the directory",
+        );
+    }
+    let mut all = security.credentials.iter();
+    let found = all.find_map(|credential| match credential {
+        Credential::Certificate { chain, key } => Some((chain, key)),
+        _ => None,
+    });
+    let Some((chain, key)) = found else {
+        return refused(
+            Code::AuthenticationFailed,
+            "there is no proxy and no certificate of this user",
+            "make a proxy with `xdfs proxy init`, or name a certificate with --cert and --cert-key",
+        );
+    };
+    settings.protection = Protection::Gsi(Gsi {
+        credential: crate::gsi::Credential::open(chain, key).map_err(|fault| match fault.code {
+            Code::NotFound => fault.hint("make a proxy with `xdfs proxy init`"),
+            _ => fault,
+        })?,
+        trust: crate::gsi::Trust::open(crate::gsi::authorities())?,
+        seals: security.level == Level::Private,
     });
     Ok(())
 }

@@ -2,12 +2,25 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use xdfs_gsi::issue::ProxyOptions;
 pub use xdfs_gsi::proxy::Form;
 pub use xdfs_gsi::{Credential, Description, Trust};
 use xdfs_proto::{Code, Fault};
+
+/// The directory of authorities, as the tools of Globus find it: X509_CERT_DIR,
+/// `~/.globus/certificates` if it is there, or `/etc/grid-security/certificates`.
+#[must_use]
+pub fn authorities() -> PathBuf {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(folder) = set("X509_CERT_DIR") {
+        return folder.into();
+    }
+    let own = set("HOME").map(|home| Path::new(&home).join(".globus/certificates"));
+    own.filter(|own| own.is_dir())
+        .unwrap_or_else(|| "/etc/grid-security/certificates".into())
+}
 
 /// Makes a proxy of `issuer` and writes it to `path`, which only this user can read. What was there
 /// is replaced, also a symbolic link.

@@ -336,7 +336,10 @@ fn xdfs(
         Some(Tls { data: false, .. }) => {
             return lacks("PROT C, which leaves data in clear", &["prot c"]);
         }
-        Some(Tls { version, .. }) if version == Some("1.2") => {
+        Some(Tls {
+            version: Some("1.2"),
+            ..
+        }) => {
             return lacks("TLS 1.2", &["tls 1.2", "--tlsv"]);
         }
         Some(_) => command.arg("--ca").arg(&server.certificate),

@@ -17,13 +17,14 @@ use crate::size;
 /// A place is a local path, '-' for standard input or output, or a URL:
 /// xdfs://[user@]host[:port]/path. A server on a Unix socket is written xdfs+unix://SOCKET/path,
 /// with the slashes in SOCKET as %2F. With ssh://[user@]host[:port]/path, a server is started on
-/// that machine through ssh, for this command only; /~/path begins in the user's home there. With
-/// ftps://[user@]host[:port]/path, the server is one of FTP or GridFTP with TLS, and without TLS
-/// with ftp://[user[:password]@]host[:port]/path and --insecure; //path begins at its root, and not
-/// in the directory of the login. NAME:path is on a server with a name: see `xdfs remotes --help`.
-/// At least one side must be a server; if both are, files go from one to the other (--between).
-/// With several sources, the target is a directory in which each file keeps its name; they are
-/// copied back to back in one session.
+/// that machine through ssh, for this command only; /~/path begins in the user's home there.
+/// FTP and GridFTP servers are reached by ftps://[user@]host[:port]/path with TLS, by
+/// gsiftp://[user@]host[:port]/path with GSI, and by ftp://[user[:password]@]host[:port]/path and
+/// --insecure without either; //path begins at the root, and not in the directory of the login.
+/// NAME:path is on a server with a name: see `xdfs remotes --help`. At least one side must be a
+/// server; if both are, files go from one to the other (--between). With several sources, the
+/// target is a directory in which each file keeps its name; they are copied back to back in one
+/// session.
 ///
 /// In the URL of a source, *, ? and [a-z] match names on the server, unless a path exists as it is
 /// written; quote them for your shell. %2A, %3F and %5B stand for these characters themselves. A

@@ -362,7 +362,7 @@ fn garbage_instead_of_tokens_ends_the_session() {
 }
 
 /// A server of Globus that serves everything to alice's certificate, as this user.
-fn globus_server(grid: &Grid) -> (xdfs_testkit::process::Guard, String) {
+pub(crate) fn globus_server(grid: &Grid) -> (xdfs_testkit::process::Guard, String) {
     let user = run(Command::new("id").arg("-un"));
     let map = format!("\"{ALICE}\" {}\n", user.trim());
     fs::write(grid.path("globus-mapfile"), map).unwrap();

@@ -13,6 +13,8 @@ mod ftps;
 mod grid;
 #[cfg(feature = "gsi")]
 mod gsi;
+#[cfg(feature = "gsi")]
+mod gsiftp;
 mod hostile;
 mod hostile_servers;
 mod lists;

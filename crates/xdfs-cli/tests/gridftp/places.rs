@@ -21,6 +21,9 @@ pub(crate) fn xdfs(stage: &Stage, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xdfs"));
     command
         .env("XDFS_CONFIG_DIR", stage.beside("client"))
+        // Of the tests of GSI.
+        .env("X509_CERT_DIR", stage.beside("grid/certificates"))
+        .env("X509_USER_PROXY", stage.beside("grid/alice.proxy"))
         .env_remove("HOME")
         .args(words);
     command
@@ -264,6 +267,15 @@ fn without_consent_nothing_is_sent() {
         "{said}"
     );
     assert!(listener.accept().is_err());
+}
+
+#[cfg(not(feature = "gsi"))]
+#[test]
+fn a_program_without_gsi_says_how_to_get_it() {
+    let stage = Stage::open(86, &[]);
+    let url = stage.url("/f").replace("ftp://", "gsiftp://");
+    let (succeeded, said) = outcome(&mut xdfs(&stage, &["cat", &url]));
+    assert!(!succeeded && said.contains("--features gsi"), "{said}");
 }
 
 #[test]

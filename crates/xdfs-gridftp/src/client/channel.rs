@@ -69,9 +69,17 @@ impl Channel {
         let either = self.wire.is_protected() && (ready.readable || ready.writable);
         self.can_read |= ready.readable || either;
         self.can_write |= ready.writable || either;
-        if self.is_open {
-            return Ok(());
+        if !self.is_open {
+            self.check_open()?;
         }
+        if self.is_open && self.wire.shakes_early() {
+            // What fails here fails again where the connection is used, unless the server says why.
+            let _ = self.wire.handshake();
+        }
+        Ok(())
+    }
+
+    fn check_open(&mut self) -> Result<(), Fault> {
         let operation = "open a data connection";
         if let Some(error) = self.wire.stream().take_error().ok().flatten() {
             return Err(lost(operation, &error));
@@ -110,6 +118,11 @@ impl Channel {
             }
         }
         Ok(None)
+    }
+
+    /// Whether what came may have been cut off by somebody on the way.
+    pub(super) fn lacks_end(&self) -> bool {
+        self.wire.lacks_end()
     }
 
     /// Whether the end of a protected connection is still to come, and with it tickets; they would

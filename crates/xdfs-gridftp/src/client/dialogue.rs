@@ -16,6 +16,8 @@ pub const COMMANDS_AHEAD_MAX: usize = 256;
 /// Most preliminary replies to a command. A server sends markers every few seconds.
 pub const PRELIMINARY_MAX: u32 = 100_000;
 
+/// Bytes of the longest token in a line, in base64.
+const TOKEN_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a command beside a path, and of a hidden name beside a name, at most.
 const PATH_ROOM: usize = 128;
 /// Bytes of the longest reply.
@@ -68,7 +70,11 @@ impl Dialogue {
     /// [`Code::LimitExceeded`] beyond [`COMMANDS_AHEAD_MAX`].
     pub fn command(&mut self, verb: &'static str, argument: &[u8]) -> Result<(), Fault> {
         let bad = |code, cause: &str| Err(Fault::new(code, format!("send {verb}"), cause));
-        check(argument, verb.len() + 1).map_err(|fault| Fault {
+        let most = match verb {
+            "ADAT" => TOKEN_BYTES_MAX,
+            _ => LINE_BYTES_MAX,
+        };
+        check(argument, verb.len() + 1, most).map_err(|fault| Fault {
             operation: format!("send {verb}"),
             ..fault
         })?;
@@ -97,6 +103,11 @@ impl Dialogue {
     pub fn input(&mut self, bytes: &[u8]) {
         self.unread += bytes.len();
         self.replies.push(bytes);
+    }
+
+    /// Takes replies with tokens, whose lines are longer.
+    pub fn take_tokens(&mut self) {
+        self.replies.set_line_bytes_max(TOKEN_BYTES_MAX);
     }
 
     /// Whether bytes have come behind the last reply.
@@ -154,14 +165,14 @@ impl Dialogue {
     }
 }
 
-fn check(argument: &[u8], others: usize) -> Result<(), Fault> {
+fn check(argument: &[u8], others: usize, most: usize) -> Result<(), Fault> {
     let bad = |code, cause: &str| Err(Fault::new(code, "name a path", cause));
     let is_odd = |byte: &u8| matches!(byte, b'\r' | b'\n' | 0 | 0xff);
     if argument.iter().any(is_odd) {
         let cause = "FTP can't tell names with an end of a line, a zero byte or a byte 255";
         return bad(Code::InvalidArgument, cause);
     }
-    if others + argument.len() > LINE_BYTES_MAX {
+    if others + argument.len() > most {
         return bad(Code::NameTooLong, "the command is too long for FTP");
     }
     Ok(())
@@ -172,7 +183,7 @@ fn check(argument: &[u8], others: usize) -> Result<(), Fault> {
 /// # Errors
 /// As [`Dialogue::command`].
 pub fn check_path(path: &[u8]) -> Result<(), Fault> {
-    check(path, PATH_ROOM)
+    check(path, PATH_ROOM, LINE_BYTES_MAX)
 }
 
 #[cfg(test)]

@@ -126,6 +126,12 @@ pub(super) fn lost(operation: &str, error: &io::Error) -> Fault {
     if let Some(fault) = of_tls(operation, error) {
         return fault;
     }
+    if let Some(fault) = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<Fault>())
+    {
+        return fault.clone();
+    }
     if error.kind() == io::ErrorKind::PermissionDenied && error.get_ref().is_some() {
         // Another one than the server may have answered; the next time it may be the server.
         let fault = Fault::new(Code::ServerUntrusted, operation, error.to_string());

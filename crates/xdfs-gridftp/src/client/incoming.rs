@@ -255,6 +255,11 @@ impl Incoming {
         };
         match channel.receive(buffer)? {
             None => Ok((0, false)),
+            // With a size it is compared.
+            Some(0) if self.end.is_none() && channel.lacks_end() => {
+                let cause = "the connection was cut off: there was no end of TLS";
+                Err(ended("receive", cause))
+            }
             Some(0) => {
                 self.has_stream_ended = true;
                 Ok((0, true))

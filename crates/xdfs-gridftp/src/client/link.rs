@@ -10,8 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "gsi")]
+use base64ct::{Base64, Encoding as _};
 use mio::Interest;
 use mio::net::{TcpListener, TcpStream};
+#[cfg(feature = "gsi")]
+use xdfs_gsi::Step;
 use xdfs_proto::{Code, Fault};
 use xdfs_store::check_cancelled;
 use xdfs_sys::poll::{Event as Ready, Poller, Token};
@@ -21,8 +25,13 @@ use super::channel::{Channel, Direction, Mode};
 use super::dialogue::{Dialogue, Event, check_path};
 use super::fault::{ended, lost, refused, stalled, unprotected, violation};
 use super::features::Features;
+use super::protection::{Established, Protection};
+#[cfg(feature = "gsi")]
+use super::protection::{Gsi, subject_of};
 use super::tls::{SessionTls, Tls};
 use crate::address::{format_host_port, parse_host_port};
+#[cfg(feature = "gsi")]
+use crate::layer::{Layer, Side};
 use crate::receiver::CONNECTIONS_MAX;
 use crate::reply::Reply;
 use crate::wire::Wire;
@@ -80,8 +89,7 @@ pub(super) struct Link {
     is_closed: Arc<AtomicBool>,
     /// What is left behind is removed, which is done to its end.
     is_ending: bool,
-    /// What protects data connections.
-    tls: Option<SessionTls>,
+    protection: Established,
 }
 
 impl Link {
@@ -145,17 +153,27 @@ impl Link {
             round_trip: Duration::ZERO,
             is_closed,
             is_ending: false,
-            tls: None,
+            protection: Established::None,
         };
         let greeting = link.reply("connect")?;
         if greeting.code != 220 {
             return Err(refused("connect", b"", &greeting));
         }
-        if let Some(tls) = &settings.tls {
-            let channels = settings.channels.unwrap_or(CHANNELS);
-            link.protect(tls, channels)?;
-        }
-        let user = settings.user.as_deref().unwrap_or("anonymous");
+        let nobody = match &settings.protection {
+            Protection::None => "anonymous",
+            Protection::Tls(tls) => {
+                let channels = settings.channels.unwrap_or(CHANNELS);
+                link.protect(tls, channels)?;
+                "anonymous"
+            }
+            #[cfg(feature = "gsi")]
+            Protection::Gsi(gsi) => {
+                link.negotiate(gsi, &settings.host)?;
+                // Whom the server's map names.
+                ":globus-mapping:"
+            }
+        };
+        let user = settings.user.as_deref().unwrap_or(nobody);
         let began = Instant::now();
         let mut reply = link.exchange("USER", user.as_bytes())?;
         link.round_trip = began.elapsed();
@@ -163,22 +181,20 @@ impl Link {
             let password = settings.password.as_deref();
             let password = match (password, &settings.user) {
                 (Some(password), _) => password,
-                (None, Some(name)) if settings.tls.is_some() && !is_anonymous(name) => {
-                    return Err(lacks_password(name));
-                }
-                (None, Some(name)) if !is_anonymous(name) => "",
+                (None, Some(name)) if !is_anonymous(name) => match link.protection {
+                    Established::None => "",
+                    Established::Tls(_) => return Err(lacks_password(name)),
+                    // Who the user is, is proved.
+                    #[cfg(feature = "gsi")]
+                    Established::Gsi { .. } => ANONYMOUS_PASSWORD,
+                },
                 _ => ANONYMOUS_PASSWORD,
             };
             reply = link.exchange("PASS", password.as_bytes())?;
         }
         if !matches!(reply.code, 200..300) {
             let fault = refused(&format!("log in as {user}"), b"", &reply);
-            let hint = match settings.tls {
-                Some(_) => {
-                    "ftps://USER@HOST/ names a user, and --password-file - asks for a password"
-                }
-                None => "ftp://USER:PASSWORD@HOST/ names a user",
-            };
+            let hint = link.protection.login_hint();
             return Err(match reply.code {
                 500.. => Fault {
                     code: Code::AuthenticationFailed,
@@ -188,18 +204,13 @@ impl Link {
             });
         }
         // In one round trip.
-        let protection = [("PBSZ", &b"0"[..]), ("PROT", b"P")];
         let questions = [
             ("FEAT", &b""[..]),
             ("TYPE", b"I"),
             ("PWD", b""),
             ("CWD", PROBE.as_bytes()),
         ];
-        let wanted = if link.tls.is_some() {
-            &protection[..]
-        } else {
-            &[]
-        };
+        let wanted = link.protection.commands();
         for (verb, argument) in wanted.iter().chain(&questions) {
             link.command(verb, argument)?;
         }
@@ -254,7 +265,68 @@ impl Link {
         }
         own.established(&self.control);
         self.can_read = true;
-        self.tls = Some(own);
+        self.protection = Established::Tls(own);
+        Ok(())
+    }
+
+    /// Proves who both sides are by GSI (RFC 2228), and delegates a proxy, with which the server
+    /// acts for the user on data connections.
+    ///
+    /// # Errors
+    /// The server refuses, or isn't the one of the host. Nothing goes on in clear then.
+    #[cfg(feature = "gsi")]
+    fn negotiate(&mut self, gsi: &Gsi, host: &str) -> Result<(), Fault> {
+        let operation = "establish a security context";
+        let reply = self.exchange("AUTH", b"GSSAPI")?;
+        if reply.code != 334 {
+            return Err(unprotected(operation, "AUTH GSSAPI", &reply));
+        }
+        self.dialogue.take_tokens();
+        let expected = xdfs_gsi::Expected::Host(host.to_owned());
+        let mut initiator = xdfs_gsi::Initiator::new(&gsi.credential, &gsi.trust, expected, true)?;
+        let mut token = Vec::new();
+        loop {
+            // It takes a bounded number.
+            let (next, is_last) = match initiator.step(&token)? {
+                Step::Next(next) => (next, false),
+                Step::Done(next) => (next, true),
+            };
+            let reply = self.exchange("ADAT", Base64::encode_string(&next).as_bytes())?;
+            let text = reply.lines.first().map(|line| line.trim_ascii());
+            match (reply.code, is_last, text) {
+                (235, true, _) => break,
+                (335, false, Some(text)) => {
+                    let text = text.strip_prefix(b"ADAT=").unwrap_or_default();
+                    let text = std::str::from_utf8(text).unwrap_or_default();
+                    token = Base64::decode_vec(text)
+                        .map_err(|_| violation(operation, "a token isn't base64"))?;
+                }
+                (400.., _, _) => {
+                    return Err(Fault {
+                        code: Code::AuthenticationFailed,
+                        ..refused(operation, b"", &reply)
+                    });
+                }
+                (code, _, _) => {
+                    return Err(violation(operation, format!("the server answers {code}")));
+                }
+            }
+        }
+        if self.dialogue.has_input() {
+            let cause = "there are bytes in clear behind the last reply to ADAT: somebody on the \
+                way may have put them there";
+            return Err(violation(operation, cause));
+        }
+        let context = initiator
+            .established()
+            .ok_or_else(|| violation(operation, "the context isn't established"))?;
+        self.control
+            .protect_by(Layer::control(Box::new(context), Side::Client));
+        self.can_read = true;
+        self.protection = Established::Gsi {
+            subject: subject_of(&gsi.credential)?,
+            own: gsi.clone(),
+        };
         Ok(())
     }
 
@@ -435,7 +507,7 @@ impl Link {
 
     /// Whether no data connection can prove any more that it belongs to this one.
     pub(super) fn is_used_up(&self) -> bool {
-        self.tls.as_ref().is_some_and(SessionTls::is_used_up)
+        self.protection.is_used_up()
     }
 
     /// Waits for so long.
@@ -552,10 +624,7 @@ impl Link {
         let watched = registry.register(&mut stream, mio::Token(token.0), interest);
         watched.map_err(|error| lost("watch a data connection", &error))?;
         let mut wire = Wire::new(stream);
-        if let Some(tls) = &self.tls {
-            let protected = tls.protect_data(&mut wire);
-            protected.map_err(|error| lost("protect a data connection", &error))?;
-        }
+        self.protection.protect_data(&mut wire, is_open)?;
         self.channels.push(Channel::new(wire, token, is_open));
         Ok(())
     }

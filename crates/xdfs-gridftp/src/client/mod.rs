@@ -29,6 +29,7 @@ mod missing;
 mod outgoing;
 mod pack;
 mod pool;
+mod protection;
 mod segment;
 mod sink;
 mod source;
@@ -40,11 +41,16 @@ mod window;
 
 pub use link::{extended_port, passive_address};
 pub use pool::FtpStore;
+#[cfg(feature = "gsi")]
+pub use protection::Gsi;
+pub use protection::Protection;
 pub use third_party::{Copied, DirectRequest, Directly};
 pub use tls::Tls;
 
 /// The port of FTP servers.
 pub const FTP_PORT: u16 = 21;
+/// The port of GridFTP servers (registered by IANA).
+pub const GSIFTP_PORT: u16 = 2811;
 
 /// A server, and how to talk to it.
 #[derive(Clone)]
@@ -57,8 +63,8 @@ pub struct Settings {
     pub user: Option<String>,
     /// The user's password, which is sent unencrypted unless there is TLS.
     pub password: Option<String>,
-    /// Protection of all connections by TLS (RFC 4217); `None` for none. It is never given up.
-    pub tls: Option<Tls>,
+    /// What protects all connections.
+    pub protection: Protection,
     /// Data connections for a large file in MODE E, 1 to 64; `None` for 4.
     pub channels: Option<u32>,
 }
@@ -70,7 +76,7 @@ impl std::fmt::Debug for Settings {
             .field("port", &self.port)
             .field("user", &self.user)
             .field("password", &self.password.as_ref().map(|_| "..."))
-            .field("tls", &self.tls)
+            .field("protection", &self.protection)
             .field("channels", &self.channels)
             .finish()
     }

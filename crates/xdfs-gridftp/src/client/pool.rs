@@ -19,6 +19,7 @@ use super::link::{CHANNELS, Link};
 use super::listing::{Listed, parse_facts};
 use super::listings::Listings;
 use super::missing;
+use super::protection::Protection;
 use super::third_party::Pair;
 use super::tree::{Tree, resolve_from};
 use crate::archive::Compression;
@@ -106,9 +107,9 @@ impl FtpStore {
 
     /// Why this server can't send to another one, if that is known.
     pub(super) fn cannot_reach(&self, target: &Self) -> Option<Fault> {
-        let protects = |store: &Self| store.shared.settings.tls.is_some();
+        let protects = |store: &Self| !matches!(store.shared.settings.protection, Protection::None);
         if protects(self) || protects(target) {
-            let cause = "TLS protects connections with this machine only; straight from one server \
+            let cause = "connections are protected with this machine only; straight from one server \
                 to the other data would be in clear";
             let operation = "prepare a transfer between servers";
             return Some(Fault::new(Code::Unsupported, operation, cause));

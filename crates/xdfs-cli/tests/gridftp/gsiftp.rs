@@ -1,0 +1,226 @@
+//! `gsiftp://` places of the client: at the server of Globus and at our own, and where somebody
+//! isn't who they have to be.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use xdfs_testkit::skip;
+
+use crate::fake::Fake;
+use crate::grid::{Grid, SIGNS, has_tools};
+use crate::gsi::globus_server;
+use crate::places::{There, trees_work, works, xdfs};
+use crate::stage::{Stage, outcome, run};
+
+const LISTED: &str = " MLST Type*;Size*;Modify*;\r\n";
+
+/// Both are served as alice, encrypted and with data in clear.
+#[test]
+fn everything_works_at_both_servers() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, grid) = Stage::with_gsi(140, "protect = \"clear\"", "");
+    let (_server, address) = globus_server(&grid);
+    let root = stage.here("served");
+    let there = format!("gsiftp://{address}/{}", root.display());
+    for (url, root) in [
+        (stage.gsi_url("/alice"), stage.root("alice")),
+        (there, root),
+    ] {
+        for flags in [&[][..], &["--protect=clear"]] {
+            for folder in [stage.here(""), root.clone()] {
+                let _ = fs::remove_dir_all(&folder);
+                fs::create_dir_all(&folder).unwrap();
+            }
+            let there = There {
+                url: &url,
+                root: &root,
+                flags,
+                sets_times: true,
+            };
+            works(&stage, there);
+            trees_work(&stage, there);
+        }
+    }
+}
+
+#[track_caller]
+fn refused(command: &mut Command, why: &str) {
+    let (succeeded, text) = outcome(command);
+    assert!(!succeeded && text.contains(why), "{command:?}: {text}");
+}
+
+#[test]
+fn both_sides_are_who_they_have_to_be() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, grid) = Stage::with_gsi(141, "", "");
+    fs::write(stage.root("alice/f"), "hello").unwrap();
+    let url = stage.gsi_url("/alice/f");
+    let cat = |more: &[&str]| xdfs(&stage, &[&["cat"], more, &[&url]].concat());
+    assert_eq!(run(&mut cat(&[])), "hello");
+    // By a certificate instead of a proxy, and as another user of the map.
+    let (certificate, key) = (grid.path("alice.pem"), grid.path("alice.key"));
+    let own = [
+        "--cert",
+        certificate.to_str().unwrap(),
+        "--cert-key",
+        key.to_str().unwrap(),
+    ];
+    assert_eq!(run(&mut cat(&own)), "hello");
+    refused(
+        &mut xdfs(&stage, &["cat", &url.replace("//", "//second@")]),
+        "550",
+    );
+    refused(
+        &mut xdfs(&stage, &["cat", &url.replace("//", "//bob@")]),
+        "log in as bob",
+    );
+    refused(
+        cat(&[]).env("X509_USER_PROXY", grid.path("bob.proxy")),
+        "550",
+    );
+    // Nothing is sent without a proxy, by a proxy that others can read, or to a server of others.
+    refused(
+        cat(&[]).env("X509_USER_PROXY", grid.path("none")),
+        "make a proxy",
+    );
+    let empty = grid.path("empty");
+    fs::create_dir(&empty).unwrap();
+    refused(cat(&[]).env("X509_CERT_DIR", &empty), "verify");
+    grid.certify(
+        "evil-user",
+        "/O=Grid/OU=Test/CN=Alice User",
+        "evil",
+        &[SIGNS],
+    );
+    refused(
+        &mut cat(&[
+            "--cert",
+            grid.path("evil-user.pem").to_str().unwrap(),
+            "--cert-key",
+            grid.path("evil-user.key").to_str().unwrap(),
+        ]),
+        "security context",
+    );
+    for (flags, why) in [
+        (&["--insecure"][..], "leave out --insecure"),
+        (
+            &["--pin", &format!("SHA256:{}", "A".repeat(43))],
+            "leave out --ca and --pin",
+        ),
+    ] {
+        refused(&mut cat(flags), why);
+    }
+    // Data in clear is the server's choice too.
+    refused(&mut cat(&["--protect=clear"]), "PROT");
+}
+
+/// A server whose certificate is for another host.
+#[test]
+fn another_host_is_no_server() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, grid) = Stage::with_gsi(142, "", "");
+    let other = "subjectAltName=DNS:other.example";
+    let name = "/O=Grid/OU=Test/CN=other.example";
+    grid.certify("host", name, "ca", &[SIGNS, other]);
+    let words = ["cat", &stage.gsi_url("/alice/f")];
+    refused(&mut xdfs(&stage, &words), "'localhost' was expected");
+}
+
+#[test]
+fn a_server_without_gsi_gets_nothing() {
+    let stage = Stage::open(143, &[]);
+    Grid::make(stage.beside("").as_path());
+    for refusal in ["504 no", "500 what", "234 TLS then"] {
+        let fake = Fake::start(LISTED, move |verb, _, talk| {
+            verb == "AUTH" && talk.say(&format!("{refusal}\r\n"))
+        });
+        let url = fake.url("/f").replace("ftp://", "gsiftp://");
+        refused(&mut xdfs(&stage, &["cat", &url]), "refuses AUTH GSSAPI");
+        let commands = fake.commands();
+        assert!(
+            commands.iter().all(|line| line == "AUTH GSSAPI"),
+            "{commands:?}"
+        );
+    }
+    // A confirmation before anything is proved.
+    let fake = Fake::start(LISTED, |verb, _, talk| match verb {
+        "AUTH" => talk.say("334 go on\r\n"),
+        "ADAT" => talk.say("235 believe me\r\n"),
+        _ => false,
+    });
+    let url = fake.url("/f").replace("ftp://", "gsiftp://");
+    refused(&mut xdfs(&stage, &["cat", &url]), "answers 235");
+    let commands = fake.commands();
+    let is_proof = |line: &String| line == "AUTH GSSAPI" || line.starts_with("ADAT ");
+    assert!(commands.iter().all(is_proof), "{commands:?}");
+}
+
+/// Passes on what goes between clients and a server, and puts `more` behind the reply that ends the
+/// handshake: at once, or a little later.
+fn between(server: &str, more: &'static [u8], is_later: bool) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (own, server) = (listener.local_addr().unwrap(), server.to_owned());
+    // It ends with the process of the test.
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let client = client.unwrap();
+            let server = TcpStream::connect(&server).unwrap();
+            let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            thread::spawn(move || pass_on(from, to, |_, _| {}));
+            thread::spawn(move || {
+                pass_on(server, client, |bytes, client| {
+                    if bytes.starts_with(b"235 ") && is_later {
+                        client.write_all(bytes).unwrap();
+                        thread::sleep(Duration::from_millis(100));
+                        bytes.clear();
+                    }
+                    if bytes.starts_with(b"235 ") || bytes.is_empty() {
+                        bytes.extend_from_slice(more);
+                    }
+                });
+            });
+        }
+    });
+    own
+}
+
+fn pass_on(mut from: TcpStream, mut to: TcpStream, change: impl Fn(&mut Vec<u8>, &mut TcpStream)) {
+    let mut buffer = [0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        let mut bytes = buffer[..count].to_vec();
+        change(&mut bytes, &mut to);
+        if to.write_all(&bytes).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Both);
+}
+
+#[test]
+fn no_reply_in_clear_is_taken_for_one_of_the_server() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, _grid) = Stage::with_gsi(144, "", "");
+    fs::write(stage.root("alice/f"), "hello").unwrap();
+    let shown = |more, is_later| {
+        let address = between(&stage.address, more, is_later);
+        let url = format!("gsiftp://localhost:{}/alice/f", address.port());
+        outcome(&mut xdfs(&stage, &["cat", &url]))
+    };
+    assert_eq!(shown(b"", false), (true, "hello".to_owned()));
+    for (is_later, why) in [(false, "in clear behind"), (true, "isn't protected")] {
+        let (succeeded, text) = shown(b"230 welcome\r\n", is_later);
+        assert!(!succeeded && text.contains(why), "{text}");
+    }
+}

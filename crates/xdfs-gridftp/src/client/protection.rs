@@ -1,0 +1,132 @@
+//! What protects the connections with a server: nothing, TLS or GSI.
+
+#[cfg(feature = "gsi")]
+use std::fmt;
+
+#[cfg(feature = "gsi")]
+use xdfs_proto::Code;
+use xdfs_proto::Fault;
+
+use super::fault::lost;
+use super::tls::{SessionTls, Tls};
+#[cfg(feature = "gsi")]
+use crate::layer::Layer;
+use crate::wire::Wire;
+
+/// What is wished for; it is never given up.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Protection {
+    /// Nothing: everything is sent unencrypted.
+    None,
+    /// TLS (RFC 4217).
+    Tls(Tls),
+    /// GSI (RFC 2228, GFD.20).
+    #[cfg(feature = "gsi")]
+    Gsi(Gsi),
+}
+
+/// A user of GSI.
+#[cfg(feature = "gsi")]
+#[derive(Clone)]
+pub struct Gsi {
+    /// A proxy, or the user's certificate.
+    pub credential: xdfs_gsi::Credential,
+    /// The authorities.
+    pub trust: xdfs_gsi::Trust,
+    /// Data is encrypted (PROT P); else data connections prove whose they are, and carry it in
+    /// clear (PROT C).
+    pub seals: bool,
+}
+
+#[cfg(feature = "gsi")]
+impl fmt::Debug for Gsi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gsi").field("seals", &self.seals).finish()
+    }
+}
+
+/// What protects the connections of one session.
+#[derive(Debug)]
+pub(super) enum Established {
+    None,
+    Tls(SessionTls),
+    #[cfg(feature = "gsi")]
+    Gsi {
+        own: Gsi,
+        /// The user's subject, which the server proves to act for.
+        subject: String,
+    },
+}
+
+impl Established {
+    /// Commands by which data connections are protected, all of which have to succeed.
+    pub(super) fn commands(&self) -> &'static [(&'static str, &'static [u8])] {
+        match self {
+            Self::None => &[],
+            Self::Tls(_) => &[("PBSZ", b"0"), ("PROT", b"P")],
+            #[cfg(feature = "gsi")]
+            Self::Gsi { own, .. } => match own.seals {
+                true => &[("PBSZ", b"1048576"), ("PROT", b"P"), ("DCAU", b"A")],
+                false => &[("PBSZ", b"1048576"), ("PROT", b"C"), ("DCAU", b"A")],
+            },
+        }
+    }
+
+    /// What to do about a refused login.
+    pub(super) fn login_hint(&self) -> &'static str {
+        match self {
+            Self::None => "ftp://USER:PASSWORD@HOST/ names a user",
+            Self::Tls(_) => {
+                "ftps://USER@HOST/ names a user, and --password-file - asks for a password"
+            }
+            #[cfg(feature = "gsi")]
+            Self::Gsi { .. } => "the server maps the subjects of certificates to users",
+        }
+    }
+
+    /// Protects a data connection, which the server has opened if it `is_open`.
+    ///
+    /// # Errors
+    /// The configuration or the credential can't be used.
+    pub(super) fn protect_data(&self, wire: &mut Wire, is_open: bool) -> Result<(), Fault> {
+        let _ = is_open;
+        match self {
+            Self::None => Ok(()),
+            Self::Tls(tls) => {
+                let protected = tls.protect_data(wire);
+                protected.map_err(|error| lost("protect a data connection", &error))
+            }
+            #[cfg(feature = "gsi")]
+            Self::Gsi { own, subject } => {
+                let role = match is_open {
+                    true => xdfs_gsi::Role::Accepted,
+                    false => xdfs_gsi::Role::Opened,
+                };
+                let (credential, trust) = (&own.credential, &own.trust);
+                let context =
+                    xdfs_gsi::DataContext::new(role, credential, trust, subject, own.seals)?;
+                wire.protect_by(Layer::Data(Box::new(context)));
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether no data connection can prove any more that it belongs to the session.
+    pub(super) fn is_used_up(&self) -> bool {
+        matches!(self, Self::Tls(tls) if tls.is_used_up())
+    }
+}
+
+/// The user's own subject.
+///
+/// # Errors
+/// The credential doesn't tell it.
+#[cfg(feature = "gsi")]
+pub(super) fn subject_of(credential: &xdfs_gsi::Credential) -> Result<String, Fault> {
+    credential.describe()?.identity.ok_or_else(|| {
+        let cause = "the certificate of the user isn't in the file of the proxy";
+        Fault::new(Code::InvalidArgument, "use the proxy", cause)
+            .hint("make another one with `xdfs proxy init`")
+    })
+}
