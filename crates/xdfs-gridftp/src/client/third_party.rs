@@ -26,8 +26,9 @@ use super::features::name_of;
 use super::link::{Link, Mode, STALL};
 use super::listing::Listed;
 use super::markers::Markers;
+use super::missing;
 use super::pool::{FtpStore, exists};
-use super::sink::{hidden, rename, same_size, set_metadata};
+use super::sink::{AskedMetadata, hidden, rename, same_size};
 use super::source::{checksum_time, same_checksum};
 use super::store::readable;
 use crate::address::format_host_port;
@@ -456,8 +457,13 @@ impl Pair {
         sender && receiver
     }
 
+    /// Whether the source is still the same.
     fn same_source(&mut self, copy: &Copy) -> Result<(), Fault> {
         let found = FtpStore::look(&mut self.sender, &copy.from);
+        self.check_source(copy, found)
+    }
+
+    fn check_source(&self, copy: &Copy, found: Result<Listed, Fault>) -> Result<(), Fault> {
         let found = found.map_err(|fault| at(&self.sender_name, fault))?;
         let version = |listed: &Listed| (listed.attributes.size, listed.attributes.mtime_ns);
         if version(&found) == version(&copy.listed) {
@@ -470,15 +476,10 @@ impl Pair {
             .retry(Retry::Now))
     }
 
-    /// Whether both servers have the same content; `false` if one of them computes no checksum.
-    fn compare(&mut self, copy: &Copy, kind: Algorithm) -> Result<bool, Fault> {
+    /// Whether both servers tell the same checksum, for which they were asked; `false` if one of
+    /// them computes none.
+    fn same_content(&mut self, copy: &Copy, name: &str) -> Result<bool, Fault> {
         let operation = "compute a checksum";
-        let name = name_of(kind);
-        let argument = |path: &[u8]| [format!("{name} 0 -1 ").as_bytes(), path].concat();
-        // Both compute at the same time.
-        self.sender.command("CKSM", &argument(&copy.from))?;
-        self.receiver.command("CKSM", &argument(&copy.hidden))?;
-        self.receiver.flush()?;
         let time = checksum_time(copy.length());
         let sent = self.sender.reply_within(operation, time);
         let sent = sent.map_err(|fault| at(&self.sender_name, fault))?;
@@ -493,31 +494,84 @@ impl Pair {
             .map_err(|fault| at(&self.receiver_name, fault))
     }
 
-    /// Compares the hidden file, and gives it its time, its mode and its name.
+    /// Compares the hidden file, and gives it its time, its mode and its name. What both servers
+    /// are asked for doesn't wait for each other.
     fn settle(&mut self, copy: &Copy) -> Result<(), Fault> {
-        let is_compared = match copy.kind {
-            Some(kind) => self.compare(copy, kind)?,
+        let name = copy.kind.map(name_of);
+        if let Some(name) = name {
+            let argument = |path: &[u8]| [format!("{name} 0 -1 ").as_bytes(), path].concat();
+            self.sender.command("CKSM", &argument(&copy.from))?;
+            self.receiver.command("CKSM", &argument(&copy.hidden))?;
+        }
+        let tells_facts = [&self.sender, &self.receiver].map(|link| link.features.mlst);
+        if tells_facts[0] {
+            self.sender.command("MLST", &copy.from)?;
+        }
+        let found = &copy.listed.attributes;
+        let time = Some(found.mtime_ns).filter(|time| *time != 0);
+        let mode = Some(found.mode).filter(|_| copy.listed.has_mode);
+        let metadata = AskedMetadata::ask(&mut self.receiver, &copy.hidden, time, mode)?;
+        let asks_target = tells_facts[1] && !copy.overwrite;
+        if asks_target {
+            self.receiver.command("MLST", &copy.path)?;
+        }
+        self.sender.flush()?;
+        self.receiver.flush()?;
+        let is_compared = match name {
+            Some(name) => self.same_content(copy, name)?,
             None => false,
         };
-        self.same_source(copy)?;
-        let (found, receiver) = (&copy.listed.attributes, &mut self.receiver);
-        let mut publish = || {
-            if !is_compared {
-                let stored = FtpStore::look(receiver, &copy.hidden)?;
-                same_size(&copy.path, found.size, &stored)?;
+        match tells_facts[0] {
+            true => {
+                let reply = self.sender.reply("look at the source");
+                let found = reply.and_then(|reply| FtpStore::looked(&copy.from, &reply));
+                self.check_source(copy, found)?;
             }
-            let time = Some(found.mtime_ns).filter(|time| *time != 0);
-            let mode = Some(found.mode).filter(|_| copy.listed.has_mode);
-            set_metadata(receiver, &copy.hidden, time, mode)?;
-            if !copy.overwrite && FtpStore::find(receiver, &copy.path)?.is_some() {
-                return Err(exists("publish", &copy.path));
-            }
-            rename(receiver, &copy.hidden, &copy.path)
-        };
-        publish().map_err(|fault| match fault.code {
+            false => self.same_source(copy)?,
+        }
+        let published = self.publish(copy, metadata, asks_target, is_compared);
+        published.map_err(|fault| match fault.code {
             Code::AlreadyExists => fault,
             _ => at(&self.receiver_name, fault),
         })
+    }
+
+    fn publish(
+        &mut self,
+        copy: &Copy,
+        metadata: AskedMetadata,
+        asks_target: bool,
+        is_compared: bool,
+    ) -> Result<(), Fault> {
+        let receiver = &mut self.receiver;
+        metadata.settle(receiver, &copy.hidden)?;
+        let target = match asks_target {
+            true => Some(receiver.reply("look at the target")?),
+            false => None,
+        };
+        if !is_compared {
+            let stored = FtpStore::look(receiver, &copy.hidden)?;
+            same_size(&copy.path, copy.length(), &stored)?;
+        }
+        // Another one may have come meanwhile. The protocol can't tell "only if it is free".
+        let is_taken = match target {
+            _ if copy.overwrite => false,
+            Some(reply) => match FtpStore::looked(&copy.path, &reply) {
+                Ok(_) => true,
+                Err(fault) => {
+                    let fault = missing::explain(receiver, &copy.path, &reply, fault);
+                    match fault.code {
+                        Code::NotFound => false,
+                        _ => return Err(fault),
+                    }
+                }
+            },
+            None => FtpStore::find(receiver, &copy.path)?.is_some(),
+        };
+        match is_taken {
+            true => Err(exists("publish", &copy.path)),
+            false => rename(receiver, &copy.hidden, &copy.path),
+        }
     }
 }
 
