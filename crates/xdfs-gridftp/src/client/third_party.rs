@@ -195,7 +195,14 @@ impl FtpStore {
             }
             return match stop {
                 Stop::Impossible(fault) => {
-                    source.note_unreachable(self, &fault);
+                    // Other refusals may be those of this file.
+                    if matches!(
+                        fault.code,
+                        Code::ConnectionRefused | Code::DeadlineExceeded | Code::Unsupported
+                    ) {
+                        source.note_unreachable(self, &fault);
+                    }
+                    tracing::debug!(%fault, "a file can't go straight");
                     Ok(Directly::Impossible(fault))
                 }
                 Stop::Failed(fault) => Err(fault.preventing(&copy.path)),
@@ -699,39 +706,46 @@ impl Watch {
         Ok(())
     }
 
-    /// What a refusal means, once the other server had time to say more.
-    fn refusal(&mut self, pair: &mut Pair, copy: &mut Copy) -> Option<Stop> {
-        let is_refusal = |reply: &Option<Reply>| reply.as_ref().is_some_and(|r| r.code >= 300);
-        if !is_refusal(&self.sent) && !is_refusal(&self.stored) {
-            return None;
-        }
-        let deadline = Instant::now() + EXPLAIN;
-        while Instant::now() < deadline && (self.sent.is_none() || self.stored.is_none()) {
-            let heard = self
-                .hear_receiver(pair, copy, &mut |_, _| {})
-                .and_then(|()| self.hear_sender(pair, copy));
-            let link = match self.stored {
-                None => &mut pair.receiver,
-                Some(_) => &mut pair.sender,
-            };
-            if heard.is_err() || link.turn("copy between servers", deadline).is_err() {
-                break;
-            }
-        }
+    /// What the servers have refused so far.
+    fn heard_refusal(&self, pair: &Pair, copy: &Copy) -> Option<Fault> {
         let fault = |name: &str, path: &[u8], reply: &Option<Reply>| {
             let reply = reply.as_ref().filter(|reply| reply.code >= 300)?;
             Some(at(name, refused("copy between servers", path, reply)))
         };
         let stored = fault(&pair.receiver_name, &copy.path, &self.stored);
         let sent = fault(&pair.sender_name, &copy.from, &self.sent);
-        // That a connection broke says less than what the other server says.
+        match (stored, sent) {
+            (Some(stored), Some(sent)) if stored.code == Code::ConnectionLost => Some(sent),
+            (stored, sent) => stored.or(sent),
+        }
+    }
+
+    /// What a refusal means, once the other server had time to say more.
+    fn refusal(&mut self, pair: &mut Pair, copy: &mut Copy) -> Option<Stop> {
+        let mut fault = self.heard_refusal(pair, copy)?;
+        // That a connection broke says less than what the other server may say.
         let is_break =
             |fault: &Fault| matches!(fault.code, Code::ConnectionLost | Code::ConnectionRefused);
-        let fault = match (stored, sent) {
-            (Some(stored), Some(sent)) if is_break(&stored) => sent,
-            (Some(stored), _) => stored,
-            (None, sent) => sent?,
-        };
+        let deadline = Instant::now() + EXPLAIN;
+        while is_break(&fault)
+            && Instant::now() < deadline
+            && (self.sent.is_none() || self.stored.is_none())
+        {
+            let link = match self.stored {
+                None => &mut pair.receiver,
+                Some(_) => &mut pair.sender,
+            };
+            // A server that is gone says nothing about the way.
+            let turned = link.turn("copy between servers", deadline);
+            let heard = self.hear_receiver(pair, copy, &mut |_, _| {});
+            if let Err(stop) = heard.and_then(|()| self.hear_sender(pair, copy)) {
+                return Some(stop);
+            }
+            fault = self.heard_refusal(pair, copy)?;
+            if turned.is_err() {
+                break;
+            }
+        }
         let may_be_the_way = matches!(
             fault.code,
             Code::ConnectionLost
