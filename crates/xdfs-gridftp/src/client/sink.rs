@@ -182,21 +182,60 @@ pub(super) fn set_metadata(
     mtime_ns: Option<i64>,
     mode: Option<u32>,
 ) -> Result<(), Fault> {
-    if let Some(mode) = mode {
-        let argument = [format!("CHMOD {:03o} ", mode & 0o777).as_bytes(), path].concat();
-        let reply = link.exchange("SITE", &argument)?;
-        if reply.code >= 300 {
-            tracing::debug!(?reply, "the server sets no permissions");
+    AskedMetadata::ask(link, path, mtime_ns, mode)?.settle(link, path)
+}
+
+/// Commands that set time and mode, without their replies.
+pub(super) struct AskedMetadata {
+    mode: bool,
+    time: bool,
+}
+
+impl AskedMetadata {
+    /// Queues the commands, as far as the server has them.
+    ///
+    /// # Errors
+    /// The path can't be sent.
+    pub(super) fn ask(
+        link: &mut Link,
+        path: &[u8],
+        mtime_ns: Option<i64>,
+        mode: Option<u32>,
+    ) -> Result<Self, Fault> {
+        if let Some(mode) = mode {
+            let argument = [format!("CHMOD {:03o} ", mode & 0o777).as_bytes(), path].concat();
+            link.command("SITE", &argument)?;
         }
-    }
-    if let Some(time) = mtime_ns.filter(|_| link.features.mfmt) {
-        let argument = [format_time(time).as_bytes(), b" ", path].concat();
-        let reply = link.exchange("MFMT", &argument)?;
-        if reply.code >= 300 {
-            return Err(refused("set the time", path, &reply));
+        let time = mtime_ns.filter(|_| link.features.mfmt);
+        if let Some(time) = time {
+            let argument = [format_time(time).as_bytes(), b" ", path].concat();
+            link.command("MFMT", &argument)?;
         }
+        Ok(Self {
+            mode: mode.is_some(),
+            time: time.is_some(),
+        })
     }
-    Ok(())
+
+    /// Waits for the replies, which are the oldest ones.
+    ///
+    /// # Errors
+    /// As [`set_metadata`].
+    pub(super) fn settle(self, link: &mut Link, path: &[u8]) -> Result<(), Fault> {
+        if self.mode {
+            let reply = link.reply("set the permissions")?;
+            if reply.code >= 300 {
+                tracing::debug!(?reply, "the server sets no permissions");
+            }
+        }
+        if self.time {
+            let reply = link.reply("set the time")?;
+            if reply.code >= 300 {
+                return Err(refused("set the time", path, &reply));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Renames, and replaces what has the new name.

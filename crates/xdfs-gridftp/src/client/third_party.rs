@@ -27,8 +27,9 @@ use super::features::name_of;
 use super::link::{Link, STALL};
 use super::listing::Listed;
 use super::markers::Markers;
+use super::missing;
 use super::pool::{FtpStore, exists};
-use super::sink::{hidden, rename, same_size, set_metadata};
+use super::sink::{AskedMetadata, hidden, rename, same_size};
 use super::source::{checksum_time, same_checksum};
 use super::store::readable;
 use crate::address::format_host_port;
@@ -195,7 +196,14 @@ impl FtpStore {
             }
             return match stop {
                 Stop::Impossible(fault) => {
-                    source.note_unreachable(self, &fault);
+                    // Other refusals may be those of this file.
+                    if matches!(
+                        fault.code,
+                        Code::ConnectionRefused | Code::DeadlineExceeded | Code::Unsupported
+                    ) {
+                        source.note_unreachable(self, &fault);
+                    }
+                    tracing::debug!(%fault, "a file can't go straight");
                     Ok(Directly::Impossible(fault))
                 }
                 Stop::Failed(fault) => Err(fault.preventing(&copy.path)),
@@ -457,8 +465,13 @@ impl Pair {
         sender && receiver
     }
 
+    /// Whether the source is still the same.
     fn same_source(&mut self, copy: &Copy) -> Result<(), Fault> {
         let found = FtpStore::look(&mut self.sender, &copy.from);
+        self.check_source(copy, found)
+    }
+
+    fn check_source(&self, copy: &Copy, found: Result<Listed, Fault>) -> Result<(), Fault> {
         let found = found.map_err(|fault| at(&self.sender_name, fault))?;
         let version = |listed: &Listed| (listed.attributes.size, listed.attributes.mtime_ns);
         if version(&found) == version(&copy.listed) {
@@ -471,15 +484,10 @@ impl Pair {
             .retry(Retry::Now))
     }
 
-    /// Whether both servers have the same content; `false` if one of them computes no checksum.
-    fn compare(&mut self, copy: &Copy, kind: Algorithm) -> Result<bool, Fault> {
+    /// Whether both servers tell the same checksum, for which they were asked; `false` if one of
+    /// them computes none.
+    fn same_content(&mut self, copy: &Copy, name: &str) -> Result<bool, Fault> {
         let operation = "compute a checksum";
-        let name = name_of(kind);
-        let argument = |path: &[u8]| [format!("{name} 0 -1 ").as_bytes(), path].concat();
-        // Both compute at the same time.
-        self.sender.command("CKSM", &argument(&copy.from))?;
-        self.receiver.command("CKSM", &argument(&copy.hidden))?;
-        self.receiver.flush()?;
         let time = checksum_time(copy.length());
         let sent = self.sender.reply_within(operation, time);
         let sent = sent.map_err(|fault| at(&self.sender_name, fault))?;
@@ -494,31 +502,84 @@ impl Pair {
             .map_err(|fault| at(&self.receiver_name, fault))
     }
 
-    /// Compares the hidden file, and gives it its time, its mode and its name.
+    /// Compares the hidden file, and gives it its time, its mode and its name. What both servers
+    /// are asked for doesn't wait for each other.
     fn settle(&mut self, copy: &Copy) -> Result<(), Fault> {
-        let is_compared = match copy.kind {
-            Some(kind) => self.compare(copy, kind)?,
+        let name = copy.kind.map(name_of);
+        if let Some(name) = name {
+            let argument = |path: &[u8]| [format!("{name} 0 -1 ").as_bytes(), path].concat();
+            self.sender.command("CKSM", &argument(&copy.from))?;
+            self.receiver.command("CKSM", &argument(&copy.hidden))?;
+        }
+        let tells_facts = [&self.sender, &self.receiver].map(|link| link.features.mlst);
+        if tells_facts[0] {
+            self.sender.command("MLST", &copy.from)?;
+        }
+        let found = &copy.listed.attributes;
+        let time = Some(found.mtime_ns).filter(|time| *time != 0);
+        let mode = Some(found.mode).filter(|_| copy.listed.has_mode);
+        let metadata = AskedMetadata::ask(&mut self.receiver, &copy.hidden, time, mode)?;
+        let asks_target = tells_facts[1] && !copy.overwrite;
+        if asks_target {
+            self.receiver.command("MLST", &copy.path)?;
+        }
+        self.sender.flush()?;
+        self.receiver.flush()?;
+        let is_compared = match name {
+            Some(name) => self.same_content(copy, name)?,
             None => false,
         };
-        self.same_source(copy)?;
-        let (found, receiver) = (&copy.listed.attributes, &mut self.receiver);
-        let mut publish = || {
-            if !is_compared {
-                let stored = FtpStore::look(receiver, &copy.hidden)?;
-                same_size(&copy.path, found.size, &stored)?;
+        match tells_facts[0] {
+            true => {
+                let reply = self.sender.reply("look at the source");
+                let found = reply.and_then(|reply| FtpStore::looked(&copy.from, &reply));
+                self.check_source(copy, found)?;
             }
-            let time = Some(found.mtime_ns).filter(|time| *time != 0);
-            let mode = Some(found.mode).filter(|_| copy.listed.has_mode);
-            set_metadata(receiver, &copy.hidden, time, mode)?;
-            if !copy.overwrite && FtpStore::find(receiver, &copy.path)?.is_some() {
-                return Err(exists("publish", &copy.path));
-            }
-            rename(receiver, &copy.hidden, &copy.path)
-        };
-        publish().map_err(|fault| match fault.code {
+            false => self.same_source(copy)?,
+        }
+        let published = self.publish(copy, metadata, asks_target, is_compared);
+        published.map_err(|fault| match fault.code {
             Code::AlreadyExists => fault,
             _ => at(&self.receiver_name, fault),
         })
+    }
+
+    fn publish(
+        &mut self,
+        copy: &Copy,
+        metadata: AskedMetadata,
+        asks_target: bool,
+        is_compared: bool,
+    ) -> Result<(), Fault> {
+        let receiver = &mut self.receiver;
+        metadata.settle(receiver, &copy.hidden)?;
+        let target = match asks_target {
+            true => Some(receiver.reply("look at the target")?),
+            false => None,
+        };
+        if !is_compared {
+            let stored = FtpStore::look(receiver, &copy.hidden)?;
+            same_size(&copy.path, copy.length(), &stored)?;
+        }
+        // Another one may have come meanwhile. The protocol can't tell "only if it is free".
+        let is_taken = match target {
+            _ if copy.overwrite => false,
+            Some(reply) => match FtpStore::looked(&copy.path, &reply) {
+                Ok(_) => true,
+                Err(fault) => {
+                    let fault = missing::explain(receiver, &copy.path, &reply, fault);
+                    match fault.code {
+                        Code::NotFound => false,
+                        _ => return Err(fault),
+                    }
+                }
+            },
+            None => FtpStore::find(receiver, &copy.path)?.is_some(),
+        };
+        match is_taken {
+            true => Err(exists("publish", &copy.path)),
+            false => rename(receiver, &copy.hidden, &copy.path),
+        }
     }
 }
 
@@ -646,39 +707,46 @@ impl Watch {
         Ok(())
     }
 
-    /// What a refusal means, once the other server had time to say more.
-    fn refusal(&mut self, pair: &mut Pair, copy: &mut Copy) -> Option<Stop> {
-        let is_refusal = |reply: &Option<Reply>| reply.as_ref().is_some_and(|r| r.code >= 300);
-        if !is_refusal(&self.sent) && !is_refusal(&self.stored) {
-            return None;
-        }
-        let deadline = Instant::now() + EXPLAIN;
-        while Instant::now() < deadline && (self.sent.is_none() || self.stored.is_none()) {
-            let heard = self
-                .hear_receiver(pair, copy, &mut |_, _| {})
-                .and_then(|()| self.hear_sender(pair, copy));
-            let link = match self.stored {
-                None => &mut pair.receiver,
-                Some(_) => &mut pair.sender,
-            };
-            if heard.is_err() || link.turn("copy between servers", deadline).is_err() {
-                break;
-            }
-        }
+    /// What the servers have refused so far.
+    fn heard_refusal(&self, pair: &Pair, copy: &Copy) -> Option<Fault> {
         let fault = |name: &str, path: &[u8], reply: &Option<Reply>| {
             let reply = reply.as_ref().filter(|reply| reply.code >= 300)?;
             Some(at(name, refused("copy between servers", path, reply)))
         };
         let stored = fault(&pair.receiver_name, &copy.path, &self.stored);
         let sent = fault(&pair.sender_name, &copy.from, &self.sent);
-        // That a connection broke says less than what the other server says.
+        match (stored, sent) {
+            (Some(stored), Some(sent)) if stored.code == Code::ConnectionLost => Some(sent),
+            (stored, sent) => stored.or(sent),
+        }
+    }
+
+    /// What a refusal means, once the other server had time to say more.
+    fn refusal(&mut self, pair: &mut Pair, copy: &mut Copy) -> Option<Stop> {
+        let mut fault = self.heard_refusal(pair, copy)?;
+        // That a connection broke says less than what the other server may say.
         let is_break =
             |fault: &Fault| matches!(fault.code, Code::ConnectionLost | Code::ConnectionRefused);
-        let fault = match (stored, sent) {
-            (Some(stored), Some(sent)) if is_break(&stored) => sent,
-            (Some(stored), _) => stored,
-            (None, sent) => sent?,
-        };
+        let deadline = Instant::now() + EXPLAIN;
+        while is_break(&fault)
+            && Instant::now() < deadline
+            && (self.sent.is_none() || self.stored.is_none())
+        {
+            let link = match self.stored {
+                None => &mut pair.receiver,
+                Some(_) => &mut pair.sender,
+            };
+            // A server that is gone says nothing about the way.
+            let turned = link.turn("copy between servers", deadline);
+            let heard = self.hear_receiver(pair, copy, &mut |_, _| {});
+            if let Err(stop) = heard.and_then(|()| self.hear_sender(pair, copy)) {
+                return Some(stop);
+            }
+            fault = self.heard_refusal(pair, copy)?;
+            if turned.is_err() {
+                break;
+            }
+        }
         let may_be_the_way = matches!(
             fault.code,
             Code::ConnectionLost

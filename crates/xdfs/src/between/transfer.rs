@@ -12,7 +12,7 @@ use xdfs_engine::mailbox::{Sender, mailbox};
 use xdfs_engine::{LimitedBy, Outcome, Progress, TimeShares, TransferEvent, UploadSpec};
 use xdfs_gridftp::client::{Copied, DirectRequest, Directly};
 use xdfs_proto::pack::Failures;
-use xdfs_proto::{Code, DigestKind, DigestValue, Fault};
+use xdfs_proto::{Code, DigestKind, DigestValue, Fault, Retry};
 use xdfs_store::{Store as _, watched};
 
 use super::{Origin, ServerFile, Way};
@@ -94,9 +94,10 @@ impl Course {
                     ..why
                 }
                 .path(&self.file.place.path)
+                .retry(Retry::Never)
                 .hint("allow it to go through this machine with --between any"));
             }
-            (Err(why), _) => tracing::debug!(%why, "a file goes through this machine"),
+            (Err(why), _) => tracing::info!(%why, "a file goes through this machine"),
         }
         if self.is_cancelled.load(Ordering::Relaxed) {
             return Err(cancelled());

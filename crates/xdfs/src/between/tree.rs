@@ -24,7 +24,7 @@ use crate::transfer::{LocalPlace, TransferOptions};
 use crate::tree::TreeOptions;
 
 /// Files at a time.
-const FILES_MAX: usize = 4;
+const FILES_MAX: usize = 8;
 /// Files and events that wait.
 const WAITING: usize = 256;
 /// Directories whose times are set at the end, and that wait to be listed.
