@@ -2,7 +2,6 @@
 
 use super::{Action, Gsi, LoginState, Pending, Session, TOKEN_LINE_BYTES_MAX, Tls};
 use crate::command::{Command, DataPeer, Level, Password};
-use crate::line::LineReader;
 
 /// Bytes of the longest name of a user, as in xDFS.
 const USER_BYTES_MAX: usize = 255;
@@ -50,7 +49,7 @@ impl Session {
     /// it (RFC 2228, section 3, and RFC 4217, section 4).
     fn forget(&mut self) {
         self.input.set_line_bytes_max(crate::line::LINE_BYTES_MAX);
-        let input = std::mem::replace(&mut self.input, LineReader::new());
+        let input = std::mem::take(&mut self.input);
         let output = std::mem::take(&mut self.output);
         *self = Self {
             input,
