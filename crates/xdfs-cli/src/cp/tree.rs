@@ -92,6 +92,7 @@ pub(super) fn take_trees(
                 let there = attributes_of(&client, &place.path)?;
                 if there.is_some_and(|a| a.kind == FileKind::Directory) {
                     check_between(flags, [&place, server])?;
+                    check_not_into_itself(&place, server)?;
                     trees.push(Tree {
                         label,
                         server: server.clone(),
@@ -125,6 +126,20 @@ fn check_between(flags: &CpFlags, servers: [&RemotePlace; 2]) -> Result<(), Faul
     let cause = format!("{flag} can't be done between servers");
     Err(Fault::new(Code::InvalidArgument, "plan the copy", cause)
         .hint("--recursive keeps modes and modification times"))
+}
+
+/// Refuses to copy a directory into itself, which would never end.
+fn check_not_into_itself(source: &RemotePlace, target: &RemotePlace) -> Result<(), Fault> {
+    let parts = |place: &RemotePlace| {
+        let parts = place.path.split(|&byte| byte == b'/');
+        let parts = parts.filter(|part| !part.is_empty() && *part != b".");
+        parts.map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    if !source.shares_session(target) || !parts(target).starts_with(&parts(source)) {
+        return Ok(());
+    }
+    let cause = "the target is the directory itself, or in it";
+    Err(Fault::new(Code::InvalidArgument, "plan the copy", cause).path(&target.path))
 }
 
 /// Copies the trees, and reports failures.

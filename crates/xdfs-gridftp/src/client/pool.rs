@@ -60,6 +60,8 @@ struct Shared {
     pairs: Mutex<Vec<Pair>>,
     /// Servers to which this one can't send, and why.
     unreachable: Mutex<Vec<(FtpStore, Fault)>>,
+    /// Files in a row that did not go straight to another server.
+    doubts: AtomicU32,
     listings: Mutex<Listings>,
     /// Hidden files that the next new connection removes.
     left: Mutex<Vec<Vec<u8>>>,
@@ -72,6 +74,9 @@ struct Shared {
     is_closed: Arc<AtomicBool>,
 }
 
+/// Files in a row that don't go straight to another server until it counts as out of reach.
+const DOUBTS_MAX: u32 = 3;
+
 impl FtpStore {
     /// The files of a server, to which nothing is connected yet.
     #[must_use]
@@ -82,6 +87,7 @@ impl FtpStore {
                 idle: Mutex::default(),
                 pairs: Mutex::default(),
                 unreachable: Mutex::default(),
+                doubts: AtomicU32::new(0),
                 listings: Mutex::default(),
                 left: Mutex::default(),
                 tree: Mutex::default(),
@@ -94,6 +100,10 @@ impl FtpStore {
 
     /// Ends what waits for the server, soon, and everything that is begun later.
     pub fn close(&self) {
+        if !self.left().is_empty() {
+            // A new connection removes them. Without one they stay.
+            let _ = self.take(None);
+        }
         self.shared.is_closed.store(true, Ordering::Relaxed);
         self.idle().clear();
         self.pairs().clear();
@@ -120,10 +130,15 @@ impl FtpStore {
         found.map(|(_, fault)| fault.clone())
     }
 
-    /// Takes note that this server can't send to another one.
-    pub(super) fn note_unreachable(&self, target: &Self, fault: &Fault) {
+    /// Takes note that this server can't send to another one. Unless it is certain, the third file
+    /// in a row makes it so. Returns whether it is.
+    pub(super) fn note_unreachable(&self, target: &Self, fault: &Fault, is_certain: bool) -> bool {
+        let doubts = self.shared.doubts.fetch_add(1, Ordering::Relaxed) + 1;
+        if !is_certain && doubts < DOUBTS_MAX {
+            return false;
+        }
         if self.cannot_reach(target).is_some() {
-            return;
+            return true;
         }
         let (from, to) = (self.server(), target.server());
         tracing::info!(%fault, "no file can go straight from {from} to {to}");
@@ -131,6 +146,12 @@ impl FtpStore {
         if unreachable.len() < UNREACHABLE_MAX {
             unreachable.push((target.clone(), fault.clone()));
         }
+        true
+    }
+
+    /// Takes note that a file went from this server straight to another one.
+    pub(super) fn note_reached(&self) {
+        self.shared.doubts.store(0, Ordering::Relaxed);
     }
 
     /// The host and the port of the server.

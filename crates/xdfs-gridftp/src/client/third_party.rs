@@ -69,8 +69,13 @@ pub struct DirectRequest {
 pub enum Directly {
     /// It is copied.
     Copied(Copied),
-    /// These two servers can't do it, for this reason. Nothing of the file is at the target.
-    Impossible(Fault),
+    /// It doesn't go straight, for this reason. Nothing of the file is at the target.
+    Impossible {
+        /// The reason.
+        why: Fault,
+        /// These two servers can't do it at all. Otherwise it may also be a failure of this file.
+        is_certain: bool,
+    },
 }
 
 /// Is told how many bytes have come of how many.
@@ -91,8 +96,11 @@ pub struct Copied {
 
 /// Why a transfer has ended.
 enum Stop {
-    /// The servers can't connect to each other.
-    Impossible(Fault),
+    /// The servers can't connect to each other; they may not, unless that is certain.
+    Impossible {
+        why: Fault,
+        is_certain: bool,
+    },
     Failed(Fault),
 }
 
@@ -130,6 +138,8 @@ struct Copy {
     markers: Markers,
     /// The hidden file may be there.
     has_begun: bool,
+    /// Only a part was sent after a break: the rest may be gone with the receiver.
+    is_resumed: bool,
 }
 
 /// Says at which server a fault happened.
@@ -156,8 +166,9 @@ impl FtpStore {
         request: &DirectRequest,
         moved: &mut Moved<'_>,
     ) -> Result<Directly, Fault> {
-        if let Some(fault) = source.cannot_reach(self) {
-            return Ok(Directly::Impossible(fault));
+        if let Some(why) = source.cannot_reach(self) {
+            let is_certain = true;
+            return Ok(Directly::Impossible { why, is_certain });
         }
         let mut pair = Pair::take(source, self)?;
         let mut copy = match Copy::plan(&mut pair, source, request) {
@@ -195,16 +206,10 @@ impl FtpStore {
                 pair.give_back(source);
             }
             return match stop {
-                Stop::Impossible(fault) => {
-                    // Other refusals may be those of this file.
-                    if matches!(
-                        fault.code,
-                        Code::ConnectionRefused | Code::DeadlineExceeded | Code::Unsupported
-                    ) {
-                        source.note_unreachable(self, &fault);
-                    }
-                    tracing::debug!(%fault, "a file can't go straight");
-                    Ok(Directly::Impossible(fault))
+                Stop::Impossible { why, is_certain } => {
+                    let is_certain = source.note_unreachable(self, &why, is_certain);
+                    tracing::debug!(%why, is_certain, "a file can't go straight");
+                    Ok(Directly::Impossible { why, is_certain })
                 }
                 Stop::Failed(fault) => Err(fault.preventing(&copy.path)),
             };
@@ -219,6 +224,7 @@ impl FtpStore {
         }
         pair.give_back(source);
         settled.map_err(|fault| fault.preventing(&copy.path))?;
+        source.note_reached();
         Ok(Directly::Copied(Copied {
             bytes: copy.length(),
             kept_bytes: kept,
@@ -275,6 +281,7 @@ impl Copy {
             mode,
             markers: Markers::default(),
             has_begun: false,
+            is_resumed: false,
         })
     }
 
@@ -282,13 +289,17 @@ impl Copy {
         self.listed.attributes.size
     }
 
-    /// Whether another attempt can go on with what is stored.
+    /// Whether another attempt can go on with what is stored: only if the whole is compared in the
+    /// end, since a receiver that comes back may have lost what it told of.
     fn can_resume(&self, fault: &Fault) -> bool {
         let may_pass = matches!(
             fault.code,
             Code::ConnectionLost | Code::ConnectionRefused | Code::DeadlineExceeded | Code::Busy
         );
-        may_pass && !self.markers.stored().is_empty() && check_cancelled().is_ok()
+        may_pass
+            && self.kind.is_some()
+            && !self.markers.stored().is_empty()
+            && check_cancelled().is_ok()
     }
 
     /// New connections, if both servers can be reached again and the source is still the same.
@@ -362,7 +373,11 @@ impl Pair {
                 200..300 => Ok(()),
                 _ => {
                     let fault = refused(operation, b"", &reply);
-                    Err(Stop::Impossible(at(name, fault)))
+                    let why = at(name, fault);
+                    Err(Stop::Impossible {
+                        why,
+                        is_certain: true,
+                    })
                 }
             }
         };
@@ -399,7 +414,11 @@ impl Pair {
                 self.receiver.peer
             );
             let fault = Fault::new(Code::Unsupported, operation, cause);
-            return Err(Stop::Impossible(at(&self.sender_name, fault)));
+            let why = at(&self.sender_name, fault);
+            return Err(Stop::Impossible {
+                why,
+                is_certain: true,
+            });
         }
         let address = self.receiver.passive();
         let address: SocketAddr = address.map_err(|fault| at(&self.receiver_name, fault))?;
@@ -420,7 +439,7 @@ impl Pair {
             .connect(copy)
             .and_then(|()| self.send_file(copy, moved));
         match first {
-            Err(Stop::Impossible(_)) if was_open && self.abort(copy, false) => {
+            Err(Stop::Impossible { .. }) if was_open && self.abort(copy, false) => {
                 self.connect(copy)?;
                 self.send_file(copy, moved)
             }
@@ -443,6 +462,7 @@ impl Pair {
                     return Err(at(name, fault).retry(Retry::Now).into());
                 }
             }
+            copy.is_resumed = true;
         }
         self.receiver.command("STOR", &copy.hidden)?;
         copy.has_begun = true;
@@ -486,7 +506,7 @@ impl Pair {
 
     /// Whether both servers tell the same checksum, for which they were asked; `false` if one of
     /// them computes none.
-    fn same_content(&mut self, copy: &Copy, name: &str) -> Result<bool, Fault> {
+    fn same_content(&mut self, copy: &Copy, kind: Algorithm) -> Result<bool, Fault> {
         let operation = "compute a checksum";
         let time = checksum_time(copy.length());
         let sent = self.sender.reply_within(operation, time);
@@ -494,11 +514,19 @@ impl Pair {
         let stored = self.receiver.reply_within(operation, time);
         let stored = stored.map_err(|fault| at(&self.receiver_name, fault))?;
         let digits = match (sent.code, sent.lines.first()) {
+            (213, Some(line)) if !kind.is_checksum(line.trim_ascii()) => {
+                let cause = format!(
+                    "'{}' is no checksum of kind {}",
+                    line.escape_ascii(),
+                    name_of(kind)
+                );
+                return Err(at(&self.sender_name, violation(operation, cause)));
+            }
             (213, Some(line)) => String::from_utf8_lossy(line.trim_ascii()).to_ascii_lowercase(),
             (500..=504, _) => return Ok(false),
             _ => return Err(at(&self.sender_name, refused(operation, &copy.from, &sent))),
         };
-        same_checksum(&copy.path, name, &digits, &stored)
+        same_checksum(&copy.path, name_of(kind), &digits, &stored)
             .map_err(|fault| at(&self.receiver_name, fault))
     }
 
@@ -525,10 +553,15 @@ impl Pair {
         }
         self.sender.flush()?;
         self.receiver.flush()?;
-        let is_compared = match name {
-            Some(name) => self.same_content(copy, name)?,
+        let is_compared = match copy.kind {
+            Some(kind) => self.same_content(copy, kind)?,
             None => false,
         };
+        if copy.is_resumed && !is_compared {
+            let cause = "it was interrupted, and a server computes no checksum of the whole";
+            let fault = Fault::new(Code::IntegrityMismatch, "compare checksums", cause);
+            return Err(fault.path(&copy.path).retry(Retry::Now));
+        }
         match tells_facts[0] {
             true => {
                 let reply = self.sender.reply("look at the source");
@@ -648,7 +681,10 @@ impl Watch {
                 let fault = at(name, fault.path(&copy.from)).retry(Retry::Now);
                 return Err(match is_begun {
                     true => Stop::Failed(fault),
-                    false => Stop::Impossible(fault),
+                    false => Stop::Impossible {
+                        why: fault,
+                        is_certain: true,
+                    },
                 });
             }
             let turned = link.turn(operation, deadline);
@@ -755,10 +791,18 @@ impl Watch {
                 | Code::Busy
                 | Code::Io
         );
+        // "Can't open data connection."
+        let is_certain = |reply: &Reply| reply.code == 425;
         let is_early = !self.has_moved && self.began.elapsed() < BEGIN;
         let is_new = copy.markers.stored().is_empty();
         Some(match may_be_the_way && is_early && is_new {
-            true => Stop::Impossible(fault),
+            true => Stop::Impossible {
+                is_certain: [&self.sent, &self.stored]
+                    .into_iter()
+                    .flatten()
+                    .any(is_certain),
+                why: fault,
+            },
             false => Stop::Failed(fault),
         })
     }

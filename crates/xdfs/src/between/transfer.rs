@@ -146,7 +146,13 @@ impl Course {
         };
         match target.receive_from(&source, &request, &mut moved) {
             Ok(Directly::Copied(copied)) => Ok(Ok(outcome(copied, began.elapsed()))),
-            Ok(Directly::Impossible(why)) => Err(why),
+            // The file's own failure, rather than that of the way.
+            Ok(Directly::Impossible { why, is_certain })
+                if !is_certain && self.file.way == Way::Direct =>
+            {
+                Ok(Err(why))
+            }
+            Ok(Directly::Impossible { why, .. }) => Err(why),
             Err(fault) => Ok(Err(fault)),
         }
     }

@@ -18,10 +18,11 @@ use xdfs_proto::{Code, Fault, Retry};
 use super::ServerFile;
 use crate::client::{Client, last_part};
 use crate::events::{Observer, SyncStep, TransferResult, TreeEvent, TreeResult};
-use crate::paths::{PendingCall, join};
+use crate::paths::join;
 use crate::retry::RetryPolicy;
 use crate::transfer::{LocalPlace, TransferOptions};
 use crate::tree::TreeOptions;
+use crate::tree::session::{RemoteCall, TreeSession};
 
 /// Files at a time.
 const FILES_MAX: usize = 8;
@@ -29,6 +30,8 @@ const FILES_MAX: usize = 8;
 const WAITING: usize = 256;
 /// Directories whose times are set at the end, and that wait to be listed.
 const DIRECTORIES_MAX: usize = 1_000_000;
+/// Bytes of their paths.
+const PATH_BYTES_MAX: usize = 256 << 20;
 /// Calls at once that finish directories.
 const CALLS_MAX: usize = 32;
 /// What a directory has to permit while something is made in it.
@@ -42,6 +45,8 @@ struct TreeCourse<'a> {
     source: &'a ServerFile,
     from: &'a Client,
     to: &'a Client,
+    /// The session with the target, which another one replaces when it breaks.
+    session: TreeSession<'a>,
     /// The root of the tree at the target.
     root: Vec<u8>,
     /// It existed, and keeps its mode and time: it may be the root of an export.
@@ -60,6 +65,35 @@ struct MadeDirectory {
     /// Its permission bits; 0 if they aren't known.
     mode: u32,
     mtime_ns: i64,
+}
+
+/// Directories that wait to be listed.
+#[derive(Default)]
+struct Unlisted {
+    directories: Vec<(Vec<u8>, Attributes)>,
+    /// Directories that were found so far, and the bytes of their paths.
+    found: usize,
+    path_bytes: usize,
+}
+
+impl Unlisted {
+    /// Adds a directory.
+    ///
+    /// # Errors
+    /// The tree has too many of them.
+    fn add(&mut self, path: Vec<u8>, attributes: Attributes) -> Result<(), Fault> {
+        self.found += 1;
+        self.path_bytes += path.len();
+        if self.found > DIRECTORIES_MAX || self.path_bytes > PATH_BYTES_MAX {
+            let cause = format!(
+                "it has more than {DIRECTORIES_MAX} directories, or more than {} MiB of paths",
+                PATH_BYTES_MAX >> 20
+            );
+            return Err(Fault::new(Code::LimitExceeded, OPERATION, cause));
+        }
+        self.directories.push((path, attributes));
+        Ok(())
+    }
 }
 
 enum Event {
@@ -115,6 +149,7 @@ impl Client {
             source,
             from: &from,
             to: self,
+            session: TreeSession::new(self, options),
             root,
             keeps_root,
             options,
@@ -225,9 +260,10 @@ impl TreeCourse<'_> {
     ) -> Result<Vec<MadeDirectory>, Fault> {
         let root = look(self.from, &self.source.place().path, true);
         let root = root.map_err(|fault| self.source.named(fault))?;
-        let mut unlisted = vec![(Vec::new(), root)];
+        let mut unlisted = Unlisted::default();
+        unlisted.directories.push((Vec::new(), root));
         let mut made = Vec::new();
-        while let Some((path, attributes)) = unlisted.pop() {
+        while let Some((path, attributes)) = unlisted.directories.pop() {
             if self.is_stopped() {
                 break;
             }
@@ -245,15 +281,11 @@ impl TreeCourse<'_> {
                     mtime_ns: attributes.mtime_ns,
                 });
             }
-            if made.len() + unlisted.len() > DIRECTORIES_MAX {
-                let cause = format!("it has more than {DIRECTORIES_MAX} directories");
-                return Err(Fault::new(Code::LimitExceeded, OPERATION, cause));
-            }
             // Nobody is left to hear of it only after a panic.
             let _ = events.send(Event::Directory);
             if let Err(fault) = self.list(&path, &mut unlisted, files, events) {
                 let fault = self.source.named(fault);
-                if path.is_empty() {
+                if path.is_empty() || fault.code == Code::LimitExceeded {
                     return Err(fault);
                 }
                 self.fail(events, path, fault);
@@ -265,7 +297,7 @@ impl TreeCourse<'_> {
     fn list(
         &self,
         above: &[u8],
-        unlisted: &mut Vec<(Vec<u8>, Attributes)>,
+        unlisted: &mut Unlisted,
         files: &SyncSender<FoundFile>,
         events: &SyncSender<Event>,
     ) -> Result<(), Fault> {
@@ -303,7 +335,7 @@ impl TreeCourse<'_> {
                 }
             }
             match attributes.kind {
-                FileKind::Directory if !is_link => unlisted.push((path, attributes)),
+                FileKind::Directory if !is_link => unlisted.add(path, attributes)?,
                 FileKind::File => {
                     let filter = &self.options.filter;
                     if filter.leaves_out_file(attributes.size, attributes.mtime_ns) {
@@ -353,19 +385,21 @@ impl TreeCourse<'_> {
             return Ok(());
         }
         let mode = Some(attributes.mode & 0o777).filter(|mode| *mode != 0);
-        let made = self.to.call(Call::MakeDirectory {
+        let call = Call::MakeDirectory {
             path: self.here(path),
             mode: mode.map(|mode| mode | OPEN_MODE),
             parents: true,
-        });
-        made.map(drop)
+        };
+        RemoteCall::start(&self.session, call).wait()?;
+        self.session.note_progress();
+        Ok(())
     }
 
     /// Sets modes and times of directories, in which nothing is made any more. Returns what failed.
     fn finish(&self, directories: Vec<MadeDirectory>) -> Vec<(Vec<u8>, Fault)> {
-        let mut asked: VecDeque<(Vec<u8>, PendingCall)> = VecDeque::new();
+        let mut asked: VecDeque<(Vec<u8>, RemoteCall<'_>)> = VecDeque::new();
         let mut failed = Vec::new();
-        let mut wait = |(path, call): (Vec<u8>, PendingCall)| match call.wait() {
+        let mut wait = |(path, call): (Vec<u8>, RemoteCall<'_>)| match call.wait() {
             // As in uploads to such a server.
             Err(fault) if fault.code == Code::Unsupported => {}
             Err(fault) => failed.push((path, fault)),
@@ -385,8 +419,8 @@ impl TreeCourse<'_> {
                 follow: true,
             });
             for call in mode.into_iter().chain(times) {
-                let call = self.to.start_call(call);
-                asked.extend(call.ok().map(|call| (made.path.clone(), call)));
+                let call = RemoteCall::start(&self.session, call);
+                asked.push_back((made.path.clone(), call));
                 if asked.len() >= CALLS_MAX {
                     asked.pop_front().into_iter().for_each(&mut wait);
                 }
@@ -428,7 +462,16 @@ impl TreeCourse<'_> {
         let RetryPolicy { retries_max, .. } = self.options.retry;
         let mut retries = 0;
         loop {
+            let generation = self.session.generation();
             match self.try_file(path) {
+                Ok(result) => {
+                    self.session.note_progress();
+                    return Ok(result);
+                }
+                // The session with the target, or a source that isn't there any more.
+                Err(fault) if self.has_lost_target() && !self.is_stopped() => {
+                    self.session.recover(generation, &fault.ending_session())?;
+                }
                 Err(fault)
                     if retries < retries_max
                         && !self.is_stopped()
@@ -442,6 +485,11 @@ impl TreeCourse<'_> {
                 result => return result,
             }
         }
+    }
+
+    /// Whether the session with the target is over.
+    fn has_lost_target(&self) -> bool {
+        self.to.ended().is_some()
     }
 
     fn try_file(&self, path: &[u8]) -> Result<TransferResult, Fault> {

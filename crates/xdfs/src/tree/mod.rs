@@ -27,7 +27,7 @@ mod options;
 mod packing;
 mod run;
 mod scan;
-mod session;
+pub(crate) mod session;
 mod sync;
 mod tracker;
 mod unsynced;

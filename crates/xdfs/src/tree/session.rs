@@ -22,7 +22,7 @@ use crate::transfer::{Transfer, TransferOptions};
 const PAUSE_STEP: Duration = Duration::from_millis(50);
 
 /// The sessions of a client, as a tree uses them.
-pub(super) struct TreeSession<'a> {
+pub(crate) struct TreeSession<'a> {
     pub(super) client: &'a Client,
     policy: RetryPolicy,
     observer: ReconnectObserver,
@@ -45,7 +45,7 @@ struct Retries {
 }
 
 impl<'a> TreeSession<'a> {
-    pub(super) fn new(client: &'a Client, options: &TreeOptions) -> Self {
+    pub(crate) fn new(client: &'a Client, options: &TreeOptions) -> Self {
         Self {
             client,
             policy: options.retry.clone(),
@@ -58,7 +58,7 @@ impl<'a> TreeSession<'a> {
     }
 
     /// The number of the present session.
-    pub(super) fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.client.sessions().caller().0
     }
 
@@ -73,7 +73,7 @@ impl<'a> TreeSession<'a> {
     }
 
     /// Something was moved, changed or listed.
-    pub(super) fn note_progress(&self) {
+    pub(crate) fn note_progress(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);
         self.note_answer();
     }
@@ -111,7 +111,7 @@ impl<'a> TreeSession<'a> {
     ///
     /// # Errors
     /// No other session can be opened, or the user doesn't want one.
-    pub(super) fn recover(&self, broken: u64, fault: &Fault) -> Result<(), Fault> {
+    pub(crate) fn recover(&self, broken: u64, fault: &Fault) -> Result<(), Fault> {
         let is_reached = self.is_reached.load(Ordering::Relaxed);
         if !is_reached || !self.may_reconnect() || !is_session_lost(fault) {
             return Err(fault.clone());
@@ -192,7 +192,7 @@ impl<'a> TreeSession<'a> {
 }
 
 /// A call to the server that is made again in another session if its own breaks.
-pub(super) struct RemoteCall<'a> {
+pub(crate) struct RemoteCall<'a> {
     session: &'a TreeSession<'a>,
     generation: u64,
     call: Call,
@@ -200,7 +200,7 @@ pub(super) struct RemoteCall<'a> {
 }
 
 impl<'a> RemoteCall<'a> {
-    pub(super) fn start(session: &'a TreeSession<'a>, call: Call) -> Self {
+    pub(crate) fn start(session: &'a TreeSession<'a>, call: Call) -> Self {
         let (generation, pending) = session.start_call(call.clone());
         Self {
             session,
@@ -210,7 +210,7 @@ impl<'a> RemoteCall<'a> {
         }
     }
 
-    pub(super) fn wait(mut self) -> Result<Answer, Fault> {
+    pub(crate) fn wait(mut self) -> Result<Answer, Fault> {
         // Whether the call removes a name.
         let removes = matches!(
             self.call,
