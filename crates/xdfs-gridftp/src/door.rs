@@ -132,7 +132,7 @@ struct Context {
     options: Options,
     clock: Arc<dyn Clock>,
     #[cfg(feature = "gsi")]
-    gsi: Option<GsiHost>,
+    gsi: Option<gsi::Host>,
     sessions: Mutex<HashMap<u64, Arc<Shared>>>,
     /// Set once no session may begin: when running ones end.
     ends_at: Mutex<Option<Instant>>,
@@ -191,7 +191,7 @@ impl Door {
     /// A door with these listeners.
     ///
     /// # Errors
-    /// They can't be watched.
+    /// They can't be watched, or a file of GSI can't be used.
     pub fn new(config: DoorConfig) -> Result<(Self, DoorControl), Fault> {
         let fault = |error: io::Error| Fault::from_io("watch the listeners of GridFTP", "", &error);
         let poller = Poller::new().map_err(fault)?;
@@ -209,7 +209,7 @@ impl Door {
             options: config.options,
             clock: config.clock,
             #[cfg(feature = "gsi")]
-            gsi: config.gsi,
+            gsi: config.gsi.map(gsi::Host::open).transpose()?,
             sessions: Mutex::default(),
             ends_at: Mutex::default(),
             catalogues: Mutex::default(),

@@ -17,7 +17,6 @@
 //!   one the chain is limited.
 
 use openssl::asn1::Asn1Time;
-use openssl::hash::MessageDigest;
 use openssl::x509::{X509, X509Ref};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::ParsedExtension;
@@ -27,13 +26,12 @@ use xdfs_proto::Fault;
 use xdfs_security::grid::distinguished_name;
 
 use crate::proxy::{PROXY_INFO, Proxy, follows_issuer, proxy_of};
+use crate::signature::Signature;
 use crate::trust::{CHAIN_MAX, Trust, name_of};
 use crate::{failure, refused};
 
 /// Least strength of the keys of proxies, in bits: RSA of 2048.
 const SECURITY_BITS_MIN: u32 = 112;
-/// Least length of the digests that proxies are signed with, in bytes.
-const DIGEST_BYTES_MIN: usize = 28;
 /// Critical extensions that proxies and users may have: ProxyCertInfo, key usage, basic
 /// constraints, extended key usage.
 const KNOWN: [&str; 4] = [PROXY_INFO, "2.5.29.15", "2.5.29.19", "2.5.29.37"];
@@ -90,6 +88,8 @@ pub fn verify(chain: &[X509], trust: &Trust) -> Result<Peer, Fault> {
             ));
         };
         check_link(certificate, issuer)?;
+        Signature::of(&certificate.signature_algorithm)
+            .map_err(|cause| refused(format!("the proxy {cause}")))?;
         check_signature(&chain[at], &chain[at + 1])?;
         if proxy.path_length.is_some_and(|most| (most as usize) < at) {
             let cause = format!("a proxy allows less than the {at} proxies that follow it");
@@ -226,15 +226,6 @@ fn check_signature(proxy: &X509Ref, issuer: &X509Ref) -> Result<(), Fault> {
     if own.security_bits() < SECURITY_BITS_MIN {
         let cause = "the proxy's key is weaker than RSA of 2048 bits";
         return Err(refused(cause).hint("make a proxy with a longer key"));
-    }
-    let algorithms = proxy.signature_algorithm().object().nid();
-    let digest = algorithms.signature_algorithms().map(|used| used.digest);
-    let digest = digest.and_then(MessageDigest::from_nid);
-    // Those without one, as of Ed25519, are of this strength.
-    if digest.is_some_and(|digest| digest.size() < DIGEST_BYTES_MIN) {
-        return Err(refused(
-            "the proxy is signed with a digest that is too weak",
-        ));
     }
     if !proxy.verify(&signer).unwrap_or(false) {
         let name = name_of(issuer).unwrap_or_default();
