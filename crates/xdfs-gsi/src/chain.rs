@@ -35,6 +35,8 @@ const SECURITY_BITS_MIN: u32 = 112;
 /// Critical extensions that proxies and users may have: ProxyCertInfo, key usage, basic
 /// constraints, extended key usage.
 const KNOWN: [&str; 4] = [PROXY_INFO, "2.5.29.15", "2.5.29.19", "2.5.29.37"];
+/// Alternative names of the subject and of the issuer.
+const ALTERNATIVE_NAMES: [&str; 2] = ["2.5.29.17", "2.5.29.18"];
 
 /// A verified peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,13 +144,11 @@ fn check_link(proxy: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> Resu
     if usage.is_some_and(|usage| usage.value.key_cert_sign()) {
         return Err(refused("the proxy says that it signs certificates"));
     }
-    for extension in proxy.extensions() {
-        if matches!(
-            extension.parsed_extension(),
-            ParsedExtension::SubjectAlternativeName(_) | ParsedExtension::IssuerAlternativeName(_)
-        ) {
-            return Err(refused("the proxy has an alternative name"));
-        }
+    // Also one that is malformed.
+    let is_name = |oid: &str| ALTERNATIVE_NAMES.contains(&oid);
+    let mut extensions = proxy.extensions().iter();
+    if extensions.any(|extension| is_name(&extension.oid.to_id_string())) {
+        return Err(refused("the proxy has an alternative name"));
     }
     check_critical(proxy)
 }
@@ -176,6 +176,15 @@ fn check_critical(certificate: &X509Certificate<'_>) -> Result<(), Fault> {
 
 /// The rules of the user's own certificate that Trust doesn't know.
 fn check_user(certificate: &X509Certificate<'_>) -> Result<(), Fault> {
+    // Others don't tell whether they are those of authorities.
+    if certificate.version() != X509Version::V3 {
+        let cause = "the peer's certificate isn't one of version 3";
+        return Err(refused(cause));
+    }
+    // No policy would be asked about it, if it is in the directory.
+    if certificate.subject().as_raw() == certificate.issuer().as_raw() {
+        return Err(refused("the peer's certificate is its own authority"));
+    }
     if is_authority(certificate)? {
         return Err(refused("the peer's certificate is that of an authority"));
     }

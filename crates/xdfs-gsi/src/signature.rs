@@ -97,3 +97,79 @@ fn strong(digest: Nid) -> Result<MessageDigest, &'static str> {
         false => Ok(digest),
     }
 }
+
+#[cfg(test)]
+mod unit_tests {
+    use openssl::pkey::PKey;
+    use openssl::rsa::Rsa;
+    use openssl::sign::Signer;
+    use x509_parser::asn1_rs::FromDer as _;
+
+    use super::*;
+
+    /// SHA-256 for the message and the mask, and 32 bytes of salt.
+    const STRONG_PSS: &[u8] = b"\x30\x41\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a\x30\x34\
+        \xa0\x0f\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00\
+        \xa1\x1c\x30\x1a\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x08\x30\x0d\
+        \x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00\
+        \xa2\x03\x02\x01\x20";
+
+    fn of(der: &[u8]) -> Result<Signature, &'static str> {
+        let (_, algorithm) = AlgorithmIdentifier::from_der(der).unwrap();
+        Signature::of(&algorithm)
+    }
+
+    #[test]
+    fn pss_is_what_its_parameters_say() {
+        let key = PKey::from_rsa(Rsa::generate(2048).unwrap()).unwrap();
+        let mut signer = Signer::new(MessageDigest::sha256(), &key).unwrap();
+        signer.set_rsa_padding(Padding::PKCS1_PSS).unwrap();
+        let salt = RsaPssSaltlen::custom(32);
+        signer.set_rsa_pss_saltlen(salt).unwrap();
+        let signature = signer.sign_oneshot_to_vec(b"message").unwrap();
+        let way = of(STRONG_PSS).unwrap();
+        assert!(way.fits(&key, b"message", &signature));
+        assert!(!way.fits(&key, b"massage", &signature));
+        let mut longer = STRONG_PSS.to_vec();
+        *longer.last_mut().unwrap() = 33;
+        assert!(!of(&longer).unwrap().fits(&key, b"message", &signature));
+        // Digests that aren't known.
+        let mut at = 0;
+        let place = |at: usize| {
+            let mut pairs = STRONG_PSS[at..].windows(2);
+            pairs.position(|pair| pair == b"\x02\x01")
+        };
+        while let Some(found) = place(at) {
+            at += found + 2;
+            let mut other = STRONG_PSS.to_vec();
+            other[at - 1] = 0x77;
+            assert!(of(&other).is_err());
+        }
+        assert!(at > 0);
+        let bare = b"\x30\x0b\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a";
+        assert!(of(bare).is_err());
+    }
+
+    #[test]
+    fn weak_and_unknown_ways_are_refused() {
+        for (last, is_strong) in [
+            (4, false),
+            (5, false),
+            (0xb, true),
+            (0xd, true),
+            (0xe, true),
+        ] {
+            let mut der = *b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x00\x05\x00";
+            der[12] = last;
+            assert_eq!(of(&der).is_ok(), is_strong, "{last}");
+        }
+        assert!(of(b"\x30\x05\x06\x03\x2a\x03\x04").is_err());
+        // Ed25519 has a digest of its own.
+        let key = PKey::generate_ed25519().unwrap();
+        let mut signer = Signer::new_without_digest(&key).unwrap();
+        let signature = signer.sign_oneshot_to_vec(b"message").unwrap();
+        let way = of(b"\x30\x05\x06\x03\x2b\x65\x70").unwrap();
+        assert!(way.fits(&key, b"message", &signature));
+        assert!(!way.fits(&key, b"massage", &signature));
+    }
+}

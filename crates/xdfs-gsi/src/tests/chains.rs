@@ -5,9 +5,12 @@ use std::fs;
 
 use openssl::hash::MessageDigest;
 use openssl::pkey::PKey;
-use openssl::rsa::Rsa;
+use openssl::rsa::{Padding, Rsa};
+use openssl::sign::{RsaPssSaltlen, Signer};
 use openssl::x509::X509;
 use openssl::x509::extension::{BasicConstraints, KeyUsage};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer as _;
 use xdfs_proto::Fault;
 
 use super::grid::{
@@ -160,7 +163,10 @@ fn other_authorities_and_their_names_are_refused() {
         &trust,
         "isn't verified",
     );
-    refuses(&Wanted::new(ALICE).signed(None), &trust, "isn't verified");
+    let own = Wanted::new(ALICE).signed(None);
+    refuses(&own, &trust, "its own authority");
+    grid.install(&own);
+    refuses(&own, &trust, "its own authority");
     // One that is known, beyond its names, or without a policy.
     let foreign = Wanted::new("/O=Elsewhere/CN=Alice").signed(Some(&grid.authority));
     refuses(
@@ -244,6 +250,18 @@ fn certificates_that_may_make_no_proxies_are_refused_as_issuers() {
     refuses(&of_root, &trust, "an authority has signed");
     let of_root = Wanted::new("/O=Grid/CN=Test CA/CN=proxy").signed(Some(&grid.authority));
     refuses(&of_root, &trust, "an authority has signed");
+    // Certificates of version 1 don't say that they are those of authorities.
+    let mut old = Wanted::new(ALICE);
+    old.version = 0;
+    let user = old.signed(Some(&grid.authority));
+    refuses(&user, &trust, "isn't one of version 3");
+    refuses(&below.signed(Some(&user)), &trust, "isn't one of version 3");
+    old.subject = "/O=Grid/CN=Old CA".to_owned();
+    let root = old.signed(None);
+    grid.install(&root);
+    assert!(check(&Wanted::new(ALICE).signed(Some(&root)), &trust).is_ok());
+    let of_root = by_hand("/O=Grid/CN=Old CA/CN=1").signed(Some(&root));
+    refuses(&of_root, &trust, "isn't one of version 3");
     // A user who signs another user.
     let alice = grid.user("Alice User");
     let bob = Wanted::new("/O=Grid/CN=Bob").signed(Some(&alice));
@@ -332,6 +350,14 @@ fn proxies_with_other_rules_are_refused() {
             "draft",
         ),
         (by_hand(&subject).with(san), "alternative name"),
+        (
+            by_hand(&subject).with(extension("2.5.29.17", false, b"garbage")),
+            "alternative name",
+        ),
+        (
+            by_hand(&subject).with(extension("2.5.29.18", false, b"garbage")),
+            "alternative name",
+        ),
         (by_hand(&subject).with(usage), "may not make signatures"),
         (
             by_hand(&subject).with(signs),
@@ -369,10 +395,47 @@ fn proxies_with_other_rules_are_refused() {
     let mut user = Wanted::new(ALICE);
     user.digest = MessageDigest::sha1();
     refuses(&user.signed(Some(&grid.authority)), &trust, "too weak");
+    // The algorithm RSASSA-PSS tells its digest by its parameters: without them it is SHA-1.
+    let mut weak = by_hand(&subject).signed(Some(&alice));
+    weak.certificate = with_weak_pss(&weak.certificate, &alice);
+    refuses(&weak, &trust, "digest that is too weak");
+    let mut weak = grid.user("Alice User");
+    weak.certificate = with_weak_pss(&weak.certificate, &grid.authority);
+    refuses(&weak, &trust, "too weak");
     // Both forms in one chain.
     let old = proxy(&alice, |options| options.form = Form::Legacy);
     let mixed = by_hand(&format!("{ALICE}/CN=proxy/CN=1")).signed(Some(&old));
     refuses(&mixed, &trust, "and older ones");
+}
+
+/// The same certificate, signed anew by RSASSA-PSS with SHA-1.
+fn with_weak_pss(certificate: &X509, issuer: &Credential) -> X509 {
+    // As long as the algorithm that it had, with its parameters.
+    let names = [
+        b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b\x05\x00",
+        b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a\x30\x00",
+    ];
+    let mut der = certificate.to_der().unwrap();
+    let mut replaced = 0;
+    for at in 0..der.len() - names[0].len() {
+        if &der[at..at + names[0].len()] == names[0] {
+            der[at..at + names[0].len()].copy_from_slice(names[1]);
+            replaced += 1;
+        }
+    }
+    assert_eq!(replaced, 2);
+    let (_, parsed) = X509Certificate::from_der(&der).unwrap();
+    let mut signer = Signer::new(MessageDigest::sha1(), &issuer.key).unwrap();
+    signer.set_rsa_padding(Padding::PKCS1_PSS).unwrap();
+    let salt = RsaPssSaltlen::custom(20);
+    signer.set_rsa_pss_saltlen(salt).unwrap();
+    let signed = parsed.tbs_certificate.as_ref();
+    let signature = signer.sign_oneshot_to_vec(signed).unwrap();
+    let at = der.len() - signature.len();
+    der[at..].copy_from_slice(&signature);
+    let weak = X509::from_der(&der).unwrap();
+    assert!(weak.verify(&issuer.key).unwrap());
+    weak
 }
 
 #[test]
