@@ -32,11 +32,12 @@ pub(crate) fn run(command: &ProxyCommand) -> u8 {
 
 fn path_of(file: &ProxyFile) -> PathBuf {
     file.file.clone().unwrap_or_else(|| {
+        // The tools of Globus don't ask TMPDIR.
         #[cfg(unix)]
-        let user = rustix::process::getuid().as_raw().to_string();
+        let (user, folder) = (rustix::process::getuid().as_raw(), PathBuf::from("/tmp"));
         #[cfg(not(unix))]
-        let user = crate::identity::user_name();
-        std::env::temp_dir().join(format!("x509up_u{user}"))
+        let (user, folder) = (crate::identity::user_name(), std::env::temp_dir());
+        folder.join(format!("x509up_u{user}"))
     })
 }
 

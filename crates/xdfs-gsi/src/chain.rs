@@ -50,6 +50,8 @@ pub struct Peer {
     pub is_limited: bool,
     /// Number of proxies.
     pub proxies: usize,
+    /// When the first of the proxies and the user's certificate ends, in seconds since 1970.
+    pub ends_s: i64,
 }
 
 /// Verifies the certificates that a peer has shown, its own first. That it has the key of the first
@@ -113,6 +115,11 @@ pub fn verify(chain: &[X509], trust: &Trust) -> Result<Peer, Fault> {
         certificate: ders[user].clone(),
         is_limited: proxies.iter().any(|proxy| proxy.is_limited),
         proxies: user,
+        ends_s: parsed[..=user]
+            .iter()
+            .map(|certificate| certificate.validity().not_after.timestamp())
+            .min()
+            .unwrap_or(0),
     })
 }
 

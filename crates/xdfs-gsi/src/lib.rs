@@ -45,7 +45,7 @@ use xdfs_proto::{Code, Fault};
 
 pub use chain::Peer;
 pub use context::{Acceptor, Delegated, Established, Step};
-pub use credential::{Credential, Description};
+pub use credential::{Credential, Description, remove_proxy};
 pub use data::{DataContext, Role};
 pub use initiator::{Expected, Initiator};
 pub use trust::Trust;

@@ -138,7 +138,8 @@ impl Trust {
         let (name, authority) = (name_of(subject)?, name_of(issuer)?);
         let Some(bytes) = read(&path, POLICY_BYTES_MAX)? else {
             let cause = format!("the authority {authority} has no signing policy");
-            return Err(refused(cause).hint(format!("it belongs to {}", path.display())));
+            let name = path.file_name().unwrap_or_default().display();
+            return Err(refused(cause).hint(format!("it belongs to {name}, beside the authority")));
         };
         let text = String::from_utf8_lossy(&bytes);
         match policy::allows(&text, &authority, &name) {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 pub use xdfs_gsi::issue::ProxyOptions;
 pub use xdfs_gsi::proxy::Form;
-pub use xdfs_gsi::{Credential, Description, Trust};
+pub use xdfs_gsi::{Credential, Description, Trust, remove_proxy};
 use xdfs_proto::{Code, Fault};
 
 /// Makes a proxy of `issuer` and writes it to `path`, which only this user can read. What was there
@@ -64,20 +64,4 @@ pub fn read_proxy(path: &Path) -> Result<Description, Fault> {
         return Err(fault.path(path.as_os_str().as_encoded_bytes()));
     }
     Ok(found)
-}
-
-/// Removes the proxy of a file.
-///
-/// # Errors
-/// As for [`read_proxy`]; or it can't be removed.
-pub fn remove_proxy(path: &Path) -> Result<(), Fault> {
-    // Not a file of something else, whose path was given by mistake.
-    read_proxy(path)?;
-    fs::remove_file(path).map_err(|error| {
-        Fault::from_io(
-            "remove the proxy",
-            path.as_os_str().as_encoded_bytes(),
-            &error,
-        )
-    })
 }

@@ -2,7 +2,9 @@
 //! it alone.
 
 use std::fs;
+use std::time::Duration;
 
+use openssl::asn1::Asn1Time;
 use openssl::hash::MessageDigest;
 use openssl::pkey::PKey;
 use openssl::rsa::{Padding, Rsa};
@@ -11,6 +13,7 @@ use openssl::x509::X509;
 use openssl::x509::extension::{BasicConstraints, KeyUsage};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
+use x509_parser::x509::X509Version;
 use xdfs_proto::Fault;
 
 use super::grid::{
@@ -19,7 +22,7 @@ use super::grid::{
 use crate::chain::{Peer, verify};
 use crate::issue::{ProxyOptions, make_proxy, sign_request};
 use crate::proxy::{Form, INDEPENDENT, PROXY_INFO, encode_info};
-use crate::{Credential, Trust};
+use crate::{Credential, Trust, remove_proxy};
 
 fn all(credential: &Credential) -> Vec<X509> {
     let first = std::iter::once(&credential.certificate);
@@ -75,6 +78,9 @@ fn users_and_their_proxies_are_verified() {
             assert_eq!((peer.name.as_str(), peer.proxies), (ALICE, proxies));
             assert_eq!(peer.is_limited, is_limited, "{form:?} {proxies}");
             assert_eq!(peer.certificate, alice.certificate.to_der().unwrap());
+            let end = Asn1Time::from_unix(peer.ends_s).unwrap();
+            let own = credential.certificate.not_after();
+            assert!(end.compare(own).unwrap().is_eq());
         }
     }
     // The authority itself may be shown too, and one in between has to be.
@@ -87,6 +93,23 @@ fn users_and_their_proxies_are_verified() {
     assert_eq!(check(&bob, &trust).unwrap().name, "/O=Grid/CN=Bob");
     assert!(verify(&[bob.certificate], &trust).is_err());
     assert!(verify(&[], &trust).is_err());
+}
+
+#[test]
+fn a_chain_ends_with_the_first_of_it() {
+    let grid = Grid::new();
+    let trust = grid.trust();
+    // One that outlives its issuer isn't made here.
+    let alice = grid.user("Alice User");
+    let mut long = by_hand(&format!("{ALICE}/CN=1"));
+    long.valid = (-1, 30);
+    let short = proxy(&alice, |options| options.lifetime = DAY / 24);
+    for (credential, first) in [(&long.signed(Some(&alice)), &alice), (&short, &short)] {
+        let end = check(credential, &trust).unwrap().ends_s;
+        let end = Asn1Time::from_unix(end).unwrap();
+        let wanted = first.certificate.not_after();
+        assert!(end.compare(wanted).unwrap().is_eq());
+    }
 }
 
 #[test]
@@ -491,6 +514,33 @@ fn with_name(grid: &Grid, name: &openssl::x509::X509NameRef) -> Credential {
 }
 
 #[test]
+fn proxies_are_made_as_asked_or_not_at_all() {
+    let grid = Grid::new();
+    let alice = grid.user("Alice User");
+    // As Globus makes them.
+    let old = proxy(&alice, |options| options.form = Form::Legacy);
+    let der = old.certificate.to_der().unwrap();
+    let (_, parsed) = X509Certificate::from_der(&der).unwrap();
+    assert_eq!(parsed.version(), X509Version::V3);
+    assert!(parsed.extensions().is_empty());
+    for lifetime in [Duration::ZERO, DAY * 4000, Duration::MAX] {
+        let options = ProxyOptions {
+            lifetime,
+            ..ProxyOptions::default()
+        };
+        let fault = make_proxy(&alice, &options).unwrap_err();
+        assert_eq!(fault.code, xdfs_proto::Code::InvalidArgument);
+    }
+    assert!(
+        check(
+            &proxy(&alice, |options| options.lifetime = DAY * 3650),
+            &grid.trust()
+        )
+        .is_ok()
+    );
+}
+
+#[test]
 fn requests_are_signed_for_their_own_keys_only() {
     let grid = Grid::new();
     let alice = grid.user("Alice User");
@@ -525,6 +575,37 @@ fn files_of_credentials_are_read_and_written() {
     let read = Credential::open(&path, &path).unwrap();
     assert_eq!(read.to_der().unwrap(), proxy.to_der().unwrap());
     assert!(check(&read, &grid.trust()).is_ok());
+    // A pipe doesn't hold the call, and nothing but proxies is removed.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        for fault in [
+            Credential::open(&pipe, &pipe).unwrap_err(),
+            remove_proxy(&pipe).unwrap_err(),
+        ] {
+            assert!(fault.cause.contains("regular"), "{fault}");
+        }
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(remove_proxy(&link).is_err());
+        let user = grid.user("Bob");
+        let key = user.key.private_key_to_pem_pkcs8().unwrap();
+        let pem = [user.certificate.to_pem().unwrap(), key].concat();
+        fs::write(&pipe.with_extension("user"), pem).unwrap();
+        assert!(remove_proxy(&pipe.with_extension("user")).is_err());
+        // Others may have read it, so it is time to remove it. Another name of it shows what was
+        // left of the bytes.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let other = folder.path().join("other");
+        fs::hard_link(&path, &other).unwrap();
+        remove_proxy(&path).unwrap();
+        assert!(!path.exists());
+        let left = fs::read(&other).unwrap();
+        assert!(left.len() > 1000 && left.iter().all(|byte| *byte == 0));
+    }
     // A key of somebody else, and files that lack something.
     let pem = |of: &Credential| of.certificate.to_pem().unwrap();
     let key = |of: &Credential| of.key.private_key_to_pem_pkcs8().unwrap();
