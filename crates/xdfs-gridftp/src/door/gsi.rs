@@ -98,10 +98,8 @@ impl Negotiation {
             Some(begun) => begun,
             None => {
                 let (credential, _) = host.files.load().map_err(|fault| {
-                    tracing::error!(%fault, "GSI can't be used");
-                    // The client isn't told what the server's files are.
                     let cause = "the server's own certificate can't be used";
-                    Fault::new(Code::Internal, "begin a security context", cause)
+                    hidden(&fault, cause)
                 })?;
                 Acceptor::new(&credential, &host.trust)?
             }
@@ -272,6 +270,14 @@ impl Layer {
         }
     }
 
+    /// Goes on until the other end has proved who it is.
+    ///
+    /// # Errors
+    /// Those of the connection, `WouldBlock` if more has to come; the other end is somebody else.
+    pub(super) fn prove(&mut self, stream: &mut TcpStream) -> io::Result<()> {
+        self.finish_handshake(stream)
+    }
+
     /// Tells the peer that nothing more comes, and leaves the rest to the connection.
     ///
     /// # Errors
@@ -393,7 +399,26 @@ impl Control {
 }
 
 fn violated(fault: Fault) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, fault)
+    io::Error::new(ErrorKind::InvalidData, told(fault))
+}
+
+/// What the client is told of a fault. What is wrong with the server's own files is for the log,
+/// and isn't the client's failure.
+pub(super) fn told(fault: Fault) -> Fault {
+    match fault.path.is_empty() {
+        true => fault,
+        false => hidden(
+            &fault,
+            "what the server has of the certificate's authority can't be used, such as a list of \
+             revoked certificates that has expired",
+        ),
+    }
+}
+
+fn hidden(fault: &Fault, cause: &str) -> Fault {
+    tracing::error!(%fault, "GSI can't be used");
+    let fault = Fault::new(Code::Internal, "verify the peer", cause);
+    fault.hint("ask the administrator, whose log says more")
 }
 
 fn too_many() -> io::Error {

@@ -120,6 +120,18 @@ impl Wire {
         self.gsi = Some(layer);
     }
 
+    /// Goes on with the proof of the other end, if it has to give one before anything else.
+    ///
+    /// # Errors
+    /// Those of the connection, `WouldBlock` if more has to come; the other end is somebody else.
+    pub(super) fn prove(&mut self) -> io::Result<()> {
+        #[cfg(feature = "gsi")]
+        if let Some(layer) = &mut self.gsi {
+            return layer.prove(&mut self.stream);
+        }
+        Ok(())
+    }
+
     pub(super) fn stream(&self) -> &TcpStream {
         &self.stream
     }
