@@ -699,7 +699,7 @@ impl Server {
         }
         let ends_at = *locked(&self.shared.ends_at);
         let drained = *locked(&self.context.ends_at);
-        if let Some((ends_at, why)) = ends_at.or(drained.map(|at| (at, DRAINED))) {
+        if let Some((ends_at, why)) = ends_at.or_else(|| drained.map(|at| (at, DRAINED))) {
             if now >= ends_at && self.job.is_some() {
                 let cause = "the server ends the session";
                 self.fail(Fault::new(Code::ShuttingDown, "move a file", cause));

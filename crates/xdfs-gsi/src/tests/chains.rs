@@ -594,7 +594,7 @@ fn files_of_credentials_are_read_and_written() {
         let user = grid.user("Bob");
         let key = user.key.private_key_to_pem_pkcs8().unwrap();
         let pem = [user.certificate.to_pem().unwrap(), key].concat();
-        fs::write(&pipe.with_extension("user"), pem).unwrap();
+        fs::write(pipe.with_extension("user"), pem).unwrap();
         assert!(remove_proxy(&pipe.with_extension("user")).is_err());
         // Others may have read it, so it is time to remove it. Another name of it shows what was
         // left of the bytes.
