@@ -124,6 +124,13 @@ impl Wire {
     ///
     /// # Errors
     /// Those of the connection, `WouldBlock` if more has to come; the other end is somebody else.
+    #[cfg_attr(
+        not(feature = "gsi"),
+        expect(
+            clippy::needless_pass_by_ref_mut,
+            reason = "only GSI has something to prove"
+        )
+    )]
     pub(super) fn prove(&mut self) -> io::Result<()> {
         #[cfg(feature = "gsi")]
         if let Some(layer) = &mut self.gsi {
