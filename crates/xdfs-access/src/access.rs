@@ -10,7 +10,7 @@ use std::time::Duration;
 use xdfs_proto::tunnel::{Action, Target};
 use xdfs_proto::{Code, Fault};
 use xdfs_security::account::Accounts;
-use xdfs_security::audit::{Audit, Kind};
+use xdfs_security::audit::{Audit, Event, Kind};
 use xdfs_security::export::Exports;
 use xdfs_security::grid::{self, GridMapFile};
 use xdfs_security::guard::Limits;
@@ -219,14 +219,7 @@ impl Access {
         let user = &principal.user;
         let is_known = || match basis {
             Basis::Key(key) => self.keys.list(user, key, self.clock.unix_s()),
-            Basis::Certificate(chain) => {
-                let is_mapped = |grid: &GridMapFile| {
-                    let chain: Vec<_> = chain.iter().map(|der| der.as_slice().into()).collect();
-                    let map = grid.current(self.clock.unix_s_signed());
-                    grid::authenticate(&chain, &map, Some(user)).is_ok()
-                };
-                self.grid.as_ref().is_some_and(is_mapped)
-            }
+            Basis::Certificate(_) => self.still_maps(standing),
             Basis::Token(verifier) => {
                 let current = self.tokens.as_ref();
                 current.is_some_and(|current| Arc::ptr_eq(current, verifier))
@@ -245,6 +238,22 @@ impl Access {
             && self.exports.cover(&standing.exports, principal)
             && is_known()
             && has_account()
+    }
+
+    /// Whether the grid map, as it is now, has the certificate of a session with this standing, and
+    /// its user. Sessions that have come in by something else aren't in question.
+    #[must_use]
+    pub fn still_maps(&self, standing: &Standing) -> bool {
+        let Login { principal, basis } = &standing.login;
+        let Basis::Certificate(chain) = basis else {
+            return true;
+        };
+        let is_mapped = |grid: &GridMapFile| {
+            let chain: Vec<_> = chain.iter().map(|der| der.as_slice().into()).collect();
+            let map = grid.current(self.clock.unix_s_signed());
+            grid::authenticate(&chain, &map, Some(&principal.user)).is_ok()
+        };
+        self.grid.as_ref().is_some_and(is_mapped)
     }
 
     /// The accepted methods.
@@ -379,7 +388,10 @@ impl Access {
             key,
             from: peer.name.clone(),
         };
-        actor.record(Kind::Authenticate, b"", None, None);
+        self.audit.record(&Event {
+            subject: &login.subject(),
+            ..actor.event(Kind::Authenticate)
+        });
         if let Some(ids) = &ids {
             self.exports.make_folders(principal, ids);
         }

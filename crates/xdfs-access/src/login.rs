@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use xdfs_security::Principal;
 use xdfs_security::export::Exports;
+use xdfs_security::grid::distinguished_name;
 use xdfs_security::key::PublicKey;
 use xdfs_security::token::Verifier;
 use xdfs_sys::ids::Ids;
@@ -36,6 +37,15 @@ impl Login {
             Basis::Key(key) => key.fingerprint(),
             _ => String::new(),
         }
+    }
+
+    /// The subject of the certificate; empty if it was not by one.
+    pub(crate) fn subject(&self) -> String {
+        let Basis::Certificate(chain) = &self.basis else {
+            return String::new();
+        };
+        let own = chain.first().map(|der| distinguished_name(der));
+        own.and_then(Result::ok).unwrap_or_default()
     }
 }
 

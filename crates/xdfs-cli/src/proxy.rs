@@ -50,11 +50,12 @@ pub(crate) fn found() -> (PathBuf, PathBuf) {
 
 /// Where the proxy of this user is unless something else is said.
 fn usual_path() -> PathBuf {
+    // The tools of Globus don't ask TMPDIR.
     #[cfg(unix)]
-    let user = rustix::process::getuid().as_raw().to_string();
+    let (user, folder) = (rustix::process::getuid().as_raw(), PathBuf::from("/tmp"));
     #[cfg(not(unix))]
-    let user = crate::identity::user_name();
-    std::env::temp_dir().join(format!("x509up_u{user}"))
+    let (user, folder) = (crate::identity::user_name(), std::env::temp_dir());
+    folder.join(format!("x509up_u{user}"))
 }
 
 /// A file of this user.

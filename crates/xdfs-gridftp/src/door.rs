@@ -48,6 +48,14 @@ const DOOR: &str = "gridftp";
 const WAKE: Token = Token(usize::MAX - 1);
 /// Interval of attempts to accept after a failure, and of looks at the time while draining.
 const TICK: Duration = Duration::from_millis(100);
+/// Interval of looks at the grid map.
+#[cfg(feature = "gsi")]
+const MAP_INTERVAL: Duration = Duration::from_secs(1);
+/// Why sessions end.
+const DRAINED: &str = "The server ends the session.";
+const NOT_ADMITTED: &str = "The server's settings don't admit this user with the same rights now.";
+#[cfg(feature = "gsi")]
+const NOT_MAPPED: &str = "The grid map doesn't have this certificate for the user any more.";
 
 /// Finds the access rules and the certificate as they are now.
 pub trait CurrentAccess: Send + Sync + fmt::Debug {
@@ -132,7 +140,7 @@ struct Context {
     options: Options,
     clock: Arc<dyn Clock>,
     #[cfg(feature = "gsi")]
-    gsi: Option<GsiHost>,
+    gsi: Option<gsi::Host>,
     sessions: Mutex<HashMap<u64, Arc<Shared>>>,
     /// Set once no session may begin: when running ones end.
     ends_at: Mutex<Option<Instant>>,
@@ -155,8 +163,8 @@ struct Shared {
     /// Somebody is logged in.
     is_known: AtomicBool,
     standing: Mutex<Option<(Standing, Arc<Access>)>>,
-    /// The session has to end at this time, or before if it is idle.
-    ends_at: Mutex<Option<Instant>>,
+    /// The session has to end at this time, or before if it is idle, and why.
+    ends_at: Mutex<Option<(Instant, &'static str)>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -191,7 +199,7 @@ impl Door {
     /// A door with these listeners.
     ///
     /// # Errors
-    /// They can't be watched.
+    /// They can't be watched, or a file of GSI can't be used.
     pub fn new(config: DoorConfig) -> Result<(Self, DoorControl), Fault> {
         let fault = |error: io::Error| Fault::from_io("watch the listeners of GridFTP", "", &error);
         let poller = Poller::new().map_err(fault)?;
@@ -209,7 +217,7 @@ impl Door {
             options: config.options,
             clock: config.clock,
             #[cfg(feature = "gsi")]
-            gsi: config.gsi,
+            gsi: config.gsi.map(gsi::Host::open).transpose()?,
             sessions: Mutex::default(),
             ends_at: Mutex::default(),
             catalogues: Mutex::default(),
@@ -241,7 +249,10 @@ impl Door {
                 return Ok(());
             }
             let accepts_later = ends_at.is_none() && !self.accept();
-            let timeout = (ends_at.is_some() || accepts_later).then_some(TICK);
+            let timeout = match ends_at.is_some() || accepts_later {
+                true => Some(TICK),
+                false => self.review_map(),
+            };
             events.clear();
             let waited = self.poller.wait(&mut events, timeout);
             waited.map_err(|error| Fault::from_io("wait for connections", "", &error))?;
@@ -277,6 +288,29 @@ impl Door {
         };
         serve::run(Arc::clone(&self.context), shared, poller, client, config);
         Ok(())
+    }
+
+    /// Ends the sessions whose certificates the grid map doesn't have any more. It is this thread
+    /// that looks: those of sessions may have the ids of accounts, which can't read it. Returns
+    /// when to look again.
+    #[cfg(feature = "gsi")]
+    fn review_map(&self) -> Option<Duration> {
+        let Policy::Guarded(current) = &self.context.policy else {
+            return None;
+        };
+        if self.context.gsi.is_none() || self.is_idle() {
+            return None;
+        }
+        let access = current.access();
+        let is_out = |standing: &Standing, _: &Arc<Access>| !access.still_maps(standing);
+        self.context.end_those(is_out, NOT_MAPPED);
+        Some(MAP_INTERVAL)
+    }
+
+    /// Nobody logs in with a certificate.
+    #[cfg(not(feature = "gsi"))]
+    fn review_map(&self) -> Option<Duration> {
+        None
     }
 
     fn is_idle(&self) -> bool {
@@ -444,7 +478,7 @@ impl DoorControl {
         *locked(&context.ends_at) = Some(at);
         wake(&context.notifier);
         for session in locked(&context.sessions).values() {
-            session.end(at);
+            session.end(at, DRAINED);
         }
     }
 
@@ -458,23 +492,37 @@ impl DoorControl {
             return 0;
         };
         let access = current.access();
-        let sessions: Vec<_> = locked(&context.sessions).values().cloned().collect();
+        let is_out = |standing: &Standing, admitted_by: &Arc<Access>| {
+            !Arc::ptr_eq(&access, admitted_by) && !access.still_admits(standing)
+        };
+        context.end_those(is_out, NOT_ADMITTED)
+    }
+}
+
+impl Context {
+    /// Ends the sessions of users with such a standing. Returns their number.
+    fn end_those(
+        &self,
+        is_out: impl Fn(&Standing, &Arc<Access>) -> bool,
+        why: &'static str,
+    ) -> usize {
+        let sessions: Vec<_> = locked(&self.sessions).values().cloned().collect();
         let is_out = |session: &&Arc<Shared>| {
             let standing = locked(&session.standing);
-            standing.as_ref().is_some_and(|(standing, admitted_by)| {
-                !Arc::ptr_eq(&access, admitted_by) && !access.still_admits(standing)
-            })
+            standing
+                .as_ref()
+                .is_some_and(|(standing, admitted_by)| is_out(standing, admitted_by))
         };
         let out: Vec<_> = sessions.iter().filter(is_out).collect();
-        let now = context.clock.instant();
-        out.iter().for_each(|session| session.end(now));
+        let now = self.clock.instant();
+        out.iter().for_each(|session| session.end(now, why));
         out.len()
     }
 }
 
 impl Shared {
-    fn end(&self, at: Instant) {
-        *locked(&self.ends_at) = Some(at);
+    fn end(&self, at: Instant, why: &'static str) {
+        *locked(&self.ends_at) = Some((at, why));
         wake(&self.notifier);
     }
 }

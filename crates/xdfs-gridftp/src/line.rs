@@ -45,6 +45,12 @@ impl LineReader {
         }
     }
 
+    /// Bytes of the longest line.
+    #[must_use]
+    pub fn line_bytes_max(&self) -> usize {
+        self.line_bytes_max
+    }
+
     /// From now on lines have at most so many bytes.
     pub fn set_line_bytes_max(&mut self, bytes: usize) {
         self.line_bytes_max = bytes;

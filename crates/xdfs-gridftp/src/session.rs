@@ -25,7 +25,7 @@ use crate::address::format_host_port;
 use crate::archive::Compression;
 use crate::checksum::Algorithm;
 use crate::command::{Command, CommandError, DataPeer, Form, Level, Mode, Password, parse};
-use crate::line::{LINE_BYTES_MAX, Line, LineReader};
+use crate::line::{Line, LineReader};
 use crate::reply::Reply;
 use crate::restart::Restart;
 use crate::segment::SegmentRequest;
@@ -435,7 +435,8 @@ impl Session {
             }
             let action = match self.input.next_line()? {
                 Line::TooLong => {
-                    let text = format!("A command has at most {LINE_BYTES_MAX} bytes.");
+                    let most = self.input.line_bytes_max();
+                    let text = format!("A command has at most {most} bytes here.");
                     self.say(500, text);
                     None
                 }
@@ -459,6 +460,12 @@ impl Session {
             self.is_closing = true;
             self.say(421, why);
         }
+    }
+
+    /// The same, in place of the action that was to begin.
+    pub fn abandon(&mut self, why: &str) {
+        self.pending = None;
+        self.end(why);
     }
 
     /// The data connections of a transfer are about to be used; they may be those of the last one.

@@ -64,6 +64,25 @@ impl Wire {
         self.gsi = Some(layer);
     }
 
+    /// Goes on with the proof of the other end, if it has to give one before anything else.
+    ///
+    /// # Errors
+    /// Those of the connection, `WouldBlock` if more has to come; the other end is somebody else.
+    #[cfg_attr(
+        not(feature = "gsi"),
+        expect(
+            clippy::needless_pass_by_ref_mut,
+            reason = "only GSI has something to prove"
+        )
+    )]
+    pub(crate) fn prove(&mut self) -> io::Result<()> {
+        #[cfg(feature = "gsi")]
+        if let Some(layer) = &mut self.gsi {
+            return layer.finish_handshake(&mut self.stream);
+        }
+        Ok(())
+    }
+
     pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
     }

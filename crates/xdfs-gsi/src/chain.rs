@@ -17,7 +17,6 @@
 //!   one the chain is limited.
 
 use openssl::asn1::Asn1Time;
-use openssl::hash::MessageDigest;
 use openssl::x509::{X509, X509Ref};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::ParsedExtension;
@@ -27,16 +26,17 @@ use xdfs_proto::Fault;
 use xdfs_security::grid::distinguished_name;
 
 use crate::proxy::{PROXY_INFO, Proxy, follows_issuer, proxy_of};
+use crate::signature::Signature;
 use crate::trust::{CHAIN_MAX, Trust, name_of};
 use crate::{failure, refused};
 
 /// Least strength of the keys of proxies, in bits: RSA of 2048.
 const SECURITY_BITS_MIN: u32 = 112;
-/// Least length of the digests that proxies are signed with, in bytes.
-const DIGEST_BYTES_MIN: usize = 28;
 /// Critical extensions that proxies and users may have: ProxyCertInfo, key usage, basic
 /// constraints, extended key usage.
 const KNOWN: [&str; 4] = [PROXY_INFO, "2.5.29.15", "2.5.29.19", "2.5.29.37"];
+/// Alternative names of the subject and of the issuer.
+const ALTERNATIVE_NAMES: [&str; 2] = ["2.5.29.17", "2.5.29.18"];
 
 /// A verified peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub struct Peer {
     pub is_limited: bool,
     /// Number of proxies.
     pub proxies: usize,
+    /// When the first of the proxies and the user's certificate ends, in seconds since 1970.
+    pub ends_s: i64,
 }
 
 /// Verifies the certificates that a peer has shown, its own first. That it has the key of the first
@@ -90,6 +92,8 @@ pub fn verify(chain: &[X509], trust: &Trust) -> Result<Peer, Fault> {
             ));
         };
         check_link(certificate, issuer)?;
+        Signature::of(&certificate.signature_algorithm)
+            .map_err(|cause| refused(format!("the proxy {cause}")))?;
         check_signature(&chain[at], &chain[at + 1])?;
         if proxy.path_length.is_some_and(|most| (most as usize) < at) {
             let cause = format!("a proxy allows less than the {at} proxies that follow it");
@@ -111,6 +115,11 @@ pub fn verify(chain: &[X509], trust: &Trust) -> Result<Peer, Fault> {
         certificate: ders[user].clone(),
         is_limited: proxies.iter().any(|proxy| proxy.is_limited),
         proxies: user,
+        ends_s: parsed[..=user]
+            .iter()
+            .map(|certificate| certificate.validity().not_after.timestamp())
+            .min()
+            .unwrap_or(0),
     })
 }
 
@@ -142,13 +151,11 @@ fn check_link(proxy: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> Resu
     if usage.is_some_and(|usage| usage.value.key_cert_sign()) {
         return Err(refused("the proxy says that it signs certificates"));
     }
-    for extension in proxy.extensions() {
-        if matches!(
-            extension.parsed_extension(),
-            ParsedExtension::SubjectAlternativeName(_) | ParsedExtension::IssuerAlternativeName(_)
-        ) {
-            return Err(refused("the proxy has an alternative name"));
-        }
+    // Also one that is malformed.
+    let is_name = |oid: &str| ALTERNATIVE_NAMES.contains(&oid);
+    let mut extensions = proxy.extensions().iter();
+    if extensions.any(|extension| is_name(&extension.oid.to_id_string())) {
+        return Err(refused("the proxy has an alternative name"));
     }
     check_critical(proxy)
 }
@@ -176,6 +183,15 @@ fn check_critical(certificate: &X509Certificate<'_>) -> Result<(), Fault> {
 
 /// The rules of the user's own certificate that Trust doesn't know.
 fn check_user(certificate: &X509Certificate<'_>) -> Result<(), Fault> {
+    // Others don't tell whether they are those of authorities.
+    if certificate.version() != X509Version::V3 {
+        let cause = "the peer's certificate isn't one of version 3";
+        return Err(refused(cause));
+    }
+    // No policy would be asked about it, if it is in the directory.
+    if certificate.subject().as_raw() == certificate.issuer().as_raw() {
+        return Err(refused("the peer's certificate is its own authority"));
+    }
     if is_authority(certificate)? {
         return Err(refused("the peer's certificate is that of an authority"));
     }
@@ -226,15 +242,6 @@ fn check_signature(proxy: &X509Ref, issuer: &X509Ref) -> Result<(), Fault> {
     if own.security_bits() < SECURITY_BITS_MIN {
         let cause = "the proxy's key is weaker than RSA of 2048 bits";
         return Err(refused(cause).hint("make a proxy with a longer key"));
-    }
-    let algorithms = proxy.signature_algorithm().object().nid();
-    let digest = algorithms.signature_algorithms().map(|used| used.digest);
-    let digest = digest.and_then(MessageDigest::from_nid);
-    // Those without one, as of Ed25519, are of this strength.
-    if digest.is_some_and(|digest| digest.size() < DIGEST_BYTES_MIN) {
-        return Err(refused(
-            "the proxy is signed with a digest that is too weak",
-        ));
     }
     if !proxy.verify(&signer).unwrap_or(false) {
         let name = name_of(issuer).unwrap_or_default();

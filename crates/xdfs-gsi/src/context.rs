@@ -155,7 +155,8 @@ impl Acceptor {
         chain.extend(self.channel.chain.iter().cloned());
         let delegated = verify(&chain, &self.trust)?;
         let own = self.channel.peer().map(|peer| (&peer.name, peer.proxies));
-        if own != Some((&delegated.name, delegated.proxies.saturating_sub(1))) {
+        let above = delegated.proxies.checked_sub(1);
+        if above.is_none() || own != above.map(|above| (&delegated.name, above)) {
             return Err(refused("the delegated proxy isn't one of the peer"));
         }
         let certificate = chain.remove(0);

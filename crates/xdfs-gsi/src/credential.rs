@@ -1,8 +1,8 @@
 //! A certificate with its key and its chain.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read as _;
+use std::fs::{self, OpenOptions};
+use std::io::{Read as _, Seek as _, Write as _};
 use std::path::Path;
 
 use openssl::asn1::Asn1Time;
@@ -183,6 +183,45 @@ impl Credential {
     }
 }
 
+/// Removes the proxy of a file, also one that others can read. Its bytes are overwritten before, as
+/// far as the file system does that in place.
+///
+/// # Errors
+/// It can't be read or removed, it is a link, or it is no proxy.
+pub fn remove_proxy(path: &Path) -> Result<(), Fault> {
+    let name = path.as_os_str().as_encoded_bytes();
+    let fault = |error: std::io::Error| Fault::from_io("remove the proxy", name, &error);
+    let wrong = |cause| Fault::new(Code::InvalidArgument, "remove the proxy", cause).path(name);
+    // Also no pipe, which would hold the call.
+    if !fs::symlink_metadata(path).map_err(fault)?.is_file() {
+        return Err(wrong("it isn't a regular file"));
+    }
+    let mut open = OpenOptions::new();
+    open.read(true).write(true);
+    #[cfg(unix)]
+    {
+        // Others can write to the usual place, and put something else there meanwhile.
+        let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut open, flags.bits().cast_signed());
+    }
+    let mut file = open.open(path).map_err(fault)?;
+    let mut bytes = Zeroizing::new(Vec::new());
+    let read = (&file).take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(fault)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(wrong("it has more than 1 MiB, and is no proxy"));
+    }
+    // Not a file of something else, whose path was given by mistake.
+    let found = Credential::parse(&bytes, &bytes).and_then(|credential| credential.describe());
+    if found.map_err(|fault| fault.path(name))?.form.is_none() {
+        return Err(wrong("it is a certificate of a user or host, and no proxy"));
+    }
+    file.rewind().map_err(fault)?;
+    file.write_all(&vec![0; bytes.len()]).map_err(fault)?;
+    file.sync_all().map_err(fault)?;
+    fs::remove_file(path).map_err(fault)
+}
+
 /// What a credential says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
@@ -218,7 +257,19 @@ fn read(path: &Path, is_secret: bool) -> Result<Zeroizing<Vec<u8>>, Fault> {
     };
     let name = path.as_os_str().as_encoded_bytes();
     let fault = |error: std::io::Error| Fault::from_io(operation, name, &error);
-    let file = File::open(path).map_err(fault)?;
+    let mut open = OpenOptions::new();
+    open.read(true);
+    // A pipe without another end would hold the call.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(
+        &mut open,
+        rustix::fs::OFlags::NONBLOCK.bits().cast_signed(),
+    );
+    let file = open.open(path).map_err(fault)?;
+    if !file.metadata().map_err(fault)?.is_file() {
+        let cause = "it isn't a regular file";
+        return Err(Fault::new(Code::NotRegularFile, operation, cause).path(name));
+    }
     #[cfg(unix)]
     if is_secret {
         use std::os::unix::fs::PermissionsExt as _;

@@ -19,6 +19,9 @@ use crate::{Credential, failure, refused};
 
 /// Time by which clocks may differ: proxies are valid from so long ago.
 const CLOCK_SKEW: Duration = Duration::from_secs(300);
+/// The bounds of what is asked for.
+const LIFETIME_MIN: Duration = Duration::from_secs(1);
+const LIFETIME_MAX: Duration = Duration::from_secs(3653 * 86_400);
 /// Bits of the keys of proxies.
 pub const KEY_BITS: u32 = 2048;
 
@@ -31,7 +34,7 @@ pub struct ProxyOptions {
     pub is_limited: bool,
     /// Number of proxies that may be derived from it; `None` for any. Older ones can't tell.
     pub path_length: Option<u32>,
-    /// How long it is valid; never longer than its issuer.
+    /// How long it is valid, from a second to ten years; never longer than its issuer.
     pub lifetime: Duration,
     /// Bits of its key, from 2048 to 8192.
     pub key_bits: u32,
@@ -52,11 +55,15 @@ impl Default for ProxyOptions {
 /// Makes a proxy of `issuer`, with a key of its own.
 ///
 /// # Errors
-/// [`Code::InvalidArgument`]: the key is to be too short or too long, or the issuer is a proxy that
-/// allows no others; or OpenSSL fails.
+/// [`Code::InvalidArgument`]: the key or the lifetime is to be too short or too long, or the issuer
+/// is a proxy that allows no others; or OpenSSL fails.
 pub fn make_proxy(issuer: &Credential, options: &ProxyOptions) -> Result<Credential, Fault> {
     if !(KEY_BITS..=8192).contains(&options.key_bits) {
         let cause = "the key of a proxy has 2048 to 8192 bits";
+        return Err(Fault::new(Code::InvalidArgument, "make a proxy", cause));
+    }
+    if !(LIFETIME_MIN..=LIFETIME_MAX).contains(&options.lifetime) {
+        let cause = "a proxy is valid for at least a second and at most ten years";
         return Err(Fault::new(Code::InvalidArgument, "make a proxy", cause));
     }
     let key = new_key(options.key_bits)?;
@@ -168,14 +175,16 @@ fn sign<T: HasPublic>(
     builder.set_not_before(&from).map_err(&fault)?;
     builder.set_not_after(&until).map_err(&fault)?;
     builder.set_pubkey(key).map_err(&fault)?;
-    let usage = KeyUsage::new()
-        .critical()
-        .digital_signature()
-        .key_encipherment()
-        .build();
-    let usage = usage.map_err(&fault)?;
-    builder.append_extension2(&usage).map_err(&fault)?;
+    // Those of the old form have no extensions: the tools of Globus make none from one whose key
+    // usage doesn't let it sign certificates.
     if form == Form::Rfc3820 {
+        let usage = KeyUsage::new()
+            .critical()
+            .digital_signature()
+            .key_encipherment()
+            .build();
+        let usage = usage.map_err(&fault)?;
+        builder.append_extension2(&usage).map_err(&fault)?;
         let info = proxy::encode_info(is_limited, options.path_length);
         let info = Asn1OctetString::new_from_bytes(&info).map_err(&fault)?;
         let oid = Asn1Object::from_str(proxy::PROXY_INFO).map_err(&fault)?;
@@ -213,7 +222,8 @@ fn times(
         let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
         Asn1Time::from_unix(seconds)
     };
-    let (mut from, mut until) = (at(now.saturating_sub(CLOCK_SKEW))?, at(now + lifetime)?);
+    let end = now.saturating_add(lifetime);
+    let (mut from, mut until) = (at(now.saturating_sub(CLOCK_SKEW))?, at(end)?);
     let (first, last) = (
         issuer.certificate.not_before(),
         issuer.certificate.not_after(),

@@ -11,7 +11,8 @@
 //! - [`Credential`]: a certificate, its key and its chain; from files, or made by [`issue`], which
 //!   makes and signs proxies (RFC 3820, and the older form of Globus).
 //! - [`Trust`]: a directory of authorities in the form of Globus and IGTF: `HASH.0`,
-//!   `HASH.signing_policy` and `HASH.r0`. It is read anew for each chain.
+//!   `HASH.signing_policy` and `HASH.r0`. It is read anew for each chain, but for lists of revoked
+//!   certificates, which are read when they change.
 //! - [`verify`](chain::verify): the rules for chains with proxies. OpenSSL verifies the part of RFC
 //!   5280, from the user's certificate to the authority; what is below it, it would take with
 //!   rules of TLS clients and servers that don't fit, and so that part is here.
@@ -33,6 +34,8 @@ mod initiator;
 pub mod issue;
 mod policy;
 pub mod proxy;
+mod revocation;
+mod signature;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -42,7 +45,7 @@ use xdfs_proto::{Code, Fault};
 
 pub use chain::Peer;
 pub use context::{Acceptor, Delegated, Established, Step};
-pub use credential::{Credential, Description};
+pub use credential::{Credential, Description, remove_proxy};
 pub use data::{DataContext, Role};
 pub use initiator::{Expected, Initiator};
 pub use trust::Trust;

@@ -3,3 +3,4 @@
 mod chains;
 mod contexts;
 mod grid;
+mod lists;

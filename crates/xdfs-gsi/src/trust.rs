@@ -3,42 +3,42 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
 
-use openssl::asn1::Asn1Time;
 use openssl::stack::Stack;
 use openssl::x509::store::{X509Store, X509StoreBuilder};
 use openssl::x509::verify::X509VerifyParam;
-use openssl::x509::{CrlStatus, X509, X509Crl, X509Ref, X509StoreContext};
-use x509_parser::prelude::FromDer as _;
-use x509_parser::revocation_list::CertificateRevocationList;
+use openssl::x509::{X509, X509Ref, X509StoreContext};
 use xdfs_proto::{Code, Fault};
 use xdfs_security::grid::distinguished_name;
 
 use crate::policy::{self, POLICY_BYTES_MAX};
+use crate::revocation::Lists;
 use crate::{failure, refused, text_of};
 
 /// Most certificates of a chain, and so of a file.
 pub(crate) const CHAIN_MAX: usize = 20;
-/// Files with the same hash that are looked at: `HASH.0` to `HASH.9`.
+/// Files with the same hash that are looked at: `HASH.0` to `HASH.9`, and ten of `HASH.r`.
 const SAME_HASH_MAX: usize = 10;
 /// Bytes of the longest file of a certificate.
 const CERTIFICATE_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of the longest list of revoked certificates.
-const CRL_BYTES_MAX: u64 = 64 << 20;
 /// Least strength of keys and signatures in OpenSSL's levels: 112 bits, RSA of 2048.
 const LEVEL: i32 = 2;
 
 /// A directory of authorities. Its files are read when they are needed, so that changes, such as
-/// new lists of revoked certificates, take effect at once.
+/// new lists of revoked certificates, take effect at once. Clones share the lists that have been
+/// read, so that each is held once.
 #[derive(Clone, Debug)]
 pub struct Trust {
     directory: PathBuf,
+    lists: Arc<Lists>,
 }
 
 impl Trust {
     /// The authorities in `directory`: for each the certificate (`HASH.0`, with OpenSSL's hash of
-    /// its subject), the signing policy (`HASH.signing_policy`), and a list of revoked certificates
-    /// (`HASH.r0`) if it has one.
+    /// its subject), the signing policy (`HASH.signing_policy`), and lists of revoked certificates
+    /// (`HASH.r0`) if it has some.
     ///
     /// # Errors
     /// It is no directory that can be read.
@@ -47,7 +47,10 @@ impl Trust {
         let name = directory.as_os_str().as_encoded_bytes();
         std::fs::read_dir(&directory)
             .map_err(|error| Fault::from_io("read the directory of authorities", name, &error))?;
-        Ok(Self { directory })
+        Ok(Self {
+            directory,
+            lists: Arc::default(),
+        })
     }
 
     /// Verifies a certificate that is no proxy, by RFC 5280: there is a chain to an authority of
@@ -135,7 +138,8 @@ impl Trust {
         let (name, authority) = (name_of(subject)?, name_of(issuer)?);
         let Some(bytes) = read(&path, POLICY_BYTES_MAX)? else {
             let cause = format!("the authority {authority} has no signing policy");
-            return Err(refused(cause).hint(format!("it belongs to {}", path.display())));
+            let name = path.file_name().unwrap_or_default().display();
+            return Err(refused(cause).hint(format!("it belongs to {name}, beside the authority")));
         };
         let text = String::from_utf8_lossy(&bytes);
         match policy::allows(&text, &authority, &name) {
@@ -153,73 +157,54 @@ impl Trust {
     }
 
     fn check_revoked(&self, subject: &X509, issuer: &X509Ref) -> Result<(), Fault> {
-        let hash = subject.issuer_name_hash();
-        let key = issuer
-            .public_key()
-            .map_err(failure("verify a certificate"))?;
+        let files = self.lists_of(subject.issuer_name_hash())?;
         // Lists of other authorities may have the same hash, and not hide this one's.
-        let (mut found, mut fitting) = (false, false);
-        for number in 0..SAME_HASH_MAX {
-            let path = self.directory.join(format!("{hash:08x}.r{number}"));
-            let Some(bytes) = read(&path, CRL_BYTES_MAX)? else {
-                break;
-            };
-            found = true;
-            let list = X509Crl::from_pem(&bytes)
-                .or_else(|_| X509Crl::from_der(&bytes))
-                .map_err(|error| unusable(&path, &text_of(&error)))?;
-            if !list.verify(&key).unwrap_or(false) {
-                continue;
-            }
-            fitting = true;
-            check_list(&list).map_err(|cause| unusable(&path, cause))?;
-            match list.get_by_cert(subject) {
-                CrlStatus::NotRevoked => {}
-                // Those on hold may come back, and aren't valid until then.
-                CrlStatus::Revoked(_) => {
+        let mut is_listed = false;
+        for path in &files {
+            for list in self.lists.of(path, issuer)?.iter() {
+                is_listed = true;
+                let is_now = list.check_time(SystemTime::now());
+                is_now.map_err(|cause| unusable(path, cause))?;
+                if list.has(subject)? {
                     return Err(refused(format!(
                         "the certificate of {} is revoked",
                         shown(subject)
                     )));
                 }
-                CrlStatus::RemoveFromCrl(_) => {
-                    return Err(unusable(&path, "it is a list of changes"));
-                }
             }
         }
-        if found && !fitting {
-            let path = self.directory.join(format!("{hash:08x}.r0"));
-            return Err(unusable(&path, "it isn't signed by the authority"));
+        match files.first() {
+            Some(path) if !is_listed => Err(unusable(
+                path,
+                "it has no list with the name and the signature of the authority",
+            )),
+            _ => Ok(()),
         }
-        Ok(())
     }
-}
 
-/// Whether a list is one of now that says all there is to say.
-fn check_list(list: &X509Crl) -> Result<(), &'static str> {
-    let now = Asn1Time::days_from_now(0).map_err(|_| "there is no time")?;
-    let is_later = |time: &openssl::asn1::Asn1TimeRef| time.compare(&now).is_ok_and(|o| o.is_gt());
-    if is_later(list.last_update()) {
-        return Err("the list of revoked certificates is of the future");
+    /// The files of revoked certificates of the authorities with this hash: `HASH.r` and a number.
+    fn lists_of(&self, hash: u32) -> Result<Vec<PathBuf>, Fault> {
+        let fault = |error: std::io::Error| unusable(&self.directory, &error.to_string());
+        let beginning = format!("{hash:08x}.r");
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(&self.directory).map_err(fault)? {
+            let name = entry.map_err(fault)?.file_name();
+            let name = name.to_str().unwrap_or_default();
+            let number = name.strip_prefix(&beginning).unwrap_or_default();
+            if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
+                files.push(self.directory.join(name));
+            }
+        }
+        files.sort();
+        match files.get(SAME_HASH_MAX) {
+            Some(path) => Err(unusable(path, "there are more than 10 of them")),
+            None => Ok(files),
+        }
     }
-    if !list.next_update().is_none_or(is_later) {
-        return Err("the list of revoked certificates has expired");
-    }
-    let der = list.to_der().map_err(|_| "it can't be encoded")?;
-    let (_, parsed) =
-        CertificateRevocationList::from_der(&der).map_err(|_| "the list is malformed")?;
-    if parsed
-        .extensions()
-        .iter()
-        .any(|extension| extension.critical)
-    {
-        return Err("the list has a critical extension, so it isn't one of all certificates");
-    }
-    Ok(())
 }
 
 /// A file of the directory that fails whoever needs it.
-fn unusable(path: &Path, cause: &str) -> Fault {
+pub(crate) fn unusable(path: &Path, cause: &str) -> Fault {
     let fault = Fault::new(
         Code::AuthenticationFailed,
         "read a file of an authority",
@@ -231,7 +216,7 @@ fn unusable(path: &Path, cause: &str) -> Fault {
 }
 
 /// The bytes of a file; `None` if it isn't there.
-fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, Fault> {
+pub(crate) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, Fault> {
     let file = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unusable(path, &error.to_string())),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 pub use xdfs_gsi::issue::ProxyOptions;
 pub use xdfs_gsi::proxy::Form;
-pub use xdfs_gsi::{Credential, Description, Trust};
+pub use xdfs_gsi::{Credential, Description, Trust, remove_proxy};
 use xdfs_proto::{Code, Fault};
 
 /// The directory of authorities, as the tools of Globus find it: X509_CERT_DIR,
@@ -77,20 +77,4 @@ pub fn read_proxy(path: &Path) -> Result<Description, Fault> {
         return Err(fault.path(path.as_os_str().as_encoded_bytes()));
     }
     Ok(found)
-}
-
-/// Removes the proxy of a file.
-///
-/// # Errors
-/// As for [`read_proxy`]; or it can't be removed.
-pub fn remove_proxy(path: &Path) -> Result<(), Fault> {
-    // Not a file of something else, whose path was given by mistake.
-    read_proxy(path)?;
-    fs::remove_file(path).map_err(|error| {
-        Fault::from_io(
-            "remove the proxy",
-            path.as_os_str().as_encoded_bytes(),
-            &error,
-        )
-    })
 }

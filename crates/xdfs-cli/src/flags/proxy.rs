@@ -28,8 +28,8 @@ pub(crate) enum ProxyCommand {
 /// Where the proxy is.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ProxyFile {
-    /// The file of the proxy. Default: x509up_uUID in the directory of
-    /// temporary files, where the tools of Globus look for it.
+    /// The file of the proxy. Default: x509up_uUID in /tmp, where the tools of
+    /// Globus look for it.
     #[arg(short, long, value_name = "FILE", env = "X509_USER_PROXY",
         value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,

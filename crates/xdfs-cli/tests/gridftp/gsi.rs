@@ -4,7 +4,8 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use xdfs_testkit::skip;
 
@@ -204,6 +205,12 @@ fn users_are_those_of_the_grid_map() {
     };
     assert!(get("", "alice").0);
     assert!(get("alice@", "alice").0);
+    let audit = fs::read_to_string(stage.beside("audit.jsonl")).unwrap();
+    let login = audit.lines().next().unwrap();
+    let subject = format!("\"subject\":\"{ALICE}\"");
+    assert!(login.contains(&subject), "{login}");
+    let log = stage.server.output().join("\n");
+    assert!(log.contains(ALICE), "{log}");
     // The second of the line is a user without rights; others aren't in it.
     let (succeeded, text) = get("second@", "alice");
     assert!(!succeeded && text.contains("550"), "{text}");
@@ -220,10 +227,10 @@ fn users_are_those_of_the_grid_map() {
     let mut map = fs::read_to_string(grid.path("grid-mapfile")).unwrap();
     map += "/O=Grid/OU=Test/CN=Carol alice\n";
     fs::write(grid.path("grid-mapfile"), map).unwrap();
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     while !get("", "carol").0 {
-        assert!(std::time::Instant::now() < deadline);
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(500));
     }
 }
 
@@ -265,12 +272,182 @@ fn certificates_that_are_not_valid_do_not_log_in() {
     run(&mut grid.openssl(&format!("ca {ca} -revoke alice.pem")));
     publish("-crldays 1");
     assert!(!get("alice").0);
+    // A list that has ended is the server's failure: it isn't counted for the client, who isn't
+    // told where the server has its files.
+    publish("-crlsec 1");
+    std::thread::sleep(Duration::from_secs(2));
+    // The client of Globus would refuse the server by the same list.
+    let client = stage.here("certificates");
+    fs::create_dir(&client).unwrap();
+    for ending in ["0", "signing_policy"] {
+        let from = grid.of_authority("ca", ending);
+        fs::copy(&from, client.join(from.file_name().unwrap())).unwrap();
+    }
+    let get_bob = || {
+        let mut copy = grid.copy("bob", &["-dcpriv"]);
+        outcome(copy.env("X509_CERT_DIR", &client).args([&url, &back]))
+    };
+    for _ in 0..8 {
+        let (succeeded, text) = get_bob();
+        assert!(!succeeded && text.contains("535"), "{text}");
+        assert!(text.contains("ask the administrator"), "{text}");
+        assert!(!text.contains(list.to_str().unwrap()), "{text}");
+    }
+    let log = stage.server.output().join("\n");
+    assert!(log.contains(list.to_str().unwrap()), "{log}");
+    publish("-crldays 1");
+    let (_, text) = get("bob");
+    assert!(
+        text.contains("550"),
+        "logged in, and without rights: {text}"
+    );
     fs::remove_file(&list).unwrap();
     // An authority without a policy is none.
     fs::remove_file(grid.of_authority("ca", "signing_policy")).unwrap();
     assert!(!get("bob").0);
     let log = stage.server.output().join("\n");
     assert!(!log.contains("panicked"), "{log}");
+}
+
+/// alice sends what is written to a pipe, and holds her session until the pipe is closed.
+struct Held {
+    copy: Child,
+    pipe: Option<fs::File>,
+}
+
+impl Held {
+    fn begin(stage: &Stage, grid: &Grid, proxy: &str, flags: &[&str], more: &[String]) -> Self {
+        let path = stage.here("pipe");
+        run(Command::new("mkfifo").arg(&path));
+        let list = stage.here("list");
+        let first = format!("{} {}\n", file_url(&path), stage.gsi_url("/alice/held"));
+        fs::write(&list, first + &more.join("\n")).unwrap();
+        let mut copy = grid.copy(proxy, flags);
+        copy.arg("-f").arg(&list);
+        copy.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let copy = copy.spawn().unwrap();
+        let mut open = fs::OpenOptions::new();
+        let mut pipe = open.read(true).write(true).open(&path).unwrap();
+        pipe.write_all(b"begin ").unwrap();
+        Self {
+            copy,
+            pipe: Some(pipe),
+        }
+    }
+
+    /// What globus-url-copy says, and whether it succeeds.
+    fn end(mut self) -> (bool, String) {
+        drop(self.pipe.take());
+        let deadline = Instant::now() + PATIENCE;
+        while self.is_running() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        // Without effect on one that has ended.
+        let _ = self.copy.kill();
+        let ended = self.copy.wait_with_output().unwrap();
+        let text = [ended.stdout, ended.stderr].concat();
+        (
+            ended.status.success(),
+            String::from_utf8_lossy(&text).into_owned(),
+        )
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.copy.try_wait().unwrap().is_none()
+    }
+}
+
+/// Waits until something is so.
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn sessions_end_with_their_proof() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, grid) = Stage::with_gsi(89, CLEAR, "");
+    Stage::make(&stage.here("more"), 10);
+    // A proxy that ends while a file moves: the file is moved, and no other one.
+    let valid = [
+        "proxy",
+        "init",
+        "--cert=alice.pem",
+        "--key=alice.key",
+        "--valid=6s",
+    ];
+    run(&mut xdfs(
+        &grid,
+        &[&valid[..], &["--file=short.proxy"]].concat(),
+    ));
+    let next = format!(
+        "{} {}",
+        file_url(&stage.here("more")),
+        stage.gsi_url("/alice/more")
+    );
+    let flags = ["-nodcau", "-c", "-dbg"];
+    let held = Held::begin(&stage, &grid, "short", &flags, &[next]);
+    std::thread::sleep(Duration::from_secs(8));
+    let (succeeded, text) = held.end();
+    assert!(!succeeded && text.contains("has expired"), "{text}");
+    assert_eq!(fs::read(stage.root("alice/held")).unwrap(), b"begin ");
+    assert!(!stage.root("alice/more").exists());
+    // A line that goes away takes the session with it, malformed lines or not.
+    fs::remove_file(stage.here("pipe")).unwrap();
+    let mut held = Held::begin(&stage, &grid, "alice", &["-dcpriv", "-fast"], &[]);
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(held.is_running());
+    let map = "/O=Grid/OU=Test/CN=Bob bob\nwhat is this\n";
+    fs::write(grid.path("grid-mapfile"), map).unwrap();
+    // globus-url-copy itself waits for the pipe.
+    until("the session goes on", || {
+        let audit = fs::read_to_string(stage.beside("audit.jsonl")).unwrap();
+        let mut uploads = audit.lines().filter(|line| line.contains("\"upload\""));
+        uploads.any(|line| !line.contains("\"result\":\"ok\""))
+    });
+    held.copy.kill().unwrap();
+    assert!(!held.end().0);
+    let log = stage.server.output().join("\n");
+    assert!(log.contains("a line of the grid map is left out"), "{log}");
+}
+
+#[test]
+fn strangers_at_a_passive_port_do_not_end_a_transfer() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let port = 23_894;
+    let ports = format!("[gridftp]\nports = \"{port}-{port}\"");
+    let (stage, grid) = Stage::with_gsi(90, &ports, "");
+    let mut held = Held::begin(&stage, &grid, "alice", &["-dcpriv", "-fast"], &[]);
+    let mut strangers = Vec::new();
+    until("nothing listens", || {
+        strangers.extend(TcpStream::connect(("127.0.0.1", port)));
+        !strangers.is_empty()
+    });
+    for text in ["GET / HTTP/1.0\r\n\r\n", "\x16\x03\x01\0\x05hello", ""] {
+        let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stranger.write_all(text.as_bytes()).unwrap();
+        strangers.push(stranger);
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(held.is_running());
+    let pipe = held.pipe.as_mut().unwrap();
+    pipe.write_all(b"and end").unwrap();
+    let (succeeded, text) = held.end();
+    assert!(succeeded, "{text}");
+    assert_eq!(
+        fs::read(stage.root("alice/held")).unwrap(),
+        b"begin and end"
+    );
+    let log = stage.server.output().join("\n");
+    assert!(log.contains("a data connection of somebody else"), "{log}");
 }
 
 fn write_proxy(grid: &Grid, name: &str, bytes: &[u8]) {
@@ -350,6 +527,10 @@ fn garbage_instead_of_tokens_ends_the_session() {
         assert!(reply.starts_with("535 "), "{reply}");
         assert_eq!(raw.line(), "", "the session goes on");
     }
+    let mut raw = Raw::open(&stage);
+    assert!(raw.say(b"AUTH GSSAPI").starts_with("334 "));
+    let reply = raw.say(&long(60_000));
+    assert!(reply.contains("at most 49152 bytes"), "{reply}");
     for (token, code) in [(long(60_000), "500 "), (b"ADAT *".to_vec(), "501 ")] {
         let mut raw = Raw::open(&stage);
         assert!(raw.say(b"AUTH GSSAPI").starts_with("334 "));
@@ -474,6 +655,40 @@ fn proxies_of_xdfs_are_those_of_globus() {
     let mut look = Command::new("grid-proxy-info");
     let text = run(look.arg("-f").arg(grid.path("own.proxy")));
     assert!(text.contains("legacy globus proxy"), "{text}");
+    // The tools of Globus make others from it for data connections, as from their own.
+    grid.certify("plain", ALICE, "ca", &["basicConstraints=CA:FALSE"]);
+    let plain = ["--cert=plain.pem", "--key=plain.key", "--file=plain.proxy"];
+    run(&mut xdfs(
+        &grid,
+        &[&["proxy", "init", "--legacy"], &plain[..]].concat(),
+    ));
+    let (_globus, address) = globus_server(&grid);
+    let there = format!("gsiftp://{address}{}", stage.here("there").display());
+    for flags in [&["-dcpriv"][..], &[]] {
+        run(grid
+            .copy("plain", flags)
+            .args([&file_url(&stage.root("alice/file")), &there]));
+    }
+    run(grid.copy("plain", &["-dcpriv"]).args([&url, &back]));
+    // The default place is that of Globus, and a pipe there doesn't hold anything.
+    let mut look = xdfs(&grid, &["proxy", "info"]);
+    let look = look
+        .env_remove("X509_USER_PROXY")
+        .env("TMPDIR", grid.path(""));
+    let (_, text) = outcome(look);
+    assert!(
+        !text.contains("TMPDIR") && !text.contains(grid.path("").to_str().unwrap()),
+        "{text}"
+    );
+    run(Command::new("mkfifo").arg(grid.path("pipe")));
+    for verb in ["info", "destroy"] {
+        refused(
+            &mut xdfs(&grid, &["proxy", verb, "--file=pipe"]),
+            "regular file",
+        );
+    }
+    refused(&mut init(&["--valid=0s"]), "at least a second");
+    refused(&mut init(&["--valid=99999999d"]), "ten years");
     // One that is made of a proxy, and one of a proxy that allows none.
     run(&mut init(&["--path-length=0"]));
     let below = [

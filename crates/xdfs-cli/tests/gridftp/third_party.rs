@@ -515,15 +515,19 @@ fn silence_ends() {
     assert_eq!(commands(&to, "ABOR").len(), 1);
 }
 
-#[test]
-fn a_broken_transfer_goes_on_after_the_last_marker() {
-    let stage = Stage::open(138, &[]);
-    let from = sender(EXTENDED, |talk| {
-        talk.say("150 now\r\n");
-        talk.say("226 done\r\n");
+/// A sender whose files have the checksum of [`receiver`], and one that breaks once after markers.
+fn breaking_pair(features: &str) -> (Fake, Fake) {
+    let from = Fake::start(features, |verb, _, talk| {
+        talk.say(match verb {
+            "RETR" => "150 now\r\n226 done\r\n",
+            "CKSM" => "213 00000000000000000000000000000001\r\n",
+            "REST" => "350 go on\r\n",
+            "ABOR" => "226 nothing under way\r\n",
+            _ => return false,
+        })
     });
     let breaks = std::sync::atomic::AtomicBool::new(true);
-    let to = receiver(EXTENDED, move |talk| {
+    let to = receiver(features, move |talk| {
         talk.say("150 now\r\n");
         if breaks.swap(false, std::sync::atomic::Ordering::Relaxed) {
             talk.say("111 Range Marker 0-100,200-300\r\n111 Range Marker 100-150\r\n");
@@ -532,12 +536,59 @@ fn a_broken_transfer_goes_on_after_the_last_marker() {
             talk.say("226 done\r\n");
         }
     });
+    (from, to)
+}
+
+#[test]
+fn a_broken_transfer_goes_on_after_the_last_marker() {
+    let stage = Stage::open(138, &[]);
+    let (from, to) = breaking_pair(&format!("{EXTENDED} CKSM MD5:10;\r\n"));
     between(&stage, &from, &to).unwrap();
     for fake in [&from, &to] {
         assert_eq!(commands(fake, "REST"), ["REST 0-150,200-300"]);
+        assert_eq!(commands(fake, "CKSM").len(), 1);
     }
     let stored = commands(&to, "STOR");
     assert!(stored.len() == 2 && stored[0] == stored[1], "{stored:?}");
     assert_eq!(SIZE, 1000);
     assert!(commands(&to, "DELE").is_empty());
+}
+
+/// A receiver that comes back may have lost what its markers told of, which nothing would show.
+#[test]
+fn what_is_not_compared_begins_anew() {
+    let stage = Stage::open(139, &[]);
+    let (from, to) = breaking_pair(EXTENDED);
+    let text = between(&stage, &from, &to).unwrap_err();
+    assert!(text.contains("closed the control connection"), "{text}");
+    assert!(commands(&from, "REST").is_empty() && commands(&to, "RNFR").is_empty());
+}
+
+/// Equal texts that are no checksums prove nothing.
+#[test]
+fn only_checksums_are_compared() {
+    let stage = Stage::open(141, &[]);
+    for text in ["213 \r\n", "213 ok\r\n", "213 0\r\n"] {
+        let from = Fake::start(SUMS, move |verb, _, talk| match verb {
+            "RETR" => {
+                talk.send(&content());
+                true
+            }
+            "CKSM" => talk.say(text),
+            _ => false,
+        });
+        let to = Fake::start(SUMS, move |verb, _, talk| match verb {
+            "STOR" => {
+                takes_all(talk);
+                true
+            }
+            "CKSM" => talk.say(text),
+            "RNFR" => talk.say("350 go on\r\n"),
+            "RNTO" => talk.say("250 done\r\n"),
+            _ => false,
+        });
+        let said = between(&stage, &from, &to).unwrap_err();
+        assert!(said.contains("is no checksum"), "{text}: {said}");
+        assert!(commands(&to, "RNFR").is_empty(), "{text}");
+    }
 }

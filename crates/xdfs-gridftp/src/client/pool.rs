@@ -119,8 +119,8 @@ impl FtpStore {
     pub(super) fn cannot_reach(&self, target: &Self) -> Option<Fault> {
         let protects = |store: &Self| !matches!(store.shared.settings.protection, Protection::None);
         if protects(self) || protects(target) {
-            let cause = "connections are protected with this machine only; straight from one server \
-                to the other data would be in clear";
+            let cause = "connections are protected with this machine only; straight from one \
+                server to the other data would be in clear";
             let operation = "prepare a transfer between servers";
             return Some(Fault::new(Code::Unsupported, operation, cause));
         }

@@ -4,6 +4,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use mio::Interest;
 use mio::net::{TcpListener, TcpStream};
@@ -24,6 +25,10 @@ use crate::wire::Wire;
 pub(super) const CONTROL: Token = Token(0);
 const LISTENER: Token = Token(1);
 const FIRST: usize = 2;
+/// Connections of strangers to a passive port that a transfer puts up with.
+const STRANGERS_MAX: usize = 16;
+/// Time in which another one has to come after a stranger's, if there is none.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A data connection.
 #[derive(Debug)]
@@ -67,6 +72,11 @@ pub(super) struct Channels {
     /// Whose connections they are.
     user: Option<(Arc<Access>, String)>,
     pub(super) connections: Vec<Connection>,
+    /// Accepted ones whose other end has to prove who it is: anybody may have opened them.
+    unproved: Vec<Connection>,
+    /// Those of the transfer that were dropped, when the last one was, and why.
+    strangers: usize,
+    last_stranger: Option<(Instant, Fault)>,
 }
 
 /// How the connections of a transfer come about.
@@ -101,6 +111,9 @@ impl Channels {
             protection: Protection::Clear,
             user: None,
             connections: Vec::new(),
+            unproved: Vec::new(),
+            strangers: 0,
+            last_stranger: None,
         }
     }
 
@@ -127,6 +140,7 @@ impl Channels {
         self.targets.clear();
         self.direction = None;
         self.connections.clear();
+        self.unproved.clear();
     }
 
     /// Closes everything, and connects to these addresses at the next transfer.
@@ -177,6 +191,7 @@ impl Channels {
         parallelism: u32,
         protection: Protection,
     ) -> Result<Prepared, Fault> {
+        (self.strangers, self.last_stranger) = (0, None);
         let is_same = protection == self.protection;
         self.protection = protection;
         if self.direction.is_some() {
@@ -184,6 +199,7 @@ impl Channels {
                 return self.reuse();
             }
             self.connections.clear();
+            self.unproved.clear();
             self.direction = None;
         }
         let is_foreign = |to: &SocketAddr| to.ip().to_canonical() != self.peer;
@@ -294,7 +310,7 @@ impl Channels {
         let watched = registry.register(wire.stream_mut(), mio::Token(token.0), interest);
         watched.map_err(|error| Fault::from_io("watch a data connection", "", &error))?;
         self.protect(&mut wire, is_open)?;
-        self.connections.push(Connection {
+        let connection = Connection {
             wire,
             token,
             group,
@@ -305,7 +321,11 @@ impl Channels {
             block: Vec::new(),
             sent: 0,
             _permit: permit,
-        });
+        };
+        match (is_open, &self.protection) {
+            (true, Protection::Context { .. }) => self.unproved.push(connection),
+            _ => self.connections.push(connection),
+        }
         Ok(())
     }
 
@@ -343,11 +363,49 @@ impl Channels {
     }
 
     /// Accepts connections as long as there are less than `most`. Those from other hosts are
-    /// closed.
+    /// closed, as are some whose other end doesn't prove who it is.
     ///
     /// # Errors
-    /// The listener failed, or the user has too many connections.
+    /// The listener failed, or the user has too many connections; too many strangers have come, or
+    /// nobody else after one of them.
     pub(super) fn accept(&mut self, poller: &Poller, most: usize) -> Result<(), Fault> {
+        self.accept_any(poller, most)?;
+        let mut number = 0;
+        while number < self.unproved.len() && self.connections.len() < most {
+            match self.unproved[number].prove() {
+                Ok(true) => {
+                    let proved = self.unproved.remove(number);
+                    self.connections.push(proved);
+                }
+                Ok(false) => number += 1,
+                Err(fault) => self.drop_unproved(number, fault)?,
+            }
+        }
+        let is_late = |at| self.context.clock.instant() >= at;
+        match &self.last_stranger {
+            Some((_, fault)) if self.gives_up_at().is_some_and(is_late) => Err(fault.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// When a transfer without connections ends because of a stranger's.
+    pub(super) fn gives_up_at(&self) -> Option<Instant> {
+        let (at, _) = self.last_stranger.as_ref()?;
+        self.connections.is_empty().then_some(*at + PATIENCE)
+    }
+
+    fn drop_unproved(&mut self, number: usize, fault: Fault) -> Result<(), Fault> {
+        drop(self.unproved.remove(number));
+        tracing::warn!(peer = %self.peer, %fault, "a data connection of somebody else is closed");
+        self.strangers += 1;
+        if self.strangers > STRANGERS_MAX {
+            return Err(fault);
+        }
+        self.last_stranger = Some((self.context.clock.instant(), fault));
+        Ok(())
+    }
+
+    fn accept_any(&mut self, poller: &Poller, most: usize) -> Result<(), Fault> {
         while self.may_accept && self.connections.len() < most {
             let Some(listener) = &self.listener else {
                 return Ok(());
@@ -362,6 +420,11 @@ impl Channels {
                         tracing::warn!(%from, peer = %self.peer, "a data connection of another \
                             host is refused");
                         continue;
+                    }
+                    // Silent ones must not keep others out.
+                    if self.unproved.len() >= most.saturating_add(STRANGERS_MAX) {
+                        let cause = "its other end proves nothing";
+                        self.drop_unproved(0, refused(cause))?;
                     }
                     self.add(poller, stream, 0, true)?;
                 }
@@ -385,7 +448,7 @@ impl Channels {
             self.may_accept = true;
             return Ok(());
         }
-        let mut connections = self.connections.iter_mut();
+        let mut connections = self.connections.iter_mut().chain(&mut self.unproved);
         let Some(connection) = connections.find(|own| own.token == event.token) else {
             return Ok(());
         };
@@ -433,6 +496,18 @@ impl Connection {
             Err(error) => return Err(error),
         }
         Ok(())
+    }
+
+    /// Whether the other end has proved who it is.
+    ///
+    /// # Errors
+    /// It is somebody else, or the connection is broken.
+    fn prove(&mut self) -> Result<bool, Fault> {
+        match self.wire.prove() {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(lost("open a data connection", &error)),
+        }
     }
 
     /// Gives back memory that an idle connection doesn't need.
@@ -532,6 +607,16 @@ impl Connection {
 
 /// The fault of a broken data connection.
 pub(super) fn lost(operation: &str, error: &io::Error) -> Fault {
+    #[cfg(feature = "gsi")]
+    if let Some(fault) = error.get_ref().and_then(|cause| cause.downcast_ref()) {
+        let fault: &Fault = fault;
+        let error = io::Error::new(error.kind(), super::gsi::told(fault.clone()));
+        return Fault {
+            code: Code::ConnectionLost,
+            hint: String::new(),
+            ..Fault::from_io(operation, "", &error)
+        };
+    }
     let fault = Fault::from_io(operation, "", error);
     Fault {
         code: Code::ConnectionLost,

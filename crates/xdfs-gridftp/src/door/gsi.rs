@@ -10,7 +10,8 @@ use xdfs_proto::{Code, Fault};
 use crate::layer::{Layer, Side};
 use crate::session::Outcome;
 
-/// Files of the server. They are read for each session, so that they can be replaced.
+/// Files of the server. They are read for each session, so that they can be replaced; lists of
+/// revoked certificates when they have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GsiHost {
     /// The certificate, and those between it and its authority (PEM).
@@ -34,10 +35,28 @@ impl GsiHost {
     }
 }
 
+/// The files, and what all sessions share of them.
+#[derive(Debug)]
+pub(super) struct Host {
+    files: GsiHost,
+    trust: Trust,
+}
+
+impl Host {
+    /// What a door needs.
+    ///
+    /// # Errors
+    /// A file can't be used.
+    pub(super) fn open(files: GsiHost) -> Result<Self, Fault> {
+        let (_, trust) = files.load()?;
+        Ok(Self { files, trust })
+    }
+}
+
 /// The security of one session, as far as it is.
 #[derive(Debug, Default)]
 pub(super) struct Negotiation {
-    acceptor: Option<(Acceptor, Trust)>,
+    acceptor: Option<Acceptor>,
     /// For the control connection, once its last output in clear is sent.
     established: Option<Box<Established>>,
     /// Who the peer is.
@@ -60,24 +79,22 @@ impl Negotiation {
     /// The client isn't verified, or breaks the rules; or the server's own files can't be used.
     pub(super) fn step(
         &mut self,
-        host: &GsiHost,
+        host: &Host,
         token: &[u8],
     ) -> Result<(Outcome, Option<DataSecurity>), Fault> {
-        let (mut acceptor, trust) = match self.acceptor.take() {
+        let mut acceptor = match self.acceptor.take() {
             Some(begun) => begun,
             None => {
-                let (credential, trust) = host.load().map_err(|fault| {
-                    tracing::error!(%fault, "GSI can't be used");
-                    // The client isn't told what the server's files are.
+                let (credential, _) = host.files.load().map_err(|fault| {
                     let cause = "the server's own certificate can't be used";
-                    Fault::new(Code::Internal, "begin a security context", cause)
+                    hidden(&fault, cause)
                 })?;
-                (Acceptor::new(&credential, &trust)?, trust)
+                Acceptor::new(&credential, &host.trust)?
             }
         };
         let token = match acceptor.step(token)? {
             Step::Next(token) => {
-                self.acceptor = Some((acceptor, trust));
+                self.acceptor = Some(acceptor);
                 return Ok((Outcome::Token(token), None));
             }
             Step::Done(token) => token,
@@ -87,14 +104,14 @@ impl Negotiation {
             Fault::new(Code::Internal, "begin a security context", cause)
         })?;
         let peer = established.peer().clone();
-        if peer.is_limited && !host.takes_limited {
+        if peer.is_limited && !host.files.takes_limited {
             let cause = "limited proxies aren't taken here";
             let fault = Fault::new(Code::AuthenticationFailed, "verify the peer", cause);
             return Err(fault.hint("make a proxy that isn't limited"));
         }
         let security = DataSecurity {
             delegated: established.delegated().cloned(),
-            trust,
+            trust: host.trust.clone(),
             name: peer.name.clone(),
         };
         self.peer = Some(peer);
@@ -131,4 +148,23 @@ impl DataSecurity {
         let context = DataContext::new(role, credential, &self.trust, subject, seals)?;
         Ok(Layer::Data(Box::new(context)))
     }
+}
+
+/// What the client is told of a fault. What is wrong with the server's own files is for the log,
+/// and isn't the client's failure.
+pub(super) fn told(fault: Fault) -> Fault {
+    match fault.path.is_empty() {
+        true => fault,
+        false => hidden(
+            &fault,
+            "what the server has of the certificate's authority can't be used, such as a list of \
+             revoked certificates that has expired",
+        ),
+    }
+}
+
+fn hidden(fault: &Fault, cause: &str) -> Fault {
+    tracing::error!(%fault, "GSI can't be used");
+    let fault = Fault::new(Code::Internal, "verify the peer", cause);
+    fault.hint("ask the administrator, whose log says more")
 }

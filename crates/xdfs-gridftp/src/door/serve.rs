@@ -19,14 +19,14 @@ use super::channels::{CONTROL, Channels};
 use super::checksum::ChecksumJob;
 use super::download::Download;
 #[cfg(feature = "gsi")]
-use super::gsi::Negotiation;
+use super::gsi::{Negotiation, told};
 use super::job::Job;
 use super::link::{Link, Step};
 use super::rows::Rows;
 use super::segment::{Arriving, Segment};
 use super::tls::{Direction, SessionTls};
 use super::upload::Upload;
-use super::{Client, Context, Policy, Shared, locked};
+use super::{Client, Context, DRAINED, Policy, Shared, locked};
 use crate::command::{Form, Password};
 use crate::segment::TransactionId;
 use crate::session::{Action, Config, Listing, Outcome, Place, Session, Transfer, What};
@@ -297,6 +297,10 @@ impl Server {
                     let cause = "it was cancelled by ABOR";
                     self.fail(Fault::new(Code::Cancelled, "move a file", cause));
                 }
+                Some(_) if self.has_expired() => {
+                    let why = "The credential of this session has expired: log in with another.";
+                    self.machine.abandon(why);
+                }
                 Some(action) => {
                     let result = self.begin(action);
                     match result {
@@ -401,6 +405,19 @@ impl Server {
         Ok(name)
     }
 
+    /// Whether the credential by which the client has proved who it is isn't valid any more.
+    fn has_expired(&self) -> bool {
+        #[cfg(feature = "gsi")]
+        {
+            let now = self.context.clock.time().duration_since(UNIX_EPOCH);
+            let now_s = i64::try_from(now.unwrap_or_default().as_secs()).unwrap_or(i64::MAX);
+            let peer = self.gsi.peer.as_ref();
+            peer.is_some_and(|peer| now_s >= peer.ends_s)
+        }
+        #[cfg(not(feature = "gsi"))]
+        false
+    }
+
     /// Takes a token of a security context. What fails counts for the client's address.
     #[cfg(feature = "gsi")]
     fn take_token(&mut self, token: &[u8]) -> Result<Outcome, Fault> {
@@ -408,7 +425,7 @@ impl Server {
         else {
             return Err(no_gsi());
         };
-        let stepped = self.gsi.step(host, token);
+        let stepped = self.gsi.step(host, token).map_err(told);
         let (outcome, security) =
             stepped.map_err(|fault| current.access().refuse(&self.peer, "", fault))?;
         if let Some(security) = security {
@@ -682,14 +699,14 @@ impl Server {
             }
         }
         let ends_at = *locked(&self.shared.ends_at);
-        let ends_at = ends_at.or_else(|| *locked(&self.context.ends_at));
-        if let Some(ends_at) = ends_at {
+        let drained = *locked(&self.context.ends_at);
+        if let Some((ends_at, why)) = ends_at.or_else(|| drained.map(|at| (at, DRAINED))) {
             if now >= ends_at && self.job.is_some() {
                 let cause = "the server ends the session";
                 self.fail(Fault::new(Code::ShuttingDown, "move a file", cause));
             }
             if self.job.is_none() {
-                self.machine.end("The server ends the session.");
+                self.machine.end(why);
             }
         }
     }
@@ -706,7 +723,12 @@ impl Server {
         if let Some(at) = self.job.as_ref().and_then(Job::next_time) {
             next = next.min(at);
         }
-        if let Some(at) = *locked(&self.shared.ends_at) {
+        if let Some((at, _)) = *locked(&self.shared.ends_at) {
+            next = next.min(at);
+        }
+        if let Some(at) = self.channels.gives_up_at()
+            && self.job.is_some()
+        {
             next = next.min(at);
         }
         let share = self.user.as_ref().and_then(|user| user.share.as_ref());

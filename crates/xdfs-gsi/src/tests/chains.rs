@@ -2,12 +2,18 @@
 //! it alone.
 
 use std::fs;
+use std::time::Duration;
 
+use openssl::asn1::Asn1Time;
 use openssl::hash::MessageDigest;
 use openssl::pkey::PKey;
-use openssl::rsa::Rsa;
+use openssl::rsa::{Padding, Rsa};
+use openssl::sign::{RsaPssSaltlen, Signer};
 use openssl::x509::X509;
 use openssl::x509::extension::{BasicConstraints, KeyUsage};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer as _;
+use x509_parser::x509::X509Version;
 use xdfs_proto::Fault;
 
 use super::grid::{
@@ -16,7 +22,7 @@ use super::grid::{
 use crate::chain::{Peer, verify};
 use crate::issue::{ProxyOptions, make_proxy, sign_request};
 use crate::proxy::{Form, INDEPENDENT, PROXY_INFO, encode_info};
-use crate::{Credential, Trust};
+use crate::{Credential, Trust, remove_proxy};
 
 fn all(credential: &Credential) -> Vec<X509> {
     let first = std::iter::once(&credential.certificate);
@@ -72,6 +78,9 @@ fn users_and_their_proxies_are_verified() {
             assert_eq!((peer.name.as_str(), peer.proxies), (ALICE, proxies));
             assert_eq!(peer.is_limited, is_limited, "{form:?} {proxies}");
             assert_eq!(peer.certificate, alice.certificate.to_der().unwrap());
+            let end = Asn1Time::from_unix(peer.ends_s).unwrap();
+            let own = credential.certificate.not_after();
+            assert!(end.compare(own).unwrap().is_eq());
         }
     }
     // The authority itself may be shown too, and one in between has to be.
@@ -84,6 +93,23 @@ fn users_and_their_proxies_are_verified() {
     assert_eq!(check(&bob, &trust).unwrap().name, "/O=Grid/CN=Bob");
     assert!(verify(&[bob.certificate], &trust).is_err());
     assert!(verify(&[], &trust).is_err());
+}
+
+#[test]
+fn a_chain_ends_with_the_first_of_it() {
+    let grid = Grid::new();
+    let trust = grid.trust();
+    // One that outlives its issuer isn't made here.
+    let alice = grid.user("Alice User");
+    let mut long = by_hand(&format!("{ALICE}/CN=1"));
+    long.valid = (-1, 30);
+    let short = proxy(&alice, |options| options.lifetime = DAY / 24);
+    for (credential, first) in [(&long.signed(Some(&alice)), &alice), (&short, &short)] {
+        let end = check(credential, &trust).unwrap().ends_s;
+        let end = Asn1Time::from_unix(end).unwrap();
+        let wanted = first.certificate.not_after();
+        assert!(end.compare(wanted).unwrap().is_eq());
+    }
 }
 
 #[test]
@@ -160,7 +186,10 @@ fn other_authorities_and_their_names_are_refused() {
         &trust,
         "isn't verified",
     );
-    refuses(&Wanted::new(ALICE).signed(None), &trust, "isn't verified");
+    let own = Wanted::new(ALICE).signed(None);
+    refuses(&own, &trust, "its own authority");
+    grid.install(&own);
+    refuses(&own, &trust, "its own authority");
     // One that is known, beyond its names, or without a policy.
     let foreign = Wanted::new("/O=Elsewhere/CN=Alice").signed(Some(&grid.authority));
     refuses(
@@ -192,11 +221,11 @@ fn revoked_certificates_are_refused() {
     grid.revoke(&grid.authority, &[], (1, 3), None);
     refuses(&alice, &trust, "of the future");
     grid.revoke(&alice, &[], (-1, 1), None);
-    refuses(&bob, &trust, "isn't signed by the authority");
+    refuses(&bob, &trust, "the name and the signature of the authority");
     // A list of some certificates only (issuingDistributionPoint).
     let only_users = extension("2.5.29.28", true, &[0x30, 3, 0x81, 1, 0xff]);
     grid.revoke(&grid.authority, &[], (-1, 1), Some(only_users));
-    refuses(&alice, &trust, "critical extension");
+    refuses(&alice, &trust, "isn't one of all");
     fs::write(grid.path(&grid.authority, "r0"), "no list").unwrap();
     assert!(check(&alice, &trust).is_err());
     fs::remove_file(grid.path(&grid.authority, "r0")).unwrap();
@@ -244,6 +273,18 @@ fn certificates_that_may_make_no_proxies_are_refused_as_issuers() {
     refuses(&of_root, &trust, "an authority has signed");
     let of_root = Wanted::new("/O=Grid/CN=Test CA/CN=proxy").signed(Some(&grid.authority));
     refuses(&of_root, &trust, "an authority has signed");
+    // Certificates of version 1 don't say that they are those of authorities.
+    let mut old = Wanted::new(ALICE);
+    old.version = 0;
+    let user = old.signed(Some(&grid.authority));
+    refuses(&user, &trust, "isn't one of version 3");
+    refuses(&below.signed(Some(&user)), &trust, "isn't one of version 3");
+    old.subject = "/O=Grid/CN=Old CA".to_owned();
+    let root = old.signed(None);
+    grid.install(&root);
+    assert!(check(&Wanted::new(ALICE).signed(Some(&root)), &trust).is_ok());
+    let of_root = by_hand("/O=Grid/CN=Old CA/CN=1").signed(Some(&root));
+    refuses(&of_root, &trust, "isn't one of version 3");
     // A user who signs another user.
     let alice = grid.user("Alice User");
     let bob = Wanted::new("/O=Grid/CN=Bob").signed(Some(&alice));
@@ -332,6 +373,14 @@ fn proxies_with_other_rules_are_refused() {
             "draft",
         ),
         (by_hand(&subject).with(san), "alternative name"),
+        (
+            by_hand(&subject).with(extension("2.5.29.17", false, b"garbage")),
+            "alternative name",
+        ),
+        (
+            by_hand(&subject).with(extension("2.5.29.18", false, b"garbage")),
+            "alternative name",
+        ),
         (by_hand(&subject).with(usage), "may not make signatures"),
         (
             by_hand(&subject).with(signs),
@@ -369,10 +418,47 @@ fn proxies_with_other_rules_are_refused() {
     let mut user = Wanted::new(ALICE);
     user.digest = MessageDigest::sha1();
     refuses(&user.signed(Some(&grid.authority)), &trust, "too weak");
+    // The algorithm RSASSA-PSS tells its digest by its parameters: without them it is SHA-1.
+    let mut weak = by_hand(&subject).signed(Some(&alice));
+    weak.certificate = with_weak_pss(&weak.certificate, &alice);
+    refuses(&weak, &trust, "digest that is too weak");
+    let mut weak = grid.user("Alice User");
+    weak.certificate = with_weak_pss(&weak.certificate, &grid.authority);
+    refuses(&weak, &trust, "too weak");
     // Both forms in one chain.
     let old = proxy(&alice, |options| options.form = Form::Legacy);
     let mixed = by_hand(&format!("{ALICE}/CN=proxy/CN=1")).signed(Some(&old));
     refuses(&mixed, &trust, "and older ones");
+}
+
+/// The same certificate, signed anew by RSASSA-PSS with SHA-1.
+fn with_weak_pss(certificate: &X509, issuer: &Credential) -> X509 {
+    // As long as the algorithm that it had, with its parameters.
+    let names = [
+        b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b\x05\x00",
+        b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a\x30\x00",
+    ];
+    let mut der = certificate.to_der().unwrap();
+    let mut replaced = 0;
+    for at in 0..der.len() - names[0].len() {
+        if &der[at..at + names[0].len()] == names[0] {
+            der[at..at + names[0].len()].copy_from_slice(names[1]);
+            replaced += 1;
+        }
+    }
+    assert_eq!(replaced, 2);
+    let (_, parsed) = X509Certificate::from_der(&der).unwrap();
+    let mut signer = Signer::new(MessageDigest::sha1(), &issuer.key).unwrap();
+    signer.set_rsa_padding(Padding::PKCS1_PSS).unwrap();
+    let salt = RsaPssSaltlen::custom(20);
+    signer.set_rsa_pss_saltlen(salt).unwrap();
+    let signed = parsed.tbs_certificate.as_ref();
+    let signature = signer.sign_oneshot_to_vec(signed).unwrap();
+    let at = der.len() - signature.len();
+    der[at..].copy_from_slice(&signature);
+    let weak = X509::from_der(&der).unwrap();
+    assert!(weak.verify(&issuer.key).unwrap());
+    weak
 }
 
 #[test]
@@ -428,6 +514,33 @@ fn with_name(grid: &Grid, name: &openssl::x509::X509NameRef) -> Credential {
 }
 
 #[test]
+fn proxies_are_made_as_asked_or_not_at_all() {
+    let grid = Grid::new();
+    let alice = grid.user("Alice User");
+    // As Globus makes them.
+    let old = proxy(&alice, |options| options.form = Form::Legacy);
+    let der = old.certificate.to_der().unwrap();
+    let (_, parsed) = X509Certificate::from_der(&der).unwrap();
+    assert_eq!(parsed.version(), X509Version::V3);
+    assert!(parsed.extensions().is_empty());
+    for lifetime in [Duration::ZERO, DAY * 4000, Duration::MAX] {
+        let options = ProxyOptions {
+            lifetime,
+            ..ProxyOptions::default()
+        };
+        let fault = make_proxy(&alice, &options).unwrap_err();
+        assert_eq!(fault.code, xdfs_proto::Code::InvalidArgument);
+    }
+    assert!(
+        check(
+            &proxy(&alice, |options| options.lifetime = DAY * 3650),
+            &grid.trust()
+        )
+        .is_ok()
+    );
+}
+
+#[test]
 fn requests_are_signed_for_their_own_keys_only() {
     let grid = Grid::new();
     let alice = grid.user("Alice User");
@@ -462,6 +575,37 @@ fn files_of_credentials_are_read_and_written() {
     let read = Credential::open(&path, &path).unwrap();
     assert_eq!(read.to_der().unwrap(), proxy.to_der().unwrap());
     assert!(check(&read, &grid.trust()).is_ok());
+    // A pipe doesn't hold the call, and nothing but proxies is removed.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        for fault in [
+            Credential::open(&pipe, &pipe).unwrap_err(),
+            remove_proxy(&pipe).unwrap_err(),
+        ] {
+            assert!(fault.cause.contains("regular"), "{fault}");
+        }
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(remove_proxy(&link).is_err());
+        let user = grid.user("Bob");
+        let key = user.key.private_key_to_pem_pkcs8().unwrap();
+        let pem = [user.certificate.to_pem().unwrap(), key].concat();
+        fs::write(pipe.with_extension("user"), pem).unwrap();
+        assert!(remove_proxy(&pipe.with_extension("user")).is_err());
+        // Others may have read it, so it is time to remove it. Another name of it shows what was
+        // left of the bytes.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let other = folder.path().join("other");
+        fs::hard_link(&path, &other).unwrap();
+        remove_proxy(&path).unwrap();
+        assert!(!path.exists());
+        let left = fs::read(&other).unwrap();
+        assert!(left.len() > 1000 && left.iter().all(|byte| *byte == 0));
+    }
     // A key of somebody else, and files that lack something.
     let pem = |of: &Credential| of.certificate.to_pem().unwrap();
     let key = |of: &Credential| of.key.private_key_to_pem_pkcs8().unwrap();

@@ -1,10 +1,12 @@
 //! Contexts of two sides that talk to each other in memory, and with sides that break the rules.
 
 use openssl::ssl::{ErrorCode, Ssl, SslContext, SslMethod, SslVersion};
+use openssl::x509::{X509, X509Req};
 
 use super::grid::{Grid, Wanted, dns_names};
-use crate::context::Established;
-use crate::issue::{ProxyOptions, make_proxy};
+use crate::channel::{Channel, Side};
+use crate::context::{Established, content};
+use crate::issue::{ProxyOptions, make_proxy, sign_request};
 use crate::{Acceptor, Credential, DataContext, Expected, Initiator, Role, Step, Trust};
 
 struct Sides {
@@ -85,6 +87,64 @@ fn messages_are_protected_and_proxies_delegated() {
         let peer = crate::chain::verify(&chain, &sides.trust).unwrap();
         assert_eq!((peer.proxies, peer.is_limited), (2, true));
         assert!(!format!("{server:?}").contains("PRIVATE"));
+    }
+}
+
+#[test]
+fn only_proxies_are_delegated() {
+    let grid = Grid::new();
+    let trust = grid.trust();
+    let host = grid.user("host");
+    // Without a proxy of her own, so that another certificate of hers would have as many.
+    let alice = grid.user("Alice User");
+    for is_proxy in [true, false] {
+        let mut acceptor = Acceptor::new(&host, &trust).unwrap();
+        let mut channel = Channel::new(Side::Initiator, &alice, &trust, None).unwrap();
+        while channel.advance().unwrap().is_none() {
+            let token = std::mem::take(channel.outgoing());
+            let Step::Next(answer) = acceptor.step(&token).unwrap() else {
+                panic!("it is done too early");
+            };
+            channel.put(&answer);
+        }
+        let mut say = |channel: &mut Channel, content: &[u8]| {
+            channel.write(content).unwrap();
+            acceptor.step(&std::mem::take(channel.outgoing()))
+        };
+        if !channel.outgoing().is_empty() {
+            // The end of the handshake of TLS 1.3, and the byte that follows it.
+            let Ok(Step::Next(answer)) = say(&mut channel, b"") else {
+                panic!("it is done too early");
+            };
+            channel.put(&answer);
+            assert_eq!(content(&mut channel).unwrap(), [0]);
+        }
+        let Ok(Step::Next(answer)) = say(&mut channel, b"D") else {
+            panic!("nothing is requested");
+        };
+        channel.put(&answer);
+        let request = content(&mut channel).unwrap();
+        let options = ProxyOptions::default();
+        let der = match is_proxy {
+            true => sign_request(&alice, &request, &options).unwrap(),
+            false => {
+                let request = X509Req::from_der(&request).unwrap();
+                let mut twin = X509::builder().unwrap();
+                let own = &alice.certificate;
+                twin.set_version(2).unwrap();
+                twin.set_serial_number(own.serial_number()).unwrap();
+                twin.set_issuer_name(own.issuer_name()).unwrap();
+                twin.set_subject_name(own.subject_name()).unwrap();
+                twin.set_not_before(own.not_before()).unwrap();
+                twin.set_not_after(own.not_after()).unwrap();
+                twin.set_pubkey(&request.public_key().unwrap()).unwrap();
+                let sha256 = openssl::hash::MessageDigest::sha256();
+                twin.sign(&grid.authority.key, sha256).unwrap();
+                twin.build().to_der().unwrap()
+            }
+        };
+        let done = say(&mut channel, &der);
+        assert_eq!(done.is_ok(), is_proxy, "{:?}", done.err());
     }
 }
 
@@ -236,7 +296,7 @@ fn peers_without_a_certificate_or_with_tls_1_1_are_refused() {
     }
 }
 
-/// A stranger can't have the acceptor compute in a group of 8192 bits: it takes a tenth of a second.
+/// A stranger can't have the acceptor compute in a group of 8192 bits: a tenth of a second.
 #[test]
 fn large_groups_are_refused() {
     let sides = Sides::new();

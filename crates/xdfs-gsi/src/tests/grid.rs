@@ -12,7 +12,7 @@ use openssl::x509::extension::{
     BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
 };
 use openssl::x509::{
-    X509, X509Builder, X509CrlBuilder, X509Extension, X509Name, X509RevokedBuilder,
+    X509, X509Builder, X509Crl, X509CrlBuilder, X509Extension, X509Name, X509RevokedBuilder,
 };
 
 use crate::{Credential, Trust};
@@ -97,6 +97,59 @@ impl Wanted {
             key: self.key.clone(),
             chain: chain.unwrap_or_default(),
         }
+    }
+}
+
+/// A list of revoked certificates that is to be made.
+pub(super) struct WantedList<'a> {
+    pub(super) name: &'a Credential,
+    pub(super) signer: &'a Credential,
+    pub(super) revoked: &'a [&'a Credential],
+    /// Days from now.
+    pub(super) valid: (i64, i64),
+    pub(super) digest: MessageDigest,
+    pub(super) extensions: Vec<X509Extension>,
+}
+
+impl<'a> WantedList<'a> {
+    pub(super) fn new(authority: &'a Credential, revoked: &'a [&'a Credential]) -> Self {
+        Self {
+            name: authority,
+            signer: authority,
+            revoked,
+            valid: (-1, 1),
+            digest: MessageDigest::sha256(),
+            extensions: Vec::new(),
+        }
+    }
+
+    /// In PEM.
+    pub(super) fn signed(self) -> Vec<u8> {
+        self.build().to_pem().unwrap()
+    }
+
+    pub(super) fn build(self) -> X509Crl {
+        let mut list = X509CrlBuilder::new().unwrap();
+        list.set_issuer_name(self.name.certificate.subject_name())
+            .unwrap();
+        list.set_last_update(&in_days(self.valid.0)).unwrap();
+        list.set_next_update(&in_days(self.valid.1)).unwrap();
+        for credential in self.revoked {
+            let mut entry = X509RevokedBuilder::new().unwrap();
+            let serial = credential.certificate.serial_number();
+            entry.set_serial_number(serial).unwrap();
+            entry.set_revocation_date(&in_days(-1)).unwrap();
+            list.add_revoked(entry.build()).unwrap();
+        }
+        let authority_key = extension("2.5.29.35", false, &[0x30, 6, 0x80, 4, 1, 2, 3, 4]);
+        list.append_extension(authority_key).unwrap();
+        list.append_extension(extension("2.5.29.20", false, &[2, 1, 1]))
+            .unwrap();
+        for extension in self.extensions {
+            list.append_extension(extension).unwrap();
+        }
+        list.sign(&self.signer.key, self.digest).unwrap();
+        list.build().unwrap()
     }
 }
 
@@ -185,30 +238,13 @@ impl Grid {
         valid: (i64, i64),
         more: Option<X509Extension>,
     ) {
-        let mut list = X509CrlBuilder::new().unwrap();
-        let authority = &self.authority;
-        list.set_issuer_name(authority.certificate.subject_name())
-            .unwrap();
-        list.set_last_update(&in_days(valid.0)).unwrap();
-        list.set_next_update(&in_days(valid.1)).unwrap();
-        for credential in revoked {
-            let mut entry = X509RevokedBuilder::new().unwrap();
-            let serial = credential.certificate.serial_number();
-            entry.set_serial_number(serial).unwrap();
-            entry.set_revocation_date(&in_days(-1)).unwrap();
-            list.add_revoked(entry.build()).unwrap();
-        }
-        if let Some(more) = more {
-            list.append_extension(more).unwrap();
-        }
-        let authority_key = extension("2.5.29.35", false, &[0x30, 6, 0x80, 4, 1, 2, 3, 4]);
-        list.append_extension(authority_key).unwrap();
-        list.append_extension(extension("2.5.29.20", false, &[2, 1, 1]))
-            .unwrap();
-        list.sort().unwrap();
-        list.sign(&signer.key, MessageDigest::sha256()).unwrap();
-        let pem = list.build().unwrap().to_pem().unwrap();
-        fs::write(self.path(authority, "r0"), pem).unwrap();
+        let wanted = WantedList {
+            signer,
+            valid,
+            extensions: more.into_iter().collect(),
+            ..WantedList::new(&self.authority, revoked)
+        };
+        fs::write(self.path(&self.authority, "r0"), wanted.signed()).unwrap();
     }
 
     pub(super) fn user(&self, common_name: &str) -> Credential {

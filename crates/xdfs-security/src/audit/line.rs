@@ -11,11 +11,13 @@ pub const LINE_BYTES_MAX: usize = 16_384;
 
 /// Maximum length of a user and of an address, in bytes of their escaped form.
 const NAME_BYTES_MAX: usize = 256;
+/// Maximum length of the subject of a certificate, in bytes of its escaped form.
+const SUBJECT_BYTES_MAX: usize = 512;
 /// Maximum length of a path. JSON only doubles backslashes and quotes: other characters that it
 /// would escape are escaped before.
 const PATH_BYTES_MAX: usize = 3200;
 /// Everything except the paths: field names, time, door, and numbers.
-const OTHER_BYTES_MAX: usize = 640 + 2 * 2 * NAME_BYTES_MAX;
+const OTHER_BYTES_MAX: usize = 640 + 2 * 2 * NAME_BYTES_MAX + 2 * SUBJECT_BYTES_MAX;
 const _: () = assert!(OTHER_BYTES_MAX + 2 * 2 * PATH_BYTES_MAX < LINE_BYTES_MAX);
 
 #[derive(Serialize)]
@@ -31,6 +33,8 @@ struct AuditRecord<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     key: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
+    subject: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
     from: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     operation: &'a str,
@@ -38,7 +42,7 @@ struct AuditRecord<'a> {
     path: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     to: &'a str,
-    /// A path, the user or the address was truncated.
+    /// A path, the user, the subject or the address was truncated.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     cut: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,6 +67,7 @@ pub(super) fn encode(event: &Event<'_>) -> Vec<u8> {
     let mut cut = false;
     let user = shown(event.user.as_bytes(), NAME_BYTES_MAX, &mut cut);
     let from = shown(event.from.as_bytes(), NAME_BYTES_MAX, &mut cut);
+    let subject = shown(event.subject.as_bytes(), SUBJECT_BYTES_MAX, &mut cut);
     let path = shown(event.path, PATH_BYTES_MAX, &mut cut);
     let to = shown(event.to, PATH_BYTES_MAX, &mut cut);
     let session = event.session.map(|session| session.to_string());
@@ -73,6 +78,7 @@ pub(super) fn encode(event: &Event<'_>) -> Vec<u8> {
         user: &user,
         method: event.method.map(|method| method.as_str()),
         key: event.key,
+        subject: &subject,
         from: &from,
         operation: event.operation,
         path: &path,

@@ -52,7 +52,9 @@ pub(super) fn log(event: &Event<'_>) {
     let kind = event.kind.as_str();
     match (event.kind, event.result) {
         (Kind::Authenticate, None) => {
-            info!(target: TARGET, user, method, key, from, door, "login");
+            let subject = shown(event.subject.as_bytes());
+            let subject = subject.as_deref();
+            info!(target: TARGET, user, method, key, subject, from, door, "login");
         }
         (Kind::Authenticate, Some(_)) => {
             warn!(

@@ -119,6 +119,8 @@ pub struct Event<'a> {
     pub method: Option<Method>,
     /// The fingerprint of the key that the peer has shown; empty without one.
     pub key: &'a str,
+    /// The subject of the certificate by which the peer has logged in; empty without one.
+    pub subject: &'a str,
     /// The address of the peer.
     pub from: &'a str,
     /// The operation of a change, and what was wanted of the target of a tunnel.
@@ -156,6 +158,7 @@ impl Event<'_> {
             user: "",
             method: None,
             key: "",
+            subject: "",
             from: "",
             operation: "",
             path: b"",

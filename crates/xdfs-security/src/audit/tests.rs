@@ -124,6 +124,7 @@ fn lines_are_bounded() {
         let text = String::from_utf8_lossy(bytes);
         let line = line::encode(&Event {
             user: &text,
+            subject: &text,
             method: Some(Method::Certificate),
             from: &text,
             path: bytes,
@@ -136,6 +137,7 @@ fn lines_are_bounded() {
         let line: Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(line["cut"], true);
         assert!(line["path"].as_str().unwrap().len() > 3000);
+        assert!(line["subject"].as_str().unwrap().len() <= 512);
     }
     // The maximum length isn't truncated.
     let line = line::encode(&Event {

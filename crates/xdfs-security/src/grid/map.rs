@@ -14,6 +14,8 @@ use crate::token::watched::Watched;
 /// Maximum size of a grid-map file in bytes.
 pub const MAX_GRID_MAP_BYTES: usize = 4 * 1024 * 1024;
 const OPERATION: &str = "read the grid map";
+/// Malformed lines of one version that are logged each.
+const LOGGED_LINES_MAX: usize = 10;
 
 /// A map from certificate subjects to users.
 ///
@@ -40,17 +42,45 @@ impl GridMap {
     /// [`Code::InvalidArgument`], with the line number, if a line is malformed or names an invalid
     /// user; also if there are more than [`MAX_GRID_MAP_BYTES`].
     pub fn parse(bytes: &[u8]) -> Result<Self, Fault> {
-        let damaged = |cause: String| Fault::new(Code::InvalidArgument, OPERATION, cause);
+        Self::read(bytes, |line, what| {
+            let cause = format!("line {line}: {what}");
+            Err(Fault::new(Code::InvalidArgument, OPERATION, cause))
+        })
+    }
+
+    /// The same, but lines that are malformed are logged and count as if they weren't there.
+    fn parse_good_lines(bytes: &[u8]) -> Result<Self, Fault> {
+        let mut bad = 0;
+        let map = Self::read(bytes, |line, what| {
+            bad += 1;
+            if bad <= LOGGED_LINES_MAX {
+                tracing::warn!(line, "a line of the grid map is left out: {what}");
+            }
+            Ok(())
+        });
+        if bad > LOGGED_LINES_MAX {
+            tracing::warn!(lines = bad, "so many lines of the grid map are left out");
+        }
+        map
+    }
+
+    fn read(
+        bytes: &[u8],
+        mut malformed: impl FnMut(usize, &'static str) -> Result<(), Fault>,
+    ) -> Result<Self, Fault> {
         if bytes.len() > MAX_GRID_MAP_BYTES {
-            return Err(damaged(format!(
-                "it is longer than {MAX_GRID_MAP_BYTES} bytes"
-            )));
+            let cause = format!("it is longer than {MAX_GRID_MAP_BYTES} bytes");
+            return Err(Fault::new(Code::InvalidArgument, OPERATION, cause));
         }
         let mut map = Self::default();
         for (n, line) in bytes.split(|&b| b == b'\n').enumerate() {
-            let entry = entry(line).map_err(|what| damaged(format!("line {}: {what}", n + 1)))?;
-            let Some((subject, users)) = entry else {
-                continue;
+            let (subject, users) = match entry(line) {
+                Ok(None) => continue,
+                Ok(Some(entry)) => entry,
+                Err(what) => {
+                    malformed(n + 1, what)?;
+                    continue;
+                }
             };
             let known = map.users.entry(subject).or_default();
             for user in users {
@@ -83,6 +113,10 @@ impl fmt::Debug for GridMap {
 }
 
 /// A grid-map file that is reloaded after changes.
+///
+/// Who was taken out of it must not come in because something else in it is wrong, so the version
+/// of before doesn't stay in effect: lines that are malformed are left out, as Globus does it, and
+/// a file that can't be read admits nobody until it can.
 pub struct GridMapFile(Watched<GridMap>);
 
 impl GridMapFile {
@@ -92,11 +126,14 @@ impl GridMapFile {
     /// Those of [`GridMap::parse`], and any error of reading the file.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, Fault> {
         let max_bytes = MAX_GRID_MAP_BYTES as u64;
-        Watched::open(path.into(), max_bytes, OPERATION, GridMap::parse).map(Self)
+        let file = Watched::open(path.into(), max_bytes, OPERATION, GridMap::parse)?;
+        Ok(Self(
+            file.later(GridMap::parse_good_lines, GridMap::default),
+        ))
     }
 
     /// The present content. `now_unix` is the time in seconds since 1970; when it has changed, the
-    /// file is checked. A malformed version is logged, and the previous one stays in effect.
+    /// file is checked. What is malformed is logged.
     #[must_use]
     pub fn current(&self, now_unix: i64) -> Arc<GridMap> {
         self.0.current(now_unix)

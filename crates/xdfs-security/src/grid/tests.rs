@@ -439,14 +439,25 @@ fn a_map_follows_its_file() {
     fs::write(&path, "\"/CN=a\" bobby\n").unwrap();
     assert_eq!(user(1).as_deref(), Some("jane"), "at most once a second");
     assert_eq!(user(2).as_deref(), Some("bobby"));
-    fs::write(&path, "\"/CN=a\" bob and more\n").unwrap();
-    assert_eq!(
-        user(3).as_deref(),
-        Some("bobby"),
-        "a damaged file changes nothing"
-    );
+    // A malformed line doesn't keep those in who were taken out by the same change.
+    fs::write(&path, "\"/CN=a\" bob and more\n\"/CN=b\" jane\n").unwrap();
+    assert_eq!(user(3), None);
+    let map = file.current(3);
+    assert_eq!(map.user_for("/CN=b", None), Some("jane"));
+    fs::write(&path, "what is this\n\"/CN=a\" jane").unwrap();
+    assert_eq!(user(4).as_deref(), Some("jane"));
+    // A file that can't be read has nobody, until it can.
+    fs::remove_file(&path).unwrap();
+    assert_eq!(user(5), None);
+    fs::write(&path, "\"/CN=a\" jane\n").unwrap();
+    assert_eq!(user(6).as_deref(), Some("jane"));
+    fs::write(&path, vec![b'#'; MAX_GRID_MAP_BYTES + 1]).unwrap();
+    assert_eq!(user(7), None);
     fs::write(&path, "# nobody\n").unwrap();
-    assert_eq!(user(4), None);
+    assert_eq!(user(8), None);
+    // At the start it is an error.
+    fs::write(&path, "what is this\n\"/CN=a\" jane").unwrap();
+    assert!(GridMapFile::open(&path).is_err());
 }
 
 fn subject() -> impl Strategy<Value = Vec<(bool, String)>> {

@@ -11,12 +11,15 @@ use xdfs_proto::{Code, Fault};
 /// The content of a file, as of its last valid version.
 ///
 /// An unreadable or malformed version is logged, and the previous one stays in effect: a file that
-/// is just being written must not lock everybody out.
+/// is just being written must not lock everybody out. Files by which users are taken out need
+/// other rules: see [`later`](Self::later).
 pub(crate) struct Watched<T> {
     path: PathBuf,
     max_bytes: u64,
     operation: &'static str,
     parse: fn(&[u8]) -> Result<T, Fault>,
+    /// In place of a version that can't be used; `None` for the previous one.
+    lost: Option<fn() -> T>,
     state: Mutex<LastRead<T>>,
 }
 
@@ -49,8 +52,19 @@ impl<T> Watched<T> {
             max_bytes,
             operation,
             parse,
+            lost: None,
             state: Mutex::new(state),
         })
+    }
+
+    /// The same, where later versions are read by `parse`, and one that can't be used counts as
+    /// `lost`.
+    pub(crate) fn later(self, parse: fn(&[u8]) -> Result<T, Fault>, lost: fn() -> T) -> Self {
+        Self {
+            parse,
+            lost: Some(lost),
+            ..self
+        }
     }
 
     /// The present content. Checks the file when `now_unix`, in seconds, isn't the time of the last
@@ -77,7 +91,13 @@ impl<T> Watched<T> {
         };
         match loaded {
             Ok(value) => state.value = Arc::new(value),
-            Err(fault) => tracing::warn!(%fault, "keeping the version of before"),
+            Err(fault) => match self.lost {
+                None => tracing::warn!(%fault, "keeping the version of before"),
+                Some(lost) => {
+                    tracing::error!(%fault, "nobody is in it until it can be read");
+                    state.value = Arc::new(lost());
+                }
+            },
         }
         Arc::clone(&state.value)
     }

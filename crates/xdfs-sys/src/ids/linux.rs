@@ -78,7 +78,8 @@ pub(super) fn take_on(ids: &Ids) -> io::Result<()> {
         // beyond those of files' owners.
         set_capabilities(None, NO_CAPABILITIES)?;
     }
-    // The kernel does so itself, unless it was told not to. Otherwise the account could read the memory of all other threads.
+    // The kernel does so itself, unless it was told not to. Otherwise the account could read the
+    // memory of all other threads.
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
