@@ -10,7 +10,7 @@ use std::thread;
 #[cfg(feature = "gsi")]
 use xdfs_gridftp::client::Gsi;
 use xdfs_gridftp::client::{FtpStore, Protection, Settings, Tls};
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::{Code, Fault, Retry, Side};
 use xdfs_security::identity::{read_certificates, read_key};
 use xdfs_security::trust::{NewHosts, TrustPolicy, server_name};
 
@@ -36,7 +36,7 @@ impl FtpGateway {
     ///
     /// # Errors
     /// The session is to be protected, which FTP without TLS can't do, or the other way round; a
-    /// file of the user can't be used; or the server can't be started.
+    /// file of the user can't be used; or the server can't be reached, or refuses the user.
     pub(crate) fn for_place(
         place: &RemotePlace,
         security: Option<&ClientSecurity>,
@@ -107,6 +107,15 @@ impl FtpGateway {
             .is_some_and(|user| user != "anonymous");
         let takes_password = is_named && matches!(settings.protection, Protection::Tls(_));
         let store = FtpStore::new(settings);
+        // As with other servers: one that never answered isn't tried again.
+        store.connect().map_err(|fault| Fault {
+            side: Side::Local,
+            retry: match fault.code {
+                Code::ConnectionRefused | Code::DeadlineExceeded => Retry::Never,
+                _ => fault.retry,
+            },
+            ..fault.ending_session()
+        })?;
         let server = builder.bind_store(Arc::new(store.clone()))?;
         let handle = server.handle();
         let thread = thread::Builder::new()

@@ -251,3 +251,26 @@ fn lines_to_one_target_keep_their_order() {
     assert_bytes(&stage.root("moved"), &contents[0]);
     assert_bytes(&stage.here("m1"), &contents[1]);
 }
+
+/// A server that never answered isn't tried again, and holds up nobody.
+#[test]
+fn a_server_that_is_not_there_is_not_waited_for() {
+    let stage = Stage::open(150, &[]);
+    let content = Stage::make(&stage.root("f"), 1000);
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nowhere = free.local_addr().unwrap();
+    drop(free);
+    let here = stage.here("").display().to_string();
+    let list = stage.here("list").display().to_string();
+    let good = stage.url("/f");
+    fs::write(
+        &list,
+        format!("ftp://{nowhere}/x {here}x\n{good} {here}y\n"),
+    )
+    .unwrap();
+    let words = ["cp", "--insecure", "--from-file", &list];
+    let (succeeded, text) = outcome(&mut xdfs(&stage, &words));
+    assert!(!succeeded && text.contains("connection refused"), "{text}");
+    assert!(!text.contains("retry"), "{text}");
+    assert_bytes(&stage.here("y"), &content);
+}

@@ -348,6 +348,14 @@ impl FtpStore {
         }
     }
 
+    /// Connects, so that a server that isn't there is known. The connection is kept for what comes.
+    ///
+    /// # Errors
+    /// The server can't be reached, or refuses the user.
+    pub fn connect(&self) -> Result<(), Fault> {
+        self.with(|_| Ok(()))
+    }
+
     /// Does something on a connection, which is kept unless the fault says that it is broken.
     pub(super) fn with<T>(
         &self,
