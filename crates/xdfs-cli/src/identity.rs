@@ -2,6 +2,7 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 #[cfg(feature = "gsi")]
@@ -310,6 +311,51 @@ pub(crate) fn ask_ahead(flags: &SecurityFlags, place: &RemotePlace) -> Result<()
     flags.typed.ask(place, prompt.0, prompt.1).map(drop)
 }
 
+/// Refuses one password for two servers of a command, of which one speaks FTP: that sends the
+/// password itself, so each would know the other's.
+///
+/// # Errors
+/// They are two servers or users.
+pub(crate) fn check_one_password(
+    flags: &SecurityFlags,
+    places: [&RemotePlace; 2],
+) -> Result<(), Fault> {
+    match &flags.password_file {
+        Some(file) if file.as_os_str() != "-" => check_owners(file, places),
+        _ => Ok(()),
+    }
+}
+
+fn check_owners(file: &Path, [one, other]: [&RemotePlace; 2]) -> Result<(), Fault> {
+    let is_of_ftp = |place: &RemotePlace| matches!(place.address, Address::Ftp { .. });
+    let is_same = one.address == other.address && one.user == other.user;
+    if is_same || !(is_of_ftp(one) || is_of_ftp(other)) {
+        return Ok(());
+    }
+    let cause = format!(
+        "one password would be told to {} and to {}",
+        one.address, other.address
+    );
+    let fault = Fault::new(Code::InvalidArgument, "log in", cause);
+    Err(fault.path(file.as_os_str().as_encoded_bytes()).hint(
+        "use a command for each server, or servers with names, each with its own password_file",
+    ))
+}
+
+/// The same for all places of this process, of which those of a list come one by one.
+fn check_password_of(file: &Path, place: &RemotePlace) -> Result<(), Fault> {
+    static OWNERS: Mutex<Vec<(PathBuf, RemotePlace)>> = Mutex::new(Vec::new());
+
+    let mut owners = OWNERS.lock().unwrap_or_else(PoisonError::into_inner);
+    match owners.iter().find(|(path, _)| path == file) {
+        Some((_, owner)) => check_owners(file, [owner, place]),
+        None => {
+            owners.push((file.to_owned(), place.clone()));
+            Ok(())
+        }
+    }
+}
+
 /// Whether a password may be asked for if the server refuses the keys: somebody is there to ask,
 /// the URL names a user, and nothing else was given for the login.
 pub(crate) fn may_ask_password(flags: &SecurityFlags, place: &RemotePlace) -> bool {
@@ -407,6 +453,7 @@ fn credentials(
             attendance.need(PASSWORD.1)?;
             flags.typed.ask(place, PASSWORD.0, PASSWORD.1)?
         } else {
+            check_password_of(path, place)?;
             read_secret(path, "read the password")?
         };
         found.push(Credential::Password(password));

@@ -275,8 +275,8 @@ impl Wire {
             Demand::None => return Ok(()),
             Demand::Resumed => (
                 tls.handshake_kind() == Some(HandshakeKind::Resumed),
-                "the data connection doesn't resume the TLS session of the control connection, as \
-                 this server requires",
+                "the data connection doesn't resume the TLS session of the control connection, so \
+                 it may be somebody else's",
             ),
             Demand::Shown(wanted) => (
                 self.certificate() == Some(wanted),

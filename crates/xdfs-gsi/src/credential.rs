@@ -272,8 +272,15 @@ fn read(path: &Path, is_secret: bool) -> Result<Zeroizing<Vec<u8>>, Fault> {
     }
     #[cfg(unix)]
     if is_secret {
-        use std::os::unix::fs::PermissionsExt as _;
-        let mode = file.metadata().map_err(fault)?.permissions().mode();
+        use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+        let metadata = file.metadata().map_err(fault)?;
+        // Somebody else's proxy in a directory for everybody would have its finder act as them.
+        if metadata.uid() != rustix::process::geteuid().as_raw() {
+            let cause = "it belongs to another user";
+            let fault = Fault::new(Code::InvalidArgument, operation, cause).path(name);
+            return Err(fault.hint("use a file of your own"));
+        }
+        let mode = metadata.permissions().mode();
         if mode & 0o077 != 0 {
             let cause = "others than its owner may read or write it";
             let fault = Fault::new(Code::InvalidArgument, operation, cause).path(name);

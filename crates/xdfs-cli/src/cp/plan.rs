@@ -12,6 +12,7 @@ use super::origins::Origins;
 use super::removal;
 use crate::client_config::ClientConfig;
 use crate::flags::CpFlags;
+use crate::identity::check_one_password;
 use crate::place::{self, Place, shown};
 use crate::report::Label;
 use crate::session;
@@ -89,6 +90,7 @@ pub(super) fn plan(
                 .map(|(source, text)| match source {
                     Place::Remote(place) => {
                         removal::check_between(flags.remove_source, [place, &server])?;
+                        check_one_password(&flags.session.security, [place, &server])?;
                         let file = origins.file(place);
                         between(&file, text, &server, &target_text, sources.len() > 1)
                     }

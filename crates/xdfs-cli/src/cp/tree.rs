@@ -15,6 +15,7 @@ use super::removal::{self, Removal};
 use crate::client::SharedClient;
 use crate::client_config::SessionSettings;
 use crate::flags::CpFlags;
+use crate::identity::check_one_password;
 use crate::interrupt::Interrupt;
 use crate::paths::side::PathSide;
 use crate::place::{Place, shown};
@@ -88,6 +89,7 @@ pub(super) fn take_trees(
                 }
             }
             (Place::Remote(place), Place::Remote(server)) => {
+                check_one_password(&flags.session.security, [&place, server])?;
                 let client = origins.connect(&place)?;
                 let there = attributes_of(&client, &place.path)?;
                 if there.is_some_and(|a| a.kind == FileKind::Directory) {

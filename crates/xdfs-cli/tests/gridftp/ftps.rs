@@ -111,6 +111,25 @@ fn everything_works_at_vsftpd() {
     }
 }
 
+/// The password in a file isn't told to a second server.
+#[test]
+fn a_password_is_for_one_server() {
+    let stage = Stage::with_users(151, "");
+    fs::write(stage.root("alice/f"), "hello").unwrap();
+    let fake = Fake::start_with(Some(certified(&stage)), MLST, |_, _, _| false);
+    let (authority, password) = (authority(&stage), password(&stage));
+    let words = ["cp", "--ca", &authority, "--password-file", &password];
+    let to = fake.secure_url("/g").replace("ftps://", "ftps://mallory@");
+    let from = url(&stage, "f");
+    let words = [&words[..], &[&from, &to]].concat();
+    let (succeeded, text) = outcome(&mut xdfs(&stage, &words));
+    assert!(
+        !succeeded && text.contains("one password would be told"),
+        "{text}"
+    );
+    assert!(!fake.commands().iter().any(|line| line.starts_with("PASS")));
+}
+
 /// Between two servers with TLS nothing goes straight, as it would be in clear.
 #[test]
 fn files_between_servers_with_tls_come_through_here() {
@@ -321,13 +340,25 @@ fn data_comes_from_the_server_itself() {
         talk.say("226 done\r\n");
     });
     assert!(text.starts_with("false"), "{text}");
-    for features in [MLST, EXTENDED] {
-        // The client trusts both, and the control connection is that of the first.
+    let resumed = "doesn't resume the TLS session";
+    for (features, tickets, is_same, cause) in [
+        (MLST, 0, false, "another certificate"),
+        (EXTENDED, 0, false, "another certificate"),
+        (MLST, 2, false, resumed),
+        (MLST, 2, true, resumed),
+        (EXTENDED, 2, true, resumed),
+    ] {
+        // The client trusts both, and the control connection is that of the first. With the same
+        // certificate it is that of another user's session.
         let other = Stage::with_users(128, "");
         let both = [&stage, &other].map(|one| fs::read(one.certificate()).unwrap());
-        let tls = certified(&other);
+        let tls = certified(if is_same { &stage } else { &other });
         fs::write(stage.beside("both.crt"), both.concat()).unwrap();
-        let fake = Fake::start_with(Some(certified(&stage)), features, move |verb, _, talk| {
+        let mut control = ServerConfig::clone(&certified(&stage));
+        control.send_tls13_tickets = tickets;
+        control.max_tls13_tickets = tickets;
+        let control = Some(Arc::new(control));
+        let fake = Fake::start_with(control, features, move |verb, _, talk| {
             if verb == "RETR" {
                 talk.say("150 now\r\n");
                 let mut data = Socket::secured(talk.data(), &tls);
@@ -352,7 +383,7 @@ fn data_comes_from_the_server_itself() {
             &target.display().to_string(),
         ];
         let (succeeded, text) = outcome(&mut xdfs(&stage, &words));
-        assert!(!succeeded && text.contains("another certificate"), "{text}");
+        assert!(!succeeded && text.contains(cause), "{text}");
         assert!(!target.exists());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use xdfs_proto::Fault;
+use xdfs_proto::{Code, Fault};
 use xdfs_sys::poll::{Event as Ready, Token};
 
 use super::fault::lost;
@@ -74,7 +74,15 @@ impl Channel {
         }
         if self.is_open && self.wire.shakes_early() {
             // What fails here fails again where the connection is used, unless the server says why.
-            let _ = self.wire.handshake();
+            // But a connection of somebody else would be waited for.
+            if let Err(error) = self.wire.handshake()
+                && let Some(fault) = error.get_ref().and_then(|cause| cause.downcast_ref())
+            {
+                let fault: &Fault = fault;
+                if fault.code == Code::AuthenticationFailed {
+                    return Err(fault.clone());
+                }
+            }
         }
         Ok(())
     }

@@ -241,6 +241,10 @@ impl Link {
     /// The server refuses, or isn't the one that is trusted. Nothing goes on in clear then.
     fn protect(&mut self, tls: &Tls, channels: u32) -> Result<(), Fault> {
         let operation = "protect the control connection";
+        if self.dialogue.has_input() {
+            let cause = "there are bytes behind the greeting that nobody has asked for";
+            return Err(violation(operation, cause));
+        }
         let reply = self.exchange("AUTH", b"TLS")?;
         if reply.code != 234 {
             return Err(unprotected(operation, "AUTH TLS", &reply));

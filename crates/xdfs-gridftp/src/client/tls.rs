@@ -1,9 +1,10 @@
 //! TLS of one control connection and its data connections (RFC 4217): in all of them this side is
 //! the client.
 //!
-//! Data connections resume the session of the control connection, which many servers require, since
-//! it proves whose they are. Each takes a ticket that nobody has used before: so those that come
-//! are kept, and a connection that has none left is given up for a new one.
+//! Data connections resume the session of the control connection, which many servers require, and
+//! this side too where the server gives tickets, since it proves whose they are. Each takes a
+//! ticket that nobody has used before: so those that come are kept, and a connection that has none
+//! left is given up for a new one.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -93,7 +94,9 @@ impl SessionTls {
         self.certificate = control.certificate().cloned();
     }
 
-    /// Protects a data connection, whose server has to be that of the control connection.
+    /// Protects a data connection, whose server has to be that of the control connection: with a
+    /// ticket of it that connection has to resume its session, as one of another user's session
+    /// with the same server can't. From a server that gives none, the same certificate has to do.
     ///
     /// # Errors
     /// The configuration can't be used, or nothing is proved yet.
@@ -101,7 +104,11 @@ impl SessionTls {
         let certificate = self.certificate.clone();
         let certificate = certificate
             .ok_or_else(|| io::Error::other("the control connection has shown no certificate"))?;
-        wire.protect(self.connection()?, Demand::Shown(certificate));
+        let demand = match self.tickets.state().kept.is_empty() {
+            true => Demand::Shown(certificate),
+            false => Demand::Resumed,
+        };
+        wire.protect(self.connection()?, demand);
         Ok(())
     }
 
