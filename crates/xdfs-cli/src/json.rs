@@ -602,7 +602,7 @@ mod tests {
                 "retransmitted_bytes": 7,
                 "digest": {"kind": "crc64nvme", "value": "0000000000000001"},
                 "limited_by": "target-write", "time_shares": shares(),
-                "skipped": false, "dry_run": false
+                "skipped": false, "direct": false, "dry_run": false
             })
         );
     }
