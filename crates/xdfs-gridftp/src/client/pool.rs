@@ -4,7 +4,8 @@
 //! server.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use xdfs_proto::path::{Attributes, FileKind};
@@ -74,6 +75,8 @@ struct Shared {
     is_closed: Arc<AtomicBool>,
 }
 
+/// Time for hidden files to be removed at the end.
+const REMOVAL: Duration = Duration::from_secs(3);
 /// Files in a row that don't go straight to another server until it counts as out of reach.
 const DOUBTS_MAX: u32 = 3;
 
@@ -100,14 +103,33 @@ impl FtpStore {
 
     /// Ends what waits for the server, soon, and everything that is begun later.
     pub fn close(&self) {
+        self.idle().clear();
         if !self.left().is_empty() {
-            // A new connection removes them. Without one they stay.
-            let _ = self.take(None);
+            self.remove_left();
         }
         self.shared.is_closed.store(true, Ordering::Relaxed);
         self.idle().clear();
         self.pairs().clear();
         self.unreachable().clear();
+    }
+
+    /// Has hidden files removed over a new connection, if that comes about soon; they stay
+    /// otherwise.
+    fn remove_left(&self) {
+        let (told, ended) = mpsc::channel::<()>();
+        let store = self.clone();
+        let removal = thread::Builder::new().name("xdfs-ftp-end".into());
+        let begun = removal.spawn(move || {
+            // Dropped at the end.
+            let _told = told;
+            if let Err(fault) = store.take(None) {
+                tracing::debug!(%fault, "hidden files stay at the server");
+            }
+        });
+        if begun.is_ok() {
+            // At the end, or after this time, which is an end too.
+            let _ = ended.recv_timeout(REMOVAL);
+        }
     }
 
     fn unreachable(&self) -> MutexGuard<'_, Vec<(Self, Fault)>> {
