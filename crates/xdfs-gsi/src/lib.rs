@@ -25,6 +25,7 @@
 
 #![forbid(unsafe_code)]
 
+mod authority_file;
 pub mod chain;
 mod channel;
 mod context;

@@ -18,8 +18,8 @@ use x509_parser::time::ASN1Time;
 use x509_parser::x509::AlgorithmIdentifier;
 use xdfs_proto::Fault;
 
+use crate::authority_file::{read, unusable};
 use crate::signature::Signature;
-use crate::trust::{read, unusable};
 use crate::{failure, refused};
 
 /// Bytes of the longest file.

@@ -1,8 +1,6 @@
 //! A directory of authorities, with their signing policies and lists of revoked certificates.
 
-use std::fs::File;
-use std::io::{ErrorKind, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -10,9 +8,10 @@ use openssl::stack::Stack;
 use openssl::x509::store::{X509Store, X509StoreBuilder};
 use openssl::x509::verify::X509VerifyParam;
 use openssl::x509::{X509, X509Ref, X509StoreContext};
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::Fault;
 use xdfs_security::grid::distinguished_name;
 
+use crate::authority_file::{read, unusable};
 use crate::policy::{self, POLICY_BYTES_MAX};
 use crate::revocation::Lists;
 use crate::{failure, refused, text_of};
@@ -200,34 +199,6 @@ impl Trust {
             Some(path) => Err(unusable(path, "there are more than 10 of them")),
             None => Ok(files),
         }
-    }
-}
-
-/// A file of the directory that fails whoever needs it.
-pub(crate) fn unusable(path: &Path, cause: &str) -> Fault {
-    let fault = Fault::new(
-        Code::AuthenticationFailed,
-        "read a file of an authority",
-        cause,
-    );
-    fault
-        .path(path.as_os_str().as_encoded_bytes())
-        .hint("get the files of the authorities anew, such as with fetch-crl")
-}
-
-/// The bytes of a file; `None` if it isn't there.
-pub(crate) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, Fault> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(unusable(path, &error.to_string())),
-        Ok(file) => file,
-    };
-    let mut bytes = Vec::new();
-    let read = file.take(most + 1).read_to_end(&mut bytes);
-    read.map_err(|error| unusable(path, &error.to_string()))?;
-    match bytes.len() as u64 > most {
-        true => Err(unusable(path, "it is too long")),
-        false => Ok(Some(bytes)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use xdfs::{Fault, RemotePlace, ServerFile, Way};
+use xdfs::{Address, Code, Fault, RemotePlace, ServerFile, Way};
 
 use crate::client::SharedClient;
 use crate::report::Reporter;
@@ -63,4 +63,21 @@ impl Origins {
             report_session(client, reporter);
         }
     }
+}
+
+/// Refuses to remove sources at a server if nothing shows that the target is another file: it could
+/// be the same one by another URL.
+///
+/// # Errors
+/// The source is to be removed, and one of the servers identifies no files.
+pub(super) fn check_removal(is_wanted: bool, servers: [&RemotePlace; 2]) -> Result<(), Fault> {
+    let tells = |server: &&RemotePlace| !matches!(server.address, Address::Ftp { .. });
+    if !is_wanted || servers.iter().all(tells) {
+        return Ok(());
+    }
+    let cause = "FTP doesn't tell whether source and target are one file";
+    Err(
+        Fault::new(Code::InvalidArgument, "remove the source", cause)
+            .hint("copy without --remove-source, and remove the source with 'xdfs rm'"),
+    )
 }

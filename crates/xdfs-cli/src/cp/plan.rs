@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 
 use xdfs::{Code, Fault, LocalPlace, RemotePlace, ServerFile, TransferRoute};
 
-use super::origins::Origins;
-use super::removal;
+use super::origins::{Origins, check_removal};
 use crate::client_config::ClientConfig;
 use crate::flags::CpFlags;
 use crate::identity::check_one_password;
@@ -89,7 +88,7 @@ pub(super) fn plan(
                 .zip(texts)
                 .map(|(source, text)| match source {
                     Place::Remote(place) => {
-                        removal::check_between(flags.remove_source, [place, &server])?;
+                        check_removal(flags.remove_source, [place, &server])?;
                         check_one_password(&flags.session.security, [place, &server])?;
                         let file = origins.file(place);
                         between(&file, text, &server, &target_text, sources.len() > 1)

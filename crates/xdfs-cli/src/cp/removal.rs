@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 
 use xdfs::{
-    Address, Answer, Attributes, Call, ChecksumKind, Code, Fault, FileKind, Filter, LocalPlace,
-    RemotePlace, TransferRoute,
+    Answer, Attributes, Call, ChecksumKind, Code, Fault, FileKind, Filter, LocalPlace,
+    TransferRoute,
 };
 
 use super::origins::Origins;
@@ -104,21 +104,6 @@ pub(super) fn of_file<'a>(
         reports_all: true,
         interrupt,
     }))
-}
-
-/// Refuses to remove sources at a server if nothing shows that the target is another file: it could
-/// be the same one by another URL.
-///
-/// # Errors
-/// The source is to be removed, and one of the servers identifies no files.
-pub(super) fn check_between(is_wanted: bool, servers: [&RemotePlace; 2]) -> Result<(), Fault> {
-    let tells = |server: &&RemotePlace| !matches!(server.address, Address::Ftp { .. });
-    if !is_wanted || servers.iter().all(tells) {
-        return Ok(());
-    }
-    let cause = "FTP doesn't tell whether source and target are one file";
-    Err(Fault::new(Code::InvalidArgument, OPERATION, cause)
-        .hint("copy without --remove-source, and remove the source with 'xdfs rm'"))
 }
 
 impl Removal<'_> {

@@ -10,8 +10,8 @@ use xdfs::{
 };
 
 use super::list;
-use super::origins::Origins;
-use super::removal::{self, Removal};
+use super::origins::{Origins, check_removal};
+use super::removal::Removal;
 use crate::client::SharedClient;
 use crate::client_config::SessionSettings;
 use crate::flags::CpFlags;
@@ -114,7 +114,7 @@ pub(super) fn take_trees(
 
 /// Refuses what can't be kept between servers.
 fn check_between(flags: &CpFlags, servers: [&RemotePlace; 2]) -> Result<(), Fault> {
-    removal::check_between(flags.remove_source, servers)?;
+    check_removal(flags.remove_source, servers)?;
     let wanted = [
         (flags.archive, "--archive"),
         (flags.owner, "--owner"),
