@@ -1042,8 +1042,11 @@ fn a_peer_that_was_killed_is_not_waited_for() {
     // Its ports are closed, and nothing is sent to say so.
     drop(bed.forwarder);
     for end in [&mut bed.client, &mut bed.server] {
-        end.write(&[1; 1000]).unwrap();
-        let error = end.read_some(&mut [0; 10]).unwrap_err();
+        // The second one may know it by then, from an acknowledgement that was sent to nobody.
+        let error = match end.write(&[1; 1000]) {
+            Ok(()) => end.read_some(&mut [0; 10]).unwrap_err(),
+            Err(error) => error,
+        };
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
         assert!(error.to_string().contains("nobody listens"), "{error}");
     }
