@@ -111,6 +111,27 @@ fn everything_works_at_vsftpd() {
     }
 }
 
+/// A reply that comes with the greeting answers no command.
+#[test]
+fn a_reply_before_its_command_is_none() {
+    let stage = Stage::with_users(152, "");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"220 hi\r\n234 go\r\n").unwrap();
+        let mut said = Vec::new();
+        // The client may reset the connection.
+        let _ = stream.read_to_end(&mut said);
+        said
+    });
+    let url = format!("ftps://localhost:{port}/f");
+    let words = ["cat", "--ca", &authority(&stage), &url];
+    let (succeeded, text) = outcome(&mut xdfs(&stage, &words));
+    assert!(!succeeded && text.contains("behind the greeting"), "{text}");
+    assert!(server.join().unwrap().is_empty());
+}
+
 /// The password in a file isn't told to a second server.
 #[test]
 fn a_password_is_for_one_server() {

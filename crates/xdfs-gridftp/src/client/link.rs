@@ -235,25 +235,29 @@ impl Link {
         Ok(link)
     }
 
+    /// Refuses replies that nobody has asked for, where protection is about to begin.
+    fn check_no_input(&self, operation: &str, behind: &str) -> Result<(), Fault> {
+        if !self.dialogue.has_input() {
+            return Ok(());
+        }
+        let cause = format!(
+            "there are bytes in clear behind {behind}: somebody on the way may have put them there"
+        );
+        Err(violation(operation, cause))
+    }
+
     /// Protects the connection before anything but AUTH is sent (RFC 4217).
     ///
     /// # Errors
     /// The server refuses, or isn't the one that is trusted. Nothing goes on in clear then.
     fn protect(&mut self, tls: &Tls, channels: u32) -> Result<(), Fault> {
         let operation = "protect the control connection";
-        if self.dialogue.has_input() {
-            let cause = "there are bytes behind the greeting that nobody has asked for";
-            return Err(violation(operation, cause));
-        }
+        self.check_no_input(operation, "the greeting")?;
         let reply = self.exchange("AUTH", b"TLS")?;
         if reply.code != 234 {
             return Err(unprotected(operation, "AUTH TLS", &reply));
         }
-        if self.dialogue.has_input() {
-            let cause = "there are bytes in clear behind the reply to AUTH: somebody on the way \
-                may have put them there";
-            return Err(violation(operation, cause));
-        }
+        self.check_no_input(operation, "the reply to AUTH")?;
         let mut own = SessionTls::new(tls, channels);
         let failed = |error: io::Error| lost(operation, &error);
         own.protect_control(&mut self.control).map_err(failed)?;
@@ -281,6 +285,7 @@ impl Link {
     #[cfg(feature = "gsi")]
     fn negotiate(&mut self, gsi: &Gsi, host: &str) -> Result<(), Fault> {
         let operation = "establish a security context";
+        self.check_no_input(operation, "the greeting")?;
         let reply = self.exchange("AUTH", b"GSSAPI")?;
         if reply.code != 334 {
             return Err(unprotected(operation, "AUTH GSSAPI", &reply));
@@ -316,11 +321,7 @@ impl Link {
                 }
             }
         }
-        if self.dialogue.has_input() {
-            let cause = "there are bytes in clear behind the last reply to ADAT: somebody on the \
-                way may have put them there";
-            return Err(violation(operation, cause));
-        }
+        self.check_no_input(operation, "the last reply to ADAT")?;
         let context = initiator
             .established()
             .ok_or_else(|| violation(operation, "the context isn't established"))?;

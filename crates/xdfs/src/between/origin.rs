@@ -114,7 +114,8 @@ impl SessionSource {
     }
 }
 
-fn look(client: &Client, path: &[u8]) -> Result<Attributes, Fault> {
+/// What a path leads to, links followed.
+pub(super) fn look(client: &Client, path: &[u8]) -> Result<Attributes, Fault> {
     let call = Call::Stat {
         path: path.to_vec(),
         follow: true,

@@ -12,10 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use xdfs_engine::TimeSum;
-use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
+use xdfs_proto::path::{Attributes, Call, FileKind};
 use xdfs_proto::{Code, Fault, Retry};
 
 use super::ServerFile;
+use super::origin::look;
 use crate::client::{Client, last_part};
 use crate::events::{Observer, SyncStep, TransferResult, TreeEvent, TreeResult};
 use crate::paths::join;
@@ -123,14 +124,14 @@ impl Client {
         let began = Instant::now();
         let from = source.client()?;
         let path = &source.place().path;
-        let found = look(&from, path, true).map_err(|fault| source.named(fault))?;
+        let found = look(&from, path).map_err(|fault| source.named(fault))?;
         if found.kind != FileKind::Directory {
             let fault = Fault::new(Code::NotDirectory, OPERATION, "it is no directory");
             return Err(source.named(fault.path(path).remote()));
         }
         let mut root = target.to_vec();
         let mut keeps_root = false;
-        match look(self, target, true) {
+        match look(self, target) {
             Ok(there) if there.kind == FileKind::Directory => {
                 let name = last_part(path);
                 match name.is_empty() {
@@ -159,18 +160,6 @@ impl Client {
         let mut result = course.run(observer, began)?;
         result.elapsed = began.elapsed();
         Ok(result)
-    }
-}
-
-fn look(client: &Client, path: &[u8], follow: bool) -> Result<Attributes, Fault> {
-    let call = Call::Stat {
-        path: path.to_vec(),
-        follow,
-    };
-    match client.call(call)? {
-        Answer::Attributes(attributes) => Ok(attributes),
-        // The engine lets nothing else through.
-        _ => Err(Fault::new(Code::Internal, "look at a path", "another answer").path(path)),
     }
 }
 
@@ -258,7 +247,7 @@ impl TreeCourse<'_> {
         files: &SyncSender<FoundFile>,
         events: &SyncSender<Event>,
     ) -> Result<Vec<MadeDirectory>, Fault> {
-        let root = look(self.from, &self.source.place().path, true);
+        let root = look(self.from, &self.source.place().path);
         let root = root.map_err(|fault| self.source.named(fault))?;
         let mut unlisted = Unlisted::default();
         unlisted.directories.push((Vec::new(), root));
@@ -326,7 +315,7 @@ impl TreeCourse<'_> {
                 continue;
             }
             if is_link && self.options.follow_links {
-                match look(self.from, &self.there(&path), true) {
+                match look(self.from, &self.there(&path)) {
                     Ok(found) => attributes = found,
                     Err(fault) => {
                         self.fail(events, path, self.source.named(fault));
