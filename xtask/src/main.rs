@@ -14,6 +14,10 @@ mod fuzz;
 mod interop;
 mod ktls;
 mod powercut;
+#[cfg(unix)]
+mod process;
+#[cfg(unix)]
+mod rates;
 mod seeded;
 mod sim;
 mod tidy;
@@ -34,6 +38,9 @@ cargo xtask VERB
   fuzz [--seconds S]    build every fuzz target and run it for S seconds (default 30)
   interop [--check]     the clients and servers of GridFTP with each other, into
                         docs/gridftp/interop.md; or whether xdfs still does as it says
+  gridftp-rates [ROW...] [--turns N]
+                        GridFTP with xdfs against the Globus tools alone, into
+                        docs/gridftp/rates.md; or rows whose names have one of these words
   ktls                  the TLS tests on a kernel with kernel TLS, in User Mode Linux
   powercut [--release] [ARGS...]
                         cut the power of simulated disks during copies
@@ -87,6 +94,8 @@ fn run(verb: &str, args: &[OsString]) -> Outcome {
         "fuzz" => fuzz::run(args),
         #[cfg(unix)]
         "interop" => interop::run(args),
+        #[cfg(unix)]
+        "gridftp-rates" => rates::run(args),
         "powercut" => powercut::run(args),
         "seeded" => seeded::run(args),
         "sim" => sim::run(args),

@@ -6,8 +6,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::process::run;
 use super::servers::{Server, Tools};
+use crate::process::run;
 
 /// A client, which is a column of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

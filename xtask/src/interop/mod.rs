@@ -2,7 +2,6 @@
 //! `docs/gridftp/interop.md` has what came of it.
 
 mod clients;
-mod process;
 mod rows;
 mod servers;
 
@@ -13,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::process::has;
 use crate::{Failure, Outcome as Ended, call, cargo, root};
 use clients::Client;
-use process::has;
 use rows::{Cell, Outcome, ROWS, is_owed};
 use servers::{Kind, Server, Tools};
 

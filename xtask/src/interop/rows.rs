@@ -9,8 +9,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::clients::{Client, Direction, How, Lack, RATE, Tls};
-use super::process::{Running, run, until};
 use super::servers::{Kind, Server, Tools};
+use crate::process::{Running, run, until};
 
 use Direction::{Down, Up};
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::process::{PATIENCE, Running, search_path, until};
+use crate::process::{PATIENCE, Running, search_path, until};
 
 /// A kind of server, which is a table of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

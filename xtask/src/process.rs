@@ -8,19 +8,19 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longest time that a program or a wait may take.
-pub(super) const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 /// Interval of looks at what is waited for.
 const TICK: Duration = Duration::from_millis(3);
 
 /// A running program, which writes to a file.
-pub(super) struct Running {
+pub(crate) struct Running {
     child: Child,
     log: PathBuf,
 }
 
 impl Running {
     /// Starts a program. What it says goes to the file `log`.
-    pub(super) fn start(command: &mut Command, log: &Path) -> io::Result<Self> {
+    pub(crate) fn start(command: &mut Command, log: &Path) -> io::Result<Self> {
         let out = File::create(log)?;
         command
             .stdin(Stdio::null())
@@ -34,18 +34,23 @@ impl Running {
     }
 
     /// What it has said so far.
-    pub(super) fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         let bytes = fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Whether it still runs.
-    pub(super) fn is_alive(&mut self) -> bool {
+    pub(crate) fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Waits for its end; `None` if it doesn't end in time.
-    pub(super) fn wait(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn wait(&mut self) -> Option<ExitStatus> {
         let mut status = None;
         until(|| {
             status = self.child.try_wait().ok().flatten();
@@ -55,7 +60,7 @@ impl Running {
     }
 
     /// Waits for a line, of which `pick` returns what is wanted.
-    pub(super) fn line<T>(&self, pick: impl Fn(&str) -> Option<T>) -> Option<T> {
+    pub(crate) fn line<T>(&self, pick: impl Fn(&str) -> Option<T>) -> Option<T> {
         let mut found = None;
         until(|| {
             found = self.said().lines().find_map(&pick);
@@ -65,7 +70,7 @@ impl Running {
     }
 
     /// Kills it with everything that it has started in its group.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let group = format!("-{}", self.child.id());
         // It may be gone already.
         let mut kill = Command::new("kill");
@@ -82,7 +87,7 @@ impl Drop for Running {
 }
 
 /// Waits until something holds. Returns whether it does in the end.
-pub(super) fn until(mut holds: impl FnMut() -> bool) -> bool {
+pub(crate) fn until(mut holds: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if holds() {
@@ -99,7 +104,7 @@ pub(super) fn until(mut holds: impl FnMut() -> bool) -> bool {
 ///
 /// # Errors
 /// What it said, if it has not succeeded.
-pub(super) fn run(command: &mut Command, log: &Path) -> Result<String, String> {
+pub(crate) fn run(command: &mut Command, log: &Path) -> Result<String, String> {
     let mut running = Running::start(command, log).map_err(|error| error.to_string())?;
     match running.wait() {
         Some(status) if status.success() => Ok(running.said()),
@@ -109,12 +114,12 @@ pub(super) fn run(command: &mut Command, log: &Path) -> Result<String, String> {
 }
 
 /// Whether a program is installed.
-pub(super) fn has(program: &str) -> bool {
+pub(crate) fn has(program: &str) -> bool {
     std::env::split_paths(&search_path()).any(|folder| folder.join(program).is_file())
 }
 
 /// The folders of programs, with those of servers.
-pub(super) fn search_path() -> std::ffi::OsString {
+pub(crate) fn search_path() -> std::ffi::OsString {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/sbin:/sbin");
     path
