@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use openssl::asn1::{Asn1Integer, Asn1Object, Asn1OctetString, Asn1Time};
 use openssl::bn::BigNum;
+use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::{HasPublic, PKey, PKeyRef, Private};
@@ -109,7 +110,10 @@ pub fn sign_request(
 /// A key for a proxy, and the request for its certificate in DER.
 pub(crate) fn request() -> Result<(PKey<Private>, Vec<u8>), Fault> {
     let fault = failure("ask for a delegated proxy");
-    let key = new_key(KEY_BITS)?;
+    // Keys of RSA take 0.1 s of a processor to make, for each login.
+    let curve = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).map_err(&fault)?;
+    let key = EcKey::generate(&curve).and_then(PKey::from_ec_key);
+    let key = key.map_err(&fault)?;
     let mut name = X509Name::builder().map_err(&fault)?;
     // The issuer chooses the name.
     name.append_entry_by_text("CN", "NULL SUBJECT NAME ENTRY")
