@@ -17,6 +17,12 @@ use xdfs_security::trust::{NewHosts, TrustPolicy, server_name};
 use crate::remote::{Address, FtpProtection, RemotePlace};
 use crate::security::{ClientSecurity, Credential, Level};
 use crate::server::{ServerBuilder, ServerHandle};
+use crate::session::ClientOptions;
+
+/// The port of ssh, unless its configuration has another one.
+const SSH_PORT: u16 = 22;
+/// What servers that ssh has started ask for, and don't need.
+const NO_PASSWORD: &str = "-";
 
 /// Numbers the listeners of this process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -39,16 +45,21 @@ impl FtpGateway {
     /// file of the user can't be used; or the server can't be reached, or refuses the user.
     pub(crate) fn for_place(
         place: &RemotePlace,
-        security: Option<&ClientSecurity>,
-        channels: Option<u32>,
+        options: &ClientOptions,
     ) -> Result<Option<Self>, Fault> {
-        let Address::Ftp {
-            host,
-            port,
-            protection,
-        } = &place.address
-        else {
-            return Ok(None);
+        let security = options.security.as_ref();
+        let (host, port, protection) = match &place.address {
+            Address::Ftp {
+                host,
+                port,
+                protection,
+            } => (host, *port, protection),
+            Address::SshFtp { host, port } => {
+                let port = port.unwrap_or(SSH_PORT);
+                let settings = through_ssh(place, host, port, options)?;
+                return Self::start(settings).map(Some);
+            }
+            _ => return Ok(None),
         };
         let refused = |cause: &str, hint: &str| {
             let operation = format!("open a session with {}", place.address);
@@ -56,11 +67,12 @@ impl FtpGateway {
         };
         let mut settings = Settings {
             host: host.clone(),
-            port: *port,
+            port,
             user: place.user.clone(),
             password: place.invitation.password.clone(),
             protection: Protection::None,
-            channels,
+            carrier: None,
+            channels: options.channels,
         };
         match (protection, security) {
             (FtpProtection::None, None) => {}
@@ -171,6 +183,42 @@ impl FtpGateway {
     pub(crate) fn close(&self) {
         self.store.close();
     }
+}
+
+/// A server to which ssh leads. Commands and replies are within it, and data is in clear, which the
+/// user has to have accepted.
+///
+/// # Errors
+/// The user hasn't, or nobody said how ssh is run.
+fn through_ssh(
+    place: &RemotePlace,
+    host: &str,
+    port: u16,
+    options: &ClientOptions,
+) -> Result<Settings, Fault> {
+    let operation = format!("open a session with {}", place.address);
+    let level = options.security.as_ref().map(|security| security.level);
+    if level.is_some_and(|level| level != Level::Clear) {
+        let cause = "ssh protects commands and replies only: content and names in listings go \
+            unencrypted, over connections that prove nothing";
+        return Err(Fault::new(Code::ProtectionRefused, operation, cause).hint(
+            "use ssh://, which protects everything, or accept the risk with --protect clear",
+        ));
+    }
+    let Some(carrier) = &options.carrier else {
+        let cause = "ssh has to be started for it, and nobody said how";
+        return Err(Fault::new(Code::InvalidArgument, operation, cause)
+            .hint("a program that uses the library says so by ClientOptions::carrier"));
+    };
+    Ok(Settings {
+        host: host.to_owned(),
+        port,
+        user: place.user.clone(),
+        password: Some(NO_PASSWORD.to_owned()),
+        protection: Protection::None,
+        carrier: Some(carrier.clone()),
+        channels: options.channels,
+    })
 }
 
 /// Has the connections with a server protected, and this user log in as `security` says.

@@ -19,6 +19,7 @@ mod direct;
 pub(crate) mod gridftp;
 mod handover;
 mod server;
+mod sshftp;
 
 use std::collections::hash_map::RandomState;
 use std::ffi::OsString;
@@ -115,6 +116,9 @@ impl SshServers {
             let server = self.reach(place, flags, quiet)?;
             return Ok((server.options(options), Some(server)));
         }
+        if matches!(place.address, Address::SshFtp { .. }) {
+            return Ok((sshftp::options(place, options, flags)?, None));
+        }
         let security = identity::security(flags, place)?;
         let options = ClientOptions {
             security,
@@ -153,17 +157,43 @@ impl SshServers {
     }
 }
 
-/// Refuses flags that would be ignored.
-pub(crate) fn check(flags: &SecurityFlags) -> Result<(), Fault> {
-    let trusts = flags.ca.is_some() || flags.pin.is_some() || flags.known_only;
-    if flags.names_credentials() || trusts || flags.insecure {
-        let cause = "with ssh:// URLs, ssh logs in and knows the hosts";
-        return Err(Fault::new(Code::InvalidArgument, START, cause).hint(
-            "leave out the flags about keys, passwords and trusted servers; those of ssh go into \
-             --ssh, such as --ssh 'ssh -i KEY'",
-        ));
+/// Refuses flags that would be ignored with the server of a place that ssh leads to.
+pub(crate) fn check_for(place: &RemotePlace, flags: &SecurityFlags) -> Result<(), Fault> {
+    match place.address {
+        Address::SshFtp { .. } => sshftp::check(flags),
+        _ => check(flags),
     }
-    Ok(())
+}
+
+fn check(flags: &SecurityFlags) -> Result<(), Fault> {
+    match flags.insecure {
+        true => Err(by_ssh(START)),
+        false => check_login(flags, START),
+    }
+}
+
+fn check_login(flags: &SecurityFlags, operation: &str) -> Result<(), Fault> {
+    let trusts = flags.ca.is_some() || flags.pin.is_some() || flags.known_only;
+    match flags.names_credentials() || trusts {
+        true => Err(by_ssh(operation)),
+        false => Ok(()),
+    }
+}
+
+fn by_ssh(operation: &str) -> Fault {
+    let cause = "with ssh:// and sshftp:// URLs, ssh logs in and knows the hosts";
+    Fault::new(Code::InvalidArgument, operation, cause).hint(
+        "leave out the flags about keys, passwords and trusted servers; those of ssh go into \
+         --ssh, such as --ssh 'ssh -i KEY'",
+    )
+}
+
+/// As scp does: what the user set up for logins isn't for this.
+fn leave_out_settings(command: &mut Command) {
+    command.args(["-T", "-a", "-x"]);
+    for option in ["PermitLocalCommand=no", "RemoteCommand=none"] {
+        command.args(["-o", option]);
+    }
 }
 
 impl SshServer {
@@ -186,11 +216,8 @@ impl SshServer {
         let local = forwarded(&format!("{name}-local"));
         let remote = format!("{SOCKETS}/{name}");
         let mut command = ssh.command();
-        // As scp does: what the user set up for logins isn't for this.
-        command.args(["-T", "-a", "-x"]);
+        leave_out_settings(&mut command);
         for option in [
-            "PermitLocalCommand=no",
-            "RemoteCommand=none",
             "ExitOnForwardFailure=no",
             "ClearAllForwardings=no",
             "StreamLocalBindMask=0177",
