@@ -85,6 +85,18 @@ impl Carrier {
         }
     }
 
+    /// What to do about a server that doesn't begin as it should.
+    pub(super) fn hinted(&self, fault: Fault) -> Fault {
+        match (fault.hint.is_empty(), &self.program) {
+            (false, _) => fault,
+            (true, Some(program)) => fault.hint(format!("see what {program} does there")),
+            (true, None) => fault.hint(
+                "~/.globus/sshftp or /etc/grid-security/sshftp has to start a server there; \
+                 --remote-program names another program",
+            ),
+        }
+    }
+
     /// The address for data connections, of those that the host has here; `told` is that at which
     /// sshd says that it was reached. It has another one behind address translation.
     ///

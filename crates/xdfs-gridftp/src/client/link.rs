@@ -103,7 +103,8 @@ impl Link {
     pub(super) fn connect(settings: &Settings, is_closed: &Arc<AtomicBool>) -> Result<Self, Fault> {
         if let Some(carrier) = &settings.carrier {
             let (stream, ends) = carrier.open(is_closed)?;
-            return Self::log_in(stream, ends, settings, Arc::clone(is_closed));
+            let opened = Self::log_in(stream, ends, settings, Arc::clone(is_closed));
+            return opened.map_err(|fault| carrier.hinted(fault));
         }
         let operation = format!("connect to {}:{}", settings.host, settings.port);
         let addresses = (settings.host.as_str(), settings.port).to_socket_addrs();
