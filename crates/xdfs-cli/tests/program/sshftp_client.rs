@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use xdfs_testkit::terminal::Terminal;
 use xdfs_testkit::{nobody, skip, wait};
 
 use crate::ssh::{Sshd, free_port, processes};
@@ -339,7 +340,7 @@ fn a_killed_ssh_leaves_no_half_files() {
     fs::write(place.remote("f"), &bytes).unwrap();
     let back = place.here("back");
     for (from, to, target) in [
-        (file.clone(), machine.url("up"), place.remote("up")),
+        (file, machine.url("up"), place.remote("up")),
         (machine.url("f"), back.clone(), PathBuf::from(&back)),
     ] {
         let mut command = machine.command();
@@ -476,4 +477,88 @@ fn a_shell_has_such_a_place() {
     assert!(run.text().contains("file"), "{}", run.text());
     assert_content(place.remote("d/other"), &content(1, 70_000));
     assert_content(place.here("back"), &content(1, 70_000));
+}
+
+/// What is compared can't be forged by those who carry data.
+#[test]
+fn checksums_are_those_that_nobody_can_forge() {
+    let Some(machine) = Machine::xdfs() else {
+        return;
+    };
+    let script = machine.place.path().join("home/.globus/sshftp");
+    let log = machine.place.path().join("commands");
+    let keeps = fs::read_to_string(&script).unwrap();
+    let serve = keeps.lines().last().unwrap().trim_start_matches("exec ");
+    write_script(&script, &format!("tee -a '{}' | {serve}", log.display()));
+    let asked = || {
+        let text = fs::read_to_string(&log).unwrap();
+        fs::remove_file(&log).unwrap();
+        text
+    };
+    let file = machine.place.make_here("f", &content(1, 100_000));
+    machine.run(&["cp", &file, &machine.url("f")]).ok();
+    let text = asked();
+    assert!(text.contains("CKSM BLAKE3"), "{text}");
+    machine
+        .run(&["cp", &machine.url("f"), &machine.place.here("back")])
+        .ok();
+    let text = asked();
+    assert!(text.contains("CKSM BLAKE3"), "{text}");
+    let tree = PathBuf::from(machine.place.here("tree"));
+    make_tree(&tree);
+    let (tree, back) = (tree.to_str().unwrap(), machine.place.here("tree-back"));
+    machine.run(&["cp", "-r", tree, &machine.url("tree")]).ok();
+    let text = asked();
+    assert!(
+        text.contains("SCKS BLAKE3") && text.contains("ESTO T"),
+        "{text}"
+    );
+    assert!(!text.contains("CRC64"), "{text}");
+    machine.run(&["cp", "-r", &machine.url("tree"), &back]).ok();
+    let text = asked();
+    assert!(
+        text.contains("CKSM BLAKE3") && !text.contains("ERET T"),
+        "{text}"
+    );
+    assert!(!text.contains("CRC64"), "{text}");
+    // Within reason.
+    let logins = text.matches("USER ").count();
+    assert!((1..=16).contains(&logins), "{logins}");
+}
+
+/// Ctrl-C at a terminal ends ssh too, and the shell goes on with another one.
+#[test]
+fn a_shell_at_a_terminal_logs_in_again() {
+    let Some(machine) = Machine::xdfs() else {
+        return;
+    };
+    let place = &machine.place;
+    fs::write(place.remote("large"), content(3, 30_000_000)).unwrap();
+    fs::write(place.remote("name of it"), "content").unwrap();
+    let mut command = program();
+    command.args(["shell", "--protect", "clear", "--ssh", &machine.sshd.ssh()]);
+    command.arg(machine.url("")).env("TERM", "xterm");
+    command.current_dir(place.here(""));
+    let mut terminal = Terminal::start(&command).unwrap();
+    let mut at = 0;
+    let mut sees = |terminal: &Terminal, words: &str| match terminal.wait_for(words, at, PATIENCE) {
+        Some(next) => at = next,
+        None => panic!("'{words}' was not shown: {:?}", terminal.text()),
+    };
+    sees(&terminal, "/root> ");
+    terminal.send(b"get --limit-rate 1M large\r").unwrap();
+    let has_part = || !names(place.here("")).is_empty();
+    assert!(wait::until(PATIENCE, has_part), "{:?}", terminal.text());
+    terminal.send(b"\x03").unwrap();
+    sees(&terminal, "/root> ");
+    assert!(!Path::new(&place.here("large")).exists());
+    terminal.send(b"cat na\t\r").unwrap();
+    sees(&terminal, "name\\ of\\ it");
+    sees(&terminal, "content");
+    sees(&terminal, "/root> ");
+    terminal.send(b"\x04").unwrap();
+    let status = terminal.wait(PATIENCE);
+    let succeeded = status.is_some_and(|status| status.success());
+    assert!(succeeded, "{:?}", terminal.text());
+    assert!(wait::until(PATIENCE, || machine.connections().is_empty()));
 }

@@ -6,11 +6,18 @@
 //!   data connections <================|=====================> server
 //! ```
 //!
-//! Each control connection is a program of its own, which starts a server of its own there. Data
-//! connections don't go through it: they go to the host as this machine knows it, and of its
-//! addresses to that at which sshd there was reached, which it tells before the server begins. So
-//! no server can send this machine elsewhere. (What starts there is that of globus-url-copy, which
-//! goes wherever the server says.)
+//! Each control connection is a program of its own, which starts a server of its own there: what
+//! globus-url-copy starts too. Data connections don't go through it. They go to the host as this
+//! machine knows it, and of its addresses to that at which sshd there was reached, which it tells
+//! before the server begins. So no server can send this machine elsewhere.
+
+#![cfg_attr(
+    not(unix),
+    expect(
+        dead_code,
+        reason = "a program can't have sockets as its standard streams there"
+    )
+)]
 
 use std::ffi::OsString;
 #[cfg(not(unix))]

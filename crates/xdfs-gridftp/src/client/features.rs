@@ -129,7 +129,7 @@ mod tests {
         assert!(features.mlst && features.extended && !features.mfmt);
         assert_eq!(features.segments, [Compression::None, Compression::Zstd]);
         assert_eq!(features.checksum(), Some(Algorithm::Md5));
-        let mut exposed = features.clone();
+        let mut exposed = features;
         exposed.is_exposed = true;
         assert_eq!(exposed.checksum(), Some(Algorithm::Md5));
         exposed.checksums.push(Algorithm::Sha256);
