@@ -211,7 +211,8 @@ Examples:
     /// It has to be trusted already: from an unknown server nothing is offered. Nothing is asked,
     /// so a password or a ticket that you would have to type is not used; nor is a ticket from
     /// elsewhere, which may be good only once. After two seconds there are no names, nor are there
-    /// any for ssh:// and sshftp:// URLs. Of more than 1000 names, the first 999 and the last are offered.
+    /// any for ssh:// and sshftp:// URLs. Of more than 1000 names, the first 999 and the last are
+    /// offered.
     #[command(after_help = "\
 Examples:
   xdfs completions bash > ~/.local/share/bash-completion/completions/xdfs

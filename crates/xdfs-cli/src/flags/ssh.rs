@@ -5,10 +5,11 @@ use clap::Args;
 /// How commands reach the machines of `ssh://` and `sshftp://` URLs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct SshFlags {
-    /// The ssh command for ssh:// and sshftp:// URLs, with flags of its own. Default: XDFS_SSH, or ssh.
+    /// The ssh command for ssh:// and sshftp:// URLs. Default: XDFS_SSH, or ssh.
     ///
-    /// Such as 'ssh -i key -J gateway', quoted as in a shell. It has to take the options of
-    /// OpenSSH. The user and the port in a URL are added to it, and count unless it names others.
+    /// With flags of its own, such as 'ssh -i key -J gateway', quoted as in a shell. It has to take
+    /// the options of OpenSSH. The user and the port in a URL are added to it, and count unless it
+    /// names others.
     #[arg(long, help_heading = "Over ssh", value_name = "COMMAND")]
     pub(crate) ssh: Option<String>,
 

@@ -9,24 +9,42 @@ use xdfs_testkit::process::Guard;
 use xdfs_testkit::terminal::Terminal;
 use xdfs_testkit::wait;
 
+use crate::ftps::{authority, password, url};
 use crate::places::{vsftpd, xdfs};
 use crate::stage::{PATIENCE, Stage, assert_bytes, assert_same_tree};
 use crate::tools::Globus;
 
 const INSECURE: &[&str] = &["--insecure"];
 
+/// A shell at a directory of a server, and how to reach it.
+#[derive(Clone, Copy)]
+struct Shell<'a> {
+    stage: &'a Stage,
+    flags: &'a [&'a str],
+    url: &'a str,
+}
+
+impl<'a> Shell<'a> {
+    /// One without protection.
+    fn clear(stage: &'a Stage, url: &'a str) -> Self {
+        let flags = INSECURE;
+        Self { stage, flags, url }
+    }
+}
+
 /// Runs a script in the client's directory. Returns whether it succeeded, and what was printed.
 #[track_caller]
-fn script(stage: &Stage, flags: &[&str], url: &str, lines: &str) -> (bool, String) {
+fn script(shell: Shell<'_>, flags: &[&str], lines: &str) -> (bool, String) {
+    let Shell { stage, url, .. } = shell;
     let input = stage.beside("script");
     fs::write(&input, lines).unwrap();
-    let mut shell = xdfs(stage, &["shell"]);
-    shell.args(flags).arg(url);
+    let mut program = xdfs(stage, &["shell"]);
+    program.args(shell.flags).args(flags).arg(url);
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$@\" < \"$0\""]).arg(&input);
-    command.arg(shell.get_program()).args(shell.get_args());
+    command.arg(program.get_program()).args(program.get_args());
     command.current_dir(stage.here(""));
-    for (name, value) in shell.get_envs() {
+    for (name, value) in program.get_envs() {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
@@ -42,19 +60,18 @@ fn script(stage: &Stage, flags: &[&str], url: &str, lines: &str) -> (bool, Strin
 }
 
 #[track_caller]
-fn succeeds(stage: &Stage, url: &str, lines: &str) -> String {
-    let (succeeded, text) = script(stage, INSECURE, url, lines);
+fn succeeds(shell: Shell<'_>, lines: &str) -> String {
+    let (succeeded, text) = script(shell, &[], lines);
     assert!(succeeded, "{text}");
     text
 }
 
 /// Each of these lines fails with these words, and the next one is carried out.
 #[track_caller]
-fn goes_on(stage: &Stage, url: &str, failing: &[(&str, &str)]) {
+fn goes_on(shell: Shell<'_>, failing: &[(&str, &str)]) {
     let lines: Vec<_> = failing.iter().map(|(line, _)| *line).collect();
     let lines = format!("{}\nlpwd\n", lines.join("\n"));
-    let flags = &["--insecure", "--keep-going"];
-    let (succeeded, text) = script(stage, flags, url, &lines);
+    let (succeeded, text) = script(shell, &["--keep-going"], &lines);
     assert!(!succeeded && text.contains("/here"), "{text}");
     let faults = text.lines().filter(|line| line.contains("error: "));
     assert_eq!(faults.count(), failing.len(), "{text}");
@@ -78,7 +95,8 @@ const LACKING: &[(&str, &str)] = &[
 
 /// What works at every server, of which `root` is served at `url`.
 #[track_caller]
-fn files_work(stage: &Stage, url: &str, root: &Path) {
+fn files_work(shell: Shell<'_>, root: &Path) {
+    let stage = shell.stage;
     let content = Stage::make(&stage.here("file"), 70_001);
     let lines = "mkdir -p dir/sub\nput file\nput file dir/other\ncd dir\nstat other\nsum other\n\
                  mv other third\ncat third\nget third back\nget -f ../file .\ncp :third copied\n\
@@ -92,7 +110,7 @@ fn files_work(stage: &Stage, url: &str, root: &Path) {
         ),
         false => lines.to_owned(),
     };
-    let text = succeeds(stage, url, &lines);
+    let text = succeeds(shell, &lines);
     assert!(text.contains("/here"), "{text}");
     for name in ["back", "copied"] {
         assert_bytes(&stage.here(name), &content);
@@ -100,13 +118,14 @@ fn files_work(stage: &Stage, url: &str, root: &Path) {
     }
     assert_eq!(fs::read_dir(root).unwrap().count(), 0);
     fs::write(root.join("f"), "content").unwrap();
-    goes_on(stage, url, LACKING);
+    goes_on(shell, LACKING);
     fs::remove_file(root.join("f")).unwrap();
 }
 
 /// What needs listings, and commands that most servers have.
 #[track_caller]
-fn trees_work(stage: &Stage, url: &str, root: &Path) {
+fn trees_work(shell: Shell<'_>, root: &Path) {
+    let stage = shell.stage;
     Stage::make(&stage.here("tree/a b/leaf"), 1000);
     Stage::make(&stage.here("tree/large"), 9_000_001);
     for name in ["1.dat", "2.dat"] {
@@ -117,7 +136,7 @@ fn trees_work(stage: &Stage, url: &str, root: &Path) {
                  put -r tree\nget -r tree tree-back\nsync tree :synced\ncheck tree :synced\n\
                  rm synced/large\nsync --delete tree :synced\nsync :synced synced-back\n\
                  cd 'tree/a b'\nls ..\nget *\nfind\nlcd tree\nget -f ../large .\n";
-    let text = succeeds(stage, url, lines);
+    let text = succeeds(shell, lines);
     for words in ["1.dat", "2.dat", "large", "rw-r-----", "Jan 31  2026"] {
         assert!(text.contains(words), "{words}: {text}");
     }
@@ -134,14 +153,12 @@ fn trees_work(stage: &Stage, url: &str, root: &Path) {
 #[test]
 fn every_command_works_at_xdfs() {
     let stage = Stage::open(301, &[]);
-    files_work(&stage, &stage.url("/"), &stage.root(""));
-    trees_work(&stage, &stage.url("/"), &stage.root(""));
+    let (url, top) = (stage.url("/"), stage.url("//"));
+    files_work(Shell::clear(&stage, &url), &stage.root(""));
+    trees_work(Shell::clear(&stage, &url), &stage.root(""));
     // There the root is what is served.
-    let text = succeeds(
-        &stage,
-        &stage.url("//"),
-        "ls\ncd tree\npwd\ncd ..\npwd\ncd /\npwd\n",
-    );
+    let lines = "ls\ncd tree\npwd\ncd ..\npwd\ncd /\npwd\n";
+    let text = succeeds(Shell::clear(&stage, &top), lines);
     assert!(text.ends_with("//tree\n//\n/"), "{text}");
 }
 
@@ -153,16 +170,17 @@ fn every_command_works_at_globus() {
     };
     let root = stage.root("");
     let url = format!("ftp://{}/{}", globus.address, root.display());
-    files_work(&stage, &url, &root);
-    trees_work(&stage, &url, &root);
+    let shell = Shell::clear(&stage, &url);
+    files_work(shell, &root);
+    trees_work(shell, &root);
     // From the root of the server, and back.
-    let lines = format!(
-        "pwd\ncd tree\nls ..\ncd {}\nls //etc/passwd\n",
-        "/".to_owned() + &text(&root)
+    let there = format!("/{}", text(&root));
+    let lines = format!("pwd\ncd tree\nls ..\ncd {there}\npwd\nls //etc/passwd\n");
+    let shown = succeeds(shell, &lines);
+    assert!(
+        shown.contains(&there) && shown.contains("//etc/passwd"),
+        "{shown}"
     );
-    let shown = succeeds(&stage, &url, &lines);
-    assert!(shown.contains(&format!("/{}", text(&root))), "{shown}");
-    assert!(shown.contains("//etc/passwd"), "{shown}");
 }
 
 fn text(path: &Path) -> String {
@@ -178,12 +196,41 @@ fn most_commands_work_at_vsftpd() {
     Stage::make(&stage.here("plain"), 1);
     let root = stage.beside("anonymous/pub");
     let url = format!("ftp://{address}/pub");
-    files_work(&stage, &url, &root);
-    goes_on(
-        &stage,
-        &url,
-        &[("ls", "no MLSD"), ("find", "no MLSD"), ("ls *", "no MLSD")],
-    );
+    let shell = Shell::clear(&stage, &url);
+    files_work(shell, &root);
+    let lines = ["ls", "find", "ls *"].map(|line| (line, "no MLSD"));
+    goes_on(shell, &lines);
+}
+
+#[test]
+fn every_command_works_with_tls() {
+    let stage = Stage::with_users(305, "[gridftp]\ntls = \"required\"");
+    let (authority, password) = (authority(&stage), password(&stage));
+    let (url, root) = (url(&stage, ""), stage.root("alice"));
+    let shell = Shell {
+        stage: &stage,
+        flags: &["--ca", &authority, "--password-file", &password],
+        url: &url,
+    };
+    files_work(shell, &root);
+    trees_work(shell, &root);
+}
+
+#[cfg(feature = "gsi")]
+#[test]
+fn every_command_works_with_gsi() {
+    if !crate::grid::has_tools() {
+        return xdfs_testkit::skip::test("the tools of Globus are not installed");
+    }
+    let (stage, _grid) = Stage::with_gsi(306, "", "");
+    let (url, root) = (stage.gsi_url("/alice"), stage.root("alice"));
+    let shell = Shell {
+        stage: &stage,
+        flags: &[],
+        url: &url,
+    };
+    files_work(shell, &root);
+    trees_work(shell, &root);
 }
 
 /// At a terminal: completion at the server, a server that goes away and comes back, and Ctrl-C.
