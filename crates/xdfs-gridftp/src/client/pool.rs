@@ -140,8 +140,8 @@ impl FtpStore {
     /// Why this server can't send to another one, if that is known.
     pub(super) fn cannot_reach(&self, target: &Self) -> Option<Fault> {
         let protects = |store: &Self| {
-            let settings = &store.shared.settings;
-            settings.carrier.is_some() || !matches!(settings.protection, Protection::None)
+            let protection = &store.shared.settings.protection;
+            store.is_carried() || !matches!(protection, Protection::None)
         };
         if protects(self) || protects(target) {
             let cause = "connections are protected with this machine only; straight from one \
@@ -177,6 +177,11 @@ impl FtpStore {
     /// Takes note that a file went from this server straight to another one.
     pub(super) fn note_reached(&self) {
         self.shared.doubts.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether a program carries each control connection.
+    pub(super) fn is_carried(&self) -> bool {
+        self.shared.settings.carrier.is_some()
     }
 
     /// The host and the port of the server.
