@@ -9,7 +9,7 @@ use std::thread;
 
 #[cfg(feature = "gsi")]
 use xdfs_gridftp::client::Gsi;
-use xdfs_gridftp::client::{FtpStore, Protection, Settings, Tls};
+use xdfs_gridftp::client::{Carrier, FtpStore, Protection, Settings, Tls};
 use xdfs_proto::{Code, Fault, Retry, Side};
 use xdfs_security::identity::{read_certificates, read_key};
 use xdfs_security::trust::{NewHosts, TrustPolicy, server_name};
@@ -17,7 +17,6 @@ use xdfs_security::trust::{NewHosts, TrustPolicy, server_name};
 use crate::remote::{Address, FtpProtection, RemotePlace};
 use crate::security::{ClientSecurity, Credential, Level};
 use crate::server::{ServerBuilder, ServerHandle};
-use crate::session::ClientOptions;
 
 /// The port of ssh, unless its configuration has another one.
 const SSH_PORT: u16 = 22;
@@ -45,9 +44,10 @@ impl FtpGateway {
     /// file of the user can't be used; or the server can't be reached, or refuses the user.
     pub(crate) fn for_place(
         place: &RemotePlace,
-        options: &ClientOptions,
+        security: Option<&ClientSecurity>,
+        carrier: Option<&Carrier>,
+        channels: Option<u32>,
     ) -> Result<Option<Self>, Fault> {
-        let security = options.security.as_ref();
         let (host, port, protection) = match &place.address {
             Address::Ftp {
                 host,
@@ -55,8 +55,16 @@ impl FtpGateway {
                 protection,
             } => (host, *port, protection),
             Address::SshFtp { host, port } => {
-                let port = port.unwrap_or(SSH_PORT);
-                let settings = through_ssh(place, host, port, options)?;
+                let level = security.map(|security| security.level);
+                let settings = Settings {
+                    host: host.clone(),
+                    port: port.unwrap_or(SSH_PORT),
+                    user: place.user.clone(),
+                    password: Some(NO_PASSWORD.to_owned()),
+                    protection: Protection::None,
+                    carrier: Some(checked(place, level, carrier)?.clone()),
+                    channels,
+                };
                 return Self::start(settings).map(Some);
             }
             _ => return Ok(None),
@@ -72,7 +80,7 @@ impl FtpGateway {
             password: place.invitation.password.clone(),
             protection: Protection::None,
             carrier: None,
-            channels: options.channels,
+            channels,
         };
         match (protection, security) {
             (FtpProtection::None, None) => {}
@@ -185,19 +193,17 @@ impl FtpGateway {
     }
 }
 
-/// A server to which ssh leads. Commands and replies are within it, and data is in clear, which the
-/// user has to have accepted.
+/// How ssh is run for a server to which it leads. Commands and replies are within it, and data is in
+/// clear, which the user has to have accepted.
 ///
 /// # Errors
 /// The user hasn't, or nobody said how ssh is run.
-fn through_ssh(
+fn checked<'a>(
     place: &RemotePlace,
-    host: &str,
-    port: u16,
-    options: &ClientOptions,
-) -> Result<Settings, Fault> {
+    level: Option<Level>,
+    carrier: Option<&'a Carrier>,
+) -> Result<&'a Carrier, Fault> {
     let operation = format!("open a session with {}", place.address);
-    let level = options.security.as_ref().map(|security| security.level);
     if level.is_some_and(|level| level != Level::Clear) {
         let cause = "ssh protects commands and replies only: content and names in listings go \
             unencrypted, over connections that prove nothing";
@@ -205,19 +211,10 @@ fn through_ssh(
             "use ssh://, which protects everything, or accept the risk with --protect clear",
         ));
     }
-    let Some(carrier) = &options.carrier else {
+    carrier.ok_or_else(|| {
         let cause = "ssh has to be started for it, and nobody said how";
-        return Err(Fault::new(Code::InvalidArgument, operation, cause)
-            .hint("a program that uses the library says so by ClientOptions::carrier"));
-    };
-    Ok(Settings {
-        host: host.to_owned(),
-        port,
-        user: place.user.clone(),
-        password: Some(NO_PASSWORD.to_owned()),
-        protection: Protection::None,
-        carrier: Some(carrier.clone()),
-        channels: options.channels,
+        Fault::new(Code::InvalidArgument, operation, cause)
+            .hint("a program that uses the library says so by ClientOptions::carrier")
     })
 }
 

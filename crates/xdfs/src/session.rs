@@ -71,7 +71,8 @@ impl Session {
     ) -> Result<Self, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
         let mut options = options;
-        let gateway = FtpGateway::for_place(place, &options)?;
+        let (security, carrier) = (options.security.as_ref(), options.carrier.as_ref());
+        let gateway = FtpGateway::for_place(place, security, carrier, options.channels)?;
         if let Some(gateway) = &gateway {
             // The gateway is in this process.
             options.security = None;

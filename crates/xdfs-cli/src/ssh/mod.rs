@@ -14,6 +14,7 @@
 //! passwords and about unknown hosts. Secrets travel within it only, and never on a command line.
 //! The server ends when the standard input of its ssh does, so also when this process is killed.
 
+mod command;
 mod direct;
 #[cfg(unix)]
 pub(crate) mod gridftp;
@@ -22,11 +23,10 @@ mod server;
 mod sshftp;
 
 use std::collections::hash_map::RandomState;
-use std::ffi::OsString;
 use std::hash::BuildHasher as _;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
 use std::thread;
@@ -38,7 +38,7 @@ use xdfs::{Address, Call, Client, ClientOptions, Code, Fault, RemotePlace};
 use crate::console::{Console, printable};
 use crate::flags::{LevelFlag, OutputFlags, SecurityFlags, SshFlags};
 use crate::identity;
-use crate::shell::words;
+use command::{Ssh, by_ssh, check_login, leave_out_settings, setting, ssh_words};
 use handover::Handover;
 pub(crate) use server::serve;
 
@@ -169,30 +169,6 @@ fn check(flags: &SecurityFlags) -> Result<(), Fault> {
     match flags.insecure {
         true => Err(by_ssh(START)),
         false => check_login(flags, START),
-    }
-}
-
-fn check_login(flags: &SecurityFlags, operation: &str) -> Result<(), Fault> {
-    let trusts = flags.ca.is_some() || flags.pin.is_some() || flags.known_only;
-    match flags.names_credentials() || trusts {
-        true => Err(by_ssh(operation)),
-        false => Ok(()),
-    }
-}
-
-fn by_ssh(operation: &str) -> Fault {
-    let cause = "with ssh:// and sshftp:// URLs, ssh logs in and knows the hosts";
-    Fault::new(Code::InvalidArgument, operation, cause).hint(
-        "leave out the flags about keys, passwords and trusted servers; those of ssh go into \
-         --ssh, such as --ssh 'ssh -i KEY'",
-    )
-}
-
-/// As scp does: what the user set up for logins isn't for this.
-fn leave_out_settings(command: &mut Command) {
-    command.args(["-T", "-a", "-x"]);
-    for option in ["PermitLocalCommand=no", "RemoteCommand=none"] {
-        command.args(["-o", option]);
     }
 }
 
@@ -360,63 +336,6 @@ impl Drop for SshServer {
         }
         let _ = self.child.wait();
         self.remove_local();
-    }
-}
-
-/// The ssh of a place.
-struct Ssh {
-    words: Vec<OsString>,
-    user: Option<String>,
-    host: String,
-    port: Option<u16>,
-}
-
-impl Ssh {
-    /// The command, without its host.
-    fn command(&self) -> Command {
-        let mut words = self.words.iter();
-        let mut command = Command::new(words.next().cloned().unwrap_or_else(|| "ssh".into()));
-        command.args(words);
-        if let Some(user) = &self.user {
-            command.args(["-l", user]);
-        }
-        if let Some(port) = self.port {
-            command.args(["-p", &port.to_string()]);
-        }
-        command
-    }
-
-    fn name_host(&self, command: &mut Command) {
-        command.args(["--", &self.host]);
-    }
-}
-
-/// The value of a flag, or of its environment variable.
-fn setting(flag: Option<&str>, variable: &str) -> Option<String> {
-    let set = || std::env::var(variable).ok().filter(|text| !text.is_empty());
-    flag.map(str::to_owned).or_else(set)
-}
-
-fn ssh_words(flags: &SecurityFlags) -> Result<Vec<OsString>, Fault> {
-    let Some(text) = setting(flags.ssh.ssh.as_deref(), "XDFS_SSH") else {
-        return Ok(vec!["ssh".into()]);
-    };
-    let words = words::split(text.as_bytes()).map_err(|fault| Fault {
-        operation: "read the ssh command".into(),
-        ..fault
-    })?;
-    let words: Vec<OsString> = words
-        .into_iter()
-        // What was split is text.
-        .map(|word| String::from_utf8_lossy(&word.bytes).into_owned().into())
-        .collect();
-    match words.is_empty() {
-        true => Err(Fault::new(
-            Code::InvalidArgument,
-            "read the ssh command",
-            "it is empty",
-        )),
-        false => Ok(words),
     }
 }
 

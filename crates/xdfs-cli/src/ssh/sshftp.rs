@@ -5,8 +5,8 @@
 use xdfs::security::{ClientSecurity, NewHosts, TrustPolicy};
 use xdfs::{Address, Carrier, ClientOptions, Code, Fault, RemotePlace};
 
+use super::command::{Ssh, check_login, leave_out_settings, ssh_words};
 use super::direct::host_of_alias;
-use super::{Ssh, ssh_words};
 use crate::flags::SecurityFlags;
 
 /// The operation in faults.
@@ -14,7 +14,7 @@ const RUN: &str = "run ssh";
 
 /// Refuses flags that would be ignored.
 pub(crate) fn check(flags: &SecurityFlags) -> Result<(), Fault> {
-    super::check_login(flags, RUN)
+    check_login(flags, RUN)
 }
 
 /// The options of a session with the server of `place`.
@@ -41,7 +41,7 @@ pub(super) fn options(
     ask.arg("-G");
     ssh.name_host(&mut ask);
     let mut command = ssh.command();
-    super::leave_out_settings(&mut command);
+    leave_out_settings(&mut command);
     // Another connection may be used, and none is opened for others: it ends with this command.
     for option in ["ClearAllForwardings=yes", "ControlMaster=no"] {
         command.args(["-o", option]);
