@@ -193,8 +193,8 @@ impl FtpGateway {
     }
 }
 
-/// How ssh is run for a server to which it leads. Commands and replies are within it, and data is in
-/// clear, which the user has to have accepted.
+/// How ssh is run for a server to which it leads. Commands and replies are within it, and data is
+/// in clear, which the user has to have accepted.
 ///
 /// # Errors
 /// The user hasn't, or nobody said how ssh is run.
