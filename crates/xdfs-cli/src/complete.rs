@@ -16,7 +16,7 @@ use std::path::Path;
 
 use clap::{Args as _, Command, CommandFactory as _, FromArgMatches as _, value_parser};
 use xdfs::security::KnownHosts;
-use xdfs::{Address, Client, ClientOptions, DEFAULT_PORT, FileKind, RemotePlace};
+use xdfs::{Client, ClientOptions, DEFAULT_PORT, FileKind, RemotePlace};
 
 use crate::candidates::{Listed, Name, kind_on_server, within};
 use crate::client_config::ClientConfig;
@@ -158,8 +158,7 @@ impl<'a> TypedPath<'a> {
         let escape = word.as_bytes()[last..].iter().position(|&b| b == b'%');
         let (text, escape) = word.split_at(escape.map_or(word.len(), |at| last + at));
         let mut directory = place_of(config, text)?;
-        let is_ssh = matches!(directory.address, Address::Ssh { .. });
-        if is_ssh || directory.invitation != Default::default() {
+        if directory.address.is_of_ssh() || directory.invitation != Default::default() {
             return None;
         }
         let slash = directory.path.iter().rposition(|&b| b == b'/')?;
@@ -283,6 +282,7 @@ mod tests {
             "a:b",
             "http://h/a",
             "ssh://h/a",
+            "sshftp://h/a",
             "xdfs://h",
             "xdfs://h/mem:z",
             "xdfs://h/%zz",

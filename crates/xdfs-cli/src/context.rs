@@ -122,7 +122,7 @@ impl Context {
         let shell = self.shell.as_ref().filter(|shell| shell.serves(place));
         match shell {
             Some(_) if !self.own_sessions => Ok(()),
-            _ if ssh::is_started_for(place) => Ok(()),
+            _ if place.address.is_of_ssh() => Ok(()),
             Some(_) => identity::ask_ahead(security, place),
             None => identity::ask_ahead(&self.config()?.security(place, security)?, place),
         }
@@ -182,7 +182,7 @@ impl Context {
         let config = self.config()?;
         let options = config.session(place).options(options);
         let own = config.security(place, security)?;
-        if identity::may_ask_password(&own, place) && !ssh::is_started_for(place) {
+        if identity::may_ask_password(&own, place) {
             // What is typed is kept in the flags. Its session is not needed.
             drop(self.open(place, options.clone(), security)?);
         }

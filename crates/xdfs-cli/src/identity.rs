@@ -327,7 +327,7 @@ pub(crate) fn check_one_password(
 }
 
 fn check_owners(file: &Path, [one, other]: [&RemotePlace; 2]) -> Result<(), Fault> {
-    let is_of_ftp = |place: &RemotePlace| matches!(place.address, Address::Ftp { .. });
+    let is_of_ftp = |place: &RemotePlace| place.address.is_ftp();
     let is_same = one.address == other.address && one.user == other.user;
     if is_same || !(is_of_ftp(one) || is_of_ftp(other)) {
         return Ok(());
@@ -362,7 +362,7 @@ pub(crate) fn may_ask_password(flags: &SecurityFlags, place: &RemotePlace) -> bo
     let is_named = place.user.as_deref().is_some_and(|user| user != ANONYMOUS);
     let is_given = flags.names_credentials() || place.invitation.ticket.is_some();
     // Such a user logs in by ssh.
-    let is_of_ssh = matches!(place.address, Address::Ssh { .. });
+    let is_of_ssh = place.address.is_of_ssh();
     is_named && !is_given && !flags.insecure && !is_of_ssh && Console::can_ask()
 }
 
@@ -491,7 +491,7 @@ fn credentials(
         }]));
     }
     // Keys, tickets and tokens are nothing for other servers.
-    if matches!(place.address, Address::Ftp { .. }) {
+    if place.address.is_ftp() {
         return Ok(PresentedCredentials::named(vec![Credential::Anonymous]));
     }
     let of_environment = |name| match attendance {

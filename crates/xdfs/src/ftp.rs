@@ -9,7 +9,7 @@ use std::thread;
 
 #[cfg(feature = "gsi")]
 use xdfs_gridftp::client::Gsi;
-use xdfs_gridftp::client::{FtpStore, Protection, Settings, Tls};
+use xdfs_gridftp::client::{Carrier, FtpStore, Protection, Settings, Tls};
 use xdfs_proto::{Code, Fault, Retry, Side};
 use xdfs_security::identity::{read_certificates, read_key};
 use xdfs_security::trust::{NewHosts, TrustPolicy, server_name};
@@ -17,6 +17,11 @@ use xdfs_security::trust::{NewHosts, TrustPolicy, server_name};
 use crate::remote::{Address, FtpProtection, RemotePlace};
 use crate::security::{ClientSecurity, Credential, Level};
 use crate::server::{ServerBuilder, ServerHandle};
+
+/// The port of ssh, unless its configuration has another one.
+const SSH_PORT: u16 = 22;
+/// What servers that ssh has started ask for, and don't need.
+const NO_PASSWORD: &str = "-";
 
 /// Numbers the listeners of this process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -40,15 +45,29 @@ impl FtpGateway {
     pub(crate) fn for_place(
         place: &RemotePlace,
         security: Option<&ClientSecurity>,
+        carrier: Option<&Carrier>,
         channels: Option<u32>,
     ) -> Result<Option<Self>, Fault> {
-        let Address::Ftp {
-            host,
-            port,
-            protection,
-        } = &place.address
-        else {
-            return Ok(None);
+        let (host, port, protection) = match &place.address {
+            Address::Ftp {
+                host,
+                port,
+                protection,
+            } => (host, *port, protection),
+            Address::SshFtp { host, port } => {
+                let level = security.map(|security| security.level);
+                let settings = Settings {
+                    host: host.clone(),
+                    port: port.unwrap_or(SSH_PORT),
+                    user: place.user.clone(),
+                    password: Some(NO_PASSWORD.to_owned()),
+                    protection: Protection::None,
+                    carrier: Some(checked(place, level, carrier)?.clone()),
+                    channels,
+                };
+                return Self::start(settings).map(Some);
+            }
+            _ => return Ok(None),
         };
         let refused = |cause: &str, hint: &str| {
             let operation = format!("open a session with {}", place.address);
@@ -56,10 +75,11 @@ impl FtpGateway {
         };
         let mut settings = Settings {
             host: host.clone(),
-            port: *port,
+            port,
             user: place.user.clone(),
             password: place.invitation.password.clone(),
             protection: Protection::None,
+            carrier: None,
             channels,
         };
         match (protection, security) {
@@ -171,6 +191,31 @@ impl FtpGateway {
     pub(crate) fn close(&self) {
         self.store.close();
     }
+}
+
+/// How ssh is run for a server to which it leads. Commands and replies are within it, and data is
+/// in clear, which the user has to have accepted.
+///
+/// # Errors
+/// The user hasn't, or nobody said how ssh is run.
+fn checked<'a>(
+    place: &RemotePlace,
+    level: Option<Level>,
+    carrier: Option<&'a Carrier>,
+) -> Result<&'a Carrier, Fault> {
+    let operation = format!("open a session with {}", place.address);
+    if level.is_some_and(|level| level != Level::Clear) {
+        let cause = "ssh protects commands and replies only: content and names in listings go \
+            unencrypted, over connections that prove nothing";
+        return Err(Fault::new(Code::ProtectionRefused, operation, cause).hint(
+            "use ssh://, which protects everything, or accept the risk with --protect clear",
+        ));
+    }
+    carrier.ok_or_else(|| {
+        let cause = "ssh has to be started for it, and nobody said how";
+        Fault::new(Code::InvalidArgument, operation, cause)
+            .hint("a program that uses the library says so by ClientOptions::carrier")
+    })
 }
 
 /// Has the connections with a server protected, and this user log in as `security` says.

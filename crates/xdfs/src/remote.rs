@@ -43,6 +43,15 @@ pub enum Address {
         /// The port of ssh; `None` for that of its configuration.
         port: Option<u16>,
     },
+    /// An FTP or GridFTP server that is started through ssh for each control connection
+    /// (`sshftp://`). Only programs that say how to run ssh can connect to it:
+    /// [`ClientOptions::carrier`](crate::ClientOptions::carrier).
+    SshFtp {
+        /// The host as ssh takes it: a name, an address, or an alias in its configuration.
+        host: String,
+        /// The port of ssh; `None` for that of its configuration.
+        port: Option<u16>,
+    },
     /// A Unix socket.
     Unix(PathBuf),
     /// A listener in this process, by name. Only programs can create one; no text form is parsed.
@@ -77,8 +86,9 @@ pub struct Listen {
 /// the names of drivers joined by `+`, as in `xdfs+quic://host/path`; or a path on a machine
 /// that ssh reaches: `ssh://[user@]host[:port]/path`, where `/~/path` begins in the user's home,
 /// and no path at all is the home itself; or a path on an FTP or GridFTP server:
-/// `ftp://[user[:password]@]host[:port]/path`, `ftps://[user@]host[:port]/path` with TLS, or
-/// `gsiftp://[user@]host[:port]/path` with GSI, where a path with one slash begins in the directory
+/// `ftp://[user[:password]@]host[:port]/path`, `ftps://[user@]host[:port]/path` with TLS,
+/// `gsiftp://[user@]host[:port]/path` with GSI, or `sshftp://[user@]host[:port]/path` for one that
+/// ssh starts, where a path with one slash begins in the directory
 /// of the login, and `//path` at the root of the server.
 ///
 /// Bytes that a URL can't hold are percent-encoded.
@@ -286,21 +296,42 @@ impl fmt::Display for Listen {
     }
 }
 
+impl Address {
+    /// Whether the server there speaks FTP or GridFTP.
+    #[must_use]
+    pub fn is_ftp(&self) -> bool {
+        matches!(self, Self::Ftp { .. } | Self::SshFtp { .. })
+    }
+
+    /// Whether ssh leads to it, and logs the user in.
+    #[must_use]
+    pub fn is_of_ssh(&self) -> bool {
+        matches!(self, Self::Ssh { .. } | Self::SshFtp { .. })
+    }
+}
+
+/// The host and the port in a URL.
+struct Authority<'a>(&'a str, Option<u16>);
+
+impl fmt::Display for Authority<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(host, port) = self;
+        match host.contains(':') {
+            true => write!(f, "[{host}]")?,
+            false => f.write_str(host)?,
+        }
+        port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Host { host, port } | Self::Ftp { host, port, .. } if host.contains(':') => {
-                write!(f, "[{host}]:{port}")
+            Self::Host { host, port } | Self::Ftp { host, port, .. } => {
+                Authority(host, Some(*port)).fmt(f)
             }
-            Self::Host { host, port } | Self::Ftp { host, port, .. } => write!(f, "{host}:{port}"),
-            Self::Ssh { host, port } => {
-                f.write_str("ssh:")?;
-                match host.contains(':') {
-                    true => write!(f, "[{host}]")?,
-                    false => f.write_str(host)?,
-                }
-                port.map_or(Ok(()), |port| write!(f, ":{port}"))
-            }
+            Self::Ssh { host, port } => write!(f, "ssh:{}", Authority(host, *port)),
+            Self::SshFtp { host, port } => write!(f, "sshftp:{}", Authority(host, *port)),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Memory(name) => write!(f, "memory:{name}"),
         }
@@ -347,6 +378,7 @@ enum Scheme<'a> {
     /// The names of drivers.
     Stack(&'a str),
     Ssh,
+    SshFtp,
     Ftp(FtpProtection),
 }
 
@@ -354,6 +386,9 @@ enum Scheme<'a> {
 fn scheme_of(text: &str) -> Option<(Scheme<'_>, &str)> {
     if let Some(rest) = text.strip_prefix(SSH) {
         return Some((Scheme::Ssh, rest));
+    }
+    if let Some(rest) = text.strip_prefix(SSHFTP) {
+        return Some((Scheme::SshFtp, rest));
     }
     for (begin, protection) in [
         (FTP, FtpProtection::None),
@@ -404,6 +439,8 @@ fn stack_of(names: &str) -> Result<StackSpec, String> {
 
 /// The beginning of URLs of machines that ssh reaches.
 const SSH: &str = "ssh://";
+/// The same, where FTP or GridFTP is spoken.
+const SSHFTP: &str = "sshftp://";
 /// The beginning of URLs of FTP and GridFTP servers.
 const FTP: &str = "ftp://";
 /// The same with TLS.
@@ -441,7 +478,7 @@ impl RemotePlace {
     #[must_use]
     pub fn at(&self, path: Vec<u8>) -> Self {
         let is_ssh = matches!(self.address, Address::Ssh { .. });
-        let is_ftp = matches!(self.address, Address::Ftp { .. });
+        let is_ftp = self.address.is_ftp();
         let path = match path.strip_prefix(b"/") {
             _ if is_ftp => path,
             // `/mem:null` names the store of the server itself, not a file.
@@ -525,12 +562,13 @@ impl FromStr for RemotePlace {
             _ => None,
         };
         let transport = stack.as_ref().map(|stack| stack.transport().name());
-        let (unix, ssh) = (transport == Some("unix"), scheme == Scheme::Ssh);
+        let unix = transport == Some("unix");
+        let ssh = matches!(scheme, Scheme::Ssh | Scheme::SshFtp);
         let protection = match scheme {
             Scheme::Ftp(protection) => Some(protection),
             _ => None,
         };
-        let ftp = protection.is_some();
+        let ftp = protection.is_some() || scheme == Scheme::SshFtp;
         // The address says it.
         let stack = stack.filter(|stack| !unix || !stack.transforms().is_empty());
         let (authority, path) = match rest.find('/') {
@@ -546,9 +584,13 @@ impl FromStr for RemotePlace {
                 };
                 if secret.is_some() && protection != Some(FtpProtection::None) {
                     let cause = "a password in a URL can be seen by others on this machine";
-                    return Err(bad(cause).hint(
-                        "write ftps://USER@HOST/PATH; --password-file FILE or - gives the password",
-                    ));
+                    return Err(bad(cause).hint(match ssh {
+                        true => "write sshftp://USER@HOST/PATH; ssh asks for the password",
+                        false => {
+                            "write ftps://USER@HOST/PATH; --password-file FILE or - gives the \
+                             password"
+                        }
+                    }));
                 }
                 if let Some(secret) = secret {
                     let secret = percent_decode(secret).and_then(|p| String::from_utf8(p).ok());
@@ -592,7 +634,10 @@ impl FromStr for RemotePlace {
                         return Err(bad("ssh takes no such name of a host or a user"));
                     }
                     let host = host.to_owned();
-                    Address::Ssh { host, port }
+                    match ftp {
+                        true => Address::SshFtp { host, port },
+                        false => Address::Ssh { host, port },
+                    }
                 }
                 (host, port) => {
                     let host = host.to_owned();
@@ -651,10 +696,9 @@ impl fmt::Display for RemotePlace {
                 let path = percent_encode(path.to_string_lossy().as_bytes(), b"/@");
                 write!(f, "{scheme}://{user}{path}")?;
             }
-            Address::Ssh { .. } => {
-                let address = self.address.to_string();
-                let host = address.strip_prefix("ssh:").unwrap_or(&address);
-                write!(f, "{SSH}{user}{host}")?;
+            Address::Ssh { host, port } => write!(f, "{SSH}{user}{}", Authority(host, *port))?,
+            Address::SshFtp { host, port } => {
+                write!(f, "{SSHFTP}{user}{}", Authority(host, *port))?;
             }
             address => write!(f, "{scheme}://{user}{address}")?,
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use xdfs_engine::kernel::Readiness;
 use xdfs_engine::{Command, Commands, Dial, Identity, PathDecisions, Pipeline};
+use xdfs_gridftp::client::Carrier;
 use xdfs_proto::frame::Start;
 use xdfs_proto::{Fault, Limits};
 
@@ -40,6 +41,8 @@ pub struct ClientOptions {
     /// Connect to this address, while that of the place only names the server: for a server with
     /// another address each time, such as one started through ssh. `None` for that of the place.
     pub via: Option<Address>,
+    /// How ssh is run for `sshftp://` places, which have no other way to their servers.
+    pub carrier: Option<Carrier>,
 }
 
 /// A session whose thread runs. Dropping it ends the session in an orderly way.
@@ -68,8 +71,8 @@ impl Session {
     ) -> Result<Self, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
         let mut options = options;
-        let security = options.security.as_ref();
-        let gateway = FtpGateway::for_place(place, security, options.channels)?;
+        let (security, carrier) = (options.security.as_ref(), options.carrier.as_ref());
+        let gateway = FtpGateway::for_place(place, security, carrier, options.channels)?;
         if let Some(gateway) = &gateway {
             // The gateway is in this process.
             options.security = None;

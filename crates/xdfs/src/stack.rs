@@ -124,7 +124,7 @@ fn default_spec(address: &Address) -> Result<StackSpec, Fault> {
     let transport = match address {
         Address::Memory(_) => "memory",
         Address::Ssh { host, .. } => return Err(not_started(host)),
-        Address::Ftp { host, .. } => return Err(speaks_ftp(host)),
+        Address::Ftp { host, .. } | Address::SshFtp { host, .. } => return Err(speaks_ftp(host)),
         Address::Host { .. } => "tcp",
         Address::Unix(_) => "unix",
     };
@@ -148,7 +148,7 @@ fn check_form(stack: &Stack, address: &Address) -> Result<(), Fault> {
     let form = match address {
         Address::Memory(_) => Form::Name,
         Address::Ssh { host, .. } => return Err(not_started(host)),
-        Address::Ftp { host, .. } => return Err(speaks_ftp(host)),
+        Address::Ftp { host, .. } | Address::SshFtp { host, .. } => return Err(speaks_ftp(host)),
         Address::Host { .. } => Form::Socket,
         Address::Unix(_) => Form::Path,
     };
@@ -188,7 +188,7 @@ pub(crate) fn resolve(address: &Address) -> Result<Vec<Location>, Fault> {
     match address {
         Address::Memory(name) => Ok(vec![Location::Name(name.clone())]),
         Address::Ssh { host, .. } => Err(not_started(host)),
-        Address::Ftp { host, .. } => Err(speaks_ftp(host)),
+        Address::Ftp { host, .. } | Address::SshFtp { host, .. } => Err(speaks_ftp(host)),
         Address::Unix(path) => Ok(vec![Location::Path(path.clone())]),
         Address::Host { host, port } => {
             let fault = |cause: String| {

@@ -30,9 +30,9 @@ const READ: &str = "read the configuration";
 /// The hint of faults.
 const HINT: &str = "`xdfs remotes --help` lists the settings";
 /// Names that would make a word mean something else.
-const SCHEMES: [&str; 12] = [
-    "file", "ftp", "ftps", "gsiftp", "http", "https", "mem", "memory", "sftp", "ssh", "unix",
-    "xdfs",
+const SCHEMES: [&str; 13] = [
+    "file", "ftp", "ftps", "gsiftp", "http", "https", "mem", "memory", "sftp", "ssh", "sshftp",
+    "unix", "xdfs",
 ];
 /// Most names in a hint.
 const NAMES_SHOWN_MAX: usize = 8;
@@ -368,10 +368,10 @@ impl TryFrom<RemoteText> for Remote {
         if security.pin.is_some() && security.ca.is_some() {
             return Err("`pin` and `ca` exclude each other: nothing counts beside a pin".into());
         }
-        if ssh::is_started_for(&place) {
-            ssh::check(&security).map_err(|fault| fault.cause)?;
+        if place.address.is_of_ssh() {
+            ssh::check_for(&place, &security).map_err(|fault| fault.cause)?;
         } else if security.ssh != SshFlags::default() {
-            return Err("`ssh` and `remote_program` are for ssh:// URLs".into());
+            return Err("`ssh` and `remote_program` are for ssh:// and sshftp:// URLs".into());
         }
         Ok(Self {
             place,

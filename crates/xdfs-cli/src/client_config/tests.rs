@@ -97,7 +97,7 @@ fn mistakes_are_named_with_their_line() {
             2,
             "excludes other credentials",
         ),
-        ("ssh = \"ssh\"", 2, "for ssh:// URLs"),
+        ("ssh = \"ssh\"", 2, "for ssh:// and sshftp:// URLs"),
         ("a =", 4, ""),
     ] {
         let text = format!("[defaults]\n[remote.lab]\nurl = \"xdfs://h\"\n{settings}\n");

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use xdfs::{Address, Code, Fault, RemotePlace, ServerFile, Way};
+use xdfs::{Code, Fault, RemotePlace, ServerFile, Way};
 
 use crate::client::SharedClient;
 use crate::report::Reporter;
@@ -71,7 +71,7 @@ impl Origins {
 /// # Errors
 /// The source is to be removed, and one of the servers identifies no files.
 pub(super) fn check_removal(is_wanted: bool, servers: [&RemotePlace; 2]) -> Result<(), Fault> {
-    let tells = |server: &&RemotePlace| !matches!(server.address, Address::Ftp { .. });
+    let tells = |server: &&RemotePlace| !server.address.is_ftp();
     if !is_wanted || servers.iter().all(tells) {
         return Ok(());
     }

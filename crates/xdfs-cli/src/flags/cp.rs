@@ -21,6 +21,8 @@ use crate::size;
 /// FTP and GridFTP servers are reached by ftps://[user@]host[:port]/path with TLS, by
 /// gsiftp://[user@]host[:port]/path with GSI, and by ftp://[user[:password]@]host[:port]/path and
 /// --insecure without either; //path begins at the root, and not in the directory of the login.
+/// With sshftp://[user@]host[:port]/path such a server is started through ssh, which protects
+/// commands and replies; content and names in listings need --protect clear.
 /// NAME:path is on a server with a name: see `xdfs remotes --help`. At least one side must be a
 /// server; if both are, files go from one to the other (--between). With several sources, the
 /// target is a directory in which each file keeps its name; they are copied back to back in one
@@ -56,6 +58,7 @@ Examples:
   xdfs cp big.img ssh://host/~/runs/      over ssh, with no server there before
   xdfs cp --password-file - ftps://me@host/pub/big.img .
   xdfs cp --insecure ftp://host/pub/big.img .
+  xdfs cp --protect clear sshftp://me@host/big.img .   GridFTP, which ssh starts there
   xdfs cp -r --insecure ftp://one/data/ ftp://other/data/   from server to server
   xdfs cp -n 16 --limit-rate 400M big.img xdfs://host/big.img
   xdfs cp -r --remove-source runs xdfs://host/   move the files

@@ -211,7 +211,8 @@ Examples:
     /// It has to be trusted already: from an unknown server nothing is offered. Nothing is asked,
     /// so a password or a ticket that you would have to type is not used; nor is a ticket from
     /// elsewhere, which may be good only once. After two seconds there are no names, nor are there
-    /// any for ssh:// URLs. Of more than 1000 names, the first 999 and the last are offered.
+    /// any for ssh:// and sshftp:// URLs. Of more than 1000 names, the first 999 and the last are
+    /// offered.
     #[command(after_help = "\
 Examples:
   xdfs completions bash > ~/.local/share/bash-completion/completions/xdfs
@@ -500,14 +501,16 @@ pub(crate) struct SecurityFlags {
     /// else stay protected. An eavesdropper can read that content. It is checked with BLAKE3 unless
     /// --digest selects another digest, which an attacker on the path can forge. What an
     /// interrupted copy sent in the clear is sent again by the next one. Only servers started with
-    /// `--protect clear` accept it.
+    /// `--protect clear` accept it. sshftp:// has nothing else: names in listings are in the clear
+    /// too, data connections prove nothing, and content is checked with what the server has.
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub(crate) protect: Option<LevelFlag>,
 
     /// Open channels without encryption and authentication.
     ///
     /// Only servers started with --insecure accept them. With ftp:// there are no others: FTP
-    /// servers get passwords, names and data unencrypted then. ftps:// is always protected.
+    /// servers get passwords, names and data unencrypted then. ftps:// is always protected. With
+    /// sshftp:// it stands for --protect clear, for copies between such a server and others.
     #[arg(long, conflicts_with_all = ["key", "agent", "password_file", "token_file",
         "ticket_file", "anonymous", "cert", "ca", "pin", "known_only", "protect"])]
     pub(crate) insecure: bool,

@@ -9,11 +9,11 @@ use clap::Args;
 /// from the root of the server, and `lab:` is the path of the URL itself. Nothing in it is
 /// percent-encoded. A local file of such a name is written ./lab:runs.
 ///
-/// A [remote.NAME] has `url` (xdfs://, xdfs+unix:// or ssh://), and what the flags of the same
-/// names say: `key`, `agent`, `password_file`, `token_file`, `ticket_file`, `cert` and `cert_key`,
-/// or `anonymous`, for the login; `pin` or `ca`, and `known_only`, for trust; `protect`;
-/// `channels`, `block_size`, `window`, `retries` and `limit_rate`; `share` (see `xdfs agent`); and
-/// for ssh:// URLs `ssh` and `remote_program`.
+/// A [remote.NAME] has `url` (xdfs://, xdfs+unix://, ssh:// or ftp://), and what the flags of the
+/// same names say: `key`, `agent`, `password_file`, `token_file`, `ticket_file`, `cert` and
+/// `cert_key`, or `anonymous`, for the login; `pin` or `ca`, and `known_only`, for trust;
+/// `protect`; `channels`, `block_size`, `window`, `retries` and `limit_rate`; `share` (see `xdfs
+/// agent`); and for ssh:// and sshftp:// URLs `ssh` and `remote_program`.
 /// [defaults] has channels, block_size, window, retries, limit_rate and share for all servers.
 /// Flags override [remote.NAME], and that overrides [defaults]. `drivers`, before any table, is a
 /// directory of shared libraries with drivers, which are all loaded.

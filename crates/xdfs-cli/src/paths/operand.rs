@@ -41,8 +41,13 @@ impl Operand {
 
     /// The operand that `word` stands for.
     pub(crate) fn new(word: &OsStr, place: RemotePlace) -> Self {
-        let path = trimmed(&place.path).to_vec();
-        let path = if path.is_empty() { b"/".to_vec() } else { path };
+        let path = match trimmed(&place.path) {
+            // The root of an FTP server, and not the directory of the login.
+            b"/" if place.address.is_ftp() => b"//",
+            b"" | b"/" => &b"/"[..],
+            path => path,
+        };
+        let path = path.to_vec();
         Self {
             text: text_of(word),
             place,
@@ -61,9 +66,12 @@ impl Operand {
     }
 }
 
-/// A path without trailing slashes.
+/// A path without trailing slashes; of several, of which it consists, one is left.
 fn trimmed(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
+    let end = match path.iter().rposition(|&b| b != b'/') {
+        Some(at) => at + 1,
+        None => path.len().saturating_sub(1).min(1),
+    };
     &path[..end]
 }
 
@@ -86,6 +94,7 @@ pub(crate) fn parent(path: &[u8]) -> &[u8] {
     let path = trimmed(path);
     match path.iter().rposition(|&b| b == b'/') {
         None | Some(0) => b"/",
+        Some(1) if path.starts_with(b"//") => b"//",
         Some(cut) => &path[..cut],
     }
 }
@@ -119,6 +128,11 @@ mod tests {
             ("xdfs://h/a/b", "/a/b", false),
             ("xdfs://h/a//", "/a", true),
             ("xdfs://h/-a%0A", "/-a\n", false),
+            ("xdfs://h//", "/", true),
+            ("ftp://h", "/", true),
+            ("ftp://h/", "/", true),
+            ("ftp://h//", "//", true),
+            ("ftp://h//a/", "//a", true),
         ] {
             let operand = parse(word).unwrap();
             assert_eq!(operand.path, path.as_bytes(), "{word}");
@@ -137,6 +151,15 @@ mod tests {
     fn parts_of_paths() {
         assert_eq!(join(b"/", b"a"), b"/a");
         assert_eq!(join(b"/a/", b"b"), b"/a/b");
+        assert_eq!(
+            (join(b"//", b"a"), join(b"//a", b"b")),
+            (b"//a".to_vec(), b"//a/b".to_vec())
+        );
+        assert_eq!(
+            (parent(b"//a"), parent(b"//a/b")),
+            (&b"//"[..], &b"//a"[..])
+        );
+        assert_eq!(last_part(b"//"), b"");
         assert_eq!(last_part(b"/a/b/"), b"b");
         assert_eq!(last_part(b"/"), b"");
         assert_eq!(parent(b"/a/b/"), b"/a");

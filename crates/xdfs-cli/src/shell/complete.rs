@@ -18,9 +18,9 @@ use rustyline::validate::Validator;
 use xdfs::FileKind;
 
 use super::operands::{Role, Side, roles, with_long_tests};
-use super::paths::absolute;
+use super::paths::{Roots, absolute, trimmed};
 use super::words::{Word, escaped, lines, split_unfinished};
-use super::{COMMANDS, OWN, local_path, trimmed};
+use super::{COMMANDS, OWN, local_path};
 use crate::candidates::{Listed, Name, kind_on_server, within};
 use crate::context::ShellSession;
 use crate::paths::quote::Quoting;
@@ -185,7 +185,9 @@ impl Completer {
 
     fn absolute(&self, path: &[u8]) -> Option<Vec<u8>> {
         let path = if path.is_empty() { b"." } else { path };
-        absolute(&self.directory.borrow(), path).ok().map(trimmed)
+        let roots = Roots::of(self.session.place());
+        let path = absolute(&self.directory.borrow(), path, roots);
+        path.ok().map(trimmed)
     }
 
     fn list_there(&self, directory: &[u8]) -> Option<Arc<Listed>> {

@@ -36,6 +36,7 @@ use crate::report::{print, unwritten};
 use crate::run_command;
 use complete::Completer;
 use operands::{Role, Side};
+use paths::{Roots, trimmed};
 use words::Word;
 
 /// Commands of the program that are available in a shell.
@@ -123,7 +124,7 @@ impl Shell {
             b"" => b"/",
             path => path,
         };
-        let home = paths::absolute(b"/", path)?;
+        let home = paths::absolute(b"/", path, Roots::of(session.place()))?;
         let mut definition = Cli::command();
         definition.build();
         let completer = Rc::new(Completer::new(&session, definition.clone()));
@@ -444,10 +445,16 @@ impl Shell {
         Ok(line)
     }
 
+    /// A path on the server, made absolute.
+    fn absolute(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
+        let roots = Roots::of(self.session.place());
+        paths::absolute(&self.directory, path, roots)
+    }
+
     /// The URL of a path on the server.
     fn url(&self, path: &[u8]) -> Result<OsString, Fault> {
         let place = RemotePlace {
-            path: paths::absolute(&self.directory, path)?,
+            path: self.absolute(path)?,
             invitation: Default::default(),
             ..self.session.place().clone()
         };
@@ -469,7 +476,7 @@ impl Shell {
                 let cause = "no previous directory";
                 Fault::new(Code::InvalidArgument, "change the directory", cause)
             })?,
-            Some(path) => trimmed(paths::absolute(&self.directory, path)?),
+            Some(path) => trimmed(self.absolute(path)?),
         };
         let is_back = words.get(1).is_some_and(|word| word.bytes == b"-");
         self.enter(path)?;
@@ -524,7 +531,7 @@ struct RemoteNames<'a> {
 
 impl Names for RemoteNames<'_> {
     fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
-        let path = trimmed(paths::absolute(&self.shell.directory, directory)?);
+        let path = trimmed(self.shell.absolute(directory)?);
         let client = self.shell.session.session()?;
         let mut names = Vec::new();
         for entry in client.list(&path) {
@@ -537,7 +544,7 @@ impl Names for RemoteNames<'_> {
     }
 
     fn exists(&mut self, path: &[u8]) -> bool {
-        let Ok(path) = paths::absolute(&self.shell.directory, path) else {
+        let Ok(path) = self.shell.absolute(path) else {
             return false;
         };
         let call = Call::Stat {
@@ -567,14 +574,6 @@ impl Names for LocalNames {
     fn exists(&mut self, path: &[u8]) -> bool {
         local_path(path).is_ok_and(|path| path.symlink_metadata().is_ok())
     }
-}
-
-/// A path without trailing slashes, except for the root.
-fn trimmed(mut path: Vec<u8>) -> Vec<u8> {
-    while path.len() > 1 && path.ends_with(b"/") {
-        path.pop();
-    }
-    path
 }
 
 /// A word of a command line of this system.

@@ -71,7 +71,7 @@ fn reach(address: SocketAddr) -> Option<SocketAddr> {
 }
 
 /// The name of the host in ssh's settings, as `ssh -G` prints it.
-fn host_of_alias(mut ask: Command) -> Option<String> {
+pub(super) fn host_of_alias(mut ask: Command) -> Option<String> {
     let mut child = ask
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

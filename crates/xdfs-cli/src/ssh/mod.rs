@@ -14,18 +14,19 @@
 //! passwords and about unknown hosts. Secrets travel within it only, and never on a command line.
 //! The server ends when the standard input of its ssh does, so also when this process is killed.
 
+mod command;
 mod direct;
 #[cfg(unix)]
 pub(crate) mod gridftp;
 mod handover;
 mod server;
+mod sshftp;
 
 use std::collections::hash_map::RandomState;
-use std::ffi::OsString;
 use std::hash::BuildHasher as _;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
 use std::thread;
@@ -37,7 +38,7 @@ use xdfs::{Address, Call, Client, ClientOptions, Code, Fault, RemotePlace};
 use crate::console::{Console, printable};
 use crate::flags::{LevelFlag, OutputFlags, SecurityFlags, SshFlags};
 use crate::identity;
-use crate::shell::words;
+use command::{Ssh, by_ssh, check_login, leave_out_settings, setting, ssh_words};
 use handover::Handover;
 pub(crate) use server::serve;
 
@@ -115,6 +116,9 @@ impl SshServers {
             let server = self.reach(place, flags, quiet)?;
             return Ok((server.options(options), Some(server)));
         }
+        if matches!(place.address, Address::SshFtp { .. }) {
+            return Ok((sshftp::options(place, options, flags)?, None));
+        }
         let security = identity::security(flags, place)?;
         let options = ClientOptions {
             security,
@@ -153,17 +157,19 @@ impl SshServers {
     }
 }
 
-/// Refuses flags that would be ignored.
-pub(crate) fn check(flags: &SecurityFlags) -> Result<(), Fault> {
-    let trusts = flags.ca.is_some() || flags.pin.is_some() || flags.known_only;
-    if flags.names_credentials() || trusts || flags.insecure {
-        let cause = "with ssh:// URLs, ssh logs in and knows the hosts";
-        return Err(Fault::new(Code::InvalidArgument, START, cause).hint(
-            "leave out the flags about keys, passwords and trusted servers; those of ssh go into \
-             --ssh, such as --ssh 'ssh -i KEY'",
-        ));
+/// Refuses flags that would be ignored with the server of a place that ssh leads to.
+pub(crate) fn check_for(place: &RemotePlace, flags: &SecurityFlags) -> Result<(), Fault> {
+    match place.address {
+        Address::SshFtp { .. } => sshftp::check(flags),
+        _ => check(flags),
     }
-    Ok(())
+}
+
+fn check(flags: &SecurityFlags) -> Result<(), Fault> {
+    match flags.insecure {
+        true => Err(by_ssh(START)),
+        false => check_login(flags, START),
+    }
 }
 
 impl SshServer {
@@ -186,11 +192,8 @@ impl SshServer {
         let local = forwarded(&format!("{name}-local"));
         let remote = format!("{SOCKETS}/{name}");
         let mut command = ssh.command();
-        // As scp does: what the user set up for logins isn't for this.
-        command.args(["-T", "-a", "-x"]);
+        leave_out_settings(&mut command);
         for option in [
-            "PermitLocalCommand=no",
-            "RemoteCommand=none",
             "ExitOnForwardFailure=no",
             "ClearAllForwardings=no",
             "StreamLocalBindMask=0177",
@@ -333,63 +336,6 @@ impl Drop for SshServer {
         }
         let _ = self.child.wait();
         self.remove_local();
-    }
-}
-
-/// The ssh of a place.
-struct Ssh {
-    words: Vec<OsString>,
-    user: Option<String>,
-    host: String,
-    port: Option<u16>,
-}
-
-impl Ssh {
-    /// The command, without its host.
-    fn command(&self) -> Command {
-        let mut words = self.words.iter();
-        let mut command = Command::new(words.next().cloned().unwrap_or_else(|| "ssh".into()));
-        command.args(words);
-        if let Some(user) = &self.user {
-            command.args(["-l", user]);
-        }
-        if let Some(port) = self.port {
-            command.args(["-p", &port.to_string()]);
-        }
-        command
-    }
-
-    fn name_host(&self, command: &mut Command) {
-        command.args(["--", &self.host]);
-    }
-}
-
-/// The value of a flag, or of its environment variable.
-fn setting(flag: Option<&str>, variable: &str) -> Option<String> {
-    let set = || std::env::var(variable).ok().filter(|text| !text.is_empty());
-    flag.map(str::to_owned).or_else(set)
-}
-
-fn ssh_words(flags: &SecurityFlags) -> Result<Vec<OsString>, Fault> {
-    let Some(text) = setting(flags.ssh.ssh.as_deref(), "XDFS_SSH") else {
-        return Ok(vec!["ssh".into()]);
-    };
-    let words = words::split(text.as_bytes()).map_err(|fault| Fault {
-        operation: "read the ssh command".into(),
-        ..fault
-    })?;
-    let words: Vec<OsString> = words
-        .into_iter()
-        // What was split is text.
-        .map(|word| String::from_utf8_lossy(&word.bytes).into_owned().into())
-        .collect();
-    match words.is_empty() {
-        true => Err(Fault::new(
-            Code::InvalidArgument,
-            "read the ssh command",
-            "it is empty",
-        )),
-        false => Ok(words),
     }
 }
 

@@ -21,15 +21,15 @@ const EXTENDED: &str = " MLST Type*;Size*;Modify*;\r\n PARALLEL\r\n";
 const LARGE: usize = 36_000_003;
 
 /// The certificate of the stage's server, as clients are told to trust it.
-fn authority(stage: &Stage) -> String {
+pub(crate) fn authority(stage: &Stage) -> String {
     stage.certificate().display().to_string()
 }
 
-fn password(stage: &Stage) -> String {
+pub(crate) fn password(stage: &Stage) -> String {
     stage.beside("password").display().to_string()
 }
 
-fn url(stage: &Stage, path: &str) -> String {
+pub(crate) fn url(stage: &Stage, path: &str) -> String {
     format!("ftps://alice@{}/alice/{path}", stage.named_address())
 }
 

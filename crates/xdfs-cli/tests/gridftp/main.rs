@@ -23,6 +23,7 @@ mod mode_t;
 mod places;
 mod rules;
 mod security;
+mod shell;
 mod stage;
 mod stores;
 mod third_party;

@@ -76,6 +76,8 @@ mod shell;
 mod ssh;
 #[cfg(target_os = "linux")]
 mod sshftp;
+#[cfg(target_os = "linux")]
+mod sshftp_client;
 mod stacks;
 mod support;
 #[cfg(unix)]

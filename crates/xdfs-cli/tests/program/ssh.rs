@@ -111,7 +111,7 @@ impl Sshd {
     }
 
     /// The ssh command for it.
-    fn ssh(&self) -> String {
+    pub(crate) fn ssh(&self) -> String {
         format!(
             "ssh -F '{}'",
             self.place.path().join("ssh_config").display()
@@ -148,13 +148,13 @@ impl Sshd {
 }
 
 /// A port that nobody listens at. The system gives it to others last.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
 
 /// The ids and command lines of all processes.
-fn processes() -> Vec<(String, String)> {
+pub(crate) fn processes() -> Vec<(String, String)> {
     let all = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let line = |process: std::fs::DirEntry| {
         let line = std::fs::read(process.path().join("cmdline")).ok()?;

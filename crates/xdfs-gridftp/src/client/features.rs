@@ -17,11 +17,14 @@ pub struct Features {
     pub checksums: Vec<Algorithm>,
     /// How segments of MODE T may be compressed; empty without this mode.
     pub segments: Vec<Compression>,
+    /// Whoever is on the way can change data, and not what is said about it: checksums that can't
+    /// be forged are preferred.
+    pub is_exposed: bool,
 }
 
 /// Checksums in the order in which they are preferred for a comparison: fast ones that detect
-/// damage first. Nobody is kept out by them, since FTP protects nothing. SHA-1 is faster than MD5
-/// everywhere, and SHA-256 where processors have instructions for it.
+/// damage first. Nobody is kept out by them, where commands are protected no better than data.
+/// SHA-1 is faster than MD5 everywhere, and SHA-256 where processors have instructions for it.
 const PREFERRED: [Algorithm; 7] = [
     Algorithm::Crc64Nvme,
     Algorithm::Blake3,
@@ -31,6 +34,9 @@ const PREFERRED: [Algorithm; 7] = [
     Algorithm::Sha512,
     Algorithm::Crc32,
 ];
+
+/// Those that nobody can forge.
+const UNFORGED: [Algorithm; 3] = [Algorithm::Blake3, Algorithm::Sha256, Algorithm::Sha512];
 
 impl Features {
     /// Reads the reply; what is unknown is left out.
@@ -70,7 +76,11 @@ impl Features {
     /// The checksum to compare by with another server, if both have one in common.
     #[must_use]
     pub fn checksum_with(&self, other: &Self) -> Option<Algorithm> {
-        let mut kinds = PREFERRED.into_iter();
+        let first = match self.is_exposed || other.is_exposed {
+            true => &UNFORGED[..],
+            false => &[],
+        };
+        let mut kinds = first.iter().copied().chain(PREFERRED);
         kinds.find(|kind| self.checksums.contains(kind) && other.checksums.contains(kind))
     }
 }
@@ -120,6 +130,11 @@ mod tests {
         assert!(features.mlst && features.extended && !features.mfmt);
         assert_eq!(features.segments, [Compression::None, Compression::Zstd]);
         assert_eq!(features.checksum(), Some(Algorithm::Md5));
+        let mut exposed = features;
+        exposed.is_exposed = true;
+        assert_eq!(exposed.checksum(), Some(Algorithm::Md5));
+        exposed.checksums.push(Algorithm::Sha256);
+        assert_eq!(exposed.checksum(), Some(Algorithm::Sha256));
         assert_eq!(Features::parse(&Reply::new(500, "no")), Features::default());
         assert_eq!(Features::default().checksum(), None);
         for (kind, name, _) in Algorithm::ALL {

@@ -21,6 +21,7 @@ use xdfs_store::check_cancelled;
 use xdfs_sys::poll::{Event as Ready, Poller, Token};
 
 use super::Settings;
+use super::carrier::{Carried, Ends, explained};
 use super::channel::{Channel, Direction, Mode};
 use super::dialogue::{Dialogue, Event, check_path};
 use super::fault::{ended, lost, refused, stalled, unprotected, violation};
@@ -90,6 +91,8 @@ pub(super) struct Link {
     /// What is left behind is removed, which is done to its end.
     is_ending: bool,
     protection: Established,
+    /// Ends after the connection.
+    carried: Option<Carried>,
 }
 
 impl Link {
@@ -98,6 +101,11 @@ impl Link {
     /// # Errors
     /// The server can't be reached, or refuses the user.
     pub(super) fn connect(settings: &Settings, is_closed: &Arc<AtomicBool>) -> Result<Self, Fault> {
+        if let Some(carrier) = &settings.carrier {
+            let (stream, ends) = carrier.open(is_closed)?;
+            let opened = Self::log_in(stream, ends, settings, Arc::clone(is_closed));
+            return opened.map_err(|fault| carrier.hinted(fault));
+        }
         let operation = format!("connect to {}:{}", settings.host, settings.port);
         let addresses = (settings.host.as_str(), settings.port).to_socket_addrs();
         let addresses = addresses.map_err(|error| {
@@ -107,7 +115,10 @@ impl Link {
         let mut last = io::ErrorKind::AddrNotAvailable.into();
         for address in addresses {
             match std::net::TcpStream::connect_timeout(&address, CONNECT) {
-                Ok(stream) => return Self::log_in(stream, settings, Arc::clone(is_closed)),
+                Ok(stream) => {
+                    let ends = Ends::of(&stream)?;
+                    return Self::log_in(stream, ends, settings, Arc::clone(is_closed));
+                }
                 Err(error) => last = error,
             }
         }
@@ -116,6 +127,7 @@ impl Link {
 
     fn log_in(
         stream: std::net::TcpStream,
+        ends: Ends,
         settings: &Settings,
         is_closed: Arc<AtomicBool>,
     ) -> Result<Self, Fault> {
@@ -123,8 +135,6 @@ impl Link {
         stream.set_nonblocking(true).map_err(failed)?;
         // A hint.
         let _ = stream.set_nodelay(true);
-        let peer = stream.peer_addr().map_err(failed)?.ip();
-        let local = stream.local_addr().map_err(failed)?.ip();
         let mut control = TcpStream::from_std(stream);
         let poller = Poller::new().map_err(failed)?;
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -139,8 +149,8 @@ impl Link {
             can_read: true,
             has_ended: false,
             dialogue: Dialogue::new(),
-            peer: peer.to_canonical(),
-            local: local.to_canonical(),
+            peer: ends.peer,
+            local: ends.local,
             listener: None,
             channels: Vec::new(),
             next_token: FIRST,
@@ -154,7 +164,9 @@ impl Link {
             is_closed,
             is_ending: false,
             protection: Established::None,
+            carried: ends.carried,
         };
+        link.dialogue.input(&ends.greeting);
         let greeting = link.reply("connect")?;
         if greeting.code != 220 {
             return Err(refused("connect", b"", &greeting));
@@ -194,7 +206,10 @@ impl Link {
         }
         if !matches!(reply.code, 200..300) {
             let fault = refused(&format!("log in as {user}"), b"", &reply);
-            let hint = link.protection.login_hint();
+            let hint = match link.carried {
+                None => link.protection.login_hint(),
+                Some(_) => "see whether what ssh starts there takes this user",
+            };
             return Err(match reply.code {
                 500.. => Fault {
                     code: Code::AuthenticationFailed,
@@ -222,6 +237,7 @@ impl Link {
             }
         }
         link.features = Features::parse(&link.reply("ask for features")?);
+        link.features.is_exposed = link.carried.is_some();
         let typed = link.reply("choose the type I")?;
         if !matches!(typed.code, 200..300) {
             return Err(refused("choose the type I", b"", &typed));
@@ -478,7 +494,8 @@ impl Link {
             }
             if self.has_ended {
                 let cause = "the server has closed the control connection";
-                return Err(ended("wait for a reply", cause));
+                let fault = ended("wait for a reply", cause);
+                return Err(explained(self.carried.as_mut(), fault));
             }
             if !self.can_read {
                 return Ok(None);

@@ -6,6 +6,8 @@
 //!               dialogue          incoming, outgoing --- receiver, sender, block
 //!                  |                  |
 //!             wire, tls            channel --- wire, tls
+//!                  |
+//!               carrier
 //! ```
 //!
 //! Between two servers a file can go straight from one to the other (`third_party`).
@@ -15,6 +17,7 @@
 //! resumable publishing, retries and reports. `docs/gridftp/README.md` says what is supported.
 
 mod call;
+mod carrier;
 mod channel;
 pub mod dialogue;
 mod fault;
@@ -39,6 +42,7 @@ mod tls;
 mod tree;
 mod window;
 
+pub use carrier::Carrier;
 pub use link::{extended_port, passive_address};
 pub use pool::FtpStore;
 #[cfg(feature = "gsi")]
@@ -65,6 +69,9 @@ pub struct Settings {
     pub password: Option<String>,
     /// What protects all connections.
     pub protection: Protection,
+    /// What carries control connections, and with them the proof of who is at their ends; data
+    /// connections are without protection then. `None` for a connection to the port.
+    pub carrier: Option<Carrier>,
     /// Data connections for a large file in MODE E, 1 to 64; `None` for 4.
     pub channels: Option<u32>,
 }
@@ -77,6 +84,7 @@ impl std::fmt::Debug for Settings {
             .field("user", &self.user)
             .field("password", &self.password.as_ref().map(|_| "..."))
             .field("protection", &self.protection)
+            .field("carrier", &self.carrier)
             .field("channels", &self.channels)
             .finish()
     }

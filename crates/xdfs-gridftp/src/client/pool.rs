@@ -139,7 +139,10 @@ impl FtpStore {
 
     /// Why this server can't send to another one, if that is known.
     pub(super) fn cannot_reach(&self, target: &Self) -> Option<Fault> {
-        let protects = |store: &Self| !matches!(store.shared.settings.protection, Protection::None);
+        let protects = |store: &Self| {
+            let protection = &store.shared.settings.protection;
+            store.is_carried() || !matches!(protection, Protection::None)
+        };
         if protects(self) || protects(target) {
             let cause = "connections are protected with this machine only; straight from one \
                 server to the other data would be in clear";
@@ -174,6 +177,11 @@ impl FtpStore {
     /// Takes note that a file went from this server straight to another one.
     pub(super) fn note_reached(&self) {
         self.shared.doubts.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether a program carries each control connection.
+    pub(super) fn is_carried(&self) -> bool {
+        self.shared.settings.carrier.is_some()
     }
 
     /// The host and the port of the server.
@@ -257,7 +265,8 @@ impl FtpStore {
     /// The server has no MODE T, or refuses, or the connection is broken.
     fn ask(&self, link: &mut Link, path: &[u8]) -> Result<Tree, Fault> {
         let root = Self::resolve(link, path);
-        let has_segments = !link.features.segments.is_empty();
+        // Their checksums are of a kind that can be forged.
+        let has_segments = !link.features.segments.is_empty() && !link.features.is_exposed;
         let mode = self.mode(link, Direction::Receive);
         if !has_segments || mode != Mode::Extended {
             return Err(lacking(LIST_TREE, &root, "the server has no MODE T"));

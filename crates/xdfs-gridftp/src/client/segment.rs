@@ -9,6 +9,7 @@ use xdfs_store::PackOptions;
 
 use super::channel::{Direction, Mode};
 use super::fault::{refused, violation};
+use super::features::name_of;
 use super::incoming::Incoming;
 use super::link::Link;
 use super::listing::Listed;
@@ -36,8 +37,8 @@ fn damaged(error: &ArchiveError) -> Fault {
     violation(READ, error.to_string())
 }
 
-fn digits(bytes: &[u8]) -> String {
-    let mut hasher = Hasher::new(Algorithm::Crc64Nvme);
+fn digits(kind: Algorithm, bytes: &[u8]) -> String {
+    let mut hasher = Hasher::new(kind);
     hasher.update(bytes);
     hasher.finish()
 }
@@ -211,7 +212,7 @@ fn fetch(
     let closing = said.and_then(|line| Closing::parse(line.trim_ascii()));
     let closing =
         closing.ok_or_else(|| violation(READ, "the server tells no checksum").path(&tree.root))?;
-    let own = digits(&wire);
+    let own = digits(Algorithm::Crc64Nvme, &wire);
     if own != closing.digits {
         let said = closing.digits;
         let cause = format!("CRC64NVME is {said} at the server and {own} of what came");
@@ -309,7 +310,10 @@ fn send(
     link.prepare(Direction::Send, Mode::Extended, 1)?;
     let how = if options.overwrite { "any" } else { "new" };
     let words = format!("T {} {how} ", compression.name());
-    link.command("SCKS", format!("CRC64NVME {}", digits(&wire)).as_bytes())?;
+    // A server with this mode takes all kinds.
+    let kind = link.features.checksum().unwrap_or(Algorithm::Crc64Nvme);
+    let announced = format!("{} {}", name_of(kind), digits(kind, &wire));
+    link.command("SCKS", announced.as_bytes())?;
     link.command("ESTO", &[words.as_bytes(), root].concat())?;
     let announced = link.reply(STORE)?;
     let sent = match announced.code {

@@ -85,7 +85,8 @@ impl Store for FtpStore {
     }
 
     fn packs_wait(&self, _root: &[u8]) -> bool {
-        true
+        // Logins by ssh take more time than more connections save.
+        !self.is_carried()
     }
 
     fn call(

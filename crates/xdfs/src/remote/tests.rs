@@ -48,7 +48,16 @@ fn places_on_ftp_servers() {
     assert_eq!(protected.to_string(), "ftps://me@host:21/x");
     assert!(!protected.shares_session(&place("ftp://me@host/x")));
     assert_eq!(place("gsiftp://host/x").to_string(), "gsiftp://host:2811/x");
-    for text in ["ftp://h//etc", "ftp://h/%2Fetc"] {
+    let through_ssh = place("sshftp://me@alias//srv/a");
+    assert!(through_ssh.address.is_ftp() && through_ssh.address.is_of_ssh());
+    assert_eq!(through_ssh.to_string(), "sshftp://me@alias//srv/a");
+    assert_eq!(through_ssh.path, b"//srv/a");
+    assert_eq!(
+        place("sshftp://[::1]:2/x").to_string(),
+        "sshftp://[::1]:2/x"
+    );
+    assert!(!through_ssh.shares_session(&place("ssh://me@alias/x")));
+    for text in ["ftp://h//etc", "ftp://h/%2Fetc", "sshftp://h//etc"] {
         assert_eq!(place(text).path, b"//etc");
     }
     assert_eq!(place("ftp://[::1]:2811/mem:x").path, b"/mem:x");
@@ -58,6 +67,9 @@ fn places_on_ftp_servers() {
         "ftp://me:secret@h:x/",
         "ftp://h/%",
         "ftps://me:secret@h/x",
+        "sshftp://me:secret@h/x",
+        "sshftp://-oProxyCommand=x/x",
+        "sshftp://me;x@h/x",
     ] {
         let fault = bad.parse::<RemotePlace>().unwrap_err();
         assert!(!fault.to_string().contains("secret"), "{fault}");

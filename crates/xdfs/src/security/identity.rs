@@ -198,7 +198,9 @@ fn host_of(address: &Address) -> (String, u16) {
     };
     match address {
         Address::Host { host, port } | Address::Ftp { host, port, .. } => (host.clone(), *port),
-        Address::Ssh { host, port } => (host.clone(), port.unwrap_or(0)),
+        Address::Ssh { host, port } | Address::SshFtp { host, port } => {
+            (host.clone(), port.unwrap_or(0))
+        }
         Address::Unix(path) => local(path.as_os_str().as_encoded_bytes()),
         Address::Memory(name) => local(name.as_bytes()),
     }
