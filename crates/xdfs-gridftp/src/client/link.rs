@@ -237,7 +237,7 @@ impl Link {
             }
         }
         link.features = Features::parse(&link.reply("ask for features")?);
-        link.features.is_exposed = link.carried.is_some();
+        link.features.is_exposed = link.carried.is_some() || link.protection.exposes_data();
         let typed = link.reply("choose the type I")?;
         if !matches!(typed.code, 200..300) {
             return Err(refused("choose the type I", b"", &typed));

@@ -112,6 +112,15 @@ impl Established {
         }
     }
 
+    /// Whether commands are protected, and data isn't.
+    pub(super) fn exposes_data(&self) -> bool {
+        match self {
+            Self::None | Self::Tls(_) => false,
+            #[cfg(feature = "gsi")]
+            Self::Gsi { own, .. } => !own.seals,
+        }
+    }
+
     /// Whether no data connection can prove any more that it belongs to the session.
     pub(super) fn is_used_up(&self) -> bool {
         matches!(self, Self::Tls(tls) if tls.is_used_up())
