@@ -44,7 +44,7 @@ pub struct ServerBuilder {
     pub listen: Vec<Listen>,
     /// The served directory; the kernel resolves paths of clients beneath it.
     pub root: PathBuf,
-    /// Refuse uploads.
+    /// Nobody changes anything, whatever rights exports give.
     pub read_only: bool,
     /// Listen on addresses other than loopback even without authentication.
     pub insecure: bool,

@@ -50,6 +50,24 @@ fn stage(seed: u64, config: &str) -> Stage {
     })
 }
 
+/// What the settings say to all takes away what exports give.
+#[test]
+fn a_server_that_is_read_only_takes_nothing_in_exports_either() {
+    let stage = stage(29, &format!("read_only = true\n{PUBLIC}"));
+    let mut client = Client::log_in(&stage);
+    client.ask("SIZE /drop/file", 213);
+    client.passive();
+    for line in [
+        "DELE drop/file",
+        "MKD drop/new",
+        "STOR drop/other",
+        "APPE drop/file",
+    ] {
+        client.ask(line, 550);
+    }
+    assert!(stage.root("drop/file").exists() && !stage.root("drop/other").exists());
+}
+
 #[test]
 fn anonymous_users_have_the_rights_of_public_exports() {
     let stage = stage(30, PUBLIC);

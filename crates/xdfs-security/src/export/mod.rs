@@ -116,6 +116,19 @@ impl Exports {
         }])
     }
 
+    /// The same exports, in which nobody has other rights than these.
+    #[must_use]
+    pub fn restricted(&self, rights: Rights) -> Self {
+        let mut exports = self.shared.exports.clone();
+        for export in &mut exports {
+            export.public = export.public & rights;
+            for grant in &mut export.grants {
+                grant.rights = grant.rights & rights;
+            }
+        }
+        Self::of(exports)
+    }
+
     fn of(exports: Vec<Export>) -> Self {
         Self {
             shared: Arc::new(Shared {

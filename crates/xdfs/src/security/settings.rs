@@ -169,7 +169,7 @@ impl ServerSecurity {
     }
 
     /// Loads or creates the files of the settings, including the server's own key. `root` is served
-    /// if there are no exports, restricted by `read_only`.
+    /// if there are no exports; either is restricted by `read_only`.
     ///
     /// The rules about tunnels aren't among the settings.
     pub(super) fn load(self, root: PathBuf, read_only: bool) -> Result<(Parts, Reloading), Fault> {
@@ -197,15 +197,13 @@ impl ServerSecurity {
             }
         };
         let identity = Reloading::new(chain, key, certificates)?;
-        let rights = if read_only {
-            Rights::READ | Rights::LIST
-        } else {
-            Rights::ALL
-        };
-        let exports = match self.exports {
+        let mut exports = match self.exports {
             Some(config) => Exports::new(config)?,
-            None => Exports::single(root, rights),
+            None => Exports::single(root, Rights::ALL),
         };
+        if read_only {
+            exports = exports.restricted(Rights::READ | Rights::LIST);
+        }
         let mut owner_lists = self.owner_keys;
         owner_lists.push(self.folder.join("authorized_keys"));
         let parts = Parts {
