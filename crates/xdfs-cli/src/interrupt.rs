@@ -60,8 +60,11 @@ impl Interrupt {
     }
 }
 
-/// Ends the program, with the exit code of a command that the user stopped.
+/// Ends the program and those that it has started, with the exit code of a command that the user
+/// stopped.
 pub(crate) fn end_by_signal() -> ! {
+    // A terminal at which ssh asks for a password would stay without echo.
+    xdfs::program::end_all();
     std::process::exit(i32::from(Code::Cancelled.exit_code()))
 }
 

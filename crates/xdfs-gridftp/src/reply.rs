@@ -8,6 +8,8 @@ use crate::line::{Line, LineReader};
 
 /// Most lines of a reply that is read.
 pub const REPLY_LINES_MAX: usize = 64 << 10;
+/// Bytes of a line that are shown at most.
+const SHOWN_BYTES_MAX: usize = 100;
 
 /// A reply: a number of three digits and one or more lines of text (RFC 959, section 4.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,21 +105,22 @@ fn code_of(fault: &Fault) -> u16 {
 }
 
 /// What is wrong with the bytes of a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// The reply doesn't begin with a number and a space or a hyphen.
-    NoCode,
+    /// The reply doesn't begin with a number and a space or a hyphen, but with this, fit for a
+    /// message.
+    NoCode(String),
     /// A line or the reply is too long.
     TooLong,
 }
 
 impl fmt::Display for ReplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoCode => "a reply doesn't begin with its number",
-            Self::TooLong => "a reply is too long",
-        })
+        match self {
+            Self::NoCode(line) => write!(f, "a reply doesn't begin with its number: '{line}'"),
+            Self::TooLong => f.write_str("a reply is too long"),
+        }
     }
 }
 
@@ -172,7 +175,7 @@ impl ReplyReader {
     fn line(&mut self, line: Vec<u8>) -> Result<Option<Reply>, ReplyError> {
         let start = start_of(&line);
         let Some(mut reply) = self.partial.take() else {
-            let (code, is_last) = start.ok_or(ReplyError::NoCode)?;
+            let (code, is_last) = start.ok_or_else(|| no_code(&line))?;
             let reply = Reply::new(code, line.get(4..).unwrap_or_default());
             if is_last {
                 return Ok(Some(reply));
@@ -196,6 +199,12 @@ impl ReplyReader {
         self.partial = Some(reply);
         Ok(None)
     }
+}
+
+/// The beginning of a line that is no reply's.
+fn no_code(line: &[u8]) -> ReplyError {
+    let shown = line.get(..SHOWN_BYTES_MAX).unwrap_or(line);
+    ReplyError::NoCode(shown.escape_ascii().to_string())
 }
 
 /// The number at the start of a line, and whether a space follows.
@@ -252,8 +261,13 @@ mod tests {
         for text in ["220\r\n", "hello\r\n", "22x ready\r\n", "099 x\r\n", "\r\n"] {
             let mut reader = ReplyReader::new();
             reader.push(text.as_bytes());
-            assert_eq!(reader.next_reply(), Err(ReplyError::NoCode), "{text}");
+            let shown = text.trim_end().to_owned();
+            assert_eq!(reader.next_reply(), Err(ReplyError::NoCode(shown)));
         }
+        let mut reader = ReplyReader::new();
+        reader.push(&[&b"\x1b]0;"[..], &[b'x'; 1000], b"\r\n"].concat());
+        let shown = format!("\\x1b]0;{}", "x".repeat(SHOWN_BYTES_MAX - 4));
+        assert_eq!(reader.next_reply(), Err(ReplyError::NoCode(shown)));
         // Real clients and servers don't take it for the end of a line either.
         let mut reader = ReplyReader::new();
         reader.push(b"220 ready\n");

@@ -10,4 +10,5 @@ pub mod limit;
 pub mod memory;
 pub mod poll;
 pub mod processor;
+pub mod program;
 pub mod tcp;

@@ -141,6 +141,7 @@ pub use xdfs_gridftp::client::Carrier;
 pub use xdfs_proto::{
     ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Retry, Side,
 };
+pub use xdfs_sys::program;
 pub use xdfs_xio::{ListeningSocket, PathSample};
 
 /// The README's code, compiled as a test.

@@ -550,9 +550,12 @@ impl FromStr for RemotePlace {
                 Some((shown, _)) => shown.to_owned(),
                 None => shown,
             };
+            let mut schemes = [SSH, SSHFTP, FTP, FTPS, GSIFTP].into_iter();
+            let scheme = schemes.find(|scheme| text.starts_with(scheme));
+            let scheme = scheme.unwrap_or("xdfs://");
             Fault::new(Code::InvalidArgument, "read the URL", cause)
                 .path(shown)
-                .hint("write xdfs://[user@]host[:port]/path")
+                .hint(format!("write {scheme}[user@]host[:port]/path"))
         };
         let Some((scheme, rest)) = scheme_of(text) else {
             return Err(bad("it does not start with xdfs://"));
@@ -584,9 +587,12 @@ impl FromStr for RemotePlace {
                 };
                 if secret.is_some() && protection != Some(FtpProtection::None) {
                     let cause = "a password in a URL can be seen by others on this machine";
-                    return Err(bad(cause).hint(match ssh {
-                        true => "write sshftp://USER@HOST/PATH; ssh asks for the password",
-                        false => {
+                    return Err(bad(cause).hint(match protection {
+                        None => "write sshftp://USER@HOST/PATH; ssh asks for the password",
+                        Some(FtpProtection::Gsi) => {
+                            "write gsiftp://USER@HOST/PATH; a certificate logs in, not a password"
+                        }
+                        Some(_) => {
                             "write ftps://USER@HOST/PATH; --password-file FILE or - gives the \
                              password"
                         }
@@ -597,10 +603,11 @@ impl FromStr for RemotePlace {
                     password = Some(secret.ok_or_else(|| bad("the password is not valid"))?);
                 }
                 let user = percent_decode(user).and_then(|u| String::from_utf8(u).ok());
-                (
-                    Some(user.ok_or_else(|| bad("the user name is not valid"))?),
-                    host,
-                )
+                let user = user.ok_or_else(|| bad("the user name is not valid"))?;
+                if user.is_empty() {
+                    return Err(bad("no user stands before the '@'"));
+                }
+                (Some(user), host)
             }
             None => (None, authority),
         };

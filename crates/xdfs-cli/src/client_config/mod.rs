@@ -20,7 +20,7 @@ use xdfs::drivers::Drivers;
 use xdfs::{ClientOptions, Code, Fault, RemotePlace};
 
 use crate::config_text::{ConfigText, may_others_write};
-use crate::flags::{RetryFlags, SecurityFlags, SshFlags};
+use crate::flags::{RetryFlags, SecurityFlags, SshFlags, read_program};
 use crate::identity;
 use crate::ssh;
 use text::RemoteText;
@@ -367,6 +367,9 @@ impl TryFrom<RemoteText> for Remote {
         }
         if security.pin.is_some() && security.ca.is_some() {
             return Err("`pin` and `ca` exclude each other: nothing counts beside a pin".into());
+        }
+        if let Some(text) = &security.ssh.remote_program {
+            read_program(text).map_err(|cause| format!("`remote_program`: {cause}"))?;
         }
         if place.address.is_of_ssh() {
             ssh::check_for(&place, &security).map_err(|fault| fault.cause)?;

@@ -375,7 +375,7 @@ pub(crate) struct DfFlags {
 ///
 /// Prints the allocated space in KiB of each directory with everything in it. A file with several
 /// hard links counts once. What has arrived of unfinished transfers counts too, although 'ls'
-/// doesn't show it; 'xdfs partial ls' does.
+/// doesn't show it; 'xdfs partial ls' does. FTP tells no allocated space: there, file sizes count.
 #[derive(Clone, Debug, Args)]
 #[command(
     disable_help_flag = true,

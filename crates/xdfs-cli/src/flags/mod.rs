@@ -50,7 +50,7 @@ pub(crate) use proxy::{ProxyCommand, ProxyFile, ProxyInitFlags};
 pub(crate) use remotes::RemotesFlags;
 pub(crate) use serve::ServeFlags;
 pub(crate) use shell::ShellFlags;
-pub(crate) use ssh::SshFlags;
+pub(crate) use ssh::{SshFlags, read_program};
 pub(crate) use sync::SyncFlags;
 pub(crate) use tune::{PictureFormat, TuneFlags};
 pub(crate) use tunnel::TunnelFlags;

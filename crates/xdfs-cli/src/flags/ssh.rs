@@ -20,6 +20,14 @@ pub(crate) struct SshFlags {
     /// than that of a login. With sshftp:// URLs it is what is started instead of ~/.globus/sshftp
     /// and /etc/grid-security/sshftp, such as 'xdfs serve --gridftp-over-ssh', and only this flag
     /// counts.
-    #[arg(long, help_heading = "Over ssh", value_name = "PROGRAM")]
+    #[arg(long, help_heading = "Over ssh", value_name = "PROGRAM", value_parser = read_program)]
     pub(crate) remote_program: Option<String>,
+}
+
+/// Reads the name of a program. Nothing but spaces would be another command for the shell there.
+pub(crate) fn read_program(text: &str) -> Result<String, String> {
+    match text.trim().is_empty() {
+        true => Err("it names no program".into()),
+        false => Ok(text.to_owned()),
+    }
 }

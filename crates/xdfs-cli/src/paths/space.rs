@@ -112,6 +112,8 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
     let mut counted: HashSet<(u64, u64)> = HashSet::new();
     command.each(&flags.urls, |command, operand| {
         let client = command.client(operand)?;
+        // FTP tells no allocated space.
+        let apparent = flags.apparent_size || operand.place.address.is_ftp();
         let path = operand.path.clone();
         let start = WalkEntry {
             attributes: stat(&client, &path, false)?,
@@ -139,7 +141,7 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
         for step in Walk::new(&WithPartial(&client), start, u32::MAX, LISTINGS_AHEAD) {
             match step {
                 WalkStep::Entry(found) => {
-                    let bytes = own_bytes(&found, flags.apparent_size, &mut counted);
+                    let bytes = own_bytes(&found, apparent, &mut counted);
                     if found.is_directory() {
                         sums.push(bytes);
                     } else if let Some(sum) = sums.last_mut() {

@@ -7,12 +7,15 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use xdfs::Address;
+use xdfs::program::Program;
+use xdfs::{Address, Code, Fault};
 
 /// How long to try, at most. A lost first packet is sent again after a second.
 const WAIT: Duration = Duration::from_millis(1500);
 /// Most announced addresses that are tried: a server listens at one.
 const ADDRESSES_MAX: usize = 4;
+/// Time for `ssh -G`, which connects to nothing.
+const SETTINGS: Duration = Duration::from_secs(10);
 /// Most of the output of `ssh -G` that is read.
 const SETTINGS_BYTES_MAX: u64 = 256 << 10;
 
@@ -34,7 +37,7 @@ pub(super) fn find(announced: &[String], host: &str, ask: Command) -> Option<Add
     let host = host.to_owned();
     thread::spawn(move || {
         let named = |host: &str| (host, port).to_socket_addrs().ok();
-        let addresses = named(&host).or_else(|| named(&host_of_alias(ask)?));
+        let addresses = named(&host).or_else(|| named(&host_of_alias(ask).ok()??));
         for address in addresses.into_iter().flatten() {
             // The receiver is gone once an address is found.
             let _ = sender.send(reach(address));
@@ -70,21 +73,39 @@ fn reach(address: SocketAddr) -> Option<SocketAddr> {
     Some(address)
 }
 
-/// The name of the host in ssh's settings, as `ssh -G` prints it.
-pub(super) fn host_of_alias(mut ask: Command) -> Option<String> {
-    let mut child = ask
-        .stdin(Stdio::null())
+/// The name of the host in ssh's settings, as `ssh -G` prints it; `None` if it prints none.
+///
+/// # Errors
+/// It takes too long: the settings may start programs.
+pub(super) fn host_of_alias(mut ask: Command) -> Result<Option<String>, Fault> {
+    ask.stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
-    let mut text = String::new();
-    let output = child.stdout.take()?;
-    let read = output.take(SETTINGS_BYTES_MAX).read_to_string(&mut text);
-    // It has nothing more to say.
-    let _ = child.kill();
-    let _ = child.wait();
-    read.ok()?;
-    let name = text.lines().find_map(|line| line.strip_prefix("hostname "));
-    name.map(str::to_owned)
+        .stderr(Stdio::null());
+    let Ok(mut program) = Program::start(&mut ask) else {
+        return Ok(None);
+    };
+    let (_, Some(stdout), _) = program.take_streams() else {
+        return Ok(None);
+    };
+    let (sender, settings) = mpsc::channel();
+    // It ends with the output.
+    thread::spawn(move || {
+        let mut text = String::new();
+        let read = stdout.take(SETTINGS_BYTES_MAX).read_to_string(&mut text);
+        sender.send(read.map(|_| text))
+    });
+    match settings.recv_timeout(SETTINGS) {
+        Ok(Ok(text)) => {
+            let name = text.lines().find_map(|line| line.strip_prefix("hostname "));
+            Ok(name.map(str::to_owned))
+        }
+        Ok(Err(_)) | Err(mpsc::RecvTimeoutError::Disconnected) => Ok(None),
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            let cause = format!("`ssh -G` has not ended for {SETTINGS:?}");
+            Err(
+                Fault::new(Code::DeadlineExceeded, "read the settings of ssh", cause)
+                    .hint("see what 'Match exec' in ~/.ssh/config runs"),
+            )
+        }
+    }
 }

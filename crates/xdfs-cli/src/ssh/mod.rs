@@ -26,12 +26,13 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ExitStatus, Stdio};
+use std::process::{ChildStdin, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
+use xdfs::program::Program;
 use xdfs::security::{ClientSecurity, Credential, NewHosts, TrustPolicy};
 use xdfs::{Address, Call, Client, ClientOptions, Code, Fault, RemotePlace};
 
@@ -69,11 +70,9 @@ pub(crate) struct SshServer {
     via: Address,
     security: ClientSecurity,
     home: Option<String>,
-    child: Child,
+    program: Program,
     /// The server ends when this is closed.
     stdin: Option<ChildStdin>,
-    /// Disconnected at the end of ssh.
-    end: Mutex<mpsc::Receiver<()>>,
     watched: Arc<Watched>,
     /// The local socket of connections through ssh; `None` if there are none.
     local: Option<PathBuf>,
@@ -208,13 +207,13 @@ impl SshServer {
         ssh.name_host(&mut command);
         command.arg(remote_command(flags, level, &remote));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|e| {
+        let mut program = Program::start(&mut command).map_err(|e| {
             let program = ssh.words.first().cloned().unwrap_or_default();
             Fault::from_io(START, program.as_encoded_bytes(), &e)
                 .hint("install OpenSSH, or name another program with --ssh")
                 .ending_session()
         })?;
-        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+        let (Some(stdin), Some(stdout), _) = program.take_streams() else {
             return Err(Fault::new(Code::Internal, START, "ssh has no pipes"));
         };
         let mut stdout = BufReader::new(stdout);
@@ -222,11 +221,13 @@ impl SshServer {
             Ok(Some(handover)) => handover,
             refused => {
                 drop(stdin);
-                if refused.is_err() {
-                    // It may have more to print than anybody reads. If it has ended, so be it.
-                    let _ = child.kill();
-                }
-                let status = child.wait().map_err(|e| Fault::from_io(START, "", &e))?;
+                let patience = match refused {
+                    Ok(_) => END,
+                    // It may have more to print than anybody reads.
+                    Err(_) => Duration::ZERO,
+                };
+                let status = program.end(patience);
+                let status = status.map_err(|e| Fault::from_io(START, "", &e))?;
                 if let Some(local) = &local {
                     remove(local);
                 }
@@ -235,7 +236,7 @@ impl SshServer {
             }
         };
         let watched = Arc::new(Watched::default());
-        let end = watch(stdout, place, &watched, quiet)?;
+        watch(stdout, place, &watched, quiet)?;
         let mut server = Self {
             address: place.address.clone(),
             user: place.user.clone(),
@@ -244,9 +245,8 @@ impl SshServer {
             via: place.address.clone(),
             security: security(&handover, level)?,
             home: handover.home,
-            child,
+            program,
             stdin: Some(stdin),
-            end: Mutex::new(end),
             watched,
             local: local.clone(),
         };
@@ -328,13 +328,8 @@ impl Drop for SshServer {
     fn drop(&mut self) {
         self.watched.is_closing.store(true, Ordering::SeqCst);
         drop(self.stdin.take());
-        // Nothing is sent: it is disconnected at the end.
-        let end = self.end.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if end.recv_timeout(END) == Err(mpsc::RecvTimeoutError::Timeout) {
-            // If it has ended by now, so be it.
-            let _ = self.child.kill();
-        }
-        let _ = self.child.wait();
+        // Nothing can be done about a failure.
+        let _ = self.program.end(END);
         self.remove_local();
     }
 }
@@ -449,15 +444,13 @@ fn watch(
     place: &RemotePlace,
     watched: &Arc<Watched>,
     quiet: bool,
-) -> Result<mpsc::Receiver<()>, Fault> {
-    let (sender, end) = mpsc::channel();
+) -> Result<(), Fault> {
     let watched = Arc::clone(watched);
     let host = printable(&place.address.to_string());
     let watching = move || {
         // An error is an end too.
         let _ = std::io::copy(&mut stdout, &mut std::io::sink());
         watched.has_ended.store(true, Ordering::SeqCst);
-        drop(sender);
         // Ctrl-C ends ssh at once, and the command in an orderly way.
         thread::sleep(END);
         if !watched.is_closing.load(Ordering::SeqCst) {
@@ -476,5 +469,5 @@ fn watch(
         .name("xdfs-ssh".into())
         .spawn(watching)
         .map_err(|e| Fault::from_io(START, "", &e))?;
-    Ok(end)
+    Ok(())
 }

@@ -50,7 +50,7 @@ pub(super) fn options(
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let carrier = Carrier {
         command: words.map(ToOwned::to_owned).collect(),
-        host: host_of_alias(ask).unwrap_or_else(|| host.clone()),
+        host: host_of_alias(ask)?.unwrap_or_else(|| host.clone()),
         program: flags.ssh.remote_program.clone(),
     };
     // Nothing but the level is of use: ssh logs in, and knows the hosts.

@@ -179,6 +179,9 @@ fn works(machine: &Machine) {
             .text()
             .contains("directory")
     );
+    let used = machine.run(&["du", "-s", &machine.url("d")]).ok().text();
+    let kib = LARGE.div_ceil(1024).to_string();
+    assert!(used.starts_with(&kib), "{used}");
     machine.run(&["rm", "-r", &machine.url("d")]).ok();
     assert_eq!(names(place.root()), [""; 0]);
     let tree = PathBuf::from(place.here("tree"));
@@ -285,13 +288,21 @@ fn what_is_wrong_is_told() {
     let nobody_there = format!("sshftp://127.0.0.1:{}/x", free_port());
     cat(&[], &nobody_there).fails(3, &["could not connect", "Connection refused"]);
     cat(&[], "sshftp://no-such-host.invalid/x").fails(3, &["could not connect"]);
+    for empty in ["", "  "] {
+        cat(&["--remote-program", empty], &url).fails(2, &["names no program"]);
+    }
+    // What comes in place of a server, after sshd has told where it is.
+    let noise = "printf 'no\\033[2J seats\\r\\n'; sleep 60";
+    cat(&["--remote-program", noise], &url).fails(10, &["'no\\x1b[2J seats'", "see what"]);
     for bad in [
+        "sshftp://@127.0.0.1/x",
         "sshftp://-oProxyCommand=x/",
         "sshftp:///x",
         "sshftp://me:secret@h/",
     ] {
         let run = cat(&[], bad).fails(2, &["read the URL"]);
         assert!(!run.stderr.contains("secret"), "{}", run.stderr);
+        assert!(run.stderr.contains("write sshftp://"), "{}", run.stderr);
     }
     assert!(wait::until(PATIENCE, || machine.connections().is_empty()));
 }
@@ -566,4 +577,72 @@ fn a_shell_at_a_terminal_logs_in_again() {
     let succeeded = status.is_some_and(|status| status.success());
     assert!(succeeded, "{:?}", terminal.text());
     assert!(wait::until(PATIENCE, || machine.connections().is_empty()));
+}
+
+/// As ssh at a password: it hides what is typed, and shows it again if it is asked to end.
+const ASKS: &str = "\
+for word in \"$@\"; do
+    if [ \"$word\" = -G ]; then echo 'hostname 127.0.0.1'; exit 0; fi
+done
+trap 'stty echo < /dev/tty; exit 255' TERM
+stty -echo < /dev/tty
+echo \"asks $$\" > /dev/tty
+while :; do sleep 0.01; done
+";
+
+/// A stop while ssh asks for a password leaves no terminal that hides what is typed.
+#[test]
+fn a_stopped_prompt_leaves_the_terminal_as_it_was() {
+    let place = Place::new();
+    let ssh = place.path().join("ssh");
+    write_script(&ssh, ASKS);
+    let target = place.here("x");
+    // The first signal may ask for an orderly end.
+    let script = "\"$@\" & id=$!; read -r go; kill -TERM $id; sleep 0.3; \
+                  kill -TERM $id 2> /dev/null; wait $id; echo \"ended $?\"; stty -a";
+    for words in [
+        &["cat", "--protect", "clear", "sshftp://127.0.0.1/x"][..],
+        &["cp", "--protect", "clear", "sshftp://127.0.0.1/x", &target],
+        &["cat", "ssh://127.0.0.1/x"],
+        &["cp", "ssh://127.0.0.1/x", &target],
+    ] {
+        let mut command = program();
+        let own = command.get_program().to_owned();
+        let variables: Vec<_> = command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
+            .collect();
+        command = Command::new("sh");
+        command.args(["-c", script, "sh"]).arg(own).envs(variables);
+        command.args(words).env("XDFS_SSH", &ssh);
+        let mut terminal = Terminal::start(&command).unwrap();
+        let asks = terminal.wait_for("asks ", 0, PATIENCE);
+        assert!(asks.is_some(), "{words:?}: {:?}", terminal.text());
+        terminal.send(b"\r").unwrap();
+        let ended = terminal.wait_for("ended ", 0, PATIENCE);
+        assert!(ended.is_some(), "{words:?}: {:?}", terminal.text());
+        assert!(terminal.wait(PATIENCE).is_some());
+        let text = terminal.text();
+        assert!(
+            text.contains(" echo ") && !text.contains("-echo "),
+            "{words:?}: {text}"
+        );
+        // It has ended, and not only shown it again.
+        let id = text.split("asks ").nth(1).unwrap();
+        let id: String = id.chars().take_while(char::is_ascii_digit).collect();
+        assert!(!Path::new(&format!("/proc/{id}")).exists(), "{words:?}");
+    }
+}
+
+/// The settings of ssh may start programs, which are not waited for without end.
+#[test]
+fn settings_of_ssh_are_not_waited_for() {
+    let place = Place::new();
+    let ssh = place.path().join("ssh");
+    write_script(&ssh, "exec sleep 100");
+    let mut command = program();
+    command.args(["cat", "--protect", "clear", "sshftp://127.0.0.1/x"]);
+    command.env("XDFS_SSH", &ssh);
+    let run = Running::start(&mut command).wait();
+    run.fails(11, &["read the settings of ssh", "10s", "Match exec"]);
 }

@@ -180,10 +180,11 @@ impl Line {
             let server = words.split_ascii_whitespace().nth(2);
             return Self::Mark(server.and_then(|word| word.parse().ok()));
         }
+        // What a server may say first. Shells may greet with other numbers.
         match line {
-            [a, b, c, b' ' | b'-', ..] if [a, b, c].iter().all(|byte| byte.is_ascii_digit()) => {
-                Self::Reply
-            }
+            [b'2', b'2', b'0', b' ' | b'-', ..]
+            | [b'4', b'2', b'1', b' ' | b'-', ..]
+            | [b'5', b'0'..=b'9', b'0'..=b'9', b' ' | b'-', ..] => Self::Reply,
             _ => Self::Other,
         }
     }
@@ -196,7 +197,7 @@ mod process {
     use std::net::TcpStream;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
-    use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+    use std::process::{ChildStderr, Command, ExitStatus, Stdio};
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
     use std::thread;
@@ -204,6 +205,7 @@ mod process {
 
     use xdfs_proto::{Code, Fault, Retry};
     use xdfs_store::check_cancelled;
+    use xdfs_sys::program::Program;
 
     use super::{Carrier, Ends, Line, own_address};
     use crate::client::fault::lost;
@@ -224,10 +226,10 @@ mod process {
     /// Programs log in one after the other: each may ask for a password.
     static LOGGING_IN: Mutex<()> = Mutex::new(());
 
-    /// A program that carries a connection. It ends with this value.
+    /// A program that carries a connection. It ends with this value, and the server there with it.
     #[derive(Debug)]
     pub(in crate::client) struct Carried {
-        child: Child,
+        program: Program,
         /// The last line of its messages.
         said: Arc<Mutex<String>>,
         /// Disconnected once there are no more.
@@ -289,10 +291,10 @@ mod process {
                 .stdin(OwnedFd::from(stdin))
                 .stdout(OwnedFd::from(stdout))
                 .stderr(Stdio::piped());
-            let mut child = command.spawn().map_err(failed)?;
+            let mut started = Program::start(&mut command).map_err(failed)?;
             let said = Arc::default();
             let (sender, has_said) = mpsc::channel();
-            if let Some(stderr) = child.stderr.take() {
+            if let (_, _, Some(stderr)) = started.take_streams() {
                 let said = Arc::clone(&said);
                 let listen = move || {
                     // Dropped at the end.
@@ -303,7 +305,7 @@ mod process {
                 thread.spawn(listen).map_err(failed)?;
             }
             let carried = Carried {
-                child,
+                program: started,
                 said,
                 has_said: Mutex::new(has_said),
             };
@@ -410,7 +412,7 @@ mod process {
             // Nothing is sent. If it goes on for longer, so be it.
             let _ = has_said.recv_timeout(LAST_WORDS);
             loop {
-                if let Some(status) = self.child.try_wait().ok().flatten() {
+                if let Some(status) = self.program.status().ok().flatten() {
                     let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
                     return Some((status, said.clone()));
                 }
@@ -424,7 +426,7 @@ mod process {
         /// What a broken connection means if the program has ended.
         pub(in crate::client) fn explain(&mut self, fault: Fault) -> Fault {
             let may_be = matches!(fault.code, Code::ConnectionLost | Code::DeadlineExceeded);
-            match self.end().filter(|_| may_be) {
+            match may_be.then(|| self.end()).flatten() {
                 Some((status, said)) => Fault {
                     cause: format!("ssh has ended ({status}){}", after(&said)),
                     code: Code::ConnectionLost,
@@ -466,14 +468,6 @@ mod process {
         match said {
             "" => String::new(),
             said => format!(": {said}"),
-        }
-    }
-
-    impl Drop for Carried {
-        fn drop(&mut self) {
-            // If it has ended, so be it. The server there ends with its connection.
-            let _ = self.child.kill();
-            let _ = self.child.wait();
         }
     }
 }
@@ -526,10 +520,18 @@ mod tests {
         ] {
             assert_eq!(mark(text), Line::Mark(told.map(ip)), "{text}");
         }
-        for line in ["220 ready\r\n", "500-no\r\n"] {
+        for line in ["220 ready\r\n", "421 closing\r\n", "500-no\r\n"] {
             assert_eq!(Line::read(line.as_bytes()), Line::Reply);
         }
-        for line in ["welcome\n", "\n", "22 users\n", " xdfs-sshftp \n"] {
+        for line in [
+            "welcome\n",
+            "\n",
+            "22 users\n",
+            "100 users\n",
+            "200-300\n",
+            "5oo \n",
+            " xdfs-sshftp \n",
+        ] {
             assert_eq!(Line::read(line.as_bytes()), Line::Other);
         }
     }

@@ -319,7 +319,14 @@ impl Writing<'_> {
         let reply = self.link.reply("compare a file")?;
         let mut hasher = Hasher::new(kind);
         hasher.update(file.data);
-        match same_checksum(&file.path, name_of(kind), &hasher.finish(), &reply) {
+        let is_exposed = self.link.features.is_exposed;
+        match same_checksum(
+            &file.path,
+            name_of(kind),
+            &hasher.finish(),
+            &reply,
+            is_exposed,
+        ) {
             Ok(true) => {}
             Ok(false) => sizes.push(file),
             Err(fault) => results[file.number] = Err(fault),

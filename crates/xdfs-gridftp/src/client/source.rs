@@ -205,7 +205,7 @@ pub(super) fn checksum(
     let argument = [format!("{name} {extent} ").as_bytes(), path].concat();
     link.command("CKSM", &argument)?;
     let reply = link.reply_within("compute a checksum", checksum_time(bytes))?;
-    same_checksum(path, name, own, &reply)
+    same_checksum(path, name, own, &reply, link.features.is_exposed)
 }
 
 /// The time that a server is given to compute a checksum.
@@ -214,6 +214,7 @@ pub(super) fn checksum_time(bytes: u64) -> Duration {
 }
 
 /// Compares what the reply to CKSM says with `own`; `false` if the server refuses to compute it.
+/// `is_exposed`: see [`super::features::Features`].
 ///
 /// # Errors
 /// It says something else, or that the file can't be read.
@@ -222,6 +223,7 @@ pub(super) fn same_checksum(
     name: &str,
     own: &str,
     reply: &crate::reply::Reply,
+    is_exposed: bool,
 ) -> Result<bool, Fault> {
     let said = match (reply.code, reply.lines.first()) {
         (213, Some(line)) => String::from_utf8_lossy(line.trim_ascii()).to_ascii_lowercase(),
@@ -239,6 +241,12 @@ pub(super) fn same_checksum(
         Fault::new(Code::IntegrityMismatch, "compare checksums", cause)
             .path(path)
             .retry(Retry::Now)
-            .hint("the file may have changed meanwhile"),
+            .hint(match is_exposed {
+                true => {
+                    "the file may have changed meanwhile, or somebody on the way changes data: \
+                     ssh:// and gsiftp:// places protect it"
+                }
+                false => "the file may have changed meanwhile",
+            }),
     )
 }

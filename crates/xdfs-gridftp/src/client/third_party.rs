@@ -526,7 +526,8 @@ impl Pair {
             (500..=504, _) => return Ok(false),
             _ => return Err(at(&self.sender_name, refused(operation, &copy.from, &sent))),
         };
-        same_checksum(&copy.path, name_of(kind), &digits, &stored)
+        let is_exposed = self.sender.features.is_exposed || self.receiver.features.is_exposed;
+        same_checksum(&copy.path, name_of(kind), &digits, &stored, is_exposed)
             .map_err(|fault| at(&self.receiver_name, fault))
     }
 

@@ -242,7 +242,8 @@ fn fetch(
         let reply = link.reply("compute a checksum")?;
         let mut hasher = Hasher::new(kind);
         hasher.update(&room[..count]);
-        if same_checksum(path, name_of(kind), &hasher.finish(), &reply)? {
+        let is_exposed = link.features.is_exposed;
+        if same_checksum(path, name_of(kind), &hasher.finish(), &reply, is_exposed)? {
             return Ok(count);
         }
         // What this server says that it can do, it can't.

@@ -70,9 +70,19 @@ fn places_on_ftp_servers() {
         "sshftp://me:secret@h/x",
         "sshftp://-oProxyCommand=x/x",
         "sshftp://me;x@h/x",
+        "gsiftp://me:secret@h/x",
+        "sshftp://@h/x",
+        "ftp://:secret@h/x",
+        "xdfs://@h/x",
+        "ssh://@h/x",
     ] {
         let fault = bad.parse::<RemotePlace>().unwrap_err();
         assert!(!fault.to_string().contains("secret"), "{fault}");
+        let (scheme, _) = bad.split_once("//").unwrap();
+        assert!(
+            fault.hint.starts_with(&format!("write {scheme}//")),
+            "{fault}"
+        );
     }
 }
 
