@@ -13,6 +13,8 @@ pub struct Features {
     pub mfmt: bool,
     /// MODE E: the server knows parallel data connections.
     pub extended: bool,
+    /// REST, in stream mode at least (RFC 3659): a transfer can begin in the middle.
+    pub restarts: bool,
     /// Kinds of checksum for CKSM.
     pub checksums: Vec<Algorithm>,
     /// How segments of MODE T may be compressed; empty without this mode.
@@ -53,6 +55,7 @@ impl Features {
                         features.segments = parts.filter_map(Compression::from_name).collect();
                     }
                 }
+                b"REST" => features.restarts = true,
                 b"CKSM" => features.checksums = algorithms(rest),
                 _ => {}
             }

@@ -30,6 +30,8 @@ mod outgoing;
 mod pack;
 mod pool;
 mod protection;
+mod resumed;
+mod runs;
 mod segment;
 mod sink;
 mod source;

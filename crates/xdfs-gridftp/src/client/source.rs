@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use xdfs_proto::{ByteRange, Code, Fault, Retry, SourceTag};
+use xdfs_proto::{Code, Fault, Retry, SourceTag};
 use xdfs_store::{Source, SourceInfo};
 
 use super::channel::{Direction, Mode};
@@ -15,7 +15,8 @@ use super::incoming::Incoming;
 use super::link::{Link, STALL};
 use super::listing::Listed;
 use super::pool::FtpStore;
-use crate::checksum::{Algorithm, Hasher};
+use super::runs::Runs;
+use crate::checksum::Algorithm;
 
 /// Bytes of a file that a server is given a second to compute a checksum of.
 const CHECKSUM_BYTES_PER_S: u64 = 20 << 20;
@@ -30,20 +31,13 @@ pub(super) struct FtpSource {
     transfer: Option<(Link, Incoming)>,
     /// How the last transfer was begun; `None` if the server wasn't reached.
     mode: Option<Mode>,
-    /// What was read in one piece, the last one still growing.
-    runs: Vec<Run>,
-}
-
-#[derive(Debug)]
-struct Run {
-    range: ByteRange,
-    kind: Algorithm,
-    hasher: Hasher,
+    /// What was read.
+    runs: Runs,
 }
 
 impl FtpSource {
-    /// The file at a resolved path, with these attributes.
-    pub(super) fn new(store: FtpStore, path: Vec<u8>, listed: &Listed) -> Self {
+    /// The file at a resolved path, with these attributes, and what looks like its version.
+    pub(super) fn new(store: FtpStore, path: Vec<u8>, listed: &Listed, tag: SourceTag) -> Self {
         let found = &listed.attributes;
         Self {
             store,
@@ -51,9 +45,7 @@ impl FtpSource {
             length: found.size,
             info: SourceInfo {
                 length: Some(found.size),
-                // Size and time, a second at best, tell no version for sure, and what was received
-                // may be damaged: so nothing of an earlier attempt is used.
-                tag: SourceTag::default(),
+                tag,
                 mode: Some(found.mode).filter(|_| listed.has_mode),
                 mtime_ns: Some(found.mtime_ns).filter(|time| *time != 0),
                 random_reads: true,
@@ -61,7 +53,7 @@ impl FtpSource {
             },
             transfer: None,
             mode: None,
-            runs: Vec::new(),
+            runs: Runs::default(),
         }
     }
 
@@ -104,29 +96,6 @@ impl FtpSource {
         }
         read.map(|count| (count, kind))
     }
-
-    fn note(&mut self, offset: u64, bytes: &[u8], kind: Option<Algorithm>) {
-        let Some(kind) = kind else {
-            return;
-        };
-        let end = offset + bytes.len() as u64;
-        match self.runs.last_mut() {
-            Some(run) if run.range.end == offset => {
-                run.hasher.update(bytes);
-                run.range.end = end;
-            }
-            _ => {
-                let mut hasher = Hasher::new(kind);
-                hasher.update(bytes);
-                let range = ByteRange { start: offset, end };
-                self.runs.push(Run {
-                    range,
-                    kind,
-                    hasher,
-                });
-            }
-        }
-    }
 }
 
 impl Source for FtpSource {
@@ -149,7 +118,9 @@ impl Source for FtpSource {
             read = self.read(offset, buf);
         }
         let (count, kind) = read?;
-        self.note(offset, &buf[..count], kind);
+        if let Some(kind) = kind {
+            self.runs.note(offset, &buf[..count], kind);
+        }
         Ok(count)
     }
 
@@ -161,9 +132,8 @@ impl Source for FtpSource {
         let (runs, path, length) = (std::mem::take(&mut self.runs), &self.path, self.length);
         let time = self.info.mtime_ns.unwrap_or_default();
         self.store.with(|link| {
-            for run in runs {
-                compare(link, path, length, run)?;
-            }
+            // Where the server refuses, its size and time are what there is.
+            runs.compare(link, path, Some(length))?;
             let found = FtpStore::look(link, path)?.attributes;
             if (found.size, found.mtime_ns) == (length, time) {
                 return Ok(());
@@ -174,18 +144,6 @@ impl Source for FtpSource {
                 .retry(Retry::Now))
         })
     }
-}
-
-/// Compares what was read with a checksum of the server.
-fn compare(link: &mut Link, path: &[u8], length: u64, run: Run) -> Result<(), Fault> {
-    let ByteRange { start, end } = run.range;
-    let extent = match (start, end) == (0, length) {
-        true => "0 -1".to_owned(),
-        false => format!("{start} {}", end - start),
-    };
-    let own = run.hasher.finish();
-    // Where the server refuses, its size and time are what there is; the caller looks at them.
-    checksum(link, path, run.kind, &extent, end - start, &own).map(|_| ())
 }
 
 /// Compares the server's checksum of a part of a file with `own`. Returns `false` if the server

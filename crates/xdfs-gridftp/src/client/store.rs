@@ -10,6 +10,7 @@ use super::fresh::settled;
 use super::link::Link;
 use super::listing::Listed;
 use super::pool::FtpStore;
+use super::resumed::version;
 use super::sink::FtpSink;
 use super::source::FtpSource;
 use super::{call, pack};
@@ -42,13 +43,14 @@ impl Store for FtpStore {
     }
 
     fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
-        let (path, listed) = self.with(|link| {
+        let (path, listed, tag) = self.with(|link| {
             let path = Self::resolve(link, path);
             let is_compared = link.features.checksum().is_some();
             let listed = readable(link, &path, is_compared)?;
-            Ok((path, listed))
+            let tag = version(self, link, &path, &listed);
+            Ok((path, listed, tag))
         })?;
-        Ok(Box::new(FtpSource::new(self.clone(), path, &listed)))
+        Ok(Box::new(FtpSource::new(self.clone(), path, &listed, tag)))
     }
 
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
