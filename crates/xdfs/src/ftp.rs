@@ -17,6 +17,7 @@ use xdfs_security::trust::{NewHosts, TrustPolicy, server_name};
 use crate::remote::{Address, FtpProtection, RemotePlace};
 use crate::security::{ClientSecurity, Credential, Level};
 use crate::server::{ServerBuilder, ServerHandle};
+use crate::session::ClientOptions;
 
 /// Numbers the listeners of this process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -39,9 +40,9 @@ impl FtpGateway {
     /// file of the user can't be used; or the server can't be reached, or refuses the user.
     pub(crate) fn for_place(
         place: &RemotePlace,
-        security: Option<&ClientSecurity>,
-        channels: Option<u32>,
+        options: &ClientOptions,
     ) -> Result<Option<Self>, Fault> {
+        let security = options.security.as_ref();
         let Address::Ftp {
             host,
             port,
@@ -60,7 +61,8 @@ impl FtpGateway {
             user: place.user.clone(),
             password: place.invitation.password.clone(),
             protection: Protection::None,
-            channels,
+            channels: options.channels,
+            uploads: options.ftp_uploads.clone(),
         };
         match (protection, security) {
             (FtpProtection::None, None) => {}

@@ -1,5 +1,6 @@
 //! One session with a server: its thread, and the handles to it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -40,6 +41,10 @@ pub struct ClientOptions {
     /// Connect to this address, while that of the place only names the server: for a server with
     /// another address each time, such as one started through ssh. `None` for that of the place.
     pub via: Option<Address>,
+    /// Directory for what is remembered of large uploads to FTP servers, created if missing;
+    /// `None` for nothing: then those that are interrupted begin anew. Files in it that were not
+    /// used for 60 days are removed.
+    pub ftp_uploads: Option<PathBuf>,
 }
 
 /// A session whose thread runs. Dropping it ends the session in an orderly way.
@@ -68,8 +73,7 @@ impl Session {
     ) -> Result<Self, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
         let mut options = options;
-        let security = options.security.as_ref();
-        let gateway = FtpGateway::for_place(place, security, options.channels)?;
+        let gateway = FtpGateway::for_place(place, &options)?;
         if let Some(gateway) = &gateway {
             // The gateway is in this process.
             options.security = None;

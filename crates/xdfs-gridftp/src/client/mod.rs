@@ -14,6 +14,7 @@
 //! crate; the rest touches sockets. Whoever uses the store, such as the engine, brings verified and
 //! resumable publishing, retries and reports. `docs/gridftp/README.md` says what is supported.
 
+mod begun;
 mod call;
 mod channel;
 pub mod dialogue;
@@ -21,6 +22,7 @@ mod fault;
 pub mod features;
 mod fresh;
 mod incoming;
+mod journal;
 mod link;
 pub mod listing;
 mod listings;
@@ -40,6 +42,8 @@ mod third_party;
 mod tls;
 mod tree;
 mod window;
+
+use std::path::PathBuf;
 
 pub use link::{extended_port, passive_address};
 pub use pool::FtpStore;
@@ -69,6 +73,9 @@ pub struct Settings {
     pub protection: Protection,
     /// Data connections for a large file in MODE E, 1 to 64; `None` for 4.
     pub channels: Option<u32>,
+    /// Directory for the journals of large uploads, created if missing; `None` for no journals, so
+    /// that interrupted uploads begin anew.
+    pub uploads: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Settings {
@@ -80,6 +87,7 @@ impl std::fmt::Debug for Settings {
             .field("password", &self.password.as_ref().map(|_| "..."))
             .field("protection", &self.protection)
             .field("channels", &self.channels)
+            .field("uploads", &self.uploads)
             .finish()
     }
 }

@@ -8,6 +8,7 @@ use super::channel::{Channel, Mode};
 use super::dialogue::Event;
 use super::fault::{refused, violation};
 use super::link::{Link, STALL};
+use super::markers::Markers;
 use crate::reply::Reply;
 use crate::sender::{Send, Sender};
 
@@ -27,6 +28,8 @@ pub(super) struct Outgoing {
     last: Option<Reply>,
     /// The reply that refuses the file.
     refusal: Option<Reply>,
+    /// What the server has said about its progress.
+    markers: Markers,
 }
 
 impl Outgoing {
@@ -61,7 +64,23 @@ impl Outgoing {
             moved: Instant::now(),
             last: None,
             refusal: None,
+            markers: Markers::default(),
         })
+    }
+
+    /// The same, behind as many bytes, which the server has.
+    pub(super) fn behind(self, bytes: u64) -> Self {
+        Self {
+            sender: self.sender.behind(bytes),
+            ..self
+        }
+    }
+
+    /// The end of what the server has stored from `start` on, as far as it has said so.
+    pub(super) fn stored(&self, start: u64) -> Option<u64> {
+        let mut stored = self.markers.stored().iter();
+        let found = stored.find(|range| range.start <= start && start < range.end);
+        found.map(|range| range.end)
     }
 
     /// Sends the bytes that follow.
@@ -197,7 +216,10 @@ impl Outgoing {
         while self.last.is_none() {
             match link.event()? {
                 None => break,
-                Some(Event::Preliminary(_)) => self.moved = Instant::now(),
+                Some(Event::Preliminary(reply)) => {
+                    self.moved = Instant::now();
+                    self.markers.take(&reply, u64::MAX);
+                }
                 Some(Event::Final(reply)) if reply.code >= 300 => {
                     let fault = refused(self.operation, &self.path, &reply);
                     self.refusal = Some(reply);

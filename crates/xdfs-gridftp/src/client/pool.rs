@@ -3,6 +3,7 @@
 //! The directory of the login is the root of paths with one slash; `//` begins at the root of the
 //! server.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
@@ -180,6 +181,16 @@ impl FtpStore {
     pub(super) fn server(&self) -> String {
         let Settings { host, port, .. } = &self.shared.settings;
         format!("{host}:{port}")
+    }
+
+    /// The user; empty for `anonymous`.
+    pub(super) fn user(&self) -> &str {
+        self.shared.settings.user.as_deref().unwrap_or_default()
+    }
+
+    /// The directory for the journals of uploads.
+    pub(super) fn uploads(&self) -> Option<&Path> {
+        self.shared.settings.uploads.as_deref()
     }
 
     fn pairs(&self) -> MutexGuard<'_, Vec<Pair>> {

@@ -3,11 +3,14 @@
 use std::io::IoSlice;
 
 use xdfs_proto::digest::{DigestKind, Fragment};
-use xdfs_proto::{Code, Fault, Retry};
-use xdfs_store::{Capabilities, Sink, SinkRequest};
+use xdfs_proto::frame::Resume;
+use xdfs_proto::{Code, Fault, Retry, SourceTag};
+use xdfs_store::{Capabilities, OpenedSink, Sink, SinkRequest};
 
-use super::channel::Direction;
+use super::begun::Begun;
+use super::channel::{Direction, Mode};
 use super::fault::{lacking, refused};
+use super::journal::{Journal, Record};
 use super::link::Link;
 use super::listing::Listed;
 use super::outgoing::Outgoing;
@@ -18,6 +21,8 @@ use crate::time::format_time;
 
 /// Bytes of a name that are kept in the hidden one: with the rest, file systems take it.
 const NAME_BYTES_MAX: usize = 200;
+/// Smaller files begin anew.
+const JOURNALED_BYTES_MIN: u64 = 32 << 20;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -32,9 +37,12 @@ pub(super) struct FtpSink {
     overwrite: bool,
     compares: bool,
     transfer: Option<(Link, Outgoing)>,
+    /// Of what this attempt sends.
     hasher: Option<(Algorithm, Hasher)>,
     /// The hidden file may be there.
     has_begun: bool,
+    /// What the next attempt can go on with.
+    begun: Option<Begun>,
 }
 
 /// A hidden name beside a resolved path, which no other upload has.
@@ -52,17 +60,19 @@ pub(super) fn hidden(path: &[u8]) -> Result<Vec<u8>, Fault> {
 }
 
 impl FtpSink {
+    /// Opens the target of a resolved path, and goes on with what an earlier attempt has stored.
+    ///
     /// # Errors
-    /// As [`hidden`].
-    pub(super) fn new(
+    /// As [`hidden`]; or the server can't be reached, or is still busy with that attempt.
+    pub(super) fn open(
         store: FtpStore,
         path: Vec<u8>,
         request: &SinkRequest,
-    ) -> Result<Self, Fault> {
-        Ok(Self {
+    ) -> Result<OpenedSink, Fault> {
+        let mut sink = Self {
             store,
             hidden: hidden(&path)?,
-            path,
+            path: path.clone(),
             position: 0,
             length: request.length,
             mtime_ns: request.mtime_ns,
@@ -72,7 +82,114 @@ impl FtpSink {
             transfer: None,
             hasher: None,
             has_begun: false,
+            begun: None,
+        };
+        let durable = match sink.journal(request) {
+            Some((journal, record, earlier)) => {
+                let gone_on = sink.go_on(journal, record, earlier);
+                gone_on.map_err(|fault| fault.preventing(&path))?
+            }
+            None => Vec::new(),
+        };
+        Ok(OpenedSink {
+            sink: Box::new(sink),
+            path,
+            durable,
+            unverified: false,
+            block_size: request.block_size,
         })
+    }
+
+    /// The journal of this upload, if it can be gone on with: its first record, and the one of an
+    /// earlier attempt.
+    fn journal(&self, request: &SinkRequest) -> Option<(Journal, Record, Option<Record>)> {
+        let is_known = request.tag != SourceTag::default() && request.resume != Resume::Never;
+        let length = self.length.filter(|bytes| *bytes >= JOURNALED_BYTES_MIN)?;
+        if !is_known || !self.compares {
+            return None;
+        }
+        let folder = self.store.uploads()?;
+        let (server, user) = (self.store.server(), self.store.user());
+        let key = [server.as_bytes(), user.as_bytes(), &self.path];
+        let (journal, earlier) = Journal::open(folder, &key)?;
+        let record = Record {
+            tag: request.tag,
+            length,
+            digest: request.digest,
+            hidden: self.hidden.clone(),
+            parts: Vec::new(),
+            states: Vec::new(),
+        };
+        Some((journal, record, earlier))
+    }
+
+    /// Goes on with what an earlier attempt has stored, as far as the server has it. Returns what
+    /// that is.
+    fn go_on(
+        &mut self,
+        journal: Journal,
+        mut record: Record,
+        earlier: Option<Record>,
+    ) -> Result<Vec<Fragment>, Fault> {
+        let parallelism = self.store.parallelism(self.length);
+        let mut link = self.store.take(Some((Direction::Send, parallelism)))?;
+        let is_extended = self.store.mode(&link, Direction::Send) == Mode::Extended;
+        let version = |of: &Record| (of.tag, of.length, of.digest);
+        match earlier {
+            Some(earlier) if version(&earlier) == version(&record) => record = earlier,
+            Some(earlier) => {
+                // A server that hides it under a name of its own takes it back with the next file
+                // of this one.
+                let reply = link.exchange("DELE", &earlier.hidden)?;
+                if !matches!(reply.code, 200..300) {
+                    record.hidden = earlier.hidden;
+                }
+            }
+            None => {}
+        }
+        self.hidden.clone_from(&record.hidden);
+        let kind = link.features.checksum().filter(|_| is_extended);
+        let Some(kind) = kind else {
+            // There are no markers of what is stored, or nothing to compare it by.
+            journal.remove();
+            self.store.give_back(link);
+            return Ok(Vec::new());
+        };
+        if record.bytes() > 0 {
+            match self.restart(&mut link, parallelism, record.bytes()) {
+                Ok(outgoing) => {
+                    self.position = record.bytes();
+                    self.hasher = Some((kind, Hasher::new(kind)));
+                    self.transfer = Some((link, outgoing));
+                    self.has_begun = true;
+                    let states = record.states.clone();
+                    self.begun = Some(Begun::new(journal, record));
+                    return Ok(states);
+                }
+                // Its session is still there.
+                Err(fault) if fault.code == Code::Busy || !link.is_usable() => return Err(fault),
+                Err(fault) => {
+                    tracing::info!(%fault, "an interrupted upload begins anew");
+                    link.close_channels();
+                    (record.parts, record.states) = (Vec::new(), Vec::new());
+                }
+            }
+        }
+        self.store.give_back(link);
+        self.begun = Some(Begun::new(journal, record));
+        Ok(Vec::new())
+    }
+
+    /// Begins to store behind the bytes that the server has.
+    fn restart(&self, link: &mut Link, parallelism: u32, held: u64) -> Result<Outgoing, Fault> {
+        let operation = "go on with an upload";
+        link.prepare(Direction::Send, Mode::Extended, parallelism)?;
+        let reply = link.exchange("REST", format!("0-{held}").as_bytes())?;
+        if reply.code != 350 {
+            return Err(refused(operation, &self.path, &reply));
+        }
+        link.command("STOR", &self.hidden)?;
+        Ok(Outgoing::begin(operation, &self.path, link)?.behind(held))
     }
 
     /// Begins to store.
@@ -81,6 +198,11 @@ impl FtpSink {
         let mut link = self.store.take(Some((Direction::Send, parallelism)))?;
         let mode = self.store.mode(&link, Direction::Send);
         link.prepare(Direction::Send, mode, parallelism)?;
+        // Whoever comes after a killed program has to know the name.
+        if let Some(Err(error)) = self.begun.as_mut().map(Begun::write) {
+            tracing::debug!(%error, "an upload has no journal");
+            self.begun = None;
+        }
         link.command("STOR", &self.hidden)?;
         self.has_begun = true;
         let outgoing = Outgoing::begin("store", &self.path, &mut link)?;
@@ -89,22 +211,38 @@ impl FtpSink {
         Ok((link, outgoing))
     }
 
-    /// Ends the transfer, and removes what the server has of it: no other attempt goes on with it.
-    fn abandon(&mut self) {
-        let link = self.transfer.take().map(|(link, _)| link);
-        match link {
-            Some(mut link) => {
-                self.remove_hidden(Some(&mut link));
-                if link.is_usable() {
-                    self.store.give_back(link);
-                }
-            }
-            None => self.remove_hidden(None),
+    /// Ends the transfer, and leaves or removes what the server has of it.
+    fn abandon(&mut self, end: impl FnOnce(&mut Self, Option<&mut Link>)) {
+        let mut link = self.transfer.take().map(|(link, _)| link);
+        end(self, link.as_mut());
+        if let Some(mut link) = link
+            && link.is_usable()
+        {
+            self.store.give_back(link);
         }
+    }
+
+    /// Leaves the hidden file for the next attempt if that can go on with it; else removes it.
+    fn leave(&mut self, link: Option<&mut Link>) {
+        let Some(begun) = self.begun.take_if(|begun| begun.has_part()) else {
+            return self.remove_hidden(link);
+        };
+        self.has_begun = false;
+        if let Some(link) = link {
+            link.abort(None);
+        }
+        tracing::info!(
+            "the beginning of '{}' stays at the server as '{}', for the same command",
+            self.path.escape_ascii(),
+            begun.hidden().escape_ascii(),
+        );
     }
 
     /// Removes the hidden file over this connection, or another one, or later.
     fn remove_hidden(&mut self, link: Option<&mut Link>) {
+        if let Some(begun) = self.begun.take() {
+            begun.end();
+        }
         let was_there = std::mem::take(&mut self.has_begun);
         let is_removed = |link: &mut Link| link.abandon(&self.hidden);
         if was_there && !link.is_some_and(is_removed) {
@@ -119,17 +257,26 @@ impl FtpSink {
             None => self.begin()?,
         };
         for buf in bufs {
-            if let Some((_, hasher)) = &mut self.hasher {
-                hasher.update(buf);
+            match (&mut self.hasher, &mut self.begun) {
+                (Some((_, hasher)), Some(begun)) => begun.hash(buf, hasher),
+                (Some((_, hasher)), None) => hasher.update(buf),
+                (None, _) => {}
             }
             if let Err(fault) = outgoing.write(&mut link, buf) {
-                self.remove_hidden(Some(&mut link));
+                self.leave(Some(&mut link));
                 if link.is_usable() {
                     self.store.give_back(link);
                 }
                 return Err(fault);
             }
             self.position += buf.len() as u64;
+        }
+        if let (Some(begun), Some((kind, _))) = (&mut self.begun, &self.hasher)
+            && let Some(end) = outgoing.stored(begun.start())
+            && let Err(error) = begun.stored(end, *kind)
+        {
+            tracing::debug!(%error, "the journal of an upload ends");
+            self.begun = None;
         }
         self.transfer = Some((link, outgoing));
         Ok(())
@@ -138,11 +285,27 @@ impl FtpSink {
     /// Compares the hidden file, and gives it its time, its mode and its name.
     fn settle(&mut self, link: &mut Link, length: u64) -> Result<(), Fault> {
         let (hidden, path) = (&self.hidden, &self.path);
-        let is_compared = match self.hasher.take() {
-            Some((kind, hasher)) => checksum(link, hidden, kind, "0 -1", length, &hasher.finish())?,
+        let start = self.begun.as_ref().map_or(0, Begun::start);
+        let mut is_compared = match self.hasher.take() {
+            // Nothing was left to send.
+            Some(_) if start > 0 && start == length => true,
+            Some((kind, hasher)) => {
+                let (extent, own) = (format!("{start} -1"), hasher.finish());
+                checksum(link, hidden, kind, &extent, length - start, &own)?
+            }
             None => false,
         };
-        if !is_compared {
+        for part in self.begun.iter().flat_map(Begun::earlier) {
+            let extent = format!("{} {}", part.range.start, part.range.len());
+            let bytes = part.range.len();
+            is_compared &= checksum(link, hidden, part.kind, &extent, bytes, &part.checksum)?;
+        }
+        if start > 0 && !is_compared {
+            let cause = "the server computes no checksum of what an earlier attempt has stored";
+            let fault = Fault::new(Code::IntegrityMismatch, "compare checksums", cause);
+            return Err(fault.path(path).retry(Retry::Now));
+        }
+        if start > 0 || !is_compared {
             same_size(path, length, &FtpStore::look(link, hidden)?)?;
         }
         set_metadata(link, hidden, self.mtime_ns, self.mode)?;
@@ -292,10 +455,19 @@ impl Sink for FtpSink {
         let ended = outgoing.end(&mut link);
         let finished = ended.and_then(|()| outgoing.confirm(&mut link));
         let published = finished.and_then(|()| self.settle(&mut link, length));
-        if published.is_ok() {
-            self.has_begun = false;
-        } else {
-            self.remove_hidden(Some(&mut link));
+        match &published {
+            Ok(()) => {
+                self.has_begun = false;
+                if let Some(begun) = self.begun.take() {
+                    begun.end();
+                }
+            }
+            Err(fault) => match fault.code {
+                Code::AlreadyExists | Code::IntegrityMismatch => {
+                    self.remove_hidden(Some(&mut link));
+                }
+                _ => self.leave(Some(&mut link)),
+            },
         }
         if link.is_usable() {
             self.store.give_back(link);
@@ -304,13 +476,13 @@ impl Sink for FtpSink {
     }
 
     fn discard(&mut self) -> Result<(), Fault> {
-        self.abandon();
+        self.abandon(Self::remove_hidden);
         Ok(())
     }
 }
 
 impl Drop for FtpSink {
     fn drop(&mut self) {
-        self.abandon();
+        self.abandon(Self::leave);
     }
 }

@@ -54,14 +54,7 @@ impl Store for FtpStore {
     }
 
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
-        let path = self.check_sink(request)?;
-        Ok(OpenedSink {
-            sink: Box::new(FtpSink::new(self.clone(), path.clone(), request)?),
-            path,
-            durable: Vec::new(),
-            unverified: false,
-            block_size: request.block_size,
-        })
+        FtpSink::open(self.clone(), self.check_sink(request)?, request)
     }
 
     fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
