@@ -58,6 +58,15 @@ impl Begun {
         }
     }
 
+    /// Whether an attempt can go on behind what is recorded.
+    pub(super) fn is_sound(record: &Record) -> bool {
+        let end = record.bytes();
+        let mut states = FragmentMap::new(record.digest);
+        let are_apart = record.states.iter().all(|state| states.insert(*state));
+        let all = [ByteRange { start: 0, end }];
+        are_apart && end.is_multiple_of(STEP_BYTES) && states.ranges().as_slice() == all
+    }
+
     /// The hidden path at the server.
     pub(super) fn hidden(&self) -> &[u8] {
         &self.record.hidden

@@ -77,10 +77,14 @@ impl Outgoing {
     }
 
     /// The end of what the server has stored from `start` on, as far as it has said so.
-    pub(super) fn stored(&self, start: u64) -> Option<u64> {
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub(super) fn stored(&mut self, link: &mut Link, start: u64) -> Result<Option<u64>, Fault> {
+        self.events(link, false)?;
         let mut stored = self.markers.stored().iter();
         let found = stored.find(|range| range.start <= start && start < range.end);
-        found.map(|range| range.end)
+        Ok(found.map(|range| range.end))
     }
 
     /// Sends the bytes that follow.
@@ -214,7 +218,8 @@ impl Outgoing {
     /// Takes note of replies. A marker of the server's progress counts as progress.
     fn events(&mut self, link: &mut Link, may_end: bool) -> Result<(), Fault> {
         while self.last.is_none() {
-            match link.event()? {
+            // As long as connections take bytes, nobody waits for replies.
+            match link.event_now()? {
                 None => break,
                 Some(Event::Preliminary(reply)) => {
                     self.moved = Instant::now();

@@ -73,6 +73,8 @@ struct Shared {
     uncompressed: AtomicU32,
     /// The server can't open connections to this machine.
     is_one_way: AtomicBool,
+    /// The server can't begin to send in the middle of a file.
+    has_no_restarts: AtomicBool,
     is_closed: Arc<AtomicBool>,
 }
 
@@ -97,6 +99,7 @@ impl FtpStore {
                 tree: Mutex::default(),
                 uncompressed: AtomicU32::new(0),
                 is_one_way: AtomicBool::new(false),
+                has_no_restarts: AtomicBool::new(false),
                 is_closed: Arc::default(),
             }),
         }
@@ -432,6 +435,18 @@ impl FtpStore {
             );
         }
         falls_back
+    }
+
+    /// Whether the server may be asked to begin in the middle of a file.
+    pub(super) fn restarts(&self) -> bool {
+        !self.shared.has_no_restarts.load(Ordering::Relaxed)
+    }
+
+    /// Takes note that the server does not begin in the middle of a file.
+    pub(super) fn note_no_restarts(&self, fault: &Fault) {
+        if !self.shared.has_no_restarts.swap(true, Ordering::Relaxed) {
+            tracing::info!(%fault, "what comes from the middle of a file is read from its beginning");
+        }
     }
 
     /// Sends a command that the server answers with data, at once or after those before it.

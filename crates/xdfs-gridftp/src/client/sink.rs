@@ -155,6 +155,9 @@ impl FtpSink {
             self.store.give_back(link);
             return Ok(Vec::new());
         };
+        if !Begun::is_sound(&record) {
+            (record.parts, record.states) = (Vec::new(), Vec::new());
+        }
         if record.bytes() > 0 {
             match self.restart(&mut link, parallelism, record.bytes()) {
                 Ok(outgoing) => {
@@ -238,15 +241,17 @@ impl FtpSink {
         );
     }
 
-    /// Removes the hidden file over this connection, or another one, or later.
+    /// Removes the hidden file over this connection, or another one, or later; or leaves its name to
+    /// the next attempt.
     fn remove_hidden(&mut self, link: Option<&mut Link>) {
-        if let Some(begun) = self.begun.take() {
-            begun.end();
-        }
         let was_there = std::mem::take(&mut self.has_begun);
-        let is_removed = |link: &mut Link| link.abandon(&self.hidden);
-        if was_there && !link.is_some_and(is_removed) {
-            self.store.remove_later(self.hidden.clone());
+        let begun = self.begun.take();
+        let is_removed = !was_there || link.is_some_and(|link| link.abandon(&self.hidden));
+        match begun {
+            Some(begun) if is_removed => begun.end(),
+            Some(_) => {}
+            None if is_removed => {}
+            None => self.store.remove_later(self.hidden.clone()),
         }
     }
 
@@ -263,23 +268,31 @@ impl FtpSink {
                 (None, _) => {}
             }
             if let Err(fault) = outgoing.write(&mut link, buf) {
-                self.leave(Some(&mut link));
-                if link.is_usable() {
-                    self.store.give_back(link);
-                }
-                return Err(fault);
+                return Err(self.failed(link, fault));
             }
             self.position += buf.len() as u64;
         }
-        if let (Some(begun), Some((kind, _))) = (&mut self.begun, &self.hasher)
-            && let Some(end) = outgoing.stored(begun.start())
-            && let Err(error) = begun.stored(end, *kind)
-        {
-            tracing::debug!(%error, "the journal of an upload ends");
-            self.begun = None;
+        if let (Some(begun), Some((kind, _))) = (&mut self.begun, &self.hasher) {
+            let end = match outgoing.stored(&mut link, begun.start()) {
+                Ok(end) => end.unwrap_or(0),
+                Err(fault) => return Err(self.failed(link, fault)),
+            };
+            if let Err(error) = begun.stored(end, *kind) {
+                tracing::debug!(%error, "the journal of an upload ends");
+                self.begun = None;
+            }
         }
         self.transfer = Some((link, outgoing));
         Ok(())
+    }
+
+    /// Ends a transfer that has failed.
+    fn failed(&mut self, mut link: Link, fault: Fault) -> Fault {
+        self.leave(Some(&mut link));
+        if link.is_usable() {
+            self.store.give_back(link);
+        }
+        fault
     }
 
     /// Compares the hidden file, and gives it its time, its mode and its name.

@@ -18,6 +18,9 @@ use super::pool::FtpStore;
 use super::runs::Runs;
 use crate::checksum::Algorithm;
 
+const RESTART: &str = "begin in the middle";
+/// Bytes that are read at once and left out, where the server can't begin in the middle.
+const SKIPPED_AT_ONCE: usize = 256 << 10;
 /// Bytes of a file that a server is given a second to compute a checksum of.
 const CHECKSUM_BYTES_PER_S: u64 = 20 << 20;
 
@@ -31,6 +34,8 @@ pub(super) struct FtpSource {
     transfer: Option<(Link, Incoming)>,
     /// How the last transfer was begun; `None` if the server wasn't reached.
     mode: Option<Mode>,
+    /// Where it was begun.
+    begun_at: u64,
     /// What was read.
     runs: Runs,
 }
@@ -53,6 +58,7 @@ impl FtpSource {
             },
             transfer: None,
             mode: None,
+            begun_at: 0,
             runs: Runs::default(),
         }
     }
@@ -64,19 +70,40 @@ impl FtpSource {
         let mode = self.store.mode(&link, Direction::Receive);
         self.mode = Some(mode);
         link.prepare(Direction::Receive, mode, parallelism)?;
-        if offset > 0 {
+        let is_restarted = offset > 0 && self.store.restarts() && {
             let place = match mode {
                 Mode::Extended => format!("0-{offset}"),
                 Mode::Stream => offset.to_string(),
             };
             let reply = link.exchange("REST", place.as_bytes())?;
-            if reply.code != 350 {
-                return Err(refused("begin in the middle", &self.path, &reply));
+            let is_restarted = reply.code == 350;
+            if !is_restarted {
+                self.store
+                    .note_no_restarts(&refused(RESTART, &self.path, &reply));
             }
-        }
+            is_restarted
+        };
         link.command("RETR", &self.path)?;
-        let incoming = Incoming::new("read", &self.path, mode, offset, Some(self.length));
+        let from = if is_restarted { offset } else { 0 };
+        self.begun_at = from;
+        let mut incoming = Incoming::new("read", &self.path, mode, from, Some(self.length));
+        let mut piece = vec![0; if from < offset { SKIPPED_AT_ONCE } else { 0 }];
+        while incoming.position() < offset {
+            let left = usize::try_from(offset - incoming.position()).unwrap_or(usize::MAX);
+            let most = left.min(piece.len());
+            incoming.read(&mut link, &mut piece[..most])?;
+        }
         Ok((link, incoming))
+    }
+
+    /// Whether to read again from the first byte on, since the server has agreed to begin in the
+    /// middle and then did something else.
+    fn begins_anew(&self, fault: &Fault) -> bool {
+        let begins = self.begun_at > 0 && fault.code == Code::ProtocolViolation;
+        if begins {
+            self.store.note_no_restarts(fault);
+        }
+        begins
     }
 
     /// Reads, and returns the number of bytes with the checksum that the server has.
@@ -113,7 +140,7 @@ impl Source for FtpSource {
         let mut read = self.read(offset, buf);
         if let Err(fault) = &read
             && let Some(mode) = self.mode
-            && self.store.falls_back(mode, fault)
+            && (self.store.falls_back(mode, fault) || self.begins_anew(fault))
         {
             read = self.read(offset, buf);
         }
