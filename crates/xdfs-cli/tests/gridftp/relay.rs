@@ -1,5 +1,5 @@
-//! A relay between a client and a real FTP server: it counts what is moved, keeps the commands, and
-//! can change what the server says about checksums.
+//! A relay between a client and a real FTP server: it counts what is moved, keeps the commands, can
+//! cut connections off, and change what the server says about checksums.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,6 +13,8 @@ struct Seen {
     bytes: AtomicU64,
     commands: Mutex<Vec<String>>,
     lies: AtomicBool,
+    /// All connections so far.
+    all: Mutex<Vec<TcpStream>>,
 }
 
 /// The relay. Its threads end with the process of the test.
@@ -61,6 +63,14 @@ impl Relay {
         all
     }
 
+    /// Cuts all connections off.
+    pub(crate) fn cut(&self) {
+        for stream in self.seen.all.lock().unwrap().drain(..) {
+            // It may have ended.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Whether checksums are replaced by zeros.
     pub(crate) fn set_lying(&self, lies: bool) {
         self.seen.lies.store(lies, Ordering::Relaxed);
@@ -68,6 +78,8 @@ impl Relay {
 }
 
 fn control(client: TcpStream, server: TcpStream, seen: &Arc<Seen>) {
+    let both = [&client, &server].map(|stream| stream.try_clone().unwrap());
+    seen.all.lock().unwrap().extend(both);
     let (mut to_server, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
     let own = Arc::clone(seen);
     thread::spawn(move || {
@@ -120,6 +132,8 @@ fn data(port: u16, seen: &Arc<Seen>) -> u16 {
             let Ok(other) = TcpStream::connect(("127.0.0.1", port)) else {
                 continue;
             };
+            let cut = [&one, &other].map(|stream| stream.try_clone().unwrap());
+            seen.all.lock().unwrap().extend(cut);
             let both = [(&one, &other), (&other, &one)];
             for (from, to) in both.map(|(a, b)| (a.try_clone().unwrap(), b.try_clone().unwrap())) {
                 let seen = Arc::clone(&seen);

@@ -11,7 +11,7 @@ use xdfs_testkit::wait;
 use crate::fake::{Fake, content};
 use crate::places::{vsftpd, xdfs};
 use crate::relay::Relay;
-use crate::stage::{PATIENCE, Stage, assert_bytes, outcome, run};
+use crate::stage::{PATIENCE, Stage, assert_bytes, assert_same_tree, outcome, run};
 use crate::tools::Globus;
 
 /// Bytes of a file that takes a while.
@@ -504,5 +504,108 @@ fn uploads_survive_kills_at_any_moment() {
         assert!(!there.path("file").exists());
     }
     copy(&stage, &source, &url);
+    has_come(&stage, &there, &content);
+}
+
+/// A tree goes on within its large file, both ways.
+#[test]
+fn trees_go_on_within_large_files() {
+    let stage = Stage::open(164, &[]);
+    let there = There::ours(&stage);
+    for tree in [there.path("tree"), stage.here("tree")] {
+        Stage::make(&tree.join("large"), LARGE);
+        for number in 0..20 {
+            Stage::make(&tree.join(format!("d/f{number}")), number * 100);
+        }
+    }
+    let ways: [(_, _, _, &dyn Fn() -> bool); 2] = [
+        (
+            there.url("tree/"),
+            text(&stage.here("down")),
+            stage.here("down"),
+            &|| !ending(&stage.here("down"), "-journal").is_empty(),
+        ),
+        (
+            text(&stage.here("tree/")),
+            there.url("up"),
+            there.path("up"),
+            &|| has_uploaded(&stage),
+        ),
+    ];
+    for (from, to, target, has_part) in ways {
+        let words = ["cp", "-r", "--insecure", SLOWLY, &from, &to];
+        let mut client = Guard::spawn(&mut xdfs(&stage, &words)).unwrap();
+        await_record(&client, has_part);
+        client.kill().unwrap();
+        assert!(!target.join("large").exists());
+        there.relay.take_bytes();
+        there.relay.take_commands("");
+        run(&mut xdfs(&stage, &["cp", "-r", "--insecure", &from, &to]));
+        assert_same_tree(&stage.here("tree"), &target);
+        let rest = there.relay.take_bytes();
+        assert!(rest < LARGE as u64 * 9 / 10, "{rest} bytes");
+        assert_eq!(there.relay.take_commands("REST 0-").len(), 1);
+    }
+}
+
+/// With TLS it is the same.
+#[test]
+fn a_protected_copy_goes_on() {
+    let stage = Stage::with_users(165, "");
+    let content = Stage::make(&stage.root("alice/file"), LARGE);
+    let address = stage.named_address();
+    let certificate = stage.certificate();
+    let password = stage.beside("password");
+    let flags = [
+        format!("--ca={}", text(&certificate)),
+        format!("--password-file={}", text(&password)),
+    ];
+    let place = format!("ftps://alice@{address}/alice");
+    let (down, up) = (format!("{place}/file"), format!("{place}/again"));
+    let target = text(&stage.here("file"));
+    let ways: [(_, _, &dyn Fn() -> bool); 2] = [
+        (&down, &target, &|| has_downloaded(&stage)),
+        (&target, &up, &|| has_uploaded(&stage)),
+    ];
+    for (from, to, has_part) in ways {
+        let words = ["cp", "-v", &flags[0], &flags[1], from, to];
+        let mut slowly = xdfs(&stage, &words);
+        let mut client = Guard::spawn(slowly.arg(SLOWLY)).unwrap();
+        await_record(&client, has_part);
+        client.kill().unwrap();
+        let said = run(&mut xdfs(&stage, &words));
+        assert!(said.contains("were there already"), "{said}");
+    }
+    assert_bytes(&stage.here("file"), &content);
+    assert_bytes(&stage.root("alice/again"), &content);
+}
+
+/// The network breaks in the middle, and neither side is told more.
+#[test]
+fn cut_connections_are_survived_at_the_globus_server() {
+    let stage = Stage::open(166, &[]);
+    let Some(globus) = Globus::start() else {
+        return;
+    };
+    let there = There::of_globus(&stage, &globus);
+    let content = Stage::make(&there.path("down"), LARGE);
+    let (down, up) = (there.url("down"), there.url("file"));
+    let target = text(&stage.here("file"));
+    let ways: [(_, _, &dyn Fn() -> bool); 2] = [
+        (&down, &target, &|| has_downloaded(&stage)),
+        (&target, &up, &|| has_uploaded(&stage)),
+    ];
+    for (from, to, has_part) in ways {
+        let mut client = begin(&stage, from, to);
+        await_record(&client, has_part);
+        there.relay.cut();
+        let status = client.wait(PATIENCE).unwrap();
+        let said = client.output().join("\n");
+        assert!(status.is_some_and(|status| status.success()), "{said}");
+        let bytes = there.relay.take_bytes();
+        assert!(bytes < 2 * LARGE as u64 - 20_000_000, "{bytes}: {said}");
+    }
+    assert_bytes(&stage.here("file"), &content);
+    fs::remove_file(there.path("down")).unwrap();
     has_come(&stage, &there, &content);
 }
