@@ -609,3 +609,27 @@ fn cut_connections_are_survived_at_the_globus_server() {
     fs::remove_file(there.path("down")).unwrap();
     has_come(&stage, &there, &content);
 }
+
+/// A target at another server can't be compared with the source, so nothing is gone on with there.
+#[test]
+fn what_goes_through_here_to_another_server_begins_anew() {
+    let (stage, other) = (Stage::open(167, &[]), Stage::open(168, &[]));
+    let mut content = Stage::make(&stage.root("file"), LARGE);
+    make_old(&stage.root("file"));
+    let said = other.server.output();
+    let mut lines = said.iter();
+    let address = lines.find_map(|line| line.strip_prefix("listening on "));
+    let (from, to) = (
+        stage.url("/file"),
+        format!("xdfs://{}/file", address.unwrap()),
+    );
+    let mut client = begin(&stage, &from, &to);
+    let arrives = || !ending(&other.root(""), "-part").is_empty();
+    await_record(&client, arrives);
+    client.kill().unwrap();
+    content[4000] ^= 1;
+    replace_unseen(&stage.root("file"), &content);
+    let said = copy(&stage, &from, &to);
+    assert!(!said.contains("there already"), "{said}");
+    assert_bytes(&other.root("file"), &content);
+}

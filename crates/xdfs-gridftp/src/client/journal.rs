@@ -114,6 +114,15 @@ impl Journal {
     }
 }
 
+impl Drop for Journal {
+    /// Unlocks it. Closing isn't enough: a process that another thread starts has a copy of the
+    /// descriptor until it executes.
+    fn drop(&mut self) {
+        // After a failure the lock ends with the last copy.
+        let _ = self.file.unlock();
+    }
+}
+
 fn make_folder(folder: &Path) -> std::io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);

@@ -241,8 +241,8 @@ impl FtpSink {
         );
     }
 
-    /// Removes the hidden file over this connection, or another one, or later; or leaves its name to
-    /// the next attempt.
+    /// Removes the hidden file over this connection, or another one, or later; or leaves its name
+    /// to the next attempt.
     fn remove_hidden(&mut self, link: Option<&mut Link>) {
         let was_there = std::mem::take(&mut self.has_begun);
         let begun = self.begun.take();
