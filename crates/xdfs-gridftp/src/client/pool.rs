@@ -445,7 +445,7 @@ impl FtpStore {
     /// Takes note that the server does not begin in the middle of a file.
     pub(super) fn note_no_restarts(&self, fault: &Fault) {
         if !self.shared.has_no_restarts.swap(true, Ordering::Relaxed) {
-            tracing::info!(%fault, "what comes from the middle of a file is read from its beginning");
+            tracing::info!(%fault, "parts of files are read from the beginning on");
         }
     }
 
