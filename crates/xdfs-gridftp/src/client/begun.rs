@@ -67,11 +67,6 @@ impl Begun {
         are_apart && end.is_multiple_of(STEP_BYTES) && states.ranges().as_slice() == all
     }
 
-    /// The hidden path at the server.
-    pub(super) fn hidden(&self) -> &[u8] {
-        &self.record.hidden
-    }
-
     /// What earlier attempts have stored.
     pub(super) fn earlier(&self) -> impl Iterator<Item = &Part> {
         let of_before = |part: &&Part| part.range.end <= self.start;
@@ -154,5 +149,14 @@ impl Begun {
     /// There is nothing to go on with any more.
     pub(super) fn end(self) {
         self.journal.remove();
+    }
+
+    /// There is only a hidden file any more, which the next attempt has to remove.
+    pub(super) fn forget(mut self) {
+        (self.record.parts, self.record.states) = (Vec::new(), Vec::new());
+        if let Err(error) = self.write() {
+            tracing::debug!(%error, "the journal of an upload ends");
+            self.end();
+        }
     }
 }

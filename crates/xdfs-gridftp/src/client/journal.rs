@@ -18,12 +18,13 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{Read as _, Seek as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::Path;
 use std::time::Duration;
 
 use xdfs_proto::digest::{DigestKind, Fragment, FragmentState};
 use xdfs_proto::{ByteRange, SourceTag};
+use xdfs_sys::fs::{Dir, is_ours, meta};
 
 use super::features::name_of;
 use crate::checksum::Algorithm;
@@ -35,6 +36,8 @@ const BYTES_MAX: u64 = 1 << 20;
 pub(super) const PARTS_MAX: usize = 1000;
 /// Journals that were not used for this long are removed.
 const AGE_MAX: Duration = Duration::from_secs(60 * 24 * 60 * 60);
+/// Servers end a session without progress before this time.
+const SESSION_MAX: Duration = Duration::from_secs(5 * 60);
 /// Prefix and suffix of their names.
 const NAME: (&str, &str) = ("upload-", ".journal");
 
@@ -63,43 +66,68 @@ pub(super) struct Record {
 #[derive(Debug)]
 pub(super) struct Journal {
     file: File,
-    path: PathBuf,
+    folder: Dir,
+    name: String,
+    is_empty: bool,
 }
 
 impl Journal {
-    /// Opens the journal of the upload that `key` names, and removes those that are too old.
-    /// Returns what an earlier attempt has recorded too. `None` if there can't be any, or another
-    /// upload to the same name is under way.
-    pub(super) fn open(folder: &Path, key: &[&[u8]]) -> Option<(Self, Option<Record>)> {
+    /// Opens the journal of the upload that `key` names. If it `creates` one, it removes those
+    /// that are too old. Returns what an earlier attempt has recorded too. `None` if there is none,
+    /// or another upload to the same name is under way.
+    pub(super) fn open(
+        folder: &Path,
+        key: &[&[u8]],
+        creates: bool,
+    ) -> Option<(Self, Option<Record>)> {
         let mut hasher = blake3::Hasher::new();
         for part in key {
             hasher.update(&(part.len() as u64).to_be_bytes());
             hasher.update(part);
         }
         let name = &hasher.finalize().to_hex()[..32];
-        let path = folder.join(format!("{}{name}{}", NAME.0, NAME.1));
-        let opened = make_folder(folder).and_then(|()| {
-            remove_old(folder, &path);
-            let mut options = File::options();
-            options.read(true).write(true).create(true).truncate(false);
-            #[cfg(unix)]
-            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-            options.open(&path)
-        });
+        let name = format!("{}{name}{}", NAME.0, NAME.1);
+        if creates {
+            let made = make_folder(folder);
+            made.inspect_err(|error| tracing::debug!(%error, "an upload has no journal"))
+                .ok()?;
+            remove_old(folder, &name);
+        }
+        let folder = Dir::open(folder).ok()?;
+        let opened = match open_own(&folder, &name) {
+            Err(error) if creates && error.kind() == io::ErrorKind::NotFound => {
+                folder.create_new(name.as_bytes())
+            }
+            opened => opened,
+        };
         let mut file = opened
             .inspect_err(|error| tracing::debug!(%error, "an upload has no journal"))
             .ok()?;
         file.try_lock().ok()?;
         let mut bytes = Vec::new();
         (&mut file).take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        let is_empty = bytes.is_empty();
         let earlier = String::from_utf8(bytes).ok();
         let earlier = earlier.and_then(|text| Record::decode(&text));
-        Some((Self { file, path }, earlier))
+        let journal = Self {
+            file,
+            folder,
+            name,
+            is_empty,
+        };
+        Some((journal, earlier))
+    }
+
+    /// Whether the session of an earlier attempt can still be there.
+    pub(super) fn is_recent(&self) -> bool {
+        let written = self.file.metadata().and_then(|found| found.modified());
+        written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < SESSION_MAX))
     }
 
     /// Replaces the content. What a power cut leaves of that says nothing.
-    pub(super) fn write(&mut self, record: &Record) -> std::io::Result<()> {
+    pub(super) fn write(&mut self, record: &Record) -> io::Result<()> {
         let text = record.encode();
+        self.is_empty = false;
         self.file.rewind()?;
         self.file.write_all(text.as_bytes())?;
         self.file.set_len(text.len() as u64)?;
@@ -107,23 +135,26 @@ impl Journal {
     }
 
     /// There is nothing to go on with any more.
-    pub(super) fn remove(self) {
-        if let Err(error) = fs::remove_file(&self.path) {
-            tracing::debug!(%error, "the journal of an upload stays");
-        }
+    pub(super) fn remove(mut self) {
+        self.is_empty = true;
     }
 }
 
 impl Drop for Journal {
-    /// Unlocks it. Closing isn't enough: a process that another thread starts has a copy of the
+    /// Removes it if it says nothing, and unlocks it. Closing isn't enough: a process that another thread starts has a copy of the
     /// descriptor until it executes.
     fn drop(&mut self) {
+        if self.is_empty
+            && let Err(error) = self.folder.remove(self.name.as_bytes())
+        {
+            tracing::debug!(%error, "the journal of an upload stays");
+        }
         // After a failure the lock ends with the last copy.
         let _ = self.file.unlock();
     }
 }
 
-fn make_folder(folder: &Path) -> std::io::Result<()> {
+fn make_folder(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
@@ -131,20 +162,29 @@ fn make_folder(folder: &Path) -> std::io::Result<()> {
     builder.create(folder)
 }
 
-fn remove_old(folder: &Path, own: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else {
+/// Opens a file of one's own, and nothing that somebody else has put there.
+fn open_own(folder: &Dir, name: &str) -> io::Result<File> {
+    let file = folder.open_existing(name.as_bytes())?;
+    match file.metadata()?.is_file() && is_ours(&meta(&file)?) {
+        true => Ok(file),
+        false => Err(io::Error::other("it is no file of this user")),
+    }
+}
+
+fn remove_old(folder: &Path, own: &str) {
+    let (Ok(entries), Ok(folder)) = (fs::read_dir(folder), Dir::open(folder)) else {
         return;
     };
     for entry in entries.flatten() {
-        let (name, path) = (entry.file_name(), entry.path());
+        let name = entry.file_name();
         let name = name.to_string_lossy();
-        let is_ours = name.starts_with(NAME.0) && name.ends_with(NAME.1) && path != own;
+        let is_other = name.starts_with(NAME.0) && name.ends_with(NAME.1) && name != own;
         let age = entry.metadata().and_then(|found| found.modified());
         let is_old = age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > AGE_MAX));
-        let is_free = || File::open(&path).is_ok_and(|file| file.try_lock().is_ok());
-        if is_ours && is_old && is_free() {
+        let is_free = || open_own(&folder, &name).is_ok_and(|file| file.try_lock().is_ok());
+        if is_other && is_old && is_free() {
             // Nobody needs it.
-            let _ = fs::remove_file(&path);
+            let _ = folder.remove(name.as_bytes());
         }
     }
 }
@@ -367,16 +407,43 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("uploads");
         let key: [&[u8]; 2] = [b"host", b"/d/a"];
-        let (mut journal, earlier) = Journal::open(&folder, &key).unwrap();
+        assert!(Journal::open(&folder, &key, false).is_none());
+        let (mut journal, earlier) = Journal::open(&folder, &key, true).unwrap();
         assert_eq!(earlier, None);
         journal.write(&record()).unwrap();
-        assert!(Journal::open(&folder, &key).is_none());
-        let (other, _) = Journal::open(&folder, &[b"host", b"/d/b"]).unwrap();
+        assert!(journal.is_recent());
+        assert!(Journal::open(&folder, &key, true).is_none());
+        let (other, _) = Journal::open(&folder, &[b"host", b"/d/b"], true).unwrap();
         drop((journal, other));
-        let (journal, earlier) = Journal::open(&folder, &key).unwrap();
+        // The other one says nothing.
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        let (journal, earlier) = Journal::open(&folder, &key, false).unwrap();
         assert_eq!(earlier, Some(record()));
+        let old = std::time::SystemTime::now() - 2 * SESSION_MAX;
+        journal.file.set_modified(old).unwrap();
+        assert!(!journal.is_recent());
         journal.remove();
-        let (_, earlier) = Journal::open(&folder, &key).unwrap();
-        assert_eq!(earlier, None);
+        assert!(Journal::open(&folder, &key, false).is_none());
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn what_is_no_file_of_ones_own_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let key: [&[u8]; 1] = [b"host"];
+        let (mut journal, _) = Journal::open(folder.path(), &key, true).unwrap();
+        journal.write(&record()).unwrap();
+        let path = folder.path().join(&journal.name);
+        drop(journal);
+        let other = folder.path().join("other");
+        fs::rename(&path, &other).unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        assert!(Journal::open(folder.path(), &key, true).is_none());
+        fs::remove_file(&path).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        // It doesn't wait for a writer either.
+        assert!(Journal::open(folder.path(), &key, true).is_none());
+        assert!(path.exists());
     }
 }

@@ -84,13 +84,8 @@ impl FtpSink {
             has_begun: false,
             begun: None,
         };
-        let durable = match sink.journal(request) {
-            Some((journal, record, earlier)) => {
-                let gone_on = sink.go_on(journal, record, earlier);
-                gone_on.map_err(|fault| fault.preventing(&path))?
-            }
-            None => Vec::new(),
-        };
+        let durable = sink.go_on(request);
+        let durable = durable.map_err(|fault| fault.preventing(&path))?;
         Ok(OpenedSink {
             sink: Box::new(sink),
             path,
@@ -100,98 +95,118 @@ impl FtpSink {
         })
     }
 
-    /// The journal of this upload, if it can be gone on with: its first record, and the one of an
-    /// earlier attempt.
-    fn journal(&self, request: &SinkRequest) -> Option<(Journal, Record, Option<Record>)> {
+    /// What is remembered at first of this upload, if it can be gone on with.
+    fn first_record(&self, request: &SinkRequest) -> Option<Record> {
         let is_known = request.tag != SourceTag::default() && request.resume != Resume::Never;
         let length = self.length.filter(|bytes| *bytes >= JOURNALED_BYTES_MIN)?;
-        if !is_known || !self.compares {
-            return None;
-        }
-        let folder = self.store.uploads()?;
-        let (server, user) = (self.store.server(), self.store.user());
-        let key = [server.as_bytes(), user.as_bytes(), &self.path];
-        let (journal, earlier) = Journal::open(folder, &key)?;
-        let record = Record {
+        (is_known && self.compares).then(|| Record {
             tag: request.tag,
             length,
             digest: request.digest,
             hidden: self.hidden.clone(),
             parts: Vec::new(),
             states: Vec::new(),
-        };
-        Some((journal, record, earlier))
+        })
     }
 
-    /// Goes on with what an earlier attempt has stored, as far as the server has it. Returns what
-    /// that is.
-    fn go_on(
-        &mut self,
-        journal: Journal,
-        mut record: Record,
-        earlier: Option<Record>,
-    ) -> Result<Vec<Fragment>, Fault> {
+    /// The journal of what has this name, which is made if it `creates` one.
+    fn journal(&self, creates: bool) -> Option<(Journal, Option<Record>)> {
+        let folder = self.store.uploads()?;
+        let (server, user) = (self.store.server(), self.store.user());
+        let key = [server.as_bytes(), user.as_bytes(), &self.path];
+        Journal::open(folder, &key, creates)
+    }
+
+    /// Goes on with what an earlier attempt has stored, as far as the server has it, or removes it.
+    /// Returns what that is.
+    fn go_on(&mut self, request: &SinkRequest) -> Result<Vec<Fragment>, Fault> {
+        let record = self.first_record(request);
+        let Some((journal, mut earlier)) = self.journal(record.is_some()) else {
+            return Ok(Vec::new());
+        };
         let parallelism = self.store.parallelism(self.length);
         let mut link = self.store.take(Some((Direction::Send, parallelism)))?;
         let is_extended = self.store.mode(&link, Direction::Send) == Mode::Extended;
+        let kind = link.features.checksum();
+        // Elsewhere bytes of an earlier session could still come after the comparison.
+        let kind = kind.filter(|_| is_extended && link.features.exclusive);
+        let record = record.filter(|_| kind.is_some());
         let version = |of: &Record| (of.tag, of.length, of.digest);
-        match earlier {
-            Some(earlier) if version(&earlier) == version(&record) => record = earlier,
-            Some(earlier) => {
-                // A server that hides it under a name of its own takes it back with the next file
-                // of this one.
-                let reply = link.exchange("DELE", &earlier.hidden)?;
-                if !matches!(reply.code, 200..300) {
-                    record.hidden = earlier.hidden;
-                }
-            }
-            None => {}
-        }
-        self.hidden.clone_from(&record.hidden);
-        let kind = link.features.checksum().filter(|_| is_extended);
-        let Some(kind) = kind else {
-            // There are no markers of what is stored, or nothing to compare it by.
-            journal.remove();
-            self.store.give_back(link);
-            return Ok(Vec::new());
-        };
-        if !Begun::is_sound(&record) {
-            (record.parts, record.states) = (Vec::new(), Vec::new());
-        }
-        if record.bytes() > 0 {
-            match self.restart(&mut link, parallelism, record.bytes()) {
+        let is_it = |of: &mut Record| record.as_ref().map(version) == Some(version(of));
+        let is_of_use = |of: &mut Record| of.bytes() > 0 && Begun::is_sound(of) && is_it(of);
+        if let Some(same) = earlier.take_if(is_of_use) {
+            match self.restart(&mut link, parallelism, &same) {
                 Ok(outgoing) => {
-                    self.position = record.bytes();
-                    self.hasher = Some((kind, Hasher::new(kind)));
+                    self.hidden.clone_from(&same.hidden);
+                    self.position = same.bytes();
+                    self.hasher = kind.map(|kind| (kind, Hasher::new(kind)));
                     self.transfer = Some((link, outgoing));
                     self.has_begun = true;
-                    let states = record.states.clone();
-                    self.begun = Some(Begun::new(journal, record));
+                    let states = same.states.clone();
+                    self.begun = Some(Begun::new(journal, same));
                     return Ok(states);
                 }
+                Err(fault) if !link.is_usable() => return Err(fault),
                 // Its session is still there.
-                Err(fault) if fault.code == Code::Busy || !link.is_usable() => return Err(fault),
+                Err(fault) if fault.code == Code::Busy && journal.is_recent() => {
+                    self.store.give_back(link);
+                    return Err(fault);
+                }
                 Err(fault) => {
                     tracing::info!(%fault, "an interrupted upload begins anew");
                     link.close_channels();
-                    (record.parts, record.states) = (Vec::new(), Vec::new());
+                    earlier = Some(same);
                 }
             }
         }
-        self.store.give_back(link);
-        self.begun = Some(Begun::new(journal, record));
+        if let Some(left) = earlier {
+            self.retire(&mut link, &left.hidden);
+        }
+        if link.is_usable() {
+            self.store.give_back(link);
+        }
+        match record {
+            Some(record) => self.begun = Some(Begun::new(journal, record)),
+            None => journal.remove(),
+        }
         Ok(Vec::new())
     }
 
+    /// Removes what an earlier attempt has left, as far as the server does.
+    fn retire(&self, link: &mut Link, hidden: &[u8]) {
+        let removed = link.exchange("DELE", hidden);
+        let is_removed = removed.is_ok_and(|reply| matches!(reply.code, 200..300));
+        let is_extended = self.store.mode(link, Direction::Send) == Mode::Extended;
+        if is_removed || !link.is_usable() || !is_extended || !link.features.exclusive {
+            return;
+        }
+        // A server of xDFS hides it under a name of its own, and removes it when another attempt
+        // begins. Of that one nothing stays.
+        let operation = "remove what an earlier attempt has left";
+        let prepared = link.prepare(Direction::Send, Mode::Extended, 1);
+        let asked = prepared.and_then(|()| link.command("STOR", hidden));
+        let begun = asked.and_then(|()| Outgoing::begin(operation, &self.path, link));
+        match begun {
+            Ok(_) => drop(link.abort(None)),
+            Err(fault) => tracing::debug!(%fault, "the beginning of a file stays at the server"),
+        }
+        link.close_channels();
+    }
+
     /// Begins to store behind the bytes that the server has.
-    fn restart(&self, link: &mut Link, parallelism: u32, held: u64) -> Result<Outgoing, Fault> {
-        let operation = "go on with an upload";
+    fn restart(
+        &self,
+        link: &mut Link,
+        parallelism: u32,
+        earlier: &Record,
+    ) -> Result<Outgoing, Fault> {
+        let (operation, held) = ("go on with an upload", earlier.bytes());
         link.prepare(Direction::Send, Mode::Extended, parallelism)?;
         let reply = link.exchange("REST", format!("0-{held}").as_bytes())?;
         if reply.code != 350 {
             return Err(refused(operation, &self.path, &reply));
         }
-        link.command("STOR", &self.hidden)?;
+        link.command("STOR", &earlier.hidden)?;
         Ok(Outgoing::begin(operation, &self.path, link)?.behind(held))
     }
 
@@ -227,17 +242,17 @@ impl FtpSink {
 
     /// Leaves the hidden file for the next attempt if that can go on with it; else removes it.
     fn leave(&mut self, link: Option<&mut Link>) {
-        let Some(begun) = self.begun.take_if(|begun| begun.has_part()) else {
+        if self.begun.take_if(|begun| begun.has_part()).is_none() {
             return self.remove_hidden(link);
-        };
+        }
         self.has_begun = false;
         if let Some(link) = link {
             link.abort(None);
         }
         tracing::info!(
-            "the beginning of '{}' stays at the server as '{}', for the same command",
+            "the beginning of '{}' stays at the server, for the same command: it is hidden there, \
+             where 'xdfs partial' shows it",
             self.path.escape_ascii(),
-            begun.hidden().escape_ascii(),
         );
     }
 
@@ -249,7 +264,7 @@ impl FtpSink {
         let is_removed = !was_there || link.is_some_and(|link| link.abandon(&self.hidden));
         match begun {
             Some(begun) if is_removed => begun.end(),
-            Some(_) => {}
+            Some(begun) => begun.forget(),
             None if is_removed => {}
             None => self.store.remove_later(self.hidden.clone()),
         }
@@ -295,9 +310,9 @@ impl FtpSink {
         fault
     }
 
-    /// Compares the hidden file, and gives it its time, its mode and its name.
-    fn settle(&mut self, link: &mut Link, length: u64) -> Result<(), Fault> {
-        let (hidden, path) = (&self.hidden, &self.path);
+    /// Compares the checksums of all bytes. Returns `false` if the server computes none.
+    fn compare(&mut self, link: &mut Link, length: u64) -> Result<bool, Fault> {
+        let hidden = &self.hidden;
         let start = self.begun.as_ref().map_or(0, Begun::start);
         let mut is_compared = match self.hasher.take() {
             // Nothing was left to send.
@@ -313,11 +328,31 @@ impl FtpSink {
             let bytes = part.range.len();
             is_compared &= checksum(link, hidden, part.kind, &extent, bytes, &part.checksum)?;
         }
-        if start > 0 && !is_compared {
-            let cause = "the server computes no checksum of what an earlier attempt has stored";
-            let fault = Fault::new(Code::IntegrityMismatch, "compare checksums", cause);
-            return Err(fault.path(path).retry(Retry::Now));
-        }
+        Ok(is_compared)
+    }
+
+    /// The fault of an upload that went on with what is of no use.
+    fn useless(&self, cause: String) -> Fault {
+        let cause = format!("what an earlier attempt has stored is of no use: {cause}");
+        Fault::new(Code::IntegrityMismatch, "compare checksums", cause)
+            .path(&self.path)
+            .retry(Retry::Now)
+            .hint("it is removed; the next attempt begins anew")
+    }
+
+    /// Compares the hidden file, and gives it its time, its mode and its name.
+    fn settle(&mut self, link: &mut Link, length: u64) -> Result<(), Fault> {
+        let start = self.begun.as_ref().map_or(0, Begun::start);
+        let compared = self.compare(link, length);
+        let is_compared = match compared {
+            Ok(false) if start > 0 => {
+                Err(self.useless("the server computes no checksum of it".to_owned()))
+            }
+            // A refusal; it would be the same the next time.
+            Err(fault) if start > 0 && link.is_usable() => Err(self.useless(fault.cause)),
+            compared => compared,
+        }?;
+        let (hidden, path) = (&self.hidden, &self.path);
         if start > 0 || !is_compared {
             same_size(path, length, &FtpStore::look(link, hidden)?)?;
         }

@@ -9,7 +9,7 @@ use xdfs_proto::{Code, Fault, Retry, SourceTag};
 use xdfs_store::{Source, SourceInfo};
 
 use super::channel::{Direction, Mode};
-use super::fault::refused;
+use super::fault::{refused, violation};
 use super::features::name_of;
 use super::incoming::Incoming;
 use super::link::{Link, STALL};
@@ -97,13 +97,36 @@ impl FtpSource {
     }
 
     /// Whether to read again from the first byte on, since the server has agreed to begin in the
-    /// middle and then did something else.
-    fn begins_anew(&self, fault: &Fault) -> bool {
-        let begins = self.begun_at > 0 && fault.code == Code::ProtocolViolation;
-        if begins {
+    /// middle and then did something else. In stream mode bytes have no place, so that a retry of
+    /// the transfer has to look at what was read.
+    fn begins_anew(&self, offset: u64, mode: Mode, fault: &Fault) -> bool {
+        let is_stream = mode == Mode::Stream;
+        let is_else = match fault.code {
+            Code::ProtocolViolation => true,
+            Code::SourceChanged => is_stream,
+            _ => false,
+        };
+        let is_else = is_else && self.begun_at > 0;
+        if is_else {
             self.store.note_no_restarts(fault);
         }
-        begins
+        is_else && (!is_stream || offset == self.begun_at)
+    }
+
+    /// Compares the first bytes from the middle of a file in stream mode, where the server can have
+    /// begun elsewhere.
+    fn check_place(&mut self, bytes: &[u8], kind: Algorithm) -> Result<(), Fault> {
+        let mut runs = Runs::default();
+        runs.note(self.begun_at, bytes, kind);
+        let path = &self.path;
+        let compared = self.store.with(|link| runs.compare(link, path, None));
+        compared.map(drop).map_err(|fault| match fault.code {
+            Code::IntegrityMismatch => {
+                self.transfer = None;
+                violation(RESTART, fault.cause).path(path)
+            }
+            _ => fault,
+        })
     }
 
     /// Reads, and returns the number of bytes with the checksum that the server has.
@@ -113,6 +136,7 @@ impl FtpSource {
             // The other one ends with its connections.
             _ => self.begin(offset)?,
         };
+        let is_first = incoming.position() == self.begun_at;
         let kind = link.features.checksum();
         let read = incoming.read(&mut link, buf);
         match read {
@@ -121,7 +145,15 @@ impl FtpSource {
             Err(_) if !incoming.has_started() && link.is_usable() => self.store.give_back(link),
             Err(_) => {}
         }
-        read.map(|count| (count, kind))
+        let count = read?;
+        if let Some(kind) = kind
+            && is_first
+            && self.begun_at > 0
+            && self.mode == Some(Mode::Stream)
+        {
+            self.check_place(&buf[..count], kind)?;
+        }
+        Ok((count, kind))
     }
 }
 
@@ -140,7 +172,7 @@ impl Source for FtpSource {
         let mut read = self.read(offset, buf);
         if let Err(fault) = &read
             && let Some(mode) = self.mode
-            && (self.store.falls_back(mode, fault) || self.begins_anew(fault))
+            && (self.store.falls_back(mode, fault) || self.begins_anew(offset, mode, fault))
         {
             read = self.read(offset, buf);
         }
