@@ -279,6 +279,41 @@ fn a_server_that_does_not_begin_in_the_middle_is_read_from_the_beginning() {
     }
 }
 
+/// The checksum of that name.
+fn crc32(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
+    let all = bytes.iter();
+    !all.fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
+}
+
+/// In stream mode bytes have no place: a server that says 350 and sends from the first byte on is
+/// found out by a checksum, before anything of it is taken.
+#[test]
+fn a_server_that_ignores_rest_in_stream_mode_is_found_out() {
+    let stage = Stage::open(171, &[]);
+    let features = " MLST Type*;Size*;Modify*;\r\n CKSM CRC32:1;\r\n REST STREAM\r\n";
+    let fake = Fake::start(features, |verb, argument, talk| match verb {
+        "REST" => talk.say("350 fine\r\n"),
+        "CKSM" => {
+            let words: Vec<_> = argument.split(' ').collect();
+            let (start, count) = (words[1].parse::<usize>(), words[2].parse::<usize>());
+            let start = start.unwrap();
+            let end = count.map_or(content().len(), |count| start + count);
+            let sum = crc32(&content()[start..end]);
+            talk.say(&format!("213 {sum:08x}\r\n"))
+        }
+        _ => false,
+    });
+    let (url, target) = (fake.url("/f"), stage.here("file"));
+    let part = ["cp", "--insecure", "--offset=400", "--length=300"];
+    let rest = ["--retries=0", &url, &text(&target)];
+    run(&mut xdfs(&stage, &[&part[..], &rest].concat()));
+    assert_bytes(&target, &content()[400..700]);
+    let commands = fake.commands();
+    let reads = commands.iter().filter(|line| line.starts_with("RETR"));
+    assert_eq!(reads.count(), 2, "{commands:?}");
+}
+
 /// Without checksums everything begins anew.
 #[test]
 fn what_can_not_be_compared_begins_anew() {
@@ -376,9 +411,35 @@ fn an_upload_goes_on(stage: &Stage, there: &There) {
 fn an_upload_goes_on_after_the_client_was_killed() {
     let stage = Stage::open(157, &[]);
     an_upload_goes_on(&stage, &There::ours(&stage));
-    if let Some(globus) = Globus::start() {
-        an_upload_goes_on(&stage, &There::of_globus(&stage, &globus));
-    }
+}
+
+/// Elsewhere the session of the killed client could still write what is on its way, after
+/// everything was compared.
+#[test]
+fn an_upload_to_another_server_begins_anew_under_another_name() {
+    let stage = Stage::open(169, &[]);
+    let Some(globus) = Globus::start() else {
+        return;
+    };
+    let there = There::of_globus(&stage, &globus);
+    let content = Stage::make(&stage.here("file"), UP);
+    let (source, url) = (text(&stage.here("file")), there.url("file"));
+    let mut client = begin(&stage, &source, &url);
+    assert!(wait::until(PATIENCE, || there.relay.bytes() > 50_000_000));
+    client.kill().unwrap();
+    let left = ending(&there.root, ".ftp-part");
+    assert_eq!(left.len(), 1);
+    assert!(ending(&stage.beside("client/state/uploads"), "").is_empty());
+    there.relay.take_bytes();
+    there.relay.take_commands("");
+    let said = copy(&stage, &source, &url);
+    assert!(!said.contains("there already"), "{said}");
+    assert!(there.relay.take_bytes() >= UP as u64);
+    let commands = there.relay.take_commands("");
+    let name = left[0].file_name().unwrap().to_str().unwrap();
+    let is_other = |line: &String| !line.starts_with("REST") && !line.contains(name);
+    assert!(commands.iter().all(is_other), "{commands:?}");
+    assert_bytes(&there.path("file"), &content);
 }
 
 #[test]
@@ -401,22 +462,22 @@ fn an_upload_goes_on_after_the_server_was_killed() {
 #[test]
 fn an_upload_that_is_of_no_use_begins_anew() {
     let stage = Stage::open(159, &[]);
-    let Some(globus) = Globus::start() else {
-        return;
-    };
-    let there = There::of_globus(&stage, &globus);
+    let there = There::ours(&stage);
     let mut content = Stage::make(&stage.here("file"), UP);
     let (source, url) = (text(&stage.here("file")), there.url("file"));
-    for damage in ["removed", "cut off", "other bytes", "another source"] {
+    for damage in ["removed", "other bytes", "a directory", "another source"] {
         let mut client = begin(&stage, &source, &url);
         await_record(&client, || has_uploaded(&stage));
         client.kill().unwrap();
-        let hidden = ending(&there.root, ".ftp-part");
+        let hidden = ending(&there.root, "-part");
         assert_eq!(hidden.len(), 1);
         let file = fs::File::options().write(true).open(&hidden[0]).unwrap();
+        let stored = there.relay.take_commands("STOR /");
+        let named = there.path(stored[0].trim_start_matches("STOR /"));
         match damage {
             "removed" => fs::remove_file(&hidden[0]).unwrap(),
-            "cut off" => file.set_len(1000).unwrap(),
+            // It can't be stored any more, nor removed.
+            "a directory" => Stage::make(&named.join("x"), 1).truncate(0),
             "other bytes" => {
                 use std::os::unix::fs::FileExt as _;
                 file.write_all_at(b"other", 100).unwrap();
@@ -427,8 +488,19 @@ fn an_upload_that_is_of_no_use_begins_anew() {
             }
         }
         let said = copy(&stage, &source, &url);
-        let is_told = said.contains("MD5 is");
-        assert_eq!(is_told, damage != "another source", "{damage}: {said}");
+        let is_told = said.contains("an earlier attempt has stored is of no use");
+        assert_eq!(is_told, damage == "other bytes", "{damage}: {said}");
+        assert!(
+            is_told || !said.contains("there already"),
+            "{damage}: {said}"
+        );
+        if damage == "a directory" {
+            fs::remove_dir_all(named).unwrap();
+            let left = ending(&there.root, "-part");
+            left.iter().for_each(|path| fs::remove_file(path).unwrap());
+            let left = ending(&there.root, "-journal");
+            left.iter().for_each(|path| fs::remove_file(path).unwrap());
+        }
         has_come(&stage, &there, &content);
         fs::remove_file(there.path("file")).unwrap();
     }
@@ -437,10 +509,7 @@ fn an_upload_that_is_of_no_use_begins_anew() {
 #[test]
 fn an_interrupt_leaves_an_upload_for_the_same_command() {
     let stage = Stage::open(160, &[]);
-    let Some(globus) = Globus::start() else {
-        return;
-    };
-    let there = There::of_globus(&stage, &globus);
+    let there = There::ours(&stage);
     let content = Stage::make(&stage.here("file"), UP);
     let (source, url) = (text(&stage.here("file")), there.url("file"));
     let mut client = begin(&stage, &source, &url);
@@ -452,8 +521,8 @@ fn an_interrupt_leaves_an_upload_for_the_same_command() {
         said.contains("run the same command again to resume"),
         "{said}"
     );
-    assert!(said.contains("stays at the server as"), "{said}");
-    assert_eq!(ending(&there.root, ".ftp-part").len(), 1);
+    assert!(said.contains("stays at the server, for"), "{said}");
+    assert_eq!(ending(&there.root, "-part").len(), 1);
     // A server that says something wrong about it gets nothing published.
     there.relay.set_lying(true);
     let words = ["cp", "--insecure", "--retries=0", &source, &url];
@@ -463,6 +532,33 @@ fn an_interrupt_leaves_an_upload_for_the_same_command() {
     there.relay.set_lying(false);
     copy(&stage, &source, &url);
     has_come(&stage, &there, &content);
+}
+
+/// What is left of an upload goes with the next one to the same name, which is none that goes on.
+#[test]
+fn a_later_upload_removes_what_is_left() {
+    let stage = Stage::open(170, &[]);
+    let there = There::ours(&stage);
+    let content = Stage::make(&stage.here("file"), UP);
+    let small = Stage::make(&stage.here("small"), 1000);
+    let url = there.url("file");
+    for (name, flag, content) in [
+        ("file", "--no-resume", &content),
+        ("file", "--digest=none", &content),
+        ("small", "-v", &small),
+    ] {
+        let mut client = begin(&stage, &text(&stage.here("file")), &url);
+        await_record(&client, || has_uploaded(&stage));
+        client.kill().unwrap();
+        assert_eq!(ending(&there.root, "-part").len(), 1);
+        // Its session may still be there, and then nothing is removed.
+        std::thread::sleep(Duration::from_secs(1));
+        let from = text(&stage.here(name));
+        let said = run(&mut xdfs(&stage, &["cp", "--insecure", flag, &from, &url]));
+        assert!(!said.contains("there already"), "{said}");
+        has_come(&stage, &there, content);
+        fs::remove_file(there.path("file")).unwrap();
+    }
 }
 
 /// Two programs send to one name, the second one while the first one has its journal.
@@ -581,32 +677,40 @@ fn a_protected_copy_goes_on() {
 
 /// The network breaks in the middle, and neither side is told more.
 #[test]
-fn cut_connections_are_survived_at_the_globus_server() {
+fn cut_connections_are_survived() {
     let stage = Stage::open(166, &[]);
-    let Some(globus) = Globus::start() else {
-        return;
-    };
-    let there = There::of_globus(&stage, &globus);
+    cut_connections(&stage, &There::ours(&stage), true);
+    if let Some(globus) = Globus::start() {
+        cut_connections(&stage, &There::of_globus(&stage, &globus), false);
+    }
+}
+
+#[track_caller]
+fn cut_connections(stage: &Stage, there: &There, goes_up: bool) {
     let content = Stage::make(&there.path("down"), UP);
     let (down, up) = (there.url("down"), there.url("file"));
     let target = text(&stage.here("file"));
-    let ways: [(_, _, &dyn Fn() -> bool); 2] = [
-        (&down, &target, &|| has_downloaded(&stage)),
-        (&target, &up, &|| has_uploaded(&stage)),
-    ];
-    for (from, to, has_part) in ways {
-        let mut client = begin(&stage, from, to);
-        await_record(&client, has_part);
+    let goes_on = |is_up: bool| !is_up || goes_up;
+    for (from, to, is_up) in [(&down, &target, false), (&target, &up, true)] {
+        let mut client = begin(stage, from, to);
+        await_record(&client, || match is_up {
+            false => has_downloaded(stage),
+            true if goes_up => has_uploaded(stage),
+            true => there.relay.bytes() > 50_000_000,
+        });
         there.relay.cut();
         let status = client.wait(PATIENCE).unwrap();
         let said = client.output().join("\n");
         assert!(status.is_some_and(|status| status.success()), "{said}");
         let bytes = there.relay.take_bytes();
-        assert!(bytes < 2 * UP as u64 - 4_000_000, "{bytes}: {said}");
+        let is_rest = bytes < 2 * UP as u64 - 4_000_000;
+        assert!(is_rest || !goes_on(is_up), "{bytes}: {said}");
     }
     assert_bytes(&stage.here("file"), &content);
     fs::remove_file(there.path("down")).unwrap();
-    has_come(&stage, &there, &content);
+    has_come(stage, there, &content);
+    fs::remove_file(there.path("file")).unwrap();
+    fs::remove_file(stage.here("file")).unwrap();
 }
 
 /// A target at another server can't be compared with the source, so nothing is gone on with there.
