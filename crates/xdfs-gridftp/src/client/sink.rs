@@ -223,7 +223,10 @@ impl FtpSink {
         }
         link.command("STOR", &self.hidden)?;
         self.has_begun = true;
-        let outgoing = Outgoing::begin("store", &self.path, &mut link)?;
+        let outgoing = match Outgoing::begin("store", &self.path, &mut link) {
+            Ok(outgoing) => outgoing,
+            Err(fault) => return Err(self.failed(link, fault)),
+        };
         let kind = link.features.checksum().filter(|_| self.compares);
         self.hasher = kind.map(|kind| (kind, Hasher::new(kind)));
         Ok((link, outgoing))
