@@ -141,8 +141,8 @@ impl Journal {
 }
 
 impl Drop for Journal {
-    /// Removes it if it says nothing, and unlocks it. Closing isn't enough: a process that another thread starts has a copy of the
-    /// descriptor until it executes.
+    /// Removes it if it says nothing, and unlocks it. Closing isn't enough: a process that another
+    /// thread starts has a copy of the descriptor until it executes.
     fn drop(&mut self) {
         if self.is_empty
             && let Err(error) = self.folder.remove(self.name.as_bytes())
