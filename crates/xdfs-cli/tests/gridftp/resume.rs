@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use xdfs_testkit::process::Guard;
 use xdfs_testkit::wait;
 
-use crate::fake::{Fake, content};
+use crate::fake::{Fake, SIZE, content};
 use crate::places::{vsftpd, xdfs};
 use crate::relay::Relay;
 use crate::stage::{PATIENCE, Stage, assert_bytes, assert_same_tree, outcome, run};
@@ -298,7 +298,7 @@ fn a_server_that_ignores_rest_in_stream_mode_is_found_out() {
             let words: Vec<_> = argument.split(' ').collect();
             let (start, count) = (words[1].parse::<usize>(), words[2].parse::<usize>());
             let start = start.unwrap();
-            let end = count.map_or(content().len(), |count| start + count);
+            let end = count.map_or(SIZE, |count| start + count);
             let sum = crc32(&content()[start..end]);
             talk.say(&format!("213 {sum:08x}\r\n"))
         }
@@ -473,7 +473,7 @@ fn an_upload_that_is_of_no_use_begins_anew() {
         assert_eq!(hidden.len(), 1);
         let file = fs::File::options().write(true).open(&hidden[0]).unwrap();
         let stored = there.relay.take_commands("STOR /");
-        let named = there.path(stored[0].trim_start_matches("STOR /"));
+        let named = there.path(stored.last().unwrap().trim_start_matches("STOR /"));
         match damage {
             "removed" => fs::remove_file(&hidden[0]).unwrap(),
             // It can't be stored any more, nor removed.
