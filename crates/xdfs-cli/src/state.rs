@@ -8,6 +8,12 @@ pub(crate) fn trees() -> Option<PathBuf> {
     Some(folder()?.join("trees"))
 }
 
+/// The directory of the journals of uploads to FTP servers; `None` if the user has no state
+/// directory.
+pub(crate) fn uploads() -> Option<PathBuf> {
+    Some(folder()?.join("uploads"))
+}
+
 /// The directory of the agent's sockets; `None` if the user has none.
 ///
 /// `agent` in the state directory if a variable of xdfs names that, or else `xdfs` in

@@ -6,6 +6,11 @@ use xdfs_proto::{ByteRange, RangeSet};
 
 use crate::receiver::RANGES_MAX;
 
+/// The line of FEAT by which a server promises that STOR behind REST is refused as long as another
+/// session can write into the unfinished file. So what is compared, and gets its name, can't be
+/// changed by bytes that an earlier attempt has sent and that arrive late.
+pub const EXCLUSIVE: &str = "REST-EXCLUSIVE";
+
 /// Where the next transfer goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Restart {

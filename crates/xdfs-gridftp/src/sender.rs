@@ -62,6 +62,15 @@ impl Sender {
         }
     }
 
+    /// The same, behind as many bytes, which the receiver has.
+    #[must_use]
+    pub fn behind(self, bytes: u64) -> Self {
+        Self {
+            writes_at: self.writes_at.map(|at| at.saturating_add(bytes)),
+            ..self
+        }
+    }
+
     /// The header for the next `bytes` that were made; 0 of them are the end.
     pub fn written(&mut self, bytes: u64) -> Option<Header> {
         let offset = self.writes_at?;
@@ -181,5 +190,7 @@ mod tests {
         assert_eq!(sender.written(0), None);
         assert!(matches!(sender.next_for(0), Send::End(_)));
         assert!(sender.has_ended());
+        let mut sender = Sender::of_writes(&[0]).behind(9);
+        assert_eq!(offset(sender.written(5)), 9);
     }
 }

@@ -345,6 +345,14 @@ impl Client {
                 Fault::new(Code::InvalidArgument, "name a file on the server", cause).path(remote),
             );
         }
+        let session = self.session()?;
+        let kind = match (kind, session.gateway()) {
+            (TransferKind::Download(spec), Some(gateway)) if spec.pack_request.is_none() => {
+                let store = gateway.store().comparing(&spec.source, spec.store);
+                TransferKind::Download(DownloadSpec { store, ..spec })
+            }
+            (kind, _) => kind,
+        };
         let (events, mailbox) = mailbox();
         let spec = TransferSpec {
             file,
@@ -363,7 +371,6 @@ impl Client {
             kind,
             events,
         };
-        let session = self.session()?;
         let Session { commands, end, .. } = &*session;
         let started = commands.send(Command::Start(Box::new(spec)));
         started.map_err(|_| end.fault())?;

@@ -17,6 +17,7 @@ use xdfs_security::trust::{NewHosts, TrustPolicy, server_name};
 use crate::remote::{Address, FtpProtection, RemotePlace};
 use crate::security::{ClientSecurity, Credential, Level};
 use crate::server::{ServerBuilder, ServerHandle};
+use crate::session::ClientOptions;
 
 /// The port of ssh, unless its configuration has another one.
 const SSH_PORT: u16 = 22;
@@ -44,10 +45,9 @@ impl FtpGateway {
     /// file of the user can't be used; or the server can't be reached, or refuses the user.
     pub(crate) fn for_place(
         place: &RemotePlace,
-        security: Option<&ClientSecurity>,
-        carrier: Option<&Carrier>,
-        channels: Option<u32>,
+        options: &ClientOptions,
     ) -> Result<Option<Self>, Fault> {
+        let security = options.security.as_ref();
         let (host, port, protection) = match &place.address {
             Address::Ftp {
                 host,
@@ -56,14 +56,16 @@ impl FtpGateway {
             } => (host, *port, protection),
             Address::SshFtp { host, port } => {
                 let level = security.map(|security| security.level);
+                let carrier = checked(place, level, options.carrier.as_ref())?;
                 let settings = Settings {
                     host: host.clone(),
                     port: port.unwrap_or(SSH_PORT),
                     user: place.user.clone(),
                     password: Some(NO_PASSWORD.to_owned()),
                     protection: Protection::None,
-                    carrier: Some(checked(place, level, carrier)?.clone()),
-                    channels,
+                    carrier: Some(carrier.clone()),
+                    channels: options.channels,
+                    uploads: options.ftp_uploads.clone(),
                 };
                 return Self::start(settings).map(Some);
             }
@@ -80,7 +82,8 @@ impl FtpGateway {
             password: place.invitation.password.clone(),
             protection: Protection::None,
             carrier: None,
-            channels,
+            channels: options.channels,
+            uploads: options.ftp_uploads.clone(),
         };
         match (protection, security) {
             (FtpProtection::None, None) => {}

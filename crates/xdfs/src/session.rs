@@ -1,5 +1,6 @@
 //! One session with a server: its thread, and the handles to it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -43,6 +44,10 @@ pub struct ClientOptions {
     pub via: Option<Address>,
     /// How ssh is run for `sshftp://` places, which have no other way to their servers.
     pub carrier: Option<Carrier>,
+    /// Directory for what is remembered of large uploads to FTP servers, created if missing;
+    /// `None` for nothing: then those that are interrupted begin anew. Files in it that were not
+    /// used for 60 days are removed.
+    pub ftp_uploads: Option<PathBuf>,
 }
 
 /// A session whose thread runs. Dropping it ends the session in an orderly way.
@@ -71,8 +76,7 @@ impl Session {
     ) -> Result<Self, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
         let mut options = options;
-        let (security, carrier) = (options.security.as_ref(), options.carrier.as_ref());
-        let gateway = FtpGateway::for_place(place, security, carrier, options.channels)?;
+        let gateway = FtpGateway::for_place(place, &options)?;
         if let Some(gateway) = &gateway {
             // The gateway is in this process.
             options.security = None;

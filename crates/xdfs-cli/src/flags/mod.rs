@@ -408,6 +408,7 @@ impl SessionFlags {
             window: self.window,
             yields: self.nice,
             drivers,
+            ftp_uploads: crate::state::uploads(),
             ..xdfs::ClientOptions::default()
         })
     }

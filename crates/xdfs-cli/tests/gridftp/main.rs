@@ -21,6 +21,8 @@ mod lists;
 mod losses;
 mod mode_t;
 mod places;
+mod relay;
+mod resume;
 mod rules;
 mod security;
 mod shell;

@@ -279,38 +279,6 @@ fn a_program_without_gsi_says_how_to_get_it() {
 }
 
 #[test]
-fn a_killed_client_begins_anew() {
-    let stage = Stage::open(84, &[]);
-    let content = Stage::make(&stage.root("file"), 3 * LARGE);
-    let target = stage.here("file");
-    let url = stage.url("/file");
-    let words = ["cp", "--insecure", "--limit-rate=8M", &url, &text(&target)];
-    let mut client = Guard::spawn(&mut xdfs(&stage, &words)).unwrap();
-    let has_part = || {
-        let mut entries = fs::read_dir(stage.here("")).unwrap();
-        entries.any(|entry| entry.unwrap().metadata().is_ok_and(|found| found.len() > 0))
-    };
-    assert!(wait::until(PATIENCE, has_part), "{:?}", client.output());
-    client.kill().unwrap();
-    assert!(!target.exists());
-    // Another version with the same size and time can't be told from the first.
-    let time = fs::metadata(stage.root("file"))
-        .unwrap()
-        .modified()
-        .unwrap();
-    let other: Vec<_> = content.iter().map(|byte| !byte).collect();
-    fs::write(stage.root("file"), &other).unwrap();
-    let file = fs::File::options().write(true).open(stage.root("file"));
-    file.unwrap().set_modified(time).unwrap();
-    let said = run(&mut xdfs(
-        &stage,
-        &["cp", "--insecure", &url, &text(&target)],
-    ));
-    assert!(!said.contains("were there already"), "{said}");
-    assert_bytes(&target, &other);
-}
-
-#[test]
 fn a_killed_server_is_waited_for() {
     let mut stage = Stage::open(85, &[]);
     let content = Stage::make(&stage.root("file"), 3 * LARGE);

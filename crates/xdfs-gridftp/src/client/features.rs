@@ -3,6 +3,7 @@
 use crate::archive::Compression;
 use crate::checksum::Algorithm;
 use crate::reply::Reply;
+use crate::restart::EXCLUSIVE;
 
 /// The features that this client uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,6 +14,10 @@ pub struct Features {
     pub mfmt: bool,
     /// MODE E: the server knows parallel data connections.
     pub extended: bool,
+    /// REST, in stream mode at least (RFC 3659): a transfer can begin in the middle.
+    pub restarts: bool,
+    /// The server promises what [`EXCLUSIVE`] says, as those of xDFS do.
+    pub exclusive: bool,
     /// Kinds of checksum for CKSM.
     pub checksums: Vec<Algorithm>,
     /// How segments of MODE T may be compressed; empty without this mode.
@@ -60,6 +65,8 @@ impl Features {
                         features.segments = parts.filter_map(Compression::from_name).collect();
                     }
                 }
+                b"REST" => features.restarts = true,
+                name if name == EXCLUSIVE.as_bytes() => features.exclusive = true,
                 b"CKSM" => features.checksums = algorithms(rest),
                 _ => {}
             }
@@ -119,6 +126,7 @@ mod tests {
             "CKSM MD5:10;ADLER32:10;SHA1:10;",
             "MLST Type*;",
             "PARALLEL",
+            "REST STREAM",
             "MODE Z",
             "MODE T none;lzma;zstd;",
         ];
@@ -128,6 +136,9 @@ mod tests {
         };
         let features = Features::parse(&reply);
         assert!(features.mlst && features.extended && !features.mfmt);
+        assert!(features.restarts && !features.exclusive);
+        let ours = Reply::of_lines(211, "Extensions", [EXCLUSIVE.into()], "End");
+        assert!(Features::parse(&ours).exclusive);
         assert_eq!(features.segments, [Compression::None, Compression::Zstd]);
         assert_eq!(features.checksum(), Some(Algorithm::Md5));
         let mut exposed = features;

@@ -16,6 +16,7 @@
 //! crate; the rest touches sockets. Whoever uses the store, such as the engine, brings verified and
 //! resumable publishing, retries and reports. `docs/gridftp/README.md` says what is supported.
 
+mod begun;
 mod call;
 mod carrier;
 mod channel;
@@ -24,6 +25,7 @@ mod fault;
 pub mod features;
 mod fresh;
 mod incoming;
+mod journal;
 mod link;
 pub mod listing;
 mod listings;
@@ -33,6 +35,8 @@ mod outgoing;
 mod pack;
 mod pool;
 mod protection;
+mod resumed;
+mod runs;
 mod segment;
 mod sink;
 mod source;
@@ -41,6 +45,8 @@ mod third_party;
 mod tls;
 mod tree;
 mod window;
+
+use std::path::PathBuf;
 
 pub use carrier::Carrier;
 pub use link::{extended_port, passive_address};
@@ -74,6 +80,9 @@ pub struct Settings {
     pub carrier: Option<Carrier>,
     /// Data connections for a large file in MODE E, 1 to 64; `None` for 4.
     pub channels: Option<u32>,
+    /// Directory for the journals of large uploads, created if missing; `None` for no journals, so
+    /// that interrupted uploads begin anew.
+    pub uploads: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Settings {
@@ -86,6 +95,7 @@ impl std::fmt::Debug for Settings {
             .field("protection", &self.protection)
             .field("carrier", &self.carrier)
             .field("channels", &self.channels)
+            .field("uploads", &self.uploads)
             .finish()
     }
 }

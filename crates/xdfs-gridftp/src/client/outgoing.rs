@@ -8,6 +8,7 @@ use super::channel::{Channel, Mode};
 use super::dialogue::Event;
 use super::fault::{refused, violation};
 use super::link::{Link, STALL};
+use super::markers::Markers;
 use crate::reply::Reply;
 use crate::sender::{Send, Sender};
 
@@ -27,6 +28,8 @@ pub(super) struct Outgoing {
     last: Option<Reply>,
     /// The reply that refuses the file.
     refusal: Option<Reply>,
+    /// What the server has said about its progress.
+    markers: Markers,
 }
 
 impl Outgoing {
@@ -61,7 +64,27 @@ impl Outgoing {
             moved: Instant::now(),
             last: None,
             refusal: None,
+            markers: Markers::default(),
         })
+    }
+
+    /// The same, behind as many bytes, which the server has.
+    pub(super) fn behind(self, bytes: u64) -> Self {
+        Self {
+            sender: self.sender.behind(bytes),
+            ..self
+        }
+    }
+
+    /// The end of what the server has stored from `start` on, as far as it has said so.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub(super) fn stored(&mut self, link: &mut Link, start: u64) -> Result<Option<u64>, Fault> {
+        self.events(link, false)?;
+        let mut stored = self.markers.stored().iter();
+        let found = stored.find(|range| range.start <= start && start < range.end);
+        Ok(found.map(|range| range.end))
     }
 
     /// Sends the bytes that follow.
@@ -195,9 +218,13 @@ impl Outgoing {
     /// Takes note of replies. A marker of the server's progress counts as progress.
     fn events(&mut self, link: &mut Link, may_end: bool) -> Result<(), Fault> {
         while self.last.is_none() {
-            match link.event()? {
+            // As long as connections take bytes, nobody waits for replies.
+            match link.event_now()? {
                 None => break,
-                Some(Event::Preliminary(_)) => self.moved = Instant::now(),
+                Some(Event::Preliminary(reply)) => {
+                    self.moved = Instant::now();
+                    self.markers.take(&reply, u64::MAX);
+                }
                 Some(Event::Final(reply)) if reply.code >= 300 => {
                     let fault = refused(self.operation, &self.path, &reply);
                     self.refusal = Some(reply);

@@ -3,6 +3,7 @@
 //! The directory of the login is the root of paths with one slash; `//` begins at the root of the
 //! server.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
@@ -72,6 +73,8 @@ struct Shared {
     uncompressed: AtomicU32,
     /// The server can't open connections to this machine.
     is_one_way: AtomicBool,
+    /// The server can't begin to send in the middle of a file.
+    has_no_restarts: AtomicBool,
     is_closed: Arc<AtomicBool>,
 }
 
@@ -96,6 +99,7 @@ impl FtpStore {
                 tree: Mutex::default(),
                 uncompressed: AtomicU32::new(0),
                 is_one_way: AtomicBool::new(false),
+                has_no_restarts: AtomicBool::new(false),
                 is_closed: Arc::default(),
             }),
         }
@@ -188,6 +192,16 @@ impl FtpStore {
     pub(super) fn server(&self) -> String {
         let Settings { host, port, .. } = &self.shared.settings;
         format!("{host}:{port}")
+    }
+
+    /// The user; empty for `anonymous`.
+    pub(super) fn user(&self) -> &str {
+        self.shared.settings.user.as_deref().unwrap_or_default()
+    }
+
+    /// The directory for the journals of uploads.
+    pub(super) fn uploads(&self) -> Option<&Path> {
+        self.shared.settings.uploads.as_deref()
     }
 
     fn pairs(&self) -> MutexGuard<'_, Vec<Pair>> {
@@ -430,6 +444,18 @@ impl FtpStore {
             );
         }
         falls_back
+    }
+
+    /// Whether the server may be asked to begin in the middle of a file.
+    pub(super) fn restarts(&self) -> bool {
+        !self.shared.has_no_restarts.load(Ordering::Relaxed)
+    }
+
+    /// Takes note that the server does not begin in the middle of a file.
+    pub(super) fn note_no_restarts(&self, fault: &Fault) {
+        if !self.shared.has_no_restarts.swap(true, Ordering::Relaxed) {
+            tracing::info!(%fault, "parts of files are read from the beginning on");
+        }
     }
 
     /// Sends a command that the server answers with data, at once or after those before it.

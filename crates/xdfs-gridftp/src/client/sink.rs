@@ -3,11 +3,14 @@
 use std::io::IoSlice;
 
 use xdfs_proto::digest::{DigestKind, Fragment};
-use xdfs_proto::{Code, Fault, Retry};
-use xdfs_store::{Capabilities, Sink, SinkRequest};
+use xdfs_proto::frame::Resume;
+use xdfs_proto::{Code, Fault, Retry, SourceTag};
+use xdfs_store::{Capabilities, OpenedSink, Sink, SinkRequest};
 
-use super::channel::Direction;
+use super::begun::Begun;
+use super::channel::{Direction, Mode};
 use super::fault::{lacking, refused};
+use super::journal::{Journal, Record};
 use super::link::Link;
 use super::listing::Listed;
 use super::outgoing::Outgoing;
@@ -18,6 +21,8 @@ use crate::time::format_time;
 
 /// Bytes of a name that are kept in the hidden one: with the rest, file systems take it.
 const NAME_BYTES_MAX: usize = 200;
+/// Smaller files begin anew.
+const JOURNALED_BYTES_MIN: u64 = 32 << 20;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -32,9 +37,12 @@ pub(super) struct FtpSink {
     overwrite: bool,
     compares: bool,
     transfer: Option<(Link, Outgoing)>,
+    /// Of what this attempt sends.
     hasher: Option<(Algorithm, Hasher)>,
     /// The hidden file may be there.
     has_begun: bool,
+    /// What the next attempt can go on with.
+    begun: Option<Begun>,
 }
 
 /// A hidden name beside a resolved path, which no other upload has.
@@ -52,17 +60,19 @@ pub(super) fn hidden(path: &[u8]) -> Result<Vec<u8>, Fault> {
 }
 
 impl FtpSink {
+    /// Opens the target of a resolved path, and goes on with what an earlier attempt has stored.
+    ///
     /// # Errors
-    /// As [`hidden`].
-    pub(super) fn new(
+    /// As [`hidden`]; or the server can't be reached, or is still busy with that attempt.
+    pub(super) fn open(
         store: FtpStore,
         path: Vec<u8>,
         request: &SinkRequest,
-    ) -> Result<Self, Fault> {
-        Ok(Self {
+    ) -> Result<OpenedSink, Fault> {
+        let mut sink = Self {
             store,
             hidden: hidden(&path)?,
-            path,
+            path: path.clone(),
             position: 0,
             length: request.length,
             mtime_ns: request.mtime_ns,
@@ -72,7 +82,132 @@ impl FtpSink {
             transfer: None,
             hasher: None,
             has_begun: false,
+            begun: None,
+        };
+        let durable = sink.go_on(request);
+        let durable = durable.map_err(|fault| fault.preventing(&path))?;
+        Ok(OpenedSink {
+            sink: Box::new(sink),
+            path,
+            durable,
+            unverified: false,
+            block_size: request.block_size,
         })
+    }
+
+    /// What is remembered at first of this upload, if it can be gone on with.
+    fn first_record(&self, request: &SinkRequest) -> Option<Record> {
+        let is_known = request.tag != SourceTag::default() && request.resume != Resume::Never;
+        let length = self.length.filter(|bytes| *bytes >= JOURNALED_BYTES_MIN)?;
+        (is_known && self.compares).then(|| Record {
+            tag: request.tag,
+            length,
+            digest: request.digest,
+            hidden: self.hidden.clone(),
+            parts: Vec::new(),
+            states: Vec::new(),
+        })
+    }
+
+    /// The journal of what has this name, which is made if it `creates` one.
+    fn journal(&self, creates: bool) -> Option<(Journal, Option<Record>)> {
+        let folder = self.store.uploads()?;
+        let (server, user) = (self.store.server(), self.store.user());
+        let key = [server.as_bytes(), user.as_bytes(), &self.path];
+        Journal::open(folder, &key, creates)
+    }
+
+    /// Goes on with what an earlier attempt has stored, as far as the server has it, or removes it.
+    /// Returns what that is.
+    fn go_on(&mut self, request: &SinkRequest) -> Result<Vec<Fragment>, Fault> {
+        let record = self.first_record(request);
+        let Some((journal, mut earlier)) = self.journal(record.is_some()) else {
+            return Ok(Vec::new());
+        };
+        let parallelism = self.store.parallelism(self.length);
+        let mut link = self.store.take(Some((Direction::Send, parallelism)))?;
+        let is_extended = self.store.mode(&link, Direction::Send) == Mode::Extended;
+        let kind = link.features.checksum();
+        // Elsewhere bytes of an earlier session could still come after the comparison.
+        let kind = kind.filter(|_| is_extended && link.features.exclusive);
+        let record = record.filter(|_| kind.is_some());
+        let version = |of: &Record| (of.tag, of.length, of.digest);
+        let is_it = |of: &mut Record| record.as_ref().map(version) == Some(version(of));
+        let is_of_use = |of: &mut Record| of.bytes() > 0 && Begun::is_sound(of) && is_it(of);
+        if let Some(same) = earlier.take_if(is_of_use) {
+            match self.restart(&mut link, parallelism, &same) {
+                Ok(outgoing) => {
+                    self.hidden.clone_from(&same.hidden);
+                    self.position = same.bytes();
+                    self.hasher = kind.map(|kind| (kind, Hasher::new(kind)));
+                    self.transfer = Some((link, outgoing));
+                    self.has_begun = true;
+                    let states = same.states.clone();
+                    self.begun = Some(Begun::new(journal, same));
+                    return Ok(states);
+                }
+                Err(fault) if !link.is_usable() => return Err(fault),
+                // Its session is still there.
+                Err(fault) if fault.code == Code::Busy && journal.is_recent() => {
+                    self.store.give_back(link);
+                    return Err(fault);
+                }
+                Err(fault) => {
+                    tracing::info!(%fault, "an interrupted upload begins anew");
+                    link.close_channels();
+                    earlier = Some(same);
+                }
+            }
+        }
+        if let Some(left) = earlier {
+            self.retire(&mut link, &left.hidden);
+        }
+        if link.is_usable() {
+            self.store.give_back(link);
+        }
+        match record {
+            Some(record) => self.begun = Some(Begun::new(journal, record)),
+            None => journal.remove(),
+        }
+        Ok(Vec::new())
+    }
+
+    /// Removes what an earlier attempt has left, as far as the server does.
+    fn retire(&self, link: &mut Link, hidden: &[u8]) {
+        let removed = link.exchange("DELE", hidden);
+        let is_removed = removed.is_ok_and(|reply| matches!(reply.code, 200..300));
+        let is_extended = self.store.mode(link, Direction::Send) == Mode::Extended;
+        if is_removed || !link.is_usable() || !is_extended || !link.features.exclusive {
+            return;
+        }
+        // A server of xDFS hides it under a name of its own, and removes it when another attempt
+        // begins. Of that one nothing stays.
+        let operation = "remove what an earlier attempt has left";
+        let prepared = link.prepare(Direction::Send, Mode::Extended, 1);
+        let asked = prepared.and_then(|()| link.command("STOR", hidden));
+        let begun = asked.and_then(|()| Outgoing::begin(operation, &self.path, link));
+        match begun {
+            Ok(_) => drop(link.abort(None)),
+            Err(fault) => tracing::debug!(%fault, "the beginning of a file stays at the server"),
+        }
+        link.close_channels();
+    }
+
+    /// Begins to store behind the bytes that the server has.
+    fn restart(
+        &self,
+        link: &mut Link,
+        parallelism: u32,
+        earlier: &Record,
+    ) -> Result<Outgoing, Fault> {
+        let (operation, held) = ("go on with an upload", earlier.bytes());
+        link.prepare(Direction::Send, Mode::Extended, parallelism)?;
+        let reply = link.exchange("REST", format!("0-{held}").as_bytes())?;
+        if reply.code != 350 {
+            return Err(refused(operation, &self.path, &reply));
+        }
+        link.command("STOR", &earlier.hidden)?;
+        Ok(Outgoing::begin(operation, &self.path, link)?.behind(held))
     }
 
     /// Begins to store.
@@ -81,34 +216,60 @@ impl FtpSink {
         let mut link = self.store.take(Some((Direction::Send, parallelism)))?;
         let mode = self.store.mode(&link, Direction::Send);
         link.prepare(Direction::Send, mode, parallelism)?;
+        // Whoever comes after a killed program has to know the name.
+        if let Some(Err(error)) = self.begun.as_mut().map(Begun::write) {
+            tracing::debug!(%error, "an upload has no journal");
+            self.begun = None;
+        }
         link.command("STOR", &self.hidden)?;
         self.has_begun = true;
-        let outgoing = Outgoing::begin("store", &self.path, &mut link)?;
+        let outgoing = match Outgoing::begin("store", &self.path, &mut link) {
+            Ok(outgoing) => outgoing,
+            Err(fault) => return Err(self.failed(link, fault)),
+        };
         let kind = link.features.checksum().filter(|_| self.compares);
         self.hasher = kind.map(|kind| (kind, Hasher::new(kind)));
         Ok((link, outgoing))
     }
 
-    /// Ends the transfer, and removes what the server has of it: no other attempt goes on with it.
-    fn abandon(&mut self) {
-        let link = self.transfer.take().map(|(link, _)| link);
-        match link {
-            Some(mut link) => {
-                self.remove_hidden(Some(&mut link));
-                if link.is_usable() {
-                    self.store.give_back(link);
-                }
-            }
-            None => self.remove_hidden(None),
+    /// Ends the transfer, and leaves or removes what the server has of it.
+    fn abandon(&mut self, end: impl FnOnce(&mut Self, Option<&mut Link>)) {
+        let mut link = self.transfer.take().map(|(link, _)| link);
+        end(self, link.as_mut());
+        if let Some(mut link) = link
+            && link.is_usable()
+        {
+            self.store.give_back(link);
         }
     }
 
-    /// Removes the hidden file over this connection, or another one, or later.
+    /// Leaves the hidden file for the next attempt if that can go on with it; else removes it.
+    fn leave(&mut self, link: Option<&mut Link>) {
+        if self.begun.take_if(|begun| begun.has_part()).is_none() {
+            return self.remove_hidden(link);
+        }
+        self.has_begun = false;
+        if let Some(link) = link {
+            link.abort(None);
+        }
+        tracing::info!(
+            "the beginning of '{}' stays at the server, for the same command: it is hidden there, \
+             where 'xdfs partial' shows it",
+            self.path.escape_ascii(),
+        );
+    }
+
+    /// Removes the hidden file over this connection, or another one, or later; or leaves its name
+    /// to the next attempt.
     fn remove_hidden(&mut self, link: Option<&mut Link>) {
         let was_there = std::mem::take(&mut self.has_begun);
-        let is_removed = |link: &mut Link| link.abandon(&self.hidden);
-        if was_there && !link.is_some_and(is_removed) {
-            self.store.remove_later(self.hidden.clone());
+        let begun = self.begun.take();
+        let is_removed = !was_there || link.is_some_and(|link| link.abandon(&self.hidden));
+        match begun {
+            Some(begun) if is_removed => begun.end(),
+            Some(begun) => begun.forget(),
+            None if is_removed => {}
+            None => self.store.remove_later(self.hidden.clone()),
         }
     }
 
@@ -119,30 +280,83 @@ impl FtpSink {
             None => self.begin()?,
         };
         for buf in bufs {
-            if let Some((_, hasher)) = &mut self.hasher {
-                hasher.update(buf);
+            match (&mut self.hasher, &mut self.begun) {
+                (Some((_, hasher)), Some(begun)) => begun.hash(buf, hasher),
+                (Some((_, hasher)), None) => hasher.update(buf),
+                (None, _) => {}
             }
             if let Err(fault) = outgoing.write(&mut link, buf) {
-                self.remove_hidden(Some(&mut link));
-                if link.is_usable() {
-                    self.store.give_back(link);
-                }
-                return Err(fault);
+                return Err(self.failed(link, fault));
             }
             self.position += buf.len() as u64;
+        }
+        if let (Some(begun), Some((kind, _))) = (&mut self.begun, &self.hasher) {
+            let end = match outgoing.stored(&mut link, begun.start()) {
+                Ok(end) => end.unwrap_or(0),
+                Err(fault) => return Err(self.failed(link, fault)),
+            };
+            if let Err(error) = begun.stored(end, *kind) {
+                tracing::debug!(%error, "the journal of an upload ends");
+                self.begun = None;
+            }
         }
         self.transfer = Some((link, outgoing));
         Ok(())
     }
 
-    /// Compares the hidden file, and gives it its time, its mode and its name.
-    fn settle(&mut self, link: &mut Link, length: u64) -> Result<(), Fault> {
-        let (hidden, path) = (&self.hidden, &self.path);
-        let is_compared = match self.hasher.take() {
-            Some((kind, hasher)) => checksum(link, hidden, kind, "0 -1", length, &hasher.finish())?,
+    /// Ends a transfer that has failed.
+    fn failed(&mut self, mut link: Link, fault: Fault) -> Fault {
+        self.leave(Some(&mut link));
+        if link.is_usable() {
+            self.store.give_back(link);
+        }
+        fault
+    }
+
+    /// Compares the checksums of all bytes. Returns `false` if the server computes none.
+    fn compare(&mut self, link: &mut Link, length: u64) -> Result<bool, Fault> {
+        let hidden = &self.hidden;
+        let start = self.begun.as_ref().map_or(0, Begun::start);
+        let mut is_compared = match self.hasher.take() {
+            // Nothing was left to send.
+            Some(_) if start > 0 && start == length => true,
+            Some((kind, hasher)) => {
+                let (extent, own) = (format!("{start} -1"), hasher.finish());
+                checksum(link, hidden, kind, &extent, length - start, &own)?
+            }
             None => false,
         };
-        if !is_compared {
+        for part in self.begun.iter().flat_map(Begun::earlier) {
+            let extent = format!("{} {}", part.range.start, part.range.len());
+            let bytes = part.range.len();
+            is_compared &= checksum(link, hidden, part.kind, &extent, bytes, &part.checksum)?;
+        }
+        Ok(is_compared)
+    }
+
+    /// The fault of an upload that went on with what is of no use.
+    fn useless(&self, cause: String) -> Fault {
+        let cause = format!("what an earlier attempt has stored is of no use: {cause}");
+        Fault::new(Code::IntegrityMismatch, "compare checksums", cause)
+            .path(&self.path)
+            .retry(Retry::Now)
+            .hint("it is removed; the next attempt begins anew")
+    }
+
+    /// Compares the hidden file, and gives it its time, its mode and its name.
+    fn settle(&mut self, link: &mut Link, length: u64) -> Result<(), Fault> {
+        let start = self.begun.as_ref().map_or(0, Begun::start);
+        let compared = self.compare(link, length);
+        let is_compared = match compared {
+            Ok(false) if start > 0 => {
+                Err(self.useless("the server computes no checksum of it".to_owned()))
+            }
+            // A refusal; it would be the same the next time.
+            Err(fault) if start > 0 && link.is_usable() => Err(self.useless(fault.cause)),
+            compared => compared,
+        }?;
+        let (hidden, path) = (&self.hidden, &self.path);
+        if start > 0 || !is_compared {
             same_size(path, length, &FtpStore::look(link, hidden)?)?;
         }
         set_metadata(link, hidden, self.mtime_ns, self.mode)?;
@@ -292,10 +506,19 @@ impl Sink for FtpSink {
         let ended = outgoing.end(&mut link);
         let finished = ended.and_then(|()| outgoing.confirm(&mut link));
         let published = finished.and_then(|()| self.settle(&mut link, length));
-        if published.is_ok() {
-            self.has_begun = false;
-        } else {
-            self.remove_hidden(Some(&mut link));
+        match &published {
+            Ok(()) => {
+                self.has_begun = false;
+                if let Some(begun) = self.begun.take() {
+                    begun.end();
+                }
+            }
+            Err(fault) => match fault.code {
+                Code::AlreadyExists | Code::IntegrityMismatch => {
+                    self.remove_hidden(Some(&mut link));
+                }
+                _ => self.leave(Some(&mut link)),
+            },
         }
         if link.is_usable() {
             self.store.give_back(link);
@@ -304,13 +527,13 @@ impl Sink for FtpSink {
     }
 
     fn discard(&mut self) -> Result<(), Fault> {
-        self.abandon();
+        self.abandon(Self::remove_hidden);
         Ok(())
     }
 }
 
 impl Drop for FtpSink {
     fn drop(&mut self) {
-        self.abandon();
+        self.abandon(Self::leave);
     }
 }

@@ -5,18 +5,22 @@
 
 use std::time::Duration;
 
-use xdfs_proto::{ByteRange, Code, Fault, Retry, SourceTag};
+use xdfs_proto::{Code, Fault, Retry, SourceTag};
 use xdfs_store::{Source, SourceInfo};
 
 use super::channel::{Direction, Mode};
-use super::fault::refused;
+use super::fault::{refused, violation};
 use super::features::name_of;
 use super::incoming::Incoming;
 use super::link::{Link, STALL};
 use super::listing::Listed;
 use super::pool::FtpStore;
-use crate::checksum::{Algorithm, Hasher};
+use super::runs::Runs;
+use crate::checksum::Algorithm;
 
+const RESTART: &str = "begin in the middle";
+/// Bytes that are read at once and left out, where the server can't begin in the middle.
+const SKIPPED_AT_ONCE: usize = 256 << 10;
 /// Bytes of a file that a server is given a second to compute a checksum of.
 const CHECKSUM_BYTES_PER_S: u64 = 20 << 20;
 
@@ -30,20 +34,15 @@ pub(super) struct FtpSource {
     transfer: Option<(Link, Incoming)>,
     /// How the last transfer was begun; `None` if the server wasn't reached.
     mode: Option<Mode>,
-    /// What was read in one piece, the last one still growing.
-    runs: Vec<Run>,
-}
-
-#[derive(Debug)]
-struct Run {
-    range: ByteRange,
-    kind: Algorithm,
-    hasher: Hasher,
+    /// Where it was begun.
+    begun_at: u64,
+    /// What was read.
+    runs: Runs,
 }
 
 impl FtpSource {
-    /// The file at a resolved path, with these attributes.
-    pub(super) fn new(store: FtpStore, path: Vec<u8>, listed: &Listed) -> Self {
+    /// The file at a resolved path, with these attributes, and what looks like its version.
+    pub(super) fn new(store: FtpStore, path: Vec<u8>, listed: &Listed, tag: SourceTag) -> Self {
         let found = &listed.attributes;
         Self {
             store,
@@ -51,9 +50,7 @@ impl FtpSource {
             length: found.size,
             info: SourceInfo {
                 length: Some(found.size),
-                // Size and time, a second at best, tell no version for sure, and what was received
-                // may be damaged: so nothing of an earlier attempt is used.
-                tag: SourceTag::default(),
+                tag,
                 mode: Some(found.mode).filter(|_| listed.has_mode),
                 mtime_ns: Some(found.mtime_ns).filter(|time| *time != 0),
                 random_reads: true,
@@ -61,7 +58,8 @@ impl FtpSource {
             },
             transfer: None,
             mode: None,
-            runs: Vec::new(),
+            begun_at: 0,
+            runs: Runs::default(),
         }
     }
 
@@ -72,19 +70,63 @@ impl FtpSource {
         let mode = self.store.mode(&link, Direction::Receive);
         self.mode = Some(mode);
         link.prepare(Direction::Receive, mode, parallelism)?;
-        if offset > 0 {
+        let is_restarted = offset > 0 && self.store.restarts() && {
             let place = match mode {
                 Mode::Extended => format!("0-{offset}"),
                 Mode::Stream => offset.to_string(),
             };
             let reply = link.exchange("REST", place.as_bytes())?;
-            if reply.code != 350 {
-                return Err(refused("begin in the middle", &self.path, &reply));
+            let is_restarted = reply.code == 350;
+            if !is_restarted {
+                self.store
+                    .note_no_restarts(&refused(RESTART, &self.path, &reply));
             }
-        }
+            is_restarted
+        };
         link.command("RETR", &self.path)?;
-        let incoming = Incoming::new("read", &self.path, mode, offset, Some(self.length));
+        let from = if is_restarted { offset } else { 0 };
+        self.begun_at = from;
+        let mut incoming = Incoming::new("read", &self.path, mode, from, Some(self.length));
+        let mut piece = vec![0; if from < offset { SKIPPED_AT_ONCE } else { 0 }];
+        while incoming.position() < offset {
+            let left = usize::try_from(offset - incoming.position()).unwrap_or(usize::MAX);
+            let most = left.min(piece.len());
+            incoming.read(&mut link, &mut piece[..most])?;
+        }
         Ok((link, incoming))
+    }
+
+    /// Whether to read again from the first byte on, since the server has agreed to begin in the
+    /// middle and then did something else. In stream mode bytes have no place, so that a retry of
+    /// the transfer has to look at what was read.
+    fn begins_anew(&self, offset: u64, mode: Mode, fault: &Fault) -> bool {
+        let is_stream = mode == Mode::Stream;
+        let is_else = match fault.code {
+            Code::ProtocolViolation => true,
+            Code::SourceChanged => is_stream,
+            _ => false,
+        };
+        let is_else = is_else && self.begun_at > 0;
+        if is_else {
+            self.store.note_no_restarts(fault);
+        }
+        is_else && (!is_stream || offset == self.begun_at)
+    }
+
+    /// Compares the first bytes from the middle of a file in stream mode, where the server can have
+    /// begun elsewhere.
+    fn check_place(&mut self, bytes: &[u8], kind: Algorithm) -> Result<(), Fault> {
+        let mut runs = Runs::default();
+        runs.note(self.begun_at, bytes, kind);
+        let path = &self.path;
+        let compared = self.store.with(|link| runs.compare(link, path, None));
+        compared.map(drop).map_err(|fault| match fault.code {
+            Code::IntegrityMismatch => {
+                self.transfer = None;
+                violation(RESTART, fault.cause).path(path)
+            }
+            _ => fault,
+        })
     }
 
     /// Reads, and returns the number of bytes with the checksum that the server has.
@@ -94,6 +136,7 @@ impl FtpSource {
             // The other one ends with its connections.
             _ => self.begin(offset)?,
         };
+        let is_first = incoming.position() == self.begun_at;
         let kind = link.features.checksum();
         let read = incoming.read(&mut link, buf);
         match read {
@@ -102,30 +145,15 @@ impl FtpSource {
             Err(_) if !incoming.has_started() && link.is_usable() => self.store.give_back(link),
             Err(_) => {}
         }
-        read.map(|count| (count, kind))
-    }
-
-    fn note(&mut self, offset: u64, bytes: &[u8], kind: Option<Algorithm>) {
-        let Some(kind) = kind else {
-            return;
-        };
-        let end = offset + bytes.len() as u64;
-        match self.runs.last_mut() {
-            Some(run) if run.range.end == offset => {
-                run.hasher.update(bytes);
-                run.range.end = end;
-            }
-            _ => {
-                let mut hasher = Hasher::new(kind);
-                hasher.update(bytes);
-                let range = ByteRange { start: offset, end };
-                self.runs.push(Run {
-                    range,
-                    kind,
-                    hasher,
-                });
-            }
+        let count = read?;
+        if let Some(kind) = kind
+            && is_first
+            && self.begun_at > 0
+            && self.mode == Some(Mode::Stream)
+        {
+            self.check_place(&buf[..count], kind)?;
         }
+        Ok((count, kind))
     }
 }
 
@@ -144,12 +172,14 @@ impl Source for FtpSource {
         let mut read = self.read(offset, buf);
         if let Err(fault) = &read
             && let Some(mode) = self.mode
-            && self.store.falls_back(mode, fault)
+            && (self.store.falls_back(mode, fault) || self.begins_anew(offset, mode, fault))
         {
             read = self.read(offset, buf);
         }
         let (count, kind) = read?;
-        self.note(offset, &buf[..count], kind);
+        if let Some(kind) = kind {
+            self.runs.note(offset, &buf[..count], kind);
+        }
         Ok(count)
     }
 
@@ -161,9 +191,8 @@ impl Source for FtpSource {
         let (runs, path, length) = (std::mem::take(&mut self.runs), &self.path, self.length);
         let time = self.info.mtime_ns.unwrap_or_default();
         self.store.with(|link| {
-            for run in runs {
-                compare(link, path, length, run)?;
-            }
+            // Where the server refuses, its size and time are what there is.
+            runs.compare(link, path, Some(length))?;
             let found = FtpStore::look(link, path)?.attributes;
             if (found.size, found.mtime_ns) == (length, time) {
                 return Ok(());
@@ -174,18 +203,6 @@ impl Source for FtpSource {
                 .retry(Retry::Now))
         })
     }
-}
-
-/// Compares what was read with a checksum of the server.
-fn compare(link: &mut Link, path: &[u8], length: u64, run: Run) -> Result<(), Fault> {
-    let ByteRange { start, end } = run.range;
-    let extent = match (start, end) == (0, length) {
-        true => "0 -1".to_owned(),
-        false => format!("{start} {}", end - start),
-    };
-    let own = run.hasher.finish();
-    // Where the server refuses, its size and time are what there is; the caller looks at them.
-    checksum(link, path, run.kind, &extent, end - start, &own).map(|_| ())
 }
 
 /// Compares the server's checksum of a part of a file with `own`. Returns `false` if the server

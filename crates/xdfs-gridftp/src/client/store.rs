@@ -10,6 +10,7 @@ use super::fresh::settled;
 use super::link::Link;
 use super::listing::Listed;
 use super::pool::FtpStore;
+use super::resumed::version;
 use super::sink::FtpSink;
 use super::source::FtpSource;
 use super::{call, pack};
@@ -42,24 +43,18 @@ impl Store for FtpStore {
     }
 
     fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
-        let (path, listed) = self.with(|link| {
+        let (path, listed, tag) = self.with(|link| {
             let path = Self::resolve(link, path);
             let is_compared = link.features.checksum().is_some();
             let listed = readable(link, &path, is_compared)?;
-            Ok((path, listed))
+            let tag = version(self, link, &path, &listed);
+            Ok((path, listed, tag))
         })?;
-        Ok(Box::new(FtpSource::new(self.clone(), path, &listed)))
+        Ok(Box::new(FtpSource::new(self.clone(), path, &listed, tag)))
     }
 
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
-        let path = self.check_sink(request)?;
-        Ok(OpenedSink {
-            sink: Box::new(FtpSink::new(self.clone(), path.clone(), request)?),
-            path,
-            durable: Vec::new(),
-            unverified: false,
-            block_size: request.block_size,
-        })
+        FtpSink::open(self.clone(), self.check_sink(request)?, request)
     }
 
     fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {

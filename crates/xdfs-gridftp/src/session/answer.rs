@@ -11,7 +11,7 @@ use crate::archive::Compression;
 use crate::checksum::Algorithm;
 use crate::facts::{self, Row};
 use crate::reply::Reply;
-use crate::restart::format_ranges;
+use crate::restart::{EXCLUSIVE, format_ranges};
 use crate::segment::failure_rows;
 use crate::time::format_time;
 
@@ -215,6 +215,7 @@ impl Session {
             "PARALLEL",
             "PASV AllowDelayed;",
             "REST STREAM",
+            EXCLUSIVE,
             "SBUF",
             "SIZE",
             "SPAS",

@@ -173,6 +173,10 @@ impl Sink for PublishedSink {
         Ok(Some(self.durable()))
     }
 
+    fn read_back(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        fs::read_at(&self.file, buf, offset).map_err(|error| self.fault(&error))
+    }
+
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
         match durable {
             [] => Ok(()),

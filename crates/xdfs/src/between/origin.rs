@@ -21,12 +21,20 @@ impl Store for Origin {
 
     fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
         let client = self.0.client()?;
-        let opened = match client.ftp_store() {
+        let ftp = client.ftp_store();
+        let opened = match &ftp {
             Some(store) => store.open_source(path),
             None => SessionSource::open(client, path).map(|source| Box::new(source) as _),
         };
+        let source = opened.map_err(|fault| self.0.named(fault))?;
+        let mut info = source.info().clone();
+        if ftp.is_some() {
+            // What an earlier attempt has left at the target can't be compared from here.
+            info.tag = SourceTag::default();
+        }
         Ok(Box::new(NamedSource {
-            source: opened.map_err(|fault| self.0.named(fault))?,
+            source,
+            info,
             file: self.0.clone(),
         }))
     }
@@ -45,12 +53,13 @@ impl Store for Origin {
 #[derive(Debug)]
 struct NamedSource {
     source: Box<dyn Source>,
+    info: SourceInfo,
     file: ServerFile,
 }
 
 impl Source for NamedSource {
     fn info(&self) -> &SourceInfo {
-        self.source.info()
+        &self.info
     }
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {

@@ -1,0 +1,228 @@
+//! What an interrupted download has left here, and how the next one goes on with it.
+//!
+//! FTP tells no version of a file: size and time in seconds can stay the same when the content
+//! changes. So they only say that it is worth trying. What an earlier attempt has left is read
+//! back while the rest isn't asked for yet, and compared with the server's file by its checksums
+//! when all bytes are here, as everything that came anew is. If it differs, it is removed, and the
+//! next attempt begins anew: a mixture of two versions never gets the name of the file.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use xdfs_proto::digest::Fragment;
+use xdfs_proto::{ByteRange, Code, Fault, RangeSet, Retry, SourceTag};
+use xdfs_store::{Capabilities, OpenedSink, Sink, SinkRequest, Store};
+
+use super::link::Link;
+use super::listing::Listed;
+use super::pool::FtpStore;
+use super::runs::Runs;
+
+const OPERATION: &str = "go on with an interrupted file";
+/// Bytes that are read back in a step.
+const STEP_BYTES: u64 = 8 << 20;
+/// Bytes that are read back at once.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// What looks like the version of a file at a server. It is none, so that nothing is gone on with,
+/// where the server computes no checksum, can't begin in the middle, or tells no time.
+pub(super) fn version(server: &FtpStore, link: &Link, path: &[u8], listed: &Listed) -> SourceTag {
+    let found = &listed.attributes;
+    let can_be_compared = link.features.checksum().is_some();
+    if !can_be_compared || !link.features.restarts || found.mtime_ns == 0 {
+        return SourceTag::default();
+    }
+    let mut hasher = blake3::Hasher::new();
+    let numbers = [found.size, found.mtime_ns.cast_unsigned()].map(u64::to_be_bytes);
+    hasher.update(numbers.as_flattened());
+    hasher.update(server.server().as_bytes());
+    hasher.update(b"\n");
+    hasher.update(path);
+    let mut tag = [0; 16];
+    tag.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    SourceTag(tag)
+}
+
+/// The store of the target of a download.
+#[derive(Debug)]
+struct Target {
+    server: FtpStore,
+    source: Vec<u8>,
+    store: Arc<dyn Store>,
+}
+
+impl FtpStore {
+    /// The store in which the file at `source` gets its target. What `store` has of an earlier
+    /// attempt is compared with the server's file before it is published.
+    ///
+    /// The sources of this store have tags by which such an attempt is found; so every target of
+    /// them has to be opened in what is returned here.
+    #[must_use]
+    pub fn comparing(&self, source: &[u8], store: Arc<dyn Store>) -> Arc<dyn Store> {
+        Arc::new(Target {
+            server: self.clone(),
+            source: source.to_vec(),
+            store,
+        })
+    }
+}
+
+impl Store for Target {
+    fn is_slow(&self) -> bool {
+        self.store.is_slow()
+    }
+
+    fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+        let opened = self.store.open_sink(request)?;
+        if opened.durable.is_empty() {
+            return Ok(opened);
+        }
+        let mut sink = ResumedSink {
+            server: self.server.clone(),
+            source: self.source.clone(),
+            offset: request.offset,
+            sink: opened.sink,
+            is_unverified: opened.unverified,
+            held: Vec::new(),
+            left: RangeSet::new(),
+            runs: Runs::default(),
+        };
+        if !opened.unverified {
+            sink.hold(opened.durable.clone());
+        }
+        Ok(OpenedSink {
+            sink: Box::new(sink),
+            unverified: true,
+            ..opened
+        })
+    }
+
+    fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
+        self.store.check_sink(request)
+    }
+}
+
+/// A target of which an earlier attempt has left a part.
+#[derive(Debug)]
+struct ResumedSink {
+    server: FtpStore,
+    source: Vec<u8>,
+    /// Where the transfer begins in the source.
+    offset: u64,
+    sink: Box<dyn Sink>,
+    /// The store itself has to look at that part first.
+    is_unverified: bool,
+    held: Vec<Fragment>,
+    /// Ranges of it that aren't read back yet.
+    left: RangeSet,
+    runs: Runs,
+}
+
+impl ResumedSink {
+    fn hold(&mut self, held: Vec<Fragment>) {
+        for fragment in &held {
+            self.left.insert(fragment.range);
+        }
+        self.held = held;
+    }
+
+    /// Reads back some bytes; `false` if none are left.
+    fn read_some(&mut self) -> Result<bool, Fault> {
+        let Some(ByteRange { start, end }) = self.left.take_front(STEP_BYTES, STEP_BYTES, 0) else {
+            return Ok(false);
+        };
+        let kind = self.server.with(|link| Ok(link.features.checksum()))?;
+        let Some(kind) = kind else {
+            return Err(self.begin_anew("the server computes no checksums any more"));
+        };
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut at = start;
+        while at < end {
+            let most = usize::try_from(end - at).unwrap_or(usize::MAX);
+            let most = most.min(piece.len());
+            let count = self.sink.read_back(at, &mut piece[..most])?;
+            if count == 0 {
+                return Err(self.begin_anew("a part of it is missing"));
+            }
+            self.runs.note(self.offset + at, &piece[..count], kind);
+            at += count as u64;
+        }
+        Ok(true)
+    }
+
+    /// Removes what an earlier attempt has left. Returns the fault of this one.
+    fn begin_anew(&mut self, cause: &str) -> Fault {
+        let cause = match self.sink.discard() {
+            Ok(()) => format!("what an earlier attempt has left is of no use: {cause}"),
+            Err(fault) => return fault,
+        };
+        Fault::new(Code::IntegrityMismatch, OPERATION, cause)
+            .path(&self.source)
+            .retry(Retry::Now)
+            .hint("it is removed; the next attempt begins anew")
+    }
+}
+
+impl Sink for ResumedSink {
+    fn capabilities(&self) -> Capabilities {
+        self.sink.capabilities()
+    }
+
+    fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
+        self.sink.write_at(offset, bufs)
+    }
+
+    fn hole(&mut self, range: ByteRange) {
+        self.sink.hole(range);
+    }
+
+    fn begin_write_back(&mut self, range: ByteRange) {
+        self.sink.begin_write_back(range);
+    }
+
+    fn sync(&mut self) -> Result<(), Fault> {
+        self.sink.sync()
+    }
+
+    fn verify(&mut self) -> Result<Option<Vec<Fragment>>, Fault> {
+        if self.is_unverified {
+            if let Some(held) = self.sink.verify()? {
+                self.is_unverified = false;
+                self.hold(held);
+            }
+            return Ok(None);
+        }
+        match self.read_some()? {
+            true => Ok(None),
+            false => Ok(Some(self.held.clone())),
+        }
+    }
+
+    fn read_back(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        self.sink.read_back(offset, buf)
+    }
+
+    fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
+        self.sink.record(durable)
+    }
+
+    fn publish(&mut self, length: u64, fresh: &[Fragment]) -> Result<(), Fault> {
+        let (runs, source) = (std::mem::take(&mut self.runs), &self.source);
+        let compared = self.server.with(|link| {
+            let path = FtpStore::resolve(link, source);
+            runs.compare(link, &path, None)
+        });
+        match compared {
+            Ok(true) => self.sink.publish(length, fresh),
+            Ok(false) => Err(self.begin_anew("the server computes no checksum of this file")),
+            Err(fault) if fault.code == Code::IntegrityMismatch => {
+                Err(self.begin_anew(&fault.cause))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn discard(&mut self) -> Result<(), Fault> {
+        self.sink.discard()
+    }
+}
