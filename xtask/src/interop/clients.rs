@@ -53,6 +53,8 @@ pub(super) struct How {
     pub(super) concurrency: Option<u8>,
     /// Failed transfers are tried again.
     pub(super) retries: bool,
+    /// Whether GET and PUT have to be used, or must not be.
+    pub(super) get_put: Option<bool>,
 }
 
 /// What a client doesn't offer.
@@ -73,6 +75,8 @@ pub(super) const RATE: usize = 40_000_000;
 
 const NO_EXTENDED: &str = "MODE E";
 const EXTENDED: &[&str] = &["mode e", "mode_e", "eblock", "extended block"];
+const NO_CHOICE: &str = "GET and PUT in place of RETR and STOR";
+const CHOICE: &[&str] = &["gridftp2", "gridftp v2", "no-g2", "getput"];
 const NO_TREES: &str = "trees";
 const NO_THIRD: &str = "transfers between two servers";
 
@@ -306,6 +310,7 @@ fn globus(server: &Server, how: &How) -> Result<Command, Lack> {
         (how.sync, &["-sync"]),
         (how.pipelines, &["-pp"]),
         (how.retries, &["-rst", "-rst-interval", "1"]),
+        (how.get_put == Some(false), &["-no-g2"]),
         (server.address.is_ipv6(), &["-ipv6"]),
     ] {
         if is_wanted {
@@ -355,6 +360,9 @@ fn xdfs(
             &length.to_string(),
         ]);
     }
+    if how.get_put.is_some() {
+        return lacks(NO_CHOICE, CHOICE);
+    }
     if how.retries {
         command.args(["--retries", "10", "--limit-rate", &RATE.to_string()]);
     }
@@ -363,6 +371,9 @@ fn xdfs(
 
 fn curl(server: &Server, how: &How, direction: Direction) -> Result<Command, Lack> {
     let mut command = program("curl", &["--silent", "--show-error", "--globoff"]);
+    if how.get_put.is_some() {
+        return lacks(NO_CHOICE, CHOICE);
+    }
     if how.streams.is_some() {
         return lacks(NO_EXTENDED, EXTENDED);
     }
@@ -432,6 +443,9 @@ fn lftp_file(
     name: &str,
     local: &Path,
 ) -> Result<Command, Lack> {
+    if how.get_put.is_some() {
+        return lacks(NO_CHOICE, CHOICE);
+    }
     if how.streams.is_some() {
         return lacks(NO_EXTENDED, EXTENDED);
     }
@@ -570,6 +584,9 @@ fn ftplib_file(
     name: &str,
     local: &Path,
 ) -> Result<Command, Lack> {
+    if how.get_put.is_some() {
+        return lacks(NO_CHOICE, CHOICE);
+    }
     if how.streams.is_some() {
         return lacks(NO_EXTENDED, EXTENDED);
     }

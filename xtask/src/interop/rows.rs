@@ -76,6 +76,22 @@ pub(super) const ROWS: &[Row] = &[
         run: |cell| cell.streams(Up, 16),
     },
     Row {
+        name: "GET and PUT, download",
+        run: |cell| cell.get_put(Down, true),
+    },
+    Row {
+        name: "GET and PUT, upload",
+        run: |cell| cell.get_put(Up, true),
+    },
+    Row {
+        name: "without GET and PUT (`-no-g2`), download",
+        run: |cell| cell.get_put(Down, false),
+    },
+    Row {
+        name: "without GET and PUT (`-no-g2`), upload",
+        run: |cell| cell.get_put(Up, false),
+    },
+    Row {
         name: "part of a file, download",
         run: |cell| cell.part(Down),
     },
@@ -208,6 +224,7 @@ const HOW: How = How {
     pipelines: false,
     concurrency: None,
     retries: false,
+    get_put: None,
 };
 /// A command that servers with checksums know.
 const CHECKSUM: &str = "CKSM MD5 0 -1 none";
@@ -279,6 +296,19 @@ impl Cell<'_> {
         };
         let outcome = self.file(direction, how, &["MODE E"]);
         self.unless_refused("MODE E", outcome)
+    }
+
+    /// A client that has the choice uses them where the server has them.
+    fn get_put(&self, direction: Direction, uses: bool) -> Outcome {
+        let how = How {
+            get_put: Some(uses),
+            ..HOW
+        };
+        let outcome = self.file(direction, how, &[]);
+        match uses {
+            true => self.unless_refused("GET path=none;", outcome),
+            false => outcome,
+        }
     }
 
     /// A client may have another way. A row is about what it names, so it isn't offered then.

@@ -11,13 +11,13 @@ use crate::stage::{PATIENCE, Stage, assert_bytes, assert_same_tree, has, outcome
 const BIG: usize = 3_000_000;
 
 /// `globus-url-copy` with its arguments.
-fn copy(args: &[&str]) -> Command {
+pub(crate) fn copy(args: &[&str]) -> Command {
     let mut command = Command::new("globus-url-copy");
     command.args(args);
     command
 }
 
-fn has_globus() -> bool {
+pub(crate) fn has_globus() -> bool {
     let found = has("globus-url-copy");
     if !found {
         skip::test("globus-url-copy is not installed");
@@ -25,12 +25,12 @@ fn has_globus() -> bool {
     found
 }
 
-fn file_url(path: &std::path::Path) -> String {
+pub(crate) fn file_url(path: &std::path::Path) -> String {
     format!("file://{}", path.display())
 }
 
 /// A tree with what is easily lost: empty files, spaces, a file of a block and one byte.
-fn make_tree(root: &std::path::Path) {
+pub(crate) fn make_tree(root: &std::path::Path) {
     Stage::make(&root.join("a"), 100);
     Stage::make(&root.join("empty"), 0);
     Stage::make(&root.join("sub/c d.txt"), (256 << 10) + 1);
@@ -192,7 +192,7 @@ impl Globus {
         })
     }
 
-    fn url(&self, path: &std::path::Path) -> String {
+    pub(crate) fn url(&self, path: &std::path::Path) -> String {
         format!("ftp://{}{}", self.address, path.display())
     }
 }

@@ -17,6 +17,7 @@
 mod call;
 mod channel;
 pub mod dialogue;
+mod exchange;
 mod fault;
 pub mod features;
 mod fresh;

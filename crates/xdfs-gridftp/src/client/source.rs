@@ -69,12 +69,12 @@ impl FtpSource {
         self.mode = None;
         let parallelism = self.store.parallelism(Some(self.length - offset));
         let mut link = self.store.take(Some((Direction::Receive, parallelism)))?;
-        let mode = self.store.mode(&link, Direction::Receive);
+        let mode = self.store.mode_of(&link, Direction::Receive, parallelism);
         self.mode = Some(mode);
         link.prepare(Direction::Receive, mode, parallelism)?;
         if offset > 0 {
             let place = match mode {
-                Mode::Extended => format!("0-{offset}"),
+                Mode::Exchange | Mode::Extended => format!("0-{offset}"),
                 Mode::Stream => offset.to_string(),
             };
             let reply = link.exchange("REST", place.as_bytes())?;
