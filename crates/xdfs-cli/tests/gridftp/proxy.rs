@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -24,6 +24,7 @@ pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     commands: Arc<Mutex<Vec<String>>>,
     opened: Arc<AtomicUsize>,
+    harmed: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -34,21 +35,25 @@ impl Proxy {
         let address = listener.local_addr().unwrap();
         let commands = Arc::new(Mutex::new(Vec::new()));
         let opened = Arc::new(AtomicUsize::new(0));
+        let harmed = Arc::new(AtomicUsize::new(0));
         let (seen, number) = (Arc::clone(&commands), Arc::clone(&opened));
+        let counted = Arc::clone(&harmed);
         // It ends with the process of the test.
         thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, server) = (client.unwrap(), TcpStream::connect(server).unwrap());
                 let (seen, number) = (Arc::clone(&seen), Arc::clone(&number));
+                let counted = Arc::clone(&counted);
                 let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
                 thread::spawn(move || pass_commands(from, to, &seen));
-                thread::spawn(move || pass_replies(server, client, &number, fate));
+                thread::spawn(move || pass_replies(server, client, &number, &counted, fate));
             }
         });
         Self {
             address,
             commands,
             opened,
+            harmed,
         }
     }
 
@@ -63,6 +68,11 @@ impl Proxy {
             .iter()
             .filter(|line| line.starts_with(verb))
             .count()
+    }
+
+    /// Data connections to which their fate has come.
+    pub(crate) fn harmed(&self) -> usize {
+        self.harmed.load(Ordering::Relaxed)
     }
 
     /// Data connections that were opened so far.
@@ -93,6 +103,7 @@ fn pass_replies(
     from: TcpStream,
     mut to: TcpStream,
     number: &Arc<AtomicUsize>,
+    harmed: &Arc<AtomicUsize>,
     fate: fn(usize) -> Fate,
 ) {
     let mut lines = BufReader::new(from);
@@ -107,14 +118,14 @@ fn pass_replies(
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let own = listener.local_addr().unwrap().port();
             line = format!("229 here (|||{own}|)\r\n").into_bytes();
-            let number = Arc::clone(number);
+            let (number, harmed) = (Arc::clone(number), Arc::clone(harmed));
             thread::spawn(move || {
                 for client in listener.incoming() {
                     let client = client.unwrap();
                     let fate = fate(number.fetch_add(1, Ordering::Relaxed));
                     // The server may not listen any more.
                     if let Ok(server) = TcpStream::connect(("127.0.0.1", port)) {
-                        pass(client, server, fate);
+                        pass(client, server, fate, &harmed);
                     }
                 }
             });
@@ -127,13 +138,17 @@ fn pass_replies(
     let _ = to.shutdown(Shutdown::Both);
 }
 
-fn pass(client: TcpStream, server: TcpStream, fate: Fate) {
-    let total = Arc::new(AtomicUsize::new(0));
+fn pass(client: TcpStream, server: TcpStream, fate: Fate, harmed: &Arc<AtomicUsize>) {
+    let (total, is_harmed) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
     for (mut from, mut to) in [
         (client.try_clone().unwrap(), server.try_clone().unwrap()),
         (server, client),
     ] {
-        let total = Arc::clone(&total);
+        let (total, is_harmed) = (Arc::clone(&total), Arc::clone(&is_harmed));
+        let harmed = Arc::clone(harmed);
         thread::spawn(move || {
             let mut bytes = [0; 16 << 10];
             loop {
@@ -141,7 +156,13 @@ fn pass(client: TcpStream, server: TcpStream, fate: Fate) {
                     break;
                 };
                 let before = total.fetch_add(count, Ordering::Relaxed);
-                let has_come = |at: usize| before + count > at;
+                let has_come = |at: usize| {
+                    let has_come = before + count > at;
+                    if has_come && !is_harmed.swap(true, Ordering::Relaxed) {
+                        harmed.fetch_add(1, Ordering::Relaxed);
+                    }
+                    has_come
+                };
                 match fate {
                     Fate::Cut(at) if has_come(at) => break,
                     Fate::Flip(at) if has_come(at) && before <= at => bytes[at - before] ^= 4,

@@ -202,7 +202,10 @@ fn files_go_between_two_servers_both_ways() {
     let Some(globus) = Globus::start() else {
         return;
     };
-    let stage = Stage::open(4, &[]);
+    let config = "folder = \"server\"\n[gridftp]\nthird_party = true\n\
+        [[export]]\nname = \"all\"\npath = \"ROOT\"\npublic = true\n\
+        anonymous = [\"read\", \"list\", \"create\", \"write\"]\n";
+    let stage = Stage::configured(4, config);
     for flags in [
         &[][..],
         &["-p", "3"],
@@ -211,9 +214,9 @@ fn files_go_between_two_servers_both_ways() {
     ] {
         let wanted = Stage::make(&stage.root("ours"), BIG);
         let theirs = stage.here("theirs");
-        run(copy(flags).args([stage.url("/ours"), globus.url(&theirs)]));
+        run(copy(flags).args([stage.url("/all/ours"), globus.url(&theirs)]));
         assert_bytes(&theirs, &wanted);
-        run(copy(flags).args([globus.url(&theirs), stage.url("/back")]));
+        run(copy(flags).args([globus.url(&theirs), stage.url("/all/back")]));
         assert_bytes(&stage.root("back"), &wanted);
         fs::remove_file(&theirs).unwrap();
         fs::remove_file(stage.root("back")).unwrap();
@@ -225,11 +228,14 @@ fn files_go_between_two_servers_both_ways() {
     {
         let theirs = stage.here(&format!("tree{number}/"));
         let flags = [flags, &["-r", "-cd"]].concat();
-        run(copy(&flags).args([stage.url("/tree/"), globus.url(&theirs) + "/"]));
+        run(copy(&flags).args([stage.url("/all/tree/"), globus.url(&theirs) + "/"]));
         assert_same_tree(&stage.root("tree"), &theirs);
-        let back = format!("/back{number}/");
-        run(copy(&flags).args([globus.url(&theirs) + "/", stage.url(&back)]));
-        assert_same_tree(&stage.root("tree"), &stage.root(back.trim_matches('/')));
+        let back = format!("back{number}");
+        run(copy(&flags).args([
+            globus.url(&theirs) + "/",
+            stage.url(&format!("/all/{back}/")),
+        ]));
+        assert_same_tree(&stage.root("tree"), &stage.root(&back));
     }
 }
 

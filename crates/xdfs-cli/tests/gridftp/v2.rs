@@ -72,7 +72,6 @@ fn third_parties_and_trees_go_with_and_without_get_and_put() {
         &["-p", "3"],
         &["-no-g2", "-p", "3"],
         &["-dp", "-p", "2"],
-        &["-pp", "-fast"],
     ]
     .into_iter()
     .enumerate()
@@ -97,6 +96,24 @@ fn third_parties_and_trees_go_with_and_without_get_and_put() {
     let said = run(copy(&flags).args([&stage.url("/tree/"), &folder("down")]));
     assert_same_tree(&stage.here("down"), &stage.root("tree"));
     assert!(said.contains("\n125 "), "{said}");
+}
+
+/// `globus-url-copy` 10.12 crashes in transfers with `-pp` between two servers if one of them has
+/// GETPUT in FEAT.
+#[test]
+fn where_transfers_between_servers_are_let_in_the_tool_is_not_led_to_crash() {
+    let config = "folder = \"server\"\n[gridftp]\nthird_party = true\n\
+        [[export]]\nname = \"all\"\npath = \"ROOT\"\npublic = true\n\
+        anonymous = [\"read\", \"list\", \"create\", \"write\"]\n";
+    let [stage, other] = [208, 209].map(|seed| Stage::configured(seed, config));
+    let mut client = Client::log_in(&stage);
+    assert!(!client.ask("FEAT", 211).contains("GETPUT"));
+    make_tree(&stage.root("tree"));
+    if has_globus() {
+        let flags = ["-pp", "-p", "2", "-r", "-cd"];
+        run(copy(&flags).args([stage.url("/all/tree/"), other.url("/all/tree/")]));
+        assert_same_tree(&stage.root("tree"), &other.root("tree"));
+    }
 }
 
 #[test]

@@ -223,7 +223,9 @@ impl Session {
             "UTF8",
         ];
         lines.extend(others.map(str::to_owned));
-        if !self.config.peer.is_ipv6() {
+        // globus-url-copy 10.12 crashes in transfers between two servers with `-pp` if one of them
+        // lists it.
+        if !self.config.peer.is_ipv6() && !self.config.third_party {
             lines.push("GETPUT".to_owned());
         }
         let compressions = Compression::ALL.iter();
