@@ -19,6 +19,8 @@ use crate::xmode::{
 const OPERATION: &str = "exchange blocks";
 /// Bytes of messages that wait for a server that doesn't read, until nothing more is read from it.
 const QUEUED_MAX: usize = 64 << 10;
+/// Bytes of a file that wait to be sent for the first time.
+const UNSENT_MAX: u64 = 1 << 20;
 /// Time between two attempts to open another connection.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -295,9 +297,10 @@ impl ExchangeOut {
         })
     }
 
-    /// Whether there is room for a block more.
+    /// Whether there is room for a block more. What isn't sent soon would only fill memory.
     pub(super) fn has_room(&self) -> bool {
-        self.held.len() as u64 + BLOCK_BYTES_MAX <= WINDOW_BYTES
+        let held = self.held.len() as u64;
+        self.exchange.machine.unsent() < UNSENT_MAX && held + BLOCK_BYTES_MAX <= WINDOW_BYTES
     }
 
     /// Whether any connection could ever be used.

@@ -156,7 +156,9 @@ impl Sender {
             return None;
         };
         match self.awaited {
-            Some((_, same, since)) if same == block => (now >= since + STUCK).then_some(line),
+            Some((at, same, since)) if (at, same) == (line, block) => {
+                (now >= since + STUCK).then_some(line)
+            }
             _ => {
                 self.awaited = Some((line, block, now));
                 None
@@ -194,6 +196,12 @@ impl Sender {
     #[must_use]
     pub fn has_arrived(&self) -> bool {
         self.acknowledged == self.bytes
+    }
+
+    /// Bytes that have never been sent.
+    #[must_use]
+    pub fn unsent(&self) -> u64 {
+        self.left.total()
     }
 
     /// Whether the receiver has confirmed the end.
