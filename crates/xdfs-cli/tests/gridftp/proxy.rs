@@ -24,20 +24,22 @@ pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     commands: Arc<Mutex<Vec<String>>>,
     opened: Arc<AtomicUsize>,
-    harmed: Arc<AtomicUsize>,
+    left: Arc<AtomicUsize>,
+    most: usize,
 }
 
 impl Proxy {
-    /// Starts one before a server. `fate` says what becomes of each data connection, by its number.
-    pub(crate) fn start(server: &str, fate: fn(usize) -> Fate) -> Self {
+    /// Starts one before a server. `fate` says what becomes of each data connection, by its number,
+    /// until it has come to `most` of them.
+    pub(crate) fn start(server: &str, most: usize, fate: fn(usize) -> Fate) -> Self {
         let server: SocketAddr = server.parse().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let commands = Arc::new(Mutex::new(Vec::new()));
         let opened = Arc::new(AtomicUsize::new(0));
-        let harmed = Arc::new(AtomicUsize::new(0));
+        let left = Arc::new(AtomicUsize::new(most));
         let (seen, number) = (Arc::clone(&commands), Arc::clone(&opened));
-        let counted = Arc::clone(&harmed);
+        let counted = Arc::clone(&left);
         // It ends with the process of the test.
         thread::spawn(move || {
             for client in listener.incoming() {
@@ -53,7 +55,8 @@ impl Proxy {
             address,
             commands,
             opened,
-            harmed,
+            left,
+            most,
         }
     }
 
@@ -72,7 +75,7 @@ impl Proxy {
 
     /// Data connections to which their fate has come.
     pub(crate) fn harmed(&self) -> usize {
-        self.harmed.load(Ordering::Relaxed)
+        self.most - self.left.load(Ordering::Relaxed)
     }
 
     /// Data connections that were opened so far.
@@ -103,7 +106,7 @@ fn pass_replies(
     from: TcpStream,
     mut to: TcpStream,
     number: &Arc<AtomicUsize>,
-    harmed: &Arc<AtomicUsize>,
+    left: &Arc<AtomicUsize>,
     fate: fn(usize) -> Fate,
 ) {
     let mut lines = BufReader::new(from);
@@ -118,14 +121,14 @@ fn pass_replies(
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let own = listener.local_addr().unwrap().port();
             line = format!("229 here (|||{own}|)\r\n").into_bytes();
-            let (number, harmed) = (Arc::clone(number), Arc::clone(harmed));
+            let (number, left) = (Arc::clone(number), Arc::clone(left));
             thread::spawn(move || {
                 for client in listener.incoming() {
                     let client = client.unwrap();
                     let fate = fate(number.fetch_add(1, Ordering::Relaxed));
                     // The server may not listen any more.
                     if let Ok(server) = TcpStream::connect(("127.0.0.1", port)) {
-                        pass(client, server, fate, &harmed);
+                        pass(client, server, fate, &left);
                     }
                 }
             });
@@ -138,7 +141,7 @@ fn pass_replies(
     let _ = to.shutdown(Shutdown::Both);
 }
 
-fn pass(client: TcpStream, server: TcpStream, fate: Fate, harmed: &Arc<AtomicUsize>) {
+fn pass(client: TcpStream, server: TcpStream, fate: Fate, left: &Arc<AtomicUsize>) {
     let (total, is_harmed) = (
         Arc::new(AtomicUsize::new(0)),
         Arc::new(AtomicBool::new(false)),
@@ -148,7 +151,7 @@ fn pass(client: TcpStream, server: TcpStream, fate: Fate, harmed: &Arc<AtomicUsi
         (server, client),
     ] {
         let (total, is_harmed) = (Arc::clone(&total), Arc::clone(&is_harmed));
-        let harmed = Arc::clone(harmed);
+        let left = Arc::clone(left);
         thread::spawn(move || {
             let mut bytes = [0; 16 << 10];
             loop {
@@ -157,15 +160,17 @@ fn pass(client: TcpStream, server: TcpStream, fate: Fate, harmed: &Arc<AtomicUsi
                 };
                 let before = total.fetch_add(count, Ordering::Relaxed);
                 let has_come = |at: usize| {
-                    let has_come = before + count > at;
-                    if has_come && !is_harmed.swap(true, Ordering::Relaxed) {
-                        harmed.fetch_add(1, Ordering::Relaxed);
+                    if before + count <= at || is_harmed.load(Ordering::Relaxed) {
+                        return before + count > at;
                     }
-                    has_come
+                    let order = Ordering::Relaxed;
+                    let taken = left.fetch_update(order, order, |left| left.checked_sub(1));
+                    is_harmed.store(taken.is_ok(), order);
+                    taken.is_ok()
                 };
                 match fate {
                     Fate::Cut(at) if has_come(at) => break,
-                    Fate::Flip(at) if has_come(at) && before <= at => bytes[at - before] ^= 4,
+                    Fate::Flip(at) if before <= at && has_come(at) => bytes[at - before] ^= 4,
                     Fate::Stick(at) if has_come(at) => continue,
                     _ => {}
                 }

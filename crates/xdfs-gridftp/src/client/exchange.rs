@@ -337,6 +337,21 @@ impl ExchangeOut {
                 self.exchange.lose(link, number, &fault)?;
             }
         }
+        let mut has_moved = false;
+        while self.round(link)? {
+            has_moved = true;
+        }
+        // What has arrived isn't needed any more.
+        let end = self.base + self.held.len() as u64;
+        let base = self.exchange.machine.unacknowledged_from().unwrap_or(end);
+        let arrived = usize::try_from(base - self.base).unwrap_or(usize::MAX);
+        self.held.drain(..arrived);
+        self.base = base;
+        Ok(has_moved)
+    }
+
+    /// Has each connection take a block, so that all carry some. Returns whether anything moved.
+    fn round(&mut self, link: &mut Link) -> Result<bool, Fault> {
         let (mut has_moved, mut number) = (false, 0);
         while number < link.channels.len() {
             match self.turn(&mut link.channels[number]) {
@@ -348,12 +363,6 @@ impl ExchangeOut {
                 Err(Trouble::Transfer(fault)) => return Err(fault),
             }
         }
-        // What has arrived isn't needed any more.
-        let end = self.base + self.held.len() as u64;
-        let base = self.exchange.machine.unacknowledged_from().unwrap_or(end);
-        let arrived = usize::try_from(base - self.base).unwrap_or(usize::MAX);
-        self.held.drain(..arrived);
-        self.base = base;
         Ok(has_moved)
     }
 
@@ -363,24 +372,19 @@ impl ExchangeOut {
         while let Some(message) = self.exchange.read(channel).map_err(Trouble::Connection)? {
             has_moved = true;
             if let Some(message) = message {
-                self.exchange
-                    .machine
-                    .take(line, message, &mut channel.out)?;
+                let out = &mut channel.out;
+                self.exchange.machine.take(line, message, out)?;
             }
         }
-        loop {
-            if channel.is_open() && channel.is_free() {
-                match self.exchange.machine.next_block(line) {
-                    Some(range) => self.encode(range, &mut channel.out),
-                    None => self.has_told_end |= self.exchange.machine.end(line, &mut channel.out),
-                }
-            }
-            let has_sent = channel.send().map_err(Trouble::Connection)?;
-            has_moved |= has_sent;
-            if !has_sent || !channel.is_free() {
-                return Ok(has_moved);
+        if channel.is_open() && channel.is_free() {
+            let out = &mut channel.out;
+            match self.exchange.machine.next_block(line) {
+                Some(range) => self.encode(range, out),
+                None => self.has_told_end |= self.exchange.machine.end(line, out),
             }
         }
+        let has_sent = channel.send().map_err(Trouble::Connection)?;
+        Ok(has_moved || has_sent)
     }
 
     fn encode(&self, range: ByteRange, out: &mut Vec<u8>) {
