@@ -92,7 +92,7 @@ impl Request {
         let is_text = |part: &&[u8]| matches!(Part::of(part), Part::Text);
         let last = parts[start + 1..].iter().rposition(is_text);
         let end = start + 1 + last.map_or(0, |last| last + 1);
-        if !parts[start + 1..end].iter().all(|part| is_text(part)) {
+        if !parts[start + 1..end].iter().all(is_text) {
             return Err(UNCLEAR);
         }
         let mut seen = Seen::default();

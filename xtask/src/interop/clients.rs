@@ -53,8 +53,8 @@ pub(super) struct How {
     pub(super) concurrency: Option<u8>,
     /// Failed transfers are tried again.
     pub(super) retries: bool,
-    /// Whether GET and PUT have to be used, or must not be.
-    pub(super) get_put: Option<bool>,
+    /// By GET and PUT, which globus-url-copy uses by itself.
+    pub(super) get_put: bool,
 }
 
 /// What a client doesn't offer.
@@ -310,7 +310,6 @@ fn globus(server: &Server, how: &How) -> Result<Command, Lack> {
         (how.sync, &["-sync"]),
         (how.pipelines, &["-pp"]),
         (how.retries, &["-rst", "-rst-interval", "1"]),
-        (how.get_put == Some(false), &["-no-g2"]),
         (server.address.is_ipv6(), &["-ipv6"]),
     ] {
         if is_wanted {
@@ -360,7 +359,7 @@ fn xdfs(
             &length.to_string(),
         ]);
     }
-    if how.get_put.is_some() {
+    if how.get_put {
         return lacks(NO_CHOICE, CHOICE);
     }
     if how.retries {
@@ -371,7 +370,7 @@ fn xdfs(
 
 fn curl(server: &Server, how: &How, direction: Direction) -> Result<Command, Lack> {
     let mut command = program("curl", &["--silent", "--show-error", "--globoff"]);
-    if how.get_put.is_some() {
+    if how.get_put {
         return lacks(NO_CHOICE, CHOICE);
     }
     if how.streams.is_some() {
@@ -443,7 +442,7 @@ fn lftp_file(
     name: &str,
     local: &Path,
 ) -> Result<Command, Lack> {
-    if how.get_put.is_some() {
+    if how.get_put {
         return lacks(NO_CHOICE, CHOICE);
     }
     if how.streams.is_some() {
@@ -584,7 +583,7 @@ fn ftplib_file(
     name: &str,
     local: &Path,
 ) -> Result<Command, Lack> {
-    if how.get_put.is_some() {
+    if how.get_put {
         return lacks(NO_CHOICE, CHOICE);
     }
     if how.streams.is_some() {

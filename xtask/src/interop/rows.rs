@@ -77,19 +77,11 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         name: "GET and PUT, download",
-        run: |cell| cell.get_put(Down, true),
+        run: |cell| cell.get_put(Down),
     },
     Row {
         name: "GET and PUT, upload",
-        run: |cell| cell.get_put(Up, true),
-    },
-    Row {
-        name: "without GET and PUT (`-no-g2`), download",
-        run: |cell| cell.get_put(Down, false),
-    },
-    Row {
-        name: "without GET and PUT (`-no-g2`), upload",
-        run: |cell| cell.get_put(Up, false),
+        run: |cell| cell.get_put(Up),
     },
     Row {
         name: "part of a file, download",
@@ -224,7 +216,7 @@ const HOW: How = How {
     pipelines: false,
     concurrency: None,
     retries: false,
-    get_put: None,
+    get_put: false,
 };
 /// A command that servers with checksums know.
 const CHECKSUM: &str = "CKSM MD5 0 -1 none";
@@ -298,17 +290,14 @@ impl Cell<'_> {
         self.unless_refused("MODE E", outcome)
     }
 
-    /// A client that has the choice uses them where the server has them.
-    fn get_put(&self, direction: Direction, uses: bool) -> Outcome {
+    /// A client that has them uses them where the server has them too.
+    fn get_put(&self, direction: Direction) -> Outcome {
         let how = How {
-            get_put: Some(uses),
+            get_put: true,
             ..HOW
         };
         let outcome = self.file(direction, how, &[]);
-        match uses {
-            true => self.unless_refused("GET path=none;", outcome),
-            false => outcome,
-        }
+        self.unless_refused("GET path=none;", outcome)
     }
 
     /// A client may have another way. A row is about what it names, so it isn't offered then.
