@@ -154,10 +154,7 @@ fn pass(client: TcpStream, server: TcpStream, fate: Fate, left: &Arc<AtomicUsize
         let left = Arc::clone(left);
         thread::spawn(move || {
             let mut bytes = [0; 16 << 10];
-            loop {
-                let Ok(count @ 1..) = from.read(&mut bytes) else {
-                    break;
-                };
+            while let Ok(count @ 1..) = from.read(&mut bytes) {
                 let before = total.fetch_add(count, Ordering::Relaxed);
                 let has_come = |at: usize| {
                     if before + count <= at || is_harmed.load(Ordering::Relaxed) {
