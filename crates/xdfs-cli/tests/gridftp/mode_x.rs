@@ -68,13 +68,9 @@ fn damaged_blocks_are_sent_again() {
 }
 
 #[test]
-fn a_connection_that_sticks_is_replaced() {
+fn a_connection_that_sticks_is_given_up() {
     for proxy in there_and_back(231, 1, |_| Fate::Stick(300_000)) {
-        assert!(
-            proxy.harmed() == 1 && proxy.opened() == 5,
-            "{}",
-            proxy.opened()
-        );
+        assert_eq!(proxy.harmed(), 1);
     }
 }
 
