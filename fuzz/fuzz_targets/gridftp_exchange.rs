@@ -2,6 +2,8 @@
 //! no panic, nothing is taken twice, and complete is only what the end says.
 #![no_main]
 
+use std::time::Instant;
+
 use libfuzzer_sys::fuzz_target;
 use xdfs_gridftp::xmode::{
     BLOCK_BYTES_MAX, Breach, Message, MessageReader, Receiver, Sender, Side, Sum, Taken,
@@ -82,10 +84,10 @@ fuzz_target!(|data: &[u8]| {
     let mut under_way = Vec::new();
     let (mut new, mut arrived) = (0, 0);
     let mut readers = Vec::new();
-    let mut out = Vec::new();
+    let (mut out, now) = (Vec::new(), Instant::now());
     for line in 0..LINES {
-        receiver.join(line, line % 2 == 0, &mut out);
-        sender.join(line, line % 2 == 1, &mut out);
+        receiver.join(line, line % 2 == 0, now, &mut out);
+        sender.join(line, line % 2 == 1, now, &mut out);
         readers.push([(); 2].map(|()| MessageReader::new(TRANSACTION, sum)));
     }
     let mut ends = false;
@@ -124,7 +126,7 @@ fuzz_target!(|data: &[u8]| {
             if receiver.leave(line).is_err() {
                 return;
             }
-            receiver.join(line, line % 2 == 0, &mut out);
+            receiver.join(line, line % 2 == 0, now, &mut out);
             *at_receiver = MessageReader::new(TRANSACTION, sum);
         }
         let taken = read(at_sender, &sent, |_, message| {
@@ -143,7 +145,7 @@ fuzz_target!(|data: &[u8]| {
             if sender.leave(line).is_err() {
                 return;
             }
-            sender.join(line, line % 2 == 1, &mut out);
+            sender.join(line, line % 2 == 1, now, &mut out);
             *at_sender = MessageReader::new(TRANSACTION, sum);
         }
         if let Some(range) = sender.next_block(line) {

@@ -14,7 +14,7 @@ pub mod message;
 mod receiver;
 mod sender;
 
-pub use line::{BREAKS_MAX, Breach, Side};
+pub use line::{BREAKS_MAX, Breach, SILENCE, Side};
 pub use message::{Damage, Message, MessageReader, Sum};
 pub use receiver::{Receiver, Taken};
 pub use sender::{STUCK, Sender};

@@ -167,7 +167,11 @@ impl Channel {
                 Ok(()) => has_sent = true,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_write = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(lost("send", &error)),
+                Err(error) => {
+                    // What came before may still be there.
+                    self.can_read = true;
+                    return Err(lost("send", &error));
+                }
             }
         }
         if self.sent == self.out.len() {

@@ -21,6 +21,8 @@ const OPERATION: &str = "exchange blocks";
 const QUEUED_MAX: usize = 64 << 10;
 /// Bytes of a file that wait to be sent for the first time.
 const UNSENT_MAX: u64 = 1 << 20;
+/// Reads between looks at the control connection.
+const READS_MAX: usize = 256;
 /// Time between two attempts to open another connection.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -40,6 +42,14 @@ impl Link {
         }
         self.passive_at = Some(self.passive()?);
         (0..parallelism).try_for_each(|_| self.open_another())
+    }
+
+    /// As [`Self::turn`], and doesn't wait.
+    ///
+    /// # Errors
+    /// Those of [`Self::turn`].
+    pub(super) fn glance(&mut self, operation: &str, deadline: Instant) -> Result<(), Fault> {
+        self.turn_within(operation, deadline, Duration::ZERO)
     }
 
     /// Begins to open a connection to where the server listens.
@@ -62,7 +72,7 @@ pub(super) struct Exchange<M> {
     readers: HashMap<u64, MessageReader>,
     wanted: usize,
     opens_at: Option<Instant>,
-    /// Any connection could ever be used.
+    /// Anything ever came on a connection.
     was_up: bool,
     /// The connection that is read next.
     next: usize,
@@ -121,7 +131,7 @@ impl<M: Side> Exchange<M> {
         }
     }
 
-    /// Whether any connection could ever be used.
+    /// Whether anything ever came on a connection, so that this machine can connect.
     pub(super) fn was_up(&self) -> bool {
         self.was_up
     }
@@ -137,7 +147,8 @@ impl<M: Side> Exchange<M> {
             }
             let id = channel.token.0 as u64;
             if !self.machine.has(id) {
-                self.machine.join(id, true, &mut channel.out);
+                self.machine
+                    .join(id, true, Instant::now(), &mut channel.out);
                 let reader = MessageReader::new(self.transaction, self.sum);
                 self.readers.insert(id, reader);
             }
@@ -179,9 +190,6 @@ impl<M: Side> Exchange<M> {
         let Some(reader) = self.readers.get_mut(&id) else {
             return Ok(None);
         };
-        if channel.out.len() > QUEUED_MAX {
-            return Ok(None);
-        }
         match channel.receive(reader.room())? {
             None => Ok(None),
             Some(0) => Err(ended(OPERATION, "the server has closed the connection")),
@@ -212,15 +220,21 @@ impl Exchange<Receiver> {
         self.machine.is_complete()
     }
 
-    /// Reads what has come, up to the first block that isn't `stored`.
+    /// Reads what has come, in bounded time, up to the first block that isn't `stored`.
     ///
     /// # Errors
     /// The server breaks the rules, or too many connections do.
     pub(super) fn poll(&mut self, link: &mut Link, stored: &RangeSet) -> Result<Polled, Fault> {
         self.tend(link)?;
         let mut polled = Polled::Nothing;
-        let mut visited = 0;
+        let (mut visited, mut reads) = (0, 0);
         while visited < link.channels.len() {
+            if reads == READS_MAX {
+                // One that says nothing new doesn't keep others waiting.
+                self.next += 1;
+                break;
+            }
+            reads += 1;
             let number = self.next % link.channels.len();
             let channel = &mut link.channels[number];
             match self.turn(channel, stored) {
@@ -242,6 +256,9 @@ impl Exchange<Receiver> {
 
     fn turn(&mut self, channel: &mut Channel, stored: &RangeSet) -> Result<Polled, Trouble> {
         channel.send().map_err(Trouble::Connection)?;
+        if channel.out.len() > QUEUED_MAX {
+            return Ok(Polled::Nothing);
+        }
         let Some(message) = self.read(channel).map_err(Trouble::Connection)? else {
             return Ok(Polled::Nothing);
         };
@@ -366,16 +383,25 @@ impl ExchangeOut {
         Ok(has_moved)
     }
 
-    fn turn(&mut self, channel: &mut Channel) -> Result<bool, Trouble> {
+    /// Takes what the server has said, also while a block is on its way: what it has acknowledged
+    /// isn't sent again. Returns whether anything came.
+    fn hear(&mut self, channel: &mut Channel) -> Result<bool, Trouble> {
         let line = channel.token.0 as u64;
-        let mut has_moved = false;
+        let mut has_come = false;
+        // It can't say more than there is under way.
         while let Some(message) = self.exchange.read(channel).map_err(Trouble::Connection)? {
-            has_moved = true;
+            has_come = true;
             if let Some(message) = message {
                 let out = &mut channel.out;
                 self.exchange.machine.take(line, message, out)?;
             }
         }
+        Ok(has_come)
+    }
+
+    fn turn(&mut self, channel: &mut Channel) -> Result<bool, Trouble> {
+        let line = channel.token.0 as u64;
+        let has_come = self.hear(channel)?;
         if channel.is_open() && channel.is_free() {
             let out = &mut channel.out;
             match self.exchange.machine.next_block(line) {
@@ -383,8 +409,14 @@ impl ExchangeOut {
                 None => self.has_told_end |= self.exchange.machine.end(line, out),
             }
         }
-        let has_sent = channel.send().map_err(Trouble::Connection)?;
-        Ok(has_moved || has_sent)
+        match channel.send() {
+            Ok(has_sent) => Ok(has_come || has_sent),
+            Err(fault) => {
+                // What it said before it broke still counts.
+                let _ = self.hear(channel);
+                Err(Trouble::Connection(fault))
+            }
+        }
     }
 
     fn encode(&self, range: ByteRange, out: &mut Vec<u8>) {

@@ -13,7 +13,7 @@ use xdfs_proto::{ByteRange, Code, Fault, RangeSet, Retry};
 use super::channel::Mode;
 use super::dialogue::Event;
 use super::exchange::{Exchange, Polled};
-use super::fault::{ended, refused, violation};
+use super::fault::{broken, ended, refused, violation};
 use super::link::{Link, STALL};
 use crate::block::{HEADER_BYTES, Piece};
 use crate::receiver::Receiver;
@@ -143,6 +143,11 @@ impl Incoming {
     }
 
     fn named(&self, fault: Fault) -> Fault {
+        let has_come_about = self.exchange.as_ref().is_some_and(|own| own.was_up());
+        let fault = match has_come_about {
+            true => broken(fault),
+            false => fault,
+        };
         let fault = fault.preventing(&self.path);
         match fault.operation.is_empty() {
             true => Fault {
@@ -165,16 +170,23 @@ impl Incoming {
         if taken > 0 {
             return Ok(taken);
         }
+        let mut may_wait = true;
         if self.has_started {
             let (filled, has_moved) = match self.mode {
                 Mode::Stream => self.receive_stream(link, buffer)?,
-                Mode::Exchange => self.receive_exchange(link)?,
+                Mode::Exchange => {
+                    let (is_new, has_moved) = self.receive_exchange(link)?;
+                    may_wait = !has_moved;
+                    (0, is_new)
+                }
                 Mode::Extended => self.receive_blocks(link, buffer)?,
             };
             if has_moved {
                 self.moved = Instant::now();
             }
-            if filled > 0 || has_moved {
+            // In MODE X a server could go on for ever with what isn't new.
+            let is_looked_at = self.mode != Mode::Exchange || self.early.contains_key(&self.next);
+            if filled > 0 || has_moved && is_looked_at {
                 return Ok(filled);
             }
         }
@@ -216,7 +228,10 @@ impl Incoming {
                 return Err(Fault::new(Code::ConnectionRefused, self.operation, cause));
             }
         }
-        link.turn(self.operation, deadline)?;
+        match may_wait {
+            true => link.turn(self.operation, deadline)?,
+            false => link.glance(self.operation, deadline)?,
+        }
         Ok(0)
     }
 
@@ -293,17 +308,28 @@ impl Incoming {
         }
     }
 
-    /// Takes blocks in MODE X. They wait in memory until it is their turn.
-    fn receive_exchange(&mut self, link: &mut Link) -> Result<(usize, bool), Fault> {
+    /// Takes blocks in MODE X. They wait in memory until it is their turn. Returns whether a new one
+    /// has come, and whether there may be more.
+    fn receive_exchange(&mut self, link: &mut Link) -> Result<(bool, bool), Fault> {
         let Some(mut exchange) = self.exchange.take() else {
-            return Ok((0, false));
+            return Ok((false, false));
         };
-        let mut has_moved = false;
+        let received = self.receive_from(&mut exchange, link);
+        self.exchange = Some(exchange);
+        received
+    }
+
+    fn receive_from(
+        &mut self,
+        exchange: &mut Exchange<xmode::Receiver>,
+        link: &mut Link,
+    ) -> Result<(bool, bool), Fault> {
+        let mut is_new = false;
         // What is next is taken before more is read.
         while !self.early.contains_key(&self.next) {
             match exchange.poll(link, self.receiver.ranges())? {
-                Polled::Nothing => break,
-                Polled::Moved => has_moved = true,
+                Polled::Nothing => return Ok((is_new, false)),
+                Polled::Moved => break,
                 Polled::Block(range, payload) => {
                     if self.end.is_some_and(|end| range.end > end) {
                         return Err(grown());
@@ -317,12 +343,11 @@ impl Incoming {
                     counted.map_err(|error| violation("receive in MODE X", error.to_string()))?;
                     self.early.insert(range.start, payload);
                     exchange.stored(link, range);
-                    has_moved = true;
+                    is_new = true;
                 }
             }
         }
-        self.exchange = Some(exchange);
-        Ok((0, has_moved))
+        Ok((is_new, true))
     }
 
     /// Reads from all connections; stops when the buffer is full.

@@ -551,6 +551,16 @@ impl Link {
     /// # Errors
     /// The deadline has passed, the connection is broken, or the call is no longer wanted.
     pub(super) fn turn(&mut self, operation: &str, deadline: Instant) -> Result<(), Fault> {
+        self.turn_within(operation, deadline, TICK)
+    }
+
+    /// The same, for so long at most.
+    pub(super) fn turn_within(
+        &mut self,
+        operation: &str,
+        deadline: Instant,
+        most: Duration,
+    ) -> Result<(), Fault> {
         self.check_wanted(operation)?;
         self.flush()?;
         let left = deadline.saturating_duration_since(Instant::now());
@@ -559,7 +569,7 @@ impl Link {
         }
         let mut ready = std::mem::take(&mut self.ready);
         ready.clear();
-        let waited = self.poller.wait(&mut ready, Some(left.min(TICK)));
+        let waited = self.poller.wait(&mut ready, Some(left.min(most)));
         waited.map_err(|error| lost("wait", &error))?;
         for event in &ready {
             if event.token == CONTROL {

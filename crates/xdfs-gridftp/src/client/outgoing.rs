@@ -7,7 +7,7 @@ use xdfs_proto::{Code, Fault};
 use super::channel::{Channel, Mode};
 use super::dialogue::Event;
 use super::exchange::ExchangeOut;
-use super::fault::{refused, violation};
+use super::fault::{broken, refused, violation};
 use super::link::{Link, STALL};
 use crate::reply::Reply;
 use crate::sender::{Send, Sender};
@@ -246,13 +246,23 @@ impl Outgoing {
         Ok(())
     }
 
+    /// What a reply says that ends the transfer.
+    fn refused(&self, reply: &Reply) -> Fault {
+        let fault = refused(self.operation, &self.path, reply);
+        let has_come_about = self.exchange.as_ref().is_some_and(|own| own.was_up());
+        match has_come_about {
+            true => broken(fault),
+            false => fault,
+        }
+    }
+
     /// The refusal that explains a broken connection, if it comes soon.
     fn said(&self, link: &mut Link) -> Option<Fault> {
         let deadline = Instant::now() + Duration::from_secs(1);
         loop {
             match link.event() {
                 Ok(Some(Event::Final(reply))) if reply.code >= 400 => {
-                    return Some(refused(self.operation, &self.path, &reply));
+                    return Some(self.refused(&reply));
                 }
                 Ok(Some(Event::Preliminary(_))) => {}
                 Ok(None) => link.turn(self.operation, deadline).ok()?,
@@ -280,7 +290,7 @@ impl Outgoing {
                 None => break,
                 Some(Event::Preliminary(_)) => self.moved = Instant::now(),
                 Some(Event::Final(reply)) if reply.code >= 300 => {
-                    let fault = refused(self.operation, &self.path, &reply);
+                    let fault = self.refused(&reply);
                     self.refusal = Some(reply);
                     return Err(fault);
                 }

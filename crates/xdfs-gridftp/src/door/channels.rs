@@ -593,7 +593,11 @@ impl Connection {
                 Ok(0)
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
-            Err(error) => Err(lost("send", &error)),
+            Err(error) => {
+                // What came before may still be there.
+                self.is_readable = true;
+                Err(lost("send", &error))
+            }
         }
     }
 

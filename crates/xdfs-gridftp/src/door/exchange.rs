@@ -10,10 +10,12 @@ use super::download::Download;
 use super::link::Link;
 use super::upload::Upload;
 use crate::xmode::{
-    Breach, CONNECTIONS_MAX, Damage, Message, MessageReader, Receiver, Sender, Side, Sum, Taken,
+    BLOCK_BYTES_MAX, Breach, CONNECTIONS_MAX, Damage, Message, MessageReader, Receiver, Sender,
+    Side, Sum, Taken,
 };
 
-/// Connections on which nothing was said yet, which anybody may have opened.
+/// Connections that may be there beside those of a transfer, if some of those are silent: anybody
+/// may have opened them.
 const SILENT_MAX: usize = 8;
 /// Bytes of messages that wait for a peer that doesn't read, until nothing more is read from it.
 const QUEUED_MAX: usize = 64 << 10;
@@ -21,6 +23,10 @@ const QUEUED_MAX: usize = 64 << 10;
 const PAUSE: Duration = Duration::from_millis(200);
 /// Bytes of payload moved between looks at the control connection.
 const TURN_BYTES: u64 = 8 << 20;
+/// Turns of each connection between them.
+const TURNS_MAX: usize = 64;
+/// Reads from a connection in one turn.
+const READS_MAX: usize = 64;
 
 /// A transaction that is about to begin.
 #[derive(Clone, Copy, Debug)]
@@ -65,19 +71,28 @@ fn violation(error: &dyn std::error::Error) -> Fault {
     }
 }
 
+/// What a turn has brought.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turned {
+    /// Bytes of payload that moved and count as progress.
+    bytes: u64,
+    /// There may be more to do at once.
+    again: bool,
+}
+
 /// What a transfer does with one connection.
 pub(super) trait Turn: Side {
     /// The file, or where it goes.
     type Job;
 
-    /// Does what can be done. Returns the bytes of payload that moved.
+    /// Does what can be done in bounded time.
     fn turn(
         &mut self,
         job: &mut Self::Job,
         transaction: Transaction,
         reader: &mut MessageReader,
         connection: &mut Connection,
-    ) -> Result<u64, Trouble>;
+    ) -> Result<Turned, Trouble>;
 
     fn is_done(&self) -> bool;
 
@@ -94,8 +109,8 @@ pub(super) struct Exchange<M> {
     /// Connections that this side opens, once it is known.
     wanted: Option<usize>,
     opens_at: Option<Instant>,
-    /// When a connection may be found to be stuck.
-    stuck_at: Option<Instant>,
+    /// When a connection may be found to be stuck or silent.
+    idle_at: Option<Instant>,
 }
 
 impl Exchange<Sender> {
@@ -119,7 +134,7 @@ impl<M: Turn> Exchange<M> {
             readers: HashMap::new(),
             wanted: None,
             opens_at: None,
-            stuck_at: None,
+            idle_at: None,
         }
     }
 
@@ -130,7 +145,7 @@ impl<M: Turn> Exchange<M> {
 
     /// When it has something to do without an event.
     pub(super) fn next_time(&self) -> Option<Instant> {
-        self.opens_at.into_iter().chain(self.stuck_at).min()
+        self.opens_at.into_iter().chain(self.idle_at).min()
     }
 
     /// Moves what can be moved. Returns whether there is more to do at once.
@@ -139,10 +154,11 @@ impl<M: Turn> Exchange<M> {
     /// The file can't be read or stored, the peer breaks the rules, or too many connections do.
     pub(super) fn step(&mut self, job: &mut M::Job, link: &mut Link<'_>) -> Result<bool, Fault> {
         self.tend(link)?;
-        let mut moved = 0;
+        let (mut moved, mut turns) = (0, 0);
         let mut is_stuck = false;
-        while !is_stuck && moved < TURN_BYTES && !self.is_done() {
+        while !is_stuck && moved < TURN_BYTES && turns < TURNS_MAX && !self.is_done() {
             is_stuck = true;
+            turns += 1;
             let mut number = 0;
             while number < link.channels.connections.len() {
                 let connection = &mut link.channels.connections[number];
@@ -151,8 +167,8 @@ impl<M: Turn> Exchange<M> {
                     continue;
                 };
                 match self.machine.turn(job, self.transaction, reader, connection) {
-                    Ok(bytes) => {
-                        is_stuck &= bytes == 0;
+                    Ok(Turned { bytes, again }) => {
+                        is_stuck &= !again;
                         moved += bytes;
                         if bytes > 0 {
                             link.moved(bytes);
@@ -174,7 +190,12 @@ impl<M: Turn> Exchange<M> {
     /// Has connections come and go.
     fn tend(&mut self, link: &mut Link<'_>) -> Result<(), Fault> {
         let wanted = *self.wanted.get_or_insert(link.channels.connections.len());
-        link.channels.accept(link.poller, CONNECTIONS_MAX)?;
+        let now = link.clock.instant();
+        let most = match self.machine.silent_until() {
+            Some(_) => CONNECTIONS_MAX + SILENT_MAX,
+            None => CONNECTIONS_MAX,
+        };
+        link.channels.accept(link.poller, most)?;
         let mut number = 0;
         while number < link.channels.connections.len() {
             let connection = &mut link.channels.connections[number];
@@ -186,17 +207,17 @@ impl<M: Turn> Exchange<M> {
             if !self.machine.has(id) {
                 let Transaction { id: own, sum } = self.transaction;
                 self.machine
-                    .join(id, connection.is_own, &mut connection.block);
+                    .join(id, connection.is_own, now, &mut connection.block);
                 self.readers.insert(id, MessageReader::new(own, sum));
             }
             number += 1;
         }
-        let now = link.clock.instant();
-        let (stuck, stuck_at) = self.machine.stuck(now);
-        self.stuck_at = stuck_at;
-        while let Some(id) = self.machine.surplus(SILENT_MAX) {
+        while let Some(id) = self.machine.surplus(now) {
             self.give_up(link, id)?;
         }
+        let (stuck, stuck_at) = self.machine.stuck(now);
+        let silent_until = self.machine.silent_until();
+        self.idle_at = stuck_at.into_iter().chain(silent_until).min();
         if let Some(id) = stuck {
             self.give_up(link, id)?;
         }
@@ -221,7 +242,7 @@ impl<M: Turn> Exchange<M> {
         let fault = lost("exchange blocks", &std::io::ErrorKind::TimedOut.into());
         match connections.position(|connection| connection.id() == id) {
             Some(number) => self.lose(link, number, fault),
-            None => self.machine.leave(id).map_err(|breach| violation(&breach)),
+            None => self.leave(id, &fault),
         }
     }
 
@@ -229,11 +250,14 @@ impl<M: Turn> Exchange<M> {
     fn lose(&mut self, link: &mut Link<'_>, number: usize, fault: Fault) -> Result<(), Fault> {
         let connection = link.channels.connections.remove(number);
         tracing::debug!(%fault, "a data connection is lost, others go on");
-        self.readers.remove(&connection.id());
-        let left = self.machine.leave(connection.id());
-        left.map_err(|breach| Fault {
-            cause: format!("{breach}; the last one: {}", fault.cause),
-            ..violation(&breach)
+        self.leave(connection.id(), &fault)
+    }
+
+    fn leave(&mut self, id: u64, fault: &Fault) -> Result<(), Fault> {
+        self.readers.remove(&id);
+        self.machine.leave(id).map_err(|breach| {
+            let cause = format!("{breach}; the last one: {}", fault.cause);
+            Fault::new(Code::ConnectionLost, "exchange blocks", cause)
         })
     }
 }
@@ -243,7 +267,7 @@ fn read(
     reader: &mut MessageReader,
     connection: &mut Connection,
 ) -> Result<Option<Option<Message>>, Trouble> {
-    if !connection.can_read() || connection.block.len() > QUEUED_MAX {
+    if !connection.can_read() {
         return Ok(None);
     }
     let received = connection.receive(reader.room());
@@ -276,6 +300,24 @@ fn send(connection: &mut Connection) -> Result<u64, Trouble> {
     Ok(sent)
 }
 
+/// Takes what the receiver has said, also while a block is on its way: what it has acknowledged
+/// isn't sent again. Returns whether anything came.
+fn hear(
+    sender: &mut Sender,
+    reader: &mut MessageReader,
+    connection: &mut Connection,
+) -> Result<bool, Trouble> {
+    let mut has_come = false;
+    // It can't say more than there is under way.
+    while let Some(message) = read(reader, connection)? {
+        has_come = true;
+        if let Some(message) = message {
+            sender.take(connection.id(), message, &mut connection.block)?;
+        }
+    }
+    Ok(has_come)
+}
+
 impl Turn for Sender {
     type Job = Download;
 
@@ -285,13 +327,9 @@ impl Turn for Sender {
         transaction: Transaction,
         reader: &mut MessageReader,
         connection: &mut Connection,
-    ) -> Result<u64, Trouble> {
+    ) -> Result<Turned, Trouble> {
         let line = connection.id();
-        while let Some(message) = read(reader, connection)? {
-            if let Some(message) = message {
-                self.take(line, message, &mut connection.block)?;
-            }
-        }
+        let has_come = hear(self, reader, connection)?;
         if self.has_arrived() {
             // Nothing is confirmed that isn't of one version.
             job.verify().map_err(Trouble::Transfer)?;
@@ -310,7 +348,17 @@ impl Turn for Sender {
                 }
             }
         }
-        send(connection)
+        match send(connection) {
+            Ok(bytes) => Ok(Turned {
+                bytes,
+                again: has_come || bytes > 0,
+            }),
+            Err(trouble) => {
+                // What it said before it broke still counts.
+                let _ = hear(self, reader, connection);
+                Err(trouble)
+            }
+        }
     }
 
     fn is_done(&self) -> bool {
@@ -331,13 +379,17 @@ impl Turn for Receiver {
         _: Transaction,
         reader: &mut MessageReader,
         connection: &mut Connection,
-    ) -> Result<u64, Trouble> {
+    ) -> Result<Turned, Trouble> {
         let line = connection.id();
-        let mut moved = 0;
-        while moved < crate::xmode::BLOCK_BYTES_MAX {
+        let (mut moved, mut reads) = (0, 0);
+        while moved < BLOCK_BYTES_MAX && reads < READS_MAX && !self.is_complete() {
+            if connection.block.len() > QUEUED_MAX {
+                break;
+            }
             let Some(message) = read(reader, connection)? else {
                 break;
             };
+            reads += 1;
             let Some(message) = message else { continue };
             let out = &mut connection.block;
             if let Taken::Block(range) = self.take(line, message, job.stored(), out)? {
@@ -348,7 +400,10 @@ impl Turn for Receiver {
             }
         }
         send(connection)?;
-        Ok(moved)
+        Ok(Turned {
+            bytes: moved,
+            again: moved > 0 || reads == READS_MAX,
+        })
     }
 
     fn is_done(&self) -> bool {

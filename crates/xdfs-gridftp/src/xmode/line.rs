@@ -2,13 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::{Duration, Instant};
 
 use xdfs_proto::ByteRange;
 
+use super::CONNECTIONS_MAX;
 use super::message::{Message, Sum};
 
-/// Connections that may break in a row without anything new having arrived.
+/// How often in a row connections may break without anything new having arrived. What one event
+/// breaks counts once, whatever number of connections that is: those count that were opened since
+/// the last break.
 pub const BREAKS_MAX: u32 = 16;
+
+/// Time in which something has to be said on a connection that the peer has opened.
+pub const SILENCE: Duration = Duration::from_secs(10);
 
 /// What the peer did against the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +27,7 @@ pub enum Breach {
     Overlapping(ByteRange),
     /// An end that isn't that of what has come: the transfer fails.
     WrongEnd,
-    /// [`BREAKS_MAX`] connections broke, and nothing new arrived: the transfer fails.
+    /// Connections broke [`BREAKS_MAX`] times, and nothing new arrived: the transfer fails.
     TooManyBreaks,
 }
 
@@ -40,7 +47,7 @@ impl fmt::Display for Breach {
             Self::WrongEnd => f.write_str("the end isn't that of the blocks that have come"),
             Self::TooManyBreaks => write!(
                 f,
-                "{BREAKS_MAX} data connections in a row broke, or brought damaged bytes"
+                "data connections broke, or brought damaged bytes, {BREAKS_MAX} times in a row"
             ),
         }
     }
@@ -53,8 +60,9 @@ pub trait Side {
     /// Whether the connection belongs to it.
     fn has(&self, line: u64) -> bool;
 
-    /// A connection is there, which this side has opened if `is_own`. Queues what is to be sent.
-    fn join(&mut self, line: u64, is_own: bool, out: &mut Vec<u8>);
+    /// A connection is there, which this side has opened if `is_own`. Later ones have higher
+    /// numbers. Queues what is to be sent.
+    fn join(&mut self, line: u64, is_own: bool, now: Instant, out: &mut Vec<u8>);
 
     /// A connection is broken, or is closed after a [`Breach`] or damage.
     ///
@@ -62,15 +70,19 @@ pub trait Side {
     /// That happens too often.
     fn leave(&mut self, line: u64) -> Result<(), Breach>;
 
-    /// A connection to be closed, since more than `most` others like it say nothing.
-    fn surplus(&self, most: usize) -> Option<u64>;
+    /// A connection to be closed, since nothing was said on it for [`SILENCE`], or since there are
+    /// more than [`CONNECTIONS_MAX`], and others wait.
+    fn surplus(&self, now: Instant) -> Option<u64>;
+
+    /// When [`Self::surplus`] may have something to say; `None` if no connection is silent.
+    fn silent_until(&self) -> Option<Instant>;
 }
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The peer has opened it, and has to say OPEN.
-    Accepted,
+    /// The peer has opened it then, and has to say OPEN.
+    Accepted(Instant),
     /// This side has said OPEN.
     Opened,
     /// Both sides agree.
@@ -83,7 +95,13 @@ pub(super) struct Lines {
     pub(super) transaction: u64,
     pub(super) sum: Sum,
     phases: BTreeMap<u64, Phase>,
+    /// Any connection was ever up.
+    was_up: bool,
     breaks: u32,
+    /// Connections with lower numbers were there when one broke that has been counted.
+    counted_before: u64,
+    /// The number after the last one.
+    next: u64,
 }
 
 impl Lines {
@@ -92,7 +110,10 @@ impl Lines {
             transaction,
             sum,
             phases: BTreeMap::new(),
+            was_up: false,
             breaks: 0,
+            counted_before: 0,
+            next: 0,
         }
     }
 
@@ -104,11 +125,12 @@ impl Lines {
         self.phases.get(&line) == Some(&Phase::Up)
     }
 
-    pub(super) fn join(&mut self, line: u64, is_own: bool, out: &mut Vec<u8>) {
+    pub(super) fn join(&mut self, line: u64, is_own: bool, now: Instant, out: &mut Vec<u8>) {
         let phase = match is_own {
             true => Phase::Opened,
-            false => Phase::Accepted,
+            false => Phase::Accepted(now),
         };
+        self.next = self.next.max(line.saturating_add(1));
         if is_own {
             self.say(Message::Open, out);
         }
@@ -127,13 +149,15 @@ impl Lines {
         out: &mut Vec<u8>,
     ) -> Result<(), Breach> {
         match (self.phases.get_mut(&line), message) {
-            (Some(phase @ Phase::Accepted), Message::Open) => {
+            (Some(phase @ Phase::Accepted(_)), Message::Open) => {
                 *phase = Phase::Up;
+                self.was_up = true;
                 self.say(Message::Ready, out);
                 Ok(())
             }
             (Some(phase @ Phase::Opened), Message::Ready) => {
                 *phase = Phase::Up;
+                self.was_up = true;
                 Ok(())
             }
             _ => Err(Breach::Misplaced(message)),
@@ -146,21 +170,40 @@ impl Lines {
     }
 
     pub(super) fn leave(&mut self, line: u64) -> Result<(), Breach> {
-        let phase = self.phases.remove(&line);
-        // Anybody may have opened one that has said nothing.
-        self.breaks += u32::from(phase.is_some_and(|phase| phase != Phase::Accepted));
+        let counts = match self.phases.remove(&line) {
+            // Anybody may have opened one that has said nothing.
+            None | Some(Phase::Accepted(_)) => false,
+            // The peer may have enough of them. The driver bounds the time without progress.
+            Some(Phase::Opened) => !self.was_up,
+            Some(Phase::Up) => true,
+        };
+        if counts && line >= self.counted_before {
+            self.breaks += 1;
+            self.counted_before = self.next;
+        }
         match self.breaks >= BREAKS_MAX {
             true => Err(Breach::TooManyBreaks),
             false => Ok(()),
         }
     }
 
-    /// The oldest of those that the peer has opened and on which it hasn't said anything, if there
-    /// are more than `most`.
-    pub(super) fn surplus(&self, most: usize) -> Option<u64> {
-        let silent = |(_, phase): &(&u64, &Phase)| **phase == Phase::Accepted;
-        let count = self.phases.iter().filter(silent).count();
-        let oldest = self.phases.iter().find(silent);
-        oldest.filter(|_| count > most).map(|(line, _)| *line)
+    /// The oldest of those that the peer has opened and on which it hasn't said anything, and since
+    /// when it is there.
+    fn silent(&self) -> Option<(u64, Instant)> {
+        let mut phases = self.phases.iter();
+        phases.find_map(|(line, phase)| match phase {
+            Phase::Accepted(since) => Some((*line, *since)),
+            Phase::Opened | Phase::Up => None,
+        })
+    }
+
+    pub(super) fn surplus(&self, now: Instant) -> Option<u64> {
+        let (line, since) = self.silent()?;
+        let is_surplus = self.phases.len() > CONNECTIONS_MAX || now >= since + SILENCE;
+        is_surplus.then_some(line)
+    }
+
+    pub(super) fn silent_until(&self) -> Option<Instant> {
+        self.silent().map(|(_, since)| since + SILENCE)
     }
 }

@@ -1,5 +1,7 @@
 //! The receiver of a transaction.
 
+use std::time::Instant;
+
 use xdfs_proto::{ByteRange, RangeSet};
 
 use super::line::{Breach, Lines, Side};
@@ -92,15 +94,19 @@ impl Side for Receiver {
         self.lines.has(line)
     }
 
-    fn join(&mut self, line: u64, is_own: bool, out: &mut Vec<u8>) {
-        self.lines.join(line, is_own, out);
+    fn join(&mut self, line: u64, is_own: bool, now: Instant, out: &mut Vec<u8>) {
+        self.lines.join(line, is_own, now, out);
     }
 
     fn leave(&mut self, line: u64) -> Result<(), Breach> {
         self.lines.leave(line)
     }
 
-    fn surplus(&self, most: usize) -> Option<u64> {
-        self.lines.surplus(most)
+    fn surplus(&self, now: Instant) -> Option<u64> {
+        self.lines.surplus(now)
+    }
+
+    fn silent_until(&self) -> Option<Instant> {
+        self.lines.silent_until()
     }
 }

@@ -216,8 +216,8 @@ impl Side for Sender {
         self.lines.has(line)
     }
 
-    fn join(&mut self, line: u64, is_own: bool, out: &mut Vec<u8>) {
-        self.lines.join(line, is_own, out);
+    fn join(&mut self, line: u64, is_own: bool, now: Instant, out: &mut Vec<u8>) {
+        self.lines.join(line, is_own, now, out);
     }
 
     fn leave(&mut self, line: u64) -> Result<(), Breach> {
@@ -228,7 +228,11 @@ impl Side for Sender {
         self.lines.leave(line)
     }
 
-    fn surplus(&self, most: usize) -> Option<u64> {
-        self.lines.surplus(most)
+    fn surplus(&self, now: Instant) -> Option<u64> {
+        self.lines.surplus(now)
+    }
+
+    fn silent_until(&self) -> Option<Instant> {
+        self.lines.silent_until()
     }
 }

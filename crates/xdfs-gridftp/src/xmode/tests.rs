@@ -86,9 +86,10 @@ impl Network {
             at_sender: MessageReader::new(TRANSACTION, self.sum),
         };
         let (mut down, mut up) = (Vec::new(), Vec::new());
-        self.sender.join(self.next, self.opens_at_sender, &mut down);
+        self.sender
+            .join(self.next, self.opens_at_sender, Instant::now(), &mut down);
         self.receiver
-            .join(self.next, !self.opens_at_sender, &mut up);
+            .join(self.next, !self.opens_at_sender, Instant::now(), &mut up);
         line.to_receiver.extend(down);
         line.to_sender.extend(up);
         self.lines.insert(self.next, line);
@@ -315,7 +316,7 @@ fn numbers_without_sense_are_refused() {
 /// A receiver with one connection that is up.
 fn receiver() -> Receiver {
     let (mut receiver, mut out) = (Receiver::new(TRANSACTION, Sum::Crc32c), Vec::new());
-    receiver.join(0, false, &mut out);
+    receiver.join(0, false, Instant::now(), &mut out);
     let none = RangeSet::new();
     receiver.take(0, Message::Open, &none, &mut out).unwrap();
     assert_eq!(
@@ -330,7 +331,7 @@ fn a_receiver_takes_nothing_that_has_no_place() {
     let mut out = Vec::new();
     let mut stored = RangeSet::new();
     let mut silent = Receiver::new(TRANSACTION, Sum::Crc32c);
-    silent.join(0, false, &mut out);
+    silent.join(0, false, Instant::now(), &mut out);
     for message in [Message::Data(range(0, 1)), Message::Ready, Message::Bye] {
         let said = silent.take(0, message, &stored, &mut out);
         assert_eq!(said, Err(Breach::Misplaced(message)));
@@ -370,7 +371,7 @@ fn a_sender_believes_only_what_it_has_sent() {
     let mut left = RangeSet::new();
     left.insert(range(0, 100));
     let (mut sender, mut out) = (Sender::new(TRANSACTION, Sum::Crc32c, left, 60), Vec::new());
-    sender.join(0, true, &mut out);
+    sender.join(0, true, Instant::now(), &mut out);
     assert_eq!(sender.next_block(0), None);
     sender.take(0, Message::Ready, &mut out).unwrap();
     assert_eq!(sender.next_block(0), Some(range(0, 60)));
@@ -396,7 +397,7 @@ fn a_sender_believes_only_what_it_has_sent() {
     sender.finish();
     assert!(!sender.end(0, &mut out));
     sender.leave(0).unwrap();
-    sender.join(1, false, &mut out);
+    sender.join(1, false, Instant::now(), &mut out);
     sender.take(1, Message::Open, &mut out).unwrap();
     assert_eq!(sender.next_block(1), Some(range(60, 100)));
     sender
@@ -415,7 +416,7 @@ fn what_is_sent_stays_within_the_window() {
     let mut sender = Sender::new(TRANSACTION, Sum::Crc32c, left, BLOCK_BYTES_MAX);
     let mut out = Vec::new();
     for line in 0..2 {
-        sender.join(line, true, &mut out);
+        sender.join(line, true, Instant::now(), &mut out);
         sender.take(line, Message::Ready, &mut out).unwrap();
     }
     let first = sender.next_block(0).unwrap();
@@ -443,7 +444,7 @@ fn a_connection_for_which_all_others_wait_is_given_up() {
     let mut sender = Sender::new(TRANSACTION, Sum::Crc32c, left, BLOCK_BYTES_MAX);
     let (mut out, begun) = (Vec::new(), Instant::now());
     for line in 0..2 {
-        sender.join(line, true, &mut out);
+        sender.join(line, true, Instant::now(), &mut out);
         sender.take(line, Message::Ready, &mut out).unwrap();
     }
     let first = sender.next_block(0).unwrap();
@@ -471,31 +472,81 @@ fn a_connection_for_which_all_others_wait_is_given_up() {
     assert_eq!(sender.stuck(begun + 9 * STUCK), None);
 }
 
+/// Another connection that is up.
+fn open(receiver: &mut Receiver, line: u64) {
+    let mut out = Vec::new();
+    receiver.join(line, false, Instant::now(), &mut out);
+    let said = receiver.take(line, Message::Open, &RangeSet::new(), &mut out);
+    said.unwrap();
+}
+
 #[test]
 fn connections_that_only_break_end_the_transfer() {
     let mut receiver = receiver();
-    let (mut out, stored) = (Vec::new(), RangeSet::new());
-    let mut broken = 0;
     receiver.leave(0).unwrap();
-    for line in 1.. {
-        receiver.join(line, false, &mut out);
-        receiver
-            .take(line, Message::Open, &stored, &mut out)
-            .unwrap();
-        broken += 1;
-        if receiver.leave(line).is_err() {
-            break;
+    let broken = (1..).find(|line| {
+        open(&mut receiver, *line);
+        receiver.leave(*line).is_err()
+    });
+    assert_eq!(broken, Some(u64::from(BREAKS_MAX) - 1));
+    // What an own one comes to counts as long as none was ever up.
+    let (mut sender, mut out) = (
+        Sender::new(TRANSACTION, Sum::Crc32c, RangeSet::new(), 1),
+        Vec::new(),
+    );
+    let mut refused = (0..).map(|line| {
+        sender.join(line, true, Instant::now(), &mut out);
+        sender.leave(line)
+    });
+    assert_eq!(
+        refused.position(|left| left.is_err()),
+        Some(BREAKS_MAX as usize - 1)
+    );
+    let mut sender = Sender::new(TRANSACTION, Sum::Crc32c, RangeSet::new(), 1);
+    sender.join(0, true, Instant::now(), &mut out);
+    sender.take(0, Message::Ready, &mut out).unwrap();
+    for line in 1..1000 {
+        sender.join(line, true, Instant::now(), &mut out);
+        sender.leave(line).unwrap();
+    }
+}
+
+#[test]
+fn what_breaks_all_connections_at_once_counts_once() {
+    let mut receiver = receiver();
+    let mut line = 0;
+    for event in 1..=BREAKS_MAX {
+        let first = line + 1;
+        for _ in 0..CONNECTIONS_MAX {
+            line += 1;
+            open(&mut receiver, line);
+        }
+        for broken in first..=line {
+            let left = receiver.leave(broken);
+            assert_eq!(left.is_err(), event == BREAKS_MAX, "{event} {broken}");
         }
     }
-    assert_eq!(broken, BREAKS_MAX - 1);
-    // Strangers who say nothing don't count, and don't keep others out.
-    let mut receiver = self::receiver();
-    for line in 1..1000 {
-        receiver.join(line, false, &mut out);
-        if let Some(surplus) = receiver.surplus(8) {
-            assert_ne!(surplus, 0);
-            receiver.leave(surplus).unwrap();
-        }
+}
+
+#[test]
+fn strangers_who_say_nothing_keep_nobody_out() {
+    let (mut receiver, mut out, begun) = (receiver(), Vec::new(), Instant::now());
+    let most = CONNECTIONS_MAX as u64;
+    assert_eq!(receiver.silent_until(), None);
+    for line in 1..most {
+        receiver.join(line, false, begun, &mut out);
+        assert_eq!(receiver.surplus(begun), None, "{line}");
+    }
+    // They may be slow only.
+    assert_eq!(receiver.silent_until(), Some(begun + SILENCE));
+    assert_eq!(receiver.surplus(begun + SILENCE / 2), None);
+    assert_eq!(receiver.surplus(begun + SILENCE), Some(1));
+    for line in most..1000 {
+        receiver.join(line, false, begun, &mut out);
+        let surplus = receiver.surplus(begun).unwrap();
+        assert_eq!(surplus, line - most + 1);
+        receiver.leave(surplus).unwrap();
+        assert_eq!(receiver.surplus(begun), None);
     }
     assert!(receiver.has(0));
 }
