@@ -404,6 +404,99 @@ fn silent_connections_keep_nobody_out() {
 }
 
 #[test]
+fn connections_that_are_slow_at_first_are_waited_for() {
+    let stage = Stage::open(232, &[]);
+    let mut client = session(&stage);
+    let address = client.passive();
+    let transaction = begin(&mut client, "STOR /up");
+    let mut lines: Vec<_> = (0..40).map(|_| Line::to(address, transaction)).collect();
+    // The server has accepted them then.
+    lines.push(Line::up(address, transaction));
+    for line in &mut lines[..40] {
+        line.say(OPEN, 0, 0, b"");
+        assert_eq!(line.hear(), Some((READY, 0, 0, Vec::new())));
+    }
+    // All break at once, and that is one event.
+    drop(lines);
+    let mut line = Line::up(address, transaction);
+    line.block(0, b"abc");
+    assert_eq!(line.hear(), Some((ACKNOWLEDGE, 3, 0, Vec::new())));
+    line.say(END, 3, 3, b"");
+    ends(&mut client, 226);
+    assert_bytes(&stage.root("up"), b"abc");
+}
+
+#[test]
+fn what_is_acknowledged_while_a_block_is_on_its_way_is_not_sent_again() {
+    let stage = Stage::open(233, &[]);
+    let wanted = Stage::make(&stage.root("large"), LARGE);
+    let mut client = session(&stage);
+    let address = client.passive();
+    let transaction = begin(&mut client, "RETR /large");
+    let mut first = Line::up(address, transaction);
+    let (kind, count, offset, _) = first.hear().unwrap();
+    assert_eq!((kind, offset), (DATA, 0));
+    // The rest isn't read, and so is stuck in the middle of a block.
+    first.say(ACKNOWLEDGE, count, offset, b"");
+    first.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut line = Line::up(address, transaction);
+    let mut total = count;
+    loop {
+        let (kind, count, offset, payload) = line.hear().unwrap();
+        if kind == END {
+            assert_eq!((count, offset), (LARGE as u64, LARGE as u64));
+            break;
+        }
+        assert!(kind == DATA && offset > 0);
+        let place = usize::try_from(offset).unwrap();
+        assert_eq!(payload, wanted[place..place + payload.len()]);
+        line.say(ACKNOWLEDGE, count, offset, b"");
+        total += count;
+    }
+    assert_eq!(total, LARGE as u64);
+    line.say(BYE, 0, 0, b"");
+    ends(&mut client, 226);
+}
+
+#[test]
+fn a_server_that_repeats_itself_is_not_listened_to_for_ever() {
+    const FEATURES: &str = " MLST Type*;Size*;\r\n PARALLEL\r\n MODE X xdfs-1 CRC32C;\r\n";
+    let stage = Stage::open(234, &[]);
+    let fake = Fake::start(FEATURES, move |verb, argument, talk| match verb {
+        "MLST" => {
+            let facts = format!("Type=file;Size={LARGE};Modify=20260102030405;");
+            talk.say(&format!("250-it\r\n {facts} {argument}\r\n250 End\r\n"))
+        }
+        "RETR" => {
+            talk.say("150 TRANSACTION: 0000000000000007\r\n");
+            let mut line = Line {
+                stream: talk.data(),
+                transaction: 7,
+            };
+            assert_eq!(line.hear().map(|heard| heard.0), Some(OPEN));
+            line.say(READY, 0, 0, b"");
+            for turn in 0.. {
+                line.block(0, b"abc");
+                if line.hear().is_none() {
+                    break;
+                }
+                if turn == 100 {
+                    talk.say("500 enough\r\n");
+                }
+            }
+            true
+        }
+        _ => false,
+    });
+    let target = stage.here("new").display().to_string();
+    let (succeeded, text) = copy(&stage, &fake.url("/f"), &target);
+    assert!(!succeeded && text.contains("500 enough"), "{text}");
+    // A transfer that has come about is no reason for another mode.
+    assert!(!text.contains("can't connect to the server"), "{text}");
+    assert_eq!(fs::read_dir(stage.here("")).unwrap().count(), 0);
+}
+
+#[test]
 fn a_client_that_leaves_in_between_leaves_nothing() {
     let stage = Stage::open(228, &[]);
     for step in 0..4 {

@@ -141,16 +141,16 @@ impl<M: Side> Exchange<M> {
         let mut number = 0;
         while number < link.channels.len() {
             let channel = &mut link.channels[number];
-            if let Some(fault) = channel.broken.take() {
-                self.lose(link, number, &fault)?;
-                continue;
-            }
             let id = channel.token.0 as u64;
             if !self.machine.has(id) {
                 self.machine
                     .join(id, true, Instant::now(), &mut channel.out);
                 let reader = MessageReader::new(self.transaction, self.sum);
                 self.readers.insert(id, reader);
+            }
+            if let Some(fault) = channel.broken.take() {
+                self.lose(link, number, &fault)?;
+                continue;
             }
             number += 1;
         }

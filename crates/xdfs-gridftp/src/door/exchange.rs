@@ -199,16 +199,16 @@ impl<M: Turn> Exchange<M> {
         let mut number = 0;
         while number < link.channels.connections.len() {
             let connection = &mut link.channels.connections[number];
-            if let Some(fault) = connection.broken.take() {
-                self.lose(link, number, fault)?;
-                continue;
-            }
             let id = connection.id();
             if !self.machine.has(id) {
                 let Transaction { id: own, sum } = self.transaction;
                 self.machine
                     .join(id, connection.is_own, now, &mut connection.block);
                 self.readers.insert(id, MessageReader::new(own, sum));
+            }
+            if let Some(fault) = connection.broken.take() {
+                self.lose(link, number, fault)?;
+                continue;
             }
             number += 1;
         }
