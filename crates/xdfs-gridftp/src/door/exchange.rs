@@ -257,7 +257,11 @@ impl<M: Turn> Exchange<M> {
         self.readers.remove(&id);
         self.machine.leave(id).map_err(|breach| {
             let cause = format!("{breach}; the last one: {}", fault.cause);
-            Fault::new(Code::ConnectionLost, "exchange blocks", cause)
+            let code = match fault.code {
+                Code::ConnectionRefused => Code::ConnectionRefused,
+                _ => Code::ConnectionLost,
+            };
+            Fault::new(code, "exchange blocks", cause)
         })
     }
 }

@@ -164,6 +164,12 @@ impl Lines {
         }
     }
 
+    /// Whether nothing new has arrived since a connection broke. Then each one carries one block at
+    /// a time: one that breaks soon brings some nevertheless.
+    pub(super) fn is_broken(&self) -> bool {
+        self.breaks > 0
+    }
+
     /// Something new has arrived.
     pub(super) fn advanced(&mut self) {
         self.breaks = 0;

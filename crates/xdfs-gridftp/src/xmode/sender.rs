@@ -118,6 +118,9 @@ impl Sender {
         if !self.lines.is_up(line) {
             return None;
         }
+        if self.lines.is_broken() && self.under_way.get(&line).is_some_and(|own| !own.is_empty()) {
+            return None;
+        }
         let base = self.unacknowledged_from()?;
         let limit = base.saturating_add(WINDOW_BYTES);
         let block = match self.again.pop_front() {
@@ -137,6 +140,9 @@ impl Sender {
 
     /// Whether there is a block that may be sent.
     fn can_go_on(&self) -> bool {
+        if self.lines.is_broken() {
+            return false;
+        }
         let (Some(base), first) = (self.unacknowledged_from(), self.left.as_slice().first()) else {
             return false;
         };
