@@ -308,8 +308,8 @@ impl Incoming {
         }
     }
 
-    /// Takes blocks in MODE X. They wait in memory until it is their turn. Returns whether a new one
-    /// has come, and whether there may be more.
+    /// Takes blocks in MODE X. They wait in memory until it is their turn. Returns whether a new
+    /// one has come, and whether there may be more.
     fn receive_exchange(&mut self, link: &mut Link) -> Result<(bool, bool), Fault> {
         let Some(mut exchange) = self.exchange.take() else {
             return Ok((false, false));
