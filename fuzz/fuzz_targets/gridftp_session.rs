@@ -111,7 +111,11 @@ fuzz_target!(|data: &[u8]| {
                 session.complete(outcome);
                 running = false;
             }
-            5 if running => session.begun(word % 2 == 0, (word % 3 == 0).then_some(step)),
+            5 if running => session.begun(
+                word % 2 == 0,
+                (word % 3 == 0).then_some(step),
+                (word % 5 == 0).then_some(u64::from(word)),
+            ),
             6 if running => {
                 let mut durable = RangeSet::new();
                 let start = u64::from(word);

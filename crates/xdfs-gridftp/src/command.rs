@@ -9,9 +9,11 @@ use zeroize::Zeroizing;
 use crate::address::{parse_extended, parse_host_port};
 use crate::archive::Compression;
 use crate::checksum::Algorithm;
+use crate::getput::Request;
 use crate::restart::{Restart, offset, parse_restart};
 use crate::segment::{Numbers, SegmentRequest, TransactionId};
 use crate::time::parse_time;
+use crate::xmode::{self, Sum};
 
 /// Most addresses of SPOR.
 pub const ADDRESSES_MAX: usize = 64;
@@ -24,6 +26,8 @@ pub enum Mode {
     /// One connection, whose end is that of the file (MODE S).
     #[default]
     Stream,
+    /// Blocks with offsets and such checksums on connections that come and go (MODE X).
+    Exchange(Sum),
     /// Blocks with offsets on any number of connections (MODE E).
     Extended,
 }
@@ -127,6 +131,8 @@ pub enum Command {
     StoreAt(u64, Vec<u8>),
     /// FEAT.
     Features,
+    /// GET (GFD.47): RETR that tells its data connections too.
+    Get(Request),
     /// HELP and SITE HELP.
     Help,
     /// LIST, MLSD, MLSR, NLST: over data connections.
@@ -167,6 +173,8 @@ pub enum Command {
     Protected,
     /// PROT.
     Protection(Level),
+    /// PUT (GFD.47): STOR that tells its data connections too.
+    Put(Request),
     /// QUIT.
     Quit,
     /// REST.
@@ -288,6 +296,7 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
             _ => return Err(CommandError::Parameter("there are ESTO A and ESTO T")),
         },
         b"FEAT" => Command::Features,
+        b"GET" => Command::Get(Request::parse(argument)?),
         b"HELP" => Command::Help,
         b"LIST" => Command::List(Form::Long, without_flags(argument).to_vec()),
         b"MDTM" => Command::ModificationTime(path()?),
@@ -305,6 +314,7 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
             b"S" | b"s" => Command::Mode(Mode::Stream),
             b"E" | b"e" => Command::Mode(Mode::Extended),
             b"T" | b"t" => Command::ModeArchive,
+            [b'X' | b'x', rest @ ..] => Command::Mode(Mode::Exchange(exchange(rest)?)),
             _ => {
                 return Err(CommandError::Parameter(
                     "there are MODE S, MODE E and MODE T",
@@ -331,6 +341,7 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
             _ => return Err(CommandError::Parameter("there are PROT C and PROT P")),
         },
         b"PWD" | b"XPWD" => Command::PrintDirectory,
+        b"PUT" => Command::Put(Request::parse(argument)?),
         b"QUIT" => Command::Quit,
         b"REST" => {
             let restart = parse_restart(argument);
@@ -365,6 +376,17 @@ pub fn parse(line: &[u8]) -> Result<Command, CommandError> {
         b"USER" => Command::User(some_path(argument).map_err(|_| NO_NAME)?),
         _ => return Err(CommandError::Unknown),
     })
+}
+
+/// The version and the checksum of MODE X.
+fn exchange(text: &[u8]) -> Result<Sum, CommandError> {
+    let (version, sum) = split(text.trim_ascii_start());
+    let is_known = version == xmode::VERSION.as_bytes();
+    Sum::from_name(sum)
+        .filter(|_| is_known)
+        .ok_or(CommandError::Parameter(
+            "MODE X has a version and a checksum: see FEAT",
+        ))
 }
 
 fn data_peer(argument: &[u8]) -> Result<DataPeer, CommandError> {
@@ -559,6 +581,7 @@ fn options(argument: &[u8]) -> Result<Command, CommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::getput::Route;
 
     #[test]
     fn commands_of_the_real_tools_are_read() {
@@ -575,6 +598,10 @@ mod tests {
             ("PROT C", Command::Protection(Level::Clear)),
             ("TYPE I", Command::Type(true)),
             ("MODE E", Command::Mode(Mode::Extended)),
+            (
+                "MODE X xdfs-1 CRC32C",
+                Command::Mode(Mode::Exchange(Sum::Crc32c)),
+            ),
             ("OPTS RETR Parallelism=4,4,4;", Command::Parallelism(4)),
             (
                 "OPTS RETR StripeLayout=Blocked;BlockSize=65536;Parallelism=2,2,2;",
@@ -618,6 +645,22 @@ mod tests {
             ("SITE CLIENTINFO scheme=ftp;", Command::Nothing),
             ("SITE STORBUFSIZE 65536", Command::SocketBuffer(65_536)),
             ("REST 3", Command::Restart(Restart::At(3))),
+            (
+                "GET path=/d/c d.txt;pasv;",
+                Command::Get(Request {
+                    mode: None,
+                    path: path(),
+                    route: Route::Passive,
+                }),
+            ),
+            (
+                "PUT path=/d/c d.txt;port=127,0,0,1,1,2;",
+                Command::Put(Request {
+                    mode: None,
+                    path: path(),
+                    route: Route::Connect(port("127.0.0.1:258")),
+                }),
+            ),
         ] {
             assert_eq!(parse(line.as_bytes()), Ok(command), "{line}");
         }
@@ -632,6 +675,10 @@ mod tests {
             "RETR",
             "RETR ",
             "MODE X",
+            "MODE X xdfs-2 CRC32C",
+            "MODE X xdfs-1",
+            "MODE X xdfs-1 SHA1",
+            "MODE Xxdfs-1 ",
             "MODE",
             "TYPE L 7",
             "PORT 1,2,3",
@@ -664,7 +711,11 @@ mod tests {
             "RETR a\nDELE b",
             "RETR a\rb",
             "RETR a\0b",
-            "GET path=/a;",
+            "GET",
+            "GET /a",
+            "PUT pasv;",
+            "PUT path=/a\r;pasv;",
+            "PUT path=/a;pasv;port=127,0,0,1,1,2;",
             "STRU R",
         ] {
             assert!(parse(line.as_bytes()).is_err(), "{line}");

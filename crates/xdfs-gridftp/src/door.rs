@@ -9,6 +9,7 @@ mod catalogue;
 mod channels;
 mod checksum;
 mod download;
+mod exchange;
 #[cfg(feature = "gsi")]
 mod gsi;
 mod job;

@@ -25,6 +25,7 @@ pub mod client;
 pub mod command;
 pub mod door;
 pub mod facts;
+pub mod getput;
 #[cfg(feature = "gsi")]
 mod layer;
 pub mod line;
@@ -36,3 +37,4 @@ pub mod sender;
 pub mod session;
 pub mod time;
 mod wire;
+pub mod xmode;

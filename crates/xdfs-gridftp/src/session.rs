@@ -14,6 +14,7 @@
 mod answer;
 mod path;
 mod security;
+mod transfer;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,6 +26,7 @@ use crate::address::format_host_port;
 use crate::archive::Compression;
 use crate::checksum::Algorithm;
 use crate::command::{Command, CommandError, DataPeer, Form, Level, Mode, Password, parse};
+use crate::getput::Route;
 use crate::line::{Line, LineReader};
 use crate::reply::Reply;
 use crate::restart::Restart;
@@ -146,6 +148,8 @@ pub struct Transfer {
     pub socket_buffer: Option<usize>,
     /// The protection of data connections.
     pub protection: Protection,
+    /// How data connections come about.
+    pub route: Route,
     /// What moves.
     pub what: What,
 }
@@ -315,6 +319,8 @@ pub struct Session {
     expected: Option<u64>,
     /// The running transfer has to end as it was told.
     needs_end: bool,
+    /// Its command is GET or PUT, which has a reply 127 of its own.
+    tells_port: bool,
     /// Bytes that the running action has moved.
     moved: u64,
     rename_from: Option<Vec<u8>>,
@@ -351,6 +357,7 @@ impl Session {
             allocated: None,
             expected: None,
             needs_end: false,
+            tells_port: false,
             moved: 0,
             rename_from: None,
         };
@@ -469,8 +476,8 @@ impl Session {
     }
 
     /// The data connections of a transfer are about to be used; they may be those of the last one.
-    /// `unique` is the path of the new file of [`Place::Unique`].
-    pub fn begun(&mut self, reuses: bool, unique: Option<&[u8]>) {
+    /// `unique` is the path of the new file of [`Place::Unique`], `transaction` that of MODE X.
+    pub fn begun(&mut self, reuses: bool, unique: Option<&[u8]>, transaction: Option<u64>) {
         // One that is refused before leaves the checksum for the next attempt.
         if std::mem::take(&mut self.is_announced) {
             self.announced = None;
@@ -479,10 +486,11 @@ impl Session {
             true => (125, "Using the open data connections."),
             false => (150, "Beginning the transfer."),
         };
-        match unique {
+        match (unique, transaction) {
             // The form of RFC 1123, section 4.1.2.9.
-            Some(path) => self.say(code, [b"FILE: ", path].concat()),
-            None => self.say(code, text),
+            (Some(path), _) => self.say(code, [b"FILE: ", path].concat()),
+            (None, Some(id)) => self.say(code, format!("TRANSACTION: {id:016x}")),
+            (None, None) => self.say(code, text),
         }
     }
 
@@ -494,6 +502,7 @@ impl Session {
     /// A delayed listener has this address.
     pub fn delayed(&mut self, address: SocketAddr) {
         match format_host_port(address) {
+            Some(text) if self.tells_port => self.say(127, format!("PORT ({text})")),
             Some(text) => self.say(127, format!("Entering Passive Mode ({text})")),
             None => self.say(229, extended(address)),
         }
@@ -668,10 +677,21 @@ impl Session {
                 };
                 (Pending::Plain("Renamed."), Action::Call(call))
             }
+            command if let Some((code, why)) = self.refuses_route(&command) => {
+                self.say(code, why);
+                return None;
+            }
             command => match self.transfer(&command) {
                 Some(transfer) if self.needs_private() && !transfer.protection.is_sealed() => {
                     let text = "Data connections have to be protected: use PROT P, and not DCAU N.";
                     self.say(521, text);
+                    return None;
+                }
+                Some(transfer) if !transfer.what.suits(transfer.mode) => {
+                    self.say(
+                        504,
+                        "Not possible here: MODE X is for files that have a name.",
+                    );
                     return None;
                 }
                 Some(transfer) if transfer.protection == Protection::Clear && self.is_torn() => {
@@ -758,133 +778,6 @@ impl Session {
             Command::Size(path) => (Pending::Size, stat(&self.path(&path))),
             _ => return None,
         })
-    }
-
-    /// The transfer of a command that moves something, with the point of restart if there is one.
-    fn transfer(&mut self, command: &Command) -> Option<Transfer> {
-        let send = |path, part, restart| What::Send {
-            path,
-            part,
-            restart,
-        };
-        let store = |path, place, restart| What::Store {
-            path,
-            announced: None,
-            place,
-            restart,
-        };
-        let whole = |path, announced, place, restart| What::Store {
-            path,
-            announced,
-            place,
-            restart,
-        };
-        let what = match command {
-            Command::Append(path) => {
-                self.restart = None;
-                store(self.path(path), Place::End, None)
-            }
-            Command::List(form, path) => {
-                self.restart = None;
-                let form = match form {
-                    Form::Tree if self.has_segments => Form::Catalogue,
-                    form => *form,
-                };
-                What::List(Listing {
-                    form,
-                    path: self.path(path),
-                })
-            }
-            Command::RetrieveSegment(request, path) => {
-                self.restart = None;
-                What::SendSegment {
-                    request: request.clone(),
-                    path: self.path(path),
-                }
-            }
-            Command::StoreSegment(compression, overwrites, path) => {
-                self.restart = None;
-                What::StoreSegment {
-                    compression: *compression,
-                    overwrites: *overwrites,
-                    path: self.path(path),
-                    announced: self.announced.clone()?,
-                }
-            }
-            Command::Retrieve(path) => send(self.path(path), None, self.restart.take()),
-            Command::RetrievePart(start, length, path) => {
-                let part = Some((*start, *length));
-                send(self.path(path), part, self.restart.take())
-            }
-            Command::Store(path) => {
-                let (announced, restart) = (self.announced.clone(), self.restart.take());
-                whole(self.path(path), announced, Place::Whole, restart)
-            }
-            Command::StoreUnique(base) => {
-                self.restart = None;
-                // Of a directory, it is a name in it.
-                let name: &[u8] = match base.last() {
-                    None | Some(b'/') => b"stou",
-                    Some(_) => b"",
-                };
-                let base = self.path(&[base, name].concat());
-                whole(base, self.announced.clone(), Place::Unique, None)
-            }
-            Command::StoreAt(offset, path) => {
-                let restart = self.restart.take();
-                store(self.path(path), Place::At(*offset), restart)
-            }
-            _ => return None,
-        };
-        self.is_announced = matches!(
-            what,
-            What::Store {
-                announced: Some(_),
-                ..
-            } | What::StoreSegment { .. }
-        );
-        let protection = self.data_protection();
-        let is_stored = matches!(what, What::Store { .. }) && self.mode == Mode::Stream;
-        self.expected = self.allocated.take();
-        self.needs_end = is_stored && matches!(protection, Protection::Context { seals: true, .. });
-        Some(Transfer {
-            mode: self.mode,
-            parallelism: self.parallelism,
-            socket_buffer: self.socket_buffer,
-            protection,
-            what,
-        })
-    }
-
-    /// Why data connections to these addresses are refused (RFC 2577, section 3).
-    fn bounces(&self, addresses: &[SocketAddr]) -> Option<&'static str> {
-        let own = self.config.peer.to_canonical();
-        let is_other = |address: &SocketAddr| address.ip().to_canonical() != own;
-        if !self.config.third_party && addresses.iter().any(is_other) {
-            return Some("Data connections go to your own address only.");
-        }
-        // Nor do services that trust this machine or its network get what a client has stored.
-        let is_near = |address: &SocketAddr| match address.ip().to_canonical() {
-            IpAddr::V4(ip) => {
-                (ip.is_loopback() && !own.is_loopback())
-                    || ip.is_unspecified()
-                    || ip.is_link_local()
-                    || ip.is_multicast()
-                    || ip.is_broadcast()
-            }
-            IpAddr::V6(ip) => {
-                (ip.is_loopback() && !own.is_loopback())
-                    || ip.is_unspecified()
-                    || ip.is_unicast_link_local()
-                    || ip.is_multicast()
-            }
-        };
-        if addresses.iter().any(|to| is_other(to) && is_near(to)) {
-            return Some("Data connections don't go to such an address.");
-        }
-        let is_service = |address: &SocketAddr| address.port() < 1024;
-        let is_service = addresses.iter().any(is_service);
-        is_service.then_some("Data connections go to ports from 1024 on only.")
     }
 }
 

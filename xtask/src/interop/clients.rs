@@ -53,6 +53,8 @@ pub(super) struct How {
     pub(super) concurrency: Option<u8>,
     /// Failed transfers are tried again.
     pub(super) retries: bool,
+    /// By GET and PUT, which globus-url-copy uses by itself.
+    pub(super) get_put: bool,
 }
 
 /// What a client doesn't offer.
@@ -73,6 +75,8 @@ pub(super) const RATE: usize = 40_000_000;
 
 const NO_EXTENDED: &str = "MODE E";
 const EXTENDED: &[&str] = &["mode e", "mode_e", "eblock", "extended block"];
+const NO_CHOICE: &str = "GET and PUT in place of RETR and STOR";
+const CHOICE: &[&str] = &["gridftp2", "gridftp v2", "no-g2", "getput"];
 const NO_TREES: &str = "trees";
 const NO_THIRD: &str = "transfers between two servers";
 
@@ -355,6 +359,9 @@ fn xdfs(
             &length.to_string(),
         ]);
     }
+    if how.get_put {
+        return lacks(NO_CHOICE, CHOICE);
+    }
     if how.retries {
         command.args(["--retries", "10", "--limit-rate", &RATE.to_string()]);
     }
@@ -363,6 +370,9 @@ fn xdfs(
 
 fn curl(server: &Server, how: &How, direction: Direction) -> Result<Command, Lack> {
     let mut command = program("curl", &["--silent", "--show-error", "--globoff"]);
+    if how.get_put {
+        return lacks(NO_CHOICE, CHOICE);
+    }
     if how.streams.is_some() {
         return lacks(NO_EXTENDED, EXTENDED);
     }
@@ -432,6 +442,9 @@ fn lftp_file(
     name: &str,
     local: &Path,
 ) -> Result<Command, Lack> {
+    if how.get_put {
+        return lacks(NO_CHOICE, CHOICE);
+    }
     if how.streams.is_some() {
         return lacks(NO_EXTENDED, EXTENDED);
     }
@@ -570,6 +583,9 @@ fn ftplib_file(
     name: &str,
     local: &Path,
 ) -> Result<Command, Lack> {
+    if how.get_put {
+        return lacks(NO_CHOICE, CHOICE);
+    }
     if how.streams.is_some() {
         return lacks(NO_EXTENDED, EXTENDED);
     }

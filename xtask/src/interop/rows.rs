@@ -76,6 +76,14 @@ pub(super) const ROWS: &[Row] = &[
         run: |cell| cell.streams(Up, 16),
     },
     Row {
+        name: "GET and PUT, download",
+        run: |cell| cell.get_put(Down),
+    },
+    Row {
+        name: "GET and PUT, upload",
+        run: |cell| cell.get_put(Up),
+    },
+    Row {
         name: "part of a file, download",
         run: |cell| cell.part(Down),
     },
@@ -208,6 +216,7 @@ const HOW: How = How {
     pipelines: false,
     concurrency: None,
     retries: false,
+    get_put: false,
 };
 /// A command that servers with checksums know.
 const CHECKSUM: &str = "CKSM MD5 0 -1 none";
@@ -279,6 +288,16 @@ impl Cell<'_> {
         };
         let outcome = self.file(direction, how, &["MODE E"]);
         self.unless_refused("MODE E", outcome)
+    }
+
+    /// A client that has them uses them where the server has them too.
+    fn get_put(&self, direction: Direction) -> Outcome {
+        let how = How {
+            get_put: true,
+            ..HOW
+        };
+        let outcome = self.file(direction, how, &[]);
+        self.unless_refused("GET path=none;", outcome)
     }
 
     /// A client may have another way. A row is about what it names, so it isn't offered then.

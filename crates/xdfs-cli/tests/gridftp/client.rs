@@ -175,13 +175,18 @@ impl Client {
         }
     }
 
+    /// Asks for a transfer by GET or PUT, and returns the address of reply 127.
+    #[track_caller]
+    pub(crate) fn told_port(&mut self, line: &str) -> SocketAddr {
+        let text = self.ask(line, 127);
+        address(&text)
+    }
+
     /// Asks the server to listen, and returns the address.
     #[track_caller]
     pub(crate) fn passive(&mut self) -> SocketAddr {
         let text = self.ask("PASV", 227);
-        let numbers = text.split(['(', ')']).nth(1).unwrap();
-        let numbers: Vec<u16> = numbers.split(',').map(|n| n.parse().unwrap()).collect();
-        SocketAddr::from(([127, 0, 0, 1], numbers[4] * 256 + numbers[5]))
+        address(&text)
     }
 
     /// Listens, and tells the server the address.
@@ -197,6 +202,13 @@ impl Client {
     pub(crate) fn close_input(&self) {
         self.stream.shutdown(std::net::Shutdown::Write).unwrap();
     }
+}
+
+/// The address in a reply of a server on this machine.
+fn address(text: &str) -> SocketAddr {
+    let numbers = text.split(['(', ')']).nth(1).unwrap();
+    let numbers: Vec<u16> = numbers.split(',').map(|n| n.parse().unwrap()).collect();
+    SocketAddr::from(([127, 0, 0, 1], numbers[4] * 256 + numbers[5]))
 }
 
 /// TLS that trusts the server's certificate, and remembers sessions.

@@ -11,13 +11,13 @@ use crate::stage::{PATIENCE, Stage, assert_bytes, assert_same_tree, has, outcome
 const BIG: usize = 3_000_000;
 
 /// `globus-url-copy` with its arguments.
-fn copy(args: &[&str]) -> Command {
+pub(crate) fn copy(args: &[&str]) -> Command {
     let mut command = Command::new("globus-url-copy");
     command.args(args);
     command
 }
 
-fn has_globus() -> bool {
+pub(crate) fn has_globus() -> bool {
     let found = has("globus-url-copy");
     if !found {
         skip::test("globus-url-copy is not installed");
@@ -25,12 +25,12 @@ fn has_globus() -> bool {
     found
 }
 
-fn file_url(path: &std::path::Path) -> String {
+pub(crate) fn file_url(path: &std::path::Path) -> String {
     format!("file://{}", path.display())
 }
 
 /// A tree with what is easily lost: empty files, spaces, a file of a block and one byte.
-fn make_tree(root: &std::path::Path) {
+pub(crate) fn make_tree(root: &std::path::Path) {
     Stage::make(&root.join("a"), 100);
     Stage::make(&root.join("empty"), 0);
     Stage::make(&root.join("sub/c d.txt"), (256 << 10) + 1);
@@ -192,7 +192,7 @@ impl Globus {
         })
     }
 
-    fn url(&self, path: &std::path::Path) -> String {
+    pub(crate) fn url(&self, path: &std::path::Path) -> String {
         format!("ftp://{}{}", self.address, path.display())
     }
 }
@@ -202,7 +202,10 @@ fn files_go_between_two_servers_both_ways() {
     let Some(globus) = Globus::start() else {
         return;
     };
-    let stage = Stage::open(4, &[]);
+    let config = "folder = \"server\"\n[gridftp]\nthird_party = true\n\
+        [[export]]\nname = \"all\"\npath = \"ROOT\"\npublic = true\n\
+        anonymous = [\"read\", \"list\", \"create\", \"write\"]\n";
+    let stage = Stage::configured(4, config);
     for flags in [
         &[][..],
         &["-p", "3"],
@@ -211,9 +214,9 @@ fn files_go_between_two_servers_both_ways() {
     ] {
         let wanted = Stage::make(&stage.root("ours"), BIG);
         let theirs = stage.here("theirs");
-        run(copy(flags).args([stage.url("/ours"), globus.url(&theirs)]));
+        run(copy(flags).args([stage.url("/all/ours"), globus.url(&theirs)]));
         assert_bytes(&theirs, &wanted);
-        run(copy(flags).args([globus.url(&theirs), stage.url("/back")]));
+        run(copy(flags).args([globus.url(&theirs), stage.url("/all/back")]));
         assert_bytes(&stage.root("back"), &wanted);
         fs::remove_file(&theirs).unwrap();
         fs::remove_file(stage.root("back")).unwrap();
@@ -225,11 +228,14 @@ fn files_go_between_two_servers_both_ways() {
     {
         let theirs = stage.here(&format!("tree{number}/"));
         let flags = [flags, &["-r", "-cd"]].concat();
-        run(copy(&flags).args([stage.url("/tree/"), globus.url(&theirs) + "/"]));
+        run(copy(&flags).args([stage.url("/all/tree/"), globus.url(&theirs) + "/"]));
         assert_same_tree(&stage.root("tree"), &theirs);
-        let back = format!("/back{number}/");
-        run(copy(&flags).args([globus.url(&theirs) + "/", stage.url(&back)]));
-        assert_same_tree(&stage.root("tree"), &stage.root(back.trim_matches('/')));
+        let back = format!("back{number}");
+        run(copy(&flags).args([
+            globus.url(&theirs) + "/",
+            stage.url(&format!("/all/{back}/")),
+        ]));
+        assert_same_tree(&stage.root("tree"), &stage.root(&back));
     }
 }
 

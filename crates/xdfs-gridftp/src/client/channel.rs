@@ -21,6 +21,8 @@ pub(super) enum Direction {
 /// How payload travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
+    /// MODE X.
+    Exchange,
     /// MODE E.
     Extended,
     /// MODE S: the end of the connection is the end of the file.
@@ -32,6 +34,8 @@ pub(super) enum Mode {
 pub(super) struct Channel {
     wire: Wire,
     pub(super) token: Token,
+    /// In MODE X, why it is of no use.
+    pub(super) broken: Option<Fault>,
     is_open: bool,
     can_read: bool,
     can_write: bool,
@@ -50,6 +54,7 @@ impl Channel {
         Self {
             wire,
             token,
+            broken: None,
             is_open,
             can_read: is_open,
             can_write: is_open,
@@ -162,7 +167,11 @@ impl Channel {
                 Ok(()) => has_sent = true,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_write = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(lost("send", &error)),
+                Err(error) => {
+                    // What came before may still be there.
+                    self.can_read = true;
+                    return Err(lost("send", &error));
+                }
             }
         }
         if self.sent == self.out.len() {

@@ -37,6 +37,19 @@ fn without(said: &str, path: &[u8]) -> String {
     words
 }
 
+/// The fault of a transfer that has come about and broke, which is no reason to go on in another
+/// mode: it is tried again.
+pub(super) fn broken(fault: Fault) -> Fault {
+    match fault.code {
+        Code::ConnectionRefused | Code::Unsupported => Fault {
+            code: Code::ConnectionLost,
+            ..fault
+        }
+        .retry(Retry::Now),
+        _ => fault,
+    }
+}
+
 /// Whether a refusal can mean that nothing is there, and doesn't say so: some servers have one text
 /// for everything.
 pub(super) fn is_unclear(reply: &Reply, fault: &Fault) -> bool {

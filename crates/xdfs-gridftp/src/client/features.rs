@@ -4,6 +4,7 @@ use crate::archive::Compression;
 use crate::checksum::Algorithm;
 use crate::reply::Reply;
 use crate::restart::EXCLUSIVE;
+use crate::xmode::{self, Sum};
 
 /// The features that this client uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct Features {
     pub exclusive: bool,
     /// Kinds of checksum for CKSM.
     pub checksums: Vec<Algorithm>,
+    /// The checksum of MODE X between xDFS and xDFS, if the server has it.
+    pub exchange: Option<Sum>,
     /// How segments of MODE T may be compressed; empty without this mode.
     pub segments: Vec<Compression>,
     /// Whoever is on the way can change data, and not what is said about it: checksums that can't
@@ -60,9 +63,18 @@ impl Features {
                 b"MFMT" => features.mfmt = true,
                 b"PARALLEL" => features.extended = true,
                 b"MODE" => {
-                    if let Some(rest) = rest.trim_ascii_start().strip_prefix(b"T") {
-                        let parts = rest.split(|byte| matches!(byte, b' ' | b';'));
-                        features.segments = parts.filter_map(Compression::from_name).collect();
+                    let mut parts = rest.split(|byte| matches!(byte, b' ' | b';'));
+                    let mut parts = parts.by_ref().filter(|part| !part.is_empty());
+                    match parts.next() {
+                        Some(b"T") => {
+                            features.segments = parts.filter_map(Compression::from_name).collect();
+                        }
+                        Some(b"X") if parts.next() == Some(xmode::VERSION.as_bytes()) => {
+                            let sums: Vec<_> = parts.filter_map(Sum::from_name).collect();
+                            let mut all = Sum::ALL.iter().map(|(sum, _)| *sum);
+                            features.exchange = all.find(|sum| sums.contains(sum));
+                        }
+                        _ => {}
                     }
                 }
                 b"REST" => features.restarts = true,
@@ -129,6 +141,8 @@ mod tests {
             "REST STREAM",
             "MODE Z",
             "MODE T none;lzma;zstd;",
+            "MODE X xdfs-9 CRC32C;",
+            "MODE X xdfs-1 MD5;CRC64;CRC32;",
         ];
         let reply = Reply {
             code: 211,
@@ -141,11 +155,12 @@ mod tests {
         assert!(Features::parse(&ours).exclusive);
         assert_eq!(features.segments, [Compression::None, Compression::Zstd]);
         assert_eq!(features.checksum(), Some(Algorithm::Md5));
-        let mut exposed = features;
+        let mut exposed = features.clone();
         exposed.is_exposed = true;
         assert_eq!(exposed.checksum(), Some(Algorithm::Md5));
         exposed.checksums.push(Algorithm::Sha256);
         assert_eq!(exposed.checksum(), Some(Algorithm::Sha256));
+        assert_eq!(features.exchange, Some(Sum::Crc32));
         assert_eq!(Features::parse(&Reply::new(500, "no")), Features::default());
         assert_eq!(Features::default().checksum(), None);
         for (kind, name, _) in Algorithm::ALL {

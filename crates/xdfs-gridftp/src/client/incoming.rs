@@ -12,11 +12,13 @@ use xdfs_proto::{ByteRange, Code, Fault, RangeSet, Retry};
 
 use super::channel::Mode;
 use super::dialogue::Event;
-use super::fault::{ended, refused, violation};
+use super::exchange::{Exchange, Polled};
+use super::fault::{broken, ended, refused, violation};
 use super::link::{Link, STALL};
 use crate::block::{HEADER_BYTES, Piece};
 use crate::receiver::Receiver;
 use crate::reply::Reply;
+use crate::xmode;
 
 /// Most bytes that wait in memory for earlier ones.
 const EARLY_BYTES_MAX: usize = 32 << 20;
@@ -24,6 +26,8 @@ const EARLY_BYTES_MAX: usize = 32 << 20;
 const EARLY_PIECE: usize = 256;
 /// Bytes that are read at once ahead of their turn.
 const EARLY_BYTES: usize = 256 << 10;
+/// Most bytes in MODE X that wait so, with what each block takes: a window full of small ones.
+const EXCHANGE_BYTES_MAX: usize = 64 << 20;
 /// Time for the server to open the first connection in MODE E.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -39,6 +43,8 @@ pub(super) struct Incoming {
     end: Option<u64>,
     early: BTreeMap<u64, Vec<u8>>,
     early_bytes: usize,
+    /// In MODE X, once the server has announced the transfer.
+    exchange: Option<Box<Exchange<xmode::Receiver>>>,
     /// When its turn came: others may have been before it.
     begun: Option<Instant>,
     moved: Instant,
@@ -73,6 +79,7 @@ impl Incoming {
             end,
             early: BTreeMap::new(),
             early_bytes: 0,
+            exchange: None,
             begun: None,
             moved: Instant::now(),
             has_started: false,
@@ -136,6 +143,11 @@ impl Incoming {
     }
 
     fn named(&self, fault: Fault) -> Fault {
+        let has_come_about = self.exchange.as_ref().is_some_and(|own| own.was_up());
+        let fault = match has_come_about {
+            true => broken(fault),
+            false => fault,
+        };
         let fault = fault.preventing(&self.path);
         match fault.operation.is_empty() {
             true => Fault {
@@ -158,21 +170,32 @@ impl Incoming {
         if taken > 0 {
             return Ok(taken);
         }
+        let mut may_wait = true;
         if self.has_started {
             let (filled, has_moved) = match self.mode {
                 Mode::Stream => self.receive_stream(link, buffer)?,
+                Mode::Exchange => {
+                    let (is_new, has_moved) = self.receive_exchange(link)?;
+                    may_wait = !has_moved;
+                    (0, is_new)
+                }
                 Mode::Extended => self.receive_blocks(link, buffer)?,
             };
             if has_moved {
                 self.moved = Instant::now();
             }
-            if filled > 0 || has_moved {
+            // In MODE X a server could go on for ever with what isn't new.
+            let is_looked_at = self.mode != Mode::Exchange || self.early.contains_key(&self.next);
+            if filled > 0 || has_moved && is_looked_at {
                 return Ok(filled);
             }
         }
         if self.last.is_none() {
             match link.event()? {
-                Some(Event::Preliminary(_)) => {
+                Some(Event::Preliminary(reply)) => {
+                    if self.mode == Mode::Exchange && self.exchange.is_none() {
+                        self.exchange = Some(Box::new(Exchange::receiver(link, &reply)?));
+                    }
                     self.has_started = true;
                     return Ok(0);
                 }
@@ -191,14 +214,24 @@ impl Incoming {
             return self.complete(link);
         }
         let mut deadline = self.moved + STALL;
-        if self.mode == Mode::Extended && link.channels.is_empty() && self.last.is_none() {
+        let lacks_connection = match &self.exchange {
+            Some(exchange) => !exchange.was_up(),
+            None => self.mode == Mode::Extended && link.channels.is_empty(),
+        };
+        if lacks_connection && self.last.is_none() {
             deadline = deadline.min(begun + CONNECT);
             if deadline <= Instant::now() {
-                let cause = "the server has opened no data connection to this machine";
+                let cause = match self.mode {
+                    Mode::Exchange => "no data connection to the server comes about",
+                    _ => "the server has opened no data connection to this machine",
+                };
                 return Err(Fault::new(Code::ConnectionRefused, self.operation, cause));
             }
         }
-        link.turn(self.operation, deadline)?;
+        match may_wait {
+            true => link.turn(self.operation, deadline)?,
+            false => link.glance(self.operation, deadline)?,
+        }
         Ok(0)
     }
 
@@ -206,6 +239,7 @@ impl Incoming {
     fn has_all(&self) -> bool {
         match self.mode {
             Mode::Stream => self.has_stream_ended,
+            Mode::Exchange => self.exchange.as_ref().is_some_and(|own| own.is_complete()),
             Mode::Extended => self.receiver.has_all_eods(),
         }
     }
@@ -218,7 +252,7 @@ impl Incoming {
             return Err(fault.retry(Retry::Now));
         }
         match self.mode {
-            Mode::Stream => link.close_channels(),
+            Mode::Exchange | Mode::Stream => link.close_channels(),
             Mode::Extended => link.restart_channels(),
         }
         self.is_complete = true;
@@ -272,6 +306,48 @@ impl Incoming {
                 Ok((count, true))
             }
         }
+    }
+
+    /// Takes blocks in MODE X. They wait in memory until it is their turn. Returns whether a new
+    /// one has come, and whether there may be more.
+    fn receive_exchange(&mut self, link: &mut Link) -> Result<(bool, bool), Fault> {
+        let Some(mut exchange) = self.exchange.take() else {
+            return Ok((false, false));
+        };
+        let received = self.receive_from(&mut exchange, link);
+        self.exchange = Some(exchange);
+        received
+    }
+
+    fn receive_from(
+        &mut self,
+        exchange: &mut Exchange<xmode::Receiver>,
+        link: &mut Link,
+    ) -> Result<(bool, bool), Fault> {
+        let mut is_new = false;
+        // What is next is taken before more is read.
+        while !self.early.contains_key(&self.next) {
+            match exchange.poll(link, self.receiver.ranges())? {
+                Polled::Nothing => return Ok((is_new, false)),
+                Polled::Moved => break,
+                Polled::Block(range, payload) => {
+                    if self.end.is_some_and(|end| range.end > end) {
+                        return Err(grown());
+                    }
+                    self.early_bytes += payload.len() + EARLY_PIECE;
+                    if self.early_bytes > EXCHANGE_BYTES_MAX {
+                        let cause = "the server sends more ahead than it may";
+                        return Err(violation("receive in MODE X", cause));
+                    }
+                    let counted = self.receiver.stored(range);
+                    counted.map_err(|error| violation("receive in MODE X", error.to_string()))?;
+                    self.early.insert(range.start, payload);
+                    exchange.stored(link, range);
+                    is_new = true;
+                }
+            }
+        }
+        Ok((is_new, true))
     }
 
     /// Reads from all connections; stops when the buffer is full.

@@ -75,7 +75,9 @@ pub(super) struct Link {
     listener: Option<TcpListener>,
     pub(super) channels: Vec<Channel>,
     next_token: usize,
-    mode: Mode,
+    pub(super) mode: Mode,
+    /// Where the server listens in MODE X.
+    pub(super) passive_at: Option<SocketAddr>,
     /// Of the open channels, with the number that the server was asked for.
     prepared: Option<(Direction, u32)>,
     told_parallelism: Option<u32>,
@@ -155,6 +157,7 @@ impl Link {
             channels: Vec::new(),
             next_token: FIRST,
             mode: Mode::Stream,
+            passive_at: None,
             prepared: None,
             told_parallelism: None,
             features: Features::default(),
@@ -565,6 +568,16 @@ impl Link {
     /// # Errors
     /// The deadline has passed, the connection is broken, or the call is no longer wanted.
     pub(super) fn turn(&mut self, operation: &str, deadline: Instant) -> Result<(), Fault> {
+        self.turn_within(operation, deadline, TICK)
+    }
+
+    /// The same, for so long at most.
+    pub(super) fn turn_within(
+        &mut self,
+        operation: &str,
+        deadline: Instant,
+        most: Duration,
+    ) -> Result<(), Fault> {
         self.check_wanted(operation)?;
         self.flush()?;
         let left = deadline.saturating_duration_since(Instant::now());
@@ -573,7 +586,7 @@ impl Link {
         }
         let mut ready = std::mem::take(&mut self.ready);
         ready.clear();
-        let waited = self.poller.wait(&mut ready, Some(left.min(TICK)));
+        let waited = self.poller.wait(&mut ready, Some(left.min(most)));
         waited.map_err(|error| lost("wait", &error))?;
         for event in &ready {
             if event.token == CONTROL {
@@ -583,7 +596,10 @@ impl Link {
                 self.accept()?;
             } else if let Some(channel) = self.channels.iter_mut().find(|c| c.token == event.token)
             {
-                channel.note(event)?;
+                match channel.note(event) {
+                    Err(fault) if self.mode == Mode::Exchange => channel.broken = Some(fault),
+                    noted => noted?,
+                }
             }
         }
         self.ready = ready;
@@ -636,7 +652,9 @@ impl Link {
         Ok(())
     }
 
-    fn add(&mut self, mut stream: TcpStream, is_open: bool) -> Result<(), Fault> {
+    /// # Errors
+    /// The system can't watch it, or nothing is left to prove to whom it belongs.
+    pub(super) fn add(&mut self, mut stream: TcpStream, is_open: bool) -> Result<(), Fault> {
         let token = Token(self.next_token);
         self.next_token += 1;
         // A hint.
@@ -678,6 +696,9 @@ impl Link {
         mode: Mode,
         parallelism: u32,
     ) -> Result<(), Fault> {
+        if mode == Mode::Exchange {
+            return self.prepare_exchange(parallelism);
+        }
         let operation = "prepare data connections";
         if self.mode != mode {
             self.close_channels();
@@ -685,7 +706,7 @@ impl Link {
                 // The same, with segments.
                 Mode::Extended if !self.features.segments.is_empty() => b"T",
                 Mode::Extended => b"E",
-                Mode::Stream => b"S",
+                _ => b"S",
             };
             self.must(operation, "MODE", name)?;
             self.mode = mode;
@@ -712,7 +733,7 @@ impl Link {
                 let address = self.passive()?;
                 let count = match mode {
                     Mode::Extended => parallelism,
-                    Mode::Stream => 1,
+                    _ => 1,
                 };
                 for _ in 0..count {
                     let stream = TcpStream::connect(address);

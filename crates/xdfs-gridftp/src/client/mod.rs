@@ -21,6 +21,7 @@ mod call;
 mod carrier;
 mod channel;
 pub mod dialogue;
+mod exchange;
 mod fault;
 pub mod features;
 mod fresh;

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use xdfs_proto::Fault;
+use xdfs_proto::{Code, Fault};
 
 use super::channel::{Channel, Mode};
 use super::dialogue::Event;
-use super::fault::{refused, violation};
+use super::exchange::ExchangeOut;
+use super::fault::{broken, refused, violation};
 use super::link::{Link, STALL};
 use super::markers::Markers;
 use crate::reply::Reply;
@@ -14,6 +15,8 @@ use crate::sender::{Send, Sender};
 
 /// Bytes of payload in a block of MODE E, and that a connection holds in stream mode.
 const BLOCK_BYTES: usize = 256 << 10;
+/// Time for the first connection to come about in MODE X.
+const CONNECT: Duration = Duration::from_secs(10);
 /// Time for a server to close a protected connection after it has confirmed the file.
 const CLOSING: Duration = Duration::from_secs(2);
 
@@ -24,6 +27,8 @@ pub(super) struct Outgoing {
     path: Vec<u8>,
     mode: Mode,
     sender: Sender,
+    /// In MODE X.
+    exchange: Option<Box<ExchangeOut>>,
     moved: Instant,
     last: Option<Reply>,
     /// The reply that refuses the file.
@@ -44,9 +49,15 @@ impl Outgoing {
         link: &mut Link,
     ) -> Result<Self, Fault> {
         let deadline = Instant::now() + STALL;
+        let mut exchange = None;
         loop {
             match link.event()? {
-                Some(Event::Preliminary(reply)) if matches!(reply.code, 125 | 150) => break,
+                Some(Event::Preliminary(reply)) if matches!(reply.code, 125 | 150) => {
+                    if link.mode() == Mode::Exchange {
+                        exchange = Some(Box::new(ExchangeOut::new(link, &reply)?));
+                    }
+                    break;
+                }
                 Some(Event::Preliminary(_)) => {}
                 Some(Event::Final(reply)) if reply.code < 300 => {
                     let cause = format!("it confirms with {} what it hasn't got", reply.code);
@@ -61,6 +72,7 @@ impl Outgoing {
             path: path.to_vec(),
             mode: link.mode(),
             sender: Sender::of_writes(&vec![0; link.channels.len()]),
+            exchange,
             moved: Instant::now(),
             last: None,
             refusal: None,
@@ -92,6 +104,9 @@ impl Outgoing {
     /// # Errors
     /// The server refuses them, or the connection is broken. It is of no use then.
     pub(super) fn write(&mut self, link: &mut Link, bytes: &[u8]) -> Result<(), Fault> {
+        if self.exchange.is_some() {
+            return self.write_exchange(link, bytes);
+        }
         for block in bytes.chunks(BLOCK_BYTES) {
             let header = self.sender.written(block.len() as u64);
             let free = self.wait(link, |link| {
@@ -113,6 +128,10 @@ impl Outgoing {
     /// # Errors
     /// As [`Self::write`].
     pub(super) fn end(&mut self, link: &mut Link) -> Result<(), Fault> {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.finish();
+            return self.pump_until(link, ExchangeOut::has_told_end);
+        }
         self.sender.written(0);
         let all_sent = |link: &Link| {
             let mut all = link.channels.iter();
@@ -126,7 +145,7 @@ impl Outgoing {
                 (Mode::Extended, Send::End(header)) => {
                     channel.out.extend_from_slice(&header.encode());
                 }
-                (Mode::Extended, _) => {}
+                _ => {}
             }
         }
         self.send(link)?;
@@ -159,9 +178,69 @@ impl Outgoing {
         }
     }
 
+    /// Sends bytes that follow in MODE X, in which some of them wait to be acknowledged.
+    fn write_exchange(&mut self, link: &mut Link, bytes: &[u8]) -> Result<(), Fault> {
+        for block in bytes.chunks(BLOCK_BYTES) {
+            self.pump_until(link, ExchangeOut::has_room)?;
+            if let Some(exchange) = &mut self.exchange {
+                exchange.append(block);
+            }
+        }
+        self.pump(link)?;
+        Ok(())
+    }
+
+    fn pump_until(
+        &mut self,
+        link: &mut Link,
+        is_so: fn(&ExchangeOut) -> bool,
+    ) -> Result<(), Fault> {
+        let begun = Instant::now();
+        while !self
+            .exchange
+            .as_ref()
+            .is_none_or(|exchange| is_so(exchange))
+        {
+            if self.pump(link)? {
+                continue;
+            }
+            self.events(link, false)?;
+            let was_up = self
+                .exchange
+                .as_ref()
+                .is_none_or(|exchange| exchange.was_up());
+            if !was_up && begun.elapsed() > CONNECT {
+                let cause = "no data connection to the server comes about";
+                return Err(Fault::new(Code::ConnectionRefused, self.operation, cause));
+            }
+            link.turn(self.operation, self.moved + STALL)?;
+        }
+        Ok(())
+    }
+
+    /// Moves what can be moved in MODE X. Returns whether anything was.
+    fn pump(&mut self, link: &mut Link) -> Result<bool, Fault> {
+        let Some(exchange) = &mut self.exchange else {
+            return Ok(false);
+        };
+        match exchange.pump(link) {
+            Ok(has_moved) => {
+                if has_moved {
+                    self.moved = Instant::now();
+                }
+                Ok(has_moved)
+            }
+            // What the server says about it is of more use.
+            Err(fault) => Err(self.said(link).unwrap_or(fault)),
+        }
+    }
+
     fn await_end(&mut self, link: &mut Link) -> Result<(), Fault> {
         while self.last.is_none() {
             self.events(link, true)?;
+            if self.last.is_none() && self.pump(link)? {
+                continue;
+            }
             if self.last.is_none() {
                 link.turn(self.operation, self.moved + STALL)?;
             }
@@ -171,6 +250,8 @@ impl Outgoing {
             let awaits = |link: &mut Link| link.channels.iter_mut().any(Channel::awaits_end);
             // What fails here, the next command meets.
             while awaits(link) && link.turn(self.operation, deadline).is_ok() {}
+        }
+        if self.mode != Mode::Extended {
             link.close_channels();
         }
         Ok(())
@@ -188,13 +269,23 @@ impl Outgoing {
         Ok(())
     }
 
+    /// What a reply says that ends the transfer.
+    fn refused(&self, reply: &Reply) -> Fault {
+        let fault = refused(self.operation, &self.path, reply);
+        let has_come_about = self.exchange.as_ref().is_some_and(|own| own.was_up());
+        match has_come_about {
+            true => broken(fault),
+            false => fault,
+        }
+    }
+
     /// The refusal that explains a broken connection, if it comes soon.
     fn said(&self, link: &mut Link) -> Option<Fault> {
         let deadline = Instant::now() + Duration::from_secs(1);
         loop {
             match link.event() {
                 Ok(Some(Event::Final(reply))) if reply.code >= 400 => {
-                    return Some(refused(self.operation, &self.path, &reply));
+                    return Some(self.refused(&reply));
                 }
                 Ok(Some(Event::Preliminary(_))) => {}
                 Ok(None) => link.turn(self.operation, deadline).ok()?,
@@ -226,7 +317,7 @@ impl Outgoing {
                     self.markers.take(&reply, u64::MAX);
                 }
                 Some(Event::Final(reply)) if reply.code >= 300 => {
-                    let fault = refused(self.operation, &self.path, &reply);
+                    let fault = self.refused(&reply);
                     self.refusal = Some(reply);
                     return Err(fault);
                 }

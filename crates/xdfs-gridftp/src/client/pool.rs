@@ -75,6 +75,8 @@ struct Shared {
     is_one_way: AtomicBool,
     /// The server can't begin to send in the middle of a file.
     has_no_restarts: AtomicBool,
+    /// This machine can't open connections for data to the server.
+    avoids_exchange: AtomicBool,
     is_closed: Arc<AtomicBool>,
 }
 
@@ -100,6 +102,7 @@ impl FtpStore {
                 uncompressed: AtomicU32::new(0),
                 is_one_way: AtomicBool::new(false),
                 has_no_restarts: AtomicBool::new(false),
+                avoids_exchange: AtomicBool::new(false),
                 is_closed: Arc::default(),
             }),
         }
@@ -432,10 +435,24 @@ impl FtpStore {
         }
     }
 
+    /// The same for a file over so many connections.
+    pub(super) fn mode_of(&self, link: &Link, direction: Direction, parallelism: u32) -> Mode {
+        let is_avoided = self.shared.avoids_exchange.load(Ordering::Relaxed);
+        match link.features.exchange {
+            Some(_) if parallelism > 1 && !is_avoided => Mode::Exchange,
+            _ => self.mode(link, direction),
+        }
+    }
+
     /// Takes note of a transfer in MODE E that did not come about. Returns whether to try again in
     /// stream mode, in which this machine opens the connection.
     pub(super) fn falls_back(&self, mode: Mode, fault: &Fault) -> bool {
         let cannot_connect = matches!(fault.code, Code::ConnectionRefused | Code::Unsupported);
+        if mode == Mode::Exchange && cannot_connect {
+            tracing::info!(%fault, "this machine can't connect to the server for data");
+            self.shared.avoids_exchange.store(true, Ordering::Relaxed);
+            return true;
+        }
         let falls_back = mode == Mode::Extended && cannot_connect;
         if falls_back && !self.shared.is_one_way.swap(true, Ordering::Relaxed) {
             tracing::info!(

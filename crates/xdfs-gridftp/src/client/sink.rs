@@ -214,7 +214,7 @@ impl FtpSink {
     fn begin(&mut self) -> Result<(Link, Outgoing), Fault> {
         let parallelism = self.store.parallelism(self.length);
         let mut link = self.store.take(Some((Direction::Send, parallelism)))?;
-        let mode = self.store.mode(&link, Direction::Send);
+        let mode = self.store.mode_of(&link, Direction::Send, parallelism);
         link.prepare(Direction::Send, mode, parallelism)?;
         // Whoever comes after a killed program has to know the name.
         if let Some(Err(error)) = self.begun.as_mut().map(Begun::write) {

@@ -67,12 +67,12 @@ impl FtpSource {
         self.mode = None;
         let parallelism = self.store.parallelism(Some(self.length - offset));
         let mut link = self.store.take(Some((Direction::Receive, parallelism)))?;
-        let mode = self.store.mode(&link, Direction::Receive);
+        let mode = self.store.mode_of(&link, Direction::Receive, parallelism);
         self.mode = Some(mode);
         link.prepare(Direction::Receive, mode, parallelism)?;
         let is_restarted = offset > 0 && self.store.restarts() && {
             let place = match mode {
-                Mode::Extended => format!("0-{offset}"),
+                Mode::Exchange | Mode::Extended => format!("0-{offset}"),
                 Mode::Stream => offset.to_string(),
             };
             let reply = link.exchange("REST", place.as_bytes())?;

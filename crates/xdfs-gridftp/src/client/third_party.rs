@@ -231,7 +231,7 @@ impl FtpStore {
             path: copy.path,
             channels: match copy.mode {
                 Mode::Extended => copy.parallelism,
-                Mode::Stream => 1,
+                _ => 1,
             },
         }))
     }
@@ -386,7 +386,7 @@ impl Pair {
             self.mode = None;
             let name: &[u8] = match copy.mode {
                 Mode::Extended => b"E",
-                Mode::Stream => b"S",
+                _ => b"S",
             };
             must(&mut self.sender, &self.sender_name, "MODE", name)?;
             must(&mut self.receiver, &self.receiver_name, "MODE", name)?;
@@ -644,7 +644,7 @@ impl Watch {
             stored: None,
             patience: match copy.mode {
                 Mode::Extended => STALL,
-                Mode::Stream => STALL + unseen,
+                _ => STALL + unseen,
             },
         }
     }

@@ -37,6 +37,10 @@ pub(super) struct Connection {
     token: Token,
     /// The receiver to which it leads.
     pub(super) group: usize,
+    /// This side has opened it.
+    pub(super) is_own: bool,
+    /// In MODE X, why it is of no use.
+    pub(super) broken: Option<Fault>,
     is_open: bool,
     is_readable: bool,
     is_writable: bool,
@@ -61,6 +65,8 @@ pub(super) struct Channels {
     targets: Vec<SocketAddr>,
     /// Of the open connections.
     direction: Option<Direction>,
+    /// Others go on if one of the connections breaks (MODE X).
+    outlives: bool,
     next_token: usize,
     buffer_bytes: Option<usize>,
     /// Of the control connection.
@@ -103,6 +109,7 @@ impl Channels {
             delays: false,
             targets: Vec::new(),
             direction: None,
+            outlives: false,
             next_token: FIRST,
             buffer_bytes: None,
             tls: None,
@@ -194,6 +201,7 @@ impl Channels {
         (self.strangers, self.last_stranger) = (0, None);
         let is_same = protection == self.protection;
         self.protection = protection;
+        self.outlives = matches!(mode, Mode::Exchange(_));
         if self.direction.is_some() {
             if mode == Mode::Extended && self.direction == Some(direction) && is_same {
                 return self.reuse();
@@ -219,6 +227,9 @@ impl Channels {
                 _ => {}
             }
         }
+        if self.outlives && self.targets.len() > 1 {
+            return Err(refused("MODE X has one address: use PORT"));
+        }
         let mut prepared = Prepared::default();
         let is_possible = self.delays || !self.targets.is_empty() || self.listener.is_some();
         if !is_possible {
@@ -231,14 +242,13 @@ impl Channels {
         if !self.targets.is_empty() {
             self.open(
                 poller,
-                if mode == Mode::Extended {
-                    parallelism
-                } else {
-                    1
+                match mode {
+                    Mode::Stream => 1,
+                    Mode::Exchange(_) | Mode::Extended => parallelism,
                 },
             )?;
         }
-        if let (Some(listener), Mode::Extended) = (&self.listener, mode) {
+        if let Some(listener) = self.listener.as_ref().filter(|_| mode != Mode::Stream) {
             passive::expect_many(listener);
         }
         Ok(prepared)
@@ -286,6 +296,29 @@ impl Channels {
         Ok(())
     }
 
+    /// Whether it is this side that opens connections.
+    pub(super) fn connects(&self) -> bool {
+        !self.targets.is_empty()
+    }
+
+    /// Begins to open one more connection.
+    ///
+    /// # Errors
+    /// The user has too many. If it can't be opened, that isn't one.
+    pub(super) fn connect_another(&mut self, poller: &Poller) -> Result<(), Fault> {
+        let Some(target) = self.targets.first() else {
+            return Ok(());
+        };
+        match TcpStream::connect(*target) {
+            Ok(stream) => self.add(poller, stream, 0, false),
+            Err(error) => {
+                let fault = connect_fault(*target, &error);
+                tracing::debug!(%fault, "a data connection isn't opened again");
+                Ok(())
+            }
+        }
+    }
+
     fn add(
         &mut self,
         poller: &Poller,
@@ -314,6 +347,8 @@ impl Channels {
             wire,
             token,
             group,
+            is_own: !is_open,
+            broken: None,
             is_open,
             is_readable: is_open,
             is_writable: is_open,
@@ -455,14 +490,17 @@ impl Channels {
         let is_either = connection.wire.is_protected();
         connection.is_readable |= event.readable || is_either;
         connection.is_writable |= event.writable || is_either;
-        if !connection.is_open {
-            connection.finish_opening().map_err(|error| {
-                let fault = Fault::from_io("open a data connection", "", &error);
-                Fault {
-                    code: Code::ConnectionRefused,
-                    ..fault
-                }
-            })?;
+        if !connection.is_open
+            && let Err(error) = connection.finish_opening()
+        {
+            let fault = Fault {
+                code: Code::ConnectionRefused,
+                ..Fault::from_io("open a data connection", "", &error)
+            };
+            match self.outlives {
+                true => connection.broken = Some(fault),
+                false => return Err(fault),
+            }
         }
         Ok(())
     }
@@ -470,7 +508,7 @@ impl Channels {
     /// A transfer has ended well: what is left is for the next one.
     pub(super) fn settle(&mut self, mode: Mode) {
         match mode {
-            Mode::Stream => self.clear(),
+            Mode::Exchange(_) | Mode::Stream => self.clear(),
             Mode::Extended => self.connections.iter_mut().for_each(Connection::settle),
         }
     }
@@ -516,6 +554,11 @@ impl Connection {
         self.sent = 0;
     }
 
+    /// Its number, which no other of the session has.
+    pub(super) fn id(&self) -> u64 {
+        self.token.0 as u64
+    }
+
     pub(super) fn can_read(&self) -> bool {
         self.is_open && self.is_readable
     }
@@ -550,7 +593,11 @@ impl Connection {
                 Ok(0)
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
-            Err(error) => Err(lost("send", &error)),
+            Err(error) => {
+                // What came before may still be there.
+                self.is_readable = true;
+                Err(lost("send", &error))
+            }
         }
     }
 

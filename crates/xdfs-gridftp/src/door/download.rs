@@ -1,10 +1,13 @@
 //! Transfers to the peer: files, parts of them, and listings.
 
+use std::time::Instant;
+
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet};
 use xdfs_store::{Source, Store};
 
 use super::catalogue::Opened;
 use super::channels::{Channels, Connection};
+use super::exchange::{Exchange, Transaction};
 use super::link::{Link, Step};
 use super::rows::Rows;
 use super::segment::Segment;
@@ -13,6 +16,7 @@ use crate::command::Mode;
 use crate::restart::Restart;
 use crate::sender::{Send, Sender};
 use crate::session::Outcome;
+use crate::xmode;
 
 const OPERATION: &str = "send a file";
 /// Bytes of payload in a block.
@@ -47,6 +51,8 @@ pub(super) struct Download {
     /// What is sent of the file.
     ranges: RangeSet,
     sender: Option<Sender>,
+    /// In MODE X.
+    exchange: Option<Box<Exchange<xmode::Sender>>>,
 }
 
 impl Download {
@@ -108,6 +114,7 @@ impl Download {
             mode,
             ranges,
             sender: None,
+            exchange: None,
         })
     }
 
@@ -132,6 +139,7 @@ impl Download {
             mode,
             ranges: RangeSet::new(),
             sender: None,
+            exchange: None,
         }
     }
 
@@ -139,11 +147,48 @@ impl Download {
         self.mode
     }
 
+    /// Goes on in MODE X, over so many connections.
+    pub(super) fn exchange(&mut self, transaction: Transaction, connections: u32) {
+        let ranges = std::mem::take(&mut self.ranges);
+        let block = block_bytes(u64::from(connections));
+        let machine = xmode::Sender::new(transaction.id, transaction.sum, ranges, block);
+        self.exchange = Some(Box::new(Exchange::sender(transaction, machine)));
+    }
+
+    /// When it has something to do without an event.
+    pub(super) fn next_time(&self) -> Option<Instant> {
+        self.exchange.as_ref().and_then(|own| own.next_time())
+    }
+
+    /// Appends a part of the file.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub(super) fn read(&mut self, range: ByteRange, block: &mut Vec<u8>) -> Result<(), Fault> {
+        self.feed.read(range, block)
+    }
+
+    /// Checks that all that was sent is of one version, before the end is sent.
+    ///
+    /// # Errors
+    /// It isn't.
+    pub(super) fn verify(&mut self) -> Result<(), Fault> {
+        self.feed.verify()
+    }
+
     /// Sends what can be sent.
     ///
     /// # Errors
     /// The file can't be read or has changed, or a connection is broken.
     pub(super) fn step(&mut self, link: &mut Link<'_>) -> Result<Step, Fault> {
+        if let Some(mut exchange) = self.exchange.take() {
+            let again = exchange.step(self, link)?;
+            if exchange.is_done() {
+                return Ok(Step::Done(Outcome::Done));
+            }
+            self.exchange = Some(exchange);
+            return Ok(if again { Step::Again } else { Step::Wait });
+        }
         link.channels.accept(link.poller, 1)?;
         if link.channels.connections.is_empty() {
             return Ok(Step::Wait);
@@ -190,7 +235,7 @@ impl Download {
             let is_sent = connection.is_free()
                 && match self.mode {
                     Mode::Stream => connection.end()?,
-                    Mode::Extended => connection.flush()?,
+                    Mode::Exchange(_) | Mode::Extended => connection.flush()?,
                 };
             if !is_sent {
                 return Ok(false);
@@ -205,8 +250,7 @@ impl Download {
             let groups: Vec<_> = channels.connections.iter().map(|own| own.group).collect();
             match self.feed {
                 Feed::File { .. } => {
-                    let each = BLOCKS_BYTES_MAX / (groups.len() as u64).max(1);
-                    let block = each.clamp(BLOCK_BYTES_MIN, BLOCK_BYTES);
+                    let block = block_bytes(groups.len() as u64);
                     Sender::of_ranges(std::mem::take(&mut self.ranges), block, &groups)
                 }
                 Feed::Opened(_) | Feed::Rows(_) | Feed::Segment(_) => Sender::of_writes(&groups),
@@ -256,6 +300,12 @@ impl Download {
         begin(block, self.mode, header);
         Ok(!block.is_empty())
     }
+}
+
+/// Bytes of payload in the blocks of so many connections.
+fn block_bytes(connections: u64) -> u64 {
+    let each = BLOCKS_BYTES_MAX / connections.max(1);
+    each.clamp(BLOCK_BYTES_MIN, BLOCK_BYTES)
 }
 
 /// Appends a header, if the mode has any.

@@ -6,6 +6,7 @@ use xdfs_proto::Fault;
 
 use super::checksum::ChecksumJob;
 use super::download::Download;
+use super::exchange::Transaction;
 use super::link::{Link, Step};
 use super::upload::Upload;
 use crate::command::Mode;
@@ -45,6 +46,15 @@ impl Job {
         }
     }
 
+    /// It goes on in MODE X, over so many connections if this side opens them.
+    pub(super) fn exchange(&mut self, transaction: Transaction, connections: u32) {
+        match self {
+            Self::Checksum(_) => {}
+            Self::Download(job) => job.exchange(transaction, connections),
+            Self::Upload(job) => job.exchange(transaction),
+        }
+    }
+
     /// It has failed: what can't be gone on with is removed.
     pub(super) fn discard(&mut self) {
         if let Self::Upload(job) = self {
@@ -55,8 +65,9 @@ impl Job {
     /// When it has something to do without an event.
     pub(super) fn next_time(&self) -> Option<Instant> {
         match self {
+            Self::Checksum(_) => None,
+            Self::Download(job) => job.next_time(),
             Self::Upload(job) => job.next_time(),
-            _ => None,
         }
     }
 }

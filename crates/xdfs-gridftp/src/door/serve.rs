@@ -18,6 +18,7 @@ use super::catalogue::{Catalogue, Opened};
 use super::channels::{CONTROL, Channels};
 use super::checksum::ChecksumJob;
 use super::download::Download;
+use super::exchange::Transaction;
 #[cfg(feature = "gsi")]
 use super::gsi::{Negotiation, told};
 use super::job::Job;
@@ -27,7 +28,8 @@ use super::segment::{Arriving, Segment};
 use super::tls::{Direction, SessionTls};
 use super::upload::Upload;
 use super::{Client, Context, DRAINED, Policy, Shared, locked};
-use crate::command::{Form, Password};
+use crate::command::{Form, Mode, Password};
+use crate::getput::Route;
 use crate::segment::TransactionId;
 use crate::session::{Action, Config, Listing, Outcome, Place, Session, Transfer, What};
 use crate::wire::Wire;
@@ -500,10 +502,16 @@ impl Server {
             parallelism,
             socket_buffer,
             protection,
+            route,
             what,
         } = transfer;
         let store = self.store()?;
+        let transaction = match mode {
+            Mode::Exchange(sum) => Some(Transaction::new(sum)?),
+            _ => None,
+        };
         let mut unique = None;
+        let told = parallelism;
         let (direction, parallelism, mut job) = match what {
             What::List(listing) if listing.form == Form::Catalogue => {
                 let opened = self.open_catalogue(listing.path)?;
@@ -557,15 +565,32 @@ impl Server {
                 (Direction::Receive, 1, Job::Upload(Box::new(job)))
             }
         };
+        // In MODE X either side may open connections, whichever sends.
+        let parallelism = transaction.map_or(parallelism, |_| told);
         self.channels.set_buffers(socket_buffer);
+        match route {
+            Route::Connect(target) => self.channels.connect_later(vec![target]),
+            Route::Passive => self.channels.listen_later(),
+            Route::Told => {}
+        }
         let prepared =
             self.channels
                 .prepare(&self.poller, direction, mode, parallelism, protection);
-        let prepared = prepared.inspect_err(|_| job.discard())?;
+        let prepared = prepared.inspect_err(|_| {
+            job.discard();
+            if route != Route::Told {
+                self.channels.clear();
+            }
+        })?;
         if let Some(address) = prepared.delayed {
             self.machine.delayed(address);
         }
-        self.machine.begun(prepared.reuses, unique.as_deref());
+        if let Some(transaction) = transaction {
+            job.exchange(transaction, parallelism);
+        }
+        let transaction = transaction.map(|own| own.id);
+        self.machine
+            .begun(prepared.reuses, unique.as_deref(), transaction);
         self.buffer.resize(BUFFER_BYTES, 0);
         self.job = Some(job);
         self.moved_at = self.context.clock.instant();

@@ -16,6 +16,7 @@ use xdfs_proto::{ByteRange, Code, Fault, RangeSet, SourceTag};
 use xdfs_store::{File, FileRequest, Sink, SinkRequest, Store};
 
 use super::channels::{Connection, lost};
+use super::exchange::{Exchange, Transaction};
 use super::link::{Link, Step};
 use super::rows::stat;
 use super::segment::Arriving;
@@ -25,6 +26,7 @@ use crate::command::Mode;
 use crate::receiver::{CONNECTIONS_MAX, ReceiveError, Receiver};
 use crate::restart::Restart;
 use crate::session::{Outcome, Place};
+use crate::xmode;
 
 const OPERATION: &str = "store a file";
 /// Bytes received between looks at the control connection.
@@ -71,6 +73,8 @@ pub(super) struct Upload {
     /// In stream mode, when a file of which everything has come is published.
     publishes_at: Option<Instant>,
     marker_at: Option<Instant>,
+    /// In MODE X.
+    exchange: Option<Box<Exchange<xmode::Receiver>>>,
     /// The journal has ranges that the peer knows of.
     is_kept: bool,
     /// Bytes since the system was told to write back, and where they began.
@@ -143,6 +147,7 @@ impl Upload {
             has_ended: false,
             publishes_at: None,
             marker_at: None,
+            exchange: None,
             is_kept: false,
             written_back: 0,
         }
@@ -154,7 +159,19 @@ impl Upload {
 
     /// When it has something to do without an event.
     pub(super) fn next_time(&self) -> Option<Instant> {
-        self.publishes_at.or(self.marker_at)
+        let opens_at = self.exchange.as_ref().and_then(|own| own.next_time());
+        let next = self.publishes_at.or(self.marker_at);
+        next.into_iter().chain(opens_at).min()
+    }
+
+    /// Goes on in MODE X.
+    pub(super) fn exchange(&mut self, transaction: Transaction) {
+        self.exchange = Some(Box::new(Exchange::receiver(transaction)));
+    }
+
+    /// All that is stored.
+    pub(super) fn stored(&self) -> &RangeSet {
+        self.receiver.ranges()
     }
 
     /// Takes what has come.
@@ -162,12 +179,38 @@ impl Upload {
     /// # Errors
     /// The peer violates the protocol, a connection is broken, or the target can't be written.
     pub(super) fn step(&mut self, link: &mut Link<'_>) -> Result<Step, Fault> {
+        self.mark(link)?;
+        let is_stuck = match self.exchange.take() {
+            Some(mut exchange) => {
+                let again = exchange.step(self, link)?;
+                self.has_ended = exchange.is_done();
+                self.exchange = Some(exchange);
+                !again
+            }
+            None => self.receive_all(link)?,
+        };
+        match (self.has_ended, is_stuck) {
+            (true, _) if self.is_unproved(link) => {
+                let cause = "the data connection ended without an end of TLS, and not with the \
+                             bytes that ALLO has told: it may have been cut off";
+                let fault = Fault::new(Code::ConnectionLost, OPERATION, cause).path(&self.path);
+                Err(fault.hint("use MODE E (globus-url-copy -fast), or tell the size with ALLO"))
+            }
+            (true, _) if self.awaits_check(link)? => Ok(Step::Again),
+            (true, _) if self.awaits_client(link)? => Ok(Step::Wait),
+            (true, _) => Ok(Step::Done(self.finish(link)?)),
+            (false, true) => Ok(Step::Wait),
+            (false, false) => Ok(Step::Again),
+        }
+    }
+
+    /// Takes what has come in other modes than MODE X. Returns whether nothing is left of it.
+    fn receive_all(&mut self, link: &mut Link<'_>) -> Result<bool, Fault> {
         let most = match self.mode {
             Mode::Stream => 1,
-            Mode::Extended => usize::try_from(CONNECTIONS_MAX).unwrap_or(usize::MAX),
+            _ => usize::try_from(CONNECTIONS_MAX).unwrap_or(usize::MAX),
         };
         link.channels.accept(link.poller, most)?;
-        self.mark(link)?;
         let mut moved = 0;
         let mut is_stuck = false;
         while !is_stuck && moved < TURN_BYTES && !self.has_ended {
@@ -184,19 +227,7 @@ impl Upload {
                 }
             }
         }
-        match (self.has_ended, is_stuck) {
-            (true, _) if self.is_unproved(link) => {
-                let cause = "the data connection ended without an end of TLS, and not with the \
-                             bytes that ALLO has told: it may have been cut off";
-                let fault = Fault::new(Code::ConnectionLost, OPERATION, cause).path(&self.path);
-                Err(fault.hint("use MODE E (globus-url-copy -fast), or tell the size with ALLO"))
-            }
-            (true, _) if self.awaits_check(link)? => Ok(Step::Again),
-            (true, _) if self.awaits_client(link)? => Ok(Step::Wait),
-            (true, _) => Ok(Step::Done(self.finish(link)?)),
-            (false, true) => Ok(Step::Wait),
-            (false, false) => Ok(Step::Again),
-        }
+        Ok(is_stuck)
     }
 
     /// Whether somebody in between may have ended what should be protected.
@@ -214,7 +245,7 @@ impl Upload {
         }
         let wants = match self.mode {
             Mode::Stream => link.buffer.len(),
-            Mode::Extended => connection.blocks.wants(link.buffer.len()),
+            _ => connection.blocks.wants(link.buffer.len()),
         };
         if wants == 0 {
             return Ok(None);
@@ -260,7 +291,11 @@ impl Upload {
         Ok(Some(read as u64))
     }
 
-    fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
+    /// Puts bytes where they belong.
+    ///
+    /// # Errors
+    /// They can't be written, or leave too many gaps.
+    pub(super) fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
         let range = ByteRange::at(offset, bytes.len() as u64);
         let range = range.filter(|range| i64::try_from(range.end).is_ok());
         let Some(range) = range.filter(|range| !range.is_empty()) else {
@@ -398,7 +433,7 @@ impl Upload {
         let Target::Sink(sink) = &mut self.target else {
             return Ok(false);
         };
-        if self.mode == Mode::Extended {
+        if self.mode != Mode::Stream {
             return Ok(false);
         }
         let until = match self.publishes_at {
@@ -436,7 +471,7 @@ impl Upload {
                 }
             }
         }
-        if self.mode == Mode::Extended {
+        if self.mode != Mode::Stream {
             let fresh = match self.target {
                 // Its bytes are none of a file.
                 Target::Segment(_) => RangeSet::new(),
@@ -470,7 +505,7 @@ fn held(mode: Mode, restart: Option<Restart>, path: &[u8]) -> Result<RangeSet, F
             held.insert(ByteRange { start: 0, end });
             Ok(held)
         }
-        (Mode::Extended, Some(Restart::Without(held))) => Ok(held),
+        (Mode::Exchange(_) | Mode::Extended, Some(Restart::Without(held))) => Ok(held),
         (Mode::Stream, Some(Restart::Without(_))) => {
             let cause = "REST with ranges needs MODE E";
             Err(Fault::new(Code::InvalidArgument, OPERATION, cause).path(path))
@@ -499,7 +534,7 @@ fn request(mode: Mode, path: &[u8], resume: Resume) -> SinkRequest {
         offset: 0,
         tag: match mode {
             Mode::Stream => SourceTag::default(),
-            Mode::Extended => TAG,
+            Mode::Exchange(_) | Mode::Extended => TAG,
         },
         mode: None,
         mtime_ns: None,

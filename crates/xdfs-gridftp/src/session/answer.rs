@@ -14,16 +14,17 @@ use crate::reply::Reply;
 use crate::restart::{EXCLUSIVE, format_ranges};
 use crate::segment::failure_rows;
 use crate::time::format_time;
+use crate::xmode::{self, Sum};
 
 /// Most ranges of one line of markers.
 const MARKER_RANGES_MAX: usize = 256;
 
-const COMMANDS: [&str; 58] = [
+const COMMANDS: [&str; 60] = [
     "ABOR", "ABUF", "ADAT", "ALLO", "APPE", "AUTH", "CCC", "CDUP", "CKSM", "CONF", "CWD", "DCAU",
-    "DELE", "ENC", "EPRT", "EPSV", "ERET", "ESTO", "FEAT", "HELP", "LIST", "MDTM", "MFMT", "MIC",
-    "MKD", "MLSC", "MLSD", "MLSR", "MLST", "MODE", "NLST", "NOOP", "OPTS", "PASS", "PASV", "PBSZ",
-    "PORT", "PROT", "PWD", "QUIT", "REST", "RETR", "RMD", "RNFR", "RNTO", "SBUF", "SCKS", "SITE",
-    "SIZE", "SPAS", "SPOR", "STAT", "STOR", "STOU", "STRU", "SYST", "TYPE", "USER",
+    "DELE", "ENC", "EPRT", "EPSV", "ERET", "ESTO", "FEAT", "GET", "HELP", "LIST", "MDTM", "MFMT",
+    "MIC", "MKD", "MLSC", "MLSD", "MLSR", "MLST", "MODE", "NLST", "NOOP", "OPTS", "PASS", "PASV",
+    "PBSZ", "PORT", "PROT", "PUT", "PWD", "QUIT", "REST", "RETR", "RMD", "RNFR", "RNTO", "SBUF",
+    "SCKS", "SITE", "SIZE", "SPAS", "SPOR", "STAT", "STOR", "STOU", "STRU", "SYST", "TYPE", "USER",
 ];
 
 /// A path in quotes, with quotes in it doubled (RFC 959, appendix II).
@@ -223,9 +224,19 @@ impl Session {
             "UTF8",
         ];
         lines.extend(others.map(str::to_owned));
+        // globus-url-copy 10.12 crashes in transfers between two servers with `-pp` if one of them
+        // lists it.
+        if !self.config.peer.is_ipv6() && !self.config.third_party {
+            lines.push("GETPUT".to_owned());
+        }
         let compressions = Compression::ALL.iter();
         let compressions: String = compressions.map(|(_, name)| format!("{name};")).collect();
         lines.push(format!("MODE T {compressions}"));
+        let sums: String = Sum::ALL
+            .iter()
+            .map(|(_, name)| format!("{name};"))
+            .collect();
+        lines.push(format!("MODE X {} {sums}", xmode::VERSION));
         if self.config.tls != Tls::None {
             lines.extend(["AUTH TLS", "PBSZ", "PROT"].map(str::to_owned));
         }

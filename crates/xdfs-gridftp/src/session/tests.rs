@@ -147,7 +147,7 @@ fn an_abort_cancels_what_runs_and_is_answered_after_it() {
         panic!("no transfer");
     };
     assert_eq!(transfer.mode, Mode::Stream);
-    session.begun(false, None);
+    session.begun(false, None, None);
     session.receive(b"\xff\xf4\xff\xf2ABOR\r\n");
     assert_eq!(session.poll(), Some(Action::Cancel));
     assert_eq!(session.poll(), None);
@@ -197,6 +197,75 @@ fn data_connections_do_not_bounce() {
         let reply = answer(&mut session, &format!("EPRT |2|{to}|51200|"));
         assert!(reply.starts_with("50"), "{to}: {reply}");
     }
+}
+
+#[test]
+fn get_and_put_are_transfers_that_tell_their_connections() {
+    let mut session = logged_in();
+    assert!(answer(&mut session, "FEAT").contains(" GETPUT\r\n"));
+    let transfer = |action| match action {
+        Action::Transfer(transfer) => transfer,
+        other => panic!("{other:?}"),
+    };
+    let (mut like, mut plain) = (logged_in(), logged_in());
+    for (line, other, route) in [
+        ("GET path=a;pasv;", "RETR a", Route::Passive),
+        ("PUT path=a;pasv;", "STOR a", Route::Passive),
+        (
+            "PUT path=a;port=10,0,0,1,9,9;",
+            "STOR a",
+            Route::Connect("10.0.0.1:2313".parse().unwrap()),
+        ),
+        ("GET path=a;", "RETR a", Route::Told),
+    ] {
+        let found = transfer(action(&mut like, line));
+        assert_eq!(found.route, route, "{line}");
+        let wanted = Transfer {
+            route,
+            ..transfer(action(&mut plain, other))
+        };
+        assert_eq!(found, wanted, "{line}");
+        like.complete(Ok(Outcome::Done));
+        plain.complete(Ok(Outcome::Done));
+    }
+    // The mode is that of one transfer.
+    let extended = transfer(action(&mut session, "GET mode=e;path=/a;pasv;"));
+    assert_eq!(extended.mode, Mode::Extended);
+    session.complete(Ok(Outcome::Done));
+    let stream = transfer(action(&mut session, "GET path=/a;pasv;"));
+    assert_eq!(stream.mode, Mode::Stream);
+    session.delayed("127.0.0.1:258".parse().unwrap());
+    session.complete(Ok(Outcome::Done));
+    assert!(said(&mut session).contains("127 PORT (127,0,0,1,1,2)\r\n"));
+    for line in [
+        "GET path=/a;port=10,0,0,2,9,9;",
+        "PUT path=/a;port=10,0,0,1,0,25;",
+    ] {
+        assert!(answer(&mut session, line).starts_with("500 "), "{line}");
+    }
+    // What is refused so takes nothing from the next transfer.
+    assert!(answer(&mut session, "REST 5").starts_with("350 "));
+    assert!(answer(&mut session, "GET path=/a;port=10,0,0,2,9,9;").starts_with("500 "));
+    let What::Send { restart, .. } = transfer(action(&mut session, "GET path=/a;pasv;")).what
+    else {
+        panic!("it sends nothing");
+    };
+    assert!(restart.is_some());
+    // The tool that uses them crashes in some transfers between two servers.
+    session.complete(Ok(Outcome::Done));
+    session.config.third_party = true;
+    said(&mut session);
+    assert!(!answer(&mut session, "FEAT").contains("GETPUT"));
+    transfer(action(&mut session, "GET path=/a;port=10,0,0,2,9,9;"));
+    session.complete(Ok(Outcome::Done));
+    session.config.third_party = false;
+    // Reply 127 has no form for other addresses.
+    session.config.peer = "2001:db8::1".parse().unwrap();
+    said(&mut session);
+    assert!(!answer(&mut session, "FEAT").contains("GETPUT"));
+    assert!(answer(&mut session, "GET path=/a;pasv;").starts_with("522 "));
+    let told = transfer(action(&mut session, "GET path=/a;"));
+    assert_eq!(told.route, Route::Told);
 }
 
 #[test]
@@ -304,10 +373,10 @@ fn an_announced_checksum_waits_for_a_transfer_that_begins() {
         session.complete(Err(Fault::new(Code::NotFound, "a test", "refused")));
     }
     action(&mut session, "RETR b");
-    session.begun(false, None);
+    session.begun(false, None, None);
     session.complete(Ok(Outcome::Done));
     assert_eq!(stored(&mut session, "STOR a"), (b"/a".to_vec(), true));
-    session.begun(false, None);
+    session.begun(false, None, None);
     session.complete(Ok(Outcome::Done));
     assert_eq!(stored(&mut session, "STOR a"), (b"/a".to_vec(), false));
 }
