@@ -28,11 +28,13 @@ pub mod facts;
 #[cfg(feature = "gsi")]
 mod layer;
 pub mod line;
+pub mod node;
 pub mod receiver;
 pub mod reply;
 pub mod restart;
 pub mod segment;
 pub mod sender;
 pub mod session;
+pub mod stripe;
 pub mod time;
 mod wire;

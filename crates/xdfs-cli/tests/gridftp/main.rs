@@ -20,6 +20,7 @@ mod hostile_servers;
 mod lists;
 mod losses;
 mod mode_t;
+mod nodes;
 mod places;
 mod rules;
 mod security;

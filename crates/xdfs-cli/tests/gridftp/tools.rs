@@ -11,13 +11,13 @@ use crate::stage::{PATIENCE, Stage, assert_bytes, assert_same_tree, has, outcome
 const BIG: usize = 3_000_000;
 
 /// `globus-url-copy` with its arguments.
-fn copy(args: &[&str]) -> Command {
+pub(crate) fn copy(args: &[&str]) -> Command {
     let mut command = Command::new("globus-url-copy");
     command.args(args);
     command
 }
 
-fn has_globus() -> bool {
+pub(crate) fn has_globus() -> bool {
     let found = has("globus-url-copy");
     if !found {
         skip::test("globus-url-copy is not installed");
@@ -25,7 +25,7 @@ fn has_globus() -> bool {
     found
 }
 
-fn file_url(path: &std::path::Path) -> String {
+pub(crate) fn file_url(path: &std::path::Path) -> String {
     format!("file://{}", path.display())
 }
 
@@ -192,7 +192,7 @@ impl Globus {
         })
     }
 
-    fn url(&self, path: &std::path::Path) -> String {
+    pub(crate) fn url(&self, path: &std::path::Path) -> String {
         format!("ftp://{}{}", self.address, path.display())
     }
 }

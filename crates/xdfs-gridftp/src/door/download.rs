@@ -1,5 +1,9 @@
 //! Transfers to the peer: files, parts of them, and listings.
 
+mod striped;
+
+use std::time::{Duration, Instant};
+
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet};
 use xdfs_store::{Source, Store};
 
@@ -11,8 +15,9 @@ use super::segment::Segment;
 use crate::block::Header;
 use crate::command::Mode;
 use crate::restart::Restart;
-use crate::sender::{Send, Sender};
+use crate::sender::{Eofs, Send, Sender};
 use crate::session::Outcome;
+use crate::stripe::Portion;
 
 const OPERATION: &str = "send a file";
 /// Bytes of payload in a block.
@@ -46,7 +51,15 @@ pub(super) struct Download {
     mode: Mode,
     /// What is sent of the file.
     ranges: RangeSet,
+    /// In place of them at a data node: one stripe, and what it says at the end.
+    portion: Option<(Portion, Eofs)>,
+    /// Data nodes send, and this follows them.
+    follows: bool,
+    /// When it looks at them without an event.
+    looks_at: Option<Instant>,
     sender: Option<Sender>,
+    /// Bytes of payload dealt out to connections.
+    payload: u64,
 }
 
 impl Download {
@@ -98,16 +111,15 @@ impl Download {
                     .for_each(|range| ranges.remove(*range));
             }
         }
+        let feed = Feed::File {
+            source,
+            path,
+            offset,
+            is_verified: false,
+        };
         Ok(Self {
-            feed: Feed::File {
-                source,
-                path,
-                offset,
-                is_verified: false,
-            },
-            mode,
             ranges,
-            sender: None,
+            ..Self::of(mode, feed)
         })
     }
 
@@ -131,7 +143,11 @@ impl Download {
             feed,
             mode,
             ranges: RangeSet::new(),
+            portion: None,
+            follows: false,
+            looks_at: None,
             sender: None,
+            payload: 0,
         }
     }
 
@@ -139,11 +155,19 @@ impl Download {
         self.mode
     }
 
+    /// When it has something to do without an event.
+    pub(super) fn next_time(&self) -> Option<Instant> {
+        self.looks_at
+    }
+
     /// Sends what can be sent.
     ///
     /// # Errors
     /// The file can't be read or has changed, or a connection is broken.
     pub(super) fn step(&mut self, link: &mut Link<'_>) -> Result<Step, Fault> {
+        if self.follows {
+            return self.take_reports(link);
+        }
         link.channels.accept(link.poller, 1)?;
         if link.channels.connections.is_empty() {
             return Ok(Step::Wait);
@@ -207,7 +231,10 @@ impl Download {
                 Feed::File { .. } => {
                     let each = BLOCKS_BYTES_MAX / (groups.len() as u64).max(1);
                     let block = each.clamp(BLOCK_BYTES_MIN, BLOCK_BYTES);
-                    Sender::of_ranges(std::mem::take(&mut self.ranges), block, &groups)
+                    match self.portion.take() {
+                        Some((own, eofs)) => Sender::of_portion(own, eofs, block, &groups),
+                        None => Sender::of_ranges(std::mem::take(&mut self.ranges), block, &groups),
+                    }
                 }
                 Feed::Opened(_) | Feed::Rows(_) | Feed::Segment(_) => Sender::of_writes(&groups),
             }
@@ -231,6 +258,7 @@ impl Download {
             Send::Block(header, range) => {
                 begin(block, self.mode, header);
                 self.feed.read(range, block)?;
+                self.payload += range.len();
                 return Ok(true);
             }
             Send::NotYet => {

@@ -45,6 +45,15 @@ impl Job {
         }
     }
 
+    /// Bytes of payload that a data node has moved.
+    pub(super) fn payload(&self) -> u64 {
+        match self {
+            Self::Checksum(_) => 0,
+            Self::Download(job) => job.payload(),
+            Self::Upload(job) => job.payload(),
+        }
+    }
+
     /// It has failed: what can't be gone on with is removed.
     pub(super) fn discard(&mut self) {
         if let Self::Upload(job) = self {
@@ -55,8 +64,9 @@ impl Job {
     /// When it has something to do without an event.
     pub(super) fn next_time(&self) -> Option<Instant> {
         match self {
+            Self::Checksum(_) => None,
+            Self::Download(job) => job.next_time(),
             Self::Upload(job) => job.next_time(),
-            _ => None,
         }
     }
 }

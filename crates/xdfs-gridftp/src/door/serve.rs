@@ -1,5 +1,7 @@
 //! The thread of a session: carries out the actions of its machine.
 
+mod striped;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,6 +12,7 @@ use socket2::SockRef;
 use xdfs_access::{Access, Evidence, Login, Peer, Permit};
 use xdfs_proto::path::Call;
 use xdfs_proto::{Code, Fault};
+use xdfs_security::Method;
 use xdfs_store::Store;
 use xdfs_store::rate::Share;
 use xdfs_sys::poll::{Event, Poller};
@@ -44,6 +47,8 @@ struct User {
     /// Whose transactions they are; empty if there are no users.
     name: String,
     store: Arc<dyn Store>,
+    /// To data nodes; `None` for an anonymous user.
+    known_as: Option<String>,
     share: Option<Share>,
     /// Of the limits of the user.
     _permit: Option<Permit>,
@@ -351,6 +356,7 @@ impl Server {
                 Outcome::Done
             }
             Action::Listen => Outcome::Listening(self.channels.listen(&self.poller)?),
+            Action::ListenStriped => self.listen_striped()?,
             Action::ListHere(listing) => Outcome::Rows(self.rows(&listing)?.all()?),
             Action::StartTls => {
                 self.starts_tls = true;
@@ -374,9 +380,14 @@ impl Server {
             Policy::Open(store) => User {
                 name: String::new(),
                 store: Arc::clone(store),
+                known_as: None,
                 share: None,
                 _permit: None,
             },
+            Policy::Node(_) => {
+                let cause = "a data node has no users";
+                return Err(Fault::new(Code::PermissionDenied, "authenticate", cause));
+            }
             Policy::Guarded(current) => {
                 let access = current.access();
                 let login = authenticate(self, &access)?;
@@ -391,6 +402,7 @@ impl Server {
                 *locked(&self.shared.standing) = Some((admission.standing, access));
                 let started = self.started;
                 User {
+                    known_as: (login.method != Method::Anonymous).then(|| name.clone()),
                     name,
                     store: admission.store,
                     share: admission.rate.map(|rate| Share::new(rate, started)),
@@ -497,11 +509,13 @@ impl Server {
     fn transfer(&mut self, transfer: Transfer) -> Result<(), Fault> {
         let Transfer {
             mode,
-            parallelism,
+            parallelism: wanted,
+            layout,
             socket_buffer,
             protection,
             what,
         } = transfer;
+        let parallelism = wanted;
         let store = self.store()?;
         let mut unique = None;
         let (direction, parallelism, mut job) = match what {
@@ -558,9 +572,17 @@ impl Server {
             }
         };
         self.channels.set_buffers(socket_buffer);
-        let prepared =
-            self.channels
-                .prepare(&self.poller, direction, mode, parallelism, protection);
+        let prepared = match self.prepare_striped(&mut job, wanted, layout, &protection) {
+            Ok(None) => {
+                self.channels
+                    .prepare(&self.poller, direction, mode, parallelism, protection)
+            }
+            Ok(Some(prepared)) => Ok(prepared),
+            Err(fault) => {
+                self.channels.clear();
+                Err(fault)
+            }
+        };
         let prepared = prepared.inspect_err(|_| job.discard())?;
         if let Some(address) = prepared.delayed {
             self.machine.delayed(address);

@@ -5,6 +5,8 @@
 //! durable, so that REST can go on with it, and with nothing else. What the protocol defines as a
 //! change of an existing file (APPE, ESTO) is written in place.
 
+mod striped;
+
 use std::io::IoSlice;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -73,6 +75,8 @@ pub(super) struct Upload {
     marker_at: Option<Instant>,
     /// The journal has ranges that the peer knows of.
     is_kept: bool,
+    /// Data nodes write, and this follows them.
+    told: Option<striped::Told>,
     /// Bytes since the system was told to write back, and where they began.
     written_back: u64,
 }
@@ -144,6 +148,7 @@ impl Upload {
             publishes_at: None,
             marker_at: None,
             is_kept: false,
+            told: None,
             written_back: 0,
         }
     }
@@ -166,8 +171,15 @@ impl Upload {
             Mode::Stream => 1,
             Mode::Extended => usize::try_from(CONNECTIONS_MAX).unwrap_or(usize::MAX),
         };
-        link.channels.accept(link.poller, most)?;
-        self.mark(link)?;
+        if self.told.is_none() {
+            link.channels.accept(link.poller, most)?;
+            self.mark(link)?;
+        } else if !self.has_ended {
+            self.has_ended = self.take_reports(link)?;
+            if !self.has_ended {
+                return Ok(Step::Wait);
+            }
+        }
         let mut moved = 0;
         let mut is_stuck = false;
         while !is_stuck && moved < TURN_BYTES && !self.has_ended {
@@ -312,11 +324,15 @@ impl Upload {
     }
 
     fn tell(&self, link: &mut Link<'_>, durable: &RangeSet) {
+        self.tell_of(link, (0, 1), self.receiver.bytes(), durable);
+    }
+
+    /// Tells how far a stripe is: its number, and how many there are.
+    fn tell_of(&self, link: &mut Link<'_>, stripe: (usize, usize), bytes: u64, durable: &RangeSet) {
         let time = link.clock.time().duration_since(UNIX_EPOCH);
         let tenths = time.map_or(0, |time| time.as_millis() / 100);
         let tenths = u64::try_from(tenths).unwrap_or(u64::MAX);
-        link.machine
-            .progress(tenths, self.receiver.bytes(), durable);
+        link.machine.progress(stripe, tenths, bytes, durable);
         link.has_moved |= !durable.as_slice().is_empty();
     }
 
@@ -436,7 +452,7 @@ impl Upload {
                 }
             }
         }
-        if self.mode == Mode::Extended {
+        if self.mode == Mode::Extended && self.told.is_none() {
             let fresh = match self.target {
                 // Its bytes are none of a file.
                 Target::Segment(_) => RangeSet::new(),

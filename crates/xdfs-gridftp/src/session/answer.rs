@@ -129,15 +129,9 @@ impl Session {
             (Pending::PassiveExtended, Outcome::Listening(address)) => {
                 self.say(229, extended(address));
             }
-            (Pending::PassiveStriped, Outcome::Listening(address)) => {
-                match format_host_port(address) {
-                    Some(text) => {
-                        let first = "Entering Striped Passive Mode.";
-                        let reply = Reply::of_lines(229, first, [text.into_bytes()], "End");
-                        self.reply(&reply);
-                    }
-                    None => self.say(522, "SPAS can't tell an IPv6 address."),
-                }
+            (Pending::PassiveStriped, Outcome::Listening(address)) => self.say_striped(&[address]),
+            (Pending::PassiveStriped, Outcome::ListeningStriped(addresses)) => {
+                self.say_striped(&addresses);
             }
             (Pending::Plain(text), Outcome::Answer(_)) => self.say(250, text),
             (Pending::MakeDirectory(path), Outcome::Answer(_)) => {
