@@ -17,6 +17,9 @@ pub struct Features {
     pub checksums: Vec<Algorithm>,
     /// How segments of MODE T may be compressed; empty without this mode.
     pub segments: Vec<Compression>,
+    /// The server itself sends files if it is asked to, and no data nodes of it, whose connections
+    /// wouldn't be taken here.
+    pub unstriped: bool,
 }
 
 /// Checksums in the order in which they are preferred for a comparison: fast ones that detect
@@ -53,11 +56,26 @@ impl Features {
                         features.segments = parts.filter_map(Compression::from_name).collect();
                     }
                 }
+                b"STRIPELAYOUT" => {
+                    let mut layouts = rest.split(|byte| matches!(byte, b' ' | b';'));
+                    features.unstriped = layouts.any(|own| own.eq_ignore_ascii_case(b"none"));
+                }
                 b"CKSM" => features.checksums = algorithms(rest),
                 _ => {}
             }
         }
         features
+    }
+
+    /// The options of RETR for so many connections.
+    #[must_use]
+    pub fn send_options(&self, connections: u32) -> String {
+        let layout = if self.unstriped {
+            "StripeLayout=None;"
+        } else {
+            ""
+        };
+        format!("RETR {layout}Parallelism={connections},{connections},{connections};")
     }
 
     /// The checksum to compare by, if there is one.
@@ -110,6 +128,7 @@ mod tests {
             "PARALLEL",
             "MODE Z",
             "MODE T none;lzma;zstd;",
+            "STRIPELAYOUT Blocked;None;",
         ];
         let reply = Reply {
             code: 211,
@@ -117,7 +136,14 @@ mod tests {
         };
         let features = Features::parse(&reply);
         assert!(features.mlst && features.extended && !features.mfmt);
+        assert!(features.unstriped);
         assert_eq!(features.segments, [Compression::None, Compression::Zstd]);
+        let wanted = "RETR StripeLayout=None;Parallelism=4,4,4;";
+        assert_eq!(features.send_options(4), wanted);
+        assert_eq!(
+            Features::default().send_options(1),
+            "RETR Parallelism=1,1,1;"
+        );
         assert_eq!(features.checksum(), Some(Algorithm::Md5));
         assert_eq!(Features::parse(&Reply::new(500, "no")), Features::default());
         assert_eq!(Features::default().checksum(), None);

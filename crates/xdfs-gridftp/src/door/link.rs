@@ -42,6 +42,9 @@ pub(super) trait Told {
     /// How far a stripe is, as [`Session::progress`] tells it.
     fn progress(&mut self, stripe: (usize, usize), tenths: u64, bytes: u64, durable: &RangeSet);
 
+    /// Bytes that the peer has told of the file beforehand, if it has.
+    fn expected(&self) -> Option<u64>;
+
     /// Whether an end in stream mode may be somebody else's; `is_told` if the peer has told it.
     fn is_unproved(&self, is_told: bool) -> bool;
 }
@@ -57,6 +60,10 @@ impl Told for Session {
 
     fn progress(&mut self, stripe: (usize, usize), tenths: u64, bytes: u64, durable: &RangeSet) {
         Self::progress(self, stripe, tenths, bytes, durable);
+    }
+
+    fn expected(&self) -> Option<u64> {
+        Self::expected(self)
     }
 
     fn is_unproved(&self, is_told: bool) -> bool {

@@ -69,6 +69,10 @@ impl Told for Reports {
         }
     }
 
+    fn expected(&self) -> Option<u64> {
+        None
+    }
+
     fn is_unproved(&self, _is_told: bool) -> bool {
         false
     }
@@ -199,15 +203,17 @@ impl<'a> Node<'a> {
                 }
             }
             let room = self.lines.room().min(READ_BYTES);
-            match self.link.read(&mut bytes[..room]) {
-                Ok(0) => return Ok(true),
-                Ok(read) => {
-                    if self.link.alpn() != Some(ALPN) {
-                        return Err(malformed("the other end doesn't speak this protocol"));
-                    }
-                    self.shared.is_known.store(true, Ordering::Relaxed);
-                    self.lines.push(&bytes[..read]);
+            let read = self.link.read(&mut bytes[..room]);
+            if !self.link.is_handshaking() && !self.shared.is_known.load(Ordering::Relaxed) {
+                if self.link.alpn() != Some(ALPN) {
+                    return Err(malformed("the other end doesn't speak this protocol"));
                 }
+                self.shared.is_known.store(true, Ordering::Relaxed);
+                self.reports.0.push(Report::Hello);
+            }
+            match read {
+                Ok(0) => return Ok(true),
+                Ok(read) => self.lines.push(&bytes[..read]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // The server was killed, or its session ended in a failure.

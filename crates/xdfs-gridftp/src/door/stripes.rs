@@ -185,13 +185,20 @@ impl NodeLink {
         }
         let mut wire = Wire::new(mio::net::TcpStream::from_std(stream));
         wire.protect(tls, Demand::None);
-        Ok(Self {
+        let mut link = Self {
             name: name.clone(),
             wire,
             lines: Lines::default(),
             watch: Watch::default(),
             heard_at: now,
-        })
+        };
+        // It comes once the node has seen the server's key.
+        while link.next_report()?.is_none() {
+            let socket = SockRef::from(link.wire.stream());
+            socket.set_read_timeout(Some(left()?)).map_err(fault)?;
+            link.read().map_err(fault)?;
+        }
+        Ok(link)
     }
 
     /// Sends a request, and waits for the answer.

@@ -109,6 +109,8 @@ pub enum Report {
         /// Why.
         cause: String,
     },
+    /// Both ends have proved who they are, and requests may come.
+    Hello,
     /// There is a listener.
     Listening(SocketAddr),
     /// How far the order is.
@@ -417,6 +419,7 @@ impl Report {
                 .field("code", code.as_str())
                 .field("cause", cause)
                 .end(),
+            Self::Hello => Writer::new("hello").end(),
             Self::Listening(address) => Writer::new("listening")
                 .field("at", address.to_string())
                 .end(),
@@ -443,6 +446,7 @@ impl Report {
                     Some(tame.take(500).collect())
                 })?,
             },
+            b"hello" => Self::Hello,
             b"listening" => Self::Listening(fields.value("at", |text| text.parse().ok())?),
             b"moved" => Self::Moved {
                 bytes: fields.value("bytes", number)?,
@@ -549,6 +553,7 @@ mod tests {
     fn reports_read_back() {
         let durable = ranges(&[(5, 9), (20, i64::MAX as u64)]);
         for report in [
+            Report::Hello,
             Report::Ready,
             Report::Listening("192.0.2.11:5000".parse().unwrap()),
             Report::Moved {

@@ -43,6 +43,7 @@ impl std::error::Error for Lie {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaits {
+    Hello,
     Nothing,
     Listening,
     /// The beginning of an order, and then its end; with the bytes to be sent.
@@ -61,7 +62,7 @@ pub struct Watch {
 impl Default for Watch {
     fn default() -> Self {
         Self {
-            awaits: Awaits::Nothing,
+            awaits: Awaits::Hello,
             bytes: 0,
             durable: 0,
         }
@@ -100,7 +101,9 @@ impl Watch {
     /// It can't be true.
     pub fn reported(&mut self, report: &Report) -> Result<u64, Lie> {
         match (report, self.awaits) {
-            (Report::Listening(_), Awaits::Listening) => self.awaits = Awaits::Nothing,
+            (Report::Hello, Awaits::Hello) | (Report::Listening(_), Awaits::Listening) => {
+                self.awaits = Awaits::Nothing;
+            }
             (Report::Ready, Awaits::Ready(ordered)) => self.awaits = Awaits::Done(ordered),
             (Report::Failed { .. }, Awaits::Listening | Awaits::Ready(_) | Awaits::Done(_)) => {
                 self.awaits = Awaits::Nothing;
@@ -231,6 +234,9 @@ mod tests {
         watch.reported(&moved(50, ranges(0, 40))).unwrap();
         assert_eq!(watch.reported(&moved(50, ranges(0, 40))), Err(Lie::Durable));
         let mut idle = Watch::default();
+        assert_eq!(idle.reported(&Report::Ready), Err(Lie::Unasked));
+        assert_eq!(idle.reported(&Report::Hello), Ok(0));
+        assert_eq!(idle.reported(&Report::Hello), Err(Lie::Unasked));
         let failed = Report::Failed {
             code: Code::Io,
             cause: String::new(),

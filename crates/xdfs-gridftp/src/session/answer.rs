@@ -213,6 +213,7 @@ impl Session {
             "SIZE",
             "SPAS",
             "SPOR",
+            "STRIPELAYOUT Blocked;Partitioned;None;",
             "UTF8",
         ];
         lines.extend(others.map(str::to_owned));

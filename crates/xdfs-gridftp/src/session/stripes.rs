@@ -26,6 +26,12 @@ impl Session {
         }
     }
 
+    /// Bytes of the running transfer that ALLO has told.
+    #[must_use]
+    pub fn expected(&self) -> Option<u64> {
+        self.expected
+    }
+
     /// Tells where stripes listen.
     pub(super) fn say_striped(&mut self, addresses: &[SocketAddr]) {
         let texts = addresses.iter().map(|own| format_host_port(*own));

@@ -1,7 +1,7 @@
 //! Tests of the control connection: what is said, in which order, and what is refused.
 
-use xdfs_proto::Code;
 use xdfs_proto::path::{Attributes, FileKind};
+use xdfs_proto::{Code, RangeSet};
 
 use super::*;
 

@@ -87,7 +87,27 @@ impl Upload {
             }
         }
         self.told = Some(Told { at: told });
-        Ok(link.channels.stripes.is_done())
+        let is_done = link.channels.stripes.is_done();
+        if is_done {
+            self.check_end(link.machine.expected())?;
+        }
+        Ok(is_done)
+    }
+
+    /// Checks that all has come that was told before. Clients may tell too much, but
+    /// globus-url-copy, which tells the size, was seen to leave out the end of a file and to send
+    /// the ends of all stripes nevertheless: with `-sbs` below `-bs`, at Globus' server too.
+    fn check_end(&self, expected: Option<u64>) -> Result<(), Fault> {
+        let ranges = self.receiver.ranges().as_slice();
+        let end = ranges.last().map_or(0, |last| last.end);
+        match expected {
+            Some(expected) if end < expected => {
+                let cause = format!("the stripes end at byte {end}, and ALLO has told {expected}");
+                let fault = Fault::new(Code::OffsetPastEnd, OPERATION, cause).path(&self.path);
+                Err(fault.hint("with globus-url-copy, let -bs be no more than -sbs"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Nodes have made these ranges durable.
