@@ -21,6 +21,7 @@ mod lists;
 mod losses;
 mod mode_t;
 mod nodes;
+mod nodes_apart;
 mod places;
 mod rules;
 mod security;
