@@ -13,8 +13,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use xdfs_testkit::process::Guard;
 
-use crate::client::{Client, EOD, EOF, block, blocks, data};
-use crate::stage::{PATIENCE, Stage, assert_bytes, names, run};
+use crate::client::{Client, EOD, EOF, block, blocks, data, trusting};
+use crate::stage::{PASSWORD, PATIENCE, Stage, assert_bytes, names, run};
 use crate::tools::{Globus, copy, file_url, has_globus};
 
 const BIG: usize = 9_000_000;
@@ -746,4 +746,140 @@ fn the_client_of_xdfs_has_files_of_the_server_itself() {
     assert_bytes(&stage.here("big"), &wanted);
     assert!(!said.contains("stream mode"), "{said}");
     assert_eq!(cluster.requests("Send("), [0, 0]);
+}
+
+/// What `stage` tells a client who asks for stripes: whether they are at the server itself.
+#[track_caller]
+fn is_alone(client: &mut Client) -> bool {
+    let addresses = stripes(client);
+    addresses
+        .iter()
+        .all(|own| own.ip().to_string() == "127.0.0.1")
+}
+
+#[test]
+fn users_have_their_rights_at_nodes_and_protected_files_stay_at_the_server() {
+    let mut nodes = Vec::new();
+    let stage = Stage::prepared(315, "", |root| {
+        let place = root.parent().unwrap();
+        fs::create_dir(root.join("alice")).unwrap();
+        fs::write(place.join("password"), format!("{PASSWORD}\n")).unwrap();
+        let export = format!(
+            "[[export]]\nname = \"home\"\npath = \"{}/{{user}}\"\n[[export.grant]]\n\
+             user = \"*\"\nrights = [\"read\", \"list\", \"create\"]\n",
+            root.display()
+        );
+        let text = format!("folder = \"server\"\nprotect = \"clear\"\n{export}");
+        fs::write(place.join("xdfs.toml"), &text).unwrap();
+        let mut add = Command::new(env!("CARGO_BIN_EXE_xdfs"));
+        add.env("XDFS_CONFIG_DIR", place.join("keys"))
+            .args(["user", "add", "alice", "--config"])
+            .arg(place.join("xdfs.toml"))
+            .stdin(fs::File::open(place.join("password")).unwrap());
+        assert!(add.status().unwrap().success());
+        let server = key_of(place);
+        let folder = place.join("node0");
+        fs::create_dir_all(folder.join("keys")).unwrap();
+        let own = format!(
+            "folder = \"server\"\n{export}[gridftp.data_node]\nlisten = \"127.0.0.2:0\"\n\
+             obeys = [\"{server}\"]\n"
+        );
+        fs::write(folder.join("node.toml"), own).unwrap();
+        let (node, address, key) = start_node(&folder.join("node.toml"));
+        nodes.push(node);
+        let named = format!("[[gridftp.node]]\naddress = \"{address}\"\nkey = \"{key}\"\n");
+        fs::write(place.join("xdfs.toml"), text + &named).unwrap();
+    });
+    let wanted = Stage::make(&stage.here("big"), 2 << 20);
+    let config = trusting(&stage);
+    let mut client = Client::secure(&stage, &config);
+    client.ask("USER alice", 331);
+    client.ask(&format!("PASS {PASSWORD}"), 230);
+    client.ask("MODE E", 200);
+    let addresses = stripes(&mut client);
+    assert_eq!(addresses[0].ip().to_string(), "127.0.0.2");
+    client.send(b"STOR /home/big\r\n");
+    let _stream = send_stripe(addresses[0], &[(0, &wanted)]);
+    client.expect(150);
+    while client.reply().unwrap().0 != 226 {}
+    assert_bytes(&stage.root("alice/big"), &wanted);
+    // What the user may not do isn't done by a node either.
+    stripes(&mut client);
+    client.send(b"STOR /home/big\r\n");
+    assert_eq!(client.reply().unwrap().0, 550);
+    // The keys of protected connections stay at the server.
+    client.ask("PBSZ 0", 200);
+    client.ask("PROT P", 200);
+    assert!(is_alone(&mut client));
+    client.ask("PROT C", 200);
+    assert!(!is_alone(&mut client));
+    client.ask("MODE S", 200);
+    assert!(is_alone(&mut client));
+    client.ask("MODE T", 200);
+    assert!(is_alone(&mut client));
+}
+
+#[test]
+fn a_rate_limit_and_a_quota_hold_with_nodes() {
+    let slow = "[limits]\nbytes_per_second_per_user_max = \"100M\"\n";
+    let cluster = Cluster::open(316, 1, slow);
+    assert!(is_alone(&mut extended(&cluster.stage)));
+    let mut nodes = Vec::new();
+    let stage = Stage::prepared(317, "", |root| {
+        let place = root.parent().unwrap();
+        let server = key_of(place);
+        let (node, address, key) = Cluster::node(place, 0, &server);
+        nodes.push(node);
+        let export = EXPORT.replace("ROOT", &root.display().to_string());
+        let text = format!(
+            "folder = \"server\"\n{export}quota_bytes = \"1M\"\n[[gridftp.node]]\n\
+             address = \"{address}\"\nkey = \"{key}\"\n"
+        );
+        fs::write(place.join("xdfs.toml"), text).unwrap();
+    });
+    let mut client = extended(&stage);
+    for (bytes, code) in [(1 << 20, 226), (1, 552)] {
+        let addresses = stripes(&mut client);
+        assert_eq!(addresses[0].ip().to_string(), "127.0.0.2");
+        client.send(format!("STOR /data/of{bytes}\r\n").as_bytes());
+        let _stream = send_stripe(addresses[0], &[(0, &vec![1; bytes])]);
+        let (found, text) = loop {
+            let (found, text) = client.reply().unwrap();
+            if found >= 200 {
+                break (found, text);
+            }
+        };
+        assert_eq!(found, code, "{text}");
+    }
+    assert_eq!(names(&stage), ["of1048576"]);
+}
+
+#[test]
+fn settings_that_nodes_cannot_have_are_refused() {
+    let place = xdfs_testkit::tree::TempTree::new(318).unwrap();
+    fs::create_dir(place.join("root")).unwrap();
+    let nobody = format!("SHA256:{}", "A".repeat(43));
+    let node = format!("[[gridftp.node]]\naddress = \"localhost\"\nkey = \"{nobody}\"\n");
+    let short = "[[gridftp.node]]\naddress = \"localhost\"\nkey = \"SHA256:AAAA\"\n";
+    for (command, text, word) in [
+        ("serve", format!("insecure = true\n{node}"), "--insecure"),
+        ("serve", short.to_owned(), "line 4"),
+        (
+            "gridftp",
+            "insecure = true\n".to_owned(),
+            "prove who they are",
+        ),
+        ("gridftp", String::new(), "obeys"),
+    ] {
+        let text = format!("root = \"{}\"\n{text}", place.join("root").display());
+        fs::write(place.join("xdfs.toml"), text).unwrap();
+        let mut xdfs = Command::new(env!("CARGO_BIN_EXE_xdfs"));
+        xdfs.env("XDFS_CONFIG_DIR", place.join("keys"));
+        match command {
+            "serve" => xdfs.args(["serve", "--check-config", "--config"]),
+            _ => xdfs.args(["gridftp", "data-node", "--config"]),
+        };
+        let (succeeded, said) = crate::stage::outcome(xdfs.arg(place.join("xdfs.toml")));
+        assert!(!succeeded && said.contains(word), "{word}: {said}");
+    }
 }

@@ -14,7 +14,7 @@ use crate::command::Mode;
 #[derive(Debug)]
 pub(super) enum Job {
     Checksum(Box<ChecksumJob>),
-    Download(Download),
+    Download(Box<Download>),
     Upload(Box<Upload>),
 }
 

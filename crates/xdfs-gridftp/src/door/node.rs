@@ -235,7 +235,8 @@ impl<'a> Node<'a> {
             }
             Request::Send(order) => {
                 let store = self.rules.store(order.user.as_deref())?;
-                self.job = Some(Job::Download(Download::of_order(&*store, &order)?));
+                let job = Download::of_order(&*store, &order)?;
+                self.job = Some(Job::Download(Box::new(job)));
                 self.channels.set_buffers(order.socket_buffer);
                 if !order.to.is_empty() {
                     self.channels.connect_later(order.to);
@@ -353,7 +354,7 @@ impl<'a> Node<'a> {
             return Err(malformed("the server takes no reports"));
         }
         let ends_at = locked(&self.shared.ends_at).map(|(at, _)| at);
-        let ends_at = ends_at.or(*locked(&self.context.ends_at));
+        let ends_at = ends_at.or_else(|| *locked(&self.context.ends_at));
         Ok(ends_at.is_some_and(|at| now >= at || self.job.is_none()))
     }
 

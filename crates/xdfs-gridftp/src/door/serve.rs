@@ -522,13 +522,13 @@ impl Server {
             What::List(listing) if listing.form == Form::Catalogue => {
                 let opened = self.open_catalogue(listing.path)?;
                 let job = Download::opened(mode, opened);
-                (Direction::Send, 1, Job::Download(job))
+                (Direction::Send, 1, Job::Download(Box::new(job)))
             }
             What::SendSegment { request, path } => {
                 let catalogue = self.catalogue(&path, request.transaction)?;
                 let segment = Segment::new(store, path, catalogue, &request)?;
                 let job = Download::segment(mode, segment);
-                (Direction::Send, parallelism, Job::Download(job))
+                (Direction::Send, parallelism, Job::Download(Box::new(job)))
             }
             What::StoreSegment {
                 compression,
@@ -543,7 +543,7 @@ impl Server {
             }
             What::List(listing) => {
                 let job = Download::rows(mode, self.rows(&listing)?);
-                (Direction::Send, 1, Job::Download(job))
+                (Direction::Send, 1, Job::Download(Box::new(job)))
             }
             What::Send {
                 path,
@@ -551,7 +551,7 @@ impl Server {
                 restart,
             } => {
                 let job = Download::file(&*store, mode, path, part, restart)?;
-                (Direction::Send, parallelism, Job::Download(job))
+                (Direction::Send, parallelism, Job::Download(Box::new(job)))
             }
             What::Store {
                 path,

@@ -309,7 +309,12 @@ impl Stripes {
         let request = Request::Listen { from };
         for mut link in nodes.reach(clock) {
             let answer = link.ask(&request).and_then(|report| match report {
-                Report::Listening(address) if is_near(address.ip(), peer, from) => Ok(address),
+                // Nor are clients sent to services of the system.
+                Report::Listening(address)
+                    if is_near(address.ip(), peer, from) && address.port() >= 1024 =>
+                {
+                    Ok(address)
+                }
                 _ => {
                     let cause = "the client can't reach the address at which it listens";
                     Err(node_fault(

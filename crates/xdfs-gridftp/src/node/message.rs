@@ -216,7 +216,7 @@ impl Reader {
 
     fn text(&mut self, name: &'static str) -> Read<Option<String>> {
         let bytes = self.bytes(name);
-        let text = bytes.map(|bytes| String::from_utf8(bytes));
+        let text = bytes.map(String::from_utf8);
         text.transpose().map_err(|_| MalformedMessage::Field(name))
     }
 
@@ -556,10 +556,7 @@ mod tests {
             Report::Hello,
             Report::Ready,
             Report::Listening("192.0.2.11:5000".parse().unwrap()),
-            Report::Moved {
-                bytes: 7,
-                durable: durable.clone(),
-            },
+            Report::Moved { bytes: 7, durable },
             Report::Done {
                 bytes: 0,
                 durable: RangeSet::new(),
