@@ -170,6 +170,9 @@ Examples:
     Xioperf(XioperfFlags),
     Tunnel(TunnelFlags),
     /// Parts of a GridFTP server that run apart from `xdfs serve --gridftp`.
+    #[command(after_help = "\
+Examples:
+  xdfs gridftp data-node --config node.toml        moves files for a server on another machine")]
     Gridftp {
         /// The part.
         #[command(subcommand)]
