@@ -1,4 +1,4 @@
-//! How the bytes of a file are dealt out to stripes: the layouts of `OPTS RETR` (GFD.20, section 5.1).
+//! How the bytes of a file are dealt out to stripes: the layouts of `OPTS RETR` (GFD.20).
 
 use xdfs_proto::{ByteRange, RangeSet};
 

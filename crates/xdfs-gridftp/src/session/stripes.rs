@@ -46,8 +46,8 @@ impl Session {
     }
 
     /// Tells how much of a transfer to this side has come by one of several stripes (its number
-    /// from 0, and how many there are), at a time in tenths of a second since 1970, and which ranges
-    /// are durable since the last time.
+    /// from 0, and how many there are), at a time in tenths of a second since 1970, and which
+    /// ranges are durable since the last time.
     pub fn progress(
         &mut self,
         (index, count): (usize, usize),

@@ -36,9 +36,8 @@ impl Named {
         }
         let cause = format!("the other end has the key {shown}, which isn't named here");
         let fault = Fault::new(Code::ServerUntrusted, "secure the connection", cause);
-        Err(carry(fault.hint(
-            "compare it with the fingerprint that the other end prints, and name it in the settings",
-        )))
+        let hint = "compare it with the fingerprint that the other end prints, and name it";
+        Err(carry(fault.hint(hint)))
     }
 
     fn verify(
