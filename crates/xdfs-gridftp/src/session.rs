@@ -540,7 +540,10 @@ impl Session {
         // matter.
         match command {
             _ if self.waits_for_token(&command) => self.say(503, "ADAT has to follow."),
-            Command::Abort => self.say(226, "Nothing is running any more."),
+            Command::Abort => {
+                self.allocated = None;
+                self.say(226, "Nothing is running any more.");
+            }
             Command::Features => self.features(),
             Command::Help => self.help(),
             Command::Nothing => self.say(200, "Fine."),

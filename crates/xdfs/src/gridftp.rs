@@ -167,7 +167,13 @@ impl GridftpSettings {
             Some(_) if self.nodes.len() > NODES_MAX => {
                 Err(refused(&format!("there may be {NODES_MAX} of them")))
             }
-            Some(_) => Ok(()),
+            Some(_) => match self.nodes.iter().enumerate().find(|(at, node)| {
+                let earlier = &self.nodes[..*at];
+                earlier.iter().any(|own| own.address == node.address)
+            }) {
+                Some((_, node)) => Err(refused(&format!("{} is there twice", node.address))),
+                None => Ok(()),
+            },
         }
     }
 

@@ -185,8 +185,8 @@ fn globus_url_copy_moves_stripes_both_ways() {
         }
     }
     // Large ones go by the nodes; uploads if the client asks for stripes.
-    assert_eq!(cluster.requests("Send("), [10, 10]);
-    assert_eq!(cluster.requests("Store("), [16, 16]);
+    assert_eq!(cluster.requests("=send "), [10, 10]);
+    assert_eq!(cluster.requests("=store "), [16, 16]);
     assert!(names(stage).iter().all(|name| !name.starts_with('.')));
     // The server's log has all bytes.
     let audit = fs::read_to_string(stage.beside("audit.jsonl")).unwrap();
@@ -236,8 +236,8 @@ fn stripes_go_between_servers_both_ways() {
         fs::remove_file(&theirs).unwrap();
         fs::remove_file(stage.root("back")).unwrap();
     }
-    assert_eq!(cluster.requests("Send("), [4, 4]);
-    assert_eq!(cluster.requests("Store("), [4, 4]);
+    assert_eq!(cluster.requests("=send "), [4, 4]);
+    assert_eq!(cluster.requests("=store "), [4, 4]);
 }
 
 /// A data connection to a stripe, with these blocks and an EOD.
@@ -303,7 +303,7 @@ fn layouts_say_which_node_has_which_bytes() {
     let last = blocks(&mut stream).pop().unwrap();
     assert_eq!((last.0, last.1), (EOF | EOD, 1));
     client.expect(226);
-    assert_eq!(cluster.requests("Send("), [2, 2]);
+    assert_eq!(cluster.requests("=send "), [2, 2]);
 }
 
 #[test]
@@ -555,7 +555,7 @@ fn nobody_else_has_a_data_node_do_anything() {
     let mut silent = TcpStream::connect(&address).unwrap();
     silent.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(silent.read(&mut [0]).unwrap_or(0), 0);
-    assert_eq!(cluster.requests("Listen"), [0]);
+    assert_eq!(cluster.requests("=listen"), [0]);
 }
 
 /// A data node that says what a test says: `script` has the lines for each request.
@@ -745,7 +745,7 @@ fn the_client_of_xdfs_has_files_of_the_server_itself() {
     let said = run(&mut cp);
     assert_bytes(&stage.here("big"), &wanted);
     assert!(!said.contains("stream mode"), "{said}");
-    assert_eq!(cluster.requests("Send("), [0, 0]);
+    assert_eq!(cluster.requests("=send "), [0, 0]);
 }
 
 /// What `stage` tells a client who asks for stripes: whether they are at the server itself.

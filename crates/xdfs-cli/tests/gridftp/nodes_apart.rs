@@ -189,7 +189,7 @@ fn stripes_go_by_machines_of_their_own_until_one_is_cut_off() {
     let mut command = copy(&["-stripe", "-dbg"]);
     command.args([&url("huge"), "file:///dev/null"]);
     let mut copying = Guard::spawn(&mut machines.on("client", &command)).unwrap();
-    let begins = |line: &str| line.contains("Send(").then_some(());
+    let begins = |line: &str| line.contains("=send ").then_some(());
     assert!(
         nodes[1]
             .line(PATIENCE, |line| {

@@ -93,6 +93,12 @@ pub(super) struct Prepared {
     pub(super) delayed: Option<SocketAddr>,
 }
 
+/// The most connections that each of so many receivers can have: none is left without.
+pub(super) fn connections_each(receivers: usize) -> u32 {
+    let each = CONNECTIONS_MAX / (receivers as u64).max(1);
+    u32::try_from(each).unwrap_or(u32::MAX).max(1)
+}
+
 fn refused(cause: &str) -> Fault {
     Fault::new(Code::ConnectionRefused, "open data connections", cause)
 }
@@ -310,11 +316,9 @@ impl Channels {
 
     /// Begins to open connections to every target.
     fn open(&mut self, poller: &Poller, parallelism: u32) -> Result<(), Fault> {
+        let parallelism = parallelism.min(connections_each(self.targets.len()));
         for (group, target) in self.targets.clone().into_iter().enumerate() {
             for _ in 0..parallelism {
-                if self.connections.len() as u64 >= CONNECTIONS_MAX {
-                    return Ok(());
-                }
                 let stream = TcpStream::connect(target);
                 let stream = stream.map_err(|error| connect_fault(target, &error))?;
                 self.add(poller, stream, group, false)?;

@@ -78,8 +78,11 @@ impl Told for Reports {
     }
 }
 
-/// A link and all that it uses.
+/// A link and all that it uses. They are dropped in this order: the link is closed after the file
+/// of the job, since its end tells the server that nothing goes on.
 struct Node<'a> {
+    job: Option<Job>,
+    channels: Channels,
     context: Arc<Context>,
     shared: &'a Shared,
     rules: &'a dyn NodeRules,
@@ -90,8 +93,6 @@ struct Node<'a> {
     lines: Lines,
     reports: Reports,
     output: Vec<u8>,
-    channels: Channels,
-    job: Option<Job>,
     buffer: Vec<u8>,
     started: Instant,
     moved_at: Instant,
@@ -159,11 +160,13 @@ impl<'a> Node<'a> {
     fn serve(&mut self) -> io::Result<()> {
         let mut events = Vec::new();
         loop {
-            let has_ended = self.read_requests()?;
+            if self.read_requests()? {
+                return Ok(());
+            }
             let goes_on = self.work();
             self.write_reports()?;
             let now = self.context.clock.instant();
-            if has_ended || self.has_to_end(now)? {
+            if self.has_to_end(now)? {
                 return Ok(());
             }
             let timeout = match goes_on {
@@ -192,10 +195,9 @@ impl<'a> Node<'a> {
         let mut bytes = [0; READ_BYTES];
         loop {
             while let Some(line) = self.lines.next_line().map_err(malformed)? {
-                if self.job.is_some() {
-                    return Err(malformed(
-                        "a request comes while another one is carried out",
-                    ));
+                let is_idle = self.job.is_none() && self.reports.0.is_empty();
+                if !is_idle || !self.output.is_empty() {
+                    return Err(malformed("a request comes before another one is answered"));
                 }
                 let request = Request::decode(&line).map_err(malformed)?;
                 if let Err(fault) = self.begin(request) {
@@ -224,7 +226,8 @@ impl<'a> Node<'a> {
     }
 
     fn begin(&mut self, request: Request) -> Result<(), Fault> {
-        tracing::debug!(?request, "a server's request");
+        let line = request.encode();
+        tracing::debug!(request = %line.trim_ascii().escape_ascii(), "a server's request");
         let direction = match request {
             Request::Listen { from } => {
                 self.channels = Channels::new(Arc::clone(&self.context), self.local, self.peer);

@@ -98,8 +98,14 @@ pub(super) fn run(
     config: Config,
 ) {
     let address = config.peer;
-    let served =
-        Server::new(context, shared, poller, client, config).and_then(|mut server| server.serve());
+    let served = Server::new(context, shared, poller, client, config).and_then(|mut server| {
+        let served = server.serve();
+        if server.job.is_some() {
+            let cause = "the session ends in a failure";
+            server.fail(Fault::new(Code::Internal, "move a file", cause));
+        }
+        served
+    });
     match served {
         Ok(()) => tracing::debug!(peer = %address, "a GridFTP session ends"),
         Err(error) => tracing::warn!(peer = %address, %error, "a GridFTP session ends"),
@@ -579,8 +585,8 @@ impl Server {
             }
             Ok(Some(prepared)) => Ok(prepared),
             Err(fault) => {
-                self.channels.clear();
-                Err(fault)
+                self.drop_failed(&mut job, &fault);
+                return Err(fault);
             }
         };
         let prepared = prepared.inspect_err(|_| job.discard())?;
@@ -683,10 +689,7 @@ impl Server {
     fn fail(&mut self, fault: Fault) {
         tracing::debug!(%fault, "a GridFTP command fails");
         if let Some(mut job) = self.job.take() {
-            job.discard();
-            if job.mode().is_some() {
-                self.channels.clear();
-            }
+            self.drop_failed(&mut job, &fault);
             self.buffer = Vec::new();
         }
         self.machine.complete(Err(fault));

@@ -4,7 +4,7 @@
 //! request is answered, the thread of the session waits, for a bounded time; while files move, it
 //! doesn't.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -19,9 +19,9 @@ use xdfs_proto::{Code, Fault};
 use xdfs_security::trust::client_fault;
 use xdfs_sys::poll::Poller;
 
+use super::channels::connections_each;
 use super::locked;
 use crate::node::{ALPN, Lines, NODES_MAX, Report, Request, SendOrder, StoreOrder, Watch};
-use crate::receiver::CONNECTIONS_MAX;
 use crate::stripe::Stripe;
 use crate::wire::{Demand, Wire};
 
@@ -33,6 +33,8 @@ const REACH: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(15);
 /// Time in which a node that moves a file has to say something.
 const SILENCE: Duration = Duration::from_secs(30);
+/// Time to confirm that nothing of an upload that failed goes on.
+const ENDING: Duration = Duration::from_secs(5);
 /// Time after which a node that could not be reached is tried again.
 const AWAY: Duration = Duration::from_secs(30);
 /// Bytes that are read from a link at once, and reports that are taken in a row.
@@ -86,6 +88,9 @@ struct NodeLink {
     lines: Lines,
     watch: Watch,
     heard_at: Instant,
+    /// The link failed without an end that the node, or the system of its machine, has sent. After
+    /// that the system tells an end, which means nothing.
+    is_lost: bool,
 }
 
 /// What a node has told while files move.
@@ -111,15 +116,15 @@ impl Nodes {
         self.0.is_empty()
     }
 
-    /// Links to all nodes that can be reached.
-    fn reach(&self, clock: &dyn Clock) -> Vec<NodeLink> {
+    /// Links to all nodes that can be reached by addresses of the same kind as the client's.
+    fn reach(&self, clock: &dyn Clock, client: IpAddr) -> Vec<NodeLink> {
         let now = clock.instant();
         let is_there = |node: &&Node| locked(&node.away_until).is_none_or(|until| now >= until);
         let nodes: Vec<_> = self.0.iter().filter(is_there).collect();
         let reached: Vec<_> = thread::scope(|scope| {
             let begun: Vec<_> = nodes
                 .iter()
-                .map(|node| scope.spawn(|| NodeLink::reach(&node.peer, now)))
+                .map(|node| scope.spawn(|| NodeLink::reach(&node.peer, now, client)))
                 .collect();
             begun.into_iter().map(|own| own.join().ok()).collect()
         });
@@ -132,7 +137,10 @@ impl Nodes {
                 }
                 Some(Err(fault)) => {
                     tracing::warn!(%fault, hint = fault.hint, "a data node is left out");
-                    *locked(&node.away_until) = Some(clock.instant() + AWAY);
+                    // Others may have addresses of the other kind.
+                    if fault.code != Code::Unsupported {
+                        *locked(&node.away_until) = Some(clock.instant() + AWAY);
+                    }
                 }
                 None => {}
             }
@@ -144,7 +152,7 @@ impl Nodes {
 impl NodeLink {
     /// # Errors
     /// The node can't be reached, or isn't the one that is meant.
-    fn reach(peer: &NodePeer, now: Instant) -> Result<Self, Fault> {
+    fn reach(peer: &NodePeer, now: Instant, client: IpAddr) -> Result<Self, Fault> {
         let name = &peer.address;
         let fault = |error: io::Error| fault_of(name, "reach", &error);
         let started = Instant::now();
@@ -153,8 +161,16 @@ impl NodeLink {
             let left = left.filter(|left| !left.is_zero());
             left.ok_or_else(|| fault(io::ErrorKind::TimedOut.into()))
         };
+        let found = name.to_socket_addrs().map_err(fault)?;
+        let is_alike = |own: &SocketAddr| own.ip().to_canonical().is_ipv4() == client.is_ipv4();
+        let alike: Vec<_> = found.filter(is_alike).collect();
+        if alike.is_empty() {
+            let kind = if client.is_ipv4() { "IPv4" } else { "IPv6" };
+            let cause = format!("it has no {kind} address, and the client has one");
+            return Err(node_fault(name, "reach", Code::Unsupported, &cause));
+        }
         let mut stream = Err(io::ErrorKind::NotFound.into());
-        for address in name.to_socket_addrs().map_err(fault)? {
+        for address in alike {
             stream = TcpStream::connect_timeout(&address, left()?);
             if stream.is_ok() {
                 break;
@@ -191,6 +207,7 @@ impl NodeLink {
             lines: Lines::default(),
             watch: Watch::default(),
             heard_at: now,
+            is_lost: false,
         };
         // It comes once the node has seen the server's key.
         while link.next_report()?.is_none() {
@@ -248,7 +265,11 @@ impl NodeLink {
             match done {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(late()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                done => done.map_err(|error| fault(&error))?,
+                Err(error) => {
+                    self.is_lost |= !is_end(&error);
+                    return Err(fault(&error));
+                }
+                Ok(()) => {}
             }
         }
     }
@@ -257,12 +278,50 @@ impl NodeLink {
     fn read(&mut self) -> io::Result<usize> {
         let mut bytes = [0; READ_BYTES];
         let room = self.lines.room().min(READ_BYTES);
-        let read = self.wire.read(&mut bytes[..room])?;
-        if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        match self.wire.read(&mut bytes[..room]) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => {
+                self.lines.push(&bytes[..read]);
+                Ok(read)
+            }
+            Err(error) => {
+                self.is_lost |= !is_end(&error);
+                Err(error)
+            }
         }
-        self.lines.push(&bytes[..read]);
-        Ok(read)
+    }
+
+    /// Tells the node to end what it does.
+    fn end(&mut self) {
+        if let Err(error) = self.wire.end() {
+            self.is_lost |= !is_end(&error);
+            let _ = SockRef::from(self.wire.stream()).shutdown(std::net::Shutdown::Write);
+        }
+    }
+
+    /// Waits until the node, or the system of its machine after its death, has closed the link:
+    /// it does so after it has closed the file. Returns whether it has.
+    fn has_ended(&mut self, until: Instant) -> bool {
+        let socket = SockRef::from(self.wire.stream());
+        if self.is_lost || socket.set_nonblocking(false).is_err() {
+            return false;
+        }
+        let mut bytes = [0; READ_BYTES];
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let socket = SockRef::from(self.wire.stream());
+            let waits = socket.set_read_timeout(Some(left.max(Duration::from_millis(1))));
+            if waits.is_err() {
+                return false;
+            }
+            match self.wire.stream_mut().read(&mut bytes) {
+                Ok(0) => return true,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return true,
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return false,
+                _ if left.is_zero() => return false,
+                _ => {}
+            }
+        }
     }
 
     /// The next report that has come, and the bytes of payload that it adds.
@@ -294,6 +353,27 @@ impl Stripes {
         *self = Self::default();
     }
 
+    /// Closes all links after an upload has failed. Returns whether no node has the file open any
+    /// more; those that don't tell it in time may write into it later.
+    pub(super) fn end(&mut self) -> bool {
+        let mut busy = std::mem::take(self).links;
+        busy.retain(|link| link.watch.is_busy());
+        busy.iter_mut().for_each(NodeLink::end);
+        let until = Instant::now() + ENDING;
+        let mut have_all = true;
+        for link in &mut busy {
+            if !link.has_ended(until) {
+                tracing::warn!(
+                    node = link.name,
+                    "a data node doesn't tell that it has ended an upload, whose unfinished file \
+                     can't be gone on with"
+                );
+                have_all = false;
+            }
+        }
+        have_all
+    }
+
     /// Has the nodes listen for connections of `peer`, or `from` any host; `None` if there is no
     /// node that it can reach.
     pub(super) fn listen(
@@ -307,11 +387,11 @@ impl Stripes {
         self.clear();
         let mut addresses = Vec::new();
         let request = Request::Listen { from };
-        for mut link in nodes.reach(clock) {
+        for mut link in nodes.reach(clock, peer) {
             let answer = link.ask(&request).and_then(|report| match report {
                 // Nor are clients sent to services of the system.
                 Report::Listening(address)
-                    if is_near(address.ip(), peer, from) && address.port() >= 1024 =>
+                    if is_usable(address.ip(), peer, from) && address.port() >= 1024 =>
                 {
                     Ok(address)
                 }
@@ -386,7 +466,10 @@ impl Stripes {
     ) -> bool {
         self.clear();
         let is_here = to.iter().any(|to| to.ip().to_canonical().is_loopback());
-        for link in nodes.reach(clock) {
+        let Some(first) = to.first() else {
+            return false;
+        };
+        for link in nodes.reach(clock, first.ip().to_canonical()) {
             // The loopback address of another machine is another one.
             if is_here && !link.address().is_some_and(|own| own.is_loopback()) {
                 continue;
@@ -395,9 +478,8 @@ impl Stripes {
                 tracing::warn!(%fault, "a data node is left out");
             }
         }
-        let each = CONNECTIONS_MAX / (self.links.len() as u64).max(1);
-        let most = u32::try_from(each).unwrap_or(u32::MAX).max(1);
-        self.role = Role::Send(parallelism.min(most));
+        let ends = self.links.len().saturating_mul(to.len());
+        self.role = Role::Send(parallelism.min(connections_each(ends)));
         !self.links.is_empty()
     }
 
@@ -492,6 +574,28 @@ impl Stripes {
     }
 }
 
+/// Whether an error of a link says that the other end has ended, or nothing of it.
+fn is_end(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock
+            | io::ErrorKind::Interrupted
+            | io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+    )
+}
+
+/// Whether `peer` can connect to this address of a node, which takes connections `from` there.
+fn is_usable(node: IpAddr, peer: IpAddr, from: Option<IpAddr>) -> bool {
+    let node = node.to_canonical();
+    let is_one = match node {
+        IpAddr::V4(own) => !own.is_unspecified() && !own.is_multicast() && !own.is_broadcast(),
+        IpAddr::V6(own) => !own.is_unspecified() && !own.is_multicast(),
+    };
+    is_one && node.is_ipv4() == peer.is_ipv4() && is_near(node, peer, from)
+}
+
 /// Whether `peer` reaches this address of a node, which takes connections `from` there.
 fn is_near(node: IpAddr, peer: IpAddr, from: Option<IpAddr>) -> bool {
     match (node.to_canonical().is_loopback(), peer.is_loopback()) {
@@ -553,5 +657,20 @@ mod tests {
         assert!(is_near(node, client, Some(client)));
         assert!(is_near(node, here, None));
         assert!(!is_near(node, here, Some(here)));
+    }
+
+    #[test]
+    fn clients_are_told_addresses_to_which_they_can_connect() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let usable = |node, peer| is_usable(ip(node), ip(peer), Some(ip(peer)));
+        assert!(usable("192.0.2.1", "192.0.2.9"));
+        assert!(usable("::ffff:192.0.2.1", "192.0.2.9"));
+        assert!(usable("2001:db8::1", "2001:db8::9"));
+        for node in ["0.0.0.0", "224.0.0.1", "255.255.255.255", "2001:db8::1"] {
+            assert!(!usable(node, "192.0.2.9"), "{node}");
+        }
+        for node in ["::", "ff02::1", "192.0.2.1"] {
+            assert!(!usable(node, "2001:db8::9"), "{node}");
+        }
     }
 }

@@ -77,6 +77,8 @@ pub(super) struct Upload {
     is_kept: bool,
     /// Data nodes write, and this follows them.
     told: Option<striped::Told>,
+    /// This is such a node's, and writes nothing once its server has closed the link.
+    obeys: bool,
     /// Bytes since the system was told to write back, and where they began.
     written_back: u64,
 }
@@ -149,6 +151,7 @@ impl Upload {
             marker_at: None,
             is_kept: false,
             told: None,
+            obeys: false,
             written_back: 0,
         }
     }
@@ -234,6 +237,11 @@ impl Upload {
         let Some(read) = connection.receive(&mut link.buffer[..wants])? else {
             return Ok(None);
         };
+        if self.obeys && link.is_client_gone() {
+            let cause = "the server has closed the link";
+            return Err(Fault::new(Code::ConnectionLost, OPERATION, cause).path(&self.path));
+        }
+        let connection = &mut link.channels.connections[number];
         if self.mode == Mode::Stream {
             let bytes = &link.buffer[..read];
             self.has_ended = read == 0;
@@ -395,8 +403,7 @@ impl Upload {
         if found == check.digits {
             return Ok(false);
         }
-        // Nothing goes on with it.
-        self.is_kept = false;
+        self.keep_nothing();
         let cause = format!(
             "its checksum is {found}, and SCKS has told {}",
             check.digits
@@ -461,6 +468,11 @@ impl Upload {
             self.tell(link, &fresh);
         }
         Ok(outcome)
+    }
+
+    /// Nothing goes on with what has come.
+    pub(super) fn keep_nothing(&mut self) {
+        self.is_kept = false;
     }
 
     /// It has failed: what can't be gone on with is removed.

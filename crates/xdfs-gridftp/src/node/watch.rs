@@ -15,6 +15,8 @@ pub enum Lie {
     Backwards,
     /// More bytes are told to be durable than have moved, or of a file that is only read.
     Durable,
+    /// All is told to be done, and none of the bytes that have moved to be durable.
+    Lost,
     /// Other bytes than were ordered.
     Other {
         /// Bytes of the order.
@@ -31,6 +33,7 @@ impl fmt::Display for Lie {
         match self {
             Self::Backwards => f.write_str("it reports fewer bytes than before"),
             Self::Durable => f.write_str("it reports bytes as durable that can't have come"),
+            Self::Lost => f.write_str("it reports an end, and nothing of what has come as durable"),
             Self::Other { ordered, told } => {
                 write!(f, "it reports {told} bytes of {ordered} that were ordered")
             }
@@ -116,6 +119,10 @@ impl Watch {
                 if let Some(ordered) = ordered.filter(|ordered| ordered != bytes) {
                     let told = *bytes;
                     return Err(Lie::Other { ordered, told });
+                }
+                // Clients may send bytes twice, so it can't be known how many there should be.
+                if ordered.is_none() && *bytes > 0 && self.durable == 0 {
+                    return Err(Lie::Lost);
                 }
                 self.awaits = Awaits::Nothing;
                 return Ok(fresh);
@@ -233,6 +240,10 @@ mod tests {
         let mut watch = storing();
         watch.reported(&moved(50, ranges(0, 40))).unwrap();
         assert_eq!(watch.reported(&moved(50, ranges(0, 40))), Err(Lie::Durable));
+        let mut watch = storing();
+        assert_eq!(watch.reported(&done(50)), Err(Lie::Lost));
+        assert!(watch.is_busy());
+        assert_eq!(storing().reported(&done(0)), Ok(0));
         let mut idle = Watch::default();
         assert_eq!(idle.reported(&Report::Ready), Err(Lie::Unasked));
         assert_eq!(idle.reported(&Report::Hello), Ok(0));

@@ -70,7 +70,6 @@ impl Partial {
     }
 }
 
-/// Opens an existing partial file; `None` to try again, since it vanished or was removed.
 /// Opens the partial file of `target` that has this number, and that another process has locked.
 pub(super) fn open_numbered(target: &Target, number: u64) -> Result<File, Fault> {
     const OPERATION: &str = "open the unfinished file";
@@ -104,6 +103,7 @@ fn open_existing_regular(target: &Target, names: &HiddenNames) -> Result<Option<
     Ok((kind == FileKind::Regular).then_some(file))
 }
 
+/// Opens an existing partial file; `None` to try again, since it vanished or was removed.
 fn open_existing(target: &Target, names: &HiddenNames) -> Result<Option<File>, Fault> {
     let opened = target.dir.open_existing(&names.partial);
     let kind = match &opened {

@@ -29,6 +29,27 @@ impl Server {
         Ok(Outcome::ListeningStriped(vec![address]))
     }
 
+    /// What has failed is given up, with its data connections.
+    ///
+    /// An unfinished file that a node may still have open is removed: later attempts would
+    /// otherwise publish it, and the node write into what is published.
+    pub(super) fn drop_failed(&mut self, job: &mut Job, fault: &Fault) {
+        let client = self.channels.peer();
+        let stripes = &mut self.channels.stripes;
+        if stripes.count() > 0 && job.mode().is_some() {
+            tracing::warn!(%client, %fault, hint = fault.hint, "a transfer by data nodes fails");
+        }
+        if let Job::Upload(job) = job
+            && !stripes.end()
+        {
+            job.keep_nothing();
+        }
+        job.discard();
+        if job.mode().is_some() {
+            self.channels.clear();
+        }
+    }
+
     /// Has data nodes carry out a job, if it is one for them: then this follows what they report.
     ///
     /// # Errors
