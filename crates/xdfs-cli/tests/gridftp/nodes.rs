@@ -420,6 +420,11 @@ fn an_upload_goes_on_after_a_node_was_killed() {
         }
     };
     assert!(text.contains(&dead), "{text}");
+    let tells = |line: &str| {
+        let is_it = line.contains("a transfer by data nodes fails") && line.contains(&dead);
+        is_it.then_some(())
+    };
+    assert!(stage.server.line(PATIENCE, tells).is_some());
     assert_bytes(&stage.root("big"), b"before");
     // The session goes on with the other one.
     let addresses = stripes(&mut client);
@@ -432,6 +437,99 @@ fn an_upload_goes_on_after_a_node_was_killed() {
     while client.reply().unwrap().0 != 226 {}
     assert_bytes(&stage.root("big"), &wanted);
     assert_eq!(names(stage), ["big"]);
+}
+
+#[test]
+fn an_upload_that_a_silent_node_may_still_write_is_not_gone_on_with() {
+    let cluster = Cluster::open(319, 2, "");
+    let stage = &cluster.stage;
+    fs::write(stage.root("big"), "before").unwrap();
+    let mut client = extended(stage);
+    let addresses = stripes(&mut client);
+    client.send(b"STOR /data/big\r\n");
+    let mut streams: Vec<_> = addresses.iter().map(|own| data(*own)).collect();
+    streams[0].write_all(&block(0, 3, 0, b"abc")).unwrap();
+    streams[1].write_all(&block(0, 3, 3, b"def")).unwrap();
+    client.expect(150);
+    let mut told = 0;
+    while told < 2 {
+        let (code, text) = client.reply().unwrap();
+        assert!(code < 200, "{text}");
+        told += usize::from(code == 111);
+    }
+    let signal = |name: &str| {
+        let id = cluster.nodes[0].id().to_string();
+        run(Command::new("kill").args([name, &id]));
+    };
+    signal("-STOP");
+    // What it would write when it goes on.
+    streams[0].write_all(&block(0, 3, 6, b"old")).unwrap();
+    client.send(b"ABOR\r\n");
+    // While the server waits for it, nobody else has the file.
+    let mut other = extended(stage);
+    other.passive();
+    other.ask("REST 0-3,3-6", 350);
+    other.ask("STOR /data/big", 450);
+    while client.reply().unwrap().0 != 426 {}
+    client.expect(226);
+    assert_eq!(names(stage), ["big"]);
+    other.ask("REST 0-3,3-6", 350);
+    other.ask("STOR /data/big", 554);
+    let address = other.passive();
+    other.send(b"STOR /data/big\r\n");
+    let _stream = send_stripe(address, &[(0, b"abcdefnew")]);
+    other.expect(150);
+    while other.reply().unwrap().0 != 226 {}
+    signal("-CONT");
+    let ends = |line: &str| line.contains("a server's link ends").then_some(());
+    assert!(cluster.nodes[0].line(PATIENCE, ends).is_some());
+    assert_bytes(&stage.root("big"), b"abcdefnew");
+    assert_eq!(names(stage), ["big"]);
+}
+
+#[test]
+fn no_receiver_is_left_without_connections() {
+    let cluster = Cluster::open(320, 2, "");
+    let stage = &cluster.stage;
+    Stage::make(&stage.root("big"), 2 << 20);
+    for layout in ["Blocked;BlockSize=65536", "None"] {
+        let mut client = extended(stage);
+        let options = format!("OPTS RETR StripeLayout={layout};Parallelism=64,64,64;");
+        client.ask(&options, 200);
+        let any = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let listeners: Vec<_> = (0..5).map(|_| any()).collect();
+        let address = |own: &TcpListener| {
+            let port = own.local_addr().unwrap().port();
+            format!(" 127,0,0,1,{},{}", port / 256, port % 256)
+        };
+        let addresses: String = listeners.iter().map(address).collect();
+        client.ask(&format!("SPOR{addresses}"), 200);
+        let receivers: Vec<_> = listeners
+            .into_iter()
+            .map(|listener| thread::spawn(move || receive_all(&listener)))
+            .collect();
+        client.ask("RETR /data/big", 150);
+        client.expect(226);
+        let bytes = receivers.into_iter().map(|own| own.join().unwrap());
+        assert_eq!(bytes.sum::<u64>(), 2 << 20, "{layout}");
+    }
+}
+
+/// Takes connections until as many EODs have come as an EOF tells. Returns the bytes of payload.
+fn receive_all(listener: &TcpListener) -> u64 {
+    let (mut bytes, mut eods, mut wanted) = (0, 0, None);
+    while wanted != Some(eods) {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        for (bits, offset, payload) in blocks(&mut stream) {
+            bytes += payload.len() as u64;
+            eods += u64::from(bits & EOD != 0);
+            if bits & EOF != 0 {
+                wanted = Some(offset);
+            }
+        }
+    }
+    bytes
 }
 
 #[test]
@@ -623,6 +721,7 @@ fn a_node_that_lies_about_an_upload_is_found_out() {
         ),
         ("ready\nmoved bytes=5\nmoved bytes=4\n", "fewer bytes"),
         ("done bytes=5 durable=0-5\n", "wasn't asked for"),
+        ("ready\ndone bytes=5\n", "nothing of what has come"),
         ("ready\nready\n", "wasn't asked for"),
         ("ready\nfine\n", "no message"),
         ("ready\nhello\n", "wasn't asked for"),
@@ -864,6 +963,7 @@ fn settings_that_nodes_cannot_have_are_refused() {
     for (command, text, word) in [
         ("serve", format!("insecure = true\n{node}"), "--insecure"),
         ("serve", short.to_owned(), "line 4"),
+        ("serve", format!("{node}{node}"), "twice"),
         (
             "gridftp",
             "insecure = true\n".to_owned(),

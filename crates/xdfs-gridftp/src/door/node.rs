@@ -163,6 +163,8 @@ impl<'a> Node<'a> {
             if self.read_requests()? {
                 return Ok(());
             }
+            // To make a file durable can take longer than the server waits for an answer.
+            self.write_reports()?;
             let goes_on = self.work();
             self.write_reports()?;
             let now = self.context.clock.instant();
