@@ -656,6 +656,41 @@ fn nobody_else_has_a_data_node_do_anything() {
     assert_eq!(cluster.requests("=listen"), [0]);
 }
 
+#[test]
+fn a_server_that_doesn_t_wait_for_answers_is_cut_off() {
+    let cluster = Cluster::open(321, 1, "");
+    let node = &cluster.nodes[0];
+    let said = node.output();
+    let address = said
+        .iter()
+        .find_map(|line| line.strip_prefix("data node on "));
+    let mut openssl = Command::new("openssl");
+    openssl.args(["s_client", "-alpn", "xdfs-node/1", "-quiet", "-connect"]);
+    openssl.arg(address.unwrap());
+    openssl
+        .arg("-cert")
+        .arg(cluster.stage.beside("server/server.crt"));
+    openssl
+        .arg("-key")
+        .arg(cluster.stage.beside("server/server.key"));
+    openssl
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null());
+    let mut running = openssl.spawn().unwrap();
+    let mut input = running.stdin.take().unwrap();
+    input.write_all("listen\n".repeat(500).as_bytes()).unwrap();
+    let refuses = |line: &str| {
+        line.contains("before another one is answered")
+            .then_some(())
+    };
+    assert!(node.line(PATIENCE, refuses).is_some());
+    drop(input);
+    running.wait().unwrap();
+    // None, if the first one has come before `hello` was sent.
+    assert!(cluster.requests("=listen")[0] <= 1);
+}
+
 /// A data node that says what a test says: `script` has the lines for each request.
 fn lying_node(place: &Path, script: Vec<&'static str>) -> Named {
     let config = node_config(place, "liar", &place.join("root"), "");
