@@ -123,7 +123,7 @@ fuzz_target!(|data: &[u8]| {
                     start,
                     end: start + 7,
                 });
-                session.progress(start, start, &durable);
+                session.progress((0, 1), start, start, &durable);
             }
             7 if word == 0 => session.end("It ends."),
             _ => session.complete(Ok(Outcome::Done)),

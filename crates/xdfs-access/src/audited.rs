@@ -434,6 +434,11 @@ impl Source for AuditedSource {
         self.inner.is_uniform()
     }
 
+    fn read_elsewhere(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.inner.read_elsewhere(bytes);
+    }
+
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
         let unchanged = self.inner.verify_unchanged();
         // Called only after everything was read.
@@ -510,6 +515,19 @@ impl Sink for AuditedSink {
 
     fn read_back(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         self.inner.read_back(offset, buf)
+    }
+
+    fn partial_number(&self) -> Result<u64, Fault> {
+        self.inner.partial_number()
+    }
+
+    fn written_elsewhere(&mut self, range: ByteRange) -> Result<(), Fault> {
+        let written = self.inner.written_elsewhere(range);
+        match &written {
+            Ok(()) => self.bytes += range.len(),
+            Err(fault) => self.end(Some(fault.code)),
+        }
+        written
     }
 
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {

@@ -18,6 +18,7 @@ mod config_text;
 mod console;
 mod context;
 mod cp;
+mod data_node;
 mod demo;
 mod exit_codes;
 mod flags;
@@ -59,7 +60,7 @@ use clap::Parser;
 
 use console::Console;
 use context::Context;
-use flags::{Cli, Command, OutputFlags};
+use flags::{Cli, Command, GridftpCommand, OutputFlags};
 
 fn main() -> ExitCode {
     let words = flags::words(std::env::args_os());
@@ -108,6 +109,9 @@ fn run_command(context: &Context, command: Command) -> u8 {
         Command::Tune(flags) => tune::run(context, &flags),
         Command::Xioperf(flags) => xioperf::run(&flags),
         Command::Tunnel(flags) => tunnel::run(context, &flags),
+        Command::Gridftp {
+            command: GridftpCommand::DataNode(flags),
+        } => data_node::run(&flags),
         Command::Demo(flags) => demo::run(flags),
         Command::Remotes(_) => remotes::run(context),
         Command::Whoami(flags) => users::whoami(context, &flags),

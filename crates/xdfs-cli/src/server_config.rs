@@ -9,10 +9,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use xdfs::security::{
-    ExportConfig, ExportsConfig, GsiFiles, GuardLimits, IssuerConfig, Rights, ServerSecurity,
-    TokenConfig, TunnelsConfig,
+    ExportConfig, ExportsConfig, Fingerprint, GsiFiles, GuardLimits, IssuerConfig, Rights,
+    ServerSecurity, TokenConfig, TunnelsConfig,
 };
-use xdfs::{Address, Code, Fault, GridftpAddress, GridftpSettings, Listen, ServerBuilder};
+use xdfs::{
+    Address, Code, DataNodeSettings, Fault, GridftpAddress, GridftpNode, GridftpSettings, Listen,
+    ServerBuilder,
+};
 
 use crate::config_text::{ConfigText, may_others_write};
 use crate::console::printable;
@@ -163,6 +166,55 @@ struct GridftpConfig {
     tls: Option<TlsNeed>,
     tls_resumption: Option<TlsNeed>,
     gsi: Option<GsiConfig>,
+    #[serde(default)]
+    node: Vec<NodeConfig>,
+    data_node: Option<DataNodeConfig>,
+}
+
+/// A data node of this server.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeConfig {
+    address: NodeAddress,
+    key: Key,
+}
+
+/// What `xdfs gridftp data-node` is.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DataNodeConfig {
+    listen: Option<NodeAddress>,
+    #[serde(default)]
+    obeys: Vec<Key>,
+}
+
+/// A fingerprint.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct Key(Fingerprint);
+
+impl TryFrom<String> for Key {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let read = text.parse::<Fingerprint>();
+        read.map(Self)
+            .map_err(|fault| format!("{}; {}", fault.cause, fault.hint))
+    }
+}
+
+/// An address of a data node.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct NodeAddress(GridftpAddress);
+
+impl TryFrom<String> for NodeAddress {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let address = GridftpAddress::of_node(&text);
+        address.map(Self).map_err(|fault| fault.cause)
+    }
 }
 
 /// GSI at the door of GridFTP.
@@ -244,9 +296,32 @@ impl GridftpConfig {
             let is_required = |need| matches!(need, Some(TlsNeed::Required));
             settings.requires_tls = is_required(config.tls);
             settings.requires_resumption = is_required(config.tls_resumption);
+            let nodes = config.node.into_iter().map(|node| GridftpNode {
+                address: node.address.0,
+                key: node.key.0,
+            });
+            settings.nodes = nodes.collect();
         }
         settings.listen = flag.unwrap_or(settings.listen);
         Some(settings)
+    }
+}
+
+impl Config {
+    /// The settings of a data node, with the address of the flag if it is given.
+    pub(crate) fn data_node(&self, listen: Option<GridftpAddress>) -> DataNodeSettings {
+        let mut settings = DataNodeSettings::default();
+        if let Some(config) = &self.gridftp {
+            settings.ports = config.ports.as_ref().map(|Ports(range)| range.clone());
+            settings.address = config.address;
+            if let Some(own) = &config.data_node {
+                let at = own.listen.as_ref();
+                settings.listen = at.map_or(settings.listen, |NodeAddress(at)| at.clone());
+                settings.obeys = own.obeys.iter().map(|Key(key)| *key).collect();
+            }
+        }
+        settings.listen = listen.unwrap_or(settings.listen);
+        settings
     }
 }
 

@@ -12,6 +12,7 @@ use crate::checksum::Algorithm;
 use crate::getput::Request;
 use crate::restart::{Restart, offset, parse_restart};
 use crate::segment::{Numbers, SegmentRequest, TransactionId};
+use crate::stripe::Layout;
 use crate::time::parse_time;
 use crate::xmode::{self, Sum};
 
@@ -54,6 +55,16 @@ pub enum DataPeer {
     Own,
     /// Who has this subject (S).
     Subject(String),
+}
+
+/// What OPTS RETR changes of the transfers that follow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendOptions {
+    /// Parallelism: the number of connections.
+    pub parallelism: Option<u32>,
+    /// StripeLayout, with BlockSize; without a layout (`None`) everything comes from the server
+    /// itself.
+    pub layout: Option<Option<Layout>>,
 }
 
 /// A password, which is wiped when it isn't needed any more, and never shown.
@@ -153,8 +164,8 @@ pub enum Command {
     Nothing,
     /// OPTS PASV AllowDelayed.
     DelayPassive(bool),
-    /// OPTS RETR Parallelism: the number of connections.
-    Parallelism(u32),
+    /// OPTS RETR: what it changes.
+    SendOptions(SendOptions),
     /// PASS.
     Password(Password),
     /// PASV.
@@ -557,17 +568,7 @@ fn options(argument: &[u8]) -> Result<Command, CommandError> {
     let settings = rest.split(';').filter(|part| !part.is_empty());
     let mut settings = settings.map(|part| part.split_once('=').unwrap_or((part, "")));
     match verb.to_ascii_uppercase().as_slice() {
-        b"RETR" => settings.try_fold(Command::Nothing, |so_far, (name, value)| match name {
-            "parallelism" => {
-                let first = value.split(',').next().unwrap_or_default();
-                let wanted = first.parse::<u32>().ok().filter(|wanted| *wanted > 0);
-                let wanted = wanted.ok_or(CommandError::Argument("Parallelism=N,N,N;"))?;
-                Ok(Command::Parallelism(wanted.min(PARALLELISM_MAX)))
-            }
-            // There is one stripe, which has everything.
-            "stripelayout" | "blocksize" => Ok(so_far),
-            _ => Err(CommandError::Parameter("the option isn't known")),
-        }),
+        b"RETR" => send_options(settings).map(Command::SendOptions),
         b"PASV" => match settings.next() {
             Some(("allowdelayed", value @ ("0" | "1"))) => Ok(Command::DelayPassive(value == "1")),
             _ => Err(CommandError::Parameter("the option isn't known")),
@@ -578,10 +579,46 @@ fn options(argument: &[u8]) -> Result<Command, CommandError> {
     }
 }
 
+/// `StripeLayout=Blocked;BlockSize=65536;Parallelism=2,2,2;`, in any order.
+fn send_options<'a>(
+    settings: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<SendOptions, CommandError> {
+    let mut options = SendOptions::default();
+    let mut block = None;
+    for (name, value) in settings {
+        match (name, value) {
+            ("parallelism", value) => {
+                let first = value.split(',').next().unwrap_or_default();
+                let wanted = first.parse::<u32>().ok().filter(|wanted| *wanted > 0);
+                let wanted = wanted.ok_or(CommandError::Argument("Parallelism=N,N,N;"))?;
+                options.parallelism = Some(wanted.min(PARALLELISM_MAX));
+            }
+            ("stripelayout", "blocked") => options.layout = Some(Some(Layout::default())),
+            ("stripelayout", "partitioned") => options.layout = Some(Some(Layout::Partitioned)),
+            ("stripelayout", "none") => options.layout = Some(None),
+            ("blocksize", value) => {
+                block = Some(offset(value).ok_or(CommandError::Argument("BlockSize=BYTES;"))?);
+            }
+            _ => return Err(CommandError::Parameter("the option isn't known")),
+        }
+    }
+    if let (Some(bytes), None | Some(Some(Layout::Blocked(_)))) = (block, options.layout) {
+        options.layout = Some(Some(Layout::Blocked(bytes)));
+    }
+    Ok(options)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::getput::Route;
+
+    fn sending(parallelism: Option<u32>, layout: Option<Option<Layout>>) -> Command {
+        Command::SendOptions(SendOptions {
+            parallelism,
+            layout,
+        })
+    }
 
     #[test]
     fn commands_of_the_real_tools_are_read() {
@@ -602,11 +639,16 @@ mod tests {
                 "MODE X xdfs-1 CRC32C",
                 Command::Mode(Mode::Exchange(Sum::Crc32c)),
             ),
-            ("OPTS RETR Parallelism=4,4,4;", Command::Parallelism(4)),
+            ("OPTS RETR Parallelism=4,4,4;", sending(Some(4), None)),
             (
                 "OPTS RETR StripeLayout=Blocked;BlockSize=65536;Parallelism=2,2,2;",
-                Command::Parallelism(2),
+                sending(Some(2), Some(Some(Layout::Blocked(65536)))),
             ),
+            (
+                "OPTS RETR StripeLayout=Partitioned;",
+                sending(None, Some(Some(Layout::Partitioned))),
+            ),
+            ("OPTS RETR StripeLayout=None;", sending(None, Some(None))),
             ("OPTS PASV AllowDelayed=1;", Command::DelayPassive(true)),
             ("OPTS UTF8 ON", Command::Nothing),
             ("RETR /d/c d.txt", Command::Retrieve(path())),
@@ -697,6 +739,8 @@ mod tests {
             "OPTS",
             "OPTS RETR Parallelism=0,0,0;",
             "OPTS RETR Nosuch=1;",
+            "OPTS RETR StripeLayout=Round;",
+            "OPTS RETR StripeLayout=Blocked;BlockSize=-1;",
             "OPTS PASV",
             "SITE",
             "SITE EXEC ls",
@@ -723,6 +767,6 @@ mod tests {
         let many = "1,1,1,1,1,1 ".repeat(ADDRESSES_MAX + 1);
         assert!(parse(format!("SPOR {many}").as_bytes()).is_err());
         let most = parse(b"OPTS RETR Parallelism=4000000000,1,1;");
-        assert_eq!(most, Ok(Command::Parallelism(PARALLELISM_MAX)));
+        assert_eq!(most, Ok(sending(Some(PARALLELISM_MAX), None)));
     }
 }

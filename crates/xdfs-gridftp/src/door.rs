@@ -14,10 +14,12 @@ mod exchange;
 mod gsi;
 mod job;
 mod link;
+mod node;
 mod passive;
 mod rows;
 mod segment;
 mod serve;
+mod stripes;
 mod tls;
 mod upload;
 
@@ -42,6 +44,8 @@ use crate::session::{Config as SessionConfig, Session, Tls};
 
 #[cfg(feature = "gsi")]
 pub use gsi::GsiHost;
+pub use node::NodeRules;
+pub use stripes::NodePeer;
 
 /// The name of this door in the audit log.
 const DOOR: &str = "gridftp";
@@ -77,6 +81,8 @@ pub enum Policy {
     Open(Arc<dyn Store>),
     /// Users are admitted by these rules.
     Guarded(Arc<dyn CurrentAccess>),
+    /// Servers whose data node this is come in, and no clients.
+    Node(Arc<dyn NodeRules>),
 }
 
 /// Settings of data connections and times.
@@ -132,6 +138,8 @@ pub struct DoorConfig {
     /// The server's files for GSI; `None` for no GSI.
     #[cfg(feature = "gsi")]
     pub gsi: Option<GsiHost>,
+    /// The data nodes, at most [`NODES_MAX`](crate::node::NODES_MAX).
+    pub nodes: Vec<NodePeer>,
 }
 
 /// What all sessions share.
@@ -142,6 +150,7 @@ struct Context {
     clock: Arc<dyn Clock>,
     #[cfg(feature = "gsi")]
     gsi: Option<gsi::Host>,
+    nodes: stripes::Nodes,
     sessions: Mutex<HashMap<u64, Arc<Shared>>>,
     /// Set once no session may begin: when running ones end.
     ends_at: Mutex<Option<Instant>>,
@@ -219,6 +228,7 @@ impl Door {
             clock: config.clock,
             #[cfg(feature = "gsi")]
             gsi: config.gsi.map(gsi::Host::open).transpose()?,
+            nodes: stripes::Nodes::new(config.nodes),
             sessions: Mutex::default(),
             ends_at: Mutex::default(),
             catalogues: Mutex::default(),
@@ -346,9 +356,11 @@ impl Door {
         let begun = admitted.and_then(|permit| self.start(&stream, peer, config.clone(), permit));
         if let Err(fault) = begun {
             tracing::debug!(peer = %address, %fault, "a control connection is refused");
-            let output = Session::refused(config, &fault).take_output();
-            // There is room in the buffer of a new socket.
-            let _ = (&stream).write(&output);
+            if !matches!(self.context.policy, Policy::Node(_)) {
+                let output = Session::refused(config, &fault).take_output();
+                // There is room in the buffer of a new socket.
+                let _ = (&stream).write(&output);
+            }
         }
     }
 
@@ -358,12 +370,12 @@ impl Door {
             peer: peer.to_canonical(),
             third_party: self.context.options.third_party,
             tls: match (&self.context.policy, self.context.options.requires_tls) {
-                (Policy::Open(_), _) => Tls::None,
+                (Policy::Open(_) | Policy::Node(_), _) => Tls::None,
                 (Policy::Guarded(_), false) => Tls::Offered,
                 (Policy::Guarded(_), true) => Tls::Required,
             },
             takes_clear: match &self.context.policy {
-                Policy::Open(_) => true,
+                Policy::Open(_) | Policy::Node(_) => true,
                 Policy::Guarded(current) => current.takes_clear(),
             },
             #[cfg(feature = "gsi")]
@@ -389,7 +401,7 @@ impl Door {
         }
         drop(sessions);
         match &self.context.policy {
-            Policy::Open(_) => Ok(None),
+            Policy::Open(_) | Policy::Node(_) => Ok(None),
             Policy::Guarded(current) => current.access().admit_connection(peer).map(Some),
         }
     }
@@ -415,7 +427,13 @@ impl Door {
         let work = move || {
             // Dropped last, also in a panic.
             let _registration = registration;
-            serve::run(context, shared, poller, client, config);
+            match &context.policy {
+                Policy::Node(rules) => {
+                    let rules = Arc::clone(rules);
+                    node::run(context, &shared, poller, client, &*rules);
+                }
+                _ => serve::run(context, shared, poller, client, config),
+            }
         };
         // A fresh thread for each session: it may assume other ids.
         let thread = thread::Builder::new().name("xdfs-gridftp".into());

@@ -29,12 +29,14 @@ pub mod getput;
 #[cfg(feature = "gsi")]
 mod layer;
 pub mod line;
+pub mod node;
 pub mod receiver;
 pub mod reply;
 pub mod restart;
 pub mod segment;
 pub mod sender;
 pub mod session;
+pub mod stripe;
 pub mod time;
 mod wire;
 pub mod xmode;

@@ -6,6 +6,7 @@
 use xdfs_proto::{ByteRange, RangeSet};
 
 use crate::block::Header;
+use crate::stripe::{Portion, Stripe};
 
 /// What a connection sends next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +24,24 @@ pub enum Send {
 /// Deals out the ranges of a file, or what a writer makes, to connections.
 #[derive(Debug)]
 pub struct Sender {
-    left: RangeSet,
+    left: Portion,
+    eofs: Eofs,
     /// Where the next written bytes belong; `None` once there are no more.
     writes_at: Option<u64>,
     block_bytes: u64,
     connections: Vec<Connection>,
+}
+
+/// What the EOF to a receiver says. With several senders to one receiver, one of them sends it for
+/// all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eofs {
+    /// The number of the connections of this sender.
+    Own,
+    /// Another sender sends it.
+    Other,
+    /// This number, for all senders.
+    Total(u64),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -41,12 +55,20 @@ impl Sender {
     /// over connections with these groups.
     #[must_use]
     pub fn of_ranges(left: RangeSet, block_bytes: u64, groups: &[usize]) -> Self {
+        let whole = Portion::new(left, Stripe::WHOLE);
+        Self::of_portion(whole, Eofs::Own, block_bytes, groups)
+    }
+
+    /// The same of one stripe of a file.
+    #[must_use]
+    pub fn of_portion(left: Portion, eofs: Eofs, block_bytes: u64, groups: &[usize]) -> Self {
         let connections = groups.iter().map(|group| Connection {
             group: *group,
             has_ended: false,
         });
         Self {
             left,
+            eofs,
             writes_at: None,
             block_bytes,
             connections: connections.collect(),
@@ -93,7 +115,7 @@ impl Sender {
             Some(own) if !own.has_ended => own.group,
             _ => return Send::Nothing,
         };
-        if let Some(range) = self.left.take_front(self.block_bytes, self.block_bytes, 0) {
+        if let Some(range) = self.left.next_range(self.block_bytes) {
             let header = Header::Data {
                 offset: range.start,
                 count: range.len(),
@@ -109,14 +131,18 @@ impl Sender {
             (count + 1, is_first && !other.has_ended)
         });
         self.connections[connection].has_ended = true;
-        let eods = is_first.then_some(count);
+        let eods = match self.eofs {
+            Eofs::Own => is_first.then_some(count),
+            Eofs::Other => None,
+            Eofs::Total(total) => is_first.then_some(total),
+        };
         Send::End(Header::End { eods, eod: true })
     }
 
     /// Whether all data has been dealt out.
     #[must_use]
     pub fn has_no_more_data(&self) -> bool {
-        self.left.as_slice().is_empty() && self.writes_at.is_none()
+        self.left.is_empty() && self.writes_at.is_none()
     }
 
     /// Whether every connection has ended.
@@ -175,6 +201,40 @@ mod tests {
         assert_eq!(sender.next_for(2), end(Some(2)));
         assert_eq!(sender.next_for(1), end(Some(1)));
         assert_eq!(sender.next_for(0), end(None));
+    }
+
+    #[test]
+    fn senders_of_stripes_have_one_eof_together() {
+        let mut whole = RangeSet::new();
+        whole.insert(ByteRange { start: 0, end: 100 });
+        let mut receiver = Receiver::default();
+        for (index, eofs) in [(0, Eofs::Total(5)), (1, Eofs::Other)] {
+            let stripe = Stripe {
+                index,
+                count: 2,
+                block_bytes: 7,
+            };
+            let connections = [0; 3];
+            let own = &connections[..3 - index as usize];
+            let portion = Portion::new(whole.clone(), stripe);
+            let mut sender = Sender::of_portion(portion, eofs, 5, own);
+            for turn in 0.. {
+                assert!(!receiver.has_all_eods());
+                match sender.next_for(turn % own.len()) {
+                    Send::Block(header, range) => {
+                        receiver.header(&header).unwrap();
+                        receiver.stored(range).unwrap();
+                    }
+                    Send::End(header) => receiver.header(&header).unwrap(),
+                    _ => {}
+                }
+                if sender.has_ended() {
+                    break;
+                }
+            }
+        }
+        assert!(receiver.has_all_eods());
+        assert_eq!(receiver.ranges(), &whole);
     }
 
     #[test]

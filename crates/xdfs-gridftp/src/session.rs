@@ -14,13 +14,14 @@
 mod answer;
 mod path;
 mod security;
+mod stripes;
 mod transfer;
 
 use std::net::{IpAddr, SocketAddr};
 
+use xdfs_proto::Fault;
 use xdfs_proto::pack::Failures;
 use xdfs_proto::path::{Answer, Call};
-use xdfs_proto::{Fault, RangeSet};
 
 use crate::address::format_host_port;
 use crate::archive::Compression;
@@ -31,6 +32,7 @@ use crate::line::{Line, LineReader};
 use crate::reply::Reply;
 use crate::restart::Restart;
 use crate::segment::SegmentRequest;
+use crate::stripe::Layout;
 
 pub use path::resolve;
 pub use security::Protection;
@@ -109,6 +111,8 @@ pub enum Action {
     ListHere(Listing),
     /// Drop data connections, and listen: [`Outcome::Listening`].
     Listen,
+    /// The same at data nodes, if there are any: [`Outcome::ListeningStriped`].
+    ListenStriped,
     /// Log in a user: [`Outcome::Done`]. There is a name with TLS only.
     LogIn {
         /// The name; `None` for an anonymous user.
@@ -144,6 +148,8 @@ pub struct Transfer {
     pub mode: Mode,
     /// Number of connections to open, if this side opens them.
     pub parallelism: u32,
+    /// How a file is dealt out to data nodes; `None` for nothing of it.
+    pub layout: Option<Layout>,
     /// Bytes of socket buffers; `None` for the system's choice.
     pub socket_buffer: Option<usize>,
     /// The protection of data connections.
@@ -229,6 +235,8 @@ pub enum Outcome {
     Receipt(String),
     /// The address to tell to the client.
     Listening(SocketAddr),
+    /// The addresses to tell, one for each stripe.
+    ListeningStriped(Vec<SocketAddr>),
     /// Rows without their ends.
     Rows(Vec<Vec<u8>>),
     /// The security context is established; the token for the client, which may be empty.
@@ -306,6 +314,7 @@ pub struct Session {
     /// The mode is MODE T: that of blocks, with trees in segments.
     has_segments: bool,
     parallelism: u32,
+    layout: Option<Layout>,
     socket_buffer: Option<usize>,
     delays_passive: bool,
     restart: Option<Restart>,
@@ -349,6 +358,7 @@ impl Session {
             mode: Mode::Stream,
             has_segments: false,
             parallelism: 1,
+            layout: Some(Layout::default()),
             socket_buffer: None,
             delays_passive: false,
             restart: None,
@@ -508,21 +518,6 @@ impl Session {
         }
     }
 
-    /// Tells how much of a transfer to this side has come, at a time in tenths of a second since
-    /// 1970, and which ranges are durable since the last time.
-    pub fn progress(&mut self, time_tenths: u64, bytes: u64, durable: &RangeSet) {
-        let (seconds, tenth) = (time_tenths / 10, time_tenths % 10);
-        let between = [
-            format!("Timestamp:  {seconds}.{tenth}"),
-            "Stripe Index: 0".to_owned(),
-            format!("Stripe Bytes Transferred: {bytes}"),
-            "Total Stripe Count: 1".to_owned(),
-        ];
-        let between = between.map(String::into_bytes);
-        self.reply(&Reply::of_lines(112, "Perf Marker", between, "End."));
-        self.markers(durable);
-    }
-
     fn say(&mut self, code: u16, text: impl AsRef<[u8]>) {
         self.reply(&Reply::new(code, text));
     }
@@ -554,7 +549,10 @@ impl Session {
         // matter.
         match command {
             _ if self.waits_for_token(&command) => self.say(503, "ADAT has to follow."),
-            Command::Abort => self.say(226, "Nothing is running any more."),
+            Command::Abort => {
+                self.allocated = None;
+                self.say(226, "Nothing is running any more.");
+            }
             Command::Features => self.features(),
             Command::Help => self.help(),
             Command::Nothing => self.say(200, "Fine."),
@@ -609,10 +607,7 @@ impl Session {
             Command::StoreSegment(..) if self.announced.is_none() => {
                 self.say(503, "SCKS comes first, with the checksum of the segment.");
             }
-            Command::Parallelism(count) => {
-                self.parallelism = count;
-                self.say(200, "Options of RETR are set.");
-            }
+            Command::SendOptions(options) => self.set_send_options(options),
             Command::PrintDirectory => {
                 let text = answer::quoted(&self.directory);
                 self.say(257, [text, b" is the directory.".to_vec()].concat());
@@ -649,7 +644,7 @@ impl Session {
             }
             Command::Passive => (Pending::Passive, Action::Listen),
             Command::PassiveExtended => (Pending::PassiveExtended, Action::Listen),
-            Command::PassiveStriped => (Pending::PassiveStriped, Action::Listen),
+            Command::PassiveStriped => (Pending::PassiveStriped, self.listen_striped()),
             Command::Checksum(kind, offset, length, path) => {
                 let path = self.path(&path);
                 let action = Action::Checksum {

@@ -290,6 +290,11 @@ impl Wire {
         Ok(())
     }
 
+    /// The protocol that was agreed on in TLS.
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+        self.tls.as_ref()?.alpn_protocol()
+    }
+
     /// The certificate that the peer has shown, in this session or in the one that it resumes.
     pub(crate) fn certificate(&self) -> Option<&CertificateDer<'static>> {
         self.tls.as_ref()?.peer_certificates()?.first()

@@ -45,6 +45,7 @@ impl Running {
             clock: Arc::new(SystemClock),
             #[cfg(feature = "gsi")]
             gsi: None,
+            nodes: Vec::new(),
         })
         .unwrap();
         let thread = Some(std::thread::spawn(move || door.run()));

@@ -109,6 +109,12 @@ pub trait Source: Send + fmt::Debug {
         false
     }
 
+    /// Another process has read so many bytes of the same file in place of this source: they count
+    /// as if they were read here.
+    fn read_elsewhere(&mut self, bytes: u64) {
+        let _ = bytes;
+    }
+
     /// Checks after the last read that the source is still the version of [`SourceInfo::tag`].
     ///
     /// # Errors
@@ -145,6 +151,26 @@ pub struct SinkRequest {
     /// The source is sparse. A store that supports holes reserves no storage, and leaves zeros out
     /// unless other bytes may have been written there.
     pub sparse: bool,
+}
+
+impl SinkRequest {
+    /// A request that finds the unfinished file of a target, and changes nothing.
+    pub(crate) fn of_partial(path: &[u8]) -> Self {
+        Self {
+            path: path.to_vec(),
+            name: Vec::new(),
+            length: None,
+            offset: 0,
+            tag: SourceTag::default(),
+            mode: None,
+            mtime_ns: None,
+            digest: DigestKind::None,
+            block_size: 1,
+            overwrite: true,
+            resume: Resume::Never,
+            sparse: false,
+        }
+    }
 }
 
 /// An open sink, and the durable ranges of an earlier attempt.
@@ -220,6 +246,34 @@ pub trait Sink: Send + fmt::Debug {
         ))
     }
 
+    /// The number of the unfinished file in its file system. Processes on other machines with the
+    /// same file system find the file by it and write into it ([`Store::open_partial`]).
+    ///
+    /// # Errors
+    /// A fault that names the path; [`Unsupported`](xdfs_proto::Code::Unsupported) where only this
+    /// sink can write.
+    fn partial_number(&self) -> Result<u64, Fault> {
+        Err(unsupported(
+            "share the target",
+            b"",
+            "only this process can write to it",
+        ))
+    }
+
+    /// Another process has written `range` into the unfinished file and made it durable, so that it
+    /// may be [recorded](Self::record).
+    ///
+    /// # Errors
+    /// A fault that names the path, if the file doesn't reach as far.
+    fn written_elsewhere(&mut self, range: ByteRange) -> Result<(), Fault> {
+        let _ = range;
+        Err(unsupported(
+            "share the target",
+            b"",
+            "only this process can write to it",
+        ))
+    }
+
     /// Appends durable fragments to the journal and makes the journal durable.
     ///
     /// # Errors
@@ -269,6 +323,18 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// A fault that names the path. [`xdfs_proto::Code::Busy`] if another transfer writes there.
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
         Err(only_read(&request.path))
+    }
+
+    /// Opens the unfinished file of the target `path` for writing. The sink is another process's,
+    /// on this machine or on another one with the same file system, which has told the number of
+    /// the file ([`Sink::partial_number`]) and publishes it.
+    ///
+    /// # Errors
+    /// A fault that names the path. [`xdfs_proto::Code::NotFound`] if there is no such file here,
+    /// [`xdfs_proto::Code::Stale`] if it is another one: then this isn't the same file system.
+    fn open_partial(&self, path: &[u8], number: u64) -> Result<Box<dyn File>, Fault> {
+        let _ = number;
+        Err(only_read(path))
     }
 
     /// Makes the checks of `open_sink` and returns the path that would be published, without

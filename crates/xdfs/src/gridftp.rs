@@ -13,12 +13,15 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use xdfs_access::SystemClock;
-use xdfs_gridftp::door::{Door, DoorConfig, DoorControl, Options, Policy};
+use xdfs_gridftp::door::{Door, DoorConfig, DoorControl, NodePeer, Options, Policy};
+use xdfs_gridftp::node::{ALPN, NODE_PORT, NODES_MAX};
 use xdfs_proto::{Code, Fault};
+use xdfs_security::identity::Fingerprint;
+use xdfs_security::trust::mutual_client;
 #[cfg(unix)]
 use xdfs_store::{LocalStore, ServerStore};
 
-use crate::security::GsiFiles;
+use crate::security::{GsiFiles, ServerSecurity};
 
 /// The port of GridFTP.
 pub const GRIDFTP_PORT: u16 = 2811;
@@ -46,6 +49,21 @@ impl FromStr for GridftpAddress {
 
     /// Reads `HOST`, `HOST:PORT`, `IPV6` or `[IPV6]:PORT`.
     fn from_str(text: &str) -> Result<Self, Fault> {
+        Self::read(text, GRIDFTP_PORT)
+    }
+}
+
+impl GridftpAddress {
+    /// Reads the address of a [data node](crate::DataNodeSettings), whose default port is another
+    /// one.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`]: it is none.
+    pub fn of_node(text: &str) -> Result<Self, Fault> {
+        Self::read(text, NODE_PORT)
+    }
+
+    fn read(text: &str, default_port: u16) -> Result<Self, Fault> {
         let refused = || {
             let cause = format!("'{text}' is no address for GridFTP");
             Fault::new(Code::InvalidArgument, "read an address", cause)
@@ -55,7 +73,7 @@ impl FromStr for GridftpAddress {
             Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
                 (host, port.parse().map_err(|_| refused())?)
             }
-            _ => (text, GRIDFTP_PORT),
+            _ => (text, default_port),
         };
         let host = host
             .strip_prefix('[')
@@ -101,6 +119,17 @@ pub struct GridftpSettings {
     /// Protected data connections have to resume the TLS session of their control connection, which
     /// proves that they are of the same client. Not every client does it.
     pub requires_resumption: bool,
+    /// The data nodes, which send and take files in MODE E in place of this server.
+    pub nodes: Vec<GridftpNode>,
+}
+
+/// A data node of a server: `docs/gridftp/data-node.md`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GridftpNode {
+    /// Where it listens for control links.
+    pub address: GridftpAddress,
+    /// Its key.
+    pub key: Fingerprint,
 }
 
 impl GridftpSettings {
@@ -116,6 +145,55 @@ impl GridftpSettings {
         let cause = "TLS is required of clients, and the server has no certificate";
         let fault = Fault::new(Code::InvalidArgument, "serve GridFTP", cause);
         Err(fault.hint("leave out either --insecure or what [gridftp] says of TLS"))
+    }
+
+    /// Checks that data nodes can be used: the server has a key, which `security` tells, and does
+    /// everything as its own user.
+    ///
+    /// # Errors
+    /// They can't.
+    pub(crate) fn check_nodes(&self, security: Option<&ServerSecurity>) -> Result<(), Fault> {
+        let refused = |cause: &str| Fault::new(Code::InvalidArgument, "use data nodes", cause);
+        match security {
+            _ if self.nodes.is_empty() => Ok(()),
+            None => {
+                let cause = "nobody proves who they are with --insecure";
+                Err(refused(cause).hint("leave out either --insecure or [[gridftp.node]]"))
+            }
+            Some(security) if security.accounts.is_some() => {
+                let cause = "they can't act as the accounts of [accounts]";
+                Err(refused(cause).hint("leave out either [accounts] or [[gridftp.node]]"))
+            }
+            Some(_) if self.nodes.len() > NODES_MAX => {
+                Err(refused(&format!("there may be {NODES_MAX} of them")))
+            }
+            Some(_) => match self.nodes.iter().enumerate().find(|(at, node)| {
+                let earlier = &self.nodes[..*at];
+                earlier.iter().any(|own| own.address == node.address)
+            }) {
+                Some((_, node)) => Err(refused(&format!("{} is there twice", node.address))),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// The data nodes, with TLS to each.
+    ///
+    /// # Errors
+    /// The server's key can't be read, or they can't be used.
+    pub(crate) fn peers(&self, security: Option<&ServerSecurity>) -> Result<Vec<NodePeer>, Fault> {
+        self.check_nodes(security)?;
+        let (Some(security), false) = (security, self.nodes.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let identity = security.identity()?;
+        let peer = |node: &GridftpNode| {
+            Ok(NodePeer {
+                address: node.address.to_string(),
+                tls: mutual_client(&identity, node.key, ALPN)?,
+            })
+        };
+        self.nodes.iter().map(peer).collect()
     }
 
     /// The addresses to listen on.
@@ -146,6 +224,7 @@ impl GridftpSettings {
         is_protected: bool,
         policy: Policy,
         gsi: Option<&GsiFiles>,
+        nodes: Vec<NodePeer>,
         sessions_max: usize,
     ) -> Result<GridftpDoor, Fault> {
         self.check_tls(matches!(policy, Policy::Guarded(_)))?;
@@ -180,6 +259,7 @@ impl GridftpSettings {
             clock: Arc::new(SystemClock),
             #[cfg(feature = "gsi")]
             gsi: gsi.map(GsiFiles::host),
+            nodes,
         })?;
         Ok(GridftpDoor {
             door,
@@ -220,6 +300,7 @@ impl GridftpOverSsh {
             clock: Arc::new(SystemClock),
             #[cfg(feature = "gsi")]
             gsi: None,
+            nodes: Vec::new(),
         })?;
         let home = home.into_os_string().into_encoded_bytes();
         door.serve_one(self.control.into(), self.local, self.peer, home)

@@ -72,6 +72,7 @@
 
 mod between;
 mod client;
+mod data_node;
 pub mod drivers;
 mod events;
 mod expiry;
@@ -106,6 +107,7 @@ mod tunnel;
 
 pub use between::{ServerFile, Way};
 pub use client::{Client, ClientOptions};
+pub use data_node::{DataNode, DataNodeHandle, DataNodeSettings};
 pub use events::{
     Deletion, LimitedBy, Observer, Progress, QueueEvent, Silent, SyncStep, TimeShares, TimeSum,
     TransferResult, TreeActivity, TreeCounts, TreeEvent, TreeResult,
@@ -113,7 +115,7 @@ pub use events::{
 pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
 #[cfg(unix)]
 pub use gridftp::GridftpOverSsh;
-pub use gridftp::{GRIDFTP_PORT, GridftpAddress, GridftpSettings};
+pub use gridftp::{GRIDFTP_PORT, GridftpAddress, GridftpNode, GridftpSettings};
 pub use paths::{
     Account, AccountNames, Answer, Attributes, Call, Entry, FileKind, Listing, OwnerNames,
     PartialFile, PendingAccountNames, PendingCall, call_local,

@@ -175,6 +175,8 @@ impl ServerBuilder {
             report.note("gridftp.listen", 0, gridftp.addresses(is_protected));
             let has_certificate = self.security.is_some();
             report.note("gridftp.tls", 0, gridftp.check_tls(has_certificate));
+            let nodes = gridftp.check_nodes(self.security.as_ref());
+            report.note("gridftp.node", 0, nodes);
         }
         let root = LocalStore::rooted(&self.root, self.read_only);
         report.note("root", 0, root);
@@ -224,6 +226,10 @@ impl ServerBuilder {
         let original = self.clone();
         let tunnels = self.tunnel_rules()?;
         let gsi = self.security.as_mut().and_then(|own| own.gsi.clone());
+        let nodes = match &self.gridftp {
+            Some(settings) => settings.peers(self.security.as_ref())?,
+            None => Vec::new(),
+        };
         let gate = match self.security.take() {
             Some(security) => {
                 let root = open_root(&self.root, self.read_only)?;
@@ -250,7 +256,7 @@ impl ServerBuilder {
         };
         let gridftp = self.gridftp.take().map(|settings| {
             let is_protected = self.insecure || gate.is_some();
-            settings.open(is_protected, policy, gsi.as_ref(), self.sessions_max)
+            settings.open(is_protected, policy, gsi.as_ref(), nodes, self.sessions_max)
         });
         let entrance = Entrance {
             gridftp: gridftp.transpose()?,

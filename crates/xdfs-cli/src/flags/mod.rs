@@ -9,6 +9,7 @@ mod check;
 mod cp;
 mod demo;
 mod filter;
+mod gridftp;
 mod look;
 mod partial;
 mod perf;
@@ -39,6 +40,7 @@ pub(crate) use check::CheckFlags;
 pub(crate) use cp::{CpFlags, DurabilityFlag, Places};
 pub(crate) use demo::DemoFlags;
 pub(crate) use filter::FilterFlags;
+pub(crate) use gridftp::{DataNodeFlags, GridftpCommand};
 pub(crate) use look::{
     CatFlags, ColorFlag, DfFlags, DuFlags, FindFlags, LsFlags, PathFlags, StatFlags, SumFlags,
     is_find_test, words,
@@ -167,6 +169,15 @@ Examples:
     Tune(TuneFlags),
     Xioperf(XioperfFlags),
     Tunnel(TunnelFlags),
+    /// Parts of a GridFTP server that run apart from `xdfs serve --gridftp`.
+    #[command(after_help = "\
+Examples:
+  xdfs gridftp data-node --config node.toml        moves files for a server on another machine")]
+    Gridftp {
+        /// The part.
+        #[command(subcommand)]
+        command: GridftpCommand,
+    },
     Demo(DemoFlags),
     Remotes(RemotesFlags),
     Whoami(WhoamiFlags),

@@ -34,7 +34,7 @@ use crate::size::parse_memory;
 ///
 /// Started by systemd, it uses the sockets that it is handed (instead of the addresses), and tells
 /// when it is ready, reloads and stops.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(after_help = "\
 The file of --config is TOML; flags go before it. Relative paths in it start at its directory:
   listen = [\"127.0.0.1:2799\", \"unix:/run/xdfs.sock\"]
@@ -90,6 +90,9 @@ The file of --config is TOML; flags go before it. Relative paths in it start at 
   third_party = true       # data connections go to other hosts than the client's too
   tls = \"required\"         # nobody logs in without AUTH TLS
   tls_resumption = \"required\"   # data connections resume the session of the control connection
+  [[gridftp.node]]         # a data node, and its key; docs/gridftp/data-node.md
+  address = \"192.0.2.11:2812\"
+  key = \"SHA256:...\"
   [gridftp.gsi]            # logins by certificates and proxies; docs/gridftp/gsi.md
   certificate = \"hostcert.pem\"
   key = \"hostkey.pem\"
@@ -266,19 +269,28 @@ pub(crate) struct ServeFlags {
 impl ServeFlags {
     /// The level of the log; `None` if there is none.
     pub(crate) fn log_level(&self) -> Option<Level> {
-        match (self.verbose, self.log) {
-            (0, LogLevel::Off) => None,
-            (0, LogLevel::Error) => Some(Level::ERROR),
-            (0, LogLevel::Warn) => Some(Level::WARN),
-            (0, LogLevel::Info) => Some(Level::INFO),
-            (1, _) | (0, LogLevel::Debug) => Some(Level::DEBUG),
+        match self.verbose {
+            0 => level(self.log),
+            1 => Some(Level::DEBUG),
             _ => Some(Level::TRACE),
         }
     }
 }
 
+/// The level of `--log`; `None` for no log.
+pub(super) fn level(log: LogLevel) -> Option<Level> {
+    match log {
+        LogLevel::Off => None,
+        LogLevel::Error => Some(Level::ERROR),
+        LogLevel::Warn => Some(Level::WARN),
+        LogLevel::Info => Some(Level::INFO),
+        LogLevel::Debug => Some(Level::DEBUG),
+        LogLevel::Trace => Some(Level::TRACE),
+    }
+}
+
 /// The levels of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogLevel {
     /// Nothing.
     Off,
@@ -287,6 +299,7 @@ pub(crate) enum LogLevel {
     /// Refused logins, and conditions that need attention.
     Warn,
     /// Logins, sessions, transfers, refusals and reloads.
+    #[default]
     Info,
     /// Channels, changes of paths, files opened in place, and decisions.
     Debug,

@@ -21,6 +21,8 @@ mod lists;
 mod losses;
 mod mode_t;
 mod mode_x;
+mod nodes;
+mod nodes_apart;
 mod places;
 mod proxy;
 mod relay;

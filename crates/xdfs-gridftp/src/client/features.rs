@@ -28,6 +28,9 @@ pub struct Features {
     /// Whoever is on the way can change data, and not what is said about it: checksums that can't
     /// be forged are preferred.
     pub is_exposed: bool,
+    /// The server itself sends files if it is asked to, and no data nodes of it, whose connections
+    /// wouldn't be taken here.
+    pub unstriped: bool,
 }
 
 /// Checksums in the order in which they are preferred for a comparison: fast ones that detect
@@ -79,11 +82,26 @@ impl Features {
                 }
                 b"REST" => features.restarts = true,
                 name if name == EXCLUSIVE.as_bytes() => features.exclusive = true,
+                b"STRIPELAYOUT" => {
+                    let mut layouts = rest.split(|byte| matches!(byte, b' ' | b';'));
+                    features.unstriped = layouts.any(|own| own.eq_ignore_ascii_case(b"none"));
+                }
                 b"CKSM" => features.checksums = algorithms(rest),
                 _ => {}
             }
         }
         features
+    }
+
+    /// The options of RETR for so many connections.
+    #[must_use]
+    pub fn send_options(&self, connections: u32) -> String {
+        let layout = if self.unstriped {
+            "StripeLayout=None;"
+        } else {
+            ""
+        };
+        format!("RETR {layout}Parallelism={connections},{connections},{connections};")
     }
 
     /// The checksum to compare by, if there is one.
@@ -143,6 +161,7 @@ mod tests {
             "MODE T none;lzma;zstd;",
             "MODE X xdfs-9 CRC32C;",
             "MODE X xdfs-1 MD5;CRC64;CRC32;",
+            "STRIPELAYOUT Blocked;None;",
         ];
         let reply = Reply {
             code: 211,
@@ -153,7 +172,14 @@ mod tests {
         assert!(features.restarts && !features.exclusive);
         let ours = Reply::of_lines(211, "Extensions", [EXCLUSIVE.into()], "End");
         assert!(Features::parse(&ours).exclusive);
+        assert!(features.unstriped);
         assert_eq!(features.segments, [Compression::None, Compression::Zstd]);
+        let wanted = "RETR StripeLayout=None;Parallelism=4,4,4;";
+        assert_eq!(features.send_options(4), wanted);
+        assert_eq!(
+            Features::default().send_options(1),
+            "RETR Parallelism=1,1,1;"
+        );
         assert_eq!(features.checksum(), Some(Algorithm::Md5));
         let mut exposed = features.clone();
         exposed.is_exposed = true;

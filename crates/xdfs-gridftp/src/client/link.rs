@@ -722,8 +722,7 @@ impl Link {
         match (direction, mode) {
             (Direction::Receive, Mode::Extended) => {
                 if self.told_parallelism != Some(parallelism) {
-                    let n = parallelism;
-                    let options = format!("RETR Parallelism={n},{n},{n};");
+                    let options = self.features.send_options(parallelism);
                     self.must(operation, "OPTS", options.as_bytes())?;
                     self.told_parallelism = Some(parallelism);
                 }

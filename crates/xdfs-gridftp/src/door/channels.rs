@@ -13,6 +13,7 @@ use xdfs_access::{Access, Permit};
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::poll::{Event, Poller, Token};
 
+use super::stripes::Stripes;
 use super::tls::{Direction, SessionTls};
 use super::{Context, passive};
 use crate::block::BlockReader;
@@ -61,8 +62,12 @@ pub(super) struct Channels {
     peer: IpAddr,
     listener: Option<TcpListener>,
     may_accept: bool,
+    /// Connections of any host are taken.
+    takes_others: bool,
     delays: bool,
     targets: Vec<SocketAddr>,
+    /// Those of data nodes.
+    pub(super) stripes: Stripes,
     /// Of the open connections.
     direction: Option<Direction>,
     /// Others go on if one of the connections breaks (MODE X).
@@ -94,6 +99,12 @@ pub(super) struct Prepared {
     pub(super) delayed: Option<SocketAddr>,
 }
 
+/// The most connections that each of so many receivers can have: none is left without.
+pub(super) fn connections_each(receivers: usize) -> u32 {
+    let each = CONNECTIONS_MAX / (receivers as u64).max(1);
+    u32::try_from(each).unwrap_or(u32::MAX).max(1)
+}
+
 fn refused(cause: &str) -> Fault {
     Fault::new(Code::ConnectionRefused, "open data connections", cause)
 }
@@ -101,6 +112,7 @@ fn refused(cause: &str) -> Fault {
 impl Channels {
     pub(super) fn new(context: Arc<Context>, local: IpAddr, peer: IpAddr) -> Self {
         Self {
+            takes_others: context.options.third_party,
             context,
             local: local.to_canonical(),
             peer: peer.to_canonical(),
@@ -108,6 +120,7 @@ impl Channels {
             may_accept: false,
             delays: false,
             targets: Vec::new(),
+            stripes: Stripes::default(),
             direction: None,
             outlives: false,
             next_token: FIRST,
@@ -142,6 +155,7 @@ impl Channels {
 
     /// Closes everything.
     pub(super) fn clear(&mut self) {
+        self.stripes.clear();
         self.listener = None;
         self.delays = false;
         self.targets.clear();
@@ -160,6 +174,12 @@ impl Channels {
     pub(super) fn listen_later(&mut self) {
         self.clear();
         self.delays = true;
+    }
+
+    /// From now on connections of this host are taken, and of no other; of any for `None`.
+    pub(super) fn take_from(&mut self, host: Option<IpAddr>) {
+        self.takes_others = host.is_none();
+        self.peer = host.map_or(self.peer, |host| host.to_canonical());
     }
 
     /// Closes everything, and listens. Returns the address to tell.
@@ -199,6 +219,8 @@ impl Channels {
         protection: Protection,
     ) -> Result<Prepared, Fault> {
         (self.strangers, self.last_stranger) = (0, None);
+        // The peer counts the connections of all.
+        self.stripes.clear();
         let is_same = protection == self.protection;
         self.protection = protection;
         self.outlives = matches!(mode, Mode::Exchange(_));
@@ -254,6 +276,27 @@ impl Channels {
         Ok(prepared)
     }
 
+    /// Whether the connections of the next transfer would be new ones, to these addresses.
+    pub(super) fn fresh_targets(&self) -> Option<&[SocketAddr]> {
+        let is_fresh = self.direction.is_none() && !self.targets.is_empty();
+        is_fresh.then_some(&*self.targets)
+    }
+
+    /// The client's address; `None` if connections of other hosts are taken too.
+    pub(super) fn only_peer(&self) -> Option<IpAddr> {
+        (!self.takes_others).then_some(self.peer)
+    }
+
+    /// Of the client.
+    pub(super) fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    /// What has been asked for by [`Self::set_buffers`].
+    pub(super) fn buffers(&self) -> Option<usize> {
+        self.buffer_bytes
+    }
+
     /// The sizes of the socket buffers of connections from now on.
     pub(super) fn set_buffers(&mut self, bytes: Option<usize>) {
         self.buffer_bytes = bytes;
@@ -283,11 +326,9 @@ impl Channels {
 
     /// Begins to open connections to every target.
     fn open(&mut self, poller: &Poller, parallelism: u32) -> Result<(), Fault> {
+        let parallelism = parallelism.min(connections_each(self.targets.len()));
         for (group, target) in self.targets.clone().into_iter().enumerate() {
             for _ in 0..parallelism {
-                if self.connections.len() as u64 >= CONNECTIONS_MAX {
-                    return Ok(());
-                }
                 let stream = TcpStream::connect(target);
                 let stream = stream.map_err(|error| connect_fault(target, &error))?;
                 self.add(poller, stream, group, false)?;
@@ -449,8 +490,7 @@ impl Channels {
                 Ok((stream, from)) => {
                     let from = from.ip().to_canonical();
                     // TLS tells the client who this is, and not the other way round.
-                    let takes_others =
-                        self.context.options.third_party && self.protection != Protection::Tls;
+                    let takes_others = self.takes_others && self.protection != Protection::Tls;
                     if from != self.peer && !takes_others {
                         tracing::warn!(%from, peer = %self.peer, "a data connection of another \
                             host is refused");

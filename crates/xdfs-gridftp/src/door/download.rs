@@ -1,6 +1,8 @@
 //! Transfers to the peer: files, parts of them, and listings.
 
-use std::time::Instant;
+mod striped;
+
+use std::time::{Duration, Instant};
 
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet};
 use xdfs_store::{Source, Store};
@@ -14,8 +16,9 @@ use super::segment::Segment;
 use crate::block::Header;
 use crate::command::Mode;
 use crate::restart::Restart;
-use crate::sender::{Send, Sender};
+use crate::sender::{Eofs, Send, Sender};
 use crate::session::Outcome;
+use crate::stripe::Portion;
 use crate::xmode;
 
 const OPERATION: &str = "send a file";
@@ -50,9 +53,17 @@ pub(super) struct Download {
     mode: Mode,
     /// What is sent of the file.
     ranges: RangeSet,
+    /// In place of them at a data node: one stripe, and what it says at the end.
+    portion: Option<(Portion, Eofs)>,
+    /// Data nodes send, and this follows them.
+    follows: bool,
+    /// When it looks at them without an event.
+    looks_at: Option<Instant>,
     sender: Option<Sender>,
     /// In MODE X.
     exchange: Option<Box<Exchange<xmode::Sender>>>,
+    /// Bytes of payload dealt out to connections.
+    payload: u64,
 }
 
 impl Download {
@@ -104,17 +115,15 @@ impl Download {
                     .for_each(|range| ranges.remove(*range));
             }
         }
+        let feed = Feed::File {
+            source,
+            path,
+            offset,
+            is_verified: false,
+        };
         Ok(Self {
-            feed: Feed::File {
-                source,
-                path,
-                offset,
-                is_verified: false,
-            },
-            mode,
             ranges,
-            sender: None,
-            exchange: None,
+            ..Self::of(mode, feed)
         })
     }
 
@@ -138,8 +147,12 @@ impl Download {
             feed,
             mode,
             ranges: RangeSet::new(),
+            portion: None,
+            follows: false,
+            looks_at: None,
             sender: None,
             exchange: None,
+            payload: 0,
         }
     }
 
@@ -157,7 +170,8 @@ impl Download {
 
     /// When it has something to do without an event.
     pub(super) fn next_time(&self) -> Option<Instant> {
-        self.exchange.as_ref().and_then(|own| own.next_time())
+        let exchange = self.exchange.as_ref().and_then(|own| own.next_time());
+        exchange.or(self.looks_at)
     }
 
     /// Appends a part of the file.
@@ -188,6 +202,9 @@ impl Download {
             }
             self.exchange = Some(exchange);
             return Ok(if again { Step::Again } else { Step::Wait });
+        }
+        if self.follows {
+            return self.take_reports(link);
         }
         link.channels.accept(link.poller, 1)?;
         if link.channels.connections.is_empty() {
@@ -251,7 +268,10 @@ impl Download {
             match self.feed {
                 Feed::File { .. } => {
                     let block = block_bytes(groups.len() as u64);
-                    Sender::of_ranges(std::mem::take(&mut self.ranges), block, &groups)
+                    match self.portion.take() {
+                        Some((own, eofs)) => Sender::of_portion(own, eofs, block, &groups),
+                        None => Sender::of_ranges(std::mem::take(&mut self.ranges), block, &groups),
+                    }
                 }
                 Feed::Opened(_) | Feed::Rows(_) | Feed::Segment(_) => Sender::of_writes(&groups),
             }
@@ -275,6 +295,7 @@ impl Download {
             Send::Block(header, range) => {
                 begin(block, self.mode, header);
                 self.feed.read(range, block)?;
+                self.payload += range.len();
                 return Ok(true);
             }
             Send::NotYet => {

@@ -15,7 +15,7 @@ use crate::command::Mode;
 #[derive(Debug)]
 pub(super) enum Job {
     Checksum(Box<ChecksumJob>),
-    Download(Download),
+    Download(Box<Download>),
     Upload(Box<Upload>),
 }
 
@@ -52,6 +52,15 @@ impl Job {
             Self::Checksum(_) => {}
             Self::Download(job) => job.exchange(transaction, connections),
             Self::Upload(job) => job.exchange(transaction),
+        }
+    }
+
+    /// Bytes of payload that a data node has moved.
+    pub(super) fn payload(&self) -> u64 {
+        match self {
+            Self::Checksum(_) => 0,
+            Self::Download(job) => job.payload(),
+            Self::Upload(job) => job.payload(),
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use socket2::SockRef;
 use xdfs_access::Clock;
+use xdfs_proto::RangeSet;
 use xdfs_store::rate::Share;
 use xdfs_sys::poll::Poller;
 
@@ -30,13 +31,53 @@ pub(super) enum Step {
     Wait,
 }
 
+/// Who is told how far a transfer is.
+pub(super) trait Told {
+    /// So many bytes have moved.
+    fn moved(&mut self, bytes: u64);
+
+    /// Whether so much waits to be sent that there should be no more.
+    fn is_full(&self) -> bool;
+
+    /// How far a stripe is, as [`Session::progress`] tells it.
+    fn progress(&mut self, stripe: (usize, usize), tenths: u64, bytes: u64, durable: &RangeSet);
+
+    /// Bytes that the peer has told of the file beforehand, if it has.
+    fn expected(&self) -> Option<u64>;
+
+    /// Whether an end in stream mode may be somebody else's; `is_told` if the peer has told it.
+    fn is_unproved(&self, is_told: bool) -> bool;
+}
+
+impl Told for Session {
+    fn moved(&mut self, bytes: u64) {
+        Self::moved(self, bytes);
+    }
+
+    fn is_full(&self) -> bool {
+        Self::is_full(self)
+    }
+
+    fn progress(&mut self, stripe: (usize, usize), tenths: u64, bytes: u64, durable: &RangeSet) {
+        Self::progress(self, stripe, tenths, bytes, durable);
+    }
+
+    fn expected(&self) -> Option<u64> {
+        Self::expected(self)
+    }
+
+    fn is_unproved(&self, is_told: bool) -> bool {
+        Self::is_unproved(self, is_told)
+    }
+}
+
 /// What a step works with.
 pub(super) struct Link<'a> {
     /// For payload on its way; its length doesn't change.
     pub(super) buffer: &'a mut [u8],
     pub(super) channels: &'a mut Channels,
     pub(super) control: &'a TcpStream,
-    pub(super) machine: &'a mut Session,
+    pub(super) machine: &'a mut dyn Told,
     pub(super) poller: &'a Poller,
     pub(super) clock: &'a dyn Clock,
     /// The user's rate limit, and when the session began.

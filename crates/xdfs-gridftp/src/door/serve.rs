@@ -1,5 +1,7 @@
 //! The thread of a session: carries out the actions of its machine.
 
+mod striped;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,6 +12,7 @@ use socket2::SockRef;
 use xdfs_access::{Access, Evidence, Login, Peer, Permit};
 use xdfs_proto::path::Call;
 use xdfs_proto::{Code, Fault};
+use xdfs_security::Method;
 use xdfs_store::Store;
 use xdfs_store::rate::Share;
 use xdfs_sys::poll::{Event, Poller};
@@ -46,6 +49,8 @@ struct User {
     /// Whose transactions they are; empty if there are no users.
     name: String,
     store: Arc<dyn Store>,
+    /// To data nodes; `None` for an anonymous user.
+    known_as: Option<String>,
     share: Option<Share>,
     /// Of the limits of the user.
     _permit: Option<Permit>,
@@ -95,8 +100,14 @@ pub(super) fn run(
     config: Config,
 ) {
     let address = config.peer;
-    let served =
-        Server::new(context, shared, poller, client, config).and_then(|mut server| server.serve());
+    let served = Server::new(context, shared, poller, client, config).and_then(|mut server| {
+        let served = server.serve();
+        if server.job.is_some() {
+            let cause = "the session ends in a failure";
+            server.fail(Fault::new(Code::Internal, "move a file", cause));
+        }
+        served
+    });
     match served {
         Ok(()) => tracing::debug!(peer = %address, "a GridFTP session ends"),
         Err(error) => tracing::warn!(peer = %address, %error, "a GridFTP session ends"),
@@ -353,6 +364,7 @@ impl Server {
                 Outcome::Done
             }
             Action::Listen => Outcome::Listening(self.channels.listen(&self.poller)?),
+            Action::ListenStriped => self.listen_striped()?,
             Action::ListHere(listing) => Outcome::Rows(self.rows(&listing)?.all()?),
             Action::StartTls => {
                 self.starts_tls = true;
@@ -376,9 +388,14 @@ impl Server {
             Policy::Open(store) => User {
                 name: String::new(),
                 store: Arc::clone(store),
+                known_as: None,
                 share: None,
                 _permit: None,
             },
+            Policy::Node(_) => {
+                let cause = "a data node has no users";
+                return Err(Fault::new(Code::PermissionDenied, "authenticate", cause));
+            }
             Policy::Guarded(current) => {
                 let access = current.access();
                 let login = authenticate(self, &access)?;
@@ -393,6 +410,7 @@ impl Server {
                 *locked(&self.shared.standing) = Some((admission.standing, access));
                 let started = self.started;
                 User {
+                    known_as: (login.method != Method::Anonymous).then(|| name.clone()),
                     name,
                     store: admission.store,
                     share: admission.rate.map(|rate| Share::new(rate, started)),
@@ -499,7 +517,8 @@ impl Server {
     fn transfer(&mut self, transfer: Transfer) -> Result<(), Fault> {
         let Transfer {
             mode,
-            parallelism,
+            parallelism: wanted,
+            layout,
             socket_buffer,
             protection,
             route,
@@ -511,18 +530,17 @@ impl Server {
             _ => None,
         };
         let mut unique = None;
-        let told = parallelism;
         let (direction, parallelism, mut job) = match what {
             What::List(listing) if listing.form == Form::Catalogue => {
                 let opened = self.open_catalogue(listing.path)?;
                 let job = Download::opened(mode, opened);
-                (Direction::Send, 1, Job::Download(job))
+                (Direction::Send, 1, Job::Download(Box::new(job)))
             }
             What::SendSegment { request, path } => {
                 let catalogue = self.catalogue(&path, request.transaction)?;
                 let segment = Segment::new(store, path, catalogue, &request)?;
                 let job = Download::segment(mode, segment);
-                (Direction::Send, parallelism, Job::Download(job))
+                (Direction::Send, wanted, Job::Download(Box::new(job)))
             }
             What::StoreSegment {
                 compression,
@@ -537,7 +555,7 @@ impl Server {
             }
             What::List(listing) => {
                 let job = Download::rows(mode, self.rows(&listing)?);
-                (Direction::Send, 1, Job::Download(job))
+                (Direction::Send, 1, Job::Download(Box::new(job)))
             }
             What::Send {
                 path,
@@ -545,7 +563,7 @@ impl Server {
                 restart,
             } => {
                 let job = Download::file(&*store, mode, path, part, restart)?;
-                (Direction::Send, parallelism, Job::Download(job))
+                (Direction::Send, wanted, Job::Download(Box::new(job)))
             }
             What::Store {
                 path,
@@ -566,16 +584,24 @@ impl Server {
             }
         };
         // In MODE X either side may open connections, whichever sends.
-        let parallelism = transaction.map_or(parallelism, |_| told);
+        let parallelism = transaction.map_or(parallelism, |_| wanted);
         self.channels.set_buffers(socket_buffer);
         match route {
             Route::Connect(target) => self.channels.connect_later(vec![target]),
             Route::Passive => self.channels.listen_later(),
             Route::Told => {}
         }
-        let prepared =
-            self.channels
-                .prepare(&self.poller, direction, mode, parallelism, protection);
+        let prepared = match self.prepare_striped(&mut job, wanted, layout, &protection) {
+            Ok(None) => {
+                self.channels
+                    .prepare(&self.poller, direction, mode, parallelism, protection)
+            }
+            Ok(Some(prepared)) => Ok(prepared),
+            Err(fault) => {
+                self.channels.clear();
+                Err(fault)
+            }
+        };
         let prepared = prepared.inspect_err(|_| {
             job.discard();
             if route != Route::Told {
@@ -686,10 +712,7 @@ impl Server {
     fn fail(&mut self, fault: Fault) {
         tracing::debug!(%fault, "a GridFTP command fails");
         if let Some(mut job) = self.job.take() {
-            job.discard();
-            if job.mode().is_some() {
-                self.channels.clear();
-            }
+            self.drop_failed(&mut job, &fault);
             self.buffer = Vec::new();
         }
         self.machine.complete(Err(fault));

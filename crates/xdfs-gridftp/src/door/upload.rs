@@ -5,6 +5,8 @@
 //! durable, so that REST can go on with it, and with nothing else. What the protocol defines as a
 //! change of an existing file (APPE, ESTO) is written in place.
 
+mod striped;
+
 use std::io::IoSlice;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -77,6 +79,10 @@ pub(super) struct Upload {
     exchange: Option<Box<Exchange<xmode::Receiver>>>,
     /// The journal has ranges that the peer knows of.
     is_kept: bool,
+    /// Data nodes write, and this follows them.
+    told: Option<striped::Told>,
+    /// This is such a node's, and writes nothing once its server has closed the link.
+    obeys: bool,
     /// Bytes since the system was told to write back, and where they began.
     written_back: u64,
 }
@@ -149,6 +155,8 @@ impl Upload {
             marker_at: None,
             exchange: None,
             is_kept: false,
+            told: None,
+            obeys: false,
             written_back: 0,
         }
     }
@@ -179,8 +187,13 @@ impl Upload {
     /// # Errors
     /// The peer violates the protocol, a connection is broken, or the target can't be written.
     pub(super) fn step(&mut self, link: &mut Link<'_>) -> Result<Step, Fault> {
-        self.mark(link)?;
+        if self.told.is_none() {
+            self.mark(link)?;
+        } else if !self.has_ended {
+            self.has_ended = self.take_reports(link)?;
+        }
         let is_stuck = match self.exchange.take() {
+            _ if self.told.is_some() => true,
             Some(mut exchange) => {
                 let again = exchange.step(self, link)?;
                 self.has_ended = exchange.is_done();
@@ -253,6 +266,11 @@ impl Upload {
         let Some(read) = connection.receive(&mut link.buffer[..wants])? else {
             return Ok(None);
         };
+        if self.obeys && link.is_client_gone() {
+            let cause = "the server has closed the link";
+            return Err(Fault::new(Code::ConnectionLost, OPERATION, cause).path(&self.path));
+        }
+        let connection = &mut link.channels.connections[number];
         if self.mode == Mode::Stream {
             let bytes = &link.buffer[..read];
             self.has_ended = read == 0;
@@ -347,11 +365,15 @@ impl Upload {
     }
 
     fn tell(&self, link: &mut Link<'_>, durable: &RangeSet) {
+        self.tell_of(link, (0, 1), self.receiver.bytes(), durable);
+    }
+
+    /// Tells how far a stripe is: its number, and how many there are.
+    fn tell_of(&self, link: &mut Link<'_>, stripe: (usize, usize), bytes: u64, durable: &RangeSet) {
         let time = link.clock.time().duration_since(UNIX_EPOCH);
         let tenths = time.map_or(0, |time| time.as_millis() / 100);
         let tenths = u64::try_from(tenths).unwrap_or(u64::MAX);
-        link.machine
-            .progress(tenths, self.receiver.bytes(), durable);
+        link.machine.progress(stripe, tenths, bytes, durable);
         link.has_moved |= !durable.as_slice().is_empty();
     }
 
@@ -414,8 +436,7 @@ impl Upload {
         if found == check.digits {
             return Ok(false);
         }
-        // Nothing goes on with it.
-        self.is_kept = false;
+        self.keep_nothing();
         let cause = format!(
             "its checksum is {found}, and SCKS has told {}",
             check.digits
@@ -471,7 +492,7 @@ impl Upload {
                 }
             }
         }
-        if self.mode != Mode::Stream {
+        if self.mode != Mode::Stream && self.told.is_none() {
             let fresh = match self.target {
                 // Its bytes are none of a file.
                 Target::Segment(_) => RangeSet::new(),
@@ -480,6 +501,11 @@ impl Upload {
             self.tell(link, &fresh);
         }
         Ok(outcome)
+    }
+
+    /// Nothing goes on with what has come.
+    pub(super) fn keep_nothing(&mut self) {
+        self.is_kept = false;
     }
 
     /// It has failed: what can't be gone on with is removed.

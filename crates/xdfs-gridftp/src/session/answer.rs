@@ -130,15 +130,9 @@ impl Session {
             (Pending::PassiveExtended, Outcome::Listening(address)) => {
                 self.say(229, extended(address));
             }
-            (Pending::PassiveStriped, Outcome::Listening(address)) => {
-                match format_host_port(address) {
-                    Some(text) => {
-                        let first = "Entering Striped Passive Mode.";
-                        let reply = Reply::of_lines(229, first, [text.into_bytes()], "End");
-                        self.reply(&reply);
-                    }
-                    None => self.say(522, "SPAS can't tell an IPv6 address."),
-                }
+            (Pending::PassiveStriped, Outcome::Listening(address)) => self.say_striped(&[address]),
+            (Pending::PassiveStriped, Outcome::ListeningStriped(addresses)) => {
+                self.say_striped(&addresses);
             }
             (Pending::Plain(text), Outcome::Answer(_)) => self.say(250, text),
             (Pending::MakeDirectory(path), Outcome::Answer(_)) => {
@@ -221,6 +215,7 @@ impl Session {
             "SIZE",
             "SPAS",
             "SPOR",
+            "STRIPELAYOUT Blocked;Partitioned;None;",
             "UTF8",
         ];
         lines.extend(others.map(str::to_owned));

@@ -1,7 +1,7 @@
 //! Tests of the control connection: what is said, in which order, and what is refused.
 
-use xdfs_proto::Code;
 use xdfs_proto::path::{Attributes, FileKind};
+use xdfs_proto::{Code, RangeSet};
 
 use super::*;
 
@@ -304,6 +304,18 @@ fn replies_of_passive_modes_can_be_read() {
         session.complete(Ok(Outcome::Listening(address)));
         assert_eq!(said(&mut session), wanted);
     }
+    // Data nodes have files in MODE E.
+    answer(&mut session, "MODE E");
+    assert_eq!(action(&mut session, "SPAS"), Action::ListenStriped);
+    let nodes = [address, "10.0.0.9:515".parse().unwrap()];
+    session.complete(Ok(Outcome::ListeningStriped(nodes.to_vec())));
+    let wanted = "229-Entering Striped Passive Mode.\r\n 127,0,0,1,1,2\r\n \
+                  10,0,0,9,2,3\r\n229 End\r\n";
+    assert_eq!(said(&mut session), wanted);
+    answer(&mut session, "MODE T");
+    assert_eq!(action(&mut session, "SPAS"), Action::Listen);
+    session.complete(Ok(Outcome::Done));
+    said(&mut session);
     answer(&mut session, "OPTS PASV AllowDelayed=1;");
     assert_eq!(action(&mut session, "PASV"), Action::DelayPassive);
     session.complete(Ok(Outcome::Done));
@@ -319,7 +331,7 @@ fn markers_have_the_form_that_clients_read() {
     for (start, end) in [(0, 2), (10, 13)] {
         durable.insert(xdfs_proto::ByteRange { start, end });
     }
-    session.progress(17_952_901_947, 5, &durable);
+    session.progress((0, 1), 17_952_901_947, 5, &durable);
     let wanted = "112-Perf Marker\r\n Timestamp:  1795290194.7\r\n Stripe Index: 0\r\n Stripe \
                   Bytes Transferred: 5\r\n Total Stripe Count: 1\r\n112 End.\r\n111 Range Marker \
                   0-2,10-13\r\n";

@@ -118,6 +118,7 @@ impl Session {
             mode,
             route: asked.map_or(Route::Told, |asked| asked.route),
             parallelism: self.parallelism,
+            layout: self.layout,
             socket_buffer: self.socket_buffer,
             protection,
             what,

@@ -64,6 +64,10 @@ impl Source for ExportSource {
         self.inner.is_uniform()
     }
 
+    fn read_elsewhere(&mut self, bytes: u64) {
+        self.inner.read_elsewhere(bytes);
+    }
+
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
         let result = self.inner.verify_unchanged();
         result.map_err(|fault| self.prefix.fault(fault))
@@ -212,6 +216,17 @@ impl Sink for ExportSink {
 
     fn read_back(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         let result = self.inner.read_back(offset, buf);
+        self.seen(result)
+    }
+
+    fn partial_number(&self) -> Result<u64, Fault> {
+        let result = self.inner.partial_number();
+        self.seen(result)
+    }
+
+    fn written_elsewhere(&mut self, range: ByteRange) -> Result<(), Fault> {
+        self.reach(range.end)?;
+        let result = self.inner.written_elsewhere(range);
         self.seen(result)
     }
 

@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock};
 use xdfs_proto::pack::{Failures, PackRequest, PackWriter};
 use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{Code, Fault, Retry};
-use xdfs_store::{FileRequest, OpenedFile, OpenedSink, PackOptions, SinkRequest, Source, Store};
+use xdfs_store::{
+    File, FileRequest, OpenedFile, OpenedSink, PackOptions, SinkRequest, Source, Store,
+};
 
 use super::builtin::BuiltIn;
 use super::file::{ExportSink, ExportSource, Prefix, Terms};
@@ -254,6 +256,16 @@ impl Store for ExportStore {
             held => held.map(|(_, hold)| hold),
         };
         ExportSink::wrap(opened, &inner, terms, folder, hold)
+    }
+
+    fn open_partial(&self, path: &[u8], number: u64) -> Result<Box<dyn File>, Fault> {
+        let located = self.locate(OPEN_TARGET, path, b"", Rights::CREATE)?;
+        let prefix = located.prefix.clone();
+        let Some(folder) = self.folder(&located, false)? else {
+            return Err(gone(OPEN_TARGET).path(path));
+        };
+        let opened = folder.files.open_partial(&located.inner, number);
+        opened.map_err(|fault| prefix.fault(fault))
     }
 
     fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {

@@ -165,6 +165,11 @@ impl ServerIdentity {
         &self.secret
     }
 
+    /// The certificate chain with its key.
+    pub(crate) fn certified(&self) -> CertifiedKey {
+        self.key.clone()
+    }
+
     /// The fingerprint that clients compare.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {

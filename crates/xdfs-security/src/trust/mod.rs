@@ -12,6 +12,7 @@
 mod fault;
 mod host;
 mod known_hosts;
+mod mutual;
 mod outcome;
 mod policy;
 mod verifier;
@@ -24,6 +25,7 @@ mod tests;
 pub use fault::{client_fault, server_fault};
 pub use host::{host_port, server_name};
 pub use known_hosts::{KnownHost, KnownHosts};
+pub use mutual::{mutual_client, mutual_server};
 pub use outcome::{TrustOutcome, TrustReason};
 pub use policy::{ClientCertificate, TrustPolicy};
 pub use verifier::NewHosts;

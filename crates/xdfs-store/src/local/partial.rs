@@ -70,6 +70,39 @@ impl Partial {
     }
 }
 
+/// Opens the partial file of `target` that has this number, and that another process has locked.
+pub(super) fn open_numbered(target: &Target, number: u64) -> Result<File, Fault> {
+    const OPERATION: &str = "open the unfinished file";
+    const HINT: &str = "all machines have to see the same file system there";
+    let names = HiddenNames::of(&target.name);
+    let Some(file) = open_existing_regular(target, &names)? else {
+        let cause = "it isn't there";
+        let fault = Fault::new(Code::NotFound, OPERATION, cause).path(&target.path);
+        return Err(fault.hint(HINT));
+    };
+    let meta = fs::meta(&file);
+    let meta = meta.map_err(|error| Fault::from_io(OPERATION, &target.path, &error))?;
+    let is_it = meta.identity.is_some_and(|(_, own)| own == number) && meta.links == 1;
+    if !is_it {
+        let cause = "it is another one than the server has told";
+        let fault = Fault::new(Code::Stale, OPERATION, cause).path(&target.path);
+        return Err(fault.hint(HINT));
+    }
+    Ok(file)
+}
+
+/// The partial file if it is a regular file; nothing is removed.
+fn open_existing_regular(target: &Target, names: &HiddenNames) -> Result<Option<File>, Fault> {
+    let fault = |error: io::Error| Fault::from_io(OPEN_TARGET, &target.path, &error);
+    match target.dir.meta_of(&names.partial).map_err(fault)? {
+        Some(meta) if meta.kind == FileKind::Regular => {}
+        _ => return Ok(None),
+    }
+    let file = target.dir.open_existing(&names.partial).map_err(fault)?;
+    let kind = fs::meta(&file).map_err(fault)?.kind;
+    Ok((kind == FileKind::Regular).then_some(file))
+}
+
 /// Opens an existing partial file; `None` to try again, since it vanished or was removed.
 fn open_existing(target: &Target, names: &HiddenNames) -> Result<Option<File>, Fault> {
     let opened = target.dir.open_existing(&names.partial);

@@ -116,7 +116,15 @@ pub(super) fn open_local(target: Target, request: &SinkRequest) -> Result<LocalS
             sink.reread = unverified.then(|| Reread::new(durable.kind(), records));
             (sink.journal, sink.durable) = (journal, durable);
         }
-        None => sink.start_over(is_new).map_err(io_fault)?,
+        None => sink
+            .start_over(is_new)
+            .map_err(|error| match error.kind() {
+                // Another attempt has come in between.
+                io::ErrorKind::AlreadyExists | io::ErrorKind::WouldBlock => {
+                    partial::busy(&sink.target)
+                }
+                _ => io_fault(error),
+            })?,
     }
     sink.reserve()?;
     Ok(sink)
@@ -166,10 +174,13 @@ impl LocalSink {
         if JournalFile::remove(&self.target.dir, &self.names)? {
             self.target.dir.sync()?;
         }
-        if self.size > 0 || !is_new {
-            // Storage may be preallocated even if nothing was written.
-            self.file.set_len(0)?;
-            self.size = 0;
+        if !is_new {
+            // Whoever still writes into the file of the earlier attempt, as a data node that has
+            // lost its server, must not write into this one.
+            self.target.dir.remove(&self.names.partial)?;
+            let fresh = self.target.dir.create_new(&self.names.partial)?;
+            fresh.try_lock()?;
+            (self.file, self.size) = (fresh, 0);
         }
         Ok(())
     }
@@ -553,6 +564,31 @@ impl Sink for LocalSink {
     fn read_back(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         let read = fs::read_at(&self.file, buf, offset);
         read.map_err(|error| self.fault("read back", &error))
+    }
+
+    fn partial_number(&self) -> Result<u64, Fault> {
+        let meta = fs::meta(&self.file).map_err(|error| self.fault("share", &error))?;
+        let number = meta.identity.map(|(_, number)| number);
+        number.ok_or_else(|| {
+            let cause = "files have no numbers in this file system";
+            Fault::new(Code::Unsupported, "share", cause).path(&self.target.path)
+        })
+    }
+
+    fn written_elsewhere(&mut self, range: ByteRange) -> Result<(), Fault> {
+        self.unverified("share")?;
+        let meta = fs::meta(&self.file).map_err(|error| self.fault("share", &error))?;
+        if range.end > meta.length {
+            let cause = format!(
+                "{range} is told to be written, and the file has {} bytes",
+                meta.length
+            );
+            return Err(Fault::new(Code::Io, "share", cause).path(&self.target.path));
+        }
+        self.size = self.size.max(meta.length);
+        self.unsynced.remove(range);
+        self.lost.remove(range);
+        Ok(())
     }
 
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {

@@ -168,6 +168,14 @@ impl ServerSecurity {
         Ok(())
     }
 
+    /// Loads or creates the server's key and certificate.
+    pub(crate) fn identity(&self) -> Result<ServerIdentity, Fault> {
+        match &self.certificate {
+            Some((chain, key)) => ServerIdentity::from_pem(chain, key),
+            None => ServerIdentity::load_or_make(&self.folder, &self.names),
+        }
+    }
+
     /// Loads or creates the files of the settings, including the server's own key. `root` is served
     /// if there are no exports; either is restricted by `read_only`.
     ///

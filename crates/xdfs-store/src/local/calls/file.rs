@@ -61,6 +61,11 @@ pub(in crate::local) fn open(
     Err(not_found(requested))
 }
 
+/// A regular file that is open already.
+pub(in crate::local) fn opened(file: fs::File, path: &[u8]) -> Result<Box<dyn File>, Fault> {
+    Ok(LocalFile::wrap(file, path, false, None, false)?.file)
+}
+
 fn open_mode(flags: &FileFlags) -> OpenMode {
     OpenMode {
         read: flags.read,

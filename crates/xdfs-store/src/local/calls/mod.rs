@@ -35,6 +35,7 @@ use super::root::Root;
 use super::store::LocalStore;
 use crate::file::{FileRequest, OpenedFile};
 
+pub(super) use file::opened as opened_file;
 pub(super) use names::make_directories;
 pub(super) use walk_partial::each_partial;
 
