@@ -64,6 +64,7 @@ fuzz_target!(|data: &[u8]| {
     let mut session = Session::new(Config {
         peer,
         third_party: false,
+        is_striped: false,
         tls: Tls::Offered,
         takes_clear: false,
         is_admitted: false,

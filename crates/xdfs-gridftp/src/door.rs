@@ -369,6 +369,7 @@ impl Door {
         SessionConfig {
             peer: peer.to_canonical(),
             third_party: self.context.options.third_party,
+            is_striped: !self.context.nodes.is_empty(),
             tls: match (&self.context.policy, self.context.options.requires_tls) {
                 (Policy::Open(_) | Policy::Node(_), _) => Tls::None,
                 (Policy::Guarded(_), false) => Tls::Offered,

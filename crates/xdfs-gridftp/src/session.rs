@@ -53,6 +53,8 @@ pub struct Config {
     pub peer: IpAddr,
     /// Data connections may go to other hosts, and come from them.
     pub third_party: bool,
+    /// Data nodes may move files, which clients ask for by other commands than GET and PUT.
+    pub is_striped: bool,
     /// Whether there is TLS.
     pub tls: Tls,
     /// Users with names may move files unencrypted.

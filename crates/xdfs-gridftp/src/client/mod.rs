@@ -44,19 +44,20 @@ mod source;
 mod store;
 mod third_party;
 mod tls;
+mod told;
 mod tree;
 mod window;
 
 use std::path::PathBuf;
 
 pub use carrier::Carrier;
-pub use link::{extended_port, passive_address};
 pub use pool::FtpStore;
 #[cfg(feature = "gsi")]
 pub use protection::Gsi;
 pub use protection::Protection;
 pub use third_party::{Copied, DirectRequest, Directly};
 pub use tls::Tls;
+pub use told::{extended_port, passive_address};
 
 /// The port of FTP servers.
 pub const FTP_PORT: u16 = 21;

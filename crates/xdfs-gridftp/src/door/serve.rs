@@ -598,8 +598,8 @@ impl Server {
             }
             Ok(Some(prepared)) => Ok(prepared),
             Err(fault) => {
-                self.channels.clear();
-                Err(fault)
+                self.drop_failed(&mut job, &fault);
+                return Err(fault);
             }
         };
         let prepared = prepared.inspect_err(|_| {

@@ -5,7 +5,7 @@ use xdfs_proto::{Fault, RangeSet};
 
 use base64ct::{Base64, Encoding as _};
 
-use super::{LoginState, Outcome, Pending, Session, Tls, extended};
+use super::{Config, LoginState, Outcome, Pending, Session, Tls, extended};
 use crate::address::format_host_port;
 use crate::archive::Compression;
 use crate::checksum::Algorithm;
@@ -220,8 +220,14 @@ impl Session {
         ];
         lines.extend(others.map(str::to_owned));
         // globus-url-copy 10.12 crashes in transfers between two servers with `-pp` if one of them
-        // lists it.
-        if !self.config.peer.is_ipv6() && !self.config.third_party {
+        // lists it; and it asks for no stripes by these commands.
+        let Config {
+            peer,
+            third_party,
+            is_striped,
+            ..
+        } = &self.config;
+        if !peer.is_ipv6() && !third_party && !is_striped {
             lines.push("GETPUT".to_owned());
         }
         let compressions = Compression::ALL.iter();

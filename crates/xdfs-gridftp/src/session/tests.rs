@@ -12,6 +12,7 @@ fn session(third_party: bool) -> Session {
     let mut session = Session::new(Config {
         peer,
         third_party,
+        is_striped: false,
         tls: Tls::Offered,
         takes_clear: false,
         is_admitted: false,
