@@ -210,7 +210,6 @@ impl Session {
             "PARALLEL",
             "PASV AllowDelayed;",
             "REST STREAM",
-            EXCLUSIVE,
             "SBUF",
             "SIZE",
             "SPAS",
@@ -229,6 +228,10 @@ impl Session {
         } = &self.config;
         if !peer.is_ipv6() && !third_party && !is_striped {
             lines.push("GETPUT".to_owned());
+        }
+        // After a crash of this server nobody waits for nodes that still write.
+        if !is_striped {
+            lines.push(EXCLUSIVE.to_owned());
         }
         let compressions = Compression::ALL.iter();
         let compressions: String = compressions.map(|(_, name)| format!("{name};")).collect();
