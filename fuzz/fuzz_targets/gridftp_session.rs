@@ -75,7 +75,7 @@ fuzz_target!(|data: &[u8]| {
     let mut running = false;
     let mut ended = false;
     let (mut is_secure, mut has_name) = (false, false);
-    let mut authenticates = false;
+    let (mut authenticates, mut starts_tls) = (false, false);
     for step in data.chunks(3) {
         let (how, word) = (step[0] % 8, step.get(1).copied().unwrap_or(0));
         match how {
@@ -90,7 +90,10 @@ fuzz_target!(|data: &[u8]| {
             }
             4 if running => {
                 let outcome = match word % 11 {
-                    0 => Ok(Outcome::Done),
+                    0 => {
+                        is_secure |= starts_tls;
+                        Ok(Outcome::Done)
+                    }
                     6 => Ok(Outcome::Token(step.to_vec())),
                     7 => {
                         is_secure |= authenticates;
@@ -127,7 +130,10 @@ fuzz_target!(|data: &[u8]| {
                 session.progress((0, 1), start, start, &durable);
             }
             7 if word == 0 => session.end("It ends."),
-            _ => session.complete(Ok(Outcome::Done)),
+            _ => {
+                is_secure |= running && starts_tls;
+                session.complete(Ok(Outcome::Done));
+            }
         }
         running &= session.is_busy();
         while let Some(action) = session.poll() {
@@ -140,6 +146,7 @@ fuzz_target!(|data: &[u8]| {
                 action => {
                     assert!(!running && session.is_busy());
                     authenticates = matches!(action, Action::Authenticate(_));
+                    starts_tls = matches!(action, Action::StartTls);
                     match &action {
                         Action::Authenticate(_) => {
                             assert!(!is_secure && !session.is_logged_in());
@@ -148,10 +155,7 @@ fuzz_target!(|data: &[u8]| {
                             assert!(is_secure && !session.is_logged_in());
                             has_name = true;
                         }
-                        Action::StartTls => {
-                            assert!(!session.is_logged_in());
-                            is_secure = true;
-                        }
+                        Action::StartTls => assert!(!session.is_logged_in()),
                         Action::LogIn { user, .. } => {
                             assert!(is_secure || user.is_none());
                             has_name = user.is_some();
