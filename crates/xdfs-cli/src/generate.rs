@@ -175,6 +175,8 @@ mod tests {
                 "xdfs-tune.1",
                 "xdfs-xioperf.1",
                 "xdfs-tunnel.1",
+                "xdfs-gridftp.1",
+                "xdfs-gridftp-data-node.1",
                 "xdfs-demo.1",
                 "xdfs-remotes.1",
                 "xdfs-whoami.1",
