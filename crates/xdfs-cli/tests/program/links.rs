@@ -323,7 +323,7 @@ fn an_interrupted_copy_goes_on() {
             "--retries",
             "0",
             "--limit-rate",
-            "700k",
+            "400k",
         ];
         let mut running = Running::start(&mut scene.command(&slow));
         running.wait_for_bytes(1_500_000);
