@@ -180,10 +180,10 @@ mod tests {
             Features::default().send_options(1),
             "RETR Parallelism=1,1,1;"
         );
-        assert_eq!(features.checksum(), Some(Algorithm::Md5));
+        assert_eq!(features.checksum(), Some(Algorithm::Sha1));
         let mut exposed = features.clone();
         exposed.is_exposed = true;
-        assert_eq!(exposed.checksum(), Some(Algorithm::Md5));
+        assert_eq!(exposed.checksum(), Some(Algorithm::Sha1));
         exposed.checksums.push(Algorithm::Sha256);
         assert_eq!(exposed.checksum(), Some(Algorithm::Sha256));
         assert_eq!(features.exchange, Some(Sum::Crc32));
