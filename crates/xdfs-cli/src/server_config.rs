@@ -609,7 +609,9 @@ pub(crate) fn warnings(
     }
     let changes = Rights::CREATE | Rights::WRITE | Rights::DELETE;
     for export in exports(builder).iter().flat_map(|config| &config.export) {
-        let rights = export.anonymous.filter(|_| export.public);
+        let rights = export
+            .anonymous
+            .filter(|_| export.public && !builder.read_only);
         if rights.is_some_and(|rights| rights & changes != Rights::NONE) {
             let name = export.name.trim_start_matches('/');
             warnings.push(format!(

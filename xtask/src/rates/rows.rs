@@ -210,7 +210,7 @@ impl Row {
             cause: None,
         };
         if self.is_far && !site.has_far() {
-            found.cause = Some("no network namespaces here".into());
+            found.cause = Some("no long link here".into());
             return Ok(found);
         }
         for turn in 0..turns {
