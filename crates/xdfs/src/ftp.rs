@@ -64,6 +64,7 @@ impl FtpGateway {
                     password: Some(NO_PASSWORD.to_owned()),
                     protection: Protection::None,
                     carrier: Some(carrier.clone()),
+                    is_uncompared: options.ftp_uncompared,
                     channels: options.channels,
                     uploads: options.ftp_uploads.clone(),
                 };
@@ -82,6 +83,7 @@ impl FtpGateway {
             password: place.invitation.password.clone(),
             protection: Protection::None,
             carrier: None,
+            is_uncompared: options.ftp_uncompared,
             channels: options.channels,
             uploads: options.ftp_uploads.clone(),
         };
