@@ -17,6 +17,7 @@ mod gsi;
 mod gsiftp;
 mod hostile;
 mod hostile_servers;
+mod listed;
 mod lists;
 mod losses;
 mod mode_t;
