@@ -2,14 +2,16 @@
 //! the client.
 //!
 //! Data connections resume the session of the control connection, which many servers require, and
-//! this side too where the server gives tickets, since it proves whose they are. Each takes a
-//! ticket that nobody has used before: so those that come are kept, and a connection that has none
-//! left is given up for a new one.
+//! this side too where the server gives tickets, since it proves whose they are. With TLS 1.3 each
+//! takes a ticket that nobody has used before: so those that come are kept, and a connection that
+//! has none left is given up for a new one. With TLS 1.2 all of them resume the session of the
+//! control connection itself, until it is old.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustls::client::{
     ClientSessionStore, Resumption, TicketRequest, Tls12ClientSessionValue, Tls13ClientSessionValue,
@@ -24,6 +26,8 @@ use crate::wire::{Demand, Wire};
 const ALPN: &[u8] = b"ftp";
 /// Most tickets that are kept of one control connection.
 const TICKETS_MAX: usize = 128;
+/// Age up to which a session of TLS 1.2 is resumed: servers keep them for half an hour or longer.
+const SESSION_AGE_MAX: Duration = Duration::from_secs(600);
 /// Tickets that are asked for beside one for each of the most data connections of a transfer.
 const SPARE_TICKETS: u8 = 4;
 
@@ -92,6 +96,7 @@ impl SessionTls {
     /// Takes note of what the control connection has proved.
     pub(super) fn established(&mut self, control: &Wire) {
         self.certificate = control.certificate().cloned();
+        self.tickets.state().is_established = true;
     }
 
     /// Protects a data connection, whose server has to be that of the control connection: with a
@@ -104,22 +109,26 @@ impl SessionTls {
         let certificate = self.certificate.clone();
         let certificate = certificate
             .ok_or_else(|| io::Error::other("the control connection has shown no certificate"))?;
-        let demand = match self.tickets.state().kept.is_empty() {
-            true => Demand::Shown(certificate),
-            false => Demand::Resumed,
+        let demand = match self.tickets.state().has_any() {
+            true => Demand::Resumed,
+            false => Demand::Shown(certificate),
         };
         wire.protect(self.connection()?, demand);
         Ok(())
     }
 
-    /// Whether the server has given tickets, and none is left.
+    /// Whether the server has given tickets, and none is left, or its session is old.
     pub(super) fn is_used_up(&self) -> bool {
         let state = self.tickets.state();
-        state.has_come && state.kept.is_empty()
+        match &state.session {
+            Some((_, came)) => came.elapsed() > SESSION_AGE_MAX,
+            None => state.has_come && state.kept.is_empty(),
+        }
     }
 }
 
-/// The tickets of one server. Whoever has one can resume its session, and none is used twice.
+/// The tickets of one control connection, or its session of TLS 1.2. Whoever has one can resume its
+/// session, and no ticket of TLS 1.3 is used twice.
 #[derive(Default)]
 struct Tickets(Mutex<State>);
 
@@ -127,7 +136,18 @@ struct Tickets(Mutex<State>);
 struct State {
     kept: VecDeque<Tls13ClientSessionValue>,
     has_come: bool,
+    /// That of TLS 1.2, and when it began.
+    session: Option<(Tls12ClientSessionValue, Instant)>,
+    /// The handshake of the control connection is through.
+    is_established: bool,
     group: Option<NamedGroup>,
+}
+
+impl State {
+    /// Whether data connections can resume the session.
+    fn has_any(&self) -> bool {
+        !self.kept.is_empty() || self.session.is_some()
+    }
 }
 
 impl Tickets {
@@ -142,7 +162,7 @@ impl fmt::Debug for Tickets {
     }
 }
 
-/// There is one server, so its name doesn't matter, and TLS 1.2 isn't spoken.
+/// There is one server, so its name doesn't matter.
 impl ClientSessionStore for Tickets {
     fn set_kx_hint(&self, _: ServerName<'static>, group: NamedGroup) {
         self.state().group = Some(group);
@@ -152,12 +172,22 @@ impl ClientSessionStore for Tickets {
         self.state().group
     }
 
-    fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
-
-    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        None
+    /// Only that of the control connection counts: a data connection that doesn't resume it begins
+    /// one of its own before it is refused, which may be somebody else's.
+    fn set_tls12_session(&self, _: ServerName<'static>, session: Tls12ClientSessionValue) {
+        let mut state = self.state();
+        if !state.is_established {
+            state.session = Some((session, Instant::now()));
+        }
     }
 
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        let state = self.state();
+        state.session.as_ref().map(|(session, _)| session.clone())
+    }
+
+    /// It stays, so that data connections have to resume it: whoever breaks a handshake could
+    /// otherwise have the next one prove less.
     fn remove_tls12_session(&self, _: &ServerName<'static>) {}
 
     fn insert_tls13_ticket(&self, _: ServerName<'static>, ticket: Tls13ClientSessionValue) {

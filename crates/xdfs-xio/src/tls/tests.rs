@@ -5,7 +5,10 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
 use rustls::pki_types::PrivateKeyDer;
-use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    ClientConfig, ClientConnection, ServerConfig, ServerConnection, SupportedProtocolVersion,
+};
 use xdfs_sys::poll::{Poller, Token};
 
 use super::seal::{APPLICATION_DATA, BODY_BYTES};
@@ -130,13 +133,17 @@ impl Stream for Pieces {
     }
 }
 
-static CONFIGS: LazyLock<(Arc<ServerConfig>, Arc<ClientConfig>)> = LazyLock::new(|| {
+type Both = (Arc<ServerConfig>, Arc<ClientConfig>);
+
+static CONFIGS: LazyLock<Both> = LazyLock::new(|| configs(&TLS13));
+
+fn configs(version: &'static SupportedProtocolVersion) -> Both {
     let made = rcgen::generate_simple_self_signed(["server.test".to_owned()]).unwrap();
     let certificate = made.cert.der().clone();
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(&[&rustls::version::TLS13])
+        .with_protocol_versions(&[version])
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(vec![certificate.clone()], key)
@@ -146,14 +153,52 @@ static CONFIGS: LazyLock<(Arc<ServerConfig>, Arc<ClientConfig>)> = LazyLock::new
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificate).unwrap();
     let mut client = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
+        .with_protocol_versions(&[version])
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
     client.alpn_protocols = vec![PROTOCOL.to_vec()];
     client.enable_secret_extraction = true;
     (Arc::new(server), Arc::new(client))
-});
+}
+
+/// Even with configurations that take it.
+#[test]
+fn an_older_version_is_refused() {
+    let (server, client) = configs(&TLS12);
+    let (up, down) = (Shared::default(), Shared::default());
+    let below = Pieces {
+        incoming: Arc::clone(&down),
+        outgoing: Arc::clone(&up),
+        numbers: Numbers(5),
+        piece_max: 1 << 10,
+        interrupts: false,
+    };
+    let name = "server.test".try_into().unwrap();
+    let mut client = TlsStream::open(Box::new(below), client, name).unwrap();
+    let mut server = ServerConnection::new(server).unwrap();
+    for _ in 0..PATIENCE {
+        match client.finish_open() {
+            Ok(true) => panic!("it is taken"),
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                return assert!(error.to_string().contains("older version"), "{error}");
+            }
+            waits => _ = done(waits),
+        }
+        let sent: Vec<u8> = pipe(&up).bytes.drain(..).collect();
+        let mut rest = sent.as_slice();
+        while !rest.is_empty() {
+            server.read_tls(&mut rest).unwrap();
+            server.process_new_packets().unwrap();
+        }
+        let mut answer = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut answer).unwrap();
+        }
+        pipe(&down).bytes.extend(answer);
+    }
+    panic!("nothing comes of it");
+}
 
 /// Both ends of a channel after its handshake, and the bytes in flight in both directions.
 struct Pair {
