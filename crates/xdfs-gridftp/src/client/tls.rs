@@ -204,3 +204,82 @@ impl ClientSessionStore for Tickets {
         self.state().kept.pop_back()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustls::crypto::aws_lc_rs::default_provider;
+    use rustls::version::TLS12;
+    use rustls::{Connection, HandshakeKind, ServerConfig, ServerConnection};
+    use xdfs_security::identity::{ServerIdentity, read_certificates, read_key};
+    use xdfs_security::trust::{NewHosts, TrustPolicy, server_name};
+
+    use super::*;
+
+    const NAME: &str = "server.example";
+
+    /// The kind of a handshake with a server.
+    fn shake(client: &SessionTls, server: &Arc<ServerConfig>) -> Option<HandshakeKind> {
+        let mut ends = [
+            Connection::from(client.connection().unwrap()),
+            ServerConnection::new(Arc::clone(server)).unwrap().into(),
+        ];
+        for _ in 0..3 {
+            for from in [0, 1] {
+                let mut bytes = Vec::new();
+                while ends[from].wants_write() {
+                    ends[from].write_tls(&mut bytes).unwrap();
+                }
+                let (mut rest, to) = (bytes.as_slice(), &mut ends[1 - from]);
+                while !rest.is_empty() {
+                    to.read_tls(&mut rest).unwrap();
+                    to.process_new_packets().unwrap();
+                }
+            }
+        }
+        assert!(!ends[0].is_handshaking());
+        ends[0].handshake_kind()
+    }
+
+    /// A data connection of somebody else's session with the same server is refused only behind its
+    /// handshake, in which that session was told.
+    #[test]
+    fn only_the_session_of_the_control_connection_is_resumed() {
+        let folder = tempfile::tempdir().unwrap();
+        ServerIdentity::load_or_make(folder.path(), &[NAME.to_owned()]).unwrap();
+        let (chain, key) = ServerIdentity::files(folder.path());
+        let server = || {
+            let config = ServerConfig::builder_with_provider(Arc::new(default_provider()));
+            let config = config.with_protocol_versions(&[&TLS12]).unwrap();
+            let chain = read_certificates(&chain).unwrap();
+            let config = config.with_no_client_auth();
+            Arc::new(
+                config
+                    .with_single_cert(chain, read_key(&key).unwrap())
+                    .unwrap(),
+            )
+        };
+        let policy = TrustPolicy {
+            known_hosts: folder.path().join("known_hosts"),
+            pins: Vec::new(),
+            roots: read_certificates(&chain).unwrap(),
+            system_roots: false,
+            new_hosts: NewHosts::Refuse,
+        };
+        let (config, _) = policy.ftp_client_config(NAME, 21, None).unwrap();
+        let name = server_name(NAME).unwrap();
+        let client = SessionTls::new(&Tls { config, name }, 4);
+        let (own, other) = (server(), server());
+        assert_eq!(shake(&client, &own), Some(HandshakeKind::Full));
+        client.tickets.state().is_established = true;
+        for _ in 0..2 {
+            assert_eq!(shake(&client, &own), Some(HandshakeKind::Resumed));
+            assert_eq!(shake(&client, &other), Some(HandshakeKind::Full));
+        }
+        assert!(client.tickets.state().has_any() && !client.is_used_up());
+        let old = Instant::now().checked_sub(2 * SESSION_AGE_MAX).unwrap();
+        if let Some((_, came)) = &mut client.tickets.state().session {
+            *came = old;
+        }
+        assert!(client.is_used_up());
+    }
+}

@@ -1,0 +1,163 @@
+//! TLS 1.2 in the client: at vsftpd, and where it is too weak.
+
+use std::fs;
+use std::process::Command;
+
+use xdfs_testkit::process::Guard;
+use xdfs_testkit::skip;
+
+use crate::ftps::authority;
+use crate::places::{There, vsftpd_told, works, xdfs};
+use crate::stage::{PATIENCE, Stage, has, outcome, run};
+
+/// Settings with which OpenSSL speaks nothing newer.
+const OLDER: &str = "openssl_conf = a\n[a]\nssl_conf = b\n[b]\nsystem_default = c\n[c]\n\
+                     MaxProtocol = TLSv1.2\n";
+
+/// Whether data connections have to resume the session of the control connection, or not.
+#[test]
+fn everything_works_at_vsftpd() {
+    let stage = Stage::with_users(153, "");
+    fs::write(stage.beside("openssl.cnf"), OLDER).unwrap();
+    let (server, log) = (stage.beside("server"), stage.beside("vsftpd.log"));
+    for reuse in ["YES", "NO"] {
+        let more = format!(
+            "ssl_enable=YES\nallow_anon_ssl=YES\nforce_anon_data_ssl=YES\n\
+             force_anon_logins_ssl=YES\nrequire_ssl_reuse={reuse}\nssl_ciphers=HIGH\n\
+             rsa_cert_file={0}/server.crt\nrsa_private_key_file={0}/server.key\n\
+             debug_ssl=YES\nxferlog_enable=YES\nxferlog_std_format=NO\nvsftpd_log_file={1}\n",
+            server.display(),
+            log.display(),
+        );
+        let _ = fs::remove_dir_all(stage.beside("anonymous"));
+        let _ = fs::remove_file(&log);
+        let older = stage.beside("openssl.cnf");
+        let told = vsftpd_told(&stage, &more, |command| {
+            command.env("OPENSSL_CONF", &older);
+        });
+        let Some((_server, address)) = told else {
+            return;
+        };
+        let (authority, root) = (authority(&stage), stage.beside("anonymous/pub"));
+        let place = format!("ftps://localhost:{}/pub", address.port());
+        let flags = ["--ca", authority.as_str()];
+        let there = There {
+            url: &place,
+            root: &root,
+            flags: &flags,
+            sets_times: false,
+        };
+        works(&stage, there);
+        let text = fs::read_to_string(&log).unwrap();
+        let versions = || text.lines().filter(|line| line.contains("SSL version: "));
+        assert!(versions().all(|line| line.contains("TLSv1.2")), "{text}");
+        // Those of data.
+        let is_resumed = |line: &&str| line.contains(", reused,");
+        assert!(versions().filter(is_resumed).count() > 10, "{text}");
+    }
+}
+
+/// A server with one port for each of its arguments, a list of ciphers of OpenSSL: the version, and
+/// whether it has the extended master secret, are behind it.
+const SERVER: &str = r#"
+import socket, ssl, sys, threading
+def serve(listener, context):
+    while True:
+        stream, _ = listener.accept()
+        stream.settimeout(60)
+        stream.sendall(b"220 hello\r\n")
+        lines = [stream.recv(100)]
+        stream.sendall(b"234 go on\r\n")
+        try:
+            stream = context.wrap_socket(stream, server_side=True)
+            lines += [stream.version().encode(), stream.recv(100)]
+            stream.sendall(b"530 nobody\r\n")
+        except (OSError, ssl.SSLError):
+            pass
+        print(listener.getsockname()[1], lines, flush=True)
+        stream.close()
+ports = []
+for case in sys.argv[2:]:
+    ciphers, version, extended = case.split("/")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(sys.argv[1] + ".crt", sys.argv[1] + ".key")
+    context.set_ciphers(ciphers + ":@SECLEVEL=0")
+    version = getattr(ssl.TLSVersion, version)
+    context.minimum_version = context.maximum_version = version
+    if extended == "no":
+        # SSL_OP_NO_EXTENDED_MASTER_SECRET, for which Python has no name.
+        context.options |= 1
+    listener = socket.create_server(("127.0.0.1", 0))
+    ports.append(listener.getsockname()[1])
+    threading.Thread(target=serve, args=(listener, context), daemon=True).start()
+print("ports", *ports, flush=True)
+threading.Event().wait()
+"#;
+
+#[test]
+fn what_is_weak_in_tls_1_2_is_refused() {
+    if !has("openssl") || !has("python3") {
+        return skip::test("openssl or python3 is not installed");
+    }
+    let stage = Stage::with_users(154, "");
+    // RSA without an exchange of keys needs a key of RSA.
+    let config = "[req]\ndistinguished_name = d\n[d]\n";
+    fs::write(stage.beside("req.cnf"), config).unwrap();
+    let (files, own) = (stage.beside("rsa"), stage.beside("rsa.crt"));
+    let mut make = Command::new("openssl");
+    make.args([
+        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+    ])
+    .args([
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+        "subjectAltName=DNS:localhost",
+    ])
+    .args(["-addext", "basicConstraints=critical,CA:FALSE", "-config"])
+    .arg(stage.beside("req.cnf"))
+    .arg("-keyout")
+    .arg(stage.beside("rsa.key"))
+    .arg("-out")
+    .arg(&own);
+    run(&mut make);
+    let strong = "ECDHE-RSA-AES128-GCM-SHA256/TLSv1_2/yes";
+    let cases = [
+        strong,
+        // No extended master secret, no AEAD, no ephemeral key, an older version.
+        "ECDHE-RSA-AES128-GCM-SHA256/TLSv1_2/no",
+        "ECDHE-RSA-AES128-SHA256/TLSv1_2/yes",
+        "AES128-GCM-SHA256/TLSv1_2/yes",
+        "ALL/TLSv1_1/yes",
+    ];
+    let mut serve = Command::new("python3");
+    serve.args(["-c", SERVER]).arg(&files).args(cases);
+    let server = Guard::spawn(&mut serve).unwrap();
+    let ports = |line: &str| Some(line.strip_prefix("ports ")?.to_owned());
+    let Some(ports) = server.line(PATIENCE, ports) else {
+        panic!("{:?}", server.output());
+    };
+    let own = own.display().to_string();
+    for (port, case) in ports.split(' ').zip(cases) {
+        let url = format!("ftps://localhost:{port}/f");
+        let (succeeded, text) = outcome(&mut xdfs(&stage, &["cat", "--ca", &own, &url]));
+        let told = server.line(PATIENCE, |line| {
+            Some(line.strip_prefix(&format!("{port} "))?.to_owned())
+        });
+        let told = told.unwrap();
+        assert!(!succeeded, "{case}: {text}");
+        if case == strong {
+            assert!(text.contains("530 nobody"), "{text}");
+            assert!(told.contains("TLSv1.2") && told.contains("USER"), "{told}");
+        } else {
+            assert!(
+                text.contains("the extended master secret"),
+                "{case}: {text}"
+            );
+            assert!(
+                told.contains("AUTH TLS") && !told.contains("USER"),
+                "{told}"
+            );
+        }
+    }
+}
