@@ -67,6 +67,8 @@ pub(super) fn refused(operation: &str, path: &[u8], reply: &Reply) -> Fault {
         425 => Code::ConnectionRefused,
         430 | 530 | 532 | 331 | 332 => Code::AuthenticationFailed,
         452 | 552 => Code::NoSpace,
+        // A disk that fails will fail again.
+        451 if has("input/output error") => Code::Io,
         400..500 => Code::Busy,
         // The Globus server says so about anything.
         500..=504 if has("no space left") => Code::NoSpace,
@@ -88,6 +90,7 @@ pub(super) fn refused(operation: &str, path: &[u8], reply: &Reply) -> Fault {
         _ => Code::Io,
     };
     let retry = match reply.code {
+        451 if code == Code::Io => Retry::Never,
         452 => Retry::Never,
         421 | 425 | 426 => Retry::Now,
         400..500 => Retry::AfterMs(PUT_OFF_MS),

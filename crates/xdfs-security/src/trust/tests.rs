@@ -14,7 +14,7 @@ use xdfs_proto::fault::{Code, Fault};
 
 use super::*;
 use crate::identity::pair::{Authority, Failure, Made, connect};
-use crate::identity::{ClientCertificates, Fingerprint, ftp_provider, provider};
+use crate::identity::{ClientCertificates, Fingerprint, ftp_provider};
 
 const NAME: &str = "server.example";
 const HOST: &str = "server.example:7070";
