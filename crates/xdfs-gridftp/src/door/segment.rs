@@ -11,6 +11,7 @@ use xdfs_proto::pack::{
     Content, Entry, Failures, Metadata, PACK_BYTES_MAX, PackReader, PackRequest, PackWriter,
     Preserve,
 };
+use xdfs_proto::path::Call;
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_store::{PackOptions, Store};
 
@@ -275,6 +276,11 @@ impl Arriving {
             count += 1;
         }
         self.write(pack, first, &mut failures)?;
+        if count > 0 {
+            // Packs leave the names to this, and the reply says that all of it is on disk.
+            let path = self.root.clone();
+            self.store.call(&Call::Sync { path }, &mut |_| Ok(()))?;
+        }
         tracing::debug!(members = count, "a segment is stored");
         Ok(failures)
     }
