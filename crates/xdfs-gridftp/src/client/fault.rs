@@ -122,8 +122,8 @@ pub(super) fn unprotected(operation: &str, command: &str, reply: &Reply) -> Faul
 fn of_tls(operation: &str, error: &io::Error) -> Option<Fault> {
     let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     let fault = client_fault(error);
-    let floor = "after AUTH TLS, and not from the first byte on, the server has to speak TLS 1.3, or \
-        1.2 with ECDHE, with AES-GCM or ChaCha20, and with the extended master secret";
+    let floor = "after AUTH TLS, and not from the first byte on, the server has to speak TLS 1.3, \
+        or 1.2 with ECDHE, with AES-GCM or ChaCha20, and with the extended master secret";
     let fault = match fault.code {
         Code::ProtectionRefused => fault.hint(floor),
         _ => fault,

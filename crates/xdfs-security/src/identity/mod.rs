@@ -4,9 +4,9 @@
 //! trust that key as with SSH: they compare its [`Fingerprint`]. A server with a chain from an
 //! authority specifies the files, and [`Reloading`] follows their renewal.
 //!
-//! Invariants: servers only speak TLS 1.3, one explicitly named provider, no early data. A private key that
-//! others can read isn't used. Files are written under a temporary name and renamed. Nothing here
-//! opens a connection.
+//! Invariants: servers speak TLS 1.3 only, one explicitly named provider, no early data. A private
+//! key that others can read isn't used. Files are written under a temporary name and renamed.
+//! Nothing here opens a connection.
 
 pub(crate) mod file;
 mod fingerprint;
@@ -42,8 +42,8 @@ pub const ALPN: &[u8] = b"xdfs/1";
 /// (RFC 9149).
 pub(crate) const TICKETS: u8 = 8;
 
-/// The only cryptography provider, for TLS 1.3 only: the older version is compiled in for servers of
-/// FTP and the web servers of token issuers, and not for channels. AES-128 comes first: it is as
+/// The only cryptography provider, for TLS 1.3 only: the older version is compiled in for servers
+/// of FTP and the web servers of token issuers, and not for channels. AES-128 comes first: it is as
 /// strong as the key exchange and signatures around it, and faster than AES-256.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
 use rustls::pki_types::PrivateKeyDer;
-use rustls::version::{TLS12, TLS13};
+use rustls::version::TLS13;
 use rustls::{
     ClientConfig, ClientConnection, ServerConfig, ServerConnection, SupportedProtocolVersion,
 };
@@ -17,11 +17,11 @@ use super::{PROTOCOL, TlsStream};
 use crate::{Capabilities, Output, Protected, Room, Stream, Transform};
 
 /// Number of calls within which progress must be made.
-const PATIENCE: usize = 1_000_000;
+pub(super) const PATIENCE: usize = 1_000_000;
 
 /// Deterministic pseudo-random numbers.
 #[derive(Clone, Debug)]
-struct Numbers(u64);
+pub(super) struct Numbers(pub(super) u64);
 
 impl Numbers {
     fn below(&mut self, n: usize) -> usize {
@@ -33,27 +33,27 @@ impl Numbers {
 }
 
 #[derive(Debug, Default)]
-struct Pipe {
-    bytes: VecDeque<u8>,
+pub(super) struct Pipe {
+    pub(super) bytes: VecDeque<u8>,
     ended: bool,
     /// It accepts nothing at all.
     full: bool,
 }
 
-type Shared = Arc<Mutex<Pipe>>;
+pub(super) type Shared = Arc<Mutex<Pipe>>;
 
-fn pipe(shared: &Shared) -> MutexGuard<'_, Pipe> {
+pub(super) fn pipe(shared: &Shared) -> MutexGuard<'_, Pipe> {
     shared.lock().unwrap()
 }
 
 /// A transport that accepts and returns pieces of many sizes, and sometimes nothing.
 #[derive(Debug)]
-struct Pieces {
-    incoming: Shared,
-    outgoing: Shared,
-    numbers: Numbers,
-    piece_max: usize,
-    interrupts: bool,
+pub(super) struct Pieces {
+    pub(super) incoming: Shared,
+    pub(super) outgoing: Shared,
+    pub(super) numbers: Numbers,
+    pub(super) piece_max: usize,
+    pub(super) interrupts: bool,
 }
 
 const PIPE_BYTES: usize = 300 << 10;
@@ -133,11 +133,11 @@ impl Stream for Pieces {
     }
 }
 
-type Both = (Arc<ServerConfig>, Arc<ClientConfig>);
+pub(super) type Both = (Arc<ServerConfig>, Arc<ClientConfig>);
 
 static CONFIGS: LazyLock<Both> = LazyLock::new(|| configs(&TLS13));
 
-fn configs(version: &'static SupportedProtocolVersion) -> Both {
+pub(super) fn configs(version: &'static SupportedProtocolVersion) -> Both {
     let made = rcgen::generate_simple_self_signed(["server.test".to_owned()]).unwrap();
     let certificate = made.cert.der().clone();
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
@@ -160,44 +160,6 @@ fn configs(version: &'static SupportedProtocolVersion) -> Both {
     client.alpn_protocols = vec![PROTOCOL.to_vec()];
     client.enable_secret_extraction = true;
     (Arc::new(server), Arc::new(client))
-}
-
-/// Even with configurations that take it.
-#[test]
-fn an_older_version_is_refused() {
-    let (server, client) = configs(&TLS12);
-    let (up, down) = (Shared::default(), Shared::default());
-    let below = Pieces {
-        incoming: Arc::clone(&down),
-        outgoing: Arc::clone(&up),
-        numbers: Numbers(5),
-        piece_max: 1 << 10,
-        interrupts: false,
-    };
-    let name = "server.test".try_into().unwrap();
-    let mut client = TlsStream::open(Box::new(below), client, name).unwrap();
-    let mut server = ServerConnection::new(server).unwrap();
-    for _ in 0..PATIENCE {
-        match client.finish_open() {
-            Ok(true) => panic!("it is taken"),
-            Err(error) if error.kind() == ErrorKind::InvalidData => {
-                return assert!(error.to_string().contains("older version"), "{error}");
-            }
-            waits => _ = done(waits),
-        }
-        let sent: Vec<u8> = pipe(&up).bytes.drain(..).collect();
-        let mut rest = sent.as_slice();
-        while !rest.is_empty() {
-            server.read_tls(&mut rest).unwrap();
-            server.process_new_packets().unwrap();
-        }
-        let mut answer = Vec::new();
-        while server.wants_write() {
-            server.write_tls(&mut answer).unwrap();
-        }
-        pipe(&down).bytes.extend(answer);
-    }
-    panic!("nothing comes of it");
 }
 
 /// Both ends of a channel after its handshake, and the bytes in flight in both directions.
@@ -274,7 +236,7 @@ fn some_size(numbers: &mut Numbers) -> usize {
 }
 
 /// The result of a call that may have to wait.
-fn done<T>(result: io::Result<T>) -> Option<T> {
+pub(super) fn done<T>(result: io::Result<T>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
         Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
