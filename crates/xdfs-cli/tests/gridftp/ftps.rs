@@ -41,7 +41,10 @@ fn certified(stage: &Stage) -> Arc<ServerConfig> {
 }
 
 /// The same with these versions of TLS.
-fn speaking(stage: &Stage, versions: &[&'static SupportedProtocolVersion]) -> Arc<ServerConfig> {
+pub(crate) fn speaking(
+    stage: &Stage,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Arc<ServerConfig> {
     let certificate = CertificateDer::from_pem_file(stage.certificate()).unwrap();
     let key = PrivateKeyDer::from_pem_file(stage.beside("server/server.key")).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

@@ -1,12 +1,18 @@
-//! TLS 1.2 in the client: at vsftpd, and where it is too weak.
+//! TLS 1.2 in the client: at vsftpd, where it is too weak, and where it has no place.
 
 use std::fs;
-use std::process::Command;
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
 
+use rustls::ServerConnection;
+use rustls::version::TLS12;
 use xdfs_testkit::process::Guard;
 use xdfs_testkit::skip;
 
-use crate::ftps::authority;
+use crate::ftps::{authority, speaking};
+use crate::nodes::{node_config, start_node};
 use crate::places::{There, vsftpd_told, works, xdfs};
 use crate::stage::{PATIENCE, Stage, has, outcome, run};
 
@@ -154,4 +160,56 @@ fn what_is_weak_in_tls_1_2_is_refused() {
             );
         }
     }
+}
+
+/// Servers, data nodes, and clients of xDFS.
+#[test]
+fn everything_else_speaks_tls_1_3_alone() {
+    if !has("openssl") {
+        return skip::test("openssl is not installed");
+    }
+    let stage = Stage::with_users(155, "");
+    let own = |line: &str| Some(line.strip_prefix("listening on ")?.to_owned());
+    let own = stage.server.line(PATIENCE, own).unwrap();
+    let nobody = format!("SHA256:{}", "A".repeat(43));
+    let node = format!("[gridftp.data_node]\nlisten = \"127.0.0.1:0\"\nobeys = [\"{nobody}\"]\n");
+    let config = node_config(&stage.beside(""), "node", &stage.root(""), &node);
+    let (_node, node, _) = start_node(&config);
+    for (address, flags) in [
+        (&own, &["-alpn", "xdfs/1"][..]),
+        (&node, &["-alpn", "xdfs-node/1"]),
+        (&stage.address, &["-starttls", "ftp"]),
+    ] {
+        let said = |version: &str| {
+            let mut ask = Command::new("openssl");
+            ask.args(["s_client", version, "-connect", address]);
+            let out = ask.args(flags).stdin(Stdio::null()).output().unwrap();
+            String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned()
+        };
+        let text = said("-tls1_3");
+        assert!(
+            text.contains("New, TLSv1.3, Cipher is TLS"),
+            "{flags:?}: {text}"
+        );
+        let text = said("-tls1_2");
+        let is_refused = text.contains("Cipher is (NONE)") && text.contains("alert");
+        assert!(is_refused, "{flags:?}: {text}");
+    }
+    let (listener, older) = (
+        TcpListener::bind("127.0.0.1:0").unwrap(),
+        speaking(&stage, &[&TLS12]),
+    );
+    let port = listener.local_addr().unwrap().port();
+    // It ends with the process of the test.
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut connection = ServerConnection::new(Arc::clone(&older)).unwrap();
+            // The client has nothing to agree on.
+            let _ = connection.complete_io(&mut stream);
+        }
+    });
+    let url = format!("xdfs://localhost:{port}/f");
+    let words = ["cat", "--ca", &authority(&stage), &url];
+    let (succeeded, text) = outcome(&mut xdfs(&stage, &words));
+    assert!(!succeeded && text.contains("need TLS 1.3"), "{text}");
 }
