@@ -270,7 +270,7 @@ fn protect(settings: &mut Settings, security: &ClientSecurity) -> Result<(), Fau
         },
         ..security.trust.clone()
     };
-    let (config, _) = trust.client_config(&settings.host, settings.port, certificate)?;
+    let (config, _) = trust.ftp_client_config(&settings.host, settings.port, certificate)?;
     settings.protection = Protection::Tls(Tls {
         config,
         name: server_name(&settings.host)?,

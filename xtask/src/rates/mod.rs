@@ -3,7 +3,6 @@
 //! Each row has two or more programs that do the same, one after the other, in turns; what counts
 //! is the ratio of the times of one turn. It is run by hand, on a machine that does nothing else.
 
-mod grid;
 mod link;
 mod rows;
 mod site;

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::grid::Grid;
 use super::link::Far;
 use super::rows::Row;
 use super::tree;
+use crate::grid::Grid;
 use crate::process::{Running, search_path};
 
 /// Bytes of the file.

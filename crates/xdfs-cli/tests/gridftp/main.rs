@@ -24,6 +24,7 @@ mod mode_t;
 mod mode_x;
 mod nodes;
 mod nodes_apart;
+mod older_tls;
 mod places;
 mod proxy;
 mod relay;
