@@ -35,6 +35,7 @@ mod shell;
 mod stage;
 mod stores;
 mod third_party;
+mod tls_breaks;
 mod tls_tools;
 mod tools;
 mod v2;
