@@ -14,6 +14,8 @@ mod grid;
 #[cfg(feature = "gsi")]
 mod gsi;
 #[cfg(feature = "gsi")]
+mod gsi_between;
+#[cfg(feature = "gsi")]
 mod gsiftp;
 mod hostile;
 mod hostile_servers;
