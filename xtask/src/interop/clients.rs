@@ -261,10 +261,6 @@ impl Client {
             Self::Lftp | Self::Ftplib if how.gsi.is_some() => {
                 lacks(NO_GSI, &["gsiftp", "grid security"])
             }
-            Self::Xdfs if how.gsi.is_some() => lacks(
-                "protected transfers straight between two servers",
-                &["dcau"],
-            ),
             Self::Globus => {
                 let mut command = globus(tools, to.0, how)?;
                 command.args([source, target]);

@@ -158,10 +158,10 @@ const fn by(proxy: &'static str) -> Gsi {
     Gsi { proxy, ..GSI }
 }
 
-/// Whether the client of xdfs leaves it out: PROT S is PROT P in TLS; without DCAU, and straight
-/// between two servers, it has no proof of who sends.
+/// Whether the client of xdfs leaves it out: PROT S is PROT P in TLS, and without DCAU it has no
+/// proof of who sends.
 pub(super) fn is_left_out(row: &Row) -> bool {
-    let words = ["GSI, DCAU A, PROT S", "GSI, DCAU N", "GSI, third party"];
+    let words = ["GSI, DCAU A, PROT S", "GSI, DCAU N"];
     words.iter().any(|words| row.name.starts_with(words))
 }
 
