@@ -66,6 +66,7 @@ impl FtpGateway {
                     carrier: Some(carrier.clone()),
                     channels: options.channels,
                     uploads: options.ftp_uploads.clone(),
+                    stripes: options.stripes.clone(),
                 };
                 return Self::start(settings).map(Some);
             }
@@ -84,6 +85,7 @@ impl FtpGateway {
             carrier: None,
             channels: options.channels,
             uploads: options.ftp_uploads.clone(),
+            stripes: options.stripes.clone(),
         };
         match (protection, security) {
             (FtpProtection::None, None) => {}

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use super::nodes::{self, Node};
 use crate::process::{PATIENCE, Running, search_path, until};
 
 /// A kind of server, which is a table of the matrix.
@@ -47,6 +48,7 @@ pub(super) struct Server {
     folder: PathBuf,
     /// What clients have to trust.
     pub(super) certificate: PathBuf,
+    nodes: Vec<Node>,
 }
 
 impl Server {
@@ -57,16 +59,33 @@ impl Server {
         folder: &Path,
         is_v6: bool,
     ) -> Result<Self, String> {
-        let root = folder.join("root/drop");
-        fs::create_dir_all(&root).map_err(|error| error.to_string())?;
         let ip = match is_v6 {
             true => IpAddr::from(Ipv6Addr::LOCALHOST),
             false => IpAddr::from(Ipv4Addr::LOCALHOST),
         };
-        let (running, address) = spawn(kind, tools, folder, SocketAddr::new(ip, 0))?;
+        Self::begin(kind, tools, folder, ip, Vec::new())
+    }
+
+    /// The same with data nodes.
+    pub(super) fn with_nodes(kind: Kind, tools: &Tools, folder: &Path) -> Result<Self, String> {
+        let nodes = nodes::start(kind, tools, folder)?;
+        Self::begin(kind, tools, folder, Ipv4Addr::LOCALHOST.into(), nodes)
+    }
+
+    fn begin(
+        kind: Kind,
+        tools: &Tools,
+        folder: &Path,
+        ip: IpAddr,
+        nodes: Vec<Node>,
+    ) -> Result<Self, String> {
+        let root = folder.join("root/drop");
+        fs::create_dir_all(&root).map_err(|error| error.to_string())?;
+        let (running, address) = spawn(kind, tools, folder, SocketAddr::new(ip, 0), &nodes)?;
         Ok(Self {
             kind,
             running,
+            nodes,
             address,
             root,
             certificate: match kind {
@@ -81,8 +100,13 @@ impl Server {
     /// Kills the server and its sessions, and starts it again at the same address.
     pub(super) fn kill_and_restart(&mut self, tools: &Tools) -> Result<(), String> {
         self.running.kill();
-        (self.running, _) = spawn(self.kind, tools, &self.folder, self.address)?;
+        (self.running, _) = spawn(self.kind, tools, &self.folder, self.address, &self.nodes)?;
         Ok(())
+    }
+
+    /// Fails unless each data node has moved a part of a file of `bytes`.
+    pub(super) fn check_stripes(&self, bytes: usize) -> Result<(), String> {
+        nodes::check(self.kind, &self.nodes, bytes)
     }
 
     /// A path of this machine in the served directory.
@@ -146,6 +170,7 @@ fn spawn(
     tools: &Tools,
     folder: &Path,
     at: SocketAddr,
+    nodes: &[Node],
 ) -> Result<(Running, SocketAddr), String> {
     let log = folder.join("log");
     let failed = |error: std::io::Error| format!("start {}: {error}", kind.name());
@@ -159,6 +184,10 @@ fn spawn(
             let owner = fs::metadata("/proc/self").map_err(failed)?.uid();
             if owner == 0 {
                 command.args(["-anonymous-user", "root", "-allow-root"]);
+            }
+            if !nodes.is_empty() {
+                let all: Vec<_> = nodes.iter().map(|node| node.address.as_str()).collect();
+                command.args(["-r", &all.join(",")]);
             }
             let running = Running::start(&mut command, &log).map_err(failed)?;
             if at.port() != 0 {
@@ -177,7 +206,9 @@ fn spawn(
             let config = format!(
                 "folder = \"server\"\n[[export]]\nname = \"drop\"\npath = \"{root}\"\n\
                  public = true\n\
-                 anonymous = [\"read\", \"list\", \"create\", \"write\", \"delete\"]\n"
+                 anonymous = [\"read\", \"list\", \"create\", \"write\", \"delete\"]\n\
+                 {}",
+                xdfs_nodes(nodes)
             );
             let file = folder.join("xdfs.toml");
             fs::write(&file, config).map_err(failed)?;
@@ -219,6 +250,18 @@ fn spawn(
             Err("vsftpd did not start".into())
         }
     }
+}
+
+/// The settings of a server about its data nodes. They connect to those of another server.
+fn xdfs_nodes(nodes: &[Node]) -> String {
+    let mut text = String::new();
+    if !nodes.is_empty() {
+        text += "[gridftp]\nthird_party = true\n";
+    }
+    for Node { address, key, .. } in nodes {
+        text += &format!("[[gridftp.node]]\naddress = \"{address}\"\nkey = \"{key}\"\n");
+    }
+    text
 }
 
 fn reached(running: Running, address: Option<SocketAddr>) -> Result<(Running, SocketAddr), String> {

@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
 use crate::log::start_log;
-use crate::place::shown;
+use crate::place::{Place, shown};
 use crate::report::{Reporter, Run};
 use crate::session::Connector;
 use origins::Origins;
@@ -32,7 +32,8 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
         return run_list(&connector, context, flags, list);
     }
     let mut expanded = flags.clone();
-    let sources = expand::expand_sources(&connector, &mut expanded);
+    let sources = check_stripes(context, flags);
+    let sources = sources.and_then(|()| expand::expand_sources(&connector, &mut expanded));
     let flags = &expanded;
     if flags.recursive || flags.archive || flags.files_from.is_some() {
         return run_trees(&connector, context, flags, sources);
@@ -70,7 +71,27 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
 }
 
 fn connector(context: &Context, flags: &CpFlags) -> Connector {
-    Connector::new(context.clone(), flags.session.clone())
+    let connector = Connector::new(context.clone(), flags.session.clone());
+    connector.striped(flags.stripe.stripes())
+}
+
+/// Refuses stripes where there is no server that can have any.
+fn check_stripes(context: &Context, flags: &CpFlags) -> Result<(), Fault> {
+    if !flags.stripe.stripe {
+        return Ok(());
+    }
+    let config = context.config()?;
+    let sources = flags.places.sources.iter();
+    for word in sources.chain([&flags.places.target]) {
+        if let Place::Remote(place) = Place::parse(config, word)?
+            && place.address.is_ftp()
+        {
+            return Ok(());
+        }
+    }
+    let cause = "only servers of GridFTP have stripes";
+    Err(Fault::new(Code::InvalidArgument, "plan the copy", cause)
+        .hint("leave out --stripe: with xDFS, -n is the number of channels"))
 }
 
 /// Like [`run`], for the pairs of a list.

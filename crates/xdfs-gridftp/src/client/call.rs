@@ -302,8 +302,8 @@ fn each_entry(
     entry: &mut dyn FnMut(Listed) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     loop {
-        let mut link = store.take(Some((Direction::Receive, 1)))?;
-        let mode = store.mode(&link, Direction::Receive);
+        let mut link = store.take(Some((Direction::List, 1)))?;
+        let mode = store.mode(&link, Direction::List);
         let mut has_begun = false;
         let listed = list_on(store, &mut link, path, &mut |listed| {
             has_begun = true;

@@ -16,7 +16,7 @@ use super::exchange::{Exchange, Polled};
 use super::fault::{broken, ended, refused, violation};
 use super::link::{Link, STALL};
 use crate::block::{HEADER_BYTES, Piece};
-use crate::receiver::Receiver;
+use crate::receiver::{Ends, Receiver};
 use crate::reply::Reply;
 use crate::xmode;
 
@@ -38,6 +38,8 @@ pub(super) struct Incoming {
     path: Vec<u8>,
     mode: Mode,
     receiver: Receiver,
+    /// Of the connections to the addresses of this machine behind the first one.
+    ends: Vec<Ends>,
     next: u64,
     /// The size of the file, if it is known.
     end: Option<u64>,
@@ -75,6 +77,7 @@ impl Incoming {
             path: path.to_vec(),
             mode,
             receiver: Receiver::new(held),
+            ends: Vec::new(),
             next: from,
             end,
             early: BTreeMap::new(),
@@ -163,6 +166,8 @@ impl Incoming {
             Some(begun) => begun,
             None => {
                 self.moved = Instant::now();
+                let more = link.arrivals().saturating_sub(1);
+                self.ends.resize_with(more, Ends::default);
                 *self.begun.insert(self.moved)
             }
         };
@@ -240,8 +245,12 @@ impl Incoming {
         match self.mode {
             Mode::Stream => self.has_stream_ended,
             Mode::Exchange => self.exchange.as_ref().is_some_and(|own| own.is_complete()),
-            Mode::Extended => self.receiver.has_all_eods(),
+            Mode::Extended => self.has_all_eods(),
         }
+    }
+
+    fn has_all_eods(&self) -> bool {
+        self.receiver.has_all_eods() && self.ends.iter().all(Ends::are_all)
     }
 
     fn complete(&mut self, link: &mut Link) -> Result<usize, Fault> {
@@ -370,7 +379,7 @@ impl Incoming {
                     let count = match channel.receive(&mut header[..wants])? {
                         None => break,
                         // Connections may end that are not needed.
-                        Some(0) if self.receiver.has_all_eods() => break,
+                        Some(0) if self.has_all_eods() => break,
                         Some(0) => {
                             let cause = "a data connection was closed before its end of data";
                             return Err(ended("receive in MODE E", cause));
@@ -381,7 +390,11 @@ impl Incoming {
                     let taken = channel.blocks.take(&header[..count]);
                     let (_, piece) = taken.map_err(|error| breaks(error.to_string()))?;
                     if let Some(Piece::Header(header)) = piece {
-                        let counted = self.receiver.header(&header);
+                        let behind = channel.stripe.checked_sub(1);
+                        let counted = match behind.and_then(|at| self.ends.get_mut(at)) {
+                            Some(ends) => ends.header(&header),
+                            None => self.receiver.header(&header),
+                        };
                         counted.map_err(|error| breaks(error.to_string()))?;
                     }
                     continue;

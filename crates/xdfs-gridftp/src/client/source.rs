@@ -139,6 +139,7 @@ impl FtpSource {
         let is_first = incoming.position() == self.begun_at;
         let kind = link.features.checksum();
         let read = incoming.read(&mut link, buf);
+        let read = read.map_err(|fault| link.explained(fault));
         match read {
             Ok(_) if incoming.is_complete() => self.store.give_back(link),
             Ok(_) => self.transfer = Some((link, incoming)),
