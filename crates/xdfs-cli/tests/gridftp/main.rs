@@ -32,6 +32,7 @@ mod security;
 mod shell;
 mod stage;
 mod stores;
+mod stripes;
 mod third_party;
 mod tls_tools;
 mod tools;

@@ -309,16 +309,21 @@ impl Link {
             addresses.map_err(|cause| violation(operation, format!("{server}: {cause}")))?;
         let count = addresses.len();
         tracing::debug!(count, "stripes of {server}");
-        for address in &addresses {
-            let ip = address.ip();
-            if !self.takes(ip) {
-                let cause = format!("{server} names {ip} for its data, and is at {}", self.peer);
-                return Err(violation(operation, cause).hint(format!(
-                    "if a data node has this address, --stripe-nodes {ip} takes it"
-                )));
-            }
+        let mut others: Vec<_> = addresses.iter().map(SocketAddr::ip).collect();
+        others.retain(|ip| !self.takes(*ip));
+        others.dedup();
+        if others.is_empty() {
+            return Ok(addresses);
         }
-        Ok(addresses)
+        let others: Vec<_> = others.iter().map(IpAddr::to_string).collect();
+        let others = others.join(",");
+        let cause = format!(
+            "{server} names {others} for its data, and is at {}",
+            self.peer
+        );
+        Err(violation(operation, cause).hint(format!(
+            "if its data nodes are there, --stripe-nodes {others} takes them"
+        )))
     }
 
     /// Opens so many connections to each address where the server listens.
