@@ -15,7 +15,10 @@ const NOBODY: &str = "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// A running data node, at an address of its own.
 pub(super) struct Node {
-    running: Running,
+    /// Until it is dropped.
+    _running: Running,
+    /// What it says about transfers.
+    log: PathBuf,
     /// `HOST:PORT`, at which its server reaches it.
     pub(super) address: String,
     /// With xdfs.
@@ -50,9 +53,14 @@ pub(super) fn start(kind: Kind, tools: &Tools, folder: &Path) -> Result<Vec<Node
 }
 
 impl Node {
+    fn said(&self) -> String {
+        let bytes = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     /// Whether it has taken part in moving a file of `bytes`, and hasn't moved all of it.
     fn has_moved_a_part(&self, kind: Kind, bytes: usize) -> bool {
-        let said = self.running.said();
+        let said = self.said();
         match kind {
             Kind::Globus => {
                 // The first node says how much it has moved.
@@ -79,7 +87,7 @@ pub(super) fn check(kind: Kind, nodes: &[Node], bytes: usize) -> Result<(), Stri
     let all_of_it = format!("NBYTES={bytes} ");
     let has_one = || {
         let mut all = nodes.iter();
-        all.any(|node| node.running.said().contains(&all_of_it))
+        all.any(|node| node.said().contains(&all_of_it))
     };
     // The last lines of a log may be late.
     until(|| have_moved() || has_one());
@@ -121,7 +129,8 @@ fn xdfs_node(tools: &Tools, place: &Path, root: &Path, more: &str) -> Result<Nod
     Ok(Node {
         address: after(&running, "data node on ")?,
         key: after(&running, "fingerprint ")?,
-        running,
+        _running: running,
+        log: place.join("log"),
     })
 }
 
@@ -130,8 +139,8 @@ fn globus_node(place: &Path, host: &str) -> Result<Node, String> {
     command
         .env("PATH", search_path())
         .args(["-dn", "-aa", "-port", "0", "-control-interface", host])
-        .args(["-data-interface", host, "-log-level", "ALL"])
-        .args(["-log-module", "stdio:buffer=0"]);
+        .args(["-data-interface", host, "-log-level", "ALL", "-l"])
+        .arg(place.join("transfers"));
     let owner = fs::metadata("/proc/self").map_err(|error| error.to_string())?;
     if owner.uid() == 0 {
         command.args(["-anonymous-user", "root", "-allow-root"]);
@@ -144,7 +153,8 @@ fn globus_node(place: &Path, host: &str) -> Result<Node, String> {
     Ok(Node {
         address: address.ok_or_else(|| format!("a data node did not start: {}", running.said()))?,
         key: String::new(),
-        running,
+        _running: running,
+        log: place.join("transfers"),
     })
 }
 

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
@@ -49,21 +49,23 @@ fn text(path: &Path) -> String {
 
 /// The server of the Globus tools with two data nodes.
 struct GlobusCluster {
-    nodes: Vec<Guard>,
-    _server: Guard,
+    _servers: Vec<Guard>,
+    /// Of the nodes.
+    logs: Vec<PathBuf>,
     address: String,
 }
 
-/// A server of the Globus tools, and where it listens.
+/// A server of the Globus tools with this log, and where it listens.
 #[track_caller]
-fn globus_server(flags: &[&str]) -> (Guard, String) {
+fn globus_server(log: &Path, flags: &[&str]) -> (Guard, String) {
     let mut command = Command::new("globus-gridftp-server");
     // It looks for its own files by this path.
     let path = std::env::var("PATH").unwrap_or_default();
     command
         .env("PATH", format!("{path}:/usr/sbin:/sbin"))
         .args(["-aa", "-port", "0", "-log-level", "ALL"])
-        .args(["-log-module", "stdio:buffer=0"])
+        .arg("-l")
+        .arg(log)
         .args(flags);
     if rustix::process::geteuid().is_root() {
         command.args(["-anonymous-user", "root", "-allow-root"]);
@@ -81,25 +83,28 @@ fn globus_server(flags: &[&str]) -> (Guard, String) {
 
 impl GlobusCluster {
     #[track_caller]
-    fn start() -> Option<Self> {
+    fn start(place: &Path) -> Option<Self> {
         if !has_globus() || !crate::stage::has("globus-gridftp-server") {
             xdfs_testkit::skip::test("globus-gridftp-server is not installed");
             return None;
         }
-        let (mut nodes, mut addresses) = (Vec::new(), Vec::new());
+        let (mut servers, mut addresses, mut logs) = (Vec::new(), Vec::new(), Vec::new());
         for host in ["127.0.0.2", "127.0.0.3"] {
             let flags = ["-dn", "-control-interface", host, "-data-interface", host];
-            let (node, address) = globus_server(&flags);
-            nodes.push(node);
+            logs.push(place.join(host));
+            let (node, address) = globus_server(&place.join(host), &flags);
+            servers.push(node);
             addresses.push(address);
         }
         let flags = ["-control-interface", "127.0.0.1", "-r"];
         let all = addresses.join(",");
-        let (server, address) = globus_server(&[&flags[..], &[&all]].concat());
+        let flags = [&flags[..], &[&all]].concat();
+        let (server, address) = globus_server(&place.join("server"), &flags);
+        servers.push(server);
         let port = address.rsplit(':').next().unwrap().to_owned();
         Some(Self {
-            nodes,
-            _server: server,
+            _servers: servers,
+            logs,
             address: format!("127.0.0.1:{port}"),
         })
     }
@@ -112,19 +117,24 @@ impl GlobusCluster {
     /// the first node had.
     #[track_caller]
     fn moved(&self, files: usize) -> usize {
-        let count = |node: &Guard| {
-            let ends = |line: &&String| line.contains("Finished transferring");
-            node.output().iter().filter(ends).count()
+        let said = || {
+            self.logs
+                .iter()
+                .map(|log| fs::read_to_string(log).unwrap_or_default())
         };
-        let have = || self.nodes.iter().all(|node| count(node) == files);
-        let said = || self.nodes.iter().map(Guard::output).collect::<Vec<_>>();
-        assert!(wait::until(PATIENCE, have), "{files}: {:?}", said());
-        let bytes = |line: &String| {
+        let have = || said().all(|said| said.matches("Finished transferring").count() == files);
+        let all = || said().collect::<Vec<_>>();
+        assert!(wait::until(PATIENCE, have), "{files}: {:?}", all());
+        let bytes = |line: &str| {
             let number = line.split(" NBYTES=").nth(1)?;
             number.split(' ').next()?.parse().ok()
         };
-        let lines: Vec<_> = said().concat();
-        lines.iter().filter_map(bytes).next_back().unwrap()
+        all()
+            .concat()
+            .lines()
+            .filter_map(bytes)
+            .next_back()
+            .unwrap()
     }
 }
 
@@ -214,10 +224,10 @@ fn trees_and_lists_are_striped_too() {
 
 #[test]
 fn files_go_over_the_nodes_of_globus_both_ways() {
-    let Some(globus) = GlobusCluster::start() else {
+    let stage = Stage::open(802, &[]);
+    let Some(globus) = GlobusCluster::start(&stage.here("")) else {
         return;
     };
-    let stage = Stage::open(802, &[]);
     let folder = stage.beside("globus");
     fs::create_dir(&folder).unwrap();
     let mut moved = 0;
@@ -273,11 +283,11 @@ fn files_go_over_the_nodes_of_globus_both_ways() {
 
 #[test]
 fn stripes_go_straight_from_nodes_to_nodes() {
-    let Some(globus) = GlobusCluster::start() else {
-        return;
-    };
     let cluster = Cluster::open(803, 2, "third_party = true");
     let stage = &cluster.stage;
+    let Some(globus) = GlobusCluster::start(&stage.here("")) else {
+        return;
+    };
     let wanted = Stage::make(&stage.root("ours"), LARGE);
     let theirs = stage.beside("theirs");
     let direct = ["--between=direct", "-n", "2"];
@@ -436,14 +446,14 @@ fn what_servers_say_about_stripes_is_checked() {
         let (url, down) = (fake.url("/f"), text(&stage.here("down")));
         let said = fails(&stage, &[], &url, &down);
         assert!(said.contains(cause), "{cause}: {said}");
-        let said = fails(&stage, &["--force"], &text(&stage.here("up")), &url);
+        let said = fails(&stage, &["--force", "-I"], &text(&stage.here("up")), &url);
         assert!(said.contains(cause), "{cause}: {said}");
         if cause != "leave out --stripe" {
             assert!(said.contains(&fake.address.to_string()), "{said}");
         }
         // And no other server is told about it.
         let other = sender(&stripes(1), |_, _| {});
-        let direct = ["--force", "--between=direct"];
+        let direct = ["--force", "-I", "--between=direct"];
         let said = fails(&stage, &direct, &other.url("/f"), &url);
         assert!(said.contains(cause), "{cause}: {said}");
         let told = |fake: &Fake, verb: &str| {
@@ -566,7 +576,9 @@ fn a_file_of_stripes_is_whole_or_none() {
             "nothing came",
         ),
     ];
+    let open: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
     for (case, pieces, cause) in cases {
+        let kept = Arc::clone(&open);
         let fake = sender(&stripes(2), move |talk, addresses| {
             assert_eq!(addresses.len(), 2);
             talk.say("150 now\r\n");
@@ -581,11 +593,8 @@ fn a_file_of_stripes_is_whole_or_none() {
                 "closed" => streams.clear(),
                 _ => drop(talk.say("226 done\r\n")),
             }
-            // They stay open until the client has ended.
-            for stream in &mut streams {
-                stream.set_read_timeout(Some(PATIENCE)).unwrap();
-                let _ = stream.read(&mut [0]);
-            }
+            // They stay open.
+            kept.lock().unwrap().extend(streams);
         });
         let down = stage.here("down");
         let (url, path) = (fake.url("/f"), text(&down));

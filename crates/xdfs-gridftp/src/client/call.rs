@@ -309,6 +309,7 @@ fn each_entry(
             has_begun = true;
             entry(listed)
         });
+        let listed = listed.map_err(|fault| link.explained(fault));
         if link.is_usable() {
             store.give_back(link);
         }

@@ -788,8 +788,10 @@ impl Link {
         }
         self.forget_stranger();
         let (verb, text) = connect_to(&addresses);
-        let told = self.must(operation, verb, text.as_bytes());
-        told.map(drop).map_err(|fault| self.lacking_stripes(fault))
+        match (self.must(operation, verb, text.as_bytes()), stripes) {
+            (Err(fault), 2..) => Err(self.lacking_stripes(fault)),
+            (told, _) => told.map(drop),
+        }
     }
 
     /// The addresses of this machine at which the server's connections arrive.

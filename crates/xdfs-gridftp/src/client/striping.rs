@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use mio::net::TcpStream;
-use xdfs_proto::{Code, Fault, Retry};
+use xdfs_proto::{Code, Fault};
 
 use super::channel::Direction;
 use super::fault::{lost, refused, violation};
@@ -261,22 +261,26 @@ impl Link {
     /// A fault, which may be that a data node wasn't taken for one.
     pub(super) fn explained(&self, fault: Fault) -> Fault {
         let stranger = self.striping.as_ref().and_then(|own| own.stranger);
-        let is_of_way = matches!(
+        let may_be_it = matches!(
             fault.code,
-            Code::ConnectionLost | Code::ConnectionRefused | Code::DeadlineExceeded | Code::Busy
+            Code::Busy
+                | Code::ConnectionLost
+                | Code::ConnectionRefused
+                | Code::DeadlineExceeded
+                | Code::Unsupported
         );
-        match stranger {
-            Some(stranger) if is_of_way || fault.code == Code::Unsupported => {
-                let cause = format!(
-                    "{}; data connections from {stranger} were refused, which isn't the server",
-                    fault.cause
-                );
-                Fault { cause, ..fault }.retry(Retry::Never).hint(format!(
-                    "if a data node has this address, --stripe-nodes {stranger} takes it"
-                ))
-            }
-            _ => fault,
-        }
+        let Some(stranger) = stranger.filter(|_| may_be_it) else {
+            return fault;
+        };
+        let cause = format!(
+            "{}; data connections from {stranger} were refused, which isn't the server",
+            fault.cause
+        );
+        let hint = format!("if a data node has this address, --stripe-nodes {stranger} takes it");
+        // Another attempt would end in the same way.
+        Fault::new(Code::ServerUntrusted, fault.operation, cause)
+            .path(fault.path)
+            .hint(hint)
     }
 
     /// A fault of a command that a server without stripes doesn't know.
