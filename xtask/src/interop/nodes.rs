@@ -43,8 +43,7 @@ pub(super) fn start(kind: Kind, tools: &Tools, folder: &Path) -> Result<Vec<Node
                 Kind::Globus => globus_node(&place, &host),
                 Kind::Xdfs => {
                     let more = format!("listen = \"{host}:0\"\nobeys = [\"{owner}\"]\n");
-                    let node = xdfs_node(tools, &place, &folder.join("root/drop"), &more)?;
-                    Ok(node)
+                    xdfs_node(tools, &place, &folder.join("root/drop"), &more)
                 }
                 Kind::Vsftpd => Err("vsftpd has no data nodes".into()),
             }

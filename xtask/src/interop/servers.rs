@@ -68,6 +68,8 @@ impl Server {
 
     /// The same with data nodes.
     pub(super) fn with_nodes(kind: Kind, tools: &Tools, folder: &Path) -> Result<Self, String> {
+        // They look for it when they start.
+        fs::create_dir_all(folder.join("root/drop")).map_err(|error| error.to_string())?;
         let nodes = nodes::start(kind, tools, folder)?;
         Self::begin(kind, tools, folder, Ipv4Addr::LOCALHOST.into(), nodes)
     }
