@@ -82,7 +82,7 @@ const EXTENDED: &[&str] = &["mode e", "mode_e", "eblock", "extended block"];
 const NO_CHOICE: &str = "GET and PUT in place of RETR and STOR";
 const CHOICE: &[&str] = &["gridftp2", "gridftp v2", "no-g2", "getput"];
 const NO_STRIPES: &str = "stripes (SPAS, SPOR)";
-const STRIPES: &[&str] = &["stripe", "striping", "spas"];
+const STRIPES: &[&str] = &["stripe", "striping"];
 const NO_TREES: &str = "trees";
 const NO_THIRD: &str = "transfers between two servers";
 
