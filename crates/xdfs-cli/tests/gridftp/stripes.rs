@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use xdfs_testkit::process::Guard;
 use xdfs_testkit::wait;
@@ -14,12 +15,15 @@ use xdfs_testkit::wait;
 use crate::fake::{Fake, Talk, block, content, header};
 use crate::nodes::Cluster;
 use crate::places::xdfs;
+use crate::relay::Relay;
 use crate::stage::{PATIENCE, Stage, assert_bytes, assert_same_tree, names, outcome, run};
 use crate::tools::has_globus;
 
 const EXTENDED: &str = " MLST Type*;Size*;Modify*;\r\n PARALLEL\r\n";
 /// Bytes of a file that gets all data connections.
 const LARGE: usize = 20_000_001;
+/// Bytes of one that takes two seconds.
+const LONG: usize = 64_000_001;
 /// The data nodes of the tests are at addresses of their own.
 const STRIPED: [&str; 4] = [
     "cp",
@@ -338,37 +342,59 @@ fn stripes_go_straight_from_nodes_to_nodes() {
     assert!(!stage.root("never").exists());
 }
 
-/// A download in which a node is killed goes on without it, by itself; an upload begins anew.
+/// Begins to copy a file slowly, and kills a node meanwhile. Returns how the copy ended.
+#[track_caller]
+fn with_a_node_killed(cluster: &mut Cluster, flags: &[&str]) -> (bool, String) {
+    let slowly = ["-v", "-n1", "--limit-rate=30M"];
+    let words = [&STRIPED[..], &slowly, flags].concat();
+    let mut copying = Guard::spawn(&mut xdfs(&cluster.stage, &words)).unwrap();
+    let has_begun = || {
+        let all = [cluster.requests("=store "), cluster.requests("=send ")];
+        all.contains(&vec![1, 1])
+    };
+    assert!(wait::until(PATIENCE, has_begun), "{:?}", copying.output());
+    std::thread::sleep(Duration::from_millis(400));
+    cluster.nodes[1].kill().unwrap();
+    let status = copying.wait(PATIENCE).unwrap();
+    let said = copying.output().join("\n");
+    (status.is_some_and(|status| status.success()), said)
+}
+
 #[test]
-fn copies_survive_a_node_that_is_killed() {
-    for is_up in [false, true] {
-        let mut cluster = Cluster::open(804, 2, "");
-        let stage = &cluster.stage;
-        let (here, there) = (stage.here("big"), stage.root("big"));
-        let (from, to) = match is_up {
-            true => (&here, &there),
-            false => (&there, &here),
-        };
-        let wanted = Stage::make(from, LARGE);
-        let url = stage.url("//data/big");
-        let places = match is_up {
-            true => [text(&here), url],
-            false => [url, text(&here)],
-        };
-        let flags = ["-v", "--limit-rate=10M", &places[0], &places[1]];
-        let words = [&STRIPED[..], &flags].concat();
-        let mut copying = Guard::spawn(&mut xdfs(stage, &words)).unwrap();
-        let verb = if is_up { "=store " } else { "=send " };
-        let has_begun = || cluster.requests(verb) == [1, 1];
-        assert!(wait::until(PATIENCE, has_begun), "{:?}", copying.output());
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        cluster.nodes[1].kill().unwrap();
-        let status = copying.wait(PATIENCE).unwrap();
-        let said = copying.output();
-        assert!(status.is_some_and(|status| status.success()), "{said:?}");
-        assert_bytes(to, &wanted);
-        let stage = &cluster.stage;
-        assert!(names(stage).iter().all(|name| !name.ends_with("ftp-part")));
+fn an_upload_begins_anew_without_a_node_that_was_killed() {
+    let mut cluster = Cluster::open(804, 2, "");
+    let wanted = Stage::make(&cluster.stage.here("big"), LONG);
+    let (from, to) = (
+        text(&cluster.stage.here("big")),
+        cluster.stage.url("//data/big"),
+    );
+    let (succeeded, said) = with_a_node_killed(&mut cluster, &[&from, &to]);
+    assert!(succeeded && said.contains("retry 1"), "{said}");
+    assert_bytes(&cluster.stage.root("big"), &wanted);
+    assert_eq!(names(&cluster.stage), ["big"]);
+}
+
+#[test]
+fn a_download_goes_on_without_a_node_that_was_killed() {
+    for by_itself in [true, false] {
+        let mut cluster = Cluster::open(809, 2, "");
+        let wanted = Stage::make(&cluster.stage.root("big"), LONG);
+        let relay = Relay::to(&cluster.stage.address);
+        let to = cluster.stage.here("big");
+        let (url, path) = (relay.url("//data/big"), text(&to));
+        if by_itself {
+            let (succeeded, said) = with_a_node_killed(&mut cluster, &[&url, &path]);
+            assert!(succeeded && said.contains("retry 1"), "{said}");
+        } else {
+            let flags = ["--retries=0", &url, &path];
+            let (succeeded, said) = with_a_node_killed(&mut cluster, &flags);
+            assert!(!succeeded && said.contains("127.0.0.3"), "{said}");
+            assert!(!to.exists());
+            copy(&cluster.stage, &[], &url, &path);
+        }
+        assert_bytes(&to, &wanted);
+        let rest = relay.take_commands("REST 0-");
+        assert!(!rest.is_empty(), "{by_itself}");
     }
 }
 
@@ -567,7 +593,7 @@ fn a_file_of_stripes_is_whole_or_none() {
         ),
         (
             "a node never connects",
-            vec![(0, vec![first.clone(), end(1)])],
+            vec![(0, vec![first, end(1)])],
             "nothing came",
         ),
     ];
