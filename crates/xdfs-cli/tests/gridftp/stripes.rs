@@ -13,6 +13,7 @@ use xdfs_testkit::process::Guard;
 use xdfs_testkit::wait;
 
 use crate::fake::{Fake, Talk, block, content, header};
+use crate::ftps;
 use crate::nodes::Cluster;
 use crate::places::xdfs;
 use crate::relay::Relay;
@@ -59,22 +60,18 @@ struct GlobusCluster {
     address: String,
 }
 
-/// A server of the Globus tools with this log, and where it listens.
+/// A server of the Globus tools, and where it listens.
 #[track_caller]
-fn globus_server(log: &Path, flags: &[&str]) -> (Guard, String) {
-    let mut command = Command::new("globus-gridftp-server");
+fn globus_server(command: &mut Command) -> (Guard, String) {
     // It looks for its own files by this path.
     let path = std::env::var("PATH").unwrap_or_default();
     command
         .env("PATH", format!("{path}:/usr/sbin:/sbin"))
-        .args(["-aa", "-port", "0", "-log-level", "ALL"])
-        .arg("-l")
-        .arg(log)
-        .args(flags);
+        .args(["-port", "0", "-log-level", "ALL"]);
     if rustix::process::geteuid().is_root() {
-        command.args(["-anonymous-user", "root", "-allow-root"]);
+        command.arg("-allow-root");
     }
-    let server = Guard::spawn(&mut command).unwrap();
+    let server = Guard::spawn(command).unwrap();
     let address = |line: &str| {
         let address = line.strip_prefix("Server listening at ")?;
         Some(address.trim().to_owned())
@@ -86,24 +83,47 @@ fn globus_server(log: &Path, flags: &[&str]) -> (Guard, String) {
 }
 
 impl GlobusCluster {
+    /// With anonymous users.
     #[track_caller]
     fn start(place: &Path) -> Option<Self> {
+        Self::start_with(place, |command, _| {
+            command.arg("-aa");
+            if rustix::process::geteuid().is_root() {
+                command.args(["-anonymous-user", "root"]);
+            }
+        })
+    }
+
+    /// With what `set` adds to each command; it is told whether that is one of a data node.
+    #[track_caller]
+    fn start_with(place: &Path, set: impl Fn(&mut Command, bool)) -> Option<Self> {
         if !has_globus() || !crate::stage::has("globus-gridftp-server") {
             xdfs_testkit::skip::test("globus-gridftp-server is not installed");
             return None;
         }
         let (mut servers, mut addresses, mut logs) = (Vec::new(), Vec::new(), Vec::new());
         for host in ["127.0.0.2", "127.0.0.3"] {
-            let flags = ["-dn", "-control-interface", host, "-data-interface", host];
-            logs.push(place.join(host));
-            let (node, address) = globus_server(&place.join(host), &flags);
+            let log = place.join(host);
+            let mut command = Command::new("globus-gridftp-server");
+            command
+                .args(["-dn", "-control-interface", host])
+                .args(["-data-interface", host, "-l"])
+                .arg(&log);
+            set(&mut command, true);
+            let (node, address) = globus_server(&mut command);
             servers.push(node);
             addresses.push(address);
+            logs.push(log);
         }
-        let flags = ["-control-interface", "127.0.0.1", "-r"];
-        let all = addresses.join(",");
-        let flags = [&flags[..], &[&all]].concat();
-        let (server, address) = globus_server(&place.join("server"), &flags);
+        let mut command = Command::new("globus-gridftp-server");
+        command.args([
+            "-control-interface",
+            "127.0.0.1",
+            "-r",
+            &addresses.join(","),
+        ]);
+        set(&mut command, false);
+        let (server, address) = globus_server(&mut command);
         servers.push(server);
         let port = address.rsplit(':').next().unwrap().to_owned();
         Some(Self {
@@ -395,6 +415,79 @@ fn a_download_goes_on_without_a_node_that_was_killed() {
         assert_bytes(&to, &wanted);
         let rest = relay.take_commands("REST 0-");
         assert!(!rest.is_empty(), "{by_itself}");
+    }
+}
+
+/// The keys of a protected session don't leave the server, so it is its only node.
+#[test]
+fn a_protected_server_is_its_only_node() {
+    let stage = Stage::with_users(810, "");
+    let wanted = Stage::make(&stage.here("big"), LARGE);
+    let (authority, password) = (ftps::authority(&stage), ftps::password(&stage));
+    let (here, there) = (text(&stage.here("big")), ftps::url(&stage, "big"));
+    let back = text(&stage.here("back"));
+    let trust = ["--ca", &authority, "--password-file", &password];
+    let flags = [&["cp", "--stripe"], &trust[..]].concat();
+    for places in [[&here, &there], [&there, &back]] {
+        run(&mut xdfs(
+            &stage,
+            &[&flags[..], &[places[0], places[1]]].concat(),
+        ));
+    }
+    assert_bytes(&stage.root("alice/big"), &wanted);
+    assert_bytes(&stage.here("back"), &wanted);
+}
+
+/// Data nodes of Globus act for the user, by the proxy that was delegated.
+#[cfg(feature = "gsi")]
+#[test]
+fn nodes_prove_whose_they_are_by_gsi() {
+    use crate::grid::{ALICE, Grid, has_tools};
+    if !has_tools() {
+        return xdfs_testkit::skip::test("the tools of Globus are not installed");
+    }
+    let stage = Stage::open(811, &[]);
+    let grid = Grid::make(&stage.beside(""));
+    let user = run(Command::new("id").arg("-un"));
+    let map = format!("\"{ALICE}\" {}\n", user.trim());
+    fs::write(grid.path("globus-mapfile"), map).unwrap();
+    let globus = GlobusCluster::start_with(&stage.here(""), |command, is_node| {
+        command
+            .env("X509_CERT_DIR", grid.path("certificates"))
+            .env("X509_USER_CERT", grid.path("host.pem"))
+            .env("X509_USER_KEY", grid.path("host.key"))
+            .env("GRIDMAP", grid.path("globus-mapfile"))
+            // The addresses of the nodes aren't in the certificate of the host.
+            .arg("-no-si");
+        if is_node {
+            command.args(["-auth-level", "0"]);
+        }
+    });
+    let Some(globus) = globus else {
+        return;
+    };
+    let wanted = Stage::make(&stage.here("big"), LARGE);
+    let there = stage.beside("there");
+    let port = globus.address.rsplit(':').next().unwrap();
+    let url = format!("gsiftp://localhost:{port}/{}", there.display());
+    let mut moved = 0;
+    for level in ["private", "clear"] {
+        let (here, back) = (text(&stage.here("big")), text(&stage.here("back")));
+        for places in [[&here, &url], [&url, &back]] {
+            let protect = format!("--protect={level}");
+            let flags = ["cp", "--force", "-I", "--stripe", &protect];
+            let words = [&flags[..], &[places[0], places[1]]].concat();
+            // A proof doesn't lead to other addresses.
+            let (succeeded, said) = outcome(&mut xdfs(&stage, &words));
+            assert!(!succeeded && said.contains("names 127.0.0."), "{said}");
+            let named = ["--stripe-nodes=127.0.0.2,127.0.0.3"];
+            run(&mut xdfs(&stage, &[&words[..], &named].concat()));
+            moved += 1;
+            globus.moved(moved);
+        }
+        assert_bytes(&there, &wanted);
+        assert_bytes(&stage.here("back"), &wanted);
+        fs::remove_file(&there).unwrap();
     }
 }
 

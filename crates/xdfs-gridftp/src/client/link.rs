@@ -2,7 +2,7 @@
 //!
 //! One thread uses it at a time. In MODE E the data connections stay open for the next transfer in
 //! the same direction. Active connections are accepted from the server's own address only, and
-//! passive ones lead to it only.
+//! passive ones lead to it only, except for the data nodes that the user has named (`striping`).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};

@@ -10,8 +10,8 @@
 //!               carrier
 //! ```
 //!
-//! Between two servers a file can go straight from one to the other (`third_party`). With data nodes
-//! a server has several addresses for a file (`striping`).
+//! Between two servers a file can go straight from one to the other (`third_party`). With data
+//! nodes a server has several addresses for a file (`striping`).
 //!
 //! The machines without I/O are [`dialogue`], [`features`] and [`listing`] beside those of the
 //! crate; the rest touches sockets. Whoever uses the store, such as the engine, brings verified and

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! The receiver listens, and the sender connects to it. **The receiver tells the port, and never
-//! the address**, which is that of its control connection: so no server can have another one
-//! connect to a third host. The file gets a hidden name, is compared by checksums that both servers
-//! compute, and is then renamed, as in an upload. The data is in clear, and neither server proves
-//! to the other who it is.
+//! the address**, which is that of its control connection, or one that the user has named for its
+//! data nodes (`striping`): so no server can have another one connect to a third host. The file
+//! gets a hidden name, is compared by checksums that both servers compute, and is then renamed, as
+//! in an upload. The data is in clear, and neither server proves to the other who it is.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
