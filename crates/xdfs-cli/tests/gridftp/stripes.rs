@@ -23,8 +23,8 @@ use crate::tools::has_globus;
 const EXTENDED: &str = " MLST Type*;Size*;Modify*;\r\n PARALLEL\r\n";
 /// Bytes of a file that gets all data connections.
 const LARGE: usize = 20_000_001;
-/// Bytes of one that takes two seconds.
-const LONG: usize = 64_000_001;
+/// Bytes of which each node has more than sockets and programs hold on the way.
+const LONG: usize = 180_000_001;
 /// The data nodes of the tests are at addresses of their own.
 const STRIPED: [&str; 4] = [
     "cp",
@@ -365,7 +365,7 @@ fn stripes_go_straight_from_nodes_to_nodes() {
 /// Begins to copy a file slowly, and kills a node meanwhile. Returns how the copy ended.
 #[track_caller]
 fn with_a_node_killed(cluster: &mut Cluster, flags: &[&str]) -> (bool, String) {
-    let slowly = ["-v", "-n1", "--limit-rate=30M"];
+    let slowly = ["-v", "-n1", "--limit-rate=80M"];
     let words = [&STRIPED[..], &slowly, flags].concat();
     let mut copying = Guard::spawn(&mut xdfs(&cluster.stage, &words)).unwrap();
     let has_begun = || {
@@ -373,7 +373,7 @@ fn with_a_node_killed(cluster: &mut Cluster, flags: &[&str]) -> (bool, String) {
         all.contains(&vec![1, 1])
     };
     assert!(wait::until(PATIENCE, has_begun), "{:?}", copying.output());
-    std::thread::sleep(Duration::from_millis(400));
+    std::thread::sleep(Duration::from_millis(200));
     cluster.nodes[1].kill().unwrap();
     let status = copying.wait(PATIENCE).unwrap();
     let said = copying.output().join("\n");
