@@ -578,6 +578,23 @@ fn what_servers_say_about_stripes_is_checked() {
         assert!(!told(&fake, "STOR") && !fake.was_read());
         assert!(!stage.here("down").exists());
     }
+    // A server that can't send to several addresses isn't asked to send to one.
+    let fake = Fake::start(EXTENDED, |verb, _, talk| {
+        match verb {
+            "SPAS" => talk.say(&stripes(2)),
+            "SPOR" => talk.say("500 what\r\n"),
+            _ => return false,
+        };
+        true
+    });
+    let other = sender(&stripes(2), |_, _| {});
+    let (down, there) = (text(&stage.here("down")), other.url("/g"));
+    for target in [&down, &there] {
+        let said = fails(&stage, &["--force", "-I"], &fake.url("/f"), target);
+        assert!(said.contains("has no stripes"), "{said}");
+        assert!(said.contains(&fake.address.to_string()), "{said}");
+    }
+    assert!(!fake.was_read() && !stage.here("down").exists());
     // A server without MODE E isn't used in another way.
     let fake = Fake::start(" MLST Type*;Size*;Modify*;\r\n", |verb, _, talk| {
         let is_mode = verb == "MODE";
