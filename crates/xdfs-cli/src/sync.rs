@@ -187,7 +187,7 @@ fn sync(
     let config = context.config()?;
     let route = route(config, flags)?;
     let (SyncDirection::Up(_, server) | SyncDirection::Down(server, _)) = &route;
-    let connector = Connector::new(context.clone(), flags.session.clone());
+    let connector = Connector::new(context.clone(), flags.session.comparing(flags.digest));
     let client = connector.connect(server)?;
     let interrupt = context.interrupt()?;
     interrupt.orderly(true);

@@ -51,6 +51,10 @@ pub struct ClientOptions {
     /// Files go to all data nodes of a GridFTP server at once, and come from them; `None` to go to
     /// the server itself, and come from it. Others than servers of FTP have no stripes.
     pub stripes: Option<Stripes>,
+    /// Don't compare files with those of FTP servers by checksums, which the servers have to read
+    /// them for: size and time have to do. So damage on the way isn't noticed, and downloads that
+    /// are interrupted begin anew.
+    pub ftp_uncompared: bool,
 }
 
 /// A session whose thread runs. Dropping it ends the session in an orderly way.

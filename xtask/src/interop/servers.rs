@@ -9,6 +9,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::nodes::{self, Node};
+use super::witness::watched;
+use crate::grid::Grid;
 use crate::process::{PATIENCE, Running, search_path, until};
 
 /// A kind of server, which is a table of the matrix.
@@ -36,9 +38,20 @@ pub(super) struct Tools {
     pub(super) xdfs: PathBuf,
     /// A folder of `xdfs serve` with its certificate and key.
     pub(super) certificate: PathBuf,
+    pub(super) grid: Grid,
 }
 
-/// A running server, which serves one directory to anonymous users.
+/// What is special about a server.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Special {
+    pub(super) is_v6: bool,
+    /// It speaks no newer version than TLS 1.2, if it uses OpenSSL.
+    pub(super) is_older: bool,
+    /// strace writes what goes over its connections to files that begin with this.
+    pub(super) trace: Option<PathBuf>,
+}
+
+/// A running server, which serves one directory to anonymous users, and by GSI to one user.
 pub(super) struct Server {
     pub(super) kind: Kind,
     running: Running,
@@ -46,6 +59,7 @@ pub(super) struct Server {
     /// The served directory on this machine.
     root: PathBuf,
     folder: PathBuf,
+    special: Special,
     /// What clients have to trust.
     pub(super) certificate: PathBuf,
     nodes: Vec<Node>,
@@ -59,11 +73,11 @@ impl Server {
         folder: &Path,
         is_v6: bool,
     ) -> Result<Self, String> {
-        let ip = match is_v6 {
-            true => IpAddr::from(Ipv6Addr::LOCALHOST),
-            false => IpAddr::from(Ipv4Addr::LOCALHOST),
+        let special = Special {
+            is_v6,
+            ..Special::default()
         };
-        Self::begin(kind, tools, folder, ip, Vec::new())
+        Self::start_as(kind, tools, folder, special)
     }
 
     /// The same with data nodes.
@@ -71,19 +85,34 @@ impl Server {
         // They look for it when they start.
         fs::create_dir_all(folder.join("root/drop")).map_err(|error| error.to_string())?;
         let nodes = nodes::start(kind, tools, folder)?;
-        Self::begin(kind, tools, folder, Ipv4Addr::LOCALHOST.into(), nodes)
+        Self::begin(kind, tools, folder, Special::default(), nodes)
+    }
+
+    /// The same with what is special about it.
+    pub(super) fn start_as(
+        kind: Kind,
+        tools: &Tools,
+        folder: &Path,
+        special: Special,
+    ) -> Result<Self, String> {
+        Self::begin(kind, tools, folder, special, Vec::new())
     }
 
     fn begin(
         kind: Kind,
         tools: &Tools,
         folder: &Path,
-        ip: IpAddr,
+        special: Special,
         nodes: Vec<Node>,
     ) -> Result<Self, String> {
         let root = folder.join("root/drop");
         fs::create_dir_all(&root).map_err(|error| error.to_string())?;
-        let (running, address) = spawn(kind, tools, folder, SocketAddr::new(ip, 0), &nodes)?;
+        let ip = match special.is_v6 {
+            true => IpAddr::from(Ipv6Addr::LOCALHOST),
+            false => IpAddr::from(Ipv4Addr::LOCALHOST),
+        };
+        let at = SocketAddr::new(ip, 0);
+        let (running, address) = spawn(kind, tools, folder, at, &special, &nodes)?;
         Ok(Self {
             kind,
             running,
@@ -96,13 +125,16 @@ impl Server {
             }
             .join("server.crt"),
             folder: folder.to_owned(),
+            special,
         })
     }
 
     /// Kills the server and its sessions, and starts it again at the same address.
     pub(super) fn kill_and_restart(&mut self, tools: &Tools) -> Result<(), String> {
         self.running.kill();
-        (self.running, _) = spawn(self.kind, tools, &self.folder, self.address, &self.nodes)?;
+        let (kind, at) = (self.kind, self.address);
+        let (special, nodes) = (&self.special, &self.nodes);
+        (self.running, _) = spawn(kind, tools, &self.folder, at, special, nodes)?;
         Ok(())
     }
 
@@ -166,15 +198,27 @@ impl Server {
     }
 }
 
+/// What users may do with what xdfs serves.
+const RIGHTS: &str = "[\"read\", \"list\", \"create\", \"write\", \"delete\"]";
+
 /// Starts the program of a server at an address; port 0 is any free one.
 fn spawn(
     kind: Kind,
     tools: &Tools,
     folder: &Path,
     at: SocketAddr,
+    special: &Special,
     nodes: &[Node],
 ) -> Result<(Running, SocketAddr), String> {
     let log = folder.join("log");
+    let finished = |command: &mut Command| {
+        if special.is_older {
+            command.env("OPENSSL_CONF", tools.grid.older_tls());
+        }
+        if let Some(trace) = &special.trace {
+            *command = watched(command, trace);
+        }
+    };
     let failed = |error: std::io::Error| format!("start {}: {error}", kind.name());
     match kind {
         Kind::Globus => {
@@ -187,10 +231,15 @@ fn spawn(
             if owner == 0 {
                 command.args(["-anonymous-user", "root", "-allow-root"]);
             }
-            if !nodes.is_empty() {
-                let all: Vec<_> = nodes.iter().map(|node| node.address.as_str()).collect();
-                command.args(["-r", &all.join(",")]);
+            match nodes {
+                [] => tools.grid.tell_server(&mut command),
+                nodes => {
+                    // They know nothing of certificates, and their server asks for none.
+                    let all: Vec<_> = nodes.iter().map(|node| node.address.as_str()).collect();
+                    command.args(["-r", &all.join(",")]);
+                }
             }
+            finished(&mut command);
             let running = Running::start(&mut command, &log).map_err(failed)?;
             if at.port() != 0 {
                 // It tells only what it has chosen.
@@ -206,10 +255,11 @@ fn spawn(
         Kind::Xdfs => {
             let root = folder.join("root/drop").display().to_string();
             let config = format!(
-                "folder = \"server\"\n[[export]]\nname = \"drop\"\npath = \"{root}\"\n\
-                 public = true\n\
-                 anonymous = [\"read\", \"list\", \"create\", \"write\", \"delete\"]\n\
-                 {}",
+                "folder = \"server\"\nprotect = \"clear\"\n{}[[export]]\nname = \"drop\"\n\
+                 path = \"{root}\"\npublic = true\nanonymous = {RIGHTS}\n\
+                 [[export.grant]]\nuser = \"{}\"\nrights = {RIGHTS}\n{}",
+                tools.grid.settings(),
+                tools.grid.user(),
                 xdfs_nodes(nodes)
             );
             let file = folder.join("xdfs.toml");
@@ -220,6 +270,7 @@ fn spawn(
                 .args(["serve", "--listen=127.0.0.1:0"])
                 .arg(format!("--gridftp={at}"))
                 .arg(format!("--config={}", file.display()));
+            finished(&mut command);
             let running = Running::start(&mut command, &log).map_err(failed)?;
             let address = |line: &str| line.strip_prefix("GridFTP on ")?.parse().ok();
             let address = running.line(address);
@@ -238,6 +289,7 @@ fn spawn(
                 fs::write(&file, vsftpd_settings(tools, folder, address)).map_err(failed)?;
                 let mut command = Command::new("vsftpd");
                 command.env("PATH", search_path()).arg(&file);
+                finished(&mut command);
                 let mut running = Running::start(&mut command, &log).map_err(failed)?;
                 let mut is_there = false;
                 until(|| {

@@ -71,7 +71,7 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
 }
 
 fn connector(context: &Context, flags: &CpFlags) -> Connector {
-    let connector = Connector::new(context.clone(), flags.session.clone());
+    let connector = Connector::new(context.clone(), flags.session.comparing(flags.digest));
     connector.striped(flags.stripe.stripes())
 }
 

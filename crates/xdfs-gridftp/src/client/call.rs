@@ -353,6 +353,7 @@ fn list_on(
         while let Some(listed) = rows.next_row(incoming.is_complete()).map_err(broken)? {
             names += 1;
             if !listed.is_own {
+                store.files().note(&resolved, &listed);
                 entry(listed)?;
             }
         }

@@ -19,7 +19,7 @@ use super::fault::{lacking, refused, violation};
 use super::incoming::Incoming;
 use super::link::{CHANNELS, Link};
 use super::listing::{Listed, parse_facts};
-use super::listings::Listings;
+use super::listings::{Files, Listings};
 use super::missing;
 use super::protection::Protection;
 use super::third_party::Pair;
@@ -65,6 +65,7 @@ struct Shared {
     /// Files in a row that did not go straight to another server.
     doubts: AtomicU32,
     listings: Mutex<Listings>,
+    files: Mutex<Files>,
     /// Hidden files that the next new connection removes.
     left: Mutex<Vec<Vec<u8>>>,
     /// The tree that is being read.
@@ -97,6 +98,7 @@ impl FtpStore {
                 unreachable: Mutex::default(),
                 doubts: AtomicU32::new(0),
                 listings: Mutex::default(),
+                files: Mutex::default(),
                 left: Mutex::default(),
                 tree: Mutex::default(),
                 uncompressed: AtomicU32::new(0),
@@ -267,6 +269,12 @@ impl FtpStore {
     pub(super) fn listings(&self) -> MutexGuard<'_, Listings> {
         let listings = self.shared.listings.lock();
         listings.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was listed of files lately.
+    pub(super) fn files(&self) -> MutexGuard<'_, Files> {
+        let files = self.shared.files.lock();
+        files.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the path to the server is long; `false` if it can't be reached.
