@@ -236,7 +236,7 @@ impl Control {
                     let command = self.open(&line).map_err(violated)?;
                     self.plain.extend(command);
                 }
-                Some(Line::TooLong) => {
+                Some(Line::TooLong(_)) => {
                     let cause = "a protected line is too long";
                     return Err(violated(Fault::new(Code::ProtocolViolation, "", cause)));
                 }

@@ -319,7 +319,6 @@ impl Link {
         if reply.code != 334 {
             return Err(unprotected(operation, "AUTH GSSAPI", &reply));
         }
-        self.dialogue.take_tokens();
         let expected = xdfs_gsi::Expected::Host(host.to_owned());
         let mut initiator = xdfs_gsi::Initiator::new(&gsi.credential, &gsi.trust, expected, true)?;
         let mut token = Vec::new();
