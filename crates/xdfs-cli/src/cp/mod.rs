@@ -9,6 +9,7 @@ mod queue;
 mod removal;
 mod tree;
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use xdfs::{Code, Fault, Filter, RetryPolicy, TransferOptions};
@@ -72,22 +73,28 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
 
 fn connector(context: &Context, flags: &CpFlags) -> Connector {
     let connector = Connector::new(context.clone(), flags.session.comparing(flags.digest));
-    connector.striped(flags.stripe.stripes())
+    connector.striped(flags.stripe.stripes(flags.offset > 0))
 }
 
-/// Refuses stripes where there is no server that can have any.
+/// Refuses stripes where a file would go to no server, and come from none, that can have any.
 fn check_stripes(context: &Context, flags: &CpFlags) -> Result<(), Fault> {
     if !flags.stripe.stripe {
         return Ok(());
     }
     let config = context.config()?;
-    let sources = flags.places.sources.iter();
-    for word in sources.chain([&flags.places.target]) {
-        if let Place::Remote(place) = Place::parse(config, word)?
-            && place.address.is_ftp()
-        {
-            return Ok(());
-        }
+    let is_ftp = |word: &OsStr| {
+        let place = Place::parse(config, word)?;
+        Ok::<_, Fault>(matches!(place, Place::Remote(place) if place.address.is_ftp()))
+    };
+    if is_ftp(&flags.places.target)? {
+        return Ok(());
+    }
+    let mut others = 0;
+    for source in &flags.places.sources {
+        others += usize::from(!is_ftp(source)?);
+    }
+    if others == 0 {
+        return Ok(());
     }
     let cause = "only servers of GridFTP have stripes";
     Err(Fault::new(Code::InvalidArgument, "plan the copy", cause)

@@ -47,16 +47,20 @@ pub(crate) struct StripeFlags {
 fn parse_block(text: &str) -> Result<u64, String> {
     match size::parse_size(text)? {
         bytes if bytes < BLOCK_BYTES_MIN => Err("a block of a stripe has at least 16K".into()),
+        // The largest number in the protocol.
+        bytes if i64::try_from(bytes).is_err() => Err("no file has so many bytes".into()),
         bytes => Ok(bytes),
     }
 }
 
 impl StripeFlags {
-    /// The same for the library; `None` if files aren't to be striped.
-    pub(crate) fn stripes(&self) -> Option<Stripes> {
+    /// The same for the library; `None` if files aren't to be striped. `is_part`: they don't begin
+    /// with their first byte.
+    pub(crate) fn stripes(&self, is_part: bool) -> Option<Stripes> {
         self.stripe.then(|| Stripes {
             block_bytes: self.stripe_block_size,
             nodes: self.stripe_nodes.clone(),
+            is_part,
         })
     }
 }

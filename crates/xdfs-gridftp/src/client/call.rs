@@ -309,7 +309,7 @@ fn each_entry(
             has_begun = true;
             entry(listed)
         });
-        let listed = listed.map_err(|fault| link.explained(fault));
+        let listed = listed.map_err(|fault| link.explained(fault, has_begun));
         if link.is_usable() {
             store.give_back(link);
         }

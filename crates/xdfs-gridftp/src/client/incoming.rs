@@ -101,6 +101,11 @@ impl Incoming {
         self.has_started
     }
 
+    /// Whether any byte has come.
+    pub(super) fn has_moved(&self) -> bool {
+        self.receiver.bytes() > 0
+    }
+
     /// Whether the server has sent everything and confirmed it.
     pub(super) fn is_complete(&self) -> bool {
         self.is_complete
@@ -355,13 +360,14 @@ impl Incoming {
                         break;
                     }
                     let mut header = [0; HEADER_BYTES];
-                    let count = match channel.receive(&mut header[..wants])? {
+                    let received = channel.receive(&mut header[..wants]);
+                    let count = match received.map_err(|fault| channel.named(fault))? {
                         None => break,
                         // Connections may end that are not needed.
                         Some(0) if self.has_all_eods() => break,
                         Some(0) => {
                             let cause = "a data connection was closed before its end of data";
-                            return Err(ended("receive in MODE E", cause));
+                            return Err(channel.named(ended("receive in MODE E", cause)));
                         }
                         Some(count) => count,
                     };
@@ -396,11 +402,12 @@ impl Incoming {
                     }
                 };
                 let most = left.min(room.len());
-                let count = match channel.receive(&mut room[..most])? {
+                let received = channel.receive(&mut room[..most]);
+                let count = match received.map_err(|fault| channel.named(fault))? {
                     None => break,
                     Some(0) => {
                         let cause = "a data connection was closed in the middle of a block";
-                        return Err(ended("receive in MODE E", cause));
+                        return Err(channel.named(ended("receive in MODE E", cause)));
                     }
                     Some(count) => count,
                 };

@@ -24,7 +24,7 @@ use super::Settings;
 use super::carrier::{Carried, Ends, explained};
 use super::channel::{Channel, Direction, Mode};
 use super::dialogue::{Dialogue, Event, check_path};
-use super::fault::{ended, lost, refused, stalled, unprotected, violation};
+use super::fault::{ended, lost, node_lost, refused, stalled, unprotected, violation};
 use super::features::Features;
 use super::protection::{Established, Protection};
 #[cfg(feature = "gsi")]
@@ -502,6 +502,13 @@ impl Link {
     pub(super) fn event(&mut self) -> Result<Option<Event>, Fault> {
         loop {
             if let Some(event) = self.dialogue.next_event()? {
+                if let Event::Final(reply) = &event
+                    && let Some(fault) = node_lost(reply, self.striping.is_some())
+                {
+                    // Nothing more comes of this session.
+                    self.has_ended = true;
+                    return Err(fault);
+                }
                 return Ok(Some(event));
             }
             if self.has_ended {
@@ -649,6 +656,7 @@ impl Link {
             match listener.accept() {
                 Ok((stream, from)) => {
                     if !self.takes(from.ip()) {
+                        self.note_stranger(stripe, from.ip());
                         tracing::warn!(%from, "a data connection of another host is refused");
                     } else if self.channels.len() as u64 >= CONNECTIONS_MAX {
                         return Err(violation(
@@ -659,6 +667,7 @@ impl Link {
                         self.add(stream, true)?;
                         if let Some(channel) = self.channels.last_mut() {
                             channel.stripe = stripe;
+                            channel.node = self.striping.is_some().then_some(from);
                         }
                     }
                 }
@@ -786,7 +795,7 @@ impl Link {
             addresses.push(listener.local_addr().map_err(failed)?);
             self.listeners.push(listener);
         }
-        self.forget_stranger();
+        self.forget_strangers();
         let (verb, text) = connect_to(&addresses);
         match (self.must(operation, verb, text.as_bytes()), stripes) {
             (Err(fault), 2..) => Err(self.lacking_stripes(fault)),

@@ -5,6 +5,7 @@
 //! is the server's own, as with PASV, or one that the user has named: so no server can make this
 //! machine, or the other server of a transfer, connect to a third host.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
@@ -21,6 +22,9 @@ use crate::receiver::CONNECTIONS_MAX;
 use crate::reply::Reply;
 use crate::stripe::Layout;
 
+/// Lowest port of a data node: those below are of other services.
+const PORT_MIN: u16 = 1024;
+
 /// How files are striped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stripes {
@@ -29,6 +33,9 @@ pub struct Stripes {
     pub block_bytes: Option<u64>,
     /// The data nodes that have another address than their server.
     pub nodes: Vec<NodeAddresses>,
+    /// Files aren't read from their beginning on, which is an error with servers that leave bytes
+    /// out then, as the Globus server does.
+    pub is_part: bool,
 }
 
 /// An address, or all that begin with the same bits.
@@ -83,8 +90,8 @@ pub(super) struct Striping {
     arrivals: Option<usize>,
     /// The server, for messages.
     server: String,
-    /// Somebody else who has tried to connect.
-    stranger: Option<IpAddr>,
+    /// Others who have tried to connect, by the number of the address of this machine.
+    strangers: BTreeMap<usize, IpAddr>,
 }
 
 impl Striping {
@@ -93,7 +100,7 @@ impl Striping {
             wanted,
             arrivals: None,
             server,
-            stranger: None,
+            strangers: BTreeMap::new(),
         }
     }
 
@@ -137,7 +144,8 @@ impl Turns {
 /// The addresses in the reply to SPAS, a line for each stripe.
 ///
 /// # Errors
-/// There is none, or something else; there are too many, or the same one twice. It is told as the
+/// There is none, or something else, or one at which no data node listens: without a host, or with
+/// a port of the system's services. There are too many, or the same one twice. It is told as the
 /// cause of a fault.
 pub fn striped_addresses(reply: &Reply) -> Result<Vec<SocketAddr>, String> {
     let between = match reply.lines.as_slice() {
@@ -155,10 +163,13 @@ pub fn striped_addresses(reply: &Reply) -> Result<Vec<SocketAddr>, String> {
     }
     let mut addresses = Vec::with_capacity(between.len());
     for line in between {
-        let address = parse_host_port(line.trim_ascii()).filter(|address| address.port() > 0);
+        let is_for_data = |own: &SocketAddr| own.port() >= PORT_MIN && !own.ip().is_unspecified();
+        let address = parse_host_port(line.trim_ascii()).filter(is_for_data);
         let Some(address) = address else {
             let line = line.trim_ascii().escape_ascii();
-            return Err(format!("'{line}' in the reply to SPAS is no address"));
+            return Err(format!(
+                "'{line}' in the reply to SPAS is no address for data"
+            ));
         };
         if addresses.contains(&address) {
             return Err(format!("the reply to SPAS has {address} twice"));
@@ -180,9 +191,38 @@ pub(super) fn connect_to(addresses: &[SocketAddr]) -> (&'static str, String) {
 
 impl Link {
     /// Nobody else has tried to connect.
-    pub(super) fn forget_stranger(&mut self) {
+    pub(super) fn forget_strangers(&mut self) {
         if let Some(striping) = &mut self.striping {
-            striping.stranger = None;
+            striping.strangers.clear();
+        }
+    }
+
+    /// Somebody else has tried to connect to an address of this machine, by its number.
+    pub(super) fn note_stranger(&mut self, stripe: usize, stranger: IpAddr) {
+        if let Some(striping) = &mut self.striping {
+            striping.strangers.insert(stripe, stranger.to_canonical());
+        }
+    }
+
+    /// Whether what the server sends may begin in the middle of a file. With stripes only xDFS
+    /// sends all bytes then; the Globus server leaves some out.
+    pub(super) fn begins_anywhere(&self) -> bool {
+        self.striping.is_none() || self.features.unstriped
+    }
+
+    /// Fails if a part of a file is asked for that the server can't send.
+    ///
+    /// # Errors
+    /// It is so.
+    pub(super) fn check_part(&self, path: &[u8]) -> Result<(), Fault> {
+        match &self.striping {
+            Some(striping) if striping.wanted.is_part && !self.begins_anywhere() => {
+                let server = &striping.server;
+                let cause = format!("{server} leaves bytes out of parts of files with stripes");
+                let fault = Fault::new(Code::Unsupported, "begin in the middle", cause);
+                Err(fault.path(path).hint("leave out --stripe"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -240,27 +280,19 @@ impl Link {
         Turns { block_bytes, count }
     }
 
-    /// Whether data may come from an address, and go there. Takes note of one of which that isn't
-    /// so.
-    pub(super) fn takes(&mut self, address: IpAddr) -> bool {
+    /// Whether data may come from an address, and go there.
+    pub(super) fn takes(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        if address == self.peer {
-            return true;
-        }
-        let Some(striping) = &mut self.striping else {
-            return false;
-        };
-        let is_named = striping.wanted.nodes.iter();
-        let is_named = is_named.copied().any(|nodes| nodes.contains(address));
-        if !is_named {
-            striping.stranger = Some(address);
-        }
-        is_named
+        let mut named = self.striping.iter().flat_map(|own| &own.wanted.nodes);
+        address == self.peer || named.any(|nodes| nodes.contains(address))
     }
 
-    /// A fault, which may be that a data node wasn't taken for one.
-    pub(super) fn explained(&self, fault: Fault) -> Fault {
-        let stranger = self.striping.as_ref().and_then(|own| own.stranger);
+    /// A fault, which may be that a data node wasn't taken for one: then nobody else has come where
+    /// it was refused.
+    pub(super) fn explained(&self, fault: Fault, has_moved: bool) -> Fault {
+        let mut strangers = self.striping.iter().flat_map(|own| &own.strangers);
+        let is_met = |stripe| self.channels.iter().any(|channel| channel.stripe == stripe);
+        let stranger = strangers.find(|(stripe, _)| !is_met(**stripe));
         let may_be_it = matches!(
             fault.code,
             Code::Busy
@@ -269,18 +301,21 @@ impl Link {
                 | Code::DeadlineExceeded
                 | Code::Unsupported
         );
-        let Some(stranger) = stranger.filter(|_| may_be_it) else {
+        let Some((_, stranger)) = stranger.filter(|_| may_be_it) else {
             return fault;
         };
         let cause = format!(
             "{}; data connections from {stranger} were refused, which isn't the server",
             fault.cause
         );
-        let hint = format!("if a data node has this address, --stripe-nodes {stranger} takes it");
-        // Another attempt would end in the same way.
-        Fault::new(Code::ServerUntrusted, fault.operation, cause)
-            .path(fault.path)
-            .hint(hint)
+        // Anybody can connect, so that this isn't the place to tell whom to trust.
+        let hint = "if it is one of the server's data nodes, --stripe-nodes names it";
+        let fault = match has_moved {
+            true => Fault { cause, ..fault },
+            // Another attempt would end in the same way.
+            false => Fault::new(Code::ServerUntrusted, fault.operation, cause).path(fault.path),
+        };
+        fault.hint(hint)
     }
 
     /// A fault of a command that a server without stripes doesn't know.
@@ -288,7 +323,13 @@ impl Link {
         match &self.striping {
             Some(striping) if fault.code == Code::Unsupported => {
                 let cause = format!("{} has no stripes: {}", striping.server, fault.cause);
-                Fault { cause, ..fault }.hint("leave out --stripe")
+                Fault { cause, ..fault }.hint(match self.peer {
+                    IpAddr::V4(_) => "leave out --stripe",
+                    IpAddr::V6(_) => {
+                        "leave out --stripe, or name the server by an IPv4 address: the \
+                         protocol has no stripes over IPv6"
+                    }
+                })
             }
             _ => fault,
         }
@@ -371,14 +412,15 @@ mod tests {
 
     #[test]
     fn addresses_of_stripes_are_read() {
-        let wanted: [SocketAddr; 2] = ["127.0.0.1:258", "10.0.0.2:515"].map(|a| a.parse().unwrap());
-        let found = told(&[" 127,0,0,1,1,2", "10,0,0,2,2,3"]).unwrap();
+        let wanted: [SocketAddr; 2] =
+            ["127.0.0.1:1026", "10.0.0.2:2051"].map(|a| a.parse().unwrap());
+        let found = told(&[" 127,0,0,1,4,2", "10,0,0,2,8,3"]).unwrap();
         assert_eq!(found, wanted);
         assert_eq!(
             connect_to(&found),
-            ("SPOR", "127,0,0,1,1,2 10,0,0,2,2,3".to_owned())
+            ("SPOR", "127,0,0,1,4,2 10,0,0,2,8,3".to_owned())
         );
-        let port = ("PORT", "127,0,0,1,1,2".to_owned());
+        let port = ("PORT", "127,0,0,1,4,2".to_owned());
         assert_eq!(connect_to(&found[..1]), port);
         let six = "[::1]:9".parse().unwrap();
         assert_eq!(connect_to(&[six]), ("EPRT", "|2|::1|9|".to_owned()));
@@ -387,14 +429,16 @@ mod tests {
     #[test]
     fn what_tells_no_stripes_is_refused() {
         let many: Vec<_> = (1..=10_000)
-            .map(|n| format!("10,0,0,1,{},{}", n / 256, n % 256))
+            .map(|n| format!("10,0,0,1,{},{}", 4 + n / 256, n % 256))
             .collect();
         let many: Vec<_> = many.iter().map(String::as_str).collect();
         for (between, cause) in [
             (&[][..], "has no address"),
-            (&["127,0,0,1,1,2", "x"], "'x'"),
+            (&["127,0,0,1,4,2", "x"], "'x'"),
             (&["127,0,0,1,0,0"], "is no address"),
-            (&["127,0,0,1,1,2", " 127,0,0,1,1,2"], "twice"),
+            (&["127,0,0,1,3,255"], "is no address for data"),
+            (&["0,0,0,0,4,0"], "is no address for data"),
+            (&["127,0,0,1,4,2", " 127,0,0,1,4,2"], "twice"),
             (&many, "10000 addresses"),
         ] {
             assert!(told(between).unwrap_err().contains(cause), "{cause}");

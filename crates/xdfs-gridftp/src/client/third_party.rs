@@ -140,6 +140,8 @@ struct Copy {
     has_begun: bool,
     /// Only a part was sent after a break: the rest may be gone with the receiver.
     is_resumed: bool,
+    /// The sender sends the rest of a file as it should.
+    begins_anywhere: bool,
 }
 
 /// Says at which server a fault happened.
@@ -282,6 +284,7 @@ impl Copy {
             markers: Markers::default(),
             has_begun: false,
             is_resumed: false,
+            begins_anywhere: sender.begins_anywhere(),
         })
     }
 
@@ -297,6 +300,7 @@ impl Copy {
             Code::ConnectionLost | Code::ConnectionRefused | Code::DeadlineExceeded | Code::Busy
         );
         may_pass
+            && self.begins_anywhere
             && self.kind.is_some()
             && !self.markers.stored().is_empty()
             && check_cancelled().is_ok()
