@@ -54,7 +54,8 @@ fn text(path: &Path) -> String {
 
 /// The server of the Globus tools with two data nodes.
 struct GlobusCluster {
-    _servers: Vec<Guard>,
+    /// The data nodes, and behind them the server itself.
+    servers: Vec<Guard>,
     /// Of the nodes.
     logs: Vec<PathBuf>,
     address: String,
@@ -127,7 +128,7 @@ impl GlobusCluster {
         servers.push(server);
         let port = address.rsplit(':').next().unwrap().to_owned();
         Some(Self {
-            _servers: servers,
+            servers,
             logs,
             address: format!("127.0.0.1:{port}"),
         })
@@ -135,6 +136,22 @@ impl GlobusCluster {
 
     fn url(&self, path: &Path) -> String {
         format!("ftp://{}/{}", self.address, path.display())
+    }
+
+    /// Kills the processes in which the second node serves transfers. Returns how many there were.
+    fn kill_transfers(&self) -> usize {
+        let parent = self.servers[1].id().to_string();
+        let children = Command::new("pgrep")
+            .args(["-P", &parent])
+            .output()
+            .unwrap();
+        let children = String::from_utf8(children.stdout).unwrap();
+        let pids = children.lines().map(|line| line.parse().unwrap());
+        let killed = pids.filter(|pid| {
+            let pid = rustix::process::Pid::from_raw(*pid).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok()
+        });
+        killed.count()
     }
 
     /// Waits until so many files were moved, and fails unless the first node, which tells its bytes
@@ -418,6 +435,62 @@ fn a_download_goes_on_without_a_node_that_was_killed() {
     }
 }
 
+/// The server then says 500 to everything, until there is a new session, which also removes what
+/// has come of an upload. And what it sends by stripes can't begin in the middle.
+#[test]
+fn a_copy_goes_on_after_globus_has_lost_a_node() {
+    let stage = Stage::open(812, &[]);
+    let Some(globus) = GlobusCluster::start(&stage.here("")) else {
+        return;
+    };
+    let folder = stage.beside("globus");
+    fs::create_dir(&folder).unwrap();
+    let wanted = Stage::make(&stage.here("big"), LONG);
+    let (there, back) = (folder.join("big"), stage.here("back"));
+    let (here, url) = (text(&stage.here("big")), globus.url(&there));
+    for (from, to, reached) in [
+        (&here, &url, &folder),
+        (&url, &text(&back), &stage.here("")),
+    ] {
+        let slowly = ["-v", "--limit-rate=90M", from, to];
+        let words = [&STRIPED[..], &slowly].concat();
+        let mut copying = Guard::spawn(&mut xdfs(&stage, &words)).unwrap();
+        let has_begun = || {
+            let names = fs::read_dir(reached).unwrap().map(Result::unwrap);
+            let mut parts = names.filter(|name| name.file_name().as_encoded_bytes()[0] == b'.');
+            parts.any(|part| {
+                part.metadata()
+                    .is_ok_and(|part| part.len() > LONG as u64 / 10)
+            })
+        };
+        assert!(wait::until(PATIENCE, has_begun), "{:?}", copying.output());
+        assert!(globus.kill_transfers() > 0);
+        let status = copying.wait(PATIENCE).unwrap();
+        let said = copying.output().join("\n");
+        assert!(status.is_some_and(|status| status.success()), "{said}");
+        assert!(said.contains("retry 1"), "{said}");
+    }
+    assert_bytes(&there, &wanted);
+    assert_bytes(&back, &wanted);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    // A part is refused, once.
+    let target = text(&stage.here("part"));
+    let part = [
+        "cp",
+        "-v",
+        "--insecure",
+        "--stripe",
+        "--stripe-nodes=127.0.0.0/30",
+    ];
+    let part = [&part[..], &["--offset=1000", &url, &target]].concat();
+    let (succeeded, said) = outcome(&mut xdfs(&stage, &part));
+    assert!(!succeeded && said.contains("leave out --stripe"), "{said}");
+    assert!(
+        !said.contains("retry 1") && !stage.here("part").exists(),
+        "{said}"
+    );
+}
+
 /// The keys of a protected session don't leave the server, so it is its only node.
 #[test]
 fn a_protected_server_is_its_only_node() {
@@ -545,6 +618,14 @@ fn what_servers_say_about_stripes_is_checked() {
         ("229-x\r\n what is this\r\n229 End\r\n", "'what is this'"),
         ("229-x\r\n 127,0,0,1,0,0\r\n229 End\r\n", "is no address"),
         (
+            "229-x\r\n 127,0,0,1,3,255\r\n229 End\r\n",
+            "is no address for data",
+        ),
+        (
+            "229-x\r\n 0,0,0,0,9,9\r\n229 End\r\n",
+            "is no address for data",
+        ),
+        (
             "229-x\r\n 127,0,0,1,9,9\r\n 127,0,0,1,9,9\r\n229 End\r\n",
             "twice",
         ),
@@ -613,10 +694,30 @@ fn what_servers_say_about_stripes_is_checked() {
         "xdfs://localhost/f",
         &text(&stage.here("down")),
     );
-    assert!(
-        said.contains("only servers of GridFTP have stripes"),
-        "{said}"
+    let lacking = "only servers of GridFTP have stripes";
+    assert!(said.contains(lacking), "{said}");
+    // Each pair of a list, and each source.
+    let (up, list) = (text(&stage.here("up")), text(&stage.here("list")));
+    fs::write(&list, format!("{up} xdfs://localhost/x\n")).unwrap();
+    let words = [&STRIPED[..], &["--from-file", &list]].concat();
+    let (succeeded, said) = outcome(&mut xdfs(&stage, &words));
+    assert!(!succeeded && said.contains(lacking), "{said}");
+    let both = [
+        &fake.url("/f"),
+        "xdfs://localhost/f",
+        &text(&stage.here("")),
+    ];
+    let (succeeded, said) = outcome(&mut xdfs(&stage, &[&STRIPED[..], &both].concat()));
+    assert!(!succeeded && said.contains(lacking), "{said}");
+    let most = i64::MAX as u64 + 1;
+    let block = format!("--stripe-block-size={most}");
+    let said = fails(
+        &stage,
+        &[&block],
+        &fake.url("/f"),
+        &text(&stage.here("down")),
     );
+    assert!(said.contains("no file has so many bytes"), "{said}");
 }
 
 /// Sends blocks to an address.
@@ -733,11 +834,52 @@ fn a_file_of_stripes_is_whole_or_none() {
         let (succeeded, said) = outcome(&mut xdfs(&stage, &words));
         assert_eq!(succeeded, cause.is_empty(), "{case}: {said}");
         assert!(said.contains(cause), "{case}: {said}");
+        let names_node = said.contains("(data node 127.0.0.1:");
+        assert!(cause != "closed" || names_node, "{case}: {said}");
         assert_eq!(succeeded, down.exists(), "{case}");
         if succeeded {
             assert_bytes(&down, &all);
             fs::remove_file(&down).unwrap();
         }
+    }
+}
+
+/// A connection from another address than the server's.
+fn from_elsewhere(to: &SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let own: SocketAddr = "127.0.0.9:0".parse().unwrap();
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &own).unwrap();
+    connect(&socket, to).unwrap();
+    TcpStream::from(socket)
+}
+
+/// Whoever passes by can't end a copy for good, nor have itself named.
+#[test]
+fn a_passer_by_explains_nothing() {
+    let stage = Stage::open(813, &[]);
+    for at in [0, 1] {
+        let open = Mutex::new(Vec::new());
+        let fake = sender(&stripes(2), move |talk, addresses| {
+            drop(from_elsewhere(&addresses[at]));
+            talk.say("150 now\r\n");
+            let half = block(0, 0, &content()[..600]);
+            open.lock().unwrap().push(sent(addresses[0], &[half]));
+            std::thread::sleep(Duration::from_millis(100));
+            talk.say("426 lost\r\n");
+        });
+        let (url, down) = (fake.url("/f"), text(&stage.here("down")));
+        let words = [&STRIPED[..3], &["-v", "--retries=1", &url, &down]].concat();
+        let (succeeded, said) = outcome(&mut xdfs(&stage, &words));
+        assert!(!succeeded && said.contains("lost"), "{said}");
+        let commands = fake.commands();
+        let asked = commands
+            .iter()
+            .filter(|command| command.starts_with("RETR"));
+        assert_eq!(asked.count(), 2, "{said}");
+        // Where another one has come, it wasn't a node that was refused.
+        assert_eq!(said.contains("--stripe-nodes"), at == 1, "{said}");
+        assert!(!said.contains("--stripe-nodes 127"), "{said}");
     }
 }
 
@@ -748,20 +890,11 @@ fn data_of_another_host_needs_its_name() {
     let fake = |end: &'static str| {
         let open = Mutex::new(Vec::new());
         sender(&stripes(2), move |talk, addresses| {
-            let own: SocketAddr = "127.0.0.9:0".parse().unwrap();
             let all = content();
             let pieces = [block(0, 0, &all[..600]), block(0, 600, &all[600..])];
             talk.say("150 now\r\n");
             for (address, piece) in addresses.iter().zip(pieces) {
-                let socket = rustix::net::socket(
-                    rustix::net::AddressFamily::INET,
-                    rustix::net::SocketType::STREAM,
-                    None,
-                )
-                .unwrap();
-                rustix::net::bind(&socket, &own).unwrap();
-                rustix::net::connect(&socket, address).unwrap();
-                let mut stream = TcpStream::from(socket);
+                let mut stream = from_elsewhere(address);
                 // It may be refused.
                 let _ = stream.write_all(&[piece, header(0x48, 0, 1)].concat());
                 open.lock().unwrap().push(stream);
@@ -779,10 +912,9 @@ fn data_of_another_host_needs_its_name() {
     ];
     // It isn't tried again and again.
     let (succeeded, said) = outcome(&mut xdfs(&stage, &plain));
-    assert!(
-        !succeeded && said.contains("--stripe-nodes 127.0.0.9"),
-        "{said}"
-    );
+    let explains = said.contains("data connections from 127.0.0.9 were refused");
+    assert!(!succeeded && explains, "{said}");
+    assert!(said.contains("--stripe-nodes names it"), "{said}");
     assert!(!stage.here("down").exists());
     let named = ["--insecure", "--stripe", "--stripe-nodes", "127.0.0.9"];
     let url = fake("226 done\r\n").url("/f");
