@@ -15,7 +15,7 @@ use super::early::Early;
 use super::exchange::{Exchange, Polled};
 use super::fault::{broken, ended, refused, violation};
 use super::link::{Link, STALL};
-use crate::block::{HEADER_BYTES, Piece};
+use crate::block::{HEADER_BYTES, Header, Piece};
 use crate::receiver::{Ends, Receiver};
 use crate::reply::Reply;
 use crate::xmode;
@@ -26,6 +26,8 @@ const EARLY_BYTES_MAX: usize = 32 << 20;
 const EARLY_BYTES: usize = 256 << 10;
 /// Most bytes in MODE X that wait so, with what each block takes: a window full of small ones.
 const EXCHANGE_BYTES_MAX: usize = 64 << 20;
+/// Headers in a row that are read of a connection at once.
+const HEADERS_AT_ONCE: u32 = 64;
 /// Time for the server to open the first connection in MODE E.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -189,7 +191,11 @@ impl Incoming {
                     may_wait = !has_moved;
                     (0, is_new)
                 }
-                Mode::Extended => self.receive_blocks(link, buffer)?,
+                Mode::Extended => {
+                    let (filled, is_news, has_moved) = self.receive_blocks(link, buffer)?;
+                    may_wait = !has_moved;
+                    (filled, is_news)
+                }
             };
             if has_moved {
                 self.moved = Instant::now();
@@ -343,20 +349,23 @@ impl Incoming {
         Ok((is_new, true))
     }
 
-    /// Reads from all connections; stops when the buffer is full.
+    /// Reads from all connections; stops when the buffer is full. Returns the number of bytes in it,
+    /// whether anything has come that brings the transfer nearer to its end, and whether anything
+    /// has come at all: headers of empty blocks could come for ever.
     fn receive_blocks(
         &mut self,
         link: &mut Link,
         buffer: &mut [u8],
-    ) -> Result<(usize, bool), Fault> {
-        let (mut filled, mut has_moved) = (0, false);
+    ) -> Result<(usize, bool, bool), Fault> {
+        let (mut filled, mut is_news, mut has_moved) = (0, false, false);
         let breaks = |cause: String| violation("receive in MODE E", cause);
         for channel in &mut link.channels {
+            let mut headers = 0;
             loop {
                 let Some((offset, left)) = channel.blocks.payload() else {
                     // Nothing of the next transfer is taken.
                     let wants = channel.blocks.wants(HEADER_BYTES);
-                    if wants == 0 {
+                    if wants == 0 || headers == HEADERS_AT_ONCE {
                         break;
                     }
                     let mut header = [0; HEADER_BYTES];
@@ -375,6 +384,9 @@ impl Incoming {
                     let taken = channel.blocks.take(&header[..count]);
                     let (_, piece) = taken.map_err(|error| breaks(error.to_string()))?;
                     if let Some(Piece::Header(header)) = piece {
+                        headers += 1;
+                        let (Header::Data { eod, .. } | Header::End { eod, .. }) = header;
+                        is_news |= eod;
                         let behind = channel.stripe.checked_sub(1);
                         let counted = match behind.and_then(|at| self.ends.get_mut(at)) {
                             Some(ends) => ends.header(&header),
@@ -411,7 +423,7 @@ impl Incoming {
                     }
                     Some(count) => count,
                 };
-                has_moved = true;
+                (is_news, has_moved, headers) = (true, true, 0);
                 let taken = channel.blocks.take(&room[..count]);
                 taken.map_err(|error| breaks(error.to_string()))?;
                 let range = ByteRange {
@@ -432,7 +444,7 @@ impl Incoming {
                 }
             }
         }
-        Ok((filled, has_moved))
+        Ok((filled, is_news, has_moved))
     }
 }
 

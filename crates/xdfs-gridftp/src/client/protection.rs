@@ -112,6 +112,13 @@ impl Established {
         }
     }
 
+    /// A data connection has resumed the session of the control connection.
+    pub(super) fn note_resumed(&self) {
+        if let Self::Tls(tls) = self {
+            tls.note_resumed();
+        }
+    }
+
     /// Whether commands are protected, and data isn't.
     pub(super) fn exposes_data(&self) -> bool {
         match self {
