@@ -7,7 +7,7 @@ use xdfs_gridftp::client::dialogue::{Dialogue, Event};
 use xdfs_gridftp::client::features::Features;
 use xdfs_gridftp::client::listing::{Listed, RowError, Rows, parse_facts};
 use xdfs_gridftp::client::markers::Markers;
-use xdfs_gridftp::client::{extended_port, passive_address};
+use xdfs_gridftp::client::{extended_port, passive_address, striped_addresses};
 use xdfs_gridftp::reply::Reply;
 
 /// The replies, and whether a fault ended them.
@@ -72,6 +72,8 @@ fuzz_target!(|data: &[u8]| {
         assert!(!more || markers.bytes() > 0);
         assert!(markers.stored().iter().all(|range| range.end <= 1000));
         assert!(passive_address(&reply).is_none_or(|address| address.port() > 0));
+        let stripes = striped_addresses(&reply).unwrap_or_default();
+        assert!(stripes.len() <= 64 && stripes.iter().all(|address| address.port() > 0));
         for line in &reply.lines {
             let _ = parse_facts(line);
         }

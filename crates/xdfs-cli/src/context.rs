@@ -303,6 +303,7 @@ impl ShellSession {
             channels: options.channels.or(own.channels),
             block_size: options.block_size.or(own.block_size),
             window: options.window.or(own.window),
+            stripes: options.stripes,
             security,
             ..own.clone()
         };

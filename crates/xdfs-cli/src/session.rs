@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use xdfs::{
-    Code, Fault, LocalPlace, ReconnectEvent, ReconnectObserver, RemotePlace, TransferResult,
+    ClientOptions, Code, Fault, LocalPlace, ReconnectEvent, ReconnectObserver, RemotePlace,
+    Stripes, TransferResult,
 };
 
 use crate::client::{RunningCopy, SharedClient};
@@ -29,6 +30,8 @@ pub(crate) struct Connector {
     pub(crate) context: Context,
     /// Their options.
     pub(crate) flags: SessionFlags,
+    /// Files are striped.
+    stripes: Option<Stripes>,
     spare: Arc<Mutex<Vec<(RemotePlace, SharedClient)>>>,
 }
 
@@ -38,8 +41,14 @@ impl Connector {
         Self {
             context,
             flags,
+            stripes: None,
             spare: Arc::default(),
         }
+    }
+
+    /// The same, with files that are striped.
+    pub(crate) fn striped(self, stripes: Option<Stripes>) -> Self {
+        Self { stripes, ..self }
     }
 
     /// Leaves a session with the server of `place` to the next [`Connector::connect`]: opening one
@@ -75,7 +84,10 @@ impl Connector {
             return Ok(spare.swap_remove(at).1);
         }
         drop(spare);
-        let options = self.flags.client_options()?;
+        let options = ClientOptions {
+            stripes: self.stripes.clone(),
+            ..self.flags.client_options()?
+        };
         self.context.connect(place, options, &self.flags.security)
     }
 

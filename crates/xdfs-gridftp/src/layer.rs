@@ -14,7 +14,7 @@ use crate::line::{Line, LineReader};
 /// adds.
 const COMMAND_BYTES_MAX: usize = 16 << 10;
 /// The same of a reply, all lines of which may be in one token.
-const REPLY_BYTES_MAX: usize = 96 << 10;
+const REPLY_BYTES_MAX: usize = 8 << 20;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 32 << 10;
 /// Reads in a row that bring nothing of the content.
@@ -236,7 +236,7 @@ impl Control {
                     let command = self.open(&line).map_err(violated)?;
                     self.plain.extend(command);
                 }
-                Some(Line::TooLong) => {
+                Some(Line::TooLong(_)) => {
                     let cause = "a protected line is too long";
                     return Err(violated(Fault::new(Code::ProtocolViolation, "", cause)));
                 }

@@ -29,8 +29,8 @@ pub struct LineReader {
 pub enum Line {
     /// A line without its end.
     Text(Vec<u8>),
-    /// A line was longer than it may be, and is dropped.
-    TooLong,
+    /// A line was longer than it may be, and is dropped, but for these first bytes of it.
+    TooLong([u8; 4]),
 }
 
 impl LineReader {
@@ -67,6 +67,12 @@ impl LineReader {
         self.bytes.len()
     }
 
+    /// Whether the rest of a line that was too long is still to come, and to be dropped.
+    #[must_use]
+    pub fn skips(&self) -> bool {
+        self.skips
+    }
+
     /// The next line; `None` if more bytes are needed.
     pub fn next_line(&mut self) -> Option<Line> {
         loop {
@@ -82,7 +88,7 @@ impl LineReader {
                 continue;
             }
             if line.len() > self.line_bytes_max {
-                return Some(Line::TooLong);
+                return Some(Line::TooLong(start_of(&line)));
             }
             return Some(Line::Text(without_interrupts(line)));
         }
@@ -93,11 +99,12 @@ impl LineReader {
         if self.bytes.len() <= self.line_bytes_max {
             return None;
         }
+        let start = start_of(&self.bytes);
         // The last byte may be the CR of the end.
         self.bytes.drain(..self.bytes.len() - 1);
         self.searched = 0;
         let is_new = !std::mem::replace(&mut self.skips, true);
-        is_new.then_some(Line::TooLong)
+        is_new.then_some(Line::TooLong(start))
     }
 
     /// Drops the next line if it is this command without an argument, in either case. Returns
@@ -132,6 +139,11 @@ impl Default for LineReader {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// The first bytes of a line that has more.
+fn start_of(line: &[u8]) -> [u8; 4] {
+    line.first_chunk().copied().unwrap_or_default()
 }
 
 fn interrupts_cut(mut line: &[u8]) -> &[u8] {
@@ -189,7 +201,7 @@ mod tests {
         }
         reader.push(b"\r\nNOOP\r\n");
         seen.extend(lines(&mut reader));
-        assert_eq!(seen, [Line::TooLong, text(b"NOOP")]);
+        assert_eq!(seen, [Line::TooLong(*b"xxxx"), text(b"NOOP")]);
     }
 
     #[test]
@@ -212,7 +224,7 @@ mod tests {
         assert_eq!(lines(&mut reader), [text(b"STAT a"), text(b"STAT")]);
         // The end of a line that is too long is none of its own.
         reader.push(&[b'x'; LINE_BYTES_MAX + 1]);
-        assert_eq!(lines(&mut reader), [Line::TooLong]);
+        assert_eq!(lines(&mut reader), [Line::TooLong(*b"xxxx")]);
         reader.bytes.clear();
         reader.push(b"STAT\r\n");
         assert!(!reader.take_command(b"STAT"));

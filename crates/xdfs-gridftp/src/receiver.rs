@@ -45,28 +45,15 @@ impl fmt::Display for ReceiveError {
 
 impl std::error::Error for ReceiveError {}
 
-/// Counts what arrives.
+/// Counts the ends of the connections to one address.
 #[derive(Debug, Default)]
-pub struct Receiver {
-    stored: RangeSet,
-    /// Stored since [`Self::take_fresh`].
-    fresh: RangeSet,
-    bytes: u64,
+pub struct Ends {
     eods: u64,
     expected: Option<u64>,
 }
 
-impl Receiver {
-    /// A receiver to which `held` has come in an earlier attempt.
-    #[must_use]
-    pub fn new(held: RangeSet) -> Self {
-        Self {
-            stored: held,
-            ..Self::default()
-        }
-    }
-
-    /// A header has come on any connection.
+impl Ends {
+    /// A header has come on any of them.
     ///
     /// # Errors
     /// The sender violates the protocol.
@@ -92,6 +79,41 @@ impl Receiver {
         }
     }
 
+    /// Whether all of them have ended.
+    #[must_use]
+    pub fn are_all(&self) -> bool {
+        self.expected == Some(self.eods)
+    }
+}
+
+/// Counts what arrives.
+#[derive(Debug, Default)]
+pub struct Receiver {
+    stored: RangeSet,
+    /// Stored since [`Self::take_fresh`].
+    fresh: RangeSet,
+    bytes: u64,
+    ends: Ends,
+}
+
+impl Receiver {
+    /// A receiver to which `held` has come in an earlier attempt.
+    #[must_use]
+    pub fn new(held: RangeSet) -> Self {
+        Self {
+            stored: held,
+            ..Self::default()
+        }
+    }
+
+    /// A header has come on any connection.
+    ///
+    /// # Errors
+    /// The sender violates the protocol.
+    pub fn header(&mut self, header: &Header) -> Result<(), ReceiveError> {
+        self.ends.header(header)
+    }
+
     /// Payload was stored.
     ///
     /// # Errors
@@ -115,7 +137,7 @@ impl Receiver {
     /// Whether everything has come, once the payload of the last blocks is stored.
     #[must_use]
     pub fn has_all_eods(&self) -> bool {
-        self.expected == Some(self.eods)
+        self.ends.are_all()
     }
 
     /// Bytes of payload so far, also those that came twice.

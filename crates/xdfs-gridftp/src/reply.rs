@@ -131,6 +131,8 @@ impl std::error::Error for ReplyError {}
 pub struct ReplyReader {
     lines: LineReader,
     partial: Option<Reply>,
+    /// Bytes of the lines of it.
+    partial_bytes: usize,
 }
 
 impl ReplyReader {
@@ -156,14 +158,34 @@ impl ReplyReader {
         self.lines.held() > 0 || self.partial.is_some()
     }
 
-    /// The next reply; `None` if more bytes are needed.
+    /// Bytes that are held of what is no whole reply yet.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.lines.held() + self.partial_bytes
+    }
+
+    /// Whether the rest of a marker that was too long is still to come, and to be dropped.
+    #[must_use]
+    pub fn skips(&self) -> bool {
+        self.lines.skips()
+    }
+
+    /// The next reply; `None` if more bytes are needed. A marker of progress (111, 112) with a line
+    /// that is too long has no text: the ranges of a file on several data nodes don't join, and it
+    /// is of use only.
     ///
     /// # Errors
     /// What came is no reply; nothing after it can be understood.
     pub fn next_reply(&mut self) -> Result<Option<Reply>, ReplyError> {
         while let Some(line) = self.lines.next_line() {
-            let Line::Text(line) = line else {
-                return Err(ReplyError::TooLong);
+            let line = match line {
+                Line::Text(line) => line,
+                Line::TooLong(start) if self.partial.is_none() => match &start {
+                    b"111 " => return Ok(Some(Reply::new(111, ""))),
+                    b"112 " => return Ok(Some(Reply::new(112, ""))),
+                    _ => return Err(ReplyError::TooLong),
+                },
+                Line::TooLong(_) => return Err(ReplyError::TooLong),
             };
             if let Some(reply) = self.line(line)? {
                 return Ok(Some(reply));
@@ -174,6 +196,7 @@ impl ReplyReader {
 
     fn line(&mut self, line: Vec<u8>) -> Result<Option<Reply>, ReplyError> {
         let start = start_of(&line);
+        let bytes = std::mem::take(&mut self.partial_bytes) + line.len();
         let Some(mut reply) = self.partial.take() else {
             let (code, is_last) = start.ok_or_else(|| no_code(&line))?;
             let reply = Reply::new(code, line.get(4..).unwrap_or_default());
@@ -181,6 +204,7 @@ impl ReplyReader {
                 return Ok(Some(reply));
             }
             self.partial = Some(reply);
+            self.partial_bytes = bytes;
             return Ok(None);
         };
         let is_last = start == Some((reply.code, true));
@@ -197,6 +221,7 @@ impl ReplyReader {
             return Err(ReplyError::TooLong);
         }
         self.partial = Some(reply);
+        self.partial_bytes = bytes;
         Ok(None)
     }
 }

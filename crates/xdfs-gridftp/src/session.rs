@@ -453,7 +453,7 @@ impl Session {
                 return None;
             }
             let action = match self.input.next_line()? {
-                Line::TooLong => {
+                Line::TooLong(_) => {
                     let most = self.input.line_bytes_max();
                     let text = format!("A command has at most {most} bytes here.");
                     self.say(500, text);

@@ -67,6 +67,7 @@ impl FtpGateway {
                     is_uncompared: options.ftp_uncompared,
                     channels: options.channels,
                     uploads: options.ftp_uploads.clone(),
+                    stripes: options.stripes.clone(),
                 };
                 return Self::start(settings).map(Some);
             }
@@ -86,6 +87,7 @@ impl FtpGateway {
             is_uncompared: options.ftp_uncompared,
             channels: options.channels,
             uploads: options.ftp_uploads.clone(),
+            stripes: options.stripes.clone(),
         };
         match (protection, security) {
             (FtpProtection::None, None) => {}

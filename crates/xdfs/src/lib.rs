@@ -139,7 +139,7 @@ pub use tune::{
 };
 pub use tunnel::{Forward, Host, Tunnel, TunnelNews, TunnelPlan, TunnelPort, TunnelTarget};
 pub use xdfs_engine::{ChannelsReason, PathClass, PathDecision};
-pub use xdfs_gridftp::client::Carrier;
+pub use xdfs_gridftp::client::{Carrier, NodeAddresses, Stripes};
 pub use xdfs_proto::{
     ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Retry, Side,
 };

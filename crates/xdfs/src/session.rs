@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use xdfs_engine::kernel::Readiness;
 use xdfs_engine::{Command, Commands, Dial, Identity, PathDecisions, Pipeline};
-use xdfs_gridftp::client::Carrier;
+use xdfs_gridftp::client::{Carrier, Stripes};
 use xdfs_proto::frame::Start;
 use xdfs_proto::{Fault, Limits};
 
@@ -48,6 +48,9 @@ pub struct ClientOptions {
     /// `None` for nothing: then those that are interrupted begin anew. Files in it that were not
     /// used for 60 days are removed.
     pub ftp_uploads: Option<PathBuf>,
+    /// Files go to all data nodes of a GridFTP server at once, and come from them; `None` to go to
+    /// the server itself, and come from it. Others than servers of FTP have no stripes.
+    pub stripes: Option<Stripes>,
     /// Don't compare files with those of FTP servers by checksums, which the servers have to read
     /// them for: size and time have to do. So damage on the way isn't noticed, and downloads that
     /// are interrupted begin anew.

@@ -76,6 +76,10 @@ pub(super) struct How {
     pub(super) concurrency: Option<u8>,
     /// Failed transfers are tried again.
     pub(super) retries: bool,
+    /// Over the data nodes of the server.
+    pub(super) stripes: bool,
+    /// By RETR and STOR, where the server has GET and PUT too.
+    pub(super) no_get_put: bool,
     /// By GET and PUT, which globus-url-copy uses by itself.
     pub(super) get_put: bool,
 }
@@ -100,6 +104,8 @@ const NO_EXTENDED: &str = "MODE E";
 const EXTENDED: &[&str] = &["mode e", "mode_e", "eblock", "extended block"];
 const NO_CHOICE: &str = "GET and PUT in place of RETR and STOR";
 const CHOICE: &[&str] = &["gridftp2", "gridftp v2", "no-g2", "getput"];
+const NO_STRIPES: &str = "stripes (SPAS, SPOR)";
+const STRIPES: &[&str] = &["stripe", "striping"];
 const NO_TREES: &str = "trees";
 const NO_THIRD: &str = "transfers between two servers";
 const NO_GSI: &str = "GSI";
@@ -257,6 +263,7 @@ impl Client {
     ) -> Result<Command, Lack> {
         let [source, target] = [from, to].map(|(server, name)| self.url(server, how, name));
         match self {
+            Self::Curl | Self::Ftplib | Self::Lftp if how.stripes => lacks(NO_STRIPES, STRIPES),
             Self::Curl => lacks(NO_THIRD, &["3p-", "third", "fxp"]),
             Self::Lftp | Self::Ftplib if how.gsi.is_some() => {
                 lacks(NO_GSI, &["gsiftp", "grid security"])
@@ -361,6 +368,9 @@ fn globus(tools: &Tools, server: &Server, how: &How) -> Result<Command, Lack> {
         (how.checks, &["-verify-checksum"][..]),
         (how.sync, &["-sync"]),
         (how.pipelines, &["-pp"]),
+        (how.no_get_put, &["-no-g2"]),
+        // Without a size it may leave out nodes.
+        (how.stripes, &["-stripe", "-sbs", "1048576"]),
         (how.retries, &["-rst", "-rst-interval", "1"]),
         (server.address.is_ipv6(), &["-ipv6"]),
     ] {
@@ -421,6 +431,9 @@ fn xdfs(
     if how.get_put {
         return lacks(NO_CHOICE, CHOICE);
     }
+    if how.stripes {
+        command.args(["--stripe", "--stripe-nodes=127.0.0.0/8"]);
+    }
     if how.retries {
         command.args(["--retries", "10", "--limit-rate", &RATE.to_string()]);
     }
@@ -431,6 +444,9 @@ fn curl(server: &Server, how: &How, direction: Direction) -> Result<Command, Lac
     let mut command = program("curl", &["--silent", "--show-error", "--globoff"]);
     if how.get_put {
         return lacks(NO_CHOICE, CHOICE);
+    }
+    if how.stripes {
+        return lacks(NO_STRIPES, STRIPES);
     }
     if how.streams.is_some() {
         return lacks(NO_EXTENDED, EXTENDED);
@@ -501,6 +517,9 @@ fn lftp_file(
 ) -> Result<Command, Lack> {
     if how.get_put {
         return lacks(NO_CHOICE, CHOICE);
+    }
+    if how.stripes {
+        return lacks(NO_STRIPES, STRIPES);
     }
     if how.streams.is_some() {
         return lacks(NO_EXTENDED, EXTENDED);
@@ -638,6 +657,9 @@ fn ftplib_file(
 ) -> Result<Command, Lack> {
     if how.get_put {
         return lacks(NO_CHOICE, CHOICE);
+    }
+    if how.stripes {
+        return lacks(NO_STRIPES, STRIPES);
     }
     if how.streams.is_some() {
         return lacks(NO_EXTENDED, EXTENDED);

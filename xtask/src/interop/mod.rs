@@ -2,6 +2,7 @@
 //! `docs/gridftp/interop.md` has what came of it.
 
 mod clients;
+mod nodes;
 mod rows;
 mod security;
 mod servers;

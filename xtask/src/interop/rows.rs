@@ -85,6 +85,14 @@ pub(super) const ROWS: &[Row] = &[
         run: |cell| cell.get_put(Up),
     },
     Row {
+        name: "RETR in place of GET (`-no-g2`), download",
+        run: |cell| cell.file(Down, NO_GET_PUT, &[]),
+    },
+    Row {
+        name: "STOR in place of PUT (`-no-g2`), upload",
+        run: |cell| cell.file(Up, NO_GET_PUT, &[]),
+    },
+    Row {
         name: "part of a file, download",
         run: |cell| cell.part(Down),
     },
@@ -175,6 +183,22 @@ pub(super) const ROWS: &[Row] = &[
         run: |cell| cell.third_party(true),
     },
     Row {
+        name: "stripes over 2 data nodes (`-stripe`), download",
+        run: |cell| cell.striped(Down),
+    },
+    Row {
+        name: "stripes over 2 data nodes (`-stripe`), upload",
+        run: |cell| cell.striped(Up),
+    },
+    Row {
+        name: "stripes, third party, from globus-gridftp-server",
+        run: |cell| cell.striped_third_party(false),
+    },
+    Row {
+        name: "stripes, third party, to globus-gridftp-server",
+        run: |cell| cell.striped_third_party(true),
+    },
+    Row {
         name: "IPv6, download",
         run: |cell| cell.v6(Down),
     },
@@ -195,11 +219,24 @@ pub(super) const HOW: How = How {
     concurrency: None,
     retries: false,
     get_put: false,
+    no_get_put: false,
+    stripes: false,
+};
+const NO_GET_PUT: How = How {
+    no_get_put: true,
+    ..HOW
+};
+const STRIPES: How = How {
+    stripes: true,
+    streams: Some(2),
+    ..HOW
 };
 /// A command that servers with checksums know.
 const CHECKSUM: &str = "CKSM MD5 0 -1 none";
 /// Size of an ordinary file, which is no multiple of a block.
 pub(super) const BYTES: usize = 3_000_001;
+/// Size of a file that is striped.
+const STRIPED: usize = 20_000_001;
 /// Size of a file that mostly takes long enough for its server to be killed.
 const LARGE: usize = 192 << 20;
 /// Most tries to kill a server in time, each with twice the bytes of the one before.
@@ -461,19 +498,90 @@ impl Cell<'_> {
     }
 
     fn third_party(&self, to_other: bool) -> Outcome {
+        self.third_party_of(BYTES, &HOW, to_other, &[])
+    }
+
+    fn third_party_of(&self, bytes: usize, how: &How, to_other: bool, needs: &[&str]) -> Outcome {
         let name = self.name("file");
         let (one, two): (&Server, &Server) = match to_other {
             true => (&*self.server, self.other),
             false => (self.other, &*self.server),
         };
-        make(&one.disk(&name), BYTES);
+        make(&one.disk(&name), bytes);
         if let Some(folder) = two.disk(&name).parent() {
             let _ = fs::create_dir_all(folder);
         }
         let (from, to) = ((one, name.as_str()), (two, name.as_str()));
         let local = self.here.join(&name);
-        let command = self.client.third_party(self.tools, &HOW, from, to, &local);
-        self.judge(&[], command, || same(&one.disk(&name), &two.disk(&name)))
+        let command = self.client.third_party(self.tools, how, from, to, &local);
+        self.judge(needs, command, || same(&one.disk(&name), &two.disk(&name)))
+    }
+
+    /// A file over the data nodes of a server of its own.
+    fn striped(&self, direction: Direction) -> Outcome {
+        let mut server = match self.with_nodes(self.server.kind) {
+            Ok(server) => server,
+            Err(outcome) => return outcome,
+        };
+        let cell = self.at(&mut server, self.other);
+        let (name, local, disk) = cell.place(direction, STRIPED);
+        let command = cell
+            .client
+            .file(cell.tools, cell.server, &STRIPES, direction, &name, &local);
+        let outcome = cell.judge(&["SPAS"], command, || same(&local, &disk));
+        cell.if_striped(outcome, &[cell.server])
+    }
+
+    /// A file from data nodes to data nodes.
+    fn striped_third_party(&self, to_other: bool) -> Outcome {
+        let servers = self
+            .with_nodes(self.server.kind)
+            .and_then(|server| Ok((server, self.with_nodes_at(Kind::Globus, "other")?)));
+        let (mut server, other) = match servers {
+            Ok(servers) => servers,
+            Err(outcome) => return outcome,
+        };
+        let cell = self.at(&mut server, &other);
+        let outcome = cell.third_party_of(STRIPED, &STRIPES, to_other, &["SPAS"]);
+        cell.if_striped(outcome, &[cell.server, cell.other])
+    }
+
+    /// A server for this cell alone with data nodes; one without where there are none.
+    fn with_nodes(&self, kind: Kind) -> Result<Server, Outcome> {
+        self.with_nodes_at(kind, "server")
+    }
+
+    fn with_nodes_at(&self, kind: Kind, name: &str) -> Result<Server, Outcome> {
+        let folder = self.here.join(name);
+        let server = match kind {
+            Kind::Vsftpd => Server::start(kind, self.tools, &folder, false),
+            _ => Server::with_nodes(kind, self.tools, &folder),
+        };
+        server.map_err(Outcome::Fail)
+    }
+
+    /// The same cell with other servers.
+    fn at<'a>(&'a self, server: &'a mut Server, other: &'a Server) -> Cell<'a> {
+        Cell {
+            tools: self.tools,
+            client: self.client,
+            help: self.help,
+            server,
+            other,
+            here: self.here.clone(),
+        }
+    }
+
+    /// A row is about stripes, so it isn't offered if a data node of a server did everything.
+    fn if_striped(&self, outcome: Outcome, servers: &[&Server]) -> Outcome {
+        if outcome != Outcome::Pass {
+            return outcome;
+        }
+        let mut all = servers.iter();
+        match all.try_for_each(|server| server.check_stripes(STRIPED)) {
+            Ok(()) => Outcome::Pass,
+            Err(why) => Outcome::NotOffered(format!("with {}, {why}", self.client.name())),
+        }
     }
 
     fn v6(&self, direction: Direction) -> Outcome {
@@ -483,14 +591,7 @@ impl Cell<'_> {
             Ok(server) => server,
             Err(error) => return Outcome::Fail(error),
         };
-        let cell = Cell {
-            tools: self.tools,
-            client: self.client,
-            help: self.help,
-            server: &mut server,
-            other: self.other,
-            here: self.here.clone(),
-        };
+        let cell = self.at(&mut server, self.other);
         cell.file(direction, HOW, &["EPSV"])
     }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use super::nodes::{self, Node};
 use super::witness::watched;
 use crate::grid::Grid;
 use crate::process::{PATIENCE, Running, search_path, until};
@@ -61,6 +62,7 @@ pub(super) struct Server {
     special: Special,
     /// What clients have to trust.
     pub(super) certificate: PathBuf,
+    nodes: Vec<Node>,
 }
 
 impl Server {
@@ -78,6 +80,14 @@ impl Server {
         Self::start_as(kind, tools, folder, special)
     }
 
+    /// The same with data nodes.
+    pub(super) fn with_nodes(kind: Kind, tools: &Tools, folder: &Path) -> Result<Self, String> {
+        // They look for it when they start.
+        fs::create_dir_all(folder.join("root/drop")).map_err(|error| error.to_string())?;
+        let nodes = nodes::start(kind, tools, folder)?;
+        Self::begin(kind, tools, folder, Special::default(), nodes)
+    }
+
     /// The same with what is special about it.
     pub(super) fn start_as(
         kind: Kind,
@@ -85,16 +95,28 @@ impl Server {
         folder: &Path,
         special: Special,
     ) -> Result<Self, String> {
+        Self::begin(kind, tools, folder, special, Vec::new())
+    }
+
+    fn begin(
+        kind: Kind,
+        tools: &Tools,
+        folder: &Path,
+        special: Special,
+        nodes: Vec<Node>,
+    ) -> Result<Self, String> {
         let root = folder.join("root/drop");
         fs::create_dir_all(&root).map_err(|error| error.to_string())?;
         let ip = match special.is_v6 {
             true => IpAddr::from(Ipv6Addr::LOCALHOST),
             false => IpAddr::from(Ipv4Addr::LOCALHOST),
         };
-        let (running, address) = spawn(kind, tools, folder, SocketAddr::new(ip, 0), &special)?;
+        let at = SocketAddr::new(ip, 0);
+        let (running, address) = spawn(kind, tools, folder, at, &special, &nodes)?;
         Ok(Self {
             kind,
             running,
+            nodes,
             address,
             root,
             certificate: match kind {
@@ -110,8 +132,15 @@ impl Server {
     /// Kills the server and its sessions, and starts it again at the same address.
     pub(super) fn kill_and_restart(&mut self, tools: &Tools) -> Result<(), String> {
         self.running.kill();
-        (self.running, _) = spawn(self.kind, tools, &self.folder, self.address, &self.special)?;
+        let (kind, at) = (self.kind, self.address);
+        let (special, nodes) = (&self.special, &self.nodes);
+        (self.running, _) = spawn(kind, tools, &self.folder, at, special, nodes)?;
         Ok(())
+    }
+
+    /// Fails unless each data node has moved a part of a file of `bytes`.
+    pub(super) fn check_stripes(&self, bytes: usize) -> Result<(), String> {
+        nodes::check(self.kind, &self.nodes, bytes)
     }
 
     /// A path of this machine in the served directory.
@@ -179,6 +208,7 @@ fn spawn(
     folder: &Path,
     at: SocketAddr,
     special: &Special,
+    nodes: &[Node],
 ) -> Result<(Running, SocketAddr), String> {
     let log = folder.join("log");
     let finished = |command: &mut Command| {
@@ -201,7 +231,14 @@ fn spawn(
             if owner == 0 {
                 command.args(["-anonymous-user", "root", "-allow-root"]);
             }
-            tools.grid.tell_server(&mut command);
+            match nodes {
+                [] => tools.grid.tell_server(&mut command),
+                nodes => {
+                    // They know nothing of certificates, and their server asks for none.
+                    let all: Vec<_> = nodes.iter().map(|node| node.address.as_str()).collect();
+                    command.args(["-r", &all.join(",")]);
+                }
+            }
             finished(&mut command);
             let running = Running::start(&mut command, &log).map_err(failed)?;
             if at.port() != 0 {
@@ -220,9 +257,10 @@ fn spawn(
             let config = format!(
                 "folder = \"server\"\nprotect = \"clear\"\n{}[[export]]\nname = \"drop\"\n\
                  path = \"{root}\"\npublic = true\nanonymous = {RIGHTS}\n\
-                 [[export.grant]]\nuser = \"{}\"\nrights = {RIGHTS}\n",
+                 [[export.grant]]\nuser = \"{}\"\nrights = {RIGHTS}\n{}",
                 tools.grid.settings(),
                 tools.grid.user(),
+                xdfs_nodes(nodes)
             );
             let file = folder.join("xdfs.toml");
             fs::write(&file, config).map_err(failed)?;
@@ -266,6 +304,18 @@ fn spawn(
             Err("vsftpd did not start".into())
         }
     }
+}
+
+/// The settings of a server about its data nodes. They connect to those of another server.
+fn xdfs_nodes(nodes: &[Node]) -> String {
+    let mut text = String::new();
+    if !nodes.is_empty() {
+        text += "[gridftp]\nthird_party = true\n";
+    }
+    for Node { address, key, .. } in nodes {
+        text += &format!("[[gridftp.node]]\naddress = \"{address}\"\nkey = \"{key}\"\n");
+    }
+    text
 }
 
 fn reached(running: Running, address: Option<SocketAddr>) -> Result<(Running, SocketAddr), String> {

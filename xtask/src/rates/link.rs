@@ -45,7 +45,7 @@ impl Far {
         for end in 0..2 {
             let line = lines.next().unwrap_or_default();
             let told = line.strip_prefix("wan: ").unwrap_or_default();
-            let (name, address) = told.split_once(" has ").ok_or(line.clone())?;
+            let (name, address) = told.split_once(" has ").ok_or_else(|| line.clone())?;
             far.names[end] = name.to_owned();
             far.addresses[end] = address.to_owned();
         }

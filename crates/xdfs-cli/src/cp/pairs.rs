@@ -17,7 +17,7 @@ use xdfs::{Code, Fault, TransferRoute};
 
 use super::origins::Origins;
 use super::plan::{self, PlannedCopy};
-use super::{copy_files, expand, retries_of, tree};
+use super::{check_stripes, copy_files, expand, retries_of, tree};
 use crate::context::Context;
 use crate::flags::{CpFlags, Places};
 use crate::interrupt::Interrupt;
@@ -152,6 +152,7 @@ impl Run<'_> {
             places,
             ..self.flags.clone()
         };
+        check_stripes(self.context, &flags)?;
         expand::expand_sources(self.connector, &mut flags)?;
         if flags.recursive || flags.archive {
             let trees = tree::take_trees(self.connector, &mut flags, &self.origins)?;

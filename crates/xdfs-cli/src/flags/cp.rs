@@ -9,7 +9,9 @@ use clap::{
 };
 use xdfs::{DigestKind, Durability, Skip, Way};
 
-use super::{FILTERS, FilterFlags, METADATA, OUTPUT, OutputFlags, RetryFlags, SessionFlags};
+use super::{
+    FILTERS, FilterFlags, METADATA, OUTPUT, OutputFlags, RetryFlags, SessionFlags, StripeFlags,
+};
 use crate::size;
 
 /// Copy files to or from a server, or from one to another.
@@ -295,6 +297,9 @@ pub(crate) struct CpFlags {
 
     #[command(flatten)]
     pub(crate) retry: RetryFlags,
+
+    #[command(flatten)]
+    pub(crate) stripe: StripeFlags,
 
     /// End with a small table: counts, bytes, time, rate, retries, and what limited it.
     ///

@@ -25,7 +25,7 @@ use xdfs::{Answer, Call, Code, Fault, FileKind, RemotePlace};
 use crate::console::Console;
 use crate::context::{Context, ShellSession};
 use crate::exit_codes::SUCCESS;
-use crate::flags::{Cli, SessionFlags, ShellFlags};
+use crate::flags::{Cli, SessionFlags, ShellFlags, StripeFlags};
 use crate::interrupt::Interrupt;
 use crate::log::start_log;
 use crate::paths::expand::{Names, expand};
@@ -596,6 +596,7 @@ fn names_session(matches: &clap::ArgMatches) -> bool {
         return false;
     };
     let flags = SessionFlags::augment_args(clap::Command::new("session"));
+    let flags = StripeFlags::augment_args(flags);
     flags.get_arguments().any(|arg| {
         let id = arg.get_id().as_str();
         let has = matches.ids().any(|given| given == id);

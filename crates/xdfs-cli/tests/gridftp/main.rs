@@ -36,6 +36,7 @@ mod security;
 mod shell;
 mod stage;
 mod stores;
+mod stripes;
 mod third_party;
 mod tls_breaks;
 mod tls_tools;

@@ -117,7 +117,7 @@ impl Cluster {
     }
 
     /// How many requests with this verb each node has had.
-    fn requests(&self, verb: &str) -> Vec<usize> {
+    pub(crate) fn requests(&self, verb: &str) -> Vec<usize> {
         let has_it = |line: &&String| line.contains("request=") && line.contains(verb);
         let of = |node: &Guard| node.output().iter().filter(has_it).count();
         self.nodes.iter().map(of).collect()

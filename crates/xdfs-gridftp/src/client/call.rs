@@ -302,13 +302,14 @@ fn each_entry(
     entry: &mut dyn FnMut(Listed) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     loop {
-        let mut link = store.take(Some((Direction::Receive, 1)))?;
-        let mode = store.mode(&link, Direction::Receive);
+        let mut link = store.take(Some((Direction::List, 1)))?;
+        let mode = store.mode(&link, Direction::List);
         let mut has_begun = false;
         let listed = list_on(store, &mut link, path, &mut |listed| {
             has_begun = true;
             entry(listed)
         });
+        let listed = listed.map_err(|fault| link.explained(fault, has_begun));
         if link.is_usable() {
             store.give_back(link);
         }

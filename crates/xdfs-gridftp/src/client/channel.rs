@@ -1,6 +1,7 @@
 //! A data connection: what arrives, what is on its way, and its end.
 
 use std::io;
+use std::net::SocketAddr;
 
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::poll::{Event as Ready, Token};
@@ -12,6 +13,8 @@ use crate::wire::Wire;
 /// Which way payload goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
+    /// From the server, which has listings itself where data nodes have files.
+    List,
     /// From the server.
     Receive,
     /// To the server.
@@ -36,6 +39,10 @@ pub(super) struct Channel {
     pub(super) token: Token,
     /// In MODE X, why it is of no use.
     pub(super) broken: Option<Fault>,
+    /// The number of the stripe to which it leads, from 0.
+    pub(super) stripe: usize,
+    /// The data node at the other end, if files are striped.
+    pub(super) node: Option<SocketAddr>,
     is_open: bool,
     can_read: bool,
     can_write: bool,
@@ -55,6 +62,8 @@ impl Channel {
             wire,
             token,
             broken: None,
+            stripe: 0,
+            node: None,
             is_open,
             can_read: is_open,
             can_write: is_open,
@@ -62,6 +71,17 @@ impl Channel {
             out: Vec::new(),
             sent: 0,
             ends: false,
+        }
+    }
+
+    /// A fault of this connection, with the node.
+    pub(super) fn named(&self, fault: Fault) -> Fault {
+        match self.node {
+            Some(node) => Fault {
+                operation: format!("{} (data node {node})", fault.operation),
+                ..fault
+            },
+            None => fault,
         }
     }
 

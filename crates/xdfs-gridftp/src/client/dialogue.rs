@@ -20,8 +20,10 @@ pub const PRELIMINARY_MAX: u32 = 100_000;
 const TOKEN_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a command beside a path, and of a hidden name beside a name, at most.
 const PATH_ROOM: usize = 128;
-/// Bytes of the longest reply.
+/// Bytes of the longest reply, and of the longest line of one. Only markers may be longer.
 const REPLY_BYTES_MAX: usize = 1 << 20;
+/// Bytes of the longest marker, which are dropped. 16 KiB of a file of 40 GiB take so many.
+const MARKER_BYTES_MAX: usize = 64 << 20;
 
 /// What a server says about the oldest command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +41,8 @@ pub struct Dialogue {
     /// Commands without a final reply; the greeting answers none, and counts as one.
     pending: VecDeque<&'static str>,
     preliminary: u32,
-    /// Bytes since the last whole reply.
-    unread: usize,
+    /// Bytes in a row that were dropped.
+    dropped: usize,
     out: Vec<u8>,
 }
 
@@ -54,11 +56,13 @@ impl Dialogue {
     /// A new connection, whose greeting is awaited.
     #[must_use]
     pub fn new() -> Self {
+        let mut replies = ReplyReader::new();
+        replies.set_line_bytes_max(REPLY_BYTES_MAX);
         Self {
-            replies: ReplyReader::new(),
+            replies,
             pending: VecDeque::from(["connect"]),
             preliminary: 0,
-            unread: 0,
+            dropped: 0,
             out: Vec::new(),
         }
     }
@@ -101,13 +105,11 @@ impl Dialogue {
 
     /// Adds bytes from the server.
     pub fn input(&mut self, bytes: &[u8]) {
-        self.unread += bytes.len();
+        self.dropped = match self.replies.skips() {
+            true => self.dropped + bytes.len(),
+            false => 0,
+        };
         self.replies.push(bytes);
-    }
-
-    /// Takes replies with tokens, whose lines are longer.
-    pub fn take_tokens(&mut self) {
-        self.replies.set_line_bytes_max(TOKEN_BYTES_MAX);
     }
 
     /// Whether bytes have come behind the last reply.
@@ -135,12 +137,13 @@ impl Dialogue {
             .next_reply()
             .map_err(|error| broken(error.to_string()))?;
         let Some(reply) = reply else {
-            return match self.unread > REPLY_BYTES_MAX {
+            let is_too_long =
+                self.replies.held() > REPLY_BYTES_MAX || self.dropped > MARKER_BYTES_MAX;
+            return match is_too_long {
                 true => Err(broken("a reply is too long".to_owned())),
                 false => Ok(None),
             };
         };
-        self.unread = 0;
         if self.pending.is_empty() {
             return match reply.code {
                 421 => Err(super::fault::closing(&reply)),
@@ -229,6 +232,60 @@ mod tests {
         let fault = dialogue.command("RETR", &long).unwrap_err();
         assert_eq!(fault.code, Code::NameTooLong);
         assert!(dialogue.output().is_empty());
+    }
+
+    #[test]
+    fn markers_of_stripes_may_be_long_and_are_bounded() {
+        let mut dialogue = Dialogue::new();
+        let mut told = |bytes: &[u8]| {
+            let mut seen = Vec::new();
+            for piece in bytes.chunks(16 << 10) {
+                dialogue.input(piece);
+                while let Some(event) = dialogue.next_event()? {
+                    seen.push(event);
+                }
+                assert!(dialogue.replies.held() <= REPLY_BYTES_MAX);
+            }
+            Ok::<_, Fault>(seen)
+        };
+        // Every other MiB of a file.
+        let ranges = |count: u64| {
+            let range = |n: u64| format!("{}-{}", n << 21, (n << 21) + (1 << 20));
+            let all: Vec<_> = (0..count).map(range).collect();
+            format!("111 Range Marker {}\r\n", all.join(","))
+        };
+        let seen = told(ranges(20_000).as_bytes()).unwrap();
+        let [Event::Preliminary(marker)] = seen.as_slice() else {
+            panic!("{} events", seen.len());
+        };
+        let mut markers = crate::client::markers::Markers::default();
+        assert!(markers.take(marker, u64::MAX));
+        assert_eq!(markers.stored().len(), 20_000);
+        // A longer one says nothing, and what comes behind it is understood.
+        let empty = Event::Preliminary(Reply::new(111, ""));
+        let longer = ranges(200_000);
+        assert!(longer.len() > 2 * REPLY_BYTES_MAX);
+        let behind = format!("{longer}112-x\r\n y\r\n112 z\r\n{longer}220 fine\r\n");
+        let seen = told(behind.as_bytes()).unwrap();
+        assert_eq!(seen.len(), 4, "{seen:?}");
+        assert_eq!((&seen[0], &seen[2]), (&empty, &empty));
+        assert_eq!(seen[3], Event::Final(Reply::new(220, "fine")));
+        // Nothing else may be so long, and a marker has to end.
+        let endless = [
+            b"111 ".as_slice(),
+            &vec![b'1'; MARKER_BYTES_MAX + (2 << 20)],
+        ]
+        .concat();
+        assert!(told(&endless).is_err());
+        for start in ["113 ", "200 ", "111-", "111-a\r\n111 "] {
+            let long = [start.as_bytes(), &vec![b'1'; 2 << 20]].concat();
+            let mut other = Dialogue::new();
+            let failed = long.chunks(16 << 10).any(|piece| {
+                other.input(piece);
+                other.next_event().is_err()
+            });
+            assert!(failed, "{start}");
+        }
     }
 
     #[test]

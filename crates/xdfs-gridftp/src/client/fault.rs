@@ -100,6 +100,25 @@ pub(super) fn refused(operation: &str, path: &[u8], reply: &Reply) -> Fault {
     Fault::new(code, operation, cause).path(path).retry(retry)
 }
 
+/// The fault of a session in which the Globus server has lost a data node: it then says something
+/// like this to every command about files, until there is a new session. `None` if it doesn't say
+/// so.
+pub(super) fn node_lost(reply: &Reply, is_striped: bool) -> Option<Fault> {
+    let operation = "use the data nodes of the server";
+    let fault = Some(reply).filter(|reply| reply.code == 500)?;
+    let fault = refused(operation, b"", fault);
+    let words = text(reply).to_ascii_lowercase();
+    let words = words.strip_prefix("command failed").unwrap_or(&words);
+    let words = words.trim_start_matches(['.', ':', ' ']);
+    let is_node = words.starts_with("ipc failed") || words.starts_with("invalid parameter: ipc");
+    // Without stripes it can also mean that the server can't connect to this machine.
+    let is_lost = is_node || is_striped && words.starts_with("callback failed");
+    // A cause of another kind follows in it, if there is one.
+    let is_lost = is_lost && fault.code == Code::Unsupported;
+    let code = Code::ConnectionLost;
+    is_lost.then(|| Fault { code, ..fault }.retry(Retry::Now))
+}
+
 /// The fault of a server that says that it closes the connection.
 pub(super) fn closing(reply: &Reply) -> Fault {
     refused("use the control connection", b"", reply)

@@ -95,13 +95,13 @@ impl Features {
         features
     }
 
-    /// The options of RETR for so many connections.
+    /// The options of RETR for so many connections, with a layout of stripes if that is wanted.
     #[must_use]
-    pub fn send_options(&self, connections: u32) -> String {
-        let layout = if self.unstriped {
-            "StripeLayout=None;"
-        } else {
-            ""
+    pub fn send_options(&self, layout: Option<&str>, connections: u32) -> String {
+        let layout = match layout {
+            Some(layout) => layout,
+            None if self.unstriped => "StripeLayout=None;",
+            None => "",
         };
         format!("RETR {layout}Parallelism={connections},{connections},{connections};")
     }
@@ -180,11 +180,12 @@ mod tests {
         assert!(features.unstriped);
         assert_eq!(features.segments, [Compression::None, Compression::Zstd]);
         let wanted = "RETR StripeLayout=None;Parallelism=4,4,4;";
-        assert_eq!(features.send_options(4), wanted);
-        assert_eq!(
-            Features::default().send_options(1),
-            "RETR Parallelism=1,1,1;"
-        );
+        assert_eq!(features.send_options(None, 4), wanted);
+        let none = Features::default();
+        assert_eq!(none.send_options(None, 1), "RETR Parallelism=1,1,1;");
+        let layout = Some("StripeLayout=Blocked;BlockSize=65536;");
+        let wanted = "RETR StripeLayout=Blocked;BlockSize=65536;Parallelism=2,2,2;";
+        assert_eq!(none.send_options(layout, 2), wanted);
         assert_eq!(features.checksum(), Some(Algorithm::Sha1));
         let mut exposed = features.clone();
         exposed.is_exposed = true;

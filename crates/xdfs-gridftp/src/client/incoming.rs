@@ -16,7 +16,7 @@ use super::exchange::{Exchange, Polled};
 use super::fault::{broken, ended, refused, violation};
 use super::link::{Link, STALL};
 use crate::block::{HEADER_BYTES, Header, Piece};
-use crate::receiver::Receiver;
+use crate::receiver::{Ends, Receiver};
 use crate::reply::Reply;
 use crate::xmode;
 
@@ -38,6 +38,8 @@ pub(super) struct Incoming {
     path: Vec<u8>,
     mode: Mode,
     receiver: Receiver,
+    /// Of the connections to the addresses of this machine behind the first one.
+    ends: Vec<Ends>,
     next: u64,
     /// The size of the file, if it is known.
     end: Option<u64>,
@@ -76,6 +78,7 @@ impl Incoming {
             path: path.to_vec(),
             mode,
             receiver: Receiver::new(held),
+            ends: Vec::new(),
             next: from,
             end,
             early: Early::default(),
@@ -98,6 +101,11 @@ impl Incoming {
     /// Whether the server has announced the transfer.
     pub(super) fn has_started(&self) -> bool {
         self.has_started
+    }
+
+    /// Whether any byte has come.
+    pub(super) fn has_moved(&self) -> bool {
+        self.receiver.bytes() > 0
     }
 
     /// Whether the server has sent everything and confirmed it.
@@ -164,6 +172,8 @@ impl Incoming {
             Some(begun) => begun,
             None => {
                 self.moved = Instant::now();
+                let more = link.arrivals().saturating_sub(1);
+                self.ends.resize_with(more, Ends::default);
                 *self.begun.insert(self.moved)
             }
         };
@@ -246,8 +256,12 @@ impl Incoming {
         match self.mode {
             Mode::Stream => self.has_stream_ended,
             Mode::Exchange => self.exchange.as_ref().is_some_and(|own| own.is_complete()),
-            Mode::Extended => self.receiver.has_all_eods(),
+            Mode::Extended => self.has_all_eods(),
         }
+    }
+
+    fn has_all_eods(&self) -> bool {
+        self.receiver.has_all_eods() && self.ends.iter().all(Ends::are_all)
     }
 
     fn complete(&mut self, link: &mut Link) -> Result<usize, Fault> {
@@ -335,8 +349,8 @@ impl Incoming {
         Ok((is_new, true))
     }
 
-    /// Reads from all connections; stops when the buffer is full. Returns the number of bytes
-    /// in it, whether anything has come that brings the transfer nearer to its end, and whether
+    /// Reads from all connections; stops when the buffer is full. Returns the number of bytes in
+    /// it, whether anything has come that brings the transfer nearer to its end, and whether
     /// anything has come at all: headers of empty blocks could come for ever.
     fn receive_blocks(
         &mut self,
@@ -355,13 +369,14 @@ impl Incoming {
                         break;
                     }
                     let mut header = [0; HEADER_BYTES];
-                    let count = match channel.receive(&mut header[..wants])? {
+                    let received = channel.receive(&mut header[..wants]);
+                    let count = match received.map_err(|fault| channel.named(fault))? {
                         None => break,
                         // Connections may end that are not needed.
-                        Some(0) if self.receiver.has_all_eods() => break,
+                        Some(0) if self.has_all_eods() => break,
                         Some(0) => {
                             let cause = "a data connection was closed before its end of data";
-                            return Err(ended("receive in MODE E", cause));
+                            return Err(channel.named(ended("receive in MODE E", cause)));
                         }
                         Some(count) => count,
                     };
@@ -372,7 +387,11 @@ impl Incoming {
                         headers += 1;
                         let (Header::Data { eod, .. } | Header::End { eod, .. }) = header;
                         is_news |= eod;
-                        let counted = self.receiver.header(&header);
+                        let behind = channel.stripe.checked_sub(1);
+                        let counted = match behind.and_then(|at| self.ends.get_mut(at)) {
+                            Some(ends) => ends.header(&header),
+                            None => self.receiver.header(&header),
+                        };
                         counted.map_err(|error| breaks(error.to_string()))?;
                     }
                     continue;
@@ -395,11 +414,12 @@ impl Incoming {
                     }
                 };
                 let most = left.min(room.len());
-                let count = match channel.receive(&mut room[..most])? {
+                let received = channel.receive(&mut room[..most]);
+                let count = match received.map_err(|fault| channel.named(fault))? {
                     None => break,
                     Some(0) => {
                         let cause = "a data connection was closed in the middle of a block";
-                        return Err(ended("receive in MODE E", cause));
+                        return Err(channel.named(ended("receive in MODE E", cause)));
                     }
                     Some(count) => count,
                 };

@@ -2,7 +2,7 @@
 //!
 //! One thread uses it at a time. In MODE E the data connections stay open for the next transfer in
 //! the same direction. Active connections are accepted from the server's own address only, and
-//! passive ones lead to it only.
+//! passive ones lead to it only, except for the data nodes that the user has named (`striping`).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
@@ -24,14 +24,14 @@ use super::Settings;
 use super::carrier::{Carried, Ends, explained};
 use super::channel::{Channel, Direction, Mode};
 use super::dialogue::{Dialogue, Event, check_path};
-use super::fault::{ended, lost, refused, stalled, unprotected, violation};
+use super::fault::{ended, lost, node_lost, refused, stalled, unprotected, violation};
 use super::features::Features;
 use super::protection::{Established, Protection};
 #[cfg(feature = "gsi")]
 use super::protection::{Gsi, subject_of};
+use super::striping::{Striping, connect_to};
 use super::tls::{SessionTls, Tls};
 use super::told::{extended_port, passive_address, quoted};
-use crate::address::format_host_port;
 #[cfg(feature = "gsi")]
 use crate::layer::{Layer, Side};
 use crate::receiver::CONNECTIONS_MAX;
@@ -73,7 +73,7 @@ pub(super) struct Link {
     /// The server's address.
     pub(super) peer: IpAddr,
     local: IpAddr,
-    listener: Option<TcpListener>,
+    listeners: Vec<TcpListener>,
     pub(super) channels: Vec<Channel>,
     next_token: usize,
     pub(super) mode: Mode,
@@ -94,6 +94,8 @@ pub(super) struct Link {
     /// What is left behind is removed, which is done to its end.
     is_ending: bool,
     protection: Established,
+    /// If files are striped.
+    pub(super) striping: Option<Striping>,
     /// Ends after the connection.
     carried: Option<Carried>,
 }
@@ -154,7 +156,7 @@ impl Link {
             dialogue: Dialogue::new(),
             peer: ends.peer,
             local: ends.local,
-            listener: None,
+            listeners: Vec::new(),
             channels: Vec::new(),
             next_token: FIRST,
             mode: Mode::Stream,
@@ -168,6 +170,9 @@ impl Link {
             is_closed,
             is_ending: false,
             protection: Established::None,
+            striping: settings.stripes.clone().map(|wanted| {
+                Striping::new(wanted, format!("{}:{}", settings.host, settings.port))
+            }),
             carried: ends.carried,
         };
         link.dialogue.input(&ends.greeting);
@@ -241,6 +246,9 @@ impl Link {
             }
         }
         link.features = Features::parse(&link.reply("ask for features")?);
+        if link.striping.is_some() {
+            Striping::limit(&mut link.features);
+        }
         link.features.is_uncompared = settings.is_uncompared;
         link.features.is_exposed = link.carried.is_some() || link.protection.exposes_data();
         let typed = link.reply("choose the type I")?;
@@ -311,7 +319,6 @@ impl Link {
         if reply.code != 334 {
             return Err(unprotected(operation, "AUTH GSSAPI", &reply));
         }
-        self.dialogue.take_tokens();
         let expected = xdfs_gsi::Expected::Host(host.to_owned());
         let mut initiator = xdfs_gsi::Initiator::new(&gsi.credential, &gsi.trust, expected, true)?;
         let mut token = Vec::new();
@@ -495,6 +502,13 @@ impl Link {
     pub(super) fn event(&mut self) -> Result<Option<Event>, Fault> {
         loop {
             if let Some(event) = self.dialogue.next_event()? {
+                if let Event::Final(reply) = &event
+                    && let Some(fault) = node_lost(reply, self.striping.is_some())
+                {
+                    // Nothing more comes of this session.
+                    self.has_ended = true;
+                    return Err(fault);
+                }
                 return Ok(Some(event));
             }
             if self.has_ended {
@@ -600,7 +614,7 @@ impl Link {
             {
                 match channel.note(event) {
                     Err(fault) if self.mode == Mode::Exchange => channel.broken = Some(fault),
-                    noted => noted?,
+                    noted => noted.map_err(|fault| channel.named(fault))?,
                 }
             }
         }
@@ -631,10 +645,18 @@ impl Link {
     }
 
     fn accept(&mut self) -> Result<(), Fault> {
-        while let Some(listener) = &self.listener {
+        for stripe in 0..self.listeners.len() {
+            self.accept_at(stripe)?;
+        }
+        Ok(())
+    }
+
+    fn accept_at(&mut self, stripe: usize) -> Result<(), Fault> {
+        while let Some(listener) = self.listeners.get(stripe) {
             match listener.accept() {
                 Ok((stream, from)) => {
-                    if from.ip().to_canonical() != self.peer {
+                    if !self.takes(from.ip()) {
+                        self.note_stranger(stripe, from.ip());
                         tracing::warn!(%from, "a data connection of another host is refused");
                     } else if self.channels.len() as u64 >= CONNECTIONS_MAX {
                         return Err(violation(
@@ -643,6 +665,10 @@ impl Link {
                         ));
                     } else {
                         self.add(stream, true)?;
+                        if let Some(channel) = self.channels.last_mut() {
+                            channel.stripe = stripe;
+                            channel.node = self.striping.is_some().then_some(from);
+                        }
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -676,14 +702,15 @@ impl Link {
         if self.channels.iter().any(Channel::has_resumed) {
             self.protection.note_resumed();
         }
-        self.listener = None;
+        self.listeners.clear();
         self.channels.clear();
         self.prepared = None;
     }
 
     /// Whether the connections of such a transfer are there from the last one.
     pub(super) fn has_channels(&self, direction: Direction, parallelism: u32) -> bool {
-        self.mode == Mode::Extended && self.prepared == Some((direction, parallelism))
+        let wanted = Some((self.striped_direction(direction), parallelism));
+        self.mode == Mode::Extended && self.prepared == wanted
     }
 
     /// The mode of the transfers that follow.
@@ -704,6 +731,7 @@ impl Link {
         if mode == Mode::Exchange {
             return self.prepare_exchange(parallelism);
         }
+        let direction = self.striped_direction(direction);
         let operation = "prepare data connections";
         if self.mode != mode {
             self.close_channels();
@@ -713,37 +741,37 @@ impl Link {
                 Mode::Extended => b"E",
                 _ => b"S",
             };
-            self.must(operation, "MODE", name)?;
+            let told = self.must(operation, "MODE", name);
+            told.map_err(|fault| self.lacking_stripes(fault))?;
             self.mode = mode;
         }
         if self.has_channels(direction, parallelism) {
+            let count = self.channels.len();
             self.restart_channels();
-            // The server may have closed them.
-            if !self.channels.is_empty() {
+            // The server may have closed them; a stripe without any would be none.
+            let left = self.channels.len();
+            if left > 0 && (left == count || self.striping.is_none()) {
                 return Ok(());
             }
         }
         self.close_channels();
         match (direction, mode) {
-            (Direction::Receive, Mode::Extended) => {
+            (Direction::List | Direction::Receive, Mode::Extended) => {
+                let stripes = self.receiving_stripes(direction)?;
                 if self.told_parallelism != Some(parallelism) {
-                    let options = self.features.send_options(parallelism);
+                    let options = self.send_options(parallelism);
                     self.must(operation, "OPTS", options.as_bytes())?;
                     self.told_parallelism = Some(parallelism);
                 }
-                self.listen()?;
+                self.listen(stripes)?;
+            }
+            (Direction::Send, Mode::Extended) => {
+                let addresses = self.passive_addresses()?;
+                self.connect_each(&addresses, parallelism)?;
             }
             _ => {
                 let address = self.passive()?;
-                let count = match mode {
-                    Mode::Extended => parallelism,
-                    _ => 1,
-                };
-                for _ in 0..count {
-                    let stream = TcpStream::connect(address);
-                    let stream = stream.map_err(|error| lost(operation, &error))?;
-                    self.add(stream, false)?;
-                }
+                self.connect_each(&[address], 1)?;
             }
         }
         self.prepared = Some((direction, parallelism));
@@ -755,26 +783,32 @@ impl Link {
         self.channels.retain_mut(Channel::restart);
     }
 
-    /// Listens for active connections, and tells the server where.
-    fn listen(&mut self) -> Result<(), Fault> {
+    /// Listens for active connections at one address for each stripe, and tells the server where.
+    fn listen(&mut self, stripes: usize) -> Result<(), Fault> {
         let operation = "listen for data connections";
         let failed = |error: io::Error| Fault::from_io(operation, "", &error);
-        let listener = TcpListener::bind(SocketAddr::new(self.local, 0));
-        let mut listener = listener.map_err(failed)?;
-        let registry = self.poller.registry();
-        let token = mio::Token(LISTENER.0);
-        let watched = registry.register(&mut listener, token, Interest::READABLE);
-        watched.map_err(failed)?;
-        let own = listener.local_addr().map_err(failed)?;
-        self.listener = Some(listener);
-        match format_host_port(own) {
-            Some(text) => self.must(operation, "PORT", text.as_bytes())?,
-            None => {
-                let text = format!("|2|{}|{}|", own.ip(), own.port());
-                self.must(operation, "EPRT", text.as_bytes())?
-            }
-        };
-        Ok(())
+        let mut addresses = Vec::with_capacity(stripes);
+        for _ in 0..stripes {
+            let listener = TcpListener::bind(SocketAddr::new(self.local, 0));
+            let mut listener = listener.map_err(failed)?;
+            let registry = self.poller.registry();
+            let token = mio::Token(LISTENER.0);
+            let watched = registry.register(&mut listener, token, Interest::READABLE);
+            watched.map_err(failed)?;
+            addresses.push(listener.local_addr().map_err(failed)?);
+            self.listeners.push(listener);
+        }
+        self.forget_strangers();
+        let (verb, text) = connect_to(&addresses);
+        match (self.must(operation, verb, text.as_bytes()), stripes) {
+            (Err(fault), 2..) => Err(self.lacking_stripes(fault)),
+            (told, _) => told.map(drop),
+        }
+    }
+
+    /// The addresses of this machine at which the server's connections arrive.
+    pub(super) fn arrivals(&self) -> usize {
+        self.listeners.len()
     }
 
     /// Asks the server to listen. Returns its address, which is that of the control connection.
@@ -783,16 +817,19 @@ impl Link {
     /// It doesn't listen, or names another address.
     pub(super) fn passive(&mut self) -> Result<SocketAddr, Fault> {
         let operation = "open a passive data connection";
-        let reply = self.exchange("EPSV", b"")?;
-        if reply.code == 229 {
-            let port = extended_port(&reply)
-                .ok_or_else(|| violation(operation, "the reply to EPSV has no port"))?;
-            return Ok(SocketAddr::new(self.peer, port));
+        // A data node may listen, at an address of its own.
+        if self.striping.is_none() {
+            let reply = self.exchange("EPSV", b"")?;
+            if reply.code == 229 {
+                let port = extended_port(&reply)
+                    .ok_or_else(|| violation(operation, "the reply to EPSV has no port"))?;
+                return Ok(SocketAddr::new(self.peer, port));
+            }
         }
         let reply = self.must(operation, "PASV", b"")?;
         let address = passive_address(&reply)
             .ok_or_else(|| violation(operation, "the reply to PASV has no address"))?;
-        if address.ip().to_canonical() != self.peer {
+        if !self.takes(address.ip()) {
             let cause = format!(
                 "the server names {} for its data, and is itself at {}",
                 address.ip(),

@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 
 use xdfs_proto::{ByteRange, RangeSet};
 
+use crate::line::LINE_BYTES_MAX;
 use crate::receiver::RANGES_MAX;
 use crate::reply::Reply;
-use crate::restart::{Restart, parse_restart};
+use crate::restart::{Restart, format_ranges, parse_restart};
 
 /// Most stripes of a server that are told apart.
 const STRIPES_MAX: usize = 256;
+/// Bytes of a command beside the ranges: `REST `.
+const RESTART_ROOM: usize = 5;
 
 /// What the markers of a transfer have said so far.
 #[derive(Clone, Debug, Default)]
@@ -44,7 +47,11 @@ impl Markers {
         let all = told.as_slice();
         let has_room = self.stored.as_slice().len() + all.len() <= RANGES_MAX;
         if has_room && all.last().is_none_or(|last| last.end <= length) {
-            all.iter().for_each(|range| self.stored.insert(*range));
+            // In order each of them is cheap to insert, and stripes have very many.
+            let mut both = [self.stored.as_slice(), all].concat();
+            both.sort_unstable_by_key(|range| range.start);
+            self.stored = RangeSet::new();
+            both.into_iter().for_each(|range| self.stored.insert(range));
         }
     }
 
@@ -83,9 +90,19 @@ impl Markers {
         self.stored.as_slice()
     }
 
-    /// Another attempt begins, which sends all but the stored ranges.
+    /// Another attempt begins, which sends all but the stored ranges: as many of the first ones as
+    /// fit into a command.
     pub fn restart(&mut self) {
         self.stripes.clear();
+        let (mut kept, mut bytes) = (RangeSet::new(), RESTART_ROOM);
+        for range in self.stored.as_slice() {
+            bytes += format_ranges(&[*range]).len() + 1;
+            if bytes > LINE_BYTES_MAX {
+                break;
+            }
+            kept.insert(*range);
+        }
+        self.stored = kept;
         self.before = self.stored.total();
     }
 
@@ -133,6 +150,24 @@ mod tests {
         assert_eq!(markers.bytes(), 30);
         assert!(markers.take(&performance("0", "7"), 100));
         assert_eq!(markers.bytes(), 37);
+    }
+
+    #[test]
+    fn ranges_that_fit_no_command_are_sent_again() {
+        let mut markers = Markers::default();
+        let range = |n: u64| format!("{}-{}", n << 21, (n << 21) + (1 << 20));
+        let all: Vec<_> = (0..10_000).map(range).collect();
+        assert!(markers.take(&ranges(&all.join(",")), u64::MAX));
+        assert_eq!(markers.bytes(), 10_000 << 20);
+        markers.restart();
+        let rest = format!("REST {}", format_ranges(markers.stored()));
+        assert!(rest.len() <= LINE_BYTES_MAX && rest.len() > LINE_BYTES_MAX - 100);
+        assert_eq!(markers.bytes(), (markers.stored().len() as u64) << 20);
+        // What they are kept in is the same in any order.
+        let mut other = Markers::default();
+        assert!(other.take(&ranges("8-9,2-4,0-3"), 100));
+        assert!(other.take(&ranges("5-8,1-2"), 100));
+        assert_eq!(format_ranges(other.stored()), "0-4,5-9");
     }
 
     #[test]

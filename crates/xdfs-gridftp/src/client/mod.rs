@@ -10,7 +10,8 @@
 //!               carrier
 //! ```
 //!
-//! Between two servers a file can go straight from one to the other (`third_party`).
+//! Between two servers a file can go straight from one to the other (`third_party`). With data
+//! nodes a server has several addresses for a file (`striping`).
 //!
 //! The machines without I/O are [`dialogue`], [`features`] and [`listing`] beside those of the
 //! crate; the rest touches sockets. Whoever uses the store, such as the engine, brings verified and
@@ -43,6 +44,7 @@ mod segment;
 mod sink;
 mod source;
 mod store;
+mod striping;
 mod third_party;
 mod tls;
 mod told;
@@ -56,6 +58,7 @@ pub use pool::FtpStore;
 #[cfg(feature = "gsi")]
 pub use protection::Gsi;
 pub use protection::Protection;
+pub use striping::{NodeAddresses, Stripes, striped_addresses};
 pub use third_party::{Copied, DirectRequest, Directly};
 pub use tls::Tls;
 pub use told::{extended_port, passive_address};
@@ -88,6 +91,9 @@ pub struct Settings {
     /// Directory for the journals of large uploads, created if missing; `None` for no journals, so
     /// that interrupted uploads begin anew.
     pub uploads: Option<PathBuf>,
+    /// Files go to all data nodes of the server at once, and come from them; `None` to go to the
+    /// server itself, and come from it.
+    pub stripes: Option<Stripes>,
 }
 
 impl std::fmt::Debug for Settings {
@@ -102,6 +108,7 @@ impl std::fmt::Debug for Settings {
             .field("is_uncompared", &self.is_uncompared)
             .field("channels", &self.channels)
             .field("uploads", &self.uploads)
+            .field("stripes", &self.stripes)
             .finish()
     }
 }

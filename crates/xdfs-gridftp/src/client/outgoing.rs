@@ -27,6 +27,8 @@ pub(super) struct Outgoing {
     path: Vec<u8>,
     mode: Mode,
     sender: Sender,
+    /// The offset of the next byte.
+    at: u64,
     /// In MODE X.
     exchange: Option<Box<ExchangeOut>>,
     moved: Instant,
@@ -71,7 +73,8 @@ impl Outgoing {
             operation,
             path: path.to_vec(),
             mode: link.mode(),
-            sender: Sender::of_writes(&vec![0; link.channels.len()]),
+            sender: Sender::of_writes(&link.groups()),
+            at: 0,
             exchange,
             moved: Instant::now(),
             last: None,
@@ -84,6 +87,7 @@ impl Outgoing {
     pub(super) fn behind(self, bytes: u64) -> Self {
         Self {
             sender: self.sender.behind(bytes),
+            at: bytes,
             ..self
         }
     }
@@ -107,11 +111,27 @@ impl Outgoing {
         if self.exchange.is_some() {
             return self.write_exchange(link, bytes);
         }
-        for block in bytes.chunks(BLOCK_BYTES) {
+        let stripes = link.stripes();
+        let mut left = bytes;
+        while !left.is_empty() {
+            // Each block of a stripe begins a block here.
+            let most = stripes.left(self.at).min(BLOCK_BYTES as u64);
+            let most = usize::try_from(most).unwrap_or(BLOCK_BYTES);
+            let (block, rest) = left.split_at(left.len().min(most));
+            left = rest;
             let header = self.sender.written(block.len() as u64);
+            let turn = stripes.at(self.at);
+            self.at += block.len() as u64;
             let free = self.wait(link, |link| {
-                let mut all = link.channels.iter();
-                all.position(|channel| channel.is_open() && channel.is_free())
+                let free = |wanted: Option<usize>| {
+                    let mut all = link.channels.iter();
+                    all.position(|channel| {
+                        let is_it = wanted.is_none_or(|stripe| stripe == channel.stripe);
+                        is_it && channel.is_open() && channel.is_free()
+                    })
+                };
+                // A node that is slower than the others gets less.
+                free(Some(turn)).or_else(|| free(None))
             })?;
             let out = &mut link.channels[free].out;
             if let (Mode::Extended, Some(header)) = (self.mode, header) {
@@ -263,7 +283,10 @@ impl Outgoing {
                 Ok(true) => self.moved = Instant::now(),
                 Ok(false) => {}
                 // What the server says about it is of more use.
-                Err(fault) => return Err(self.said(link).unwrap_or(fault)),
+                Err(fault) => {
+                    let fault = channel.named(fault);
+                    return Err(self.said(link).unwrap_or(fault));
+                }
             }
         }
         Ok(())

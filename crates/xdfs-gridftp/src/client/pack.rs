@@ -39,6 +39,7 @@ pub(super) fn read(
         let before = pack.entries();
         let mode = store.mode(&link, Direction::Receive);
         let result = read_windows(store, &mut link, &root, request, pack);
+        let result = result.map_err(|fault| link.explained(fault, pack.entries() != before));
         if result.is_ok() && link.is_usable() {
             store.give_back(link);
         }

@@ -433,7 +433,7 @@ impl FtpStore {
     /// How the server can send to this machine.
     pub(super) fn mode(&self, link: &Link, direction: Direction) -> Mode {
         let is_one_way = self.shared.is_one_way.load(Ordering::Relaxed);
-        match link.features.extended && !(is_one_way && direction == Direction::Receive) {
+        match link.features.extended && !(is_one_way && direction != Direction::Send) {
             true => Mode::Extended,
             false => Mode::Stream,
         }
@@ -451,6 +451,10 @@ impl FtpStore {
     /// Takes note of a transfer in MODE E that did not come about. Returns whether to try again in
     /// stream mode, in which this machine opens the connection.
     pub(super) fn falls_back(&self, mode: Mode, fault: &Fault) -> bool {
+        // What is asked for isn't given up.
+        if self.shared.settings.stripes.is_some() {
+            return false;
+        }
         let cannot_connect = matches!(fault.code, Code::ConnectionRefused | Code::Unsupported);
         if mode == Mode::Exchange && cannot_connect {
             tracing::info!(%fault, "this machine can't connect to the server for data");
@@ -490,13 +494,13 @@ impl FtpStore {
         path: &[u8],
         size: Option<u64>,
     ) -> Result<Incoming, Fault> {
-        let mode = self.mode(link, Direction::Receive);
-        link.prepare(Direction::Receive, mode, self.parallelism(size.or(Some(0))))?;
-        link.command(verb, path)?;
-        let operation = match verb {
-            "MLSD" => "list a directory",
-            _ => "read",
+        let (direction, operation) = match verb {
+            "MLSD" => (Direction::List, "list a directory"),
+            _ => (Direction::Receive, "read"),
         };
+        let mode = self.mode(link, direction);
+        link.prepare(direction, mode, self.parallelism(size.or(Some(0))))?;
+        link.command(verb, path)?;
         Ok(Incoming::new(operation, path, mode, 0, size))
     }
 

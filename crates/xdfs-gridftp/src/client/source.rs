@@ -70,7 +70,9 @@ impl FtpSource {
         let mode = self.store.mode_of(&link, Direction::Receive, parallelism);
         self.mode = Some(mode);
         link.prepare(Direction::Receive, mode, parallelism)?;
-        let is_restarted = offset > 0 && self.store.restarts() && {
+        link.check_part(&self.path)?;
+        let restarts = self.store.restarts() && link.begins_anywhere();
+        let is_restarted = offset > 0 && restarts && {
             let place = match mode {
                 Mode::Exchange | Mode::Extended => format!("0-{offset}"),
                 Mode::Stream => offset.to_string(),
@@ -139,6 +141,7 @@ impl FtpSource {
         let is_first = incoming.position() == self.begun_at;
         let kind = link.features.checksum();
         let read = incoming.read(&mut link, buf);
+        let read = read.map_err(|fault| link.explained(fault, incoming.has_moved()));
         match read {
             Ok(_) if incoming.is_complete() => self.store.give_back(link),
             Ok(_) => self.transfer = Some((link, incoming)),

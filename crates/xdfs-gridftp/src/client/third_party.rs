@@ -7,12 +7,13 @@
 //! ```
 //!
 //! The receiver listens, and the sender connects to it. **The receiver tells the port, and never
-//! the address**, which is that of its control connection: so no server can have another one
-//! connect to a third host. The file gets a hidden name, is compared by checksums that both servers
-//! compute, and is then renamed, as in an upload. The data is in clear, and neither server proves
-//! to the other who it is; with GSI both act for the user, prove so, and protect the data.
+//! the address**, which is that of its control connection, or one that the user has named for its
+//! data nodes (`striping`): so no server can have another one connect to a third host. The file
+//! gets a hidden name, is compared by checksums that both servers compute, and is then renamed, as
+//! in an upload. The data is in clear, and neither server proves to the other who it is; with GSI
+//! both act for the user, prove so, and protect the data.
 
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use xdfs_proto::digest::DigestKind;
@@ -32,7 +33,7 @@ use super::pool::{FtpStore, exists};
 use super::sink::{AskedMetadata, hidden, rename, same_size};
 use super::source::{checksum_time, same_checksum};
 use super::store::readable;
-use crate::address::format_host_port;
+use super::striping::connect_to;
 use crate::checksum::Algorithm;
 use crate::reply::Reply;
 use crate::restart::format_ranges;
@@ -140,6 +141,8 @@ struct Copy {
     has_begun: bool,
     /// Only a part was sent after a break: the rest may be gone with the receiver.
     is_resumed: bool,
+    /// The sender sends the rest of a file as it should.
+    begins_anywhere: bool,
 }
 
 /// Says at which server a fault happened.
@@ -282,6 +285,7 @@ impl Copy {
             markers: Markers::default(),
             has_begun: false,
             is_resumed: false,
+            begins_anywhere: sender.begins_anywhere(),
         })
     }
 
@@ -297,6 +301,7 @@ impl Copy {
             Code::ConnectionLost | Code::ConnectionRefused | Code::DeadlineExceeded | Code::Busy
         );
         may_pass
+            && self.begins_anywhere
             && self.kind.is_some()
             && !self.markers.stored().is_empty()
             && check_cancelled().is_ok()
@@ -394,25 +399,25 @@ impl Pair {
         }
         if copy.mode == Mode::Extended && self.parallelism != Some(copy.parallelism) {
             self.is_open = false;
-            let n = copy.parallelism;
-            let options = format!("RETR Parallelism={n},{n},{n};");
+            let options = self.sender.send_options(copy.parallelism);
             must(
                 &mut self.sender,
                 &self.sender_name,
                 "OPTS",
                 options.as_bytes(),
             )?;
-            self.parallelism = Some(n);
+            self.parallelism = Some(copy.parallelism);
         }
         if self.is_open {
             return Ok(());
         }
-        let here = self.receiver.peer.is_loopback();
-        if here && !self.sender.peer.is_loopback() {
-            let cause = format!(
-                "the receiver is at {}, where the sender would find itself",
-                self.receiver.peer
-            );
+        let addresses = self.receiver.passive_addresses();
+        let addresses = addresses.map_err(|fault| at(&self.receiver_name, fault))?;
+        let mut here = addresses.iter().map(|address| address.ip());
+        if let Some(here) = here.find(IpAddr::is_loopback)
+            && !self.sender.peer.is_loopback()
+        {
+            let cause = format!("the receiver is at {here}, where the sender would find itself");
             let fault = Fault::new(Code::Unsupported, operation, cause);
             let why = at(&self.sender_name, fault);
             return Err(Stop::Impossible {
@@ -420,12 +425,7 @@ impl Pair {
                 is_certain: true,
             });
         }
-        let address = self.receiver.passive();
-        let address: SocketAddr = address.map_err(|fault| at(&self.receiver_name, fault))?;
-        let (verb, text) = match format_host_port(address) {
-            Some(text) => ("PORT", text),
-            None => ("EPRT", format!("|2|{}|{}|", address.ip(), address.port())),
-        };
+        let (verb, text) = connect_to(&addresses);
         must(&mut self.sender, &self.sender_name, verb, text.as_bytes())?;
         self.is_open = copy.mode == Mode::Extended;
         Ok(())
