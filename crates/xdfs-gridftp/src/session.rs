@@ -231,6 +231,8 @@ pub enum Outcome {
     Digest(String),
     /// Success with nothing to tell.
     Done,
+    /// A listing is sent, without so many names that can't stand in it.
+    Listed(u64),
     /// Members of a segment that could not be stored.
     Partly(Failures),
     /// The success of a transfer, with what is told of it.
@@ -239,8 +241,8 @@ pub enum Outcome {
     Listening(SocketAddr),
     /// The addresses to tell, one for each stripe.
     ListeningStriped(Vec<SocketAddr>),
-    /// Rows without their ends.
-    Rows(Vec<Vec<u8>>),
+    /// Rows without their ends, and the number of names that can't stand in any.
+    Rows(Vec<Vec<u8>>, u64),
     /// The security context is established; the token for the client, which may be empty.
     Secured(Vec<u8>),
     /// A token for the client, which answers.

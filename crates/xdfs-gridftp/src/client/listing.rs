@@ -1,4 +1,5 @@
-//! Rows of MLSD and MLST (RFC 3659, section 7), read.
+//! Rows of MLSD and MLST (RFC 3659, section 7), read; and listings split into rows, also those of
+//! LIST ([`long_row`](super::long_row)).
 //!
 //! A name that is no name of an entry is refused together with its listing: it could lead out of
 //! the directory of a copy.
@@ -7,11 +8,14 @@ use std::fmt;
 
 use xdfs_proto::path::{Attributes, FileKind};
 
+use super::long_row::parse_long_row;
 use crate::facts::can_be_listed;
 use crate::time::parse_time;
 
 /// Bytes of the longest row.
 pub const ROW_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a row that are shown.
+const SHOWN_BYTES: usize = 200;
 
 /// An entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +46,8 @@ pub enum RowError {
     BadSize(Vec<u8>),
     /// The row has no end.
     TooLong,
+    /// The row has no known form.
+    Unknown(Vec<u8>),
 }
 
 impl fmt::Display for RowError {
@@ -57,6 +63,11 @@ impl fmt::Display for RowError {
                 write!(f, "the listing has an impossible size for '{name}'")
             }
             Self::TooLong => f.write_str("a row of the listing is too long"),
+            Self::Unknown(row) => {
+                let shown = &row[..row.len().min(SHOWN_BYTES)];
+                let shown = shown.escape_ascii();
+                write!(f, "a row of the listing isn't understood: '{shown}'")
+            }
         }
     }
 }
@@ -88,6 +99,15 @@ pub fn parse_row(row: &[u8]) -> Result<Listed, RowError> {
 pub fn parse_facts(row: &[u8]) -> Result<Listed, RowError> {
     let space = row.iter().position(|byte| *byte == b' ');
     let (facts, name) = row.split_at(space.ok_or(RowError::NoName)?);
+    // The rest of a name with an end of a line in it has no facts.
+    let is_fact = |fact: &[u8]| fact.contains(&b'=');
+    let mut all = facts
+        .strip_suffix(b";")
+        .unwrap_or(facts)
+        .split(|byte| *byte == b';');
+    if !facts.is_empty() && !all.all(is_fact) {
+        return Err(RowError::Unknown(row.to_vec()));
+    }
     let name = name.get(1..).unwrap_or_default().to_vec();
     let mut listed = Listed {
         attributes: Attributes {
@@ -174,9 +194,20 @@ fn small(text: &[u8]) -> u32 {
 pub struct Rows {
     bytes: Vec<u8>,
     taken: usize,
+    /// The rows are those of LIST.
+    is_long: bool,
 }
 
 impl Rows {
+    /// Those of LIST.
+    #[must_use]
+    pub fn long() -> Self {
+        Self {
+            is_long: true,
+            ..Self::default()
+        }
+    }
+
     /// Adds bytes of the listing.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..std::mem::take(&mut self.taken));
@@ -200,8 +231,13 @@ impl Rows {
             };
             self.taken += used;
             let row = row.strip_suffix(b"\r").unwrap_or(row);
-            if !row.is_empty() {
-                return parse_row(row).map(Some);
+            let listed = match self.is_long {
+                _ if row.is_empty() => None,
+                true => parse_long_row(row)?,
+                false => Some(parse_row(row)?),
+            };
+            if listed.is_some() {
+                return Ok(listed);
             }
         }
     }
@@ -234,6 +270,16 @@ mod tests {
             assert!(matches!(error, RowError::BadName(_)), "{name:?}");
         }
         assert_eq!(parse_row(b"Type=file;"), Err(RowError::NoName));
+        for row in [
+            &b"of two lines"[..],
+            b"a;b c",
+            b"Type=file;; a",
+            b"Type=file;x; a",
+        ] {
+            let error = parse_row(row).unwrap_err();
+            assert_eq!(error, RowError::Unknown(row.to_vec()));
+        }
+        assert!(parse_row(b" name").is_ok());
         for size in ["-1", "99999999999999999999", "9223372036854775808", "x"] {
             let row = format!("Type=file;Size={size}; n");
             let error = parse_row(row.as_bytes()).unwrap_err();

@@ -237,7 +237,8 @@ impl Download {
         }
         if sender.has_ended() && self.has_sent_all(&mut link.channels.connections)? {
             return Ok(Step::Done(match &self.feed {
-                Feed::File { .. } | Feed::Rows(_) => Outcome::Done,
+                Feed::File { .. } => Outcome::Done,
+                Feed::Rows(rows) => Outcome::Listed(rows.left_out()),
                 Feed::Opened(opened) => Outcome::Receipt(opened.receipt()),
                 Feed::Segment(segment) => Outcome::Receipt(segment.receipt()),
             }));

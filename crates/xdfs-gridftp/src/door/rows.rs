@@ -8,6 +8,7 @@ use xdfs_store::Store;
 
 use crate::command::Form;
 use crate::facts::{Row, can_be_listed};
+use crate::pattern;
 use crate::session::Listing;
 
 /// Entries of a page.
@@ -35,6 +36,17 @@ pub(super) struct Rows {
     waiting: Vec<Folder>,
     /// The row of a listed file, or of the listed directory itself.
     first: Vec<u8>,
+    /// Of the names in the directory, only those that match are wanted.
+    pattern: Option<Vec<u8>>,
+    /// Names that can't stand in a row.
+    left_out: u64,
+}
+
+/// The rows of a listing in a reply.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) rows: Vec<Vec<u8>>,
+    pub(super) left_out: u64,
 }
 
 impl Rows {
@@ -48,13 +60,26 @@ impl Rows {
         now_ns: i64,
     ) -> Result<Self, Fault> {
         let Listing { form, path } = listing;
-        let attributes = stat(&*store, path, true)?;
+        let found = stat(&*store, path, true);
         let mut rows = Self {
             store,
             form: *form,
             now_ns,
             waiting: Vec::new(),
             first: Vec::new(),
+            pattern: None,
+            left_out: 0,
+        };
+        let attributes = match found {
+            Ok(attributes) => attributes,
+            Err(fault) => {
+                let is_missing = fault.code == Code::NotFound;
+                let takes_patterns = matches!(form, Form::Long | Form::Names);
+                let split = pattern::split(path).filter(|_| is_missing && takes_patterns);
+                let (folder, pattern) = split.ok_or(fault)?;
+                rows.pattern = Some(pattern.to_vec());
+                return rows.begun(folder);
+            }
         };
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
         let is_folder = attributes.kind == FileKind::Directory;
@@ -69,18 +94,29 @@ impl Rows {
             rows.push(row, &mut first);
             rows.first = first;
         }
-        if is_folder {
-            // Now, so that a directory that can't be read is told before the transfer begins.
-            rows.waiting.push(Folder {
-                path: path.clone(),
-                prefix: Vec::new(),
-                cursor: Vec::new(),
-            });
-            let mut bytes = std::mem::take(&mut rows.first);
-            rows.page(&mut bytes)?;
-            rows.first = bytes;
+        match is_folder {
+            true => rows.begun(path),
+            false => Ok(rows),
         }
-        Ok(rows)
+    }
+
+    /// Lists the first names of a directory. Now, so that one that can't be read is told before the
+    /// transfer begins.
+    fn begun(mut self, path: &[u8]) -> Result<Self, Fault> {
+        self.waiting.push(Folder {
+            path: path.to_vec(),
+            prefix: Vec::new(),
+            cursor: Vec::new(),
+        });
+        let mut bytes = std::mem::take(&mut self.first);
+        self.page(&mut bytes)?;
+        self.first = bytes;
+        Ok(self)
+    }
+
+    /// Names so far that can't stand in a row.
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out
     }
 
     /// Appends the next rows; nothing at the end.
@@ -99,7 +135,7 @@ impl Rows {
     ///
     /// # Errors
     /// A directory can't be read, or there are too many rows.
-    pub(super) fn all(mut self) -> Result<Vec<Vec<u8>>, Fault> {
+    pub(super) fn all(mut self) -> Result<Listed, Fault> {
         let mut bytes = Vec::new();
         loop {
             let mut more = Vec::new();
@@ -116,10 +152,11 @@ impl Rows {
         }
         let rows = bytes.split(|byte| *byte == b'\n');
         let rows = rows.map(|row| row.strip_suffix(b"\r").unwrap_or(row));
-        Ok(rows
-            .filter(|row| !row.is_empty())
-            .map(<[u8]>::to_vec)
-            .collect())
+        let rows = rows.filter(|row| !row.is_empty());
+        Ok(Listed {
+            rows: rows.map(<[u8]>::to_vec).collect(),
+            left_out: self.left_out,
+        })
     }
 
     /// Appends the rows of a page.
@@ -162,9 +199,14 @@ impl Rows {
             name,
             mut attributes,
         } = entry;
+        let is_wanted = |pattern: &Vec<u8>| pattern::matches(pattern, &name);
+        if !self.pattern.as_ref().is_none_or(is_wanted) {
+            return Ok(());
+        }
         let path = joined(&folder.path, &name);
         let shown = joined(&folder.prefix, &name);
         if !can_be_listed(&shown) {
+            self.left_out += 1;
             return Ok(());
         }
         let mut link = None;

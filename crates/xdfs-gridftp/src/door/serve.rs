@@ -365,7 +365,10 @@ impl Server {
             }
             Action::Listen => Outcome::Listening(self.channels.listen(&self.poller)?),
             Action::ListenStriped => self.listen_striped()?,
-            Action::ListHere(listing) => Outcome::Rows(self.rows(&listing)?.all()?),
+            Action::ListHere(listing) => {
+                let listed = self.rows(&listing)?.all()?;
+                Outcome::Rows(listed.rows, listed.left_out)
+            }
             Action::StartTls => {
                 self.starts_tls = true;
                 Outcome::Done

@@ -1,0 +1,117 @@
+//! Directories, listed to their ends.
+
+use xdfs_proto::{Code, Fault};
+
+use super::channel::Direction;
+use super::fault::violation;
+use super::incoming::Incoming;
+use super::link::Link;
+use super::listing::{Listed, RowError, Rows};
+use super::listings::NAMES_MAX;
+use super::pool::FtpStore;
+use super::{missing, plain};
+use crate::facts::left_out;
+
+const OPERATION: &str = "list a directory";
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 64 << 10;
+/// Most bytes of a listing.
+const LISTING_BYTES_MAX: usize = 256 << 20;
+
+/// Takes an entry of a listing.
+pub(super) type Take<'a> = dyn FnMut(Listed) -> Result<(), Fault> + 'a;
+
+/// Lists a directory to its end. Returns how many names in it the server couldn't tell.
+///
+/// # Errors
+/// The server refuses it, or what it tells is no listing, or has no known form.
+pub(super) fn each_entry(
+    store: &FtpStore,
+    path: &[u8],
+    entry: &mut Take<'_>,
+) -> Result<u64, Fault> {
+    loop {
+        let mut link = store.take(Some((Direction::Receive, 1)))?;
+        let mode = store.mode(&link, Direction::Receive);
+        let mut has_begun = false;
+        let resolved = FtpStore::resolve(&link, path);
+        let mut take = |listed: Listed| {
+            has_begun = true;
+            match listed.is_own {
+                true => Ok(()),
+                false => entry(listed),
+            }
+        };
+        let listed = match link.features.mlst {
+            true => rows(store, &mut link, ("MLSD", &resolved), &resolved, &mut take),
+            false => plain::list(store, &mut link, &resolved, &mut take).map(|()| 0),
+        };
+        if link.is_usable() {
+            store.give_back(link);
+        }
+        match listed {
+            Err(fault) if !has_begun && store.falls_back(mode, &fault) => {}
+            listed => return listed,
+        }
+    }
+}
+
+/// Reads the rows that a command asks for, also those of the directory itself.
+///
+/// # Errors
+/// As [`each_entry`].
+pub(super) fn rows(
+    store: &FtpStore,
+    link: &mut Link,
+    (verb, argument): (&'static str, &[u8]),
+    path: &[u8],
+    entry: &mut Take<'_>,
+) -> Result<u64, Fault> {
+    let broken = |error: RowError| violation(OPERATION, error.to_string()).path(path);
+    let mode = store.mode(link, Direction::Receive);
+    link.prepare(Direction::Receive, mode, 1)?;
+    link.command(verb, argument)?;
+    let mut incoming = Incoming::new(OPERATION, path, mode, 0, None);
+    let (mut names, mut bytes, mut piece) = (0, 0, vec![0; PIECE_BYTES]);
+    let mut rows = match verb {
+        "LIST" => Rows::long(),
+        _ => Rows::default(),
+    };
+    loop {
+        let count = incoming.read(link, &mut piece)?;
+        bytes += count;
+        if names > NAMES_MAX || bytes > LISTING_BYTES_MAX {
+            let cause = format!(
+                "the directory has more than {NAMES_MAX} names, or more than {} MiB of them",
+                LISTING_BYTES_MAX >> 20
+            );
+            return Err(Fault::new(Code::LimitExceeded, OPERATION, cause).path(path));
+        }
+        rows.push(&piece[..count]);
+        while let Some(listed) = rows.next_row(incoming.is_complete()).map_err(broken)? {
+            names += 1;
+            entry(listed)?;
+        }
+        if incoming.is_complete() {
+            break;
+        }
+    }
+    match missing::doubt(&incoming) {
+        None => Ok(incoming.confirmation().map_or(0, left_out)),
+        Some(said) => {
+            let cause = format!("the server may not have told all names: {said}");
+            Err(Fault::new(Code::LimitExceeded, OPERATION, cause).path(path))
+        }
+    }
+}
+
+/// The fault of a listing that lacks so many names.
+pub(super) fn untold(path: &[u8], names: u64) -> Fault {
+    let what = match names {
+        1 => "1 name in it is".to_owned(),
+        names => format!("{names} names in it are"),
+    };
+    let cause = format!("{what} left out: FTP can't tell names with an end of a line");
+    let fault = Fault::new(Code::Unsupported, OPERATION, cause).path(path);
+    fault.hint("give them other names, or reach the server by xdfs:// or ssh://")
+}

@@ -1,0 +1,114 @@
+//! What listings of LIST have told of entries, for servers that tell it in no other way: modes, and
+//! what are links.
+
+use std::collections::{HashMap, VecDeque};
+
+use xdfs_proto::path::FileKind;
+
+use super::listing::Listed;
+
+/// Names that are remembered beside those of the latest listing, at most.
+const NAMES_MAX: usize = 200_000;
+
+/// What a row has told of an entry beside its size.
+#[derive(Clone, Debug)]
+struct Told {
+    kind: FileKind,
+    /// Its permission bits, if the row has them.
+    mode: Option<u32>,
+    link: Option<Vec<u8>>,
+}
+
+/// Rows of directories by their resolved paths. The latest are last, and the oldest go first.
+#[derive(Debug, Default)]
+pub(super) struct ToldRows(VecDeque<(Vec<u8>, HashMap<Vec<u8>, Told>)>);
+
+/// The directory and the name of a resolved path; `None` for the root.
+pub(super) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let slash = path.iter().rposition(|byte| *byte == b'/')?;
+    let name = &path[slash + 1..];
+    let above = if slash == 0 { b"/" } else { &path[..slash] };
+    (!name.is_empty()).then_some((above, name))
+}
+
+impl ToldRows {
+    /// Remembers the rows of a directory.
+    pub(super) fn keep(&mut self, directory: &[u8], rows: &[Listed]) {
+        self.0.retain(|(other, _)| other != directory);
+        let told = rows.iter().map(|row| {
+            let told = Told {
+                kind: row.attributes.kind,
+                mode: Some(row.attributes.mode).filter(|_| row.has_mode),
+                link: row.link.clone(),
+            };
+            (row.name.clone(), told)
+        });
+        self.0.push_back((directory.to_vec(), told.collect()));
+        let names = |kept: &VecDeque<(_, HashMap<_, _>)>| {
+            let counts = kept.iter().rev().skip(1).map(|(_, rows)| rows.len() + 1);
+            counts.sum::<usize>()
+        };
+        while names(&self.0) > NAMES_MAX {
+            self.0.pop_front();
+        }
+    }
+
+    /// Forgets everything: something has been changed.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Whether the rows of a directory are remembered.
+    pub(super) fn knows(&self, directory: &[u8]) -> bool {
+        self.0.iter().any(|(other, _)| other == directory)
+    }
+
+    /// Adds to an entry what its row has told, if that is remembered.
+    pub(super) fn complete(&self, path: &[u8], listed: &mut Listed) {
+        let Some((directory, name)) = split(path) else {
+            return;
+        };
+        let mut kept = self.0.iter();
+        let rows = kept.find(|(other, _)| other == directory);
+        let Some(told) = rows.and_then(|(_, rows)| rows.get(name)) else {
+            return;
+        };
+        if told.kind == FileKind::Symlink {
+            // Its mode is its own, and not that of what it leads to.
+            listed.link.clone_from(&told.link);
+            if told.link.is_none() {
+                listed.attributes.kind = FileKind::Symlink;
+            }
+        } else if let Some(mode) = told.mode {
+            listed.attributes.mode = mode;
+            listed.has_mode = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::long_row::parse_long_row;
+    use super::*;
+
+    #[test]
+    fn the_oldest_rows_go_first() {
+        let row = |name: usize| {
+            let row = format!("-rw------- 1 0 0 5 Nov 21 19:23 {name}");
+            parse_long_row(row.as_bytes()).unwrap().unwrap()
+        };
+        let rows: Vec<_> = (0..NAMES_MAX / 2).map(row).collect();
+        let mut told = ToldRows::default();
+        for directory in [b"/a", b"/b", b"/c", b"/a"] {
+            told.keep(directory, &rows);
+        }
+        let known = [b"/a", b"/b", b"/c"].map(|directory| told.knows(directory));
+        assert_eq!(known, [true, false, true]);
+        let mut listed = row(7);
+        (listed.attributes.mode, listed.has_mode) = (0o644, false);
+        told.complete(b"/c/7", &mut listed);
+        assert_eq!((listed.attributes.mode, listed.has_mode), (0o600, true));
+        assert_eq!(split(b"/"), None);
+        assert_eq!(split(b"/x"), Some((&b"/"[..], &b"x"[..])));
+    }
+}
