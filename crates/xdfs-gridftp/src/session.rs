@@ -139,8 +139,10 @@ pub enum Action {
 pub struct Listing {
     /// The form of its rows.
     pub form: Form,
-    /// The directory, or a file.
+    /// The directory, a file, or in LIST and NLST what has wildcards in its last part.
     pub path: Vec<u8>,
+    /// What NLST puts before names that match them: what the client has written there.
+    pub prefix: Vec<u8>,
 }
 
 /// A transfer over data connections.
@@ -661,7 +663,9 @@ impl Session {
             }
             Command::ListHere(form, path) => {
                 let path = self.path(&path);
-                (Pending::ListHere, Action::ListHere(Listing { form, path }))
+                let prefix = Vec::new();
+                let listing = Listing { form, path, prefix };
+                (Pending::ListHere, Action::ListHere(listing))
             }
             Command::RenameTo(path) => {
                 let to = self.path(&path);

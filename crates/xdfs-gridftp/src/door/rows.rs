@@ -59,7 +59,7 @@ impl Rows {
         listing: &Listing,
         now_ns: i64,
     ) -> Result<Self, Fault> {
-        let Listing { form, path } = listing;
+        let Listing { form, path, prefix } = listing;
         let found = stat(&*store, path, true);
         let mut rows = Self {
             store,
@@ -78,7 +78,7 @@ impl Rows {
                 let split = pattern::split(path).filter(|_| is_missing && takes_patterns);
                 let (folder, pattern) = split.ok_or(fault)?;
                 rows.pattern = Some(pattern.to_vec());
-                return rows.begun(folder);
+                return rows.begun(folder, prefix);
             }
         };
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
@@ -95,17 +95,17 @@ impl Rows {
             rows.first = first;
         }
         match is_folder {
-            true => rows.begun(path),
+            true => rows.begun(path, b""),
             false => Ok(rows),
         }
     }
 
     /// Lists the first names of a directory. Now, so that one that can't be read is told before the
     /// transfer begins.
-    fn begun(mut self, path: &[u8]) -> Result<Self, Fault> {
+    fn begun(mut self, path: &[u8], prefix: &[u8]) -> Result<Self, Fault> {
         self.waiting.push(Folder {
             path: path.to_vec(),
-            prefix: Vec::new(),
+            prefix: prefix.to_vec(),
             cursor: Vec::new(),
         });
         let mut bytes = std::mem::take(&mut self.first);

@@ -631,6 +631,7 @@ impl Server {
         let listing = Listing {
             form: Form::Catalogue,
             path,
+            prefix: Vec::new(),
         };
         let opened = Opened::new(
             &listing.path,
