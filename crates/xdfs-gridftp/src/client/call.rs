@@ -384,6 +384,16 @@ fn remove_tree(store: &FtpStore, path: &[u8]) -> Result<Answer, Fault> {
     Ok(Answer::Removed { entries: removed })
 }
 
+impl FtpStore {
+    /// Whether the server computes checksums of this kind; `false` if it can't be reached.
+    #[must_use]
+    pub fn computes(&self, kind: ChecksumKind) -> bool {
+        let has = |link: &Link, algorithm| link.features.checksums.contains(&algorithm);
+        let computes = self.with(|link| Ok(algorithm_of(kind).is_some_and(|own| has(link, own))));
+        computes.unwrap_or(false)
+    }
+}
+
 fn algorithm_of(kind: ChecksumKind) -> Option<Algorithm> {
     match kind {
         ChecksumKind::Crc64Nvme => Some(Algorithm::Crc64Nvme),

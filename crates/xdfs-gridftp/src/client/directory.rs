@@ -3,7 +3,7 @@
 use xdfs_proto::{Code, Fault};
 
 use super::channel::Direction;
-use super::fault::violation;
+use super::fault::{self, violation};
 use super::incoming::Incoming;
 use super::link::Link;
 use super::listing::{Listed, RowError, Rows};
@@ -78,7 +78,14 @@ pub(super) fn rows(
         _ => Rows::default(),
     };
     loop {
-        let count = incoming.read(link, &mut piece)?;
+        let count = incoming.read(link, &mut piece).map_err(|fault| {
+            // What has begun can be done, and lacks more than the names that can't be told.
+            if bytes > 0 {
+                fault::broken(fault)
+            } else {
+                fault
+            }
+        })?;
         bytes += count;
         if names > NAMES_MAX || bytes > LISTING_BYTES_MAX {
             let cause = format!(

@@ -274,7 +274,9 @@ impl TreeCourse<'_> {
             let _ = events.send(Event::Directory);
             if let Err(fault) = self.list(&path, &mut unlisted, files, events) {
                 let fault = self.source.named(fault);
-                if path.is_empty() || fault.code == Code::LimitExceeded {
+                // FTP can't tell some names; the others are well.
+                let is_fatal = path.is_empty() && fault.code != Code::Unsupported;
+                if is_fatal || fault.code == Code::LimitExceeded {
                     return Err(fault);
                 }
                 self.fail(events, path, fault);

@@ -34,6 +34,8 @@ const PACKS_BROKEN: usize = 512;
 pub(super) const PACKS_MAX: usize = 11;
 /// Large files in flight.
 pub(super) const LARGE_MAX: usize = 4;
+/// Files in flight between two servers: each takes several round trips, and threads of its own.
+pub(super) const BETWEEN_MAX: usize = 8;
 /// Retries of entries with transient faults, after everything else has been moved.
 pub(super) const ROUNDS: u32 = 4;
 /// Complete directories whose metadata is gathered for one pack.

@@ -55,6 +55,10 @@ impl Carrier<'_> {
         actions: &Actions<'_>,
         report: &mut Report<'_>,
     ) -> Result<Outcome, Fault> {
+        if self.run.between.is_some() {
+            // A server that is lost isn't the session, which would be replaced.
+            report.keep_retries();
+        }
         // A stopped run may not call the provider.
         let given = Mutex::new(Ok(Outcome::default()));
         let provide = |feed: &Feed| {

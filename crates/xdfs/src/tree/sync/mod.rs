@@ -25,6 +25,7 @@ use super::namespace::Namespace;
 use super::options::{Durability, PackSizes, TreeOptions};
 use super::run::TreeRun;
 use super::session::TreeSession;
+use crate::between::ServerFile;
 use crate::client::Client;
 use crate::events::{Deletion, Observer, SyncStep, TreeResult};
 use crate::local_path::path_bytes;
@@ -129,7 +130,7 @@ impl Client {
         let session = TreeSession::new(self, &options.tree);
         let from = Namespace::local(path_bytes(source)).following(options.tree.follow_links);
         let to = Namespace::remote(&session, target.to_vec());
-        run(&session, &from, &to, options, observer)
+        run((&session, None), &from, &to, options, observer)
     }
 
     /// Makes the local directory `target` equal to the directory `source` on the server, like
@@ -148,12 +149,41 @@ impl Client {
         let from = Namespace::remote(&session, source.to_vec());
         let from = from.following(options.tree.follow_links);
         let to = Namespace::local(path_bytes(target));
-        run(&session, &from, &to, options, observer)
+        run((&session, None), &from, &to, options, observer)
+    }
+
+    /// Makes the directory `target` on the server equal to a directory of another server, like
+    /// [`Client::sync_to`]. Files go from one server to the other as
+    /// [`Client::copy_tree_from`] has it. Owners, extended attributes and hard links aren't
+    /// preserved, and changed files are sent whole.
+    ///
+    /// # Errors
+    /// As [`Client::sync_to`]; or the options ask for what isn't preserved.
+    pub fn sync_between(
+        &self,
+        source: &ServerFile,
+        target: &[u8],
+        options: &SyncOptions,
+        observer: &mut dyn Observer,
+    ) -> Result<SyncResult, Fault> {
+        let tree = &options.tree;
+        if tree.owner || tree.xattrs || tree.read_times || tree.hard_links || options.delta {
+            let cause = "owners, extended attributes, access times, hard links and the parts of \
+                files that didn't change can't be kept between servers";
+            return Err(Fault::new(Code::InvalidArgument, OPERATION, cause));
+        }
+        let client = source.client()?;
+        let there = TreeSession::with_source(&client, source, tree);
+        let session = TreeSession::new(self, tree);
+        let from = Namespace::remote(&there, source.place().path.clone());
+        let from = from.following(tree.follow_links);
+        let to = Namespace::remote(&session, target.to_vec());
+        run((&session, Some(source)), &from, &to, options, observer)
     }
 }
 
 fn run(
-    session: &TreeSession<'_>,
+    (session, between): (&TreeSession<'_>, Option<&ServerFile>),
     source: &Namespace<'_>,
     target: &Namespace<'_>,
     options: &SyncOptions,
@@ -193,6 +223,7 @@ fn run(
     };
     let pack_sizes = PackSizes::new(session.client, round_trip);
     let mut run = TreeRun::new(session, source, target, &carried, pack_sizes);
+    run.between = between;
     // An existing root on a server keeps its mode and owner: it may be the root of an export.
     run.keeps_root = target.is_remote() && target_root.is_some();
     let mut sync = Sync {
@@ -220,7 +251,10 @@ fn run(
 /// The names directly in the source, without those that are left out. Refuses a source without any,
 /// unless forced.
 fn check_source(source: &Namespace<'_>, options: &SyncOptions) -> Result<Vec<Entry>, Fault> {
-    let mut names = Namespace::names(source.start_list(b""))?;
+    let (mut names, fault) = Namespace::told_names(source.start_list(b""));
+    if let Some(fault) = fault.filter(|_| names.is_empty()) {
+        return Err(fault);
+    }
     let failed = source.follow_names(b"", &mut names)?;
     names.extend(failed.into_iter().map(|(entry, _)| entry));
     let filter = &options.tree.filter;

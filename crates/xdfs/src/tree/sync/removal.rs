@@ -153,7 +153,9 @@ fn still_gone<'e>(
             Ok(Some(found)) => {
                 let is_directory = found.kind == FileKind::Directory;
                 let is_as_seen = extra.has_successor && is_directory != extra.is_directory();
-                let is_gone = is_as_seen || !is_listed(source, &extra.path)?;
+                // Some servers leave such names out of their listings.
+                let is_hidden = source.is_remote() && split(&extra.path).1.starts_with(b".");
+                let is_gone = is_as_seen || !is_hidden && !is_listed(source, &extra.path)?;
                 (!is_gone).then(|| {
                     let cause = "it appeared in the source during the comparison";
                     Fault::new(Code::SourceChanged, OPERATION, cause)
