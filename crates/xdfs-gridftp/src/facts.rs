@@ -34,7 +34,8 @@ pub fn can_be_listed(name: &[u8]) -> bool {
 pub fn left_out_text(names: u64) -> String {
     match names {
         0 => String::new(),
-        _ => format!(" LeftOut={names}; names with an end of a line can't stand in listings."),
+        // In words that no client takes for those of a failure.
+        _ => format!(" LeftOut={names}; names that hold ends of lines have no rows."),
     }
 }
 

@@ -21,7 +21,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use xdfs_proto::Fault;
 use xdfs_proto::pack::Failures;
-use xdfs_proto::path::{Answer, Call};
+use xdfs_proto::path::{Answer, Attributes, Call};
 
 use crate::address::format_host_port;
 use crate::archive::Compression;
@@ -109,6 +109,8 @@ pub enum Action {
     Connect(Vec<SocketAddr>),
     /// Drop data connections, and listen at the next transfer, with [`Session::delayed`].
     DelayPassive,
+    /// Look at this path: [`Outcome::Facts`].
+    Facts(Vec<u8>),
     /// List here: [`Outcome::Rows`].
     ListHere(Listing),
     /// Drop data connections, and listen: [`Outcome::Listening`].
@@ -233,6 +235,8 @@ pub enum Outcome {
     Digest(String),
     /// Success with nothing to tell.
     Done,
+    /// The attributes of what is at a path, and where it leads if it is a link.
+    Facts(Attributes, Option<Vec<u8>>),
     /// A listing is sent, without so many names that can't stand in it.
     Listed(u64),
     /// Members of a segment that could not be stored.
@@ -667,6 +671,10 @@ impl Session {
                 let listing = Listing { form, path, prefix };
                 (Pending::ListHere, Action::ListHere(listing))
             }
+            Command::Facts(given) => {
+                let path = self.path(&given);
+                (Pending::Facts(given), Action::Facts(path))
+            }
             Command::RenameTo(path) => {
                 let to = self.path(&path);
                 let Some(from) = self.rename_from.take() else {
@@ -741,10 +749,6 @@ impl Session {
             Command::Delete(path) => {
                 let path = self.path(&path);
                 (Pending::Plain("Removed."), Call::RemoveFile { path })
-            }
-            Command::Facts(given) => {
-                let call = stat(&self.path(&given));
-                (Pending::Facts(given), call)
             }
             Command::MakeDirectory(path) => {
                 let path = self.path(&path);

@@ -142,6 +142,7 @@ pub(super) fn answer(store: &FtpStore, call: &Call, part: Part<'_>) -> Result<An
 fn look_itself(store: &FtpStore, link: &mut Link, path: &Vec<u8>) -> Result<Listed, Fault> {
     let mut listed = FtpStore::look(link, path)?;
     if link.features.mlst {
+        store.told().complete(path, &mut listed);
         return Ok(listed);
     }
     let is_file = listed.attributes.kind == FileKind::File;

@@ -1,5 +1,6 @@
 //! Directories, listed to their ends.
 
+use xdfs_proto::path::FileKind;
 use xdfs_proto::{Code, Fault};
 
 use super::channel::Direction;
@@ -33,17 +34,28 @@ pub(super) fn each_entry(
     loop {
         let mut link = store.take(Some((Direction::Receive, 1)))?;
         let mode = store.mode(&link, Direction::Receive);
-        let mut has_begun = false;
+        let (mut has_begun, mut links) = (false, Vec::new());
         let resolved = FtpStore::resolve(&link, path);
         let mut take = |listed: Listed| {
             has_begun = true;
+            if listed.link.is_some() || listed.attributes.kind == FileKind::Symlink {
+                links.push(listed.clone());
+            }
             match listed.is_own {
                 true => Ok(()),
                 false => entry(listed),
             }
         };
         let listed = match link.features.mlst {
-            true => rows(store, &mut link, ("MLSD", &resolved), &resolved, &mut take),
+            true => {
+                let command = ("MLSD", resolved.as_slice());
+                let listed = rows(store, &mut link, command, &resolved, &mut take);
+                if listed.is_ok() && !links.is_empty() {
+                    // MLST may tell what they lead to alone.
+                    store.told().keep(&resolved, links.iter());
+                }
+                listed
+            }
             false => plain::list(store, &mut link, &resolved, &mut take).map(|()| 0),
         };
         if link.is_usable() {

@@ -167,7 +167,7 @@ fn read(store: &FtpStore, link: &mut Link, path: &[u8]) -> Result<Vec<Listed>, F
         link.exchange("CWD", &home)?;
     }
     let rows = rows?;
-    store.told().keep(path, &rows);
+    store.told().keep(path, rows.iter());
     Ok(rows)
 }
 

@@ -1,5 +1,5 @@
-//! What listings of LIST have told of entries, for servers that tell it in no other way: modes, and
-//! what are links.
+//! What listings have told of entries, for servers that tell it in no other way: what are links, and
+//! where there is LIST alone, modes.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,9 +19,15 @@ struct Told {
     link: Option<Vec<u8>>,
 }
 
-/// Rows of directories by their resolved paths. The latest are last, and the oldest go first.
+/// Rows of directories by their resolved paths. The oldest go first.
 #[derive(Debug, Default)]
-pub(super) struct ToldRows(VecDeque<(Vec<u8>, HashMap<Vec<u8>, Told>)>);
+pub(super) struct ToldRows {
+    rows: HashMap<Vec<u8>, HashMap<Vec<u8>, Told>>,
+    /// In the order in which they were kept; some are gone, or were kept again.
+    order: VecDeque<Vec<u8>>,
+    /// Number of names, each directory counted as one.
+    names: usize,
+}
 
 /// The directory and the name of a resolved path; `None` for the root.
 pub(super) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -32,10 +38,10 @@ pub(super) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 impl ToldRows {
-    /// Remembers the rows of a directory.
-    pub(super) fn keep(&mut self, directory: &[u8], rows: &[Listed]) {
-        self.0.retain(|(other, _)| other != directory);
-        let told = rows.iter().map(|row| {
+    /// Remembers rows of a directory.
+    pub(super) fn keep<'a>(&mut self, directory: &[u8], rows: impl Iterator<Item = &'a Listed>) {
+        self.forget(directory);
+        let told = rows.map(|row| {
             let told = Told {
                 kind: row.attributes.kind,
                 mode: Some(row.attributes.mode).filter(|_| row.has_mode),
@@ -43,24 +49,36 @@ impl ToldRows {
             };
             (row.name.clone(), told)
         });
-        self.0.push_back((directory.to_vec(), told.collect()));
-        let names = |kept: &VecDeque<(_, HashMap<_, _>)>| {
-            let counts = kept.iter().rev().skip(1).map(|(_, rows)| rows.len() + 1);
-            counts.sum::<usize>()
-        };
-        while names(&self.0) > NAMES_MAX {
-            self.0.pop_front();
+        let told: HashMap<_, _> = told.collect();
+        let count = told.len() + 1;
+        while self.names > 0
+            && self.names + count > NAMES_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.forget(&oldest);
+        }
+        self.names += count;
+        self.order.push_back(directory.to_vec());
+        self.rows.insert(directory.to_vec(), told);
+    }
+
+    fn forget(&mut self, directory: &[u8]) {
+        if let Some(gone) = self.rows.remove(directory) {
+            self.names -= gone.len() + 1;
+        }
+        if self.order.len() > 2 * NAMES_MAX {
+            self.order.retain(|one| self.rows.contains_key(one));
         }
     }
 
     /// Forgets everything: something has been changed.
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
     }
 
     /// Whether the rows of a directory are remembered.
     pub(super) fn knows(&self, directory: &[u8]) -> bool {
-        self.0.iter().any(|(other, _)| other == directory)
+        self.rows.contains_key(directory)
     }
 
     /// Adds to an entry what its row has told, if that is remembered.
@@ -68,9 +86,8 @@ impl ToldRows {
         let Some((directory, name)) = split(path) else {
             return;
         };
-        let mut kept = self.0.iter();
-        let rows = kept.find(|(other, _)| other == directory);
-        let Some(told) = rows.and_then(|(_, rows)| rows.get(name)) else {
+        let rows = self.rows.get(directory);
+        let Some(told) = rows.and_then(|rows| rows.get(name)) else {
             return;
         };
         if told.kind == FileKind::Symlink {
@@ -97,13 +114,18 @@ mod tests {
             let row = format!("-rw------- 1 0 0 5 Nov 21 19:23 {name}");
             parse_long_row(row.as_bytes()).unwrap().unwrap()
         };
-        let rows: Vec<_> = (0..NAMES_MAX / 2).map(row).collect();
+        let rows: Vec<_> = (0..NAMES_MAX / 2 - 1).map(row).collect();
         let mut told = ToldRows::default();
         for directory in [b"/a", b"/b", b"/c", b"/a"] {
-            told.keep(directory, &rows);
+            told.keep(directory, rows.iter());
         }
         let known = [b"/a", b"/b", b"/c"].map(|directory| told.knows(directory));
         assert_eq!(known, [true, false, true]);
+        for _ in 0..3 * NAMES_MAX {
+            told.keep(b"/c", std::iter::empty());
+        }
+        assert!(told.order.len() <= 2 * NAMES_MAX + 1 && !told.rows.is_empty());
+        told.keep(b"/c", rows.iter());
         let mut listed = row(7);
         (listed.attributes.mode, listed.has_mode) = (0o644, false);
         told.complete(b"/c/7", &mut listed);

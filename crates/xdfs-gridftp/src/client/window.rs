@@ -131,10 +131,11 @@ fn read_window(
         link.rest(FRESH)?;
         found = look_at(link, &paths)?;
     }
-    if !link.features.mlst {
-        let both = paths.iter().zip(&mut found);
-        let both = both.filter_map(|(path, found)| Some((path, found.as_mut().ok()?)));
-        plain::complete(store, link, both)?;
+    let both = paths.iter().zip(&mut found);
+    let both = both.filter_map(|(path, found)| Some((path, found.as_mut().ok()?)));
+    match link.features.mlst {
+        true => both.for_each(|(path, found)| store.told().complete(path, found)),
+        false => plain::complete(store, link, both)?,
     }
     let contents = found.iter().map(|found| match found {
         Ok(listed) if is_fetched(listed) => listed.attributes.size,

@@ -211,7 +211,7 @@ impl Rows {
         }
         let mut link = None;
         if attributes.kind == FileKind::Symlink && self.form != Form::Names {
-            link = self.target(&path);
+            link = target_of(&*self.store, &path);
             // A link to a file can be retrieved like one. Clients would follow one to a directory
             // in circles.
             if matches!(self.form, Form::Facts | Form::Tree | Form::Catalogue)
@@ -244,16 +244,6 @@ impl Rows {
         Ok(())
     }
 
-    /// Where a link leads, if that can be told.
-    fn target(&self, path: &[u8]) -> Option<Vec<u8>> {
-        let path = path.to_vec();
-        let answer = self.store.call(&Call::ReadLink { path }, &mut |_| Ok(()));
-        match answer {
-            Ok(Answer::Target(target)) => Some(target),
-            _ => None,
-        }
-    }
-
     fn push(&self, row: Row<'_>, out: &mut Vec<u8>) {
         match self.form {
             Form::Facts | Form::Tree | Form::Catalogue => row.facts(out),
@@ -271,6 +261,15 @@ fn joined(folder: &[u8], name: &[u8]) -> Vec<u8> {
         b"/"
     };
     [folder, slash, name].concat()
+}
+
+/// Where a link leads, if that can be told.
+pub(super) fn target_of(store: &dyn Store, path: &[u8]) -> Option<Vec<u8>> {
+    let path = path.to_vec();
+    match store.call(&Call::ReadLink { path }, &mut |_| Ok(())) {
+        Ok(Answer::Target(target)) => Some(target),
+        _ => None,
+    }
 }
 
 /// The attributes of a path.

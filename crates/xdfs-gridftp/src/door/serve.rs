@@ -26,7 +26,7 @@ use super::exchange::Transaction;
 use super::gsi::{Negotiation, told};
 use super::job::Job;
 use super::link::{Link, Step};
-use super::rows::Rows;
+use super::rows::{Rows, stat, target_of};
 use super::segment::{Arriving, Segment};
 use super::tls::{Direction, SessionTls};
 use super::upload::Upload;
@@ -345,6 +345,11 @@ impl Server {
                 Outcome::Done
             }
             Action::Call(call) => self.call(&call)?,
+            Action::Facts(path) => {
+                let store = self.store()?;
+                let link = target_of(&*store, &path);
+                Outcome::Facts(stat(&*store, &path, true)?, link)
+            }
             Action::Checksum {
                 kind,
                 offset,

@@ -130,6 +130,17 @@ impl Session {
                 let last = format!("End.{}", left_out_text(left_out));
                 self.reply(&Reply::of_lines(250, "Listing", rows, &last));
             }
+            (Pending::Facts(given), Outcome::Facts(attributes, link)) => {
+                let mut row = Vec::new();
+                let facts = Row {
+                    name: if given.is_empty() { b"." } else { &given },
+                    attributes: &attributes,
+                    link: link.as_deref(),
+                    role: None,
+                };
+                facts.facts(&mut row);
+                self.reply(&Reply::of_lines(250, "Facts", [row], "End."));
+            }
             (Pending::Passive, Outcome::Listening(address)) => match format_host_port(address) {
                 Some(text) => self.say(227, format!("Entering Passive Mode ({text})")),
                 None => self.say(522, "Use EPSV, which can tell an IPv6 address."),
@@ -167,18 +178,6 @@ impl Session {
                 self.say(250, "The directory is changed.");
             }
             (Pending::ChangeDirectory(_), _) => self.say(550, "It is not a directory."),
-            (Pending::Facts(given), _) => {
-                let mut row = Vec::new();
-                let name: &[u8] = if given.is_empty() { b"." } else { &given };
-                let facts = Row {
-                    name,
-                    attributes,
-                    link: None,
-                    role: None,
-                };
-                facts.facts(&mut row);
-                self.reply(&Reply::of_lines(250, "Facts", [row], "End."));
-            }
             (Pending::ModificationTime, _) => self.say(213, format_time(attributes.mtime_ns)),
             (Pending::RenameFrom(path), _) => {
                 self.rename_from = Some(path);

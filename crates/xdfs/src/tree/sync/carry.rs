@@ -199,7 +199,7 @@ impl Carrier<'_> {
             path,
             metadata: Metadata {
                 mode: u16::try_from(attributes.mode).ok().filter(|_| !is_kept),
-                mtime_ns: Some(attributes.mtime_ns),
+                mtime_ns: self.run.source.time_of(attributes.mtime_ns),
                 owner: (self.run.options.owner && !is_kept).then_some(owner),
                 ..Metadata::default()
             },

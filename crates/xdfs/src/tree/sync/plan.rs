@@ -146,6 +146,8 @@ pub(super) struct Comparison<'a> {
     options: &'a SyncOptions,
     /// By which contents are compared.
     digest: ChecksumKind,
+    /// A time of 0 is none: a side is an FTP server, which may tell no times.
+    may_lack_times: bool,
     backup: Option<&'a Backup<'a>>,
     stop: &'a AtomicBool,
     emit: &'a mut Emit<'a>,
@@ -173,6 +175,7 @@ impl<'a> Comparison<'a> {
             target,
             options,
             digest: digest_kind(options, [source, target]),
+            may_lack_times: source.may_lack_times() || target.may_lack_times(),
             backup,
             stop,
             emit,
@@ -578,13 +581,21 @@ impl<'a> Comparison<'a> {
         // A root on a server keeps its mode and owner: it may be the root of an export.
         let is_kept = path.is_empty() && self.target.is_remote();
         let differs = !is_kept && self.differs(source, target);
-        // 0 is none: some servers tell, and take, no times of directories.
-        let has_times = source.mtime_ns != 0 && target.mtime_ns != 0;
-        let is_same_time = is_equal_or_cut(source.mtime_ns, target.mtime_ns);
-        if differs || has_times && !is_same_time {
+        if differs || self.has_other_time(source, target) {
             self.outcome.directories_set.push(path.clone());
             self.touch(&(path, source.clone()));
         }
+    }
+
+    /// Whether the times are known.
+    fn has_times(&self, source: &Attributes, target: &Attributes) -> bool {
+        !self.may_lack_times || source.mtime_ns != 0 && target.mtime_ns != 0
+    }
+
+    /// Whether the time has to be set.
+    fn has_other_time(&self, source: &Attributes, target: &Attributes) -> bool {
+        let is_same = is_equal_or_cut(source.mtime_ns, target.mtime_ns);
+        self.has_times(source, target) && !is_same
     }
 
     /// Whether metadata other than the time differs.
@@ -611,7 +622,8 @@ impl<'a> Comparison<'a> {
     ) -> Result<(), Fault> {
         let (path, source) = &entry;
         let is_file = source.kind == FileKind::File;
-        let is_same_time = is_equal_or_cut(source.mtime_ns, target.mtime_ns);
+        let is_same_time =
+            self.has_times(source, target) && is_equal_or_cut(source.mtime_ns, target.mtime_ns);
         let by_time = is_file && self.options.compare == Compare::SizeAndTime;
         if source.size != target.size || by_time && !is_same_time {
             self.replace(entry, target.size, directory);
@@ -621,7 +633,7 @@ impl<'a> Comparison<'a> {
         // newly copied link would get the ids that its owner's names have there, and would differ
         // forever.
         let differs = match is_file {
-            true => self.differs(source, target) || !is_same_time,
+            true => self.differs(source, target) || self.has_other_time(source, target),
             false => self.has_other_owner(source, target),
         };
         if by_time || is_file && source.size == 0 {

@@ -28,6 +28,11 @@ impl<'a> View<'a> {
         self.0.computes(kind)
     }
 
+    /// Whether its server may tell no times.
+    pub(super) fn may_lack_times(self) -> bool {
+        self.0.may_lack_times()
+    }
+
     /// Starts to list a directory.
     pub(super) fn start_list(self, path: &[u8]) -> Pending<'a> {
         self.0.start_list(path)
