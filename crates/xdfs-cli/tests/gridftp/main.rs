@@ -39,3 +39,4 @@ mod third_party;
 mod tls_tools;
 mod tools;
 mod v2;
+mod wildcards;

@@ -4,8 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use xdfs_testkit::process::Guard;
+use xdfs_testkit::wait;
+
 use crate::places::{vsftpd, xdfs};
-use crate::stage::{Stage, assert_bytes, assert_same_tree, outcome, run};
+use crate::stage::{PATIENCE, Stage, assert_bytes, assert_same_tree, outcome, run};
 use crate::tools::Globus;
 
 struct Place {
@@ -54,7 +57,7 @@ fn make(root: &Path) {
 
 #[test]
 fn every_server_follows_every_other_one() {
-    let stage = Stage::open(420, &["--config=/dev/null"]);
+    let stage = Stage::open(420, &[]);
     let mut places = vec![Place {
         url: stage.url(""),
         root: stage.root(""),
@@ -222,4 +225,56 @@ fn what_could_be_a_mistake_is_refused() {
     );
     sync(&stage, &["--delete"], &from, &to);
     assert_same_tree(&stage.root("a/tree"), &stage.root("b/c"));
+}
+
+/// Kills a server in the middle of a large file.
+fn survives(seed: u64, kills_source: bool) {
+    let (mut from, mut to) = (Stage::open(seed, &[]), Stage::open(seed + 1, &[]));
+    let tree = from.root("tree");
+    make(&tree);
+    Stage::make(&tree.join("large"), 40_000_000);
+    age(&tree);
+    let flags = ["--between=relay", "--limit-rate=20M"];
+    let (source, target) = (from.url("/tree"), to.url("/x/tree"));
+    let words = [
+        &["sync", "--insecure", "--delete"],
+        &flags[..],
+        &[&source, &target],
+    ]
+    .concat();
+    let mut client = Guard::spawn(&mut xdfs(&from, &words)).unwrap();
+    let root = to.root("x/tree");
+    let has_part = || {
+        let entries = fs::read_dir(&root).into_iter().flatten();
+        let mut hidden = entries.flatten().filter(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            name.starts_with(".large") || name.contains("xdfs")
+        });
+        hidden.any(|entry| entry.metadata().is_ok_and(|found| found.len() > 0))
+    };
+    wait::until(PATIENCE, || has_part() || root.join("large").exists());
+    match kills_source {
+        true => from.kill_and_restart(),
+        false => to.kill_and_restart(),
+    }
+    let status = client.wait(PATIENCE).unwrap();
+    assert!(status.is_some(), "{:?}", client.output());
+    // What has a name is whole.
+    for name in ["large", "deep/er/large"] {
+        if root.join(name).exists() {
+            assert_bytes(&root.join(name), &fs::read(tree.join(name)).unwrap());
+        }
+    }
+    run(&mut xdfs(&from, &words));
+    assert_same_tree(&tree, &root);
+}
+
+#[test]
+fn a_killed_source_leaves_no_half_file() {
+    survives(424, true);
+}
+
+#[test]
+fn a_killed_target_leaves_no_half_file() {
+    survives(426, false);
 }
