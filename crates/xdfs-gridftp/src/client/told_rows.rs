@@ -2,11 +2,14 @@
 //! where there is LIST alone, modes.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use xdfs_proto::path::FileKind;
 
 use super::listing::Listed;
 
+/// Time after which rows may be wrong: somebody else may have changed what they tell.
+const FRESH: Duration = Duration::from_secs(60);
 /// Names that are remembered beside those of the latest listing, at most.
 const NAMES_MAX: usize = 200_000;
 
@@ -22,7 +25,7 @@ struct Told {
 /// Rows of directories by their resolved paths. The oldest go first.
 #[derive(Debug, Default)]
 pub(super) struct ToldRows {
-    rows: HashMap<Vec<u8>, HashMap<Vec<u8>, Told>>,
+    rows: HashMap<Vec<u8>, (Instant, HashMap<Vec<u8>, Told>)>,
     /// In the order in which they were kept; some are gone, or were kept again.
     order: VecDeque<Vec<u8>>,
     /// Number of names, each directory counted as one.
@@ -59,11 +62,11 @@ impl ToldRows {
         }
         self.names += count;
         self.order.push_back(directory.to_vec());
-        self.rows.insert(directory.to_vec(), told);
+        self.rows.insert(directory.to_vec(), (Instant::now(), told));
     }
 
     fn forget(&mut self, directory: &[u8]) {
-        if let Some(gone) = self.rows.remove(directory) {
+        if let Some((_, gone)) = self.rows.remove(directory) {
             self.names -= gone.len() + 1;
         }
         if self.order.len() > 2 * NAMES_MAX {
@@ -78,7 +81,12 @@ impl ToldRows {
 
     /// Whether the rows of a directory are remembered.
     pub(super) fn knows(&self, directory: &[u8]) -> bool {
-        self.rows.contains_key(directory)
+        self.fresh(directory).is_some()
+    }
+
+    fn fresh(&self, directory: &[u8]) -> Option<&HashMap<Vec<u8>, Told>> {
+        let (when, rows) = self.rows.get(directory)?;
+        (when.elapsed() < FRESH).then_some(rows)
     }
 
     /// Adds to an entry what its row has told, if that is remembered.
@@ -86,17 +94,25 @@ impl ToldRows {
         let Some((directory, name)) = split(path) else {
             return;
         };
-        let rows = self.rows.get(directory);
+        let rows = self.fresh(directory);
         let Some(told) = rows.and_then(|rows| rows.get(name)) else {
             return;
         };
         if told.kind == FileKind::Symlink {
             // Its mode is its own, and not that of what it leads to.
-            listed.link.clone_from(&told.link);
-            if told.link.is_none() {
+            if listed.link.is_none() {
+                listed.link.clone_from(&told.link);
+            }
+            if listed.link.is_none() {
                 listed.attributes.kind = FileKind::Symlink;
             }
-        } else if let Some(mode) = told.mode {
+            return;
+        }
+        if told.kind == FileKind::Directory {
+            // Some servers tell a size of directories too.
+            listed.attributes.kind = FileKind::Directory;
+        }
+        if let Some(mode) = told.mode {
             listed.attributes.mode = mode;
             listed.has_mode = true;
         }
@@ -130,6 +146,12 @@ mod tests {
         (listed.attributes.mode, listed.has_mode) = (0o644, false);
         told.complete(b"/c/7", &mut listed);
         assert_eq!((listed.attributes.mode, listed.has_mode), (0o600, true));
+        let directory = parse_long_row(b"drwx------ 1 0 0 5 Nov 21 19:23 d")
+            .unwrap()
+            .unwrap();
+        told.keep(b"/d", std::iter::once(&directory));
+        told.complete(b"/d/d", &mut listed);
+        assert_eq!(listed.attributes.kind, FileKind::Directory);
         assert_eq!(split(b"/"), None);
         assert_eq!(split(b"/x"), Some((&b"/"[..], &b"x"[..])));
     }
