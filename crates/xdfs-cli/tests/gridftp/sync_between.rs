@@ -252,7 +252,8 @@ fn survives(seed: u64, kills_source: bool) {
         });
         hidden.any(|entry| entry.metadata().is_ok_and(|found| found.len() > 0))
     };
-    wait::until(PATIENCE, || has_part() || root.join("large").exists());
+    let has_begun = || has_part() || root.join("large").exists();
+    assert!(wait::until(PATIENCE, has_begun), "{:?}", client.output());
     match kills_source {
         true => from.kill_and_restart(),
         false => to.kill_and_restart(),

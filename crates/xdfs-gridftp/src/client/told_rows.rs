@@ -22,10 +22,13 @@ struct Told {
     link: Option<Vec<u8>>,
 }
 
+/// What rows of a directory have told, by the names.
+type Names = HashMap<Vec<u8>, Told>;
+
 /// Rows of directories by their resolved paths. The oldest go first.
 #[derive(Debug, Default)]
 pub(super) struct ToldRows {
-    rows: HashMap<Vec<u8>, (Instant, HashMap<Vec<u8>, Told>)>,
+    rows: HashMap<Vec<u8>, (Instant, Names)>,
     /// In the order in which they were kept; some are gone, or were kept again.
     order: VecDeque<Vec<u8>>,
     /// Number of names, each directory counted as one.
@@ -52,7 +55,7 @@ impl ToldRows {
             };
             (row.name.clone(), told)
         });
-        let told: HashMap<_, _> = told.collect();
+        let told: Names = told.collect();
         let count = told.len() + 1;
         while self.names > 0
             && self.names + count > NAMES_MAX
@@ -84,7 +87,7 @@ impl ToldRows {
         self.fresh(directory).is_some()
     }
 
-    fn fresh(&self, directory: &[u8]) -> Option<&HashMap<Vec<u8>, Told>> {
+    fn fresh(&self, directory: &[u8]) -> Option<&Names> {
         let (when, rows) = self.rows.get(directory)?;
         (when.elapsed() < FRESH).then_some(rows)
     }
