@@ -31,7 +31,7 @@ fn fails(stage: &Stage, flags: &[&str], from: &str, to: &str) -> String {
     said
 }
 
-/// Makes everything in a directory old: of a file that is fresh nobody knows whether it is complete.
+/// Makes everything in a directory old: nobody knows whether a file that is fresh is complete.
 fn age(root: &Path) {
     for entry in fs::read_dir(root).unwrap() {
         let path = entry.unwrap().path();

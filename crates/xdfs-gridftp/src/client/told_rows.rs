@@ -1,5 +1,5 @@
-//! What listings have told of entries, for servers that tell it in no other way: what are links, and
-//! where there is LIST alone, modes.
+//! What listings have told of entries, for servers that tell it in no other way: what are links,
+//! and where there is LIST alone, modes.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};

@@ -330,8 +330,8 @@ impl<'a> Namespace<'a> {
         Ok(Self::sorted(entries))
     }
 
-    /// Likewise, with the names that a server has told before it said that it can't tell the others,
-    /// as FTP can't tell some names.
+    /// Likewise, with the names that a server has told before it said that it can't tell the
+    /// rest, as FTP can't tell some names.
     pub(super) fn told_names(asked: Pending<'_>) -> (Vec<Entry>, Option<Fault>) {
         let Pending::Names(mut entries) = asked else {
             return match Self::names(asked) {
