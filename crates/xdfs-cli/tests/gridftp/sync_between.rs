@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use xdfs_testkit::process::Guard;
 use xdfs_testkit::wait;
 
+use crate::fake::Fake;
 use crate::places::{vsftpd, xdfs};
 use crate::stage::{PATIENCE, Stage, assert_bytes, assert_same_tree, outcome, run};
 use crate::tools::Globus;
@@ -285,4 +286,25 @@ fn a_killed_source_leaves_no_half_file() {
 #[test]
 fn a_killed_target_leaves_no_half_file() {
     survives(426, false);
+}
+
+#[test]
+fn no_source_leads_out_of_the_target() {
+    let stage = Stage::open(428, &[]);
+    Stage::make(&stage.root("in/d/kept"), 10);
+    for name in ["../evil", "/evil", "..", "a/b"] {
+        let rows = format!("Type=file;Size=1000;Modify=20260102030405; {name}\r\n");
+        let fake = Fake::start(" MLST Type*;Size*;Modify*;\r\n", move |verb, _, talk| {
+            let is_listing = verb == "MLSD";
+            if is_listing {
+                talk.send(rows.as_bytes());
+            }
+            is_listing
+        });
+        let (from, to) = (fake.url("/d"), stage.url("/in/d"));
+        let said = fails(&stage, &["--delete", "--force"], &from, &to);
+        assert!(said.contains("the listing has"), "{name}: {said}");
+        assert!(!fake.was_read() && stage.root("in/d/kept").exists());
+        assert!(!stage.root("evil").exists() && !stage.root("in/evil").exists());
+    }
 }
