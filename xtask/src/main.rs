@@ -11,6 +11,8 @@ mod dist;
 mod examples;
 mod fuzz;
 #[cfg(unix)]
+mod grid;
+#[cfg(unix)]
 mod interop;
 mod ktls;
 mod powercut;

@@ -224,7 +224,7 @@ fn sync(
     let (SyncDirection::Up(_, server)
     | SyncDirection::Down(server, _)
     | SyncDirection::Between(_, server)) = &route;
-    let connector = Connector::new(context.clone(), flags.session.clone());
+    let connector = Connector::new(context.clone(), flags.session.comparing(flags.digest));
     let client = connector.connect(server)?;
     let origins = Origins::new(&connector, flags.between.into());
     let interrupt = context.interrupt()?;

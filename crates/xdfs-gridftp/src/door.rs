@@ -5,6 +5,7 @@
 //! connections and one open file of its session by readiness, one piece after the other, so that
 //! its memory doesn't depend on what a peer sends.
 
+mod calls;
 mod catalogue;
 mod channels;
 mod checksum;

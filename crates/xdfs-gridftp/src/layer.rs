@@ -193,25 +193,20 @@ impl Layer {
     /// Takes what the connection has. Returns whether it goes on.
     fn advance(&mut self, stream: &mut TcpStream) -> io::Result<bool> {
         self.flush_some(stream)?;
-        let mut bytes = [0; READ_BYTES];
-        let room = match self {
-            Self::Control(_) => bytes.len(),
-            Self::Data(context) => context.room().min(bytes.len()),
+        let read = match self {
+            Self::Control(control) => control.receive(stream).map(Ok),
+            Self::Data(context) => context.receive(stream),
         };
-        let read = match stream.read(&mut bytes[..room]) {
+        let read = match read {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(true),
-            read => read?,
-        };
-        match self {
-            Self::Control(control) => control.lines.push(&bytes[..read]),
-            Self::Data(context) => {
-                if let Err(fault) = context.receive(&bytes[..read]) {
-                    // The alert tells the peer why, if the connection takes it.
-                    let _ = self.flush(stream);
-                    return Err(violated(fault));
-                }
+            Err(error) => return Err(error),
+            Ok(Ok(read)) => read,
+            Ok(Err(fault)) => {
+                // The alert tells the peer why, if the connection takes it.
+                let _ = self.flush(stream);
+                return Err(violated(fault));
             }
-        }
+        };
         self.flush_some(stream)?;
         Ok(read > 0)
     }
@@ -225,6 +220,13 @@ impl Layer {
 }
 
 impl Control {
+    fn receive(&mut self, from: &mut impl io::Read) -> io::Result<usize> {
+        let mut bytes = [0; READ_BYTES];
+        let read = from.read(&mut bytes)?;
+        self.lines.push(&bytes[..read]);
+        Ok(read)
+    }
+
     /// Takes bytes of lines; `None` if none are there.
     fn take(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         if self.plain.is_empty() {

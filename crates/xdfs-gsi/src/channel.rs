@@ -1,6 +1,5 @@
 //! TLS over memory, between a side with a credential and a peer that shows its chain.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -17,6 +16,8 @@ use crate::{Credential, Trust, failure, refused, text_of};
 
 /// Bytes that a peer can have put in before a record is taken out: more is for later.
 const HELD_BYTES_MAX: usize = 256 << 10;
+/// Bytes that are read from a connection at once.
+const READ_BYTES: usize = 128 << 10;
 /// Bytes of the handshake of a peer: its certificates, and what else there is.
 const HANDSHAKE_BYTES_MAX: usize = 128 << 10;
 
@@ -29,18 +30,49 @@ pub(crate) enum Side {
     Initiator,
 }
 
+/// What came: the bytes of `buffer` from `start` to `end`. Those behind are room for more.
+#[derive(Default)]
+struct Incoming {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Incoming {
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Room for `most` bytes.
+    fn room(&mut self, most: usize) -> &mut [u8] {
+        if self.start > 0 {
+            // Mostly nothing, else a part of a record.
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        if self.buffer.len() < self.end + most {
+            self.buffer.resize(self.end + most, 0);
+        }
+        &mut self.buffer[self.end..self.end + most]
+    }
+}
+
 /// What came, and what is to be sent.
 #[derive(Default)]
 struct Memory {
-    incoming: VecDeque<u8>,
+    incoming: Incoming,
     outgoing: Vec<u8>,
 }
 
 impl Read for Memory {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.incoming.read(buffer) {
-            Ok(0) if !buffer.is_empty() => Err(ErrorKind::WouldBlock.into()),
-            read => read,
+        match self.incoming.bytes().read(buffer)? {
+            0 if !buffer.is_empty() => Err(ErrorKind::WouldBlock.into()),
+            read => {
+                self.incoming.start += read;
+                Ok(read)
+            }
         }
     }
 }
@@ -181,13 +213,31 @@ impl Channel {
 
     /// Bytes that may be put in now.
     pub(crate) fn room(&self) -> usize {
-        HELD_BYTES_MAX.saturating_sub(self.tls.get_ref().incoming.len())
+        HELD_BYTES_MAX.saturating_sub(self.held())
     }
 
     /// Puts in what came from the peer.
-    pub(crate) fn put(&mut self, bytes: &[u8]) {
-        self.framing.take(bytes);
-        self.tls.get_mut().incoming.extend(bytes);
+    pub(crate) fn put(&mut self, mut bytes: &[u8]) {
+        while let Ok(1..) = self.fill_from(&mut bytes) {}
+    }
+
+    /// Reads once from what the peer sends, as far as there is [room](Self::room).
+    ///
+    /// # Errors
+    /// Those of the reader.
+    pub(crate) fn fill_from(&mut self, reader: &mut impl Read) -> io::Result<usize> {
+        let most = self.room().min(READ_BYTES);
+        let incoming = &mut self.tls.get_mut().incoming;
+        let read = reader.read(incoming.room(most))?;
+        let start = incoming.end;
+        incoming.end += read;
+        self.framing.take(&incoming.buffer[start..][..read]);
+        Ok(read)
+    }
+
+    /// Bytes that came and that OpenSSL hasn't taken.
+    fn held(&self) -> usize {
+        self.tls.get_ref().incoming.bytes().len()
     }
 
     /// Whether what came ends with a record, and not within one.
@@ -205,12 +255,14 @@ impl Channel {
     }
 
     /// What came and isn't taken as records.
-    pub(crate) fn take_rest(&mut self) -> VecDeque<u8> {
+    pub(crate) fn take_rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.tls.get_mut().incoming)
+            .bytes()
+            .to_vec()
     }
 
     pub(crate) fn has_rest(&self) -> bool {
-        !self.tls.get_ref().incoming.is_empty()
+        self.held() > 0
     }
 
     pub(crate) fn is_tls13(&self) -> bool {
@@ -232,9 +284,9 @@ impl Channel {
         if self.peer.is_some() {
             return Ok(self.peer.as_ref());
         }
-        let before = self.tls.get_ref().incoming.len();
+        let before = self.held();
         let result = self.tls.do_handshake();
-        self.shaken += before.saturating_sub(self.tls.get_ref().incoming.len());
+        self.shaken += before.saturating_sub(self.held());
         if self.shaken > HANDSHAKE_BYTES_MAX {
             return Err(refused("the peer's handshake is too long"));
         }

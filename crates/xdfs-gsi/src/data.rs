@@ -7,7 +7,7 @@
 //!   byte, and everything that follows is in clear.
 
 use std::collections::VecDeque;
-use std::io::Read as _;
+use std::io::{self, Read};
 
 use xdfs_proto::{Code, Fault};
 
@@ -17,6 +17,8 @@ use crate::{Credential, Trust, refused};
 
 /// Bytes of content that are protected before they are to be sent.
 const SEND_BYTES_MAX: usize = 64 << 10;
+/// Bytes in clear that are read at once, as long as the driver doesn't do so by itself.
+const READ_BYTES: usize = 4 << 10;
 
 /// Who has opened the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +40,8 @@ enum State {
     Clear,
 }
 
-/// The security of one data connection. The driver passes what came to
-/// [`receive`](Self::receive), calls [`read`](Self::read) and [`write`](Self::write), and sends
-/// [`outgoing`](Self::outgoing).
+/// The security of one data connection. The driver has it [`receive`](Self::receive) what comes,
+/// calls [`read`](Self::read) and [`write`](Self::write), and sends [`outgoing`](Self::outgoing).
 #[derive(Debug)]
 pub struct DataContext {
     channel: Channel,
@@ -93,25 +94,25 @@ impl DataContext {
         matches!(self.state, State::Sealed | State::Clear)
     }
 
-    /// Bytes that [`receive`](Self::receive) takes now.
-    #[must_use]
-    pub fn room(&self) -> usize {
-        match self.state {
-            State::Clear => SEND_BYTES_MAX.saturating_sub(self.clear.len()),
-            _ => self.channel.room(),
-        }
-    }
-
-    /// Takes what came, at most [`room`](Self::room) bytes.
+    /// Reads once from what the peer sends. Returns the number of bytes, and 0 at its end or
+    /// without room.
     ///
     /// # Errors
-    /// The handshake fails, or the peer isn't the expected one.
-    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), Fault> {
-        match self.state {
-            State::Clear => self.clear.extend(bytes),
-            _ => self.channel.put(bytes),
-        }
-        self.advance()
+    /// Those of the reader. Within the value: the handshake fails, or the peer isn't the expected
+    /// one.
+    pub fn receive(&mut self, from: &mut impl Read) -> io::Result<Result<usize, Fault>> {
+        let read = match self.state {
+            State::Clear => {
+                let room = SEND_BYTES_MAX.saturating_sub(self.clear.len());
+                let mut bytes = [0; READ_BYTES];
+                let room = room.min(bytes.len());
+                let read = from.read(&mut bytes[..room])?;
+                self.clear.extend(&bytes[..read]);
+                read
+            }
+            _ => self.channel.fill_from(from)?,
+        };
+        Ok(self.advance().map(|()| read))
     }
 
     /// What is to be sent; the driver removes what it has sent.

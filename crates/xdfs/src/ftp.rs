@@ -64,6 +64,7 @@ impl FtpGateway {
                     password: Some(NO_PASSWORD.to_owned()),
                     protection: Protection::None,
                     carrier: Some(carrier.clone()),
+                    is_uncompared: options.ftp_uncompared,
                     channels: options.channels,
                     uploads: options.ftp_uploads.clone(),
                 };
@@ -82,6 +83,7 @@ impl FtpGateway {
             password: place.invitation.password.clone(),
             protection: Protection::None,
             carrier: None,
+            is_uncompared: options.ftp_uncompared,
             channels: options.channels,
             uploads: options.ftp_uploads.clone(),
         };
@@ -268,7 +270,7 @@ fn protect(settings: &mut Settings, security: &ClientSecurity) -> Result<(), Fau
         },
         ..security.trust.clone()
     };
-    let (config, _) = trust.client_config(&settings.host, settings.port, certificate)?;
+    let (config, _) = trust.ftp_client_config(&settings.host, settings.port, certificate)?;
     settings.protection = Protection::Tls(Tls {
         config,
         name: server_name(&settings.host)?,

@@ -48,6 +48,10 @@ pub struct ClientOptions {
     /// `None` for nothing: then those that are interrupted begin anew. Files in it that were not
     /// used for 60 days are removed.
     pub ftp_uploads: Option<PathBuf>,
+    /// Don't compare files with those of FTP servers by checksums, which the servers have to read
+    /// them for: size and time have to do. So damage on the way isn't noticed, and downloads that
+    /// are interrupted begin anew.
+    pub ftp_uncompared: bool,
 }
 
 /// A session whose thread runs. Dropping it ends the session in an orderly way.

@@ -27,12 +27,34 @@ pub(super) enum Direction {
 }
 
 /// What TLS protects, and which version is asked for.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Tls {
     /// Data too (PROT P), and not the control connection alone (PROT C).
     pub(super) data: bool,
     /// The only version, such as `1.2`.
-    pub(super) version: Option<&'static str>,
+    pub(super) version: &'static str,
+}
+
+/// What is asked of data connections in GSI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    /// DCAU N.
+    Bare,
+    /// DCAU A and PROT C.
+    Clear,
+    /// DCAU A and PROT P.
+    Private,
+    /// DCAU A and PROT S.
+    Safe,
+}
+
+/// A session with GSI.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gsi {
+    pub(super) level: Level,
+    /// The client speaks no newer version than TLS 1.2.
+    pub(super) is_older: bool,
+    pub(super) proxy: &'static str,
 }
 
 /// How a row wants bytes to be moved.
@@ -43,6 +65,7 @@ pub(super) struct How {
     /// Offset and length of the part that is moved.
     pub(super) part: Option<(usize, usize)>,
     pub(super) tls: Option<Tls>,
+    pub(super) gsi: Option<Gsi>,
     /// A checksum is compared.
     pub(super) checks: bool,
     /// A tree is synchronised.
@@ -79,6 +102,7 @@ const NO_CHOICE: &str = "GET and PUT in place of RETR and STOR";
 const CHOICE: &[&str] = &["gridftp2", "gridftp v2", "no-g2", "getput"];
 const NO_TREES: &str = "trees";
 const NO_THIRD: &str = "transfers between two servers";
+const NO_GSI: &str = "GSI";
 
 impl Client {
     pub(super) const ALL: [Self; 5] = [
@@ -136,8 +160,11 @@ impl Client {
         name: &str,
         local: &Path,
     ) -> Result<Command, Lack> {
+        if how.gsi.is_some() && !matches!(self, Self::Globus | Self::Xdfs) {
+            return lacks(NO_GSI, &["gsiftp", "grid security"]);
+        }
         let mut command = match self {
-            Self::Globus => globus(server, how)?,
+            Self::Globus => globus(tools, server, how)?,
             Self::Xdfs => xdfs(tools, server, how, "cp", local)?,
             Self::Curl => curl(server, how, direction)?,
             Self::Lftp => return lftp_file(server, how, direction, name, local),
@@ -176,7 +203,7 @@ impl Client {
             Self::Ftplib => return lacks(NO_TREES, &["recurs", "mirror", "walk", "tree"]),
             Self::Lftp => return lftp_tree(server, how, direction, name, local),
             Self::Globus => {
-                let mut command = globus(server, how)?;
+                let mut command = globus(tools, server, how)?;
                 command.args(["-r", "-cd"]);
                 command
             }
@@ -231,8 +258,15 @@ impl Client {
         let [source, target] = [from, to].map(|(server, name)| self.url(server, how, name));
         match self {
             Self::Curl => lacks(NO_THIRD, &["3p-", "third", "fxp"]),
+            Self::Lftp | Self::Ftplib if how.gsi.is_some() => {
+                lacks(NO_GSI, &["gsiftp", "grid security"])
+            }
+            Self::Xdfs if how.gsi.is_some() => lacks(
+                "protected transfers straight between two servers",
+                &["dcau"],
+            ),
             Self::Globus => {
-                let mut command = globus(to.0, how)?;
+                let mut command = globus(tools, to.0, how)?;
                 command.args([source, target]);
                 Ok(command)
             }
@@ -263,14 +297,15 @@ impl Client {
 
     /// The URL of a file.
     fn url(self, server: &Server, how: &How, name: &str) -> String {
-        let scheme = match (self, how.tls) {
-            (Self::Xdfs, Some(_)) => "ftps",
+        let scheme = match (self, how.tls, how.gsi) {
+            (_, _, Some(_)) => "gsiftp",
+            (Self::Xdfs, Some(_), _) => "ftps",
             _ => "ftp",
         };
         // In the certificate there is a name.
-        let host = match how.tls {
-            Some(_) => format!("localhost:{}", server.address.port()),
-            None => server.address.to_string(),
+        let host = match how.tls.is_some() || how.gsi.is_some() {
+            true => format!("localhost:{}", server.address.port()),
+            false => server.address.to_string(),
         };
         // To xdfs and curl, a path with one slash begins in the directory of the login.
         let root = match self {
@@ -294,11 +329,32 @@ fn program(name: &str, words: &[&str]) -> Command {
     command
 }
 
-fn globus(server: &Server, how: &How) -> Result<Command, Lack> {
+/// Has a program of the user's find its proxy, and use the wanted version of TLS.
+fn tell_gsi(tools: &Tools, gsi: Gsi, command: &mut Command) {
+    tools.grid.tell_proxy(command, gsi.proxy);
+    if gsi.is_older {
+        // The tools of Globus overrule what OpenSSL is told.
+        command
+            .env("OPENSSL_CONF", tools.grid.older_tls())
+            .env("GLOBUS_GSSAPI_MAX_TLS_PROTOCOL", "TLS1_2_VERSION");
+    }
+}
+
+fn globus(tools: &Tools, server: &Server, how: &How) -> Result<Command, Lack> {
     if how.tls.is_some() {
         return lacks("FTPS (AUTH TLS)", &["ftps", "auth tls"]);
     }
     let mut command = Command::new("globus-url-copy");
+    if let Some(gsi) = how.gsi {
+        tell_gsi(tools, gsi, &mut command);
+        // It tells the commands.
+        command.arg("-dbg").args(match gsi.level {
+            Level::Bare => Some("-nodcau"),
+            Level::Clear => None,
+            Level::Private => Some("-dcpriv"),
+            Level::Safe => Some("-dcsafe"),
+        });
+    }
     if let Some(streams) = how.streams {
         command.args(["-fast", "-p", &streams.to_string()]);
     }
@@ -335,19 +391,26 @@ fn xdfs(
     if verb == "cp" {
         command.arg("--force");
     }
-    match how.tls {
-        None => command.arg("--insecure"),
-        Some(Tls { data: false, .. }) => {
-            return lacks("PROT C, which leaves data in clear", &["prot c"]);
+    match (how.tls, how.gsi) {
+        (None, None) => {
+            command.arg("--insecure");
         }
-        Some(Tls {
-            version: Some("1.2"),
-            ..
-        }) => {
-            return lacks("TLS 1.2", &["tls 1.2", "--tlsv"]);
+        (Some(Tls { data: false, .. }), _) => {
+            return lacks("PROT C with TLS, which leaves data in clear", &["prot c"]);
         }
-        Some(_) => command.arg("--ca").arg(&server.certificate),
-    };
+        (Some(_), _) => {
+            command.arg("--ca").arg(&server.certificate);
+        }
+        (None, Some(gsi)) => {
+            tell_gsi(tools, gsi, &mut command);
+            match gsi.level {
+                Level::Bare => return lacks("DCAU N", &["dcau"]),
+                Level::Clear => _ = command.args(["--protect", "clear"]),
+                Level::Private => {}
+                Level::Safe => return lacks("PROT S", &["prot s", "dcsafe"]),
+            }
+        }
+    }
     if let Some(streams) = how.streams.or(how.concurrency) {
         command.args(["-n", &streams.to_string()]);
     }
@@ -397,9 +460,8 @@ fn curl(server: &Server, how: &How, direction: Direction) -> Result<Command, Lac
         } else {
             "--ftp-ssl-control"
         });
-        if let Some(version) = tls.version {
-            command.args([&format!("--tlsv{version}"), "--tls-max", version]);
-        }
+        let version = tls.version;
+        command.args([&format!("--tlsv{version}"), "--tls-max", version]);
     }
     Ok(command)
 }
@@ -425,9 +487,8 @@ fn lftp(server: &Server, how: &How, script: &str) -> Command {
                 tls.data,
                 server.certificate.display(),
             );
-            if let Some(version) = tls.version {
-                all += &format!("set ssl:priority NORMAL:-VERS-ALL:+VERS-TLS{version}; ");
-            }
+            let version = tls.version;
+            all += &format!("set ssl:priority NORMAL:-VERS-ALL:+VERS-TLS{version}; ");
             host = format!("localhost:{}", server.address.port());
         }
     }
@@ -490,8 +551,7 @@ import ftplib, hashlib, io, re, ssl, sys, zlib
 host, port, cafile, data, version, what, *words = sys.argv[1:]
 if cafile:
     context = ssl.create_default_context(cafile=cafile)
-    if version:
-        context.minimum_version = context.maximum_version = getattr(ssl.TLSVersion, version)
+    context.minimum_version = context.maximum_version = getattr(ssl.TLSVersion, version)
     ftp = ftplib.FTP_TLS(context=context, timeout=30)
 else:
     ftp = ftplib.FTP(timeout=30)
@@ -565,10 +625,7 @@ fn ftplib(server: &Server, how: &How, what: &str, words: &[&str]) -> Command {
         } else {
             String::new()
         };
-        let version = wanted.version.map(|version| version.replace('.', "_"));
-        tls[2] = version
-            .map(|version| format!("TLSv{version}"))
-            .unwrap_or_default();
+        tls[2] = format!("TLSv{}", wanted.version.replace('.', "_"));
     }
     let mut command = program("python3", &["-c", FTPLIB, &host]);
     command.arg(server.address.port().to_string()).args(tls);

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use super::witness::watched;
+use crate::grid::Grid;
 use crate::process::{PATIENCE, Running, search_path, until};
 
 /// A kind of server, which is a table of the matrix.
@@ -35,9 +37,20 @@ pub(super) struct Tools {
     pub(super) xdfs: PathBuf,
     /// A folder of `xdfs serve` with its certificate and key.
     pub(super) certificate: PathBuf,
+    pub(super) grid: Grid,
 }
 
-/// A running server, which serves one directory to anonymous users.
+/// What is special about a server.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Special {
+    pub(super) is_v6: bool,
+    /// It speaks no newer version than TLS 1.2, if it uses OpenSSL.
+    pub(super) is_older: bool,
+    /// strace writes what goes over its connections to files that begin with this.
+    pub(super) trace: Option<PathBuf>,
+}
+
+/// A running server, which serves one directory to anonymous users, and by GSI to one user.
 pub(super) struct Server {
     pub(super) kind: Kind,
     running: Running,
@@ -45,6 +58,7 @@ pub(super) struct Server {
     /// The served directory on this machine.
     root: PathBuf,
     folder: PathBuf,
+    special: Special,
     /// What clients have to trust.
     pub(super) certificate: PathBuf,
 }
@@ -57,13 +71,27 @@ impl Server {
         folder: &Path,
         is_v6: bool,
     ) -> Result<Self, String> {
+        let special = Special {
+            is_v6,
+            ..Special::default()
+        };
+        Self::start_as(kind, tools, folder, special)
+    }
+
+    /// The same with what is special about it.
+    pub(super) fn start_as(
+        kind: Kind,
+        tools: &Tools,
+        folder: &Path,
+        special: Special,
+    ) -> Result<Self, String> {
         let root = folder.join("root/drop");
         fs::create_dir_all(&root).map_err(|error| error.to_string())?;
-        let ip = match is_v6 {
+        let ip = match special.is_v6 {
             true => IpAddr::from(Ipv6Addr::LOCALHOST),
             false => IpAddr::from(Ipv4Addr::LOCALHOST),
         };
-        let (running, address) = spawn(kind, tools, folder, SocketAddr::new(ip, 0))?;
+        let (running, address) = spawn(kind, tools, folder, SocketAddr::new(ip, 0), &special)?;
         Ok(Self {
             kind,
             running,
@@ -75,13 +103,14 @@ impl Server {
             }
             .join("server.crt"),
             folder: folder.to_owned(),
+            special,
         })
     }
 
     /// Kills the server and its sessions, and starts it again at the same address.
     pub(super) fn kill_and_restart(&mut self, tools: &Tools) -> Result<(), String> {
         self.running.kill();
-        (self.running, _) = spawn(self.kind, tools, &self.folder, self.address)?;
+        (self.running, _) = spawn(self.kind, tools, &self.folder, self.address, &self.special)?;
         Ok(())
     }
 
@@ -140,14 +169,26 @@ impl Server {
     }
 }
 
+/// What users may do with what xdfs serves.
+const RIGHTS: &str = "[\"read\", \"list\", \"create\", \"write\", \"delete\"]";
+
 /// Starts the program of a server at an address; port 0 is any free one.
 fn spawn(
     kind: Kind,
     tools: &Tools,
     folder: &Path,
     at: SocketAddr,
+    special: &Special,
 ) -> Result<(Running, SocketAddr), String> {
     let log = folder.join("log");
+    let finished = |command: &mut Command| {
+        if special.is_older {
+            command.env("OPENSSL_CONF", tools.grid.older_tls());
+        }
+        if let Some(trace) = &special.trace {
+            *command = watched(command, trace);
+        }
+    };
     let failed = |error: std::io::Error| format!("start {}: {error}", kind.name());
     match kind {
         Kind::Globus => {
@@ -160,6 +201,8 @@ fn spawn(
             if owner == 0 {
                 command.args(["-anonymous-user", "root", "-allow-root"]);
             }
+            tools.grid.tell_server(&mut command);
+            finished(&mut command);
             let running = Running::start(&mut command, &log).map_err(failed)?;
             if at.port() != 0 {
                 // It tells only what it has chosen.
@@ -175,9 +218,11 @@ fn spawn(
         Kind::Xdfs => {
             let root = folder.join("root/drop").display().to_string();
             let config = format!(
-                "folder = \"server\"\n[[export]]\nname = \"drop\"\npath = \"{root}\"\n\
-                 public = true\n\
-                 anonymous = [\"read\", \"list\", \"create\", \"write\", \"delete\"]\n"
+                "folder = \"server\"\nprotect = \"clear\"\n{}[[export]]\nname = \"drop\"\n\
+                 path = \"{root}\"\npublic = true\nanonymous = {RIGHTS}\n\
+                 [[export.grant]]\nuser = \"{}\"\nrights = {RIGHTS}\n",
+                tools.grid.settings(),
+                tools.grid.user(),
             );
             let file = folder.join("xdfs.toml");
             fs::write(&file, config).map_err(failed)?;
@@ -187,6 +232,7 @@ fn spawn(
                 .args(["serve", "--listen=127.0.0.1:0"])
                 .arg(format!("--gridftp={at}"))
                 .arg(format!("--config={}", file.display()));
+            finished(&mut command);
             let running = Running::start(&mut command, &log).map_err(failed)?;
             let address = |line: &str| line.strip_prefix("GridFTP on ")?.parse().ok();
             let address = running.line(address);
@@ -205,6 +251,7 @@ fn spawn(
                 fs::write(&file, vsftpd_settings(tools, folder, address)).map_err(failed)?;
                 let mut command = Command::new("vsftpd");
                 command.env("PATH", search_path()).arg(&file);
+                finished(&mut command);
                 let mut running = Running::start(&mut command, &log).map_err(failed)?;
                 let mut is_there = false;
                 until(|| {

@@ -1,40 +1,56 @@
-//! Two network namespaces with a long link between them, for the rows that are far.
+//! Two network namespaces with a long link between them, for the rows that are far: the emulated
+//! network of `xdfs-testkit`, by its example `wan`.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 
-/// Addresses of the client and the server.
-pub(super) const ADDRESSES: [&str; 2] = ["10.78.0.1", "10.78.0.2"];
+use crate::{call, cargo, root};
+
 /// Each way, and the rate: 50 ms of round-trip time.
-const SHAPE: &str = "netem delay 25ms rate 1gbit limit 20000";
+const SHAPE: [&str; 4] = ["--delay", "25ms", "--rate", "1Gbit"];
 
 /// The namespaces, removed at the end.
 #[derive(Debug)]
 pub(super) struct Far {
+    /// Keeps the link until its input ends.
+    wan: Child,
     names: [String; 2],
+    addresses: [String; 2],
 }
 
 impl Far {
     /// Makes them.
     ///
     /// # Errors
-    /// The system gives none; that takes root and iproute2.
+    /// The system gives none; that takes root, iproute2 and `/dev/net/tun`.
     pub(super) fn new() -> Result<Self, String> {
-        let id = std::process::id();
-        let far = Self {
-            names: ["a", "b"].map(|end| format!("xdfs-{id}-{end}")),
+        let mut build = cargo();
+        build.args(["build", "--release", "--locked", "--package"]);
+        build.args(["xdfs-testkit", "--example", "wan"]);
+        call(&mut build).map_err(|_| "the example wan can't be built")?;
+        let mut command = Command::new(root().join("target/release/examples/wan"));
+        command.args(SHAPE).stdin(Stdio::piped());
+        let spawned = command.stderr(Stdio::piped()).spawn();
+        let wan = spawned.map_err(|error| format!("start the example wan: {error}"))?;
+        let mut far = Self {
+            wan,
+            names: Default::default(),
+            addresses: Default::default(),
         };
-        let [one, other] = &far.names;
-        ip(&format!("netns add {one}"))?;
-        ip(&format!("netns add {other}"))?;
-        ip(&format!(
-            "link add veth netns {one} type veth peer name veth netns {other}"
-        ))?;
-        for (name, address) in far.names.iter().zip(ADDRESSES) {
-            ip(&format!("-n {name} address add {address}/24 dev veth"))?;
-            ip(&format!("-n {name} link set veth up"))?;
-            ip(&format!("-n {name} link set lo up"))?;
-            call("tc", &format!("-n {name} qdisc add dev veth root {SHAPE}"))?;
+        let lines = far.wan.stderr.take().map(BufReader::new);
+        let mut lines = lines
+            .into_iter()
+            .flat_map(BufRead::lines)
+            .map_while(Result::ok);
+        for end in 0..2 {
+            let line = lines.next().unwrap_or_default();
+            let told = line.strip_prefix("wan: ").unwrap_or_default();
+            let (name, address) = told.split_once(" has ").ok_or(line.clone())?;
+            far.names[end] = name.to_owned();
+            far.addresses[end] = address.to_owned();
         }
+        // What it says at its end must not stop it.
+        std::thread::spawn(move || lines.for_each(drop));
         Ok(far)
     }
 
@@ -42,30 +58,17 @@ impl Far {
     pub(super) fn within(&self, end: usize) -> [&str; 4] {
         ["ip", "netns", "exec", &self.names[end]]
     }
+
+    /// The address of the server's end.
+    pub(super) fn address(&self) -> &str {
+        &self.addresses[1]
+    }
 }
 
 impl Drop for Far {
     fn drop(&mut self) {
-        for name in &self.names {
-            // It may not have come about.
-            let _ = ip(&format!("netns delete {name}"));
-        }
-    }
-}
-
-fn ip(arguments: &str) -> Result<(), String> {
-    call("ip", arguments)
-}
-
-fn call(program: &str, arguments: &str) -> Result<(), String> {
-    let mut command = Command::new(program);
-    let output = command.args(arguments.split_whitespace()).output();
-    let output = output.map_err(|error| format!("{program} {arguments}: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(format!("{program} {arguments}: {said}"))
-        }
+        drop(self.wan.stdin.take());
+        // It removes what it has made.
+        let _ = self.wan.wait();
     }
 }

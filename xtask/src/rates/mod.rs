@@ -3,7 +3,6 @@
 //! Each row has two or more programs that do the same, one after the other, in turns; what counts
 //! is the ratio of the times of one turn. It is run by hand, on a machine that does nothing else.
 
-mod grid;
 mod link;
 mod rows;
 mod site;
@@ -14,7 +13,7 @@ use std::fs;
 
 use crate::process::has;
 use crate::{Failure, Outcome, call, cargo, root};
-use rows::{Found, ROWS};
+use rows::{Found, ROWS, Row};
 use site::Site;
 
 /// Where the table is.
@@ -57,12 +56,12 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
 }
 
 fn measure(words: &[&str], turns: usize, folder: &std::path::Path) -> Result<Vec<Found>, Failure> {
-    let site = Site::new(root().join("target/release/xdfs"), folder)?;
+    let is_asked =
+        |row: &&Row| words.is_empty() || words.iter().any(|word| row.name.contains(word));
+    let rows: Vec<_> = ROWS.iter().filter(is_asked).collect();
+    let site = Site::new(root().join("target/release/xdfs"), folder, &rows)?;
     let mut all = Vec::new();
-    for row in ROWS {
-        if !words.is_empty() && !words.iter().any(|word| row.name.contains(word)) {
-            continue;
-        }
+    for row in rows {
         println!("{}", row.name);
         let found = row.measure(&site, turns)?;
         for line in found.lines() {

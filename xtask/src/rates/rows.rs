@@ -34,8 +34,8 @@ pub(super) struct Row {
     /// The ratio that is asked for, and of which programs.
     asked: &'static str,
     way: Way,
-    what: &'static str,
-    is_far: bool,
+    pub(super) what: &'static str,
+    pub(super) is_far: bool,
     is_protected: bool,
     /// It is about the memory of the server instead of time.
     is_memory: bool,
@@ -136,7 +136,18 @@ const TREE_B_FAR: &[Program] = &[
     globus(&["-cc", "16"]),
     xdfs(&[], At::Xdfs),
 ];
-const TREE_C: &[Program] = &[globus(&[]), globus(&["-cc", "4"]), xdfs(&[], At::Globus)];
+const TREE_C: &[Program] = &[
+    globus(&[]),
+    globus(&["-cc", "4"]),
+    xdfs(&[], At::Globus),
+    xdfs(NONE, At::Globus),
+];
+const NOT_COMPARED: &[Program] = &[
+    globus(&[]),
+    globus(&["-p", "4"]),
+    xdfs(&["--digest", "none", "-n", "1"], At::Globus),
+    xdfs(&["--digest", "none", "-n", "4"], At::Globus),
+];
 
 pub(super) const ROWS: &[Row] = &[
     row("1 GiB down", "1.1", Way::Down, "file", FILE_1),
@@ -160,16 +171,18 @@ pub(super) const ROWS: &[Row] = &[
     row("1 GiB down, compared", "1.1", Way::Down, "file", COMPARED),
     row("1 GiB up, compared", "1.1", Way::Up, "file", COMPARED),
     row(
+        "1 GiB down, not compared",
+        "1.1",
+        Way::Down,
+        "file",
+        NOT_COMPARED,
+    ),
+    row(
         "1 GiB up, not compared",
         "1.1",
         Way::Up,
         "file",
-        &[
-            globus(&[]),
-            globus(&["-p", "4"]),
-            xdfs(&["--digest", "none", "-n", "1"], At::Globus),
-            xdfs(&["--digest", "none", "-n", "4"], At::Globus),
-        ],
+        NOT_COMPARED,
     ),
     row("2874 files down, MODE T", "3", Way::Down, "b", TREE_B),
     row("2874 files up, MODE T", "3", Way::Up, "b", TREE_B),

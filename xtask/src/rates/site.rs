@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::grid::Grid;
-use super::link::{ADDRESSES, Far};
+use super::link::Far;
+use super::rows::Row;
 use super::tree;
+use crate::grid::Grid;
 use crate::process::{Running, search_path};
 
 /// Bytes of the file.
@@ -60,19 +61,22 @@ fn failed(error: io::Error) -> String {
 }
 
 impl Site {
-    /// Makes files and starts servers beneath `folder`.
+    /// Makes the files of some rows and starts servers beneath `folder`.
     ///
     /// # Errors
     /// What doesn't come about.
-    pub(super) fn new(xdfs: PathBuf, folder: &Path) -> Result<Self, String> {
+    pub(super) fn new(xdfs: PathBuf, folder: &Path, rows: &[&Row]) -> Result<Self, String> {
         let here = folder.join("here");
         fs::create_dir_all(folder.join("there")).map_err(failed)?;
         fs::create_dir_all(&here).map_err(failed)?;
-        let mut numbers = tree::Numbers::new();
-        fs::write(here.join("file"), numbers.bytes(FILE_BYTES)).map_err(failed)?;
-        tree::make(&here.join("b"), 2874, 56, (0, 100 << 10)).map_err(failed)?;
-        tree::make(&here.join("c"), 100_000, 1000, (4096, 4096)).map_err(failed)?;
-        for name in ["file", "b", "c"] {
+        let is_needed = |name: &&str| rows.iter().any(|row| row.what == *name);
+        for name in ["file", "b", "c"].into_iter().filter(is_needed) {
+            let made = match name {
+                "b" => tree::make(&here.join(name), 2874, 56, (0, 100 << 10)),
+                "c" => tree::make(&here.join(name), 100_000, 1000, (4096, 4096)),
+                _ => fs::write(here.join(name), tree::Numbers::new().bytes(FILE_BYTES)),
+            };
+            made.map_err(failed)?;
             let mut copy = Command::new("cp");
             copy.arg("-r").arg(here.join(name));
             let status = copy.arg(folder.join("there")).status().map_err(failed)?;
@@ -82,18 +86,21 @@ impl Site {
         }
         let grid = Grid::new(folder.join("grid"))?;
         let near = "127.0.0.1";
-        let globus = [
+        let models = [
             start(folder, "globus", globus(&[], near, None)?)?,
             start(folder, "globus-gsi", globus(&[], near, Some(&grid))?)?,
         ];
         let own = start(folder, "xdfs", own(&[], &xdfs, folder, &grid, near)?)?;
-        let far = match Far::new() {
-            Ok(far) => {
-                let (within, at) = (far.within(1), ADDRESSES[1]);
-                let globus = globus_far(folder, &within, at)?;
-                let own = self::own(&within, &xdfs, folder, &grid, at)?;
-                let own = start(folder, "xdfs-far", own)?;
-                Some((far, [globus, own]))
+        let is_wanted = rows.iter().any(|row| row.is_far);
+        let far = match is_wanted.then(Far::new).transpose() {
+            Ok(None) => None,
+            Ok(Some(far)) => {
+                let (within, at) = (far.within(1), far.address());
+                let model = start(folder, "globus-far", globus(&within, at, None)?)?;
+                let ours = self::own(&within, &xdfs, folder, &grid, at)?;
+                let ours = start(folder, "xdfs-far", ours)?;
+                let servers = [far_away(model, at)?, far_away(ours, at)?];
+                Some((far, servers))
             }
             Err(cause) => {
                 println!("no long link, so its rows are left out: {cause}");
@@ -104,7 +111,7 @@ impl Site {
             xdfs,
             folder: folder.to_owned(),
             grid,
-            globus,
+            globus: models,
             own,
             far,
         })
@@ -248,14 +255,10 @@ fn start(folder: &Path, name: &str, mut command: Command) -> Result<Server, Stri
     })
 }
 
-fn far_away(mut server: Server) -> Result<Server, String> {
-    let ip = ADDRESSES[1].parse().map_err(|_| "no address")?;
+fn far_away(mut server: Server, at: &str) -> Result<Server, String> {
+    let ip = at.parse().map_err(|_| format!("{at:?} is no address"))?;
     server.address.set_ip(ip);
     Ok(server)
-}
-
-fn globus_far(folder: &Path, within: &[&str], at: &str) -> Result<Server, String> {
-    far_away(start(folder, "globus-far", globus(within, at, None)?)?)
 }
 
 /// The words before a program, and it.

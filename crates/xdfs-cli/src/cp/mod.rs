@@ -70,7 +70,7 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
 }
 
 fn connector(context: &Context, flags: &CpFlags) -> Connector {
-    Connector::new(context.clone(), flags.session.clone())
+    Connector::new(context.clone(), flags.session.comparing(flags.digest))
 }
 
 /// Like [`run`], for the pairs of a list.

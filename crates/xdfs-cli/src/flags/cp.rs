@@ -443,7 +443,7 @@ pub(crate) enum DigestFlag {
     Crc64nvme,
     /// BLAKE3, cryptographic; detects tampering too, at some CPU cost.
     Blake3,
-    /// No digest of the whole file.
+    /// No digest of the whole file, and no checksum of an FTP server's.
     None,
 }
 

@@ -317,6 +317,10 @@ const OUTPUT: &str = "Output";
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = CONNECTION)]
 pub(crate) struct SessionFlags {
+    /// Files of FTP servers aren't compared by checksums.
+    #[arg(skip)]
+    pub(crate) uncompared: bool,
+
     /// Number of parallel channels, 1 to 4096. Default: automatic.
     ///
     /// Automatic means one for small files, and a few for large ones. On long paths the number is
@@ -403,6 +407,14 @@ impl RetryFlags {
 }
 
 impl SessionFlags {
+    /// These flags for transfers with this digest.
+    pub(crate) fn comparing(&self, digest: Option<cp::DigestFlag>) -> Self {
+        Self {
+            uncompared: matches!(digest, Some(cp::DigestFlag::None)),
+            ..self.clone()
+        }
+    }
+
     /// The same options for the library, without security, which depends on the server.
     ///
     /// # Errors
@@ -420,6 +432,7 @@ impl SessionFlags {
             yields: self.nice,
             drivers,
             ftp_uploads: crate::state::uploads(),
+            ftp_uncompared: self.uncompared,
             ..xdfs::ClientOptions::default()
         })
     }

@@ -6,9 +6,11 @@ use std::io::{Read as _, Write as _};
 use std::process::Command;
 use std::sync::Arc;
 
-use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::NoServerSessionStorage;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ALL_VERSIONS, ServerConfig, SupportedProtocolVersion};
 use xdfs_testkit::process::Guard;
 use xdfs_testkit::wait;
 
@@ -35,11 +37,19 @@ pub(crate) fn url(stage: &Stage, path: &str) -> String {
 
 /// The same server in the certificate of a stage.
 fn certified(stage: &Stage) -> Arc<ServerConfig> {
+    speaking(stage, ALL_VERSIONS)
+}
+
+/// The same with these versions of TLS.
+pub(crate) fn speaking(
+    stage: &Stage,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Arc<ServerConfig> {
     let certificate = CertificateDer::from_pem_file(stage.certificate()).unwrap();
     let key = PrivateKeyDer::from_pem_file(stage.beside("server/server.key")).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ServerConfig::builder_with_provider(provider);
-    let config = config.with_safe_default_protocol_versions().unwrap();
+    let config = config.with_protocol_versions(versions).unwrap();
     let config = config.with_no_client_auth();
     Arc::new(config.with_single_cert(vec![certificate], key).unwrap())
 }
@@ -359,23 +369,29 @@ fn data_comes_from_the_server_itself() {
         talk.say("226 done\r\n");
     });
     assert!(text.starts_with("false"), "{text}");
-    let resumed = "doesn't resume the TLS session";
-    for (features, tickets, is_same, cause) in [
-        (MLST, 0, false, "another certificate"),
-        (EXTENDED, 0, false, "another certificate"),
-        (MLST, 2, false, resumed),
-        (MLST, 2, true, resumed),
-        (EXTENDED, 2, true, resumed),
+    let (another, resumed) = ("another certificate", "doesn't resume the TLS session");
+    // The client trusts both, and the control connection is that of the first. With the same
+    // certificate it is that of another user's session.
+    let other = Stage::with_users(128, "");
+    let both = [&stage, &other].map(|one| fs::read(one.certificate()).unwrap());
+    fs::write(stage.beside("both.crt"), both.concat()).unwrap();
+    for (version, features, tickets, is_same, cause) in [
+        (&TLS13, MLST, 0, false, another),
+        (&TLS13, EXTENDED, 0, false, another),
+        (&TLS13, MLST, 2, false, resumed),
+        (&TLS13, MLST, 2, true, resumed),
+        (&TLS13, EXTENDED, 2, true, resumed),
+        (&TLS12, MLST, 0, false, another),
+        (&TLS12, MLST, 2, false, resumed),
+        (&TLS12, EXTENDED, 2, true, resumed),
     ] {
-        // The client trusts both, and the control connection is that of the first. With the same
-        // certificate it is that of another user's session.
-        let other = Stage::with_users(128, "");
-        let both = [&stage, &other].map(|one| fs::read(one.certificate()).unwrap());
-        let tls = certified(if is_same { &stage } else { &other });
-        fs::write(stage.beside("both.crt"), both.concat()).unwrap();
-        let mut control = ServerConfig::clone(&certified(&stage));
+        let tls = speaking(if is_same { &stage } else { &other }, &[version]);
+        let mut control = ServerConfig::clone(&speaking(&stage, &[version]));
         control.send_tls13_tickets = tickets;
         control.max_tls13_tickets = tickets;
+        if tickets == 0 {
+            control.session_storage = Arc::new(NoServerSessionStorage {});
+        }
         let control = Some(Arc::new(control));
         let fake = Fake::start_with(control, features, move |verb, _, talk| {
             if verb == "RETR" {

@@ -2,10 +2,14 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::time::Duration;
+
+use xdfs_testkit::process::Guard;
+use xdfs_testkit::wait;
 
 use crate::fake::{Fake, SIZE, Talk, block, content, header};
 use crate::places::xdfs;
-use crate::stage::{Stage, assert_bytes, outcome, run};
+use crate::stage::{PATIENCE, Stage, assert_bytes, outcome, run};
 
 const MLST: &str = " MLST Type*;Size*;Modify*;\r\n";
 const EXTENDED: &str = " MLST Type*;Size*;Modify*;\r\n PARALLEL\r\n";
@@ -135,6 +139,30 @@ fn a_file_in_mode_e_is_whole_or_none() {
         let (text, succeeded) = fetched(&stage, EXTENDED, blocks(pieces));
         assert!(!succeeded && text.contains(cause), "{cause}: {text}");
     }
+}
+
+/// Blocks without payload say nothing, however many there are.
+#[test]
+fn a_copy_from_a_server_of_empty_blocks_can_be_interrupted() {
+    let stage = Stage::open(92, &[]);
+    let fake = Fake::start(EXTENDED, |verb, _, talk| {
+        if verb == "RETR" {
+            talk.say("150 now\r\n");
+            let mut data = talk.data();
+            while data.write_all(&header(0, 0, 0).repeat(100)).is_ok() {}
+        }
+        verb == "RETR"
+    });
+    let (url, target) = (fake.url("/f"), stage.here("file"));
+    let path = target.display().to_string();
+    let words = ["cp", "--retries=0", "--insecure", &url, &path];
+    let mut client = Guard::spawn(&mut xdfs(&stage, &words)).unwrap();
+    assert!(wait::until(PATIENCE, || fake.was_read()));
+    std::thread::sleep(Duration::from_millis(200));
+    client.interrupt().unwrap();
+    // Long before the server counts as silent.
+    let status = client.wait(PATIENCE / 2).unwrap().unwrap();
+    assert!(!status.success() && !target.exists());
 }
 
 #[test]

@@ -165,6 +165,15 @@ fn everything_works_at_the_globus_server() {
 /// vsftpd for one directory, in which everybody may write, also for transfers between servers, with
 /// more settings. Returns its address too.
 pub(crate) fn vsftpd(stage: &Stage, more: &str) -> Option<(Guard, SocketAddr)> {
+    vsftpd_told(stage, more, |_| {})
+}
+
+/// The same, by a command that `tell` has changed.
+pub(crate) fn vsftpd_told(
+    stage: &Stage,
+    more: &str,
+    tell: impl Fn(&mut Command),
+) -> Option<(Guard, SocketAddr)> {
     if !has("vsftpd") {
         skip::test("vsftpd is not installed");
         return None;
@@ -190,6 +199,7 @@ pub(crate) fn vsftpd(stage: &Stage, more: &str) -> Option<(Guard, SocketAddr)> {
         let path = std::env::var("PATH").unwrap_or_default();
         let mut command = Command::new("vsftpd");
         command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+        tell(&mut command);
         let mut server = Guard::spawn(command.arg(&config)).unwrap();
         let reached = wait::until(Duration::from_secs(5), || {
             std::net::TcpStream::connect(address).is_ok()

@@ -43,7 +43,7 @@ pub(crate) struct Wrong {
 /// Names of our own for what isn't finished.
 fn is_hidden(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.starts_with('.') && name.contains(".xdfs-")
+    name.starts_with('.') && (name.contains(".xdfs-") || name.ends_with(".ftp-part"))
 }
 
 impl Tree {
@@ -127,11 +127,16 @@ impl Tree {
             }
             // Names that only the target has change the times of the directories they are in.
             let counts = matches!(entry.what, What::File(_)) || command.deletes;
-            if found.time != entry.time && counts && new.0.len() > 1 {
-                let off = found.time - entry.time;
+            let unit = if command.whole_seconds {
+                1_000_000_000
+            } else {
+                1
+            };
+            let off = found.time / unit - entry.time / unit;
+            if off != 0 && counts && new.0.len() > 1 {
                 wrong
                     .attributes
-                    .push(format!("{shown}: time off by {off} ns"));
+                    .push(format!("{shown}: time off by {off} times {unit} ns"));
             }
             let first = inodes.entry(entry.inode).or_insert(found.inode);
             if command.links && *first != found.inode {
@@ -174,6 +179,7 @@ pub(crate) fn make(at: &Path) {
     file(&at.join("file-old"), &random_bytes(2, 3_000_000));
     tree(&at.join("tree"), false);
     tree(&at.join("tree-old"), true);
+    plain(&at.join("plain"));
     large(&at.join("large"), false);
     large(&at.join("large-old"), true);
 }
@@ -240,6 +246,31 @@ fn tree(at: &Path, old: bool) {
         }
     }
     fs::create_dir_all(at.join("empty/below")).unwrap();
+    for entry in fs::read_dir(at).unwrap() {
+        aged(&entry.unwrap().path(), 5);
+    }
+    aged(at, 6);
+}
+
+/// Small files and some larger ones, of the kinds that FTP can tell.
+fn plain(at: &Path) {
+    let mut random = Random::new(8);
+    for number in 0..140_u64 {
+        let path = at.join(format!("d{}/f{number}", number % 9));
+        let length = match number {
+            0..2 => 700_000,
+            2 => 0,
+            _ => random.below(9000),
+        };
+        file(
+            &path,
+            &random_bytes(number, usize::try_from(length).unwrap()),
+        );
+        aged(&path, number);
+        if number % 4 == 1 {
+            fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        }
+    }
     for entry in fs::read_dir(at).unwrap() {
         aged(&entry.unwrap().path(), 5);
     }

@@ -73,12 +73,12 @@ fn rounds(form: Form, rounds: u32) {
 
 #[test]
 fn disks_that_forget() {
-    confined("disks_that_forget", || rounds(Form::Disk, 100));
+    confined("disks_that_forget", || rounds(Form::Disk, 102));
 }
 
 #[test]
 fn copies_of_a_mounted_image() {
-    confined("copies_of_a_mounted_image", || rounds(Form::Loop, 13));
+    confined("copies_of_a_mounted_image", || rounds(Form::Loop, 17));
 }
 
 #[test]

@@ -12,7 +12,8 @@ pub(crate) const HELP: &str = "\
   --form disk,loop    a disk that forgets, or a copy of a mounted image (default: nine
                       of ten are the former)
   --fs ext4,xfs,btrfs (default: those that can be made here)
-  --work NAME,...     cp, over, resume, tree, sync, delta with -up or -down, in-place (default: all)
+  --work NAME,...     cp, over, resume, tree, sync, delta, ftp, ftp-tree with -up or
+                      -down, in-place (default: all)
   --length N          events (writes and flushes) that a run is taken to have before one
                       was seen (default 50)
   --program FILE      another xdfs than the one that was built

@@ -88,6 +88,8 @@ struct Play<'a> {
     old: Tree,
     new: Tree,
     address: String,
+    /// The same for GridFTP.
+    gridftp: String,
     server: Option<Guard>,
     /// Of work in place, what is known of the file.
     record: Option<Record>,
@@ -140,6 +142,7 @@ impl Round<'_> {
             old: old_tree.unwrap_or_default(),
             new,
             address: "127.0.0.1:0".into(),
+            gridftp: "127.0.0.1:0".into(),
             server: None,
             record: None,
             claimed: false,
@@ -212,7 +215,11 @@ impl Play<'_> {
 
     /// Whether the command said that all is done, and would move nothing now.
     fn is_over(&self) -> bool {
-        self.claimed && matches!(self.round.work.task, Task::Copy | Task::Resume | Task::Tree)
+        let is_once = matches!(
+            self.round.work.task,
+            Task::Copy | Task::Resume | Task::Tree | Task::Ftp | Task::FtpTree
+        );
+        self.claimed && is_once
     }
 
     fn end(&mut self, stage: Stage) {
@@ -227,7 +234,9 @@ impl Play<'_> {
 
     fn start_server(&mut self) -> Result<(), String> {
         if self.server.is_none() {
-            let server = self.round.scene.serve(&self.sides.root, &mut self.address);
+            let gridftp = self.round.work.is_ftp().then_some(&mut self.gridftp);
+            let root = &self.sides.root;
+            let server = self.round.scene.serve(root, &mut self.address, gridftp);
             self.server = Some(server?);
         }
         Ok(())
@@ -242,17 +251,20 @@ impl Play<'_> {
         }
         let (source, _) = self.round.work.source();
         // Of a tree what is in it.
-        let slash = if self.round.work.task == Task::Tree {
-            "/"
-        } else {
-            ""
+        let slash = match self.round.work.task {
+            Task::Tree | Task::FtpTree => "/",
+            _ => "",
+        };
+        let server = match self.round.work.is_ftp() {
+            true => format!("ftp://{}", self.gridftp),
+            false => format!("xdfs://{}", self.address),
         };
         if self.round.work.up {
             let sources = self.round.scene.path("sources");
             command.arg(format!("{}/{source}{slash}", sources.display()));
-            command.arg(format!("xdfs://{}/copy", self.address));
+            command.arg(format!("{server}/copy"));
         } else {
-            command.arg(format!("xdfs://{}/{source}{slash}", self.address));
+            command.arg(format!("{server}/{source}{slash}"));
             command.arg(&self.sides.target);
         }
         Guard::spawn(&mut command).unwrap()

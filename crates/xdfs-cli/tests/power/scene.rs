@@ -93,18 +93,36 @@ impl Scene {
         command
     }
 
-    /// Starts a server, on the address of one that was killed if there is one.
-    pub(crate) fn serve(&self, root: &Path, address: &mut String) -> Result<Guard, String> {
+    /// Starts a server, on the addresses of one that was killed if there is one; with `gridftp` for
+    /// GridFTP too.
+    pub(crate) fn serve(
+        &self,
+        root: &Path,
+        address: &mut String,
+        gridftp: Option<&mut String>,
+    ) -> Result<Guard, String> {
         let start = Instant::now();
         loop {
             let mut command = self.program(&self.path("config"));
-            command.args(["serve", "--insecure", "--listen", address, "--root"]);
-            let server = Guard::spawn(command.arg(root)).unwrap();
-            let listens = server.line(PATIENCE, |l| {
-                l.strip_prefix("listening on ").map(str::to_owned)
-            });
-            if let Some(listens) = listens {
+            command.args(["serve", "--insecure", "--listen", address]);
+            if let Some(gridftp) = &gridftp {
+                command.args(["--gridftp", gridftp]);
+            }
+            let server = Guard::spawn(command.arg("--root").arg(root)).unwrap();
+            let told = |what| {
+                let told = |line: &str| line.strip_prefix(what).map(str::to_owned);
+                server.line(PATIENCE, told)
+            };
+            // It ends at once if an address is still taken.
+            let listens = told("listening on ");
+            let other = gridftp.as_ref().and_then(|_| told("GridFTP on "));
+            if let Some(listens) = listens
+                && other.is_some() == gridftp.is_some()
+            {
                 *address = listens;
+                if let (Some(gridftp), Some(other)) = (gridftp, other) {
+                    *gridftp = other;
+                }
                 return Ok(server);
             }
             if start.elapsed() > PATIENCE {

@@ -23,12 +23,16 @@ pub(crate) enum Task {
     Sync,
     /// `sync --delta`, often with `--delete`.
     Delta,
+    /// `cp` of one file with a `ftp://` place, by GridFTP.
+    Ftp,
+    /// `cp -r` with such a place, by segments of MODE T.
+    FtpTree,
     /// Writes at places of a file on the server, and what was synchronised of them.
     InPlace,
 }
 
 impl Work {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::new(Task::Copy, true),
         Self::new(Task::Tree, true),
         Self::new(Task::Sync, true),
@@ -42,6 +46,10 @@ impl Work {
         Self::new(Task::InPlace, true),
         Self::new(Task::Over, false),
         Self::new(Task::Resume, false),
+        Self::new(Task::Ftp, true),
+        Self::new(Task::FtpTree, true),
+        Self::new(Task::Ftp, false),
+        Self::new(Task::FtpTree, false),
     ];
 
     const fn new(task: Task, up: bool) -> Self {
@@ -62,6 +70,10 @@ impl Work {
             (Task::Sync, false) => "sync-down",
             (Task::Delta, true) => "delta-up",
             (Task::Delta, false) => "delta-down",
+            (Task::Ftp, true) => "ftp-up",
+            (Task::Ftp, false) => "ftp-down",
+            (Task::FtpTree, true) => "ftp-tree-up",
+            (Task::FtpTree, false) => "ftp-tree-down",
             (Task::InPlace, _) => "in-place",
         }
     }
@@ -71,10 +83,16 @@ impl Work {
         matches!(self.task, Task::Tree | Task::Sync | Task::Delta)
     }
 
+    /// Whether files go by GridFTP.
+    pub(crate) fn is_ftp(self) -> bool {
+        matches!(self.task, Task::Ftp | Task::FtpTree)
+    }
+
     /// The name of the source, and of what was there before.
     pub(crate) fn source(self) -> (&'static str, Option<&'static str>) {
         match self.task {
-            Task::Copy | Task::Resume => ("file", None),
+            Task::Copy | Task::Resume | Task::Ftp => ("file", None),
+            Task::FtpTree => ("plain", None),
             Task::Over | Task::InPlace => ("file", Some("file-old")),
             Task::Tree => ("tree", None),
             Task::Sync => ("tree", Some("tree-old")),
@@ -85,13 +103,16 @@ impl Work {
     /// The command without its ends.
     pub(crate) fn command(self, random: &mut Random) -> Command {
         let mut words = match self.task {
-            Task::Copy | Task::Resume | Task::InPlace => vec!["cp"],
+            Task::Copy | Task::Resume | Task::InPlace | Task::Ftp => vec!["cp"],
             Task::Over => vec!["cp", "--force"],
-            Task::Tree => vec!["cp", "-r"],
+            Task::Tree | Task::FtpTree => vec!["cp", "-r"],
             Task::Sync => vec!["sync"],
             Task::Delta => vec!["sync", "--delta"],
         };
-        let mut command = Command::default();
+        let mut command = Command {
+            whole_seconds: self.is_ftp(),
+            ..Command::default()
+        };
         if matches!(self.task, Task::Sync | Task::Delta) && random.below(3) > 0 {
             words.extend(["--delete", "--force"]);
             command.deletes = true;
@@ -120,4 +141,6 @@ pub(crate) struct Command {
     pub(crate) deletes: bool,
     /// Whether several names of one file stay that.
     pub(crate) links: bool,
+    /// Whether times are told in whole seconds.
+    pub(crate) whole_seconds: bool,
 }

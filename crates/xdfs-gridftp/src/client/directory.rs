@@ -36,17 +36,21 @@ pub(super) fn each_entry(
         let mode = store.mode(&link, Direction::Receive);
         let (mut has_begun, mut links) = (false, Vec::new());
         let resolved = FtpStore::resolve(&link, path);
+        let has_rows = link.features.mlst;
         let mut take = |listed: Listed| {
             has_begun = true;
             if listed.link.is_some() || listed.attributes.kind == FileKind::Symlink {
                 links.push(listed.clone());
             }
-            match listed.is_own {
-                true => Ok(()),
-                false => entry(listed),
+            if listed.is_own {
+                return Ok(());
             }
+            if has_rows {
+                store.files().note(&resolved, &listed);
+            }
+            entry(listed)
         };
-        let listed = match link.features.mlst {
+        let listed = match has_rows {
             true => {
                 let command = ("MLSD", resolved.as_slice());
                 let listed = rows(store, &mut link, command, &resolved, &mut take);

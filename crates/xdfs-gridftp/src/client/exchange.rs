@@ -8,6 +8,7 @@ use mio::net::TcpStream;
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet, Retry};
 
 use super::channel::{Channel, Mode};
+use super::early::Early;
 use super::fault::{ended, lost, violation};
 use super::link::Link;
 use crate::reply::Reply;
@@ -220,11 +221,17 @@ impl Exchange<Receiver> {
         self.machine.is_complete()
     }
 
-    /// Reads what has come, in bounded time, up to the first block that isn't `stored`.
+    /// Reads what has come, in bounded time, up to the first block that isn't `stored`. It is in
+    /// memory of `early`.
     ///
     /// # Errors
     /// The server breaks the rules, or too many connections do.
-    pub(super) fn poll(&mut self, link: &mut Link, stored: &RangeSet) -> Result<Polled, Fault> {
+    pub(super) fn poll(
+        &mut self,
+        link: &mut Link,
+        stored: &RangeSet,
+        early: &mut Early,
+    ) -> Result<Polled, Fault> {
         self.tend(link)?;
         let mut polled = Polled::Nothing;
         let (mut visited, mut reads) = (0, 0);
@@ -237,7 +244,7 @@ impl Exchange<Receiver> {
             reads += 1;
             let number = self.next % link.channels.len();
             let channel = &mut link.channels[number];
-            match self.turn(channel, stored) {
+            match self.turn(channel, stored, early) {
                 Ok(Polled::Block(range, payload)) => return Ok(Polled::Block(range, payload)),
                 Ok(Polled::Moved) => polled = Polled::Moved,
                 Ok(Polled::Nothing) => {
@@ -254,7 +261,12 @@ impl Exchange<Receiver> {
         Ok(polled)
     }
 
-    fn turn(&mut self, channel: &mut Channel, stored: &RangeSet) -> Result<Polled, Trouble> {
+    fn turn(
+        &mut self,
+        channel: &mut Channel,
+        stored: &RangeSet,
+        early: &mut Early,
+    ) -> Result<Polled, Trouble> {
         channel.send().map_err(Trouble::Connection)?;
         if channel.out.len() > QUEUED_MAX {
             return Ok(Polled::Nothing);
@@ -272,7 +284,8 @@ impl Exchange<Receiver> {
             return Ok(Polled::Moved);
         };
         let reader = self.readers.get_mut(&line);
-        let payload = reader.map(MessageReader::take_payload).unwrap_or_default();
+        let payload = reader.map(|reader| reader.take_payload(early.memory()));
+        let payload = payload.unwrap_or_default();
         Ok(Polled::Block(range, payload))
     }
 

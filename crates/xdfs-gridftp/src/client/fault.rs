@@ -67,6 +67,8 @@ pub(super) fn refused(operation: &str, path: &[u8], reply: &Reply) -> Fault {
         425 => Code::ConnectionRefused,
         430 | 530 | 532 | 331 | 332 => Code::AuthenticationFailed,
         452 | 552 => Code::NoSpace,
+        // A disk that fails will fail again.
+        451 if has("input/output error") => Code::Io,
         400..500 => Code::Busy,
         // The Globus server says so about anything.
         500..=504 if has("no space left") => Code::NoSpace,
@@ -88,6 +90,7 @@ pub(super) fn refused(operation: &str, path: &[u8], reply: &Reply) -> Fault {
         _ => Code::Io,
     };
     let retry = match reply.code {
+        451 if code == Code::Io => Retry::Never,
         452 => Retry::Never,
         421 | 425 | 426 => Retry::Now,
         400..500 => Retry::AfterMs(PUT_OFF_MS),
@@ -119,7 +122,8 @@ pub(super) fn unprotected(operation: &str, command: &str, reply: &Reply) -> Faul
 fn of_tls(operation: &str, error: &io::Error) -> Option<Fault> {
     let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     let fault = client_fault(error);
-    let floor = "the server has to speak TLS 1.3, after AUTH TLS and not from the first byte on";
+    let floor = "after AUTH TLS, and not from the first byte on, the server has to speak TLS 1.3, \
+        or 1.2 with ECDHE, with AES-GCM or ChaCha20, and with the extended master secret";
     let fault = match fault.code {
         Code::ProtectionRefused => fault.hint(floor),
         _ => fault,

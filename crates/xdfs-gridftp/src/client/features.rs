@@ -30,6 +30,8 @@ pub struct Features {
     /// Whoever is on the way can change data, and not what is said about it: checksums that can't
     /// be forged are preferred.
     pub is_exposed: bool,
+    /// Nothing is compared by checksums, since the user doesn't want it.
+    pub is_uncompared: bool,
     /// The server itself sends files if it is asked to, and no data nodes of it, whose connections
     /// wouldn't be taken here.
     pub unstriped: bool,
@@ -125,6 +127,9 @@ impl Features {
     /// The checksum to compare by with another server, if both have one in common.
     #[must_use]
     pub fn checksum_with(&self, other: &Self) -> Option<Algorithm> {
+        if self.is_uncompared || other.is_uncompared {
+            return None;
+        }
         let first = match self.is_exposed || other.is_exposed {
             true => &UNFORGED[..],
             false => &[],

@@ -5,29 +5,29 @@
 //! before the server has announced it, so that with commands sent ahead nothing is taken for a file
 //! that was refused.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet, Retry};
 
 use super::channel::Mode;
 use super::dialogue::Event;
+use super::early::Early;
 use super::exchange::{Exchange, Polled};
 use super::fault::{broken, ended, refused, violation};
 use super::link::{Link, STALL};
-use crate::block::{HEADER_BYTES, Piece};
+use crate::block::{HEADER_BYTES, Header, Piece};
 use crate::receiver::Receiver;
 use crate::reply::Reply;
 use crate::xmode;
 
 /// Most bytes that wait in memory for earlier ones.
 const EARLY_BYTES_MAX: usize = 32 << 20;
-/// Bytes that each piece of them takes beside its own, counted with them.
-const EARLY_PIECE: usize = 256;
 /// Bytes that are read at once ahead of their turn.
 const EARLY_BYTES: usize = 256 << 10;
 /// Most bytes in MODE X that wait so, with what each block takes: a window full of small ones.
 const EXCHANGE_BYTES_MAX: usize = 64 << 20;
+/// Headers in a row that are read of a connection at once.
+const HEADERS_AT_ONCE: u32 = 64;
 /// Time for the server to open the first connection in MODE E.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -41,8 +41,9 @@ pub(super) struct Incoming {
     next: u64,
     /// The size of the file, if it is known.
     end: Option<u64>,
-    early: BTreeMap<u64, Vec<u8>>,
-    early_bytes: usize,
+    early: Early,
+    /// Where bytes are read to whose turn it isn't.
+    scratch: Vec<u8>,
     /// In MODE X, once the server has announced the transfer.
     exchange: Option<Box<Exchange<xmode::Receiver>>>,
     /// When its turn came: others may have been before it.
@@ -77,8 +78,8 @@ impl Incoming {
             receiver: Receiver::new(held),
             next: from,
             end,
-            early: BTreeMap::new(),
-            early_bytes: 0,
+            early: Early::default(),
+            scratch: Vec::new(),
             exchange: None,
             begun: None,
             moved: Instant::now(),
@@ -166,7 +167,8 @@ impl Incoming {
                 *self.begun.insert(self.moved)
             }
         };
-        let taken = self.take_early(buffer);
+        let taken = self.early.take(self.next, buffer);
+        self.next += taken as u64;
         if taken > 0 {
             return Ok(taken);
         }
@@ -179,13 +181,17 @@ impl Incoming {
                     may_wait = !has_moved;
                     (0, is_new)
                 }
-                Mode::Extended => self.receive_blocks(link, buffer)?,
+                Mode::Extended => {
+                    let (filled, is_news, has_moved) = self.receive_blocks(link, buffer)?;
+                    may_wait = !has_moved;
+                    (filled, is_news)
+                }
             };
             if has_moved {
                 self.moved = Instant::now();
             }
             // In MODE X a server could go on for ever with what isn't new.
-            let is_looked_at = self.mode != Mode::Exchange || self.early.contains_key(&self.next);
+            let is_looked_at = self.mode != Mode::Exchange || self.early.has(self.next);
             if filled > 0 || has_moved && is_looked_at {
                 return Ok(filled);
             }
@@ -259,26 +265,6 @@ impl Incoming {
         Ok(0)
     }
 
-    fn take_early(&mut self, buffer: &mut [u8]) -> usize {
-        let Some(mut first) = self.early.first_entry() else {
-            return 0;
-        };
-        if *first.key() != self.next || buffer.is_empty() {
-            return 0;
-        }
-        let count = first.get().len().min(buffer.len());
-        buffer[..count].copy_from_slice(&first.get()[..count]);
-        let rest = first.get_mut().split_off(count);
-        first.remove();
-        self.next += count as u64;
-        self.early_bytes -= count;
-        match rest.is_empty() {
-            true => self.early_bytes -= EARLY_PIECE,
-            false => drop(self.early.insert(self.next, rest)),
-        }
-        count
-    }
-
     fn receive_stream(
         &mut self,
         link: &mut Link,
@@ -326,22 +312,21 @@ impl Incoming {
     ) -> Result<(bool, bool), Fault> {
         let mut is_new = false;
         // What is next is taken before more is read.
-        while !self.early.contains_key(&self.next) {
-            match exchange.poll(link, self.receiver.ranges())? {
+        while !self.early.has(self.next) {
+            match exchange.poll(link, self.receiver.ranges(), &mut self.early)? {
                 Polled::Nothing => return Ok((is_new, false)),
                 Polled::Moved => break,
                 Polled::Block(range, payload) => {
                     if self.end.is_some_and(|end| range.end > end) {
                         return Err(grown());
                     }
-                    self.early_bytes += payload.len() + EARLY_PIECE;
-                    if self.early_bytes > EXCHANGE_BYTES_MAX {
+                    self.early.insert(range.start, payload);
+                    if self.early.held() > EXCHANGE_BYTES_MAX {
                         let cause = "the server sends more ahead than it may";
                         return Err(violation("receive in MODE X", cause));
                     }
                     let counted = self.receiver.stored(range);
                     counted.map_err(|error| violation("receive in MODE X", error.to_string()))?;
-                    self.early.insert(range.start, payload);
                     exchange.stored(link, range);
                     is_new = true;
                 }
@@ -350,20 +335,23 @@ impl Incoming {
         Ok((is_new, true))
     }
 
-    /// Reads from all connections; stops when the buffer is full.
+    /// Reads from all connections; stops when the buffer is full. Returns the number of bytes in it,
+    /// whether anything has come that brings the transfer nearer to its end, and whether anything
+    /// has come at all: headers of empty blocks could come for ever.
     fn receive_blocks(
         &mut self,
         link: &mut Link,
         buffer: &mut [u8],
-    ) -> Result<(usize, bool), Fault> {
-        let (mut filled, mut has_moved) = (0, false);
+    ) -> Result<(usize, bool, bool), Fault> {
+        let (mut filled, mut is_news, mut has_moved) = (0, false, false);
         let breaks = |cause: String| violation("receive in MODE E", cause);
         for channel in &mut link.channels {
+            let mut headers = 0;
             loop {
                 let Some((offset, left)) = channel.blocks.payload() else {
                     // Nothing of the next transfer is taken.
                     let wants = channel.blocks.wants(HEADER_BYTES);
-                    if wants == 0 {
+                    if wants == 0 || headers == HEADERS_AT_ONCE {
                         break;
                     }
                     let mut header = [0; HEADER_BYTES];
@@ -381,6 +369,9 @@ impl Incoming {
                     let taken = channel.blocks.take(&header[..count]);
                     let (_, piece) = taken.map_err(|error| breaks(error.to_string()))?;
                     if let Some(Piece::Header(header)) = piece {
+                        headers += 1;
+                        let (Header::Data { eod, .. } | Header::End { eod, .. }) = header;
+                        is_news |= eod;
                         let counted = self.receiver.header(&header);
                         counted.map_err(|error| breaks(error.to_string()))?;
                     }
@@ -391,17 +382,16 @@ impl Incoming {
                 }
                 let is_next = offset == self.next;
                 if is_next && filled == buffer.len()
-                    || !is_next && self.early_bytes >= EARLY_BYTES_MAX
+                    || !is_next && self.early.held() >= EARLY_BYTES_MAX
                 {
                     break;
                 }
                 let left = usize::try_from(left).unwrap_or(usize::MAX);
-                let mut early = Vec::new();
                 let room = match is_next {
                     true => &mut buffer[filled..],
                     false => {
-                        early.resize(left.min(EARLY_BYTES), 0);
-                        &mut early[..]
+                        self.scratch.resize(EARLY_BYTES, 0);
+                        &mut self.scratch[..]
                     }
                 };
                 let most = left.min(room.len());
@@ -413,7 +403,7 @@ impl Incoming {
                     }
                     Some(count) => count,
                 };
-                has_moved = true;
+                (is_news, has_moved, headers) = (true, true, 0);
                 let taken = channel.blocks.take(&room[..count]);
                 taken.map_err(|error| breaks(error.to_string()))?;
                 let range = ByteRange {
@@ -429,14 +419,12 @@ impl Incoming {
                     self.next = range.end;
                     filled += count;
                 } else {
-                    early.truncate(count);
-                    early.shrink_to_fit();
-                    self.early_bytes += count + EARLY_PIECE;
-                    self.early.insert(offset, early);
+                    let bytes = &self.scratch[..count];
+                    self.early.append(offset, bytes, left.min(EARLY_BYTES));
                 }
             }
         }
-        Ok((filled, has_moved))
+        Ok((filled, is_news, has_moved))
     }
 }
 

@@ -241,6 +241,7 @@ impl Link {
             }
         }
         link.features = Features::parse(&link.reply("ask for features")?);
+        link.features.is_uncompared = settings.is_uncompared;
         link.features.is_exposed = link.carried.is_some() || link.protection.exposes_data();
         let typed = link.reply("choose the type I")?;
         if !matches!(typed.code, 200..300) {

@@ -1,9 +1,13 @@
-//! Listings that are served in parts.
+//! Listings that are served in parts, and what they have told of files.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use xdfs_proto::path::Entry;
+use xdfs_proto::path::{Entry, FileKind};
+
+use super::listing::Listed;
+use super::window::join;
 
 /// Most names in a directory, which are remembered at a time.
 pub(super) const NAMES_MAX: usize = 1_000_000;
@@ -51,5 +55,51 @@ impl Listings {
 
     pub(super) fn forget(&mut self, id: u64) {
         self.kept.retain(|(other, _)| *other != id);
+    }
+}
+
+/// Most files that are remembered.
+const FILES_MAX: usize = 100_000;
+/// Time for which they are.
+const FILES_TIME: Duration = Duration::from_secs(60);
+
+/// What was listed of files lately, so that those of a tree aren't looked at once more before they
+/// are read. Each is told once: whoever finds that a file has changed looks at it by itself.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    by_path: HashMap<Vec<u8>, (Instant, Listed)>,
+    /// When the first of them was listed.
+    since: Option<Instant>,
+}
+
+impl Files {
+    /// Remembers an entry of a directory, unless it is more than a file, or they are too many.
+    pub(super) fn note(&mut self, directory: &[u8], listed: &Listed) {
+        let attributes = &listed.attributes;
+        let is_file = attributes.kind == FileKind::File && listed.link.is_none();
+        if !is_file || !listed.has_size || attributes.mtime_ns == 0 {
+            return;
+        }
+        if self.by_path.len() >= FILES_MAX {
+            if self.since.is_some_and(|since| since.elapsed() < FILES_TIME) {
+                return;
+            }
+            self.clear();
+        }
+        let now = Instant::now();
+        self.since.get_or_insert(now);
+        let path = join(directory, &listed.name);
+        self.by_path.insert(path, (now, listed.clone()));
+    }
+
+    /// What was listed of a file.
+    pub(super) fn take(&mut self, path: &[u8]) -> Option<Listed> {
+        let (since, listed) = self.by_path.remove(path)?;
+        (since.elapsed() < FILES_TIME).then_some(listed)
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
     }
 }

@@ -22,6 +22,7 @@ mod carrier;
 mod channel;
 pub mod dialogue;
 mod directory;
+mod early;
 mod exchange;
 mod fault;
 pub mod features;
@@ -84,6 +85,8 @@ pub struct Settings {
     /// What carries control connections, and with them the proof of who is at their ends; data
     /// connections are without protection then. `None` for a connection to the port.
     pub carrier: Option<Carrier>,
+    /// Files aren't compared by checksums; their size and time are.
+    pub is_uncompared: bool,
     /// Data connections for a large file in MODE E, 1 to 64; `None` for 4.
     pub channels: Option<u32>,
     /// Directory for the journals of large uploads, created if missing; `None` for no journals, so
@@ -100,6 +103,7 @@ impl std::fmt::Debug for Settings {
             .field("password", &self.password.as_ref().map(|_| "..."))
             .field("protection", &self.protection)
             .field("carrier", &self.carrier)
+            .field("is_uncompared", &self.is_uncompared)
             .field("channels", &self.channels)
             .field("uploads", &self.uploads)
             .finish()

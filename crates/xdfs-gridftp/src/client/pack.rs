@@ -60,6 +60,7 @@ pub(super) fn write(
     let entries = entries.map_err(|error| {
         Fault::new(Code::MalformedFrame, "write a pack", error.to_string()).path(root)
     })?;
+    store.files().clear();
     let mut link = store.take(Some((Direction::Send, 1)))?;
     let resolved = FtpStore::resolve(&link, root);
     let mode = store.mode(&link, Direction::Send);

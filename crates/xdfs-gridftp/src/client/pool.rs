@@ -19,7 +19,7 @@ use super::fault::{lacking, refused, violation};
 use super::incoming::Incoming;
 use super::link::{CHANNELS, Link};
 use super::listing::{Listed, parse_facts};
-use super::listings::Listings;
+use super::listings::{Files, Listings};
 use super::missing;
 use super::plain;
 use super::protection::Protection;
@@ -68,6 +68,7 @@ struct Shared {
     listings: Mutex<Listings>,
     /// What listings of a server without MLSD have told.
     told: Mutex<ToldRows>,
+    files: Mutex<Files>,
     /// Hidden files that the next new connection removes.
     left: Mutex<Vec<Vec<u8>>>,
     /// The tree that is being read.
@@ -101,6 +102,7 @@ impl FtpStore {
                 doubts: AtomicU32::new(0),
                 listings: Mutex::default(),
                 told: Mutex::default(),
+                files: Mutex::default(),
                 left: Mutex::default(),
                 tree: Mutex::default(),
                 uncompressed: AtomicU32::new(0),
@@ -277,6 +279,12 @@ impl FtpStore {
     pub(super) fn told(&self) -> MutexGuard<'_, ToldRows> {
         let told = self.shared.told.lock();
         told.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was listed of files lately.
+    pub(super) fn files(&self) -> MutexGuard<'_, Files> {
+        let files = self.shared.files.lock();
+        files.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the path to the server is long; `false` if it can't be reached.

@@ -56,6 +56,7 @@ impl Store for FtpStore {
 
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
         self.told().clear();
+        self.files().clear();
         FtpSink::open(self.clone(), self.check_sink(request)?, request)
     }
 

@@ -2,14 +2,16 @@
 //! the client.
 //!
 //! Data connections resume the session of the control connection, which many servers require, and
-//! this side too where the server gives tickets, since it proves whose they are. Each takes a
-//! ticket that nobody has used before: so those that come are kept, and a connection that has none
-//! left is given up for a new one.
+//! this side too where the server gives tickets, since it proves whose they are. With TLS 1.3 each
+//! takes a ticket that nobody has used before: so those that come are kept, and a connection that
+//! has none left is given up for a new one. With TLS 1.2 all of them resume the session of the
+//! control connection itself, until it is old.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustls::client::{
     ClientSessionStore, Resumption, TicketRequest, Tls12ClientSessionValue, Tls13ClientSessionValue,
@@ -24,6 +26,8 @@ use crate::wire::{Demand, Wire};
 const ALPN: &[u8] = b"ftp";
 /// Most tickets that are kept of one control connection.
 const TICKETS_MAX: usize = 128;
+/// Age up to which a session of TLS 1.2 is resumed: servers keep them for half an hour or longer.
+const SESSION_AGE_MAX: Duration = Duration::from_secs(600);
 /// Tickets that are asked for beside one for each of the most data connections of a transfer.
 const SPARE_TICKETS: u8 = 4;
 
@@ -92,6 +96,7 @@ impl SessionTls {
     /// Takes note of what the control connection has proved.
     pub(super) fn established(&mut self, control: &Wire) {
         self.certificate = control.certificate().cloned();
+        self.tickets.state().is_established = true;
     }
 
     /// Protects a data connection, whose server has to be that of the control connection: with a
@@ -104,22 +109,26 @@ impl SessionTls {
         let certificate = self.certificate.clone();
         let certificate = certificate
             .ok_or_else(|| io::Error::other("the control connection has shown no certificate"))?;
-        let demand = match self.tickets.state().kept.is_empty() {
-            true => Demand::Shown(certificate),
-            false => Demand::Resumed,
+        let demand = match self.tickets.state().has_any() {
+            true => Demand::Resumed,
+            false => Demand::Shown(certificate),
         };
         wire.protect(self.connection()?, demand);
         Ok(())
     }
 
-    /// Whether the server has given tickets, and none is left.
+    /// Whether the server has given tickets, and none is left, or its session is old.
     pub(super) fn is_used_up(&self) -> bool {
         let state = self.tickets.state();
-        state.has_come && state.kept.is_empty()
+        match &state.session {
+            Some((_, came)) => came.elapsed() > SESSION_AGE_MAX,
+            None => state.has_come && state.kept.is_empty(),
+        }
     }
 }
 
-/// The tickets of one server. Whoever has one can resume its session, and none is used twice.
+/// The tickets of one control connection, or its session of TLS 1.2. Whoever has one can resume its
+/// session, and no ticket of TLS 1.3 is used twice.
 #[derive(Default)]
 struct Tickets(Mutex<State>);
 
@@ -127,7 +136,18 @@ struct Tickets(Mutex<State>);
 struct State {
     kept: VecDeque<Tls13ClientSessionValue>,
     has_come: bool,
+    /// That of TLS 1.2, and when it began.
+    session: Option<(Tls12ClientSessionValue, Instant)>,
+    /// The handshake of the control connection is through.
+    is_established: bool,
     group: Option<NamedGroup>,
+}
+
+impl State {
+    /// Whether data connections can resume the session.
+    fn has_any(&self) -> bool {
+        !self.kept.is_empty() || self.session.is_some()
+    }
 }
 
 impl Tickets {
@@ -142,7 +162,7 @@ impl fmt::Debug for Tickets {
     }
 }
 
-/// There is one server, so its name doesn't matter, and TLS 1.2 isn't spoken.
+/// There is one server, so its name doesn't matter.
 impl ClientSessionStore for Tickets {
     fn set_kx_hint(&self, _: ServerName<'static>, group: NamedGroup) {
         self.state().group = Some(group);
@@ -152,12 +172,22 @@ impl ClientSessionStore for Tickets {
         self.state().group
     }
 
-    fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
-
-    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        None
+    /// Only that of the control connection counts: a data connection that doesn't resume it begins
+    /// one of its own before it is refused, which may be somebody else's.
+    fn set_tls12_session(&self, _: ServerName<'static>, session: Tls12ClientSessionValue) {
+        let mut state = self.state();
+        if !state.is_established {
+            state.session = Some((session, Instant::now()));
+        }
     }
 
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        let state = self.state();
+        state.session.as_ref().map(|(session, _)| session.clone())
+    }
+
+    /// It stays, so that data connections have to resume it: whoever breaks a handshake could
+    /// otherwise have the next one prove less.
     fn remove_tls12_session(&self, _: &ServerName<'static>) {}
 
     fn insert_tls13_ticket(&self, _: ServerName<'static>, ticket: Tls13ClientSessionValue) {
@@ -172,5 +202,84 @@ impl ClientSessionStore for Tickets {
     /// The newest, which the server knows for the longest time to come.
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
         self.state().kept.pop_back()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::crypto::aws_lc_rs::default_provider;
+    use rustls::version::TLS12;
+    use rustls::{Connection, HandshakeKind, ServerConfig, ServerConnection};
+    use xdfs_security::identity::{ServerIdentity, read_certificates, read_key};
+    use xdfs_security::trust::{NewHosts, TrustPolicy, server_name};
+
+    use super::*;
+
+    const NAME: &str = "server.example";
+
+    /// The kind of a handshake with a server.
+    fn shake(client: &SessionTls, server: &Arc<ServerConfig>) -> Option<HandshakeKind> {
+        let mut ends = [
+            Connection::from(client.connection().unwrap()),
+            ServerConnection::new(Arc::clone(server)).unwrap().into(),
+        ];
+        for _ in 0..3 {
+            for from in [0, 1] {
+                let mut bytes = Vec::new();
+                while ends[from].wants_write() {
+                    ends[from].write_tls(&mut bytes).unwrap();
+                }
+                let (mut rest, to) = (bytes.as_slice(), &mut ends[1 - from]);
+                while !rest.is_empty() {
+                    to.read_tls(&mut rest).unwrap();
+                    to.process_new_packets().unwrap();
+                }
+            }
+        }
+        assert!(!ends[0].is_handshaking());
+        ends[0].handshake_kind()
+    }
+
+    /// A data connection of somebody else's session with the same server is refused only behind its
+    /// handshake, in which that session was told.
+    #[test]
+    fn only_the_session_of_the_control_connection_is_resumed() {
+        let folder = tempfile::tempdir().unwrap();
+        ServerIdentity::load_or_make(folder.path(), &[NAME.to_owned()]).unwrap();
+        let (chain, key) = ServerIdentity::files(folder.path());
+        let server = || {
+            let config = ServerConfig::builder_with_provider(Arc::new(default_provider()));
+            let config = config.with_protocol_versions(&[&TLS12]).unwrap();
+            let chain = read_certificates(&chain).unwrap();
+            let config = config.with_no_client_auth();
+            Arc::new(
+                config
+                    .with_single_cert(chain, read_key(&key).unwrap())
+                    .unwrap(),
+            )
+        };
+        let policy = TrustPolicy {
+            known_hosts: folder.path().join("known_hosts"),
+            pins: Vec::new(),
+            roots: read_certificates(&chain).unwrap(),
+            system_roots: false,
+            new_hosts: NewHosts::Refuse,
+        };
+        let (config, _) = policy.ftp_client_config(NAME, 21, None).unwrap();
+        let name = server_name(NAME).unwrap();
+        let client = SessionTls::new(&Tls { config, name }, 4);
+        let (own, other) = (server(), server());
+        assert_eq!(shake(&client, &own), Some(HandshakeKind::Full));
+        client.tickets.state().is_established = true;
+        for _ in 0..2 {
+            assert_eq!(shake(&client, &own), Some(HandshakeKind::Resumed));
+            assert_eq!(shake(&client, &other), Some(HandshakeKind::Full));
+        }
+        assert!(client.tickets.state().has_any() && !client.is_used_up());
+        let old = Instant::now().checked_sub(2 * SESSION_AGE_MAX).unwrap();
+        if let Some((_, came)) = &mut client.tickets.state().session {
+            *came = old;
+        }
+        assert!(client.is_used_up());
     }
 }

@@ -123,7 +123,7 @@ fn read_window(
     pack: &mut PackWriter,
 ) -> Result<bool, Fault> {
     let paths: Vec<_> = names.iter().map(|name| join(root, name)).collect();
-    let mut found = look_at(link, &paths)?;
+    let mut found = look_unless_listed(store, link, &paths)?;
     let is_fetched = |listed: &Listed| is_fetched(listed, request);
     let kind = link.features.checksum();
     let mut looked = found.iter().flatten();
@@ -148,8 +148,7 @@ fn read_window(
         let listed = found.as_ref().ok().filter(|listed| is_fetched(listed))?;
         Some(((*path).clone(), listed.attributes.size))
     };
-    // Without a checksum each file is looked at again once it has come.
-    if mode == Mode::Extended && kind.is_some() {
+    if mode == Mode::Extended && (kind.is_some() || link.features.mlst) {
         let both = paths.iter().zip(&found).take(fitting);
         let wanted: Vec<_> = both.filter_map(|both| fetched(&both)).collect();
         if !wanted.is_empty() {
@@ -157,7 +156,7 @@ fn read_window(
         }
         for (path, size) in wanted {
             link.command("RETR", &path)?;
-            ask_checksum(link, &path, kind)?;
+            ask_proof(link, &path, kind)?;
             ahead.push_back(Incoming::new("read", &path, mode, 0, Some(size)));
         }
     }
@@ -188,7 +187,7 @@ fn read_window(
             Some(incoming) => incoming,
             None => {
                 let incoming = store.request(link, "RETR", path, Some(size))?;
-                ask_checksum(link, path, kind)?;
+                ask_proof(link, path, kind)?;
                 incoming
             }
         };
@@ -205,8 +204,8 @@ fn read_window(
                 if store.falls_back(mode, &fault) {
                     return Err(fault);
                 }
-                if !incoming.has_started() && kind.is_some() {
-                    link.reply("compute a checksum")?;
+                if !incoming.has_started() && (kind.is_some() || link.features.mlst) {
+                    link.reply("look at a path")?;
                 }
                 if !pack.entry(&failed(name, fault)) {
                     return Ok(false);
@@ -216,6 +215,34 @@ fn read_window(
         }
     }
     Ok(fitting == names.len())
+}
+
+/// What is at each of some paths: what was listed lately, or what is there now.
+fn look_unless_listed(
+    store: &FtpStore,
+    link: &mut Link,
+    paths: &[Vec<u8>],
+) -> Result<Vec<Result<Listed, Fault>>, Fault> {
+    let mut files = store.files();
+    let listed: Vec<_> = paths.iter().map(|path| files.take(path)).collect();
+    drop(files);
+    let both = paths.iter().zip(&listed);
+    let unknown = both.filter(|(_, listed)| listed.is_none());
+    let unknown: Vec<_> = unknown.map(|(path, _)| path.clone()).collect();
+    let mut looked = look_at(link, &unknown)?.into_iter();
+    let found = listed.into_iter().map(|listed| match listed {
+        Some(listed) => Some(Ok(listed)),
+        None => looked.next(),
+    });
+    Ok(found.flatten().collect())
+}
+
+/// Asks for what shows that a file has come as it is: its checksum, or else its size and time.
+fn ask_proof(link: &mut Link, path: &[u8], kind: Option<Algorithm>) -> Result<(), Fault> {
+    match kind {
+        None if link.features.mlst => link.command("MLST", path),
+        kind => ask_checksum(link, path, kind),
+    }
 }
 
 /// Asks for the checksum of a file, if the server computes any.
@@ -257,11 +284,14 @@ fn fetch(
         let fault = Fault::new(Code::SourceChanged, "verify the source", cause);
         Err(fault.path(path).retry(Retry::Now))
     };
-    if link.pending() > 0 {
+    if kind.is_some() && link.pending() > 0 {
         return changed("the server computes no checksum of it after all");
     }
-    let found = FtpStore::look(link, path)?.attributes;
-    let before = &before.attributes;
+    let found = match kind {
+        None if link.features.mlst => FtpStore::looked(path, &link.reply("look at a path")?)?,
+        _ => FtpStore::look(link, path)?,
+    };
+    let (found, before) = (found.attributes, &before.attributes);
     if (found.size, found.mtime_ns) == (before.size, before.mtime_ns) {
         return Ok(count);
     }

@@ -11,6 +11,7 @@ use xdfs_proto::pack::{
     Content, Entry, Failures, Metadata, PACK_BYTES_MAX, PackReader, PackRequest, PackWriter,
     Preserve,
 };
+use xdfs_proto::path::Call;
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_store::{PackOptions, Store};
 
@@ -275,6 +276,11 @@ impl Arriving {
             count += 1;
         }
         self.write(pack, first, &mut failures)?;
+        if count > 0 {
+            // Packs leave the names to this, and the reply says that all of it is on disk.
+            let path = self.root.clone();
+            self.store.call(&Call::Sync { path }, &mut |_| Ok(()))?;
+        }
         tracing::debug!(members = count, "a segment is stored");
         Ok(failures)
     }
@@ -319,5 +325,71 @@ fn entry_of<'a>(member: &'a Member<'_>) -> Entry<'a> {
             Kind::Directory => Content::Directory,
             Kind::File => Content::File(member.data),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use xdfs_proto::path::Answer;
+
+    use super::*;
+
+    /// Takes note of what is done, on a disk that works or fails.
+    #[derive(Debug, Default)]
+    struct Noted {
+        done: Mutex<Vec<&'static str>>,
+        fails: bool,
+    }
+
+    impl Store for Noted {
+        fn write_pack(&self, _: &[u8], _: PackOptions, _: &[u8]) -> Result<Failures, Fault> {
+            self.done.lock().unwrap().push("pack");
+            Ok(Failures::default())
+        }
+
+        fn call(
+            &self,
+            call: &Call,
+            _: &mut dyn FnMut(Answer) -> Result<(), Fault>,
+        ) -> Result<Answer, Fault> {
+            assert!(matches!(call, Call::Sync { path } if path == b"/tree"));
+            self.done.lock().unwrap().push("sync");
+            match self.fails {
+                true => Err(Fault::new(Code::Io, "", "the disk fails")),
+                false => Ok(Answer::Done),
+            }
+        }
+    }
+
+    #[test]
+    fn a_segment_is_confirmed_once_its_names_are_durable() {
+        let mut writer = ArchiveWriter::new(Compression::None).unwrap();
+        let member = Member {
+            path: Cow::Borrowed(b"a"),
+            kind: Kind::File,
+            mode: 0o644,
+            mtime_s: Some(1),
+            data: b"content",
+        };
+        writer.add(&member).unwrap();
+        let mut bytes = writer.take();
+        bytes.append(&mut writer.finish().unwrap());
+        let mut hasher = Hasher::new(Algorithm::Sha256);
+        hasher.update(&bytes);
+        let announced = (Algorithm::Sha256, hasher.finish());
+        for fails in [false, true] {
+            let store = Arc::new(Noted {
+                fails,
+                ..Noted::default()
+            });
+            let own = Arc::clone(&store) as Arc<dyn Store>;
+            let root = b"/tree".to_vec();
+            let mut segment = Arriving::new(own, root, Compression::None, false, announced.clone());
+            segment.put(0, &bytes).unwrap();
+            assert_eq!(segment.finish().is_err(), fails);
+            assert_eq!(*store.done.lock().unwrap(), ["pack", "sync"]);
+        }
     }
 }

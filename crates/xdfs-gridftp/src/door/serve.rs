@@ -17,6 +17,7 @@ use xdfs_store::Store;
 use xdfs_store::rate::Share;
 use xdfs_sys::poll::{Event, Poller};
 
+use super::calls::Calls;
 use super::catalogue::{Catalogue, Opened};
 use super::channels::{CONTROL, Channels};
 use super::checksum::ChecksumJob;
@@ -79,6 +80,7 @@ struct Server {
     permit: Option<Permit>,
     user: Option<User>,
     channels: Channels,
+    calls: Calls,
     job: Option<Job>,
     buffer: Vec<u8>,
     started: Instant,
@@ -154,6 +156,7 @@ impl Server {
             peer,
             permit,
             user: None,
+            calls: Calls::default(),
             job: None,
             buffer: Vec::new(),
             started: now,
@@ -506,8 +509,9 @@ impl Server {
         Ok(Arc::clone(&user.store))
     }
 
-    fn call(&self, call: &Call) -> Result<Outcome, Fault> {
-        let answer = self.store()?.call(call, &mut |_| Ok(()))?;
+    fn call(&mut self, call: &Call) -> Result<Outcome, Fault> {
+        let store = self.store()?;
+        let answer = self.calls.answer(&*store, call)?;
         Ok(Outcome::Answer(answer))
     }
 

@@ -312,9 +312,9 @@ impl MessageReader {
         &self.rest
     }
 
-    /// The same, which isn't here any more then.
+    /// The same, which isn't here any more then. `memory`, whatever is in it, is used for the next.
     #[must_use]
-    pub fn take_payload(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.rest)
+    pub fn take_payload(&mut self, memory: Vec<u8>) -> Vec<u8> {
+        std::mem::replace(&mut self.rest, memory)
     }
 }

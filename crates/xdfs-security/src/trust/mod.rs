@@ -6,8 +6,9 @@
 //! given by the user, first use isn't reached.
 //!
 //! Invariants: a server always proves that it has the key of its certificate, however that is
-//! trusted. TLS 1.3 only. A key of a first use is recorded only after that proof, and all channels
-//! of one configuration must present the same one. Nothing here opens a connection.
+//! trusted. TLS 1.3 only, and 1.2 for servers of FTP. A key of a first use is recorded only after
+//! that proof, and all channels of one configuration must present the same one. Nothing here opens
+//! a connection.
 
 mod fault;
 mod host;

@@ -189,7 +189,10 @@ fn internal(error: Error) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use rustls::version::TLS12;
+
     use super::*;
+    use crate::identity::ftp_provider;
     use crate::identity::pair::{Made, connect};
 
     #[test]
@@ -225,6 +228,31 @@ mod tests {
             .with_no_client_auth();
         let server = mutual_server(&other, vec![of(&one)], b"x/1").unwrap();
         let refused = connect(&Arc::new(bare), "other.example", &server).unwrap_err();
+        assert!(refused.server.is_some());
+    }
+
+    #[test]
+    fn neither_end_takes_tls_1_2() {
+        let one = Made::alone("one.example").identity();
+        let key = ServerIdentity::fingerprint(&one);
+        let named = || Arc::new(Named { keys: vec![key] });
+        let resolver = || Arc::new(SingleCertAndKey::from(one.certified()));
+        let older = ClientConfig::builder_with_provider(ftp_provider())
+            .with_protocol_versions(&[&TLS12])
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(named())
+            .with_client_cert_resolver(resolver());
+        let server = mutual_server(&one, vec![key], b"x/1").unwrap();
+        let refused = connect(&Arc::new(older), "one.example", &server).unwrap_err();
+        assert!(refused.server.is_some());
+        let older = ServerConfig::builder_with_provider(ftp_provider())
+            .with_protocol_versions(&[&TLS12])
+            .unwrap()
+            .with_client_cert_verifier(named())
+            .with_cert_resolver(resolver());
+        let client = mutual_client(&one, key, b"x/1").unwrap();
+        let refused = connect(&client, "one.example", &Arc::new(older)).unwrap_err();
         assert!(refused.server.is_some());
     }
 }

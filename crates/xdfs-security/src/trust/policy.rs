@@ -4,16 +4,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use rustls::client::{Resumption, TicketRequest, WebPkiServerVerifier};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::SingleCertAndKey;
-use rustls::version::TLS13;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use xdfs_proto::fault::{Code, Fault};
 
 use super::outcome::TrustOutcome;
 use super::verifier::{NewHosts, Verifier};
 use super::{KnownHosts, host_port, server_name};
-use crate::identity::{ALPN, Fingerprint, TICKETS, certified, provider};
+use crate::identity::{ALPN, Fingerprint, TICKETS, certified, ftp_provider, provider};
 
 const CONFIGURE: &str = "configure TLS";
 
@@ -62,6 +63,47 @@ impl TrustPolicy {
         port: u16,
         client_certificate: Option<ClientCertificate>,
     ) -> Result<(Arc<ClientConfig>, Arc<TrustOutcome>), Fault> {
+        let speech = (provider(), &[&TLS13][..]);
+        let (mut config, outcome) = self.configure(host, port, client_certificate, speech)?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.resumption = Resumption::in_memory_sessions(usize::from(TICKETS));
+        config.send_ticket_request = Some(TicketRequest {
+            new_session_count: TICKETS,
+            // The one that was used, and a spare one for a channel that fails.
+            resumption_count: 2,
+        });
+        // The driver encrypts records of bulk data itself.
+        config.enable_secret_extraction = true;
+        Ok((Arc::new(config), outcome))
+    }
+
+    /// The same for a server of FTP, many of which have TLS 1.2 alone: that is taken too, with
+    /// ephemeral keys, AEAD, and the extended master secret (RFC 7627), without which a resumed
+    /// session wouldn't prove whose it is. Protocol names and resumption are left to the caller.
+    ///
+    /// # Errors
+    /// Those of [`client_config`](Self::client_config).
+    pub fn ftp_client_config(
+        &self,
+        host: &str,
+        port: u16,
+        client_certificate: Option<ClientCertificate>,
+    ) -> Result<(Arc<ClientConfig>, Arc<TrustOutcome>), Fault> {
+        let speech = (ftp_provider(), &[&TLS13, &TLS12][..]);
+        let (mut config, outcome) = self.configure(host, port, client_certificate, speech)?;
+        config.require_ems = true;
+        config.resumption = Resumption::disabled();
+        Ok((Arc::new(config), outcome))
+    }
+
+    /// What both have in common, with this provider and these versions.
+    fn configure(
+        &self,
+        host: &str,
+        port: u16,
+        client_certificate: Option<ClientCertificate>,
+        (provider, versions): (Arc<CryptoProvider>, &[&'static SupportedProtocolVersion]),
+    ) -> Result<(ClientConfig, Arc<TrustOutcome>), Fault> {
         let name = server_name(host)?;
         let host = host_port(host, port)?;
         let known = if self.pins.is_empty() {
@@ -82,8 +124,8 @@ impl TrustPolicy {
             outcome: Arc::clone(&outcome),
         };
         // The verifier always checks the handshake's signature.
-        let builder = ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&TLS13])
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
             .map_err(|error| Fault::new(Code::Internal, CONFIGURE, error.to_string()))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
@@ -94,18 +136,9 @@ impl TrustPolicy {
                 builder.with_client_cert_resolver(Arc::new(key))
             }
         };
-        config.alpn_protocols = vec![ALPN.to_vec()];
-        config.resumption = Resumption::in_memory_sessions(usize::from(TICKETS));
-        config.send_ticket_request = Some(TicketRequest {
-            new_session_count: TICKETS,
-            // The one that was used, and a spare one for a channel that fails.
-            resumption_count: 2,
-        });
-        // The driver encrypts records of bulk data itself.
-        config.enable_secret_extraction = true;
         // Early data can be replayed.
         config.enable_early_data = false;
-        Ok((Arc::new(config), outcome))
+        Ok((config, outcome))
     }
 
     fn authorities(&self) -> Result<Option<Arc<WebPkiServerVerifier>>, Fault> {

@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::version::TLS13;
-use rustls::{ClientConfig, HandshakeKind, ServerConfig};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    ClientConfig, HandshakeKind, ProtocolVersion, ServerConfig, SupportedProtocolVersion,
+};
 use tempfile::TempDir;
 use xdfs_proto::fault::{Code, Fault};
 
 use super::*;
 use crate::identity::pair::{Authority, Failure, Made, connect};
-use crate::identity::{ClientCertificates, Fingerprint, provider};
+use crate::identity::{ClientCertificates, Fingerprint, ftp_provider};
 
 const NAME: &str = "server.example";
 const HOST: &str = "server.example:7070";
@@ -95,13 +97,51 @@ fn server(made: &Made) -> (Arc<ServerConfig>, Fingerprint) {
 
 /// A server that presents one certificate and signs with the key of another.
 fn impostor(shown: &Made, own: &Made) -> Arc<ServerConfig> {
+    impostor_of(shown, own, &[&TLS13])
+}
+
+/// The same with these versions.
+fn impostor_of(
+    shown: &Made,
+    own: &Made,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Arc<ServerConfig> {
     let key = CertifiedKey::new(shown.chain(), any_supported_type(&own.secret()).unwrap());
-    let config = ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&TLS13])
+    let config = ServerConfig::builder_with_provider(ftp_provider())
+        .with_protocol_versions(versions)
         .unwrap()
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
     Arc::new(config)
+}
+
+#[test]
+fn tls_1_2_is_for_servers_of_ftp_alone() {
+    let (made, other) = (Made::alone(NAME), Made::alone(NAME));
+    let older = impostor_of(&made, &made, &[&TLS12]);
+    let client = Client::new();
+    let failure = connect(&client.config().0, NAME, &older).unwrap_err();
+    let fault = client_fault(failure.client.as_ref().unwrap());
+    assert_eq!(fault.code, Code::ProtectionRefused);
+
+    let ftp = || client.policy.ftp_client_config(NAME, 7070, None).unwrap();
+    for (versions, wanted) in [
+        (&[&TLS12][..], ProtocolVersion::TLSv1_2),
+        (&[&TLS12, &TLS13], ProtocolVersion::TLSv1_3),
+    ] {
+        let (config, outcome) = ftp();
+        let server = impostor_of(&made, &made, versions);
+        let (seen, _) = connect(&config, NAME, &server).unwrap();
+        assert_eq!(seen.protocol_version(), Some(wanted));
+        let shown = made.identity().fingerprint();
+        assert_eq!(outcome.fingerprint(), Some(shown));
+        // The key is proved there too.
+        let (config, outcome) = ftp();
+        let failure = connect(&config, NAME, &impostor_of(&made, &other, versions));
+        let fault = client_fault(failure.unwrap_err().client.as_ref().unwrap());
+        assert_eq!(fault.code, Code::ServerUntrusted);
+        assert_eq!(outcome.fingerprint(), None);
+    }
 }
 
 #[test]

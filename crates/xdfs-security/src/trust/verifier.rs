@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::verify_tls13_signature;
+use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 use rustls_platform_verifier::Verifier as SystemVerifier;
@@ -107,6 +107,19 @@ impl Verifier {
             .as_ref()
     }
 
+    /// Takes note that the server has the key of this certificate, if its signature says so.
+    fn prove(
+        &self,
+        certificate: &CertificateDer<'_>,
+        signature: Result<HandshakeSignatureValid, Error>,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let valid = signature.map_err(|_| self.refuse(fault::unproved(&self.host)))?;
+        let shown = Fingerprint::of_certificate(certificate)
+            .map_err(|error| self.refuse(fault::unreadable(&self.host, &error)))?;
+        self.outcome.prove(shown).map_err(fault::carry)?;
+        Ok(valid)
+    }
+
     fn refuse(&self, fault: Fault) -> Error {
         self.outcome.refuse(fault.clone());
         fault::carry(fault)
@@ -135,12 +148,15 @@ impl ServerCertVerifier for Verifier {
 
     fn verify_tls12_signature(
         &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        // TLS 1.2 is never offered, so this is never reached.
-        Err(Error::General("TLS 1.2 isn't supported".to_owned()))
+        let algorithms = provider().signature_verification_algorithms;
+        self.prove(
+            cert,
+            verify_tls12_signature(message, cert, dss, &algorithms),
+        )
     }
 
     fn verify_tls13_signature(
@@ -150,12 +166,10 @@ impl ServerCertVerifier for Verifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let algorithms = provider().signature_verification_algorithms;
-        let valid = verify_tls13_signature(message, cert, dss, &algorithms)
-            .map_err(|_| self.refuse(fault::unproved(&self.host)))?;
-        let shown = Fingerprint::of_certificate(cert)
-            .map_err(|error| self.refuse(fault::unreadable(&self.host, &error)))?;
-        self.outcome.prove(shown).map_err(fault::carry)?;
-        Ok(valid)
+        self.prove(
+            cert,
+            verify_tls13_signature(message, cert, dss, &algorithms),
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

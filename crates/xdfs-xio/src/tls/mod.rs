@@ -23,6 +23,8 @@ mod session;
 mod stream;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod version_tests;
 
 pub use driver::{Configs, ServerConfigs, StableSecret, driver};
 pub use stream::TlsStream;

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
-use rustls::Connection;
+use rustls::{Connection, ProtocolVersion};
 
 use super::records::{CLEAR, Records, cut_off, out_of_place};
 use super::seal::{APPLICATION_DATA, BODY_BYTES, CONTENT_BYTES, HEADER_BYTES};
@@ -83,6 +83,7 @@ impl Opening {
                     let _ = self.write_out(out);
                     return Err(io::Error::new(ErrorKind::InvalidData, error));
                 }
+                self.check_version()?;
             }
         }
         // The next handshake flight, tickets, or the response to a key update.
@@ -92,6 +93,17 @@ impl Opening {
             return Err(out_of_place());
         }
         Ok(used)
+    }
+
+    /// Records are those of TLS 1.3, whatever a caller's configuration would take.
+    fn check_version(&self) -> io::Result<()> {
+        match self.connection.protocol_version() {
+            None | Some(ProtocolVersion::TLSv1_3) => Ok(()),
+            Some(_) => {
+                let cause = "the peer speaks an older version than TLS 1.3";
+                Err(io::Error::new(ErrorKind::InvalidData, cause))
+            }
+        }
     }
 
     /// The length of the record at the front of `bytes`, if it is complete. Anything else than a

@@ -5,7 +5,10 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
 use rustls::pki_types::PrivateKeyDer;
-use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+use rustls::version::TLS13;
+use rustls::{
+    ClientConfig, ClientConnection, ServerConfig, ServerConnection, SupportedProtocolVersion,
+};
 use xdfs_sys::poll::{Poller, Token};
 
 use super::seal::{APPLICATION_DATA, BODY_BYTES};
@@ -14,11 +17,11 @@ use super::{PROTOCOL, TlsStream};
 use crate::{Capabilities, Output, Protected, Room, Stream, Transform};
 
 /// Number of calls within which progress must be made.
-const PATIENCE: usize = 1_000_000;
+pub(super) const PATIENCE: usize = 1_000_000;
 
 /// Deterministic pseudo-random numbers.
 #[derive(Clone, Debug)]
-struct Numbers(u64);
+pub(super) struct Numbers(pub(super) u64);
 
 impl Numbers {
     fn below(&mut self, n: usize) -> usize {
@@ -30,27 +33,27 @@ impl Numbers {
 }
 
 #[derive(Debug, Default)]
-struct Pipe {
-    bytes: VecDeque<u8>,
+pub(super) struct Pipe {
+    pub(super) bytes: VecDeque<u8>,
     ended: bool,
     /// It accepts nothing at all.
     full: bool,
 }
 
-type Shared = Arc<Mutex<Pipe>>;
+pub(super) type Shared = Arc<Mutex<Pipe>>;
 
-fn pipe(shared: &Shared) -> MutexGuard<'_, Pipe> {
+pub(super) fn pipe(shared: &Shared) -> MutexGuard<'_, Pipe> {
     shared.lock().unwrap()
 }
 
 /// A transport that accepts and returns pieces of many sizes, and sometimes nothing.
 #[derive(Debug)]
-struct Pieces {
-    incoming: Shared,
-    outgoing: Shared,
-    numbers: Numbers,
-    piece_max: usize,
-    interrupts: bool,
+pub(super) struct Pieces {
+    pub(super) incoming: Shared,
+    pub(super) outgoing: Shared,
+    pub(super) numbers: Numbers,
+    pub(super) piece_max: usize,
+    pub(super) interrupts: bool,
 }
 
 const PIPE_BYTES: usize = 300 << 10;
@@ -130,13 +133,17 @@ impl Stream for Pieces {
     }
 }
 
-static CONFIGS: LazyLock<(Arc<ServerConfig>, Arc<ClientConfig>)> = LazyLock::new(|| {
+pub(super) type Both = (Arc<ServerConfig>, Arc<ClientConfig>);
+
+static CONFIGS: LazyLock<Both> = LazyLock::new(|| configs(&TLS13));
+
+pub(super) fn configs(version: &'static SupportedProtocolVersion) -> Both {
     let made = rcgen::generate_simple_self_signed(["server.test".to_owned()]).unwrap();
     let certificate = made.cert.der().clone();
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(&[&rustls::version::TLS13])
+        .with_protocol_versions(&[version])
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(vec![certificate.clone()], key)
@@ -146,14 +153,14 @@ static CONFIGS: LazyLock<(Arc<ServerConfig>, Arc<ClientConfig>)> = LazyLock::new
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificate).unwrap();
     let mut client = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
+        .with_protocol_versions(&[version])
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
     client.alpn_protocols = vec![PROTOCOL.to_vec()];
     client.enable_secret_extraction = true;
     (Arc::new(server), Arc::new(client))
-});
+}
 
 /// Both ends of a channel after its handshake, and the bytes in flight in both directions.
 struct Pair {
@@ -229,7 +236,7 @@ fn some_size(numbers: &mut Numbers) -> usize {
 }
 
 /// The result of a call that may have to wait.
-fn done<T>(result: io::Result<T>) -> Option<T> {
+pub(super) fn done<T>(result: io::Result<T>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
         Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,

@@ -1,4 +1,4 @@
-//! A certificate authority, a host and a user with a proxy, for the rows with GSI.
+//! A certificate authority, a host and a user with proxies, for the rows with GSI.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,17 +8,24 @@ use crate::process::run;
 
 /// Where they are.
 #[derive(Debug)]
-pub(super) struct Grid {
+pub(crate) struct Grid {
     folder: PathBuf,
+    name: String,
 }
+
+/// The proxy that programs use, unless they are told another one.
+const PROXY: &str = "user.proxy";
 
 impl Grid {
     /// Makes them.
     ///
     /// # Errors
     /// What the programs said that failed.
-    pub(super) fn new(folder: PathBuf) -> Result<Self, String> {
-        let grid = Self { folder };
+    pub(crate) fn new(folder: PathBuf) -> Result<Self, String> {
+        let mut grid = Self {
+            folder,
+            name: String::new(),
+        };
         let written = |error: std::io::Error| format!("make certificates: {error}");
         fs::create_dir_all(grid.authorities()).map_err(written)?;
         grid.openssl(
@@ -44,12 +51,44 @@ impl Grid {
                  -in {name}.csr -out {name}.pem"
             ))?;
         }
-        let map = "\"/O=Grid/CN=User\" root\n";
+        let log = grid.folder.join("log");
+        grid.name = run(Command::new("id").arg("-un"), &log)?.trim().to_owned();
+        let map = format!("\"/O=Grid/CN=User\" {}\n", grid.name);
         fs::write(grid.folder.join("map"), map).map_err(written)?;
-        let mut init = grid.command("grid-proxy-init");
-        init.args(["-q", "-cert", "user.pem", "-key", "user.key", "-out"]);
-        run(init.arg("user.proxy"), &grid.folder.join("log"))?;
+        let older = "openssl_conf = a\n[a]\nssl_conf = b\n[b]\nsystem_default = c\n[c]\n\
+                     MaxProtocol = TLSv1.2\n";
+        fs::write(grid.older_tls(), older).map_err(written)?;
+        grid.add_proxy(PROXY, &[])?;
         Ok(grid)
+    }
+
+    /// Makes a proxy of the user.
+    ///
+    /// # Errors
+    /// What grid-proxy-init said.
+    pub(crate) fn add_proxy(&self, name: &str, flags: &[&str]) -> Result<(), String> {
+        let mut init = self.command("grid-proxy-init");
+        init.args(["-q", "-cert", "user.pem", "-key", "user.key", "-out", name]);
+        run(init.args(flags), &self.folder.join("log")).map(drop)
+    }
+
+    /// What a file of the user's says about itself.
+    ///
+    /// # Errors
+    /// What openssl said.
+    pub(crate) fn described(&self, name: &str) -> Result<String, String> {
+        self.openssl(&format!("x509 -noout -text -in {name}"))
+    }
+
+    /// Settings of OpenSSL, for the variable `OPENSSL_CONF`, with which programs speak no newer
+    /// version than TLS 1.2.
+    pub(crate) fn older_tls(&self) -> PathBuf {
+        self.folder.join("older.cnf")
+    }
+
+    /// The user of this machine whom the certificate stands for.
+    pub(crate) fn user(&self) -> &str {
+        &self.name
     }
 
     fn openssl(&self, arguments: &str) -> Result<String, String> {
@@ -68,7 +107,7 @@ impl Grid {
     }
 
     /// A program that finds them by the variables of Globus.
-    pub(super) fn command(&self, program: impl AsRef<Path>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.current_dir(&self.folder);
         self.tell(&mut command);
@@ -76,14 +115,19 @@ impl Grid {
     }
 
     /// Has a program find them.
-    pub(super) fn tell(&self, command: &mut Command) {
+    pub(crate) fn tell(&self, command: &mut Command) {
+        self.tell_proxy(command, PROXY);
+    }
+
+    /// Has a program find them, and this proxy.
+    pub(crate) fn tell_proxy(&self, command: &mut Command, name: &str) {
         command
             .env("X509_CERT_DIR", self.authorities())
-            .env("X509_USER_PROXY", self.folder.join("user.proxy"));
+            .env("X509_USER_PROXY", self.folder.join(name));
     }
 
     /// The variables of a server of Globus.
-    pub(super) fn tell_server(&self, command: &mut Command) {
+    pub(crate) fn tell_server(&self, command: &mut Command) {
         command
             .env("X509_CERT_DIR", self.authorities())
             .env("X509_USER_CERT", self.folder.join("host.pem"))
@@ -92,7 +136,7 @@ impl Grid {
     }
 
     /// The settings of a server of xdfs.
-    pub(super) fn settings(&self) -> String {
+    pub(crate) fn settings(&self) -> String {
         let at = |name: &str| self.folder.join(name).display().to_string();
         format!(
             "[gridftp.gsi]\ncertificate = \"{}\"\nkey = \"{}\"\nauthorities = \"{}\"\n\
