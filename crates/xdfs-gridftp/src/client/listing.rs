@@ -8,7 +8,7 @@ use std::fmt;
 
 use xdfs_proto::path::{Attributes, FileKind};
 
-use super::long_row::parse_long_row;
+use super::long_row::{is_total, parse_long_row};
 use crate::facts::can_be_listed;
 use crate::time::parse_time;
 
@@ -48,6 +48,8 @@ pub enum RowError {
     TooLong,
     /// The row has no known form.
     Unknown(Vec<u8>),
+    /// There is nothing in the row.
+    Empty,
 }
 
 impl fmt::Display for RowError {
@@ -68,6 +70,9 @@ impl fmt::Display for RowError {
                 let shown = shown.escape_ascii();
                 write!(f, "a row of the listing isn't understood: '{shown}'")
             }
+            Self::Empty => f.write_str(
+                "the listing has an empty row, as a name would make it that ends with a line",
+            ),
         }
     }
 }
@@ -194,6 +199,7 @@ fn small(text: &[u8]) -> u32 {
 pub struct Rows {
     bytes: Vec<u8>,
     taken: usize,
+    has_begun: bool,
     /// The rows are those of LIST.
     is_long: bool,
 }
@@ -231,14 +237,14 @@ impl Rows {
             };
             self.taken += used;
             let row = row.strip_suffix(b"\r").unwrap_or(row);
-            let listed = match self.is_long {
-                _ if row.is_empty() => None,
-                true => parse_long_row(row)?,
-                false => Some(parse_row(row)?),
+            let is_first = !std::mem::replace(&mut self.has_begun, true);
+            return match self.is_long {
+                // The rest of a name with an end of a line in it could be one, or look so.
+                _ if row.is_empty() => Err(RowError::Empty),
+                true if is_first && is_total(row) => continue,
+                true => parse_long_row(row).map(Some),
+                false => parse_row(row).map(Some),
             };
-            if listed.is_some() {
-                return Ok(listed);
-            }
         }
     }
 }
@@ -304,5 +310,38 @@ mod tests {
         let mut rows = Rows::default();
         rows.push(&[b'x'; ROW_BYTES_MAX + 1]);
         assert_eq!(rows.next_row(false), Err(RowError::TooLong));
+    }
+
+    /// The last error of rows, and the names before it.
+    fn broken(mut rows: Rows, text: &str) -> (Vec<Vec<u8>>, Option<RowError>) {
+        rows.push(text.as_bytes());
+        let mut names = Vec::new();
+        loop {
+            match rows.next_row(true) {
+                Ok(Some(row)) => names.push(row.name),
+                Ok(None) => return (names, None),
+                Err(error) => return (names, Some(error)),
+            }
+        }
+    }
+
+    #[test]
+    fn names_with_ends_of_lines_are_no_others() {
+        let facts = "Type=file;Size=1; ";
+        let long = "-rw-r--r-- 1 0 0 5 Nov 21 19:23 ";
+        for end in ["\r\n", "\n"] {
+            let text = format!("{facts}end\n{end}{facts}b{end}");
+            let found = broken(Rows::default(), &text);
+            assert_eq!(found, (vec![b"end".to_vec()], Some(RowError::Empty)));
+            let text = format!("total 8{end}{long}end\n{end}");
+            let found = broken(Rows::long(), &text);
+            assert_eq!(found, (vec![b"end".to_vec()], Some(RowError::Empty)));
+            let text = format!("{long}end\ntotal 8{end}");
+            let total = RowError::Unknown(b"total 8".to_vec());
+            let found = broken(Rows::long(), &text);
+            assert_eq!(found, (vec![b"end".to_vec()], Some(total)));
+        }
+        let found = broken(Rows::long(), "total 8\r\n");
+        assert_eq!(found, (Vec::new(), None));
     }
 }

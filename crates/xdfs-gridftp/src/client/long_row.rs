@@ -17,14 +17,11 @@ const MONTHS: [&[u8]; 12] = [
     b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep", b"oct", b"nov", b"dec",
 ];
 
-/// Reads a row, without its end; `None` for one that is about no entry (`total 12`).
+/// Reads a row, without its end.
 ///
 /// # Errors
 /// It has another form, or its name is none of an entry.
-pub fn parse_long_row(row: &[u8]) -> Result<Option<Listed>, RowError> {
-    if is_total(row) {
-        return Ok(None);
-    }
+pub fn parse_long_row(row: &[u8]) -> Result<Listed, RowError> {
     let listed = match row.first() {
         Some(byte) if byte.is_ascii_digit() => of_dos(row),
         _ => of_unix(row),
@@ -32,13 +29,13 @@ pub fn parse_long_row(row: &[u8]) -> Result<Option<Listed>, RowError> {
     let mut listed = listed.ok_or_else(|| RowError::Unknown(row.to_vec()))?;
     listed.is_own = matches!(listed.name.as_slice(), b"." | b"..");
     match listed.is_own || is_entry_name(&listed.name) {
-        true => Ok(Some(listed)),
+        true => Ok(listed),
         false => Err(RowError::BadName(listed.name)),
     }
 }
 
-/// Whether a row tells the blocks of a directory.
-fn is_total(row: &[u8]) -> bool {
+/// Whether a row tells the blocks of a directory (`total 12`), as the first one may.
+pub(super) fn is_total(row: &[u8]) -> bool {
     let rest = row.strip_prefix(b"total ").map(<[u8]>::trim_ascii);
     rest.is_some_and(|rest| !rest.is_empty() && rest.iter().all(u8::is_ascii_digit))
 }
@@ -93,6 +90,21 @@ fn is_year(word: &[u8]) -> bool {
     word.len() == 4 && number(word).is_some()
 }
 
+/// Whether words tell a date or a time, in any form. Where they are those before the size, the row
+/// may have another form, and what looks like a size and a date be in the name.
+fn tells_time(words: &[(&[u8], usize)]) -> bool {
+    let is_date = |word: &[u8]| {
+        let parts = || word.split(|byte| b"-./:".contains(byte));
+        parts().count() > 1 && parts().all(|part| number(part).is_some())
+    };
+    let is_recent =
+        |word: &[u8]| is_year(word) && matches!(word, [b'1', b'9', ..] | [b'2', b'0', ..]);
+    words.iter().enumerate().any(|(at, (word, _))| {
+        let mut after = words[at + 1..].iter().take(2);
+        is_date(word) || is_month(word) && after.any(|(word, _)| is_recent(word))
+    })
+}
+
 /// The mode in `rwxr-xr-x`.
 fn mode_of(letters: &[u8]) -> Option<u32> {
     let mut mode = 0;
@@ -136,6 +148,9 @@ fn of_unix(row: &[u8]) -> Option<Listed> {
         let is_time = is_clock(time) || is_year(time);
         is_month(month) && is_day(day) && is_time && number(words[at - 1].0).is_some()
     })?;
+    if tells_time(&words[1..date - 1]) {
+        return None;
+    }
     let name = row.get(words[date + 2].1..)?.strip_prefix(b" ")?;
     let is_file = matches!(
         kind,
@@ -237,9 +252,7 @@ mod tests {
 
     fn read(row: &str) -> Listed {
         let listed = parse_long_row(row.as_bytes());
-        listed
-            .unwrap_or_else(|error| panic!("{row}: {error}"))
-            .unwrap()
+        listed.unwrap_or_else(|error| panic!("{row}: {error}"))
     }
 
     #[test]
@@ -272,6 +285,13 @@ mod tests {
                 FileKind::File,
                 12,
                 0,
+            ),
+            (
+                "-rw------- 1 jan 1000 12 Nov 21 2026 12 Jan 1 2020 y",
+                "12 Jan 1 2020 y",
+                FileKind::File,
+                12,
+                0o600,
             ),
             (
                 "crw-rw-rw- 1 0 0 1, 3 Nov 21 19:23 null",
@@ -314,7 +334,7 @@ mod tests {
         assert_eq!((link.attributes.uid, link.attributes.gid), (7, 8));
         assert_eq!(read("lrwxrwxrwx 1 7 8 3 Nov 21 19:23 l").link, None);
         for row in ["total 0", "total 18446744073709551615"] {
-            assert_eq!(parse_long_row(row.as_bytes()), Ok(None));
+            assert!(is_total(row.as_bytes()));
         }
     }
 
@@ -390,6 +410,12 @@ mod tests {
             "2026-11-21 07:23 12 x",
             "-rw-r--r-- 1 0 0 5 2026-11-21 19:23 a",
             "R F  0  me 1 Nov 21 19:23 a",
+            // Dates of other forms, and names that look like a size and a date.
+            "-rw-r--r-- 1 0 0 5 2026-11-21 19:23 100 Nov 21 19:23 a",
+            "-rw-r--r-- 1 0 0 5 21.11.2026 100 Nov 21 19:23 a",
+            "-rw-r--r-- 1 0 0 5 21 Nov 2026 100 Nov 21 19:23 a",
+            "-rw-r--r-- 1 0 0 5 21 Nov 19:23 100 Nov 21 19:23 a",
+            "-rw-r--r-- 1 0 0 5 19:23:11 100 Nov 21 19:23 a",
         ] {
             let error = parse_long_row(row.as_bytes()).unwrap_err();
             let is_named = match &error {
@@ -427,7 +453,7 @@ mod tests {
                 for cut in 0..=a.len() {
                     for from in 0..b.len() {
                         let row = [&a[..cut], &b[from..]].concat();
-                        if let Ok(Some(listed)) = parse_long_row(&row) {
+                        if let Ok(listed) = parse_long_row(&row) {
                             assert!(listed.is_own || is_entry_name(&listed.name), "{row:?}");
                             assert!(i64::try_from(listed.attributes.size).is_ok());
                         }

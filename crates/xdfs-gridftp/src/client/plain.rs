@@ -4,10 +4,13 @@
 //! MDTM tell sizes and times of files. Directories have no times here. Commands about several
 //! entries are sent ahead.
 
-use xdfs_proto::Fault;
-use xdfs_proto::path::FileKind;
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 
-use super::directory::{self, Take};
+use xdfs_proto::path::FileKind;
+use xdfs_proto::{Code, Fault};
+
+use super::directory::{self, Take, Told};
 use super::fault::refused;
 use super::link::Link;
 use super::listing::Listed;
@@ -173,28 +176,48 @@ fn read(store: &FtpStore, link: &mut Link, path: &[u8]) -> Result<Vec<Listed>, F
 
 /// Reads the rows of the directory in which the session is.
 fn read_here(store: &FtpStore, link: &mut Link, path: &[u8]) -> Result<Vec<Listed>, Fault> {
-    let ask = |link: &mut Link, argument: &[u8]| {
+    let mut ask = |argument: &[u8]| {
         let (mut rows, mut has_own) = (Vec::new(), false);
-        let read = directory::rows(store, link, ("LIST", argument), path, &mut |row: Listed| {
+        let told = directory::rows(store, link, ("LIST", argument), path, &mut |row: Listed| {
             match row.is_own {
                 true => has_own = true,
                 false => rows.push(row),
             }
             Ok(())
-        });
-        read.map(|_| (rows, has_own))
+        })?;
+        Ok::<_, Fault>((told, rows, has_own))
     };
+    let doubt = |code, cause: &str| Err(Fault::new(code, "list a directory", cause).path(path));
     // Hidden names too. Where this option works, the directory itself is among them.
-    let all = ask(link, b"-a");
-    match all {
-        Ok((rows, true)) => Ok(rows),
-        Err(fault) if !link.is_usable() => Err(fault),
-        all => {
-            // It may have been taken for a name.
-            let plain = ask(link, b"")?.0;
-            let all = all.map(|(rows, _)| rows).unwrap_or_default();
-            Ok(if all.len() > plain.len() { all } else { plain })
+    let (told, all, has_own) = ask(b"-a")?;
+    if has_own {
+        store.lists_hidden().store(true, Ordering::Relaxed);
+        return told.or_refused(path).map(|_| all);
+    }
+    let lists_hidden = store.lists_hidden().load(Ordering::Relaxed);
+    match &told {
+        Told::Refused(reply) if lists_hidden || !matches!(reply.code, 500 | 501 | 504 | 550) => {
+            return told.or_refused(path).map(|_| all);
         }
+        Told::All(_) if lists_hidden => {
+            let cause = "the listing lacks '.', which the server lists in other directories";
+            return doubt(Code::LimitExceeded, cause);
+        }
+        _ => {}
+    }
+    // It is unknown, or was taken for a name.
+    let (told, plain, _) = ask(b"")?;
+    told.or_refused(path)?;
+    let key = |row: &Listed| (row.name.clone(), row.attributes.kind as u8);
+    let known: HashSet<_> = all.iter().map(key).collect();
+    let is_name = |row: &Listed| row.name == b"-a";
+    if plain.iter().all(|row| known.contains(&key(row))) {
+        Ok(all)
+    } else if all.is_empty() || plain.iter().any(is_name) {
+        Ok(plain)
+    } else {
+        let cause = "LIST and LIST -a tell different names: it may have changed meanwhile";
+        doubt(Code::SourceChanged, cause)
     }
 }
 

@@ -68,6 +68,8 @@ struct Shared {
     listings: Mutex<Listings>,
     /// What listings of a server without MLSD have told.
     told: Mutex<ToldRows>,
+    /// LIST has options: `-a` has shown a directory itself.
+    lists_hidden: AtomicBool,
     files: Mutex<Files>,
     /// Hidden files that the next new connection removes.
     left: Mutex<Vec<Vec<u8>>>,
@@ -102,6 +104,7 @@ impl FtpStore {
                 doubts: AtomicU32::new(0),
                 listings: Mutex::default(),
                 told: Mutex::default(),
+                lists_hidden: AtomicBool::new(false),
                 files: Mutex::default(),
                 left: Mutex::default(),
                 tree: Mutex::default(),
@@ -279,6 +282,11 @@ impl FtpStore {
     pub(super) fn told(&self) -> MutexGuard<'_, ToldRows> {
         let told = self.shared.told.lock();
         told.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether LIST has options: `-a` has shown a directory itself.
+    pub(super) fn lists_hidden(&self) -> &AtomicBool {
+        &self.shared.lists_hidden
     }
 
     /// What was listed of files lately.
