@@ -91,6 +91,16 @@ fn check_between(flags: &SyncFlags, [source, target]: [&RemotePlace; 2]) -> Resu
         let cause = format!("{flag} can't be done between servers");
         return refused(cause, "modes and modification times are kept without it");
     }
+    let leads_up = |place: &RemotePlace| {
+        place
+            .path
+            .split(|byte| *byte == b'/')
+            .any(|part| part == b"..")
+    };
+    if source.shares_session(target) && (leads_up(source) || leads_up(target)) {
+        let cause = "with '..' in a path it isn't known whether one directory is in the other";
+        return refused(cause.to_owned(), "name both directories without it");
+    }
     if lies_in(source, target) || lies_in(target, source) {
         let cause = "one of the two directories is the other one, or in it";
         return refused(

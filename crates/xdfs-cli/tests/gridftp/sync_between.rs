@@ -189,6 +189,16 @@ fn what_could_be_a_mistake_is_refused() {
         let said = fails(&stage, &[], source, target);
         assert!(said.contains("or in it"), "{said}");
     }
+    let up = stage.url("/b/../a/tree");
+    for (source, target) in [(&up, &from), (&from, &up), (&stage.url("/a/tree/.."), &to)] {
+        let said = fails(&stage, &["--delete", "--force"], source, target);
+        assert!(said.contains("without it"), "{said}");
+    }
+    let said = fails(&stage, &["--backup-dir=old"], &from, &to);
+    assert!(
+        said.contains("no hard links") && !stage.root("b/c/d0").exists(),
+        "{said}"
+    );
     for flag in [
         "--archive",
         "--owner",

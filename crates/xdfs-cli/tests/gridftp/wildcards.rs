@@ -77,3 +77,21 @@ fn the_last_part_of_a_path_may_have_wildcards() {
         assert_eq!(names, ["a.txt", "b.txt"]);
     }
 }
+
+#[test]
+fn few_names_of_many_are_found_over_several_pages() {
+    let stage = Stage::open(431, &[]);
+    for number in 0..4500 {
+        std::fs::write(stage.root(&format!("f{number:04}")), "").unwrap();
+    }
+    let mut client = Client::log_in(&stage);
+    for (command, wanted) in [
+        ("NLST *4321", &["f4321"][..]),
+        ("NLST f[03]007", &["f0007", "f3007"]),
+        ("NLST *nothing", &[]),
+    ] {
+        assert_eq!(listed(&mut client, command), wanted, "{command}");
+    }
+    let names = listed(&mut client, "NLST *");
+    assert_eq!(names.len(), 4500);
+}

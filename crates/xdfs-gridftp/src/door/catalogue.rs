@@ -94,12 +94,9 @@ impl Opened {
             return Err(fault.hint("try again later, or use MODE E"));
         };
         let (mut found, mut bytes) = (Vec::new(), 0);
-        loop {
+        while !listing.is_at_end() {
             let mut page = Vec::new();
             listing.fill(&mut page)?;
-            if page.is_empty() {
-                break;
-            }
             bytes += page.len();
             for row in page
                 .split(|byte| *byte == b'\n')

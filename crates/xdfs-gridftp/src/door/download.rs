@@ -64,6 +64,8 @@ pub(super) struct Download {
     exchange: Option<Box<Exchange<xmode::Sender>>>,
     /// Bytes of payload dealt out to connections.
     payload: u64,
+    /// The next rows of a listing are still being looked for.
+    is_searching: bool,
 }
 
 impl Download {
@@ -153,6 +155,7 @@ impl Download {
             sender: None,
             exchange: None,
             payload: 0,
+            is_searching: false,
         }
     }
 
@@ -244,7 +247,10 @@ impl Download {
             }));
         }
         self.sender = Some(sender);
-        Ok(if is_stuck { Step::Wait } else { Step::Again })
+        match is_stuck && !std::mem::take(&mut self.is_searching) {
+            true => Ok(Step::Wait),
+            false => Ok(Step::Again),
+        }
     }
 
     /// Whether everything is on its way, in stream mode the end too.
@@ -304,7 +310,13 @@ impl Download {
                 match &mut self.feed {
                     Feed::File { .. } => return Ok(false),
                     Feed::Opened(opened) => opened.fill(&mut made),
-                    Feed::Rows(rows) => rows.fill(&mut made)?,
+                    Feed::Rows(rows) => {
+                        rows.fill(&mut made)?;
+                        self.is_searching = made.is_empty() && !rows.is_at_end();
+                        if self.is_searching {
+                            return Ok(false);
+                        }
+                    }
                     Feed::Segment(segment) => segment.fill(&mut made)?,
                 }
                 if let Some(header) = sender.written(made.len() as u64) {

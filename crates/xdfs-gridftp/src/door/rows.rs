@@ -119,13 +119,19 @@ impl Rows {
         self.left_out
     }
 
-    /// Appends the next rows; nothing at the end.
+    /// Whether there are no more rows.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.first.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Appends the next rows: perhaps none, as few names may match, so that whoever no longer
+    /// wants them is noticed.
     ///
     /// # Errors
     /// A directory can't be read.
     pub(super) fn fill(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
         out.append(&mut self.first);
-        while out.is_empty() && !self.waiting.is_empty() {
+        if out.is_empty() {
             self.page(out)?;
         }
         Ok(())
@@ -137,12 +143,9 @@ impl Rows {
     /// A directory can't be read, or there are too many rows.
     pub(super) fn all(mut self) -> Result<Listed, Fault> {
         let mut bytes = Vec::new();
-        loop {
+        while !self.is_at_end() {
             let mut more = Vec::new();
             self.fill(&mut more)?;
-            if more.is_empty() {
-                break;
-            }
             bytes.append(&mut more);
             if bytes.len() > HERE_BYTES_MAX {
                 let cause = "the listing is too large for a reply";

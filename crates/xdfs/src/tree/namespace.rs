@@ -363,15 +363,15 @@ impl<'a> Namespace<'a> {
         names
     }
 
-    /// Whether its server may tell no times: one of FTP.
-    pub(super) fn may_lack_times(&self) -> bool {
+    /// Whether it is at a server of FTP, which may tell no times.
+    pub(super) fn is_ftp(&self) -> bool {
         let store = self.session.and_then(|session| session.client.ftp_store());
         store.is_some()
     }
 
     /// A time of an entry, if there is one.
     pub(super) fn time_of(&self, mtime_ns: i64) -> Option<i64> {
-        (mtime_ns != 0 || !self.may_lack_times()).then_some(mtime_ns)
+        (mtime_ns != 0 || !self.is_ftp()).then_some(mtime_ns)
     }
 
     /// Whether its side computes checksums of this kind where the files are.

@@ -127,9 +127,14 @@ pub enum Durability {
 }
 
 impl TreeOptions {
-    /// Whether the filter leaves out an entry because of its size or age.
-    pub(super) fn is_beyond_limits(&self, found: &Attributes) -> bool {
-        found.kind == FileKind::File && self.filter.leaves_out_file(found.size, found.mtime_ns)
+    /// Whether the filter leaves out an entry because of its size or age, which counts from
+    /// `mtime_ns`, if that is known.
+    pub(crate) fn is_beyond_limits(&self, found: &Attributes, mtime_ns: Option<i64>) -> bool {
+        let mtime_ns = match mtime_ns {
+            None if self.filter.limits_ages() => return found.kind == FileKind::File,
+            time => time.unwrap_or_default(),
+        };
+        found.kind == FileKind::File && self.filter.leaves_out_file(found.size, mtime_ns)
     }
 
     /// Whether more metadata is preserved than by the transfer of a single file.

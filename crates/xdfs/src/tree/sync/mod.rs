@@ -105,7 +105,7 @@ pub struct SyncResult {
     /// Removed names; in a dry run, names that would be removed.
     pub deleted: u64,
     /// Names that stayed because something failed before, because there was no consent to their
-    /// removal, or because they appeared in the source meanwhile.
+    /// removal, or because the source has them: they appeared meanwhile, or it doesn't list them.
     pub kept: u64,
 }
 
@@ -200,6 +200,12 @@ fn run(
     };
     let target_root = target.find_and_list(&mut round_trip)?;
     let backup = options.backup.as_ref();
+    if backup.is_some() && target.is_ftp() {
+        let cause = "FTP has no hard links, by which a backup directory keeps what is replaced";
+        return Err(Fault::new(Code::InvalidArgument, OPERATION, cause)
+            .path(target.root())
+            .hint("leave out the backup directory, or reach the server by xdfs:// or ssh://"));
+    }
     let backup = backup.map(|path| Backup::new(target, path)).transpose()?;
     let mut consent = Consent::new((source, target), options);
     if options.delete {
@@ -261,7 +267,9 @@ fn check_source(source: &Namespace<'_>, options: &SyncOptions) -> Result<Vec<Ent
     names.retain(|entry| {
         let found = &entry.attributes;
         !filter.leaves_out(&entry.name, found.kind == FileKind::Directory)
-            && !options.tree.is_beyond_limits(found)
+            && !options
+                .tree
+                .is_beyond_limits(found, source.time_of(found.mtime_ns))
     });
     if names.is_empty() && !options.force {
         let cause = "the source is empty, and everything at the target would be deleted";

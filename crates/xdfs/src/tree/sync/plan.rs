@@ -357,7 +357,9 @@ impl<'a> Comparison<'a> {
 
     /// Whether the filter leaves out an entry, be it of the source or an extraneous one.
     fn leaves_out(&self, path: &[u8], entry: &Entry) -> bool {
-        self.leaves_out_name(path, entry) || self.options.tree.is_beyond_limits(&entry.attributes)
+        let found = &entry.attributes;
+        let time = Some(found.mtime_ns).filter(|time| *time != 0 || !self.may_lack_times);
+        self.leaves_out_name(path, entry) || self.options.tree.is_beyond_limits(found, time)
     }
 
     /// Whether the filter leaves out an entry by its name. Of an entry on both sides the limits on

@@ -30,7 +30,7 @@ impl<'a> View<'a> {
 
     /// Whether its server may tell no times.
     pub(super) fn may_lack_times(self) -> bool {
-        self.0.may_lack_times()
+        self.0.is_ftp()
     }
 
     /// Starts to list a directory.
