@@ -238,6 +238,18 @@ fn what_could_be_a_mistake_is_refused() {
     assert_same_tree(&stage.root("a/tree"), &stage.root("b/c"));
 }
 
+/// Removes what a killed server has of files: it is hidden, and removed by itself some day.
+fn remove_parts(root: &Path) {
+    for entry in fs::read_dir(root).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            remove_parts(&path);
+        } else if path.extension().is_some_and(|end| end == "xdfs-part") {
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
 /// Kills a server in the middle of a large file.
 fn survives(seed: u64, kills_source: bool) {
     let (mut from, mut to) = (Stage::open(seed, &[]), Stage::open(seed + 1, &[]));
@@ -278,13 +290,7 @@ fn survives(seed: u64, kills_source: bool) {
         }
     }
     run(&mut xdfs(&from, &words));
-    // What a killed server has of a file is hidden, and it removes it by itself some day.
-    for entry in fs::read_dir(&root).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|end| end == "xdfs-part") {
-            fs::remove_file(path).unwrap();
-        }
-    }
+    remove_parts(&root);
     assert_same_tree(&tree, &root);
 }
 

@@ -202,11 +202,16 @@ fn kept_for(
         let fault = fault(Code::SourceChanged, cause).hint("run the same command again");
         return Ok(Some(fault));
     }
-    let (wanted, is_file) = (folded(name), found.kind == FileKind::File);
+    let wanted = folded(name);
     let is_meant = |entry: &Entry| {
         let listed = &entry.attributes;
-        let differs = is_file && listed.kind == FileKind::File && listed.size != found.size;
-        folded(&entry.name) == wanted && !differs
+        let is_same = match (listed.kind, found.kind) {
+            // It may have been followed.
+            (FileKind::Symlink, _) => true,
+            (FileKind::File, FileKind::File) => listed.size == found.size,
+            (listed, found) => listed == found,
+        };
+        is_same && folded(&entry.name) == wanted
     };
     if names.iter().any(is_meant) {
         return Ok(None);
