@@ -247,10 +247,12 @@ impl Download {
             }));
         }
         self.sender = Some(sender);
-        match is_stuck && !std::mem::take(&mut self.is_searching) {
-            true => Ok(Step::Wait),
-            false => Ok(Step::Again),
+        if std::mem::take(&mut self.is_searching) {
+            // That isn't idle.
+            link.moved(0);
+            return Ok(Step::Again);
         }
+        Ok(if is_stuck { Step::Wait } else { Step::Again })
     }
 
     /// Whether everything is on its way, in stream mode the end too.
