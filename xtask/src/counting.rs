@@ -13,6 +13,8 @@ use crate::{Failure, GSI, Outcome, cargo, code, root};
 
 /// The variable with the path of the file, as `xdfs_testkit::skip` reads it.
 const LIST: &str = "XDFS_SKIPPED_LIST";
+/// The variable with the number of tests at a time, as the test harness reads it.
+const THREADS: &str = "RUST_TEST_THREADS";
 
 /// Numbers of tests by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,11 +114,19 @@ pub(crate) fn test(args: &[OsString]) -> Outcome {
         [] => &["--workspace", "--features", GSI],
         _ => &[],
     };
-    let mut child = cargo()
+    let mut tests = cargo();
+    tests
         .args(["test", "--locked", "--no-fail-fast"])
         .args(all)
         .args(args)
-        .env(LIST, &list)
+        .env(LIST, &list);
+    if std::env::var_os(THREADS).is_none()
+        && let Ok(processors) = std::thread::available_parallelism()
+    {
+        // Most tests wait: for other processes, for disks, for times to pass.
+        tests.env(THREADS, (2 * processors.get()).to_string());
+    }
+    let mut child = tests
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|e| format!("can't run cargo test: {e}"))?;

@@ -20,8 +20,9 @@ const EMPTY_READS_MAX: usize = 1024;
 pub(crate) enum Demand {
     /// Nothing, or it is proved.
     None,
-    /// The peer resumes the session of the control connection.
-    Resumed,
+    /// The peer resumes the session of the control connection. It has done so before if
+    /// `was_resumed`: then it may have forgotten it.
+    Resumed { was_resumed: bool },
     /// The peer shows this certificate, which is that of the control connection, or resumes a
     /// session in which it has shown it.
     Shown(CertificateDer<'static>),
@@ -271,10 +272,15 @@ impl Wire {
         let Some(tls) = self.tls.as_ref().filter(|tls| !tls.is_handshaking()) else {
             return Ok(());
         };
+        let is_resumed = tls.handshake_kind() == Some(HandshakeKind::Resumed);
         let (is_proved, cause) = match &self.demand {
             Demand::None => return Ok(()),
-            Demand::Resumed => (
-                tls.handshake_kind() == Some(HandshakeKind::Resumed),
+            Demand::Resumed { was_resumed: true } if !is_resumed => {
+                let cause = "the server resumes the TLS session of the control connection no more";
+                return Err(io::Error::new(ErrorKind::ConnectionAborted, cause));
+            }
+            Demand::Resumed { .. } => (
+                is_resumed,
                 "the data connection doesn't resume the TLS session of the control connection, so \
                  it may be somebody else's",
             ),
@@ -288,6 +294,12 @@ impl Wire {
             false => return Err(io::Error::new(ErrorKind::PermissionDenied, cause)),
         }
         Ok(())
+    }
+
+    /// Whether the session of another connection was resumed in TLS.
+    pub(crate) fn has_resumed(&self) -> bool {
+        let kind = self.tls.as_ref().and_then(|tls| tls.handshake_kind());
+        kind == Some(HandshakeKind::Resumed)
     }
 
     /// The protocol that was agreed on in TLS.

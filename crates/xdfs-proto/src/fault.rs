@@ -251,6 +251,13 @@ impl Fault {
         self
     }
 
+    /// Marks the fault as arisen at this end.
+    #[must_use]
+    pub fn local(mut self) -> Self {
+        self.side = Side::Local;
+        self
+    }
+
     /// The fault of a failed system call.
     #[must_use]
     pub fn from_io(

@@ -14,6 +14,8 @@ mod grid;
 #[cfg(feature = "gsi")]
 mod gsi;
 #[cfg(feature = "gsi")]
+mod gsi_between;
+#[cfg(feature = "gsi")]
 mod gsiftp;
 mod hostile;
 mod hostile_servers;
@@ -38,6 +40,7 @@ mod stage;
 mod stores;
 mod sync_between;
 mod third_party;
+mod tls_breaks;
 mod tls_tools;
 mod tools;
 mod v2;

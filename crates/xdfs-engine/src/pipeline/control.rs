@@ -423,7 +423,7 @@ impl<K: Kernel> Pipeline<K> {
             Ok(true) => {}
             Ok(false) => return false,
             Err(fault) => {
-                self.sender.fail(file, fault);
+                self.sender.fail(file, fault.local());
                 return false;
             }
         }

@@ -315,7 +315,8 @@ impl<K: Kernel> Pipeline<K> {
                 } else {
                     self.transfers.close_source(file);
                 }
-                self.sender.fail(file, fault);
+                // A store that is a client of another server may say that it is that server's.
+                self.sender.fail(file, fault.local());
             } else if let Some(frame) = frame {
                 self.transmit_end(file, frame);
             }

@@ -151,7 +151,7 @@ impl<K: Kernel> Pipeline<K> {
             Ok(read) => read,
             Err(fault) => {
                 self.transfers.close_source(extent.file);
-                self.sender.fail(extent.file, fault);
+                self.sender.fail(extent.file, fault.local());
                 return SendOutcome::Later;
             }
         };

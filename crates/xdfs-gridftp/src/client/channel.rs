@@ -133,6 +133,11 @@ impl Channel {
         Ok(None)
     }
 
+    /// Whether it has resumed the TLS session of the control connection.
+    pub(super) fn has_resumed(&self) -> bool {
+        self.wire.has_resumed()
+    }
+
     /// Whether what came may have been cut off by somebody on the way.
     pub(super) fn lacks_end(&self) -> bool {
         self.wire.lacks_end()

@@ -123,7 +123,8 @@ fn of_tls(operation: &str, error: &io::Error) -> Option<Fault> {
     let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     let fault = client_fault(error);
     let floor = "after AUTH TLS, and not from the first byte on, the server has to speak TLS 1.3, \
-        or 1.2 with ECDHE, with AES-GCM or ChaCha20, and with the extended master secret";
+        or 1.2 with ECDHE, with AES-GCM or ChaCha20, and with the extended master secret; or it \
+        wants a certificate (--cert)";
     let fault = match fault.code {
         Code::ProtectionRefused => fault.hint(floor),
         _ => fault,
@@ -141,7 +142,8 @@ fn of_tls(operation: &str, error: &io::Error) -> Option<Fault> {
 /// The fault of a broken connection.
 pub(super) fn lost(operation: &str, error: &io::Error) -> Fault {
     if let Some(fault) = of_tls(operation, error) {
-        return fault;
+        // An alert is the server's, and whoever transfers files here has no part in it.
+        return fault.local();
     }
     if let Some(fault) = error
         .get_ref()

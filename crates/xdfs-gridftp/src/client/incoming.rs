@@ -337,9 +337,9 @@ impl Incoming {
         Ok((is_new, true))
     }
 
-    /// Reads from all connections; stops when the buffer is full. Returns the number of bytes in it,
-    /// whether anything has come that brings the transfer nearer to its end, and whether anything
-    /// has come at all: headers of empty blocks could come for ever.
+    /// Reads from all connections; stops when the buffer is full. Returns the number of bytes
+    /// in it, whether anything has come that brings the transfer nearer to its end, and whether
+    /// anything has come at all: headers of empty blocks could come for ever.
     fn receive_blocks(
         &mut self,
         link: &mut Link,

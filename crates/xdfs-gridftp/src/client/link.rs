@@ -673,6 +673,9 @@ impl Link {
 
     /// Closes all data connections.
     pub(super) fn close_channels(&mut self) {
+        if self.channels.iter().any(Channel::has_resumed) {
+            self.protection.note_resumed();
+        }
         self.listener = None;
         self.channels.clear();
         self.prepared = None;

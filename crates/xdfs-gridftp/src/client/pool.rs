@@ -22,7 +22,6 @@ use super::listing::{Listed, parse_facts};
 use super::listings::{Files, Listings};
 use super::missing;
 use super::plain;
-use super::protection::Protection;
 use super::third_party::Pair;
 use super::told_rows::ToldRows;
 use super::tree::{Tree, resolve_from};
@@ -155,13 +154,10 @@ impl FtpStore {
 
     /// Why this server can't send to another one, if that is known.
     pub(super) fn cannot_reach(&self, target: &Self) -> Option<Fault> {
-        let protects = |store: &Self| {
-            let protection = &store.shared.settings.protection;
-            store.is_carried() || !matches!(protection, Protection::None)
-        };
-        if protects(self) || protects(target) {
+        let [own, other] = [self, target].map(|store| &store.shared.settings.protection);
+        if self.is_carried() || target.is_carried() || !own.reaches_between(other) {
             let cause = "connections are protected with this machine only; straight from one \
-                server to the other data would be in clear";
+                server to the other data would be in clear, or less protected";
             let operation = "prepare a transfer between servers";
             return Some(Fault::new(Code::Unsupported, operation, cause));
         }

@@ -26,6 +26,24 @@ pub enum Protection {
     Gsi(Gsi),
 }
 
+impl Protection {
+    /// Whether data that goes straight from one server to another is protected as with this
+    /// machine. With GSI both servers act for the user by a proxy that was delegated to them, and
+    /// prove so to each other (DCAU A); with TLS they know nothing of each other.
+    pub(super) fn reaches_between(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::None, Self::None) => true,
+            #[cfg(feature = "gsi")]
+            (Self::Gsi(own), Self::Gsi(other)) => {
+                let subjects = [own, other].map(|gsi| subject_of(&gsi.credential).ok());
+                let [own_subject, other_subject] = subjects;
+                own_subject.is_some() && own_subject == other_subject && own.seals == other.seals
+            }
+            _ => false,
+        }
+    }
+}
+
 /// A user of GSI.
 #[cfg(feature = "gsi")]
 #[derive(Clone)]
@@ -109,6 +127,13 @@ impl Established {
                 wire.protect_by(Layer::Data(Box::new(context)));
                 Ok(())
             }
+        }
+    }
+
+    /// A data connection has resumed the session of the control connection.
+    pub(super) fn note_resumed(&self) {
+        if let Self::Tls(tls) = self {
+            tls.note_resumed();
         }
     }
 

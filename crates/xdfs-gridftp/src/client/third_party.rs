@@ -10,7 +10,7 @@
 //! the address**, which is that of its control connection: so no server can have another one
 //! connect to a third host. The file gets a hidden name, is compared by checksums that both servers
 //! compute, and is then renamed, as in an upload. The data is in clear, and neither server proves
-//! to the other who it is.
+//! to the other who it is; with GSI both act for the user, prove so, and protect the data.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

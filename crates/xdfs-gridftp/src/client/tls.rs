@@ -109,12 +109,20 @@ impl SessionTls {
         let certificate = self.certificate.clone();
         let certificate = certificate
             .ok_or_else(|| io::Error::other("the control connection has shown no certificate"))?;
-        let demand = match self.tickets.state().has_any() {
-            true => Demand::Resumed,
+        let state = self.tickets.state();
+        let (has_any, was_resumed) = (state.has_any(), state.was_resumed);
+        drop(state);
+        let demand = match has_any {
+            true => Demand::Resumed { was_resumed },
             false => Demand::Shown(certificate),
         };
         wire.protect(self.connection()?, demand);
         Ok(())
+    }
+
+    /// A data connection has resumed the session.
+    pub(super) fn note_resumed(&self) {
+        self.tickets.state().was_resumed = true;
     }
 
     /// Whether the server has given tickets, and none is left, or its session is old.
@@ -140,6 +148,8 @@ struct State {
     session: Option<(Tls12ClientSessionValue, Instant)>,
     /// The handshake of the control connection is through.
     is_established: bool,
+    /// A data connection has resumed the session.
+    was_resumed: bool,
     group: Option<NamedGroup>,
 }
 

@@ -36,20 +36,28 @@ impl Calls {
 /// # Errors
 /// The disk fails. What can't be opened, such as a directory, is left as it is.
 fn make_durable(store: &dyn Store, path: &[u8]) -> Result<(), Fault> {
-    let opened = store.open_file(&FileRequest {
-        path: path.to_vec(),
-        flags: FileFlags {
-            write: true,
-            ..FileFlags::default()
-        },
-        mode: None,
-        identity: None,
-    });
-    match opened {
-        Ok(opened) if !opened.file.is_pipe() => opened
-            .file
-            .sync(false)
-            .map_err(|fault| fault.preventing(path)),
-        _ => Ok(()),
+    let open = |write: bool| {
+        store.open_file(&FileRequest {
+            path: path.to_vec(),
+            flags: FileFlags {
+                read: !write,
+                write,
+                ..FileFlags::default()
+            },
+            mode: None,
+            identity: None,
+        })
+    };
+    // The owner may have made it read-only just now.
+    let Ok(opened) = open(true).or_else(|_| open(false)) else {
+        return Ok(());
+    };
+    if opened.file.is_pipe() {
+        return Ok(());
     }
+    let synced = opened.file.sync(false);
+    synced.map_err(|fault| {
+        let operation = "make its time and mode durable".to_owned();
+        Fault { operation, ..fault }.preventing(path)
+    })
 }

@@ -77,7 +77,7 @@ impl SessionTls {
             Direction::Receive => &self.silent,
         };
         let demand = match self.resumption {
-            true => Demand::Resumed,
+            true => Demand::Resumed { was_resumed: false },
             false => Demand::None,
         };
         wire.protect(connection(config)?, demand);
