@@ -38,8 +38,8 @@ fn replies(data: &[u8], piece: usize) -> (Vec<Reply>, bool) {
     (replies, false)
 }
 
-fn rows(data: &[u8], piece: usize) -> (Vec<Listed>, Option<RowError>) {
-    let (mut rows, mut listed) = (Rows::default(), Vec::new());
+fn rows(mut rows: Rows, data: &[u8], piece: usize) -> (Vec<Listed>, Option<RowError>) {
+    let mut listed = Vec::new();
     for part in data.chunks(piece) {
         rows.push(part);
         loop {
@@ -78,12 +78,14 @@ fuzz_target!(|data: &[u8]| {
             let _ = parse_facts(line);
         }
     }
-    let whole = rows(data, data.len().max(1));
-    assert_eq!(whole, rows(data, piece));
-    for row in whole.0 {
-        let name = &row.name;
-        assert!(i64::try_from(row.attributes.size).is_ok());
-        let leads_out = matches!(name.as_slice(), b"" | b"." | b"..") || name.contains(&b'/');
-        assert!(row.is_own || !leads_out && !name.contains(&0) && !name.contains(&b'\n'));
+    for make in [Rows::default, Rows::long] {
+        let whole = rows(make(), data, data.len().max(1));
+        assert_eq!(whole, rows(make(), data, piece));
+        for row in whole.0 {
+            let name = &row.name;
+            assert!(i64::try_from(row.attributes.size).is_ok());
+            let leads_out = matches!(name.as_slice(), b"" | b"." | b"..") || name.contains(&b'/');
+            assert!(row.is_own || !leads_out && !name.contains(&0) && !name.contains(&b'\n'));
+        }
     }
 });

@@ -105,7 +105,7 @@ fuzz_target!(|data: &[u8]| {
                     3 => Ok(Outcome::Listening(
                         "10.0.0.9:258".parse().expect("an address"),
                     )),
-                    4 => Ok(Outcome::Rows(vec![step.to_vec()])),
+                    4 => Ok(Outcome::Rows(vec![step.to_vec()], 1)),
                     5 => Ok(Outcome::Listening("[::1]:258".parse().expect("an address"))),
                     _ => Err(
                         Fault::new(Code::ALL[usize::from(word) % Code::ALL.len()], "do", "x")

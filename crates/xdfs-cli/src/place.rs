@@ -126,6 +126,16 @@ pub(crate) fn local_name(name: &[u8]) -> Option<PathBuf> {
     }
 }
 
+/// Whether a place is in a directory, or the directory itself, as far as the URLs show it.
+pub(crate) fn lies_in(place: &RemotePlace, directory: &RemotePlace) -> bool {
+    let parts = |place: &RemotePlace| {
+        let parts = place.path.split(|&byte| byte == b'/');
+        let parts = parts.filter(|part| !part.is_empty() && *part != b".");
+        parts.map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    directory.shares_session(place) && parts(place).starts_with(&parts(directory))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

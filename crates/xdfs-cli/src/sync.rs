@@ -11,10 +11,12 @@ use xdfs::{
 use crate::client_config::ClientConfig;
 use crate::console::Console;
 use crate::context::Context;
+use crate::cp::origins::Origins;
 use crate::flags::{OutputFlags, SyncFlags};
+use crate::identity::check_one_password;
 use crate::interrupt::Interrupt;
 use crate::log::start_log;
-use crate::place::{Place, shown};
+use crate::place::{Place, lies_in, shown};
 use crate::report::{Label, Reporter, Run};
 use crate::session::{self, Connector, report_session};
 
@@ -23,6 +25,8 @@ use crate::session::{self, Connector, report_session};
 enum SyncDirection {
     Up(PathBuf, RemotePlace),
     Down(RemotePlace, PathBuf),
+    /// From one server to another.
+    Between(RemotePlace, RemotePlace),
 }
 
 /// Runs the command and returns the exit code.
@@ -57,13 +61,54 @@ fn route(config: &ClientConfig, flags: &SyncFlags) -> Result<SyncDirection, Faul
     match (source?, target?) {
         (Place::Local(source), Place::Remote(target)) => Ok(SyncDirection::Up(source, target)),
         (Place::Remote(source), Place::Local(target)) => Ok(SyncDirection::Down(source, target)),
+        (Place::Remote(source), Place::Remote(target)) => {
+            check_between(flags, [&source, &target])?;
+            Ok(SyncDirection::Between(source, target))
+        }
         _ => {
-            let cause = "one side has to be a directory here, and the other one on a server";
+            let cause = "both sides have to be directories, and at least one on a server";
             let fault = Fault::new(Code::InvalidArgument, "plan the synchronisation", cause)
                 .hint("write xdfs sync DIR xdfs://HOST/DIR, or the other way round");
             Err(config.hinted(fault, words))
         }
     }
+}
+
+/// Refuses what can't be done between servers, and two sides of which one is in the other.
+fn check_between(flags: &SyncFlags, [source, target]: [&RemotePlace; 2]) -> Result<(), Fault> {
+    let refused = |cause: String, hint: &str| {
+        let fault = Fault::new(Code::InvalidArgument, "plan the synchronisation", cause);
+        Err(fault.path(&target.path).hint(hint))
+    };
+    let wanted = [
+        (flags.archive, "--archive"),
+        (flags.owner, "--owner"),
+        (flags.xattrs, "--xattrs"),
+        (flags.hard_links, "--hard-links"),
+        (flags.delta, "--delta"),
+    ];
+    if let Some((_, flag)) = wanted.iter().find(|(is_wanted, _)| *is_wanted) {
+        let cause = format!("{flag} can't be done between servers");
+        return refused(cause, "modes and modification times are kept without it");
+    }
+    let leads_up = |place: &RemotePlace| {
+        place
+            .path
+            .split(|byte| *byte == b'/')
+            .any(|part| part == b"..")
+    };
+    if source.shares_session(target) && (leads_up(source) || leads_up(target)) {
+        let cause = "with '..' in a path it isn't known whether one directory is in the other";
+        return refused(cause.to_owned(), "name both directories without it");
+    }
+    if lies_in(source, target) || lies_in(target, source) {
+        let cause = "one of the two directories is the other one, or in it";
+        return refused(
+            cause.to_owned(),
+            "name two directories apart from each other",
+        );
+    }
+    check_one_password(&flags.session.security, [source, target])
 }
 
 fn options(
@@ -186,9 +231,12 @@ fn sync(
 ) -> Result<SyncResult, Fault> {
     let config = context.config()?;
     let route = route(config, flags)?;
-    let (SyncDirection::Up(_, server) | SyncDirection::Down(server, _)) = &route;
+    let (SyncDirection::Up(_, server)
+    | SyncDirection::Down(server, _)
+    | SyncDirection::Between(_, server)) = &route;
     let connector = Connector::new(context.clone(), flags.session.comparing(flags.digest));
     let client = connector.connect(server)?;
+    let origins = Origins::new(&connector, flags.between.into());
     let interrupt = context.interrupt()?;
     interrupt.orderly(true);
     let options = options(config, server, flags, label, &interrupt)?;
@@ -215,7 +263,12 @@ fn sync(
         SyncDirection::Down(source, target) => {
             client.sync_from(&source.path, target, &options, &mut observer)
         }
+        SyncDirection::Between(source, target) => {
+            let source = origins.file(source);
+            client.sync_between(&source, &target.path, &options, &mut observer)
+        }
     };
+    origins.report(reporter);
     report_session(&client, reporter);
     result.map_err(|fault| session::lost_with_ssh(fault, &interrupt))
 }

@@ -2,6 +2,7 @@
 
 use xdfs_proto::path::{Attributes, FileKind};
 
+use crate::reply::Reply;
 use crate::time::{format_list_time, format_time};
 
 /// What FEAT says of facts.
@@ -25,6 +26,30 @@ pub struct Row<'a> {
 #[must_use]
 pub fn can_be_listed(name: &[u8]) -> bool {
     !name.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
+}
+
+/// What the confirmation of a listing says of so many names that aren't in it; nothing if there are
+/// none. Clients that don't know it read on.
+#[must_use]
+pub fn left_out_text(names: u64) -> String {
+    match names {
+        0 => String::new(),
+        // In words that no client takes for those of a failure.
+        _ => format!(" LeftOut={names}; names that hold ends of lines have no rows."),
+    }
+}
+
+/// How many names a confirmation says are left out, in the form of [`left_out_text`].
+#[must_use]
+pub fn left_out(reply: &Reply) -> u64 {
+    let key = b"LeftOut=";
+    let number = |line: &Vec<u8>| {
+        let start = line.windows(key.len()).position(|part| part == key)? + key.len();
+        let rest = &line[start..];
+        let end = rest.iter().position(|byte| *byte == b';')?;
+        std::str::from_utf8(&rest[..end]).ok()?.parse().ok()
+    };
+    reply.lines.last().and_then(number).unwrap_or_default()
 }
 
 impl Row<'_> {
@@ -169,6 +194,23 @@ mod tests {
         assert!(!facts.contains("slink=x"), "{facts}");
         assert!(list.ends_with(" a b -> x;Type=dir"), "{list}");
         assert_eq!(permissions(0o1640), "rw-r----T");
+    }
+
+    #[test]
+    fn a_confirmation_tells_what_is_left_out() {
+        for names in [0, 1, 70_000, u64::MAX] {
+            let text = format!("Transfer complete.{}", left_out_text(names));
+            assert_eq!(left_out(&Reply::new(226, text)), names);
+        }
+        for text in [
+            "LeftOut=",
+            "LeftOut=;",
+            "LeftOut=x;",
+            "LeftOut=-1;",
+            "LeftOut=1",
+        ] {
+            assert_eq!(left_out(&Reply::new(226, text)), 0, "{text}");
+        }
     }
 
     #[test]

@@ -139,6 +139,8 @@ pub struct Opening {
     pub transaction: TransactionId,
     /// Number of rows.
     pub entries: u64,
+    /// Number of names in the tree that can't stand in a row.
+    pub left_out: u64,
 }
 
 impl fmt::Display for Opening {
@@ -147,7 +149,11 @@ impl fmt::Display for Opening {
             f,
             "Transaction={};Entries={};",
             self.transaction, self.entries
-        )
+        )?;
+        match self.left_out {
+            0 => Ok(()),
+            names => write!(f, "LeftOut={names};"),
+        }
     }
 }
 
@@ -158,6 +164,10 @@ impl Opening {
         Some(Self {
             transaction: TransactionId::parse(field(text, "Transaction")?)?,
             entries: number(field(text, "Entries")?)?,
+            left_out: match field(text, "LeftOut") {
+                Some(digits) => number(digits)?,
+                None => 0,
+            },
         })
     }
 }
@@ -273,14 +283,17 @@ mod tests {
     #[test]
     fn confirmations_are_written_as_they_are_read() {
         let transaction = TransactionId(*b"0123456789abcdef");
-        let opening = Opening {
-            transaction,
-            entries: 7,
-        };
-        assert_eq!(
-            Opening::parse(opening.to_string().as_bytes()),
-            Some(opening)
-        );
+        for left_out in [0, 3] {
+            let opening = Opening {
+                transaction,
+                entries: 7,
+                left_out,
+            };
+            assert_eq!(
+                Opening::parse(opening.to_string().as_bytes()),
+                Some(opening)
+            );
+        }
         assert_eq!(Opening::parse(b"Transfer complete."), None);
         let digits = "0123456789abcdef".to_owned();
         let closing = Closing { digits, members: 3 };

@@ -21,7 +21,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use xdfs_proto::Fault;
 use xdfs_proto::pack::Failures;
-use xdfs_proto::path::{Answer, Call};
+use xdfs_proto::path::{Answer, Attributes, Call};
 
 use crate::address::format_host_port;
 use crate::archive::Compression;
@@ -109,6 +109,8 @@ pub enum Action {
     Connect(Vec<SocketAddr>),
     /// Drop data connections, and listen at the next transfer, with [`Session::delayed`].
     DelayPassive,
+    /// Look at this path: [`Outcome::Facts`].
+    Facts(Vec<u8>),
     /// List here: [`Outcome::Rows`].
     ListHere(Listing),
     /// Drop data connections, and listen: [`Outcome::Listening`].
@@ -139,8 +141,10 @@ pub enum Action {
 pub struct Listing {
     /// The form of its rows.
     pub form: Form,
-    /// The directory, or a file.
+    /// The directory, a file, or in LIST and NLST what has wildcards in its last part.
     pub path: Vec<u8>,
+    /// What NLST puts before names that match them: what the client has written there.
+    pub prefix: Vec<u8>,
 }
 
 /// A transfer over data connections.
@@ -231,6 +235,10 @@ pub enum Outcome {
     Digest(String),
     /// Success with nothing to tell.
     Done,
+    /// The attributes of what is at a path, and where it leads if it is a link.
+    Facts(Attributes, Option<Vec<u8>>),
+    /// A listing is sent, without so many names that can't stand in it.
+    Listed(u64),
     /// Members of a segment that could not be stored.
     Partly(Failures),
     /// The success of a transfer, with what is told of it.
@@ -239,8 +247,8 @@ pub enum Outcome {
     Listening(SocketAddr),
     /// The addresses to tell, one for each stripe.
     ListeningStriped(Vec<SocketAddr>),
-    /// Rows without their ends.
-    Rows(Vec<Vec<u8>>),
+    /// Rows without their ends, and the number of names that can't stand in any.
+    Rows(Vec<Vec<u8>>, u64),
     /// The security context is established; the token for the client, which may be empty.
     Secured(Vec<u8>),
     /// A token for the client, which answers.
@@ -659,7 +667,13 @@ impl Session {
             }
             Command::ListHere(form, path) => {
                 let path = self.path(&path);
-                (Pending::ListHere, Action::ListHere(Listing { form, path }))
+                let prefix = Vec::new();
+                let listing = Listing { form, path, prefix };
+                (Pending::ListHere, Action::ListHere(listing))
+            }
+            Command::Facts(given) => {
+                let path = self.path(&given);
+                (Pending::Facts(given), Action::Facts(path))
             }
             Command::RenameTo(path) => {
                 let to = self.path(&path);
@@ -735,10 +749,6 @@ impl Session {
             Command::Delete(path) => {
                 let path = self.path(&path);
                 (Pending::Plain("Removed."), Call::RemoveFile { path })
-            }
-            Command::Facts(given) => {
-                let call = stat(&self.path(&given));
-                (Pending::Facts(given), call)
             }
             Command::MakeDirectory(path) => {
                 let path = self.path(&path);

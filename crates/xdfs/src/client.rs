@@ -95,7 +95,7 @@ impl Client {
                     overwrite: options.overwrite && !looks_first(&compared),
                     ..options.clone()
                 };
-                let transfer = self.start_between(file, target, &refuses)?;
+                let transfer = self.start_between(file, target, last_part(path), &refuses)?;
                 let route = TransferRoute::Upload {
                     from: place.clone(),
                     to: target.to_vec(),

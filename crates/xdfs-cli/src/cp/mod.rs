@@ -2,7 +2,7 @@
 
 mod expand;
 mod list;
-mod origins;
+pub(crate) mod origins;
 mod pairs;
 mod plan;
 mod queue;

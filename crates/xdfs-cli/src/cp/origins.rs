@@ -10,7 +10,7 @@ use crate::session::{Connector, report_session};
 
 /// The sessions with them, each opened when it is needed first.
 #[derive(Clone)]
-pub(super) struct Origins {
+pub(crate) struct Origins {
     connector: Connector,
     way: Way,
     open: Arc<Mutex<Vec<(RemotePlace, SharedClient)>>>,
@@ -18,7 +18,7 @@ pub(super) struct Origins {
 
 impl Origins {
     /// No sessions yet, for files that are copied in this way.
-    pub(super) fn new(connector: &Connector, way: Way) -> Self {
+    pub(crate) fn new(connector: &Connector, way: Way) -> Self {
         Self {
             connector: connector.clone(),
             way,
@@ -34,7 +34,7 @@ impl Origins {
     ///
     /// # Errors
     /// It can't be opened.
-    pub(super) fn connect(&self, place: &RemotePlace) -> Result<SharedClient, Fault> {
+    pub(crate) fn connect(&self, place: &RemotePlace) -> Result<SharedClient, Fault> {
         let mut open = self.open();
         let is_it = |(server, client): &(RemotePlace, SharedClient)| {
             server.shares_session(place) && client.ended().is_none()
@@ -48,7 +48,7 @@ impl Origins {
     }
 
     /// A file or a tree of a server, as a source.
-    pub(super) fn file(&self, place: &RemotePlace) -> ServerFile {
+    pub(crate) fn file(&self, place: &RemotePlace) -> ServerFile {
         let origins = self.clone();
         let connect = move |place: &RemotePlace| {
             let client = origins.connect(place)?;
@@ -58,7 +58,7 @@ impl Origins {
     }
 
     /// Reports servers that were trusted on first use, and decisions about network paths.
-    pub(super) fn report(&self, reporter: &mut Reporter) {
+    pub(crate) fn report(&self, reporter: &mut Reporter) {
         for (_, client) in &*self.open() {
             report_session(client, reporter);
         }

@@ -18,7 +18,7 @@ use crate::flags::CpFlags;
 use crate::identity::check_one_password;
 use crate::interrupt::Interrupt;
 use crate::paths::side::PathSide;
-use crate::place::{Place, shown};
+use crate::place::{Place, lies_in, shown};
 use crate::report::{Label, Reporter};
 use crate::session::{self, Connector, report_session};
 use crate::state;
@@ -132,12 +132,7 @@ fn check_between(flags: &CpFlags, servers: [&RemotePlace; 2]) -> Result<(), Faul
 
 /// Refuses to copy a directory into itself, which would never end.
 fn check_not_into_itself(source: &RemotePlace, target: &RemotePlace) -> Result<(), Fault> {
-    let parts = |place: &RemotePlace| {
-        let parts = place.path.split(|&byte| byte == b'/');
-        let parts = parts.filter(|part| !part.is_empty() && *part != b".");
-        parts.map(<[u8]>::to_vec).collect::<Vec<_>>()
-    };
-    if !source.shares_session(target) || !parts(target).starts_with(&parts(source)) {
+    if !lies_in(target, source) {
         return Ok(());
     }
     let cause = "the target is the directory itself, or in it";

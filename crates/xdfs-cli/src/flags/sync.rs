@@ -5,13 +5,14 @@ use std::ffi::OsString;
 use clap::{Args, ValueEnum, ValueHint};
 use xdfs::Compare;
 
-use super::cp::DigestFlag;
+use super::cp::{BetweenFlag, DigestFlag};
 use super::{DurabilityFlag, FilterFlags, METADATA, OUTPUT, OutputFlags, RetryFlags, SessionFlags};
 use crate::size;
 
 /// Make one directory equal to another, transferring only differences.
 ///
-/// One side is a local directory, the other xdfs://[user@]host[:port]/path. The contents of SOURCE
+/// One side is a local directory, the other xdfs://[user@]host[:port]/path; or both are on servers,
+/// which may be of any kind (see `xdfs cp --help`). The contents of SOURCE
 /// go into TARGET, which is created if missing; a slash at the end of either changes nothing. So
 /// 'xdfs sync tree xdfs://host/' fills the root of the server, where 'xdfs cp -r tree xdfs://host/'
 /// makes /tree: name the directory itself, as in 'xdfs sync tree xdfs://host/tree'.
@@ -41,6 +42,8 @@ Examples:
   xdfs sync --compare digest --delete tree xdfs://host/tree
                                                    by content; renamed files are renamed there
   xdfs sync --delta images xdfs://host/images      send the changed parts of large files
+  xdfs sync ftps://one/data/run ftps://two/data/run
+                                                   from one server to another
   xdfs sync --json tree xdfs://host/tree | jq 'select(.type == \"sync\")'"
 )]
 pub(crate) struct SyncFlags {
@@ -55,7 +58,7 @@ pub(crate) struct SyncFlags {
     /// How to compare files that are on both sides.
     ///
     /// By size and time is fast; by digest both sides read every file that has the same size on
-    /// both.
+    /// both. An FTP server that computes no digest that the other side has is read through.
     #[arg(long, value_name = "HOW", value_enum, default_value_t = CompareFlag::SizeTime)]
     pub(crate) compare: CompareFlag,
 
@@ -114,6 +117,13 @@ pub(crate) struct SyncFlags {
     #[command(flatten)]
     pub(crate) filter: FilterFlags,
 
+    /// How files get from one server to another, if both sides are servers.
+    ///
+    /// As in 'xdfs cp'. Owners, extended attributes, hard links and --delta are refused between
+    /// servers.
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = BetweenFlag::Any)]
+    pub(crate) between: BetweenFlag,
+
     /// Print one line for each step that would be done, and write nothing.
     ///
     /// The lines name copies, replacements, renames, deletions and changes of metadata. Nothing is
@@ -171,7 +181,8 @@ pub(crate) struct SyncFlags {
 
     /// Digest of large files in transit, and for --compare digest (BLAKE3 if none).
     ///
-    /// Default: crc64nvme, or blake3 in transit with --protect clear.
+    /// Default: crc64nvme, or blake3 in transit with --protect clear. To compare with an FTP
+    /// server, one that it computes.
     #[arg(long, value_name = "KIND", value_enum)]
     pub(crate) digest: Option<DigestFlag>,
 

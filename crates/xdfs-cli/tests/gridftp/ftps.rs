@@ -71,7 +71,6 @@ fn everything_works_at_our_own_server() {
             url: place.trim_end_matches('/'),
             root: &root,
             flags: &flags,
-            sets_times: true,
         };
         works(&stage, there);
         trees_work(&stage, there);
@@ -110,7 +109,6 @@ fn everything_works_at_vsftpd() {
             url: &place,
             root: &root,
             flags: &flags,
-            sets_times: false,
         };
         works(&stage, there);
         small_files_go_up(&stage, there);

@@ -41,7 +41,6 @@ fn everything_works_at_both_servers() {
                 url: &url,
                 root: &root,
                 flags,
-                sets_times: true,
             };
             works(&stage, there);
             trees_work(&stage, there);

@@ -46,7 +46,6 @@ fn everything_works_at_vsftpd() {
         url: &place,
         root: &root,
         flags: &["--ca", &authority],
-        sets_times: false,
     };
     works(&stage, there);
     let text = fs::read_to_string(&log).unwrap();

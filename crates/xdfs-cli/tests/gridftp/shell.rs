@@ -102,15 +102,7 @@ fn files_work(shell: Shell<'_>, root: &Path) {
                  mv other third\ncat third\nget third back\nget -f ../file .\ncp :third copied\n\
                  cp copied :sub/\nput -n 2 -f ../here/file sub/copied\nrm third\ncd -\nrm file\n\
                  rm -r dir/sub\nrm -d dir\npwd\nlpwd\n";
-    // vsftpd lists no trees.
-    let lines = match stage.here("plain").exists() {
-        true => lines.replace(
-            "rm -r dir/sub\n",
-            "cd dir/sub\nrm copied\ncd ../..\nrm -d dir/sub\n",
-        ),
-        false => lines.to_owned(),
-    };
-    let text = succeeds(shell, &lines);
+    let text = succeeds(shell, lines);
     assert!(text.contains("/here"), "{text}");
     for name in ["back", "copied"] {
         assert_bytes(&stage.here(name), &content);
@@ -188,18 +180,24 @@ fn text(path: &Path) -> String {
 }
 
 #[test]
-fn most_commands_work_at_vsftpd() {
+fn commands_work_at_vsftpd() {
     let stage = Stage::open(303, &[]);
     let Some((_server, address)) = vsftpd(&stage, "") else {
         return;
     };
-    Stage::make(&stage.here("plain"), 1);
     let root = stage.beside("anonymous/pub");
     let url = format!("ftp://{address}/pub");
     let shell = Shell::clear(&stage, &url);
     files_work(shell, &root);
-    let lines = ["ls", "find", "ls *"].map(|line| (line, "no MLSD"));
-    goes_on(shell, &lines);
+    Stage::make(&stage.here("tree/a b/leaf"), 1000);
+    let lines = "put -r tree\nls *\nfind . -name 'l*'\ndu -s .\nsync tree :synced\n\
+                 check tree :synced\nsync :synced synced-back\nget -r tree tree-back\n\
+                 cd 'tree/a b'\nls ..\nget *\n";
+    let shown = succeeds(shell, lines);
+    assert!(shown.contains("leaf"), "{shown}");
+    for copy in ["tree-back", "synced-back"] {
+        assert_same_tree(&stage.here("tree"), &stage.here(copy));
+    }
 }
 
 #[test]

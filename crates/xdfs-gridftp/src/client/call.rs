@@ -6,21 +6,19 @@ use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind, PART_BYTES};
 use xdfs_proto::{ChecksumKind, ChecksumValue, Code, Fault};
 use xdfs_store::{Store as _, check_cancelled};
 
-use super::channel::Direction;
+use super::directory::{each_entry, untold};
 use super::fault::{lacking, refused, violation};
 use super::features::name_of;
 use super::link::{Link, STALL};
-use super::listing::{Listed, Rows};
-use super::listings::NAMES_MAX;
-use super::missing;
+use super::listing::Listed;
+use super::listings::Directory;
 use super::pool::{FtpStore, exists};
-use super::sink::{rename, set_metadata};
+use super::sink::{rename, set_metadata, set_time};
+use super::{missing, plain};
 use crate::checksum::{Algorithm, Hasher};
 
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 64 << 10;
-/// Most bytes of a listing.
-const LISTING_BYTES_MAX: usize = 256 << 20;
 /// Most directories above a path.
 const DEPTH_MAX: usize = 256;
 
@@ -35,10 +33,20 @@ pub(super) fn answer(store: &FtpStore, call: &Call, part: Part<'_>) -> Result<An
         })?;
         Ok(Answer::Done)
     };
+    if !matches!(
+        call,
+        Call::Stat { .. } | Call::ReadLink { .. } | Call::List { .. }
+    ) {
+        // It may change what they have told.
+        store.told().clear();
+    }
     match call {
         Call::Stat { path, follow } => store.with(|link| {
             let path = FtpStore::resolve(link, path);
-            let listed = FtpStore::look(link, &path)?;
+            let listed = match follow {
+                true => FtpStore::look(link, &path)?,
+                false => look_itself(store, link, &path)?,
+            };
             Ok(Answer::Attributes(match follow {
                 true => listed.attributes,
                 false => own_attributes(&listed),
@@ -46,7 +54,7 @@ pub(super) fn answer(store: &FtpStore, call: &Call, part: Part<'_>) -> Result<An
         }),
         Call::ReadLink { path } => store.with(|link| {
             let path = FtpStore::resolve(link, path);
-            let target = FtpStore::look(link, &path)?.link;
+            let target = look_itself(store, link, &path)?.link;
             let target = target.ok_or_else(|| {
                 let cause = "it is no symbolic link, or the server doesn't tell where it leads";
                 lacking(call.operation(), &path, cause)
@@ -97,12 +105,17 @@ pub(super) fn answer(store: &FtpStore, call: &Call, part: Part<'_>) -> Result<An
         }),
         Call::SetTimes { path, mtime_ns, .. } => store.with(|link| {
             let path = FtpStore::resolve(link, path);
-            if !link.features.mfmt {
-                let cause = "the server has no MFMT, which sets times";
-                return Err(lacking(call.operation(), &path, cause));
+            let is_set = match mtime_ns {
+                Some(time) => set_time(link, &path, *time)?,
+                None => false,
+            };
+            match is_set {
+                true => Ok(Answer::Done),
+                false => {
+                    let cause = "the server has no MFMT, which sets times";
+                    Err(lacking(call.operation(), &path, cause))
+                }
             }
-            set_metadata(link, &path, *mtime_ns, None)?;
-            Ok(Answer::Done)
         }),
         // The protocol has no such command: a server says that a file is stored, and no more.
         Call::Sync { .. } => Ok(Answer::Done),
@@ -122,6 +135,21 @@ pub(super) fn answer(store: &FtpStore, call: &Call, part: Part<'_>) -> Result<An
             call.path(),
             "FTP servers can't do this",
         )),
+    }
+}
+
+/// What is at a resolved path, without following a link there.
+fn look_itself(store: &FtpStore, link: &mut Link, path: &Vec<u8>) -> Result<Listed, Fault> {
+    let mut listed = FtpStore::look(link, path)?;
+    if link.features.mlst {
+        store.told().complete(path, &mut listed);
+        return Ok(listed);
+    }
+    let is_file = listed.attributes.kind == FileKind::File;
+    match plain::complete(store, link, std::iter::once((path, &mut listed))) {
+        // What takes a link for a directory could go beyond it.
+        Err(fault) if !is_file || !link.is_usable() => Err(fault),
+        _ => Ok(listed),
     }
 }
 
@@ -231,7 +259,7 @@ fn list(
 ) -> Result<Answer, Fault> {
     // A server has no place to go on from: the listing is read once, and its parts are served
     // from what is kept of it.
-    let (id, skipped, all) = match cursor {
+    let (id, skipped, read) = match cursor {
         [] => {
             let all = Arc::new(read_list(store, path)?);
             (store.listings().keep(&all), 0, all)
@@ -248,6 +276,7 @@ fn list(
             (id, skipped, kept)
         }
     };
+    let Directory { all, left_out } = &*read;
     let rest = all.get(skipped..).unwrap_or_default();
     let most = usize::try_from(entries_max).unwrap_or(usize::MAX);
     let wanted = &rest[..most.min(rest.len())];
@@ -267,6 +296,13 @@ fn list(
     if !has_more {
         store.listings().forget(id);
     }
+    if !has_more && *left_out > 0 {
+        if !entries.is_empty() {
+            let cursor = Some(format!("{id} {end}").into_bytes());
+            part(Answer::Entries { entries, cursor })?;
+        }
+        return Err(untold(path, *left_out));
+    }
     let cursor = has_more.then(|| format!("{id} {end}").into_bytes());
     Ok(Answer::Entries { entries, cursor })
 }
@@ -278,7 +314,7 @@ fn place_in_listing(cursor: &[u8]) -> Option<(u64, usize)> {
 }
 
 /// Reads a whole directory.
-fn read_list(store: &FtpStore, path: &[u8]) -> Result<Vec<Entry>, Fault> {
+fn read_list(store: &FtpStore, path: &[u8]) -> Result<Directory, Fault> {
     let mut entries = Vec::new();
     let mut add = |listed: Listed| {
         entries.push(Entry {
@@ -288,91 +324,29 @@ fn read_list(store: &FtpStore, path: &[u8]) -> Result<Vec<Entry>, Fault> {
         Ok(())
     };
     let known = store.tree().and_then(|tree| tree.take_listing(path));
-    match known {
-        Some(known) => known.into_iter().try_for_each(add)?,
+    let left_out = match known {
+        Some(known) => {
+            known.into_iter().try_for_each(add)?;
+            0
+        }
         None => each_entry(store, path, &mut add)?,
-    }
-    Ok(entries)
-}
-
-/// Lists a directory to its end.
-fn each_entry(
-    store: &FtpStore,
-    path: &[u8],
-    entry: &mut dyn FnMut(Listed) -> Result<(), Fault>,
-) -> Result<(), Fault> {
-    loop {
-        let mut link = store.take(Some((Direction::List, 1)))?;
-        let mode = store.mode(&link, Direction::List);
-        let mut has_begun = false;
-        let listed = list_on(store, &mut link, path, &mut |listed| {
-            has_begun = true;
-            entry(listed)
-        });
-        let listed = listed.map_err(|fault| link.explained(fault, has_begun));
-        if link.is_usable() {
-            store.give_back(link);
-        }
-        match listed {
-            Err(fault) if !has_begun && store.falls_back(mode, &fault) => {}
-            listed => return listed,
-        }
-    }
-}
-
-fn list_on(
-    store: &FtpStore,
-    link: &mut Link,
-    path: &[u8],
-    entry: &mut dyn FnMut(Listed) -> Result<(), Fault>,
-) -> Result<(), Fault> {
-    let resolved = FtpStore::resolve(link, path);
-    if !link.features.mlst {
-        let cause = "the server has no MLSD, the listing that programs can read";
-        return Err(lacking("list a directory", &resolved, cause)
-            .hint("name the files; they can be copied one by one"));
-    }
-    let broken = |error: super::listing::RowError| {
-        violation("list a directory", error.to_string()).path(path)
     };
-    let mut incoming = store.request(link, "MLSD", &resolved, None)?;
-    let (mut rows, mut piece) = (Rows::default(), vec![0; PIECE_BYTES]);
-    let (mut names, mut bytes) = (0, 0);
-    loop {
-        let count = incoming.read(link, &mut piece)?;
-        bytes += count;
-        if names > NAMES_MAX || bytes > LISTING_BYTES_MAX {
-            let cause = format!(
-                "the directory has more than {NAMES_MAX} names, or more than {} MiB of them",
-                LISTING_BYTES_MAX >> 20
-            );
-            let fault = Fault::new(Code::LimitExceeded, "list a directory", cause);
-            return Err(fault.path(resolved));
-        }
-        rows.push(&piece[..count]);
-        while let Some(listed) = rows.next_row(incoming.is_complete()).map_err(broken)? {
-            names += 1;
-            if !listed.is_own {
-                store.files().note(&resolved, &listed);
-                entry(listed)?;
-            }
-        }
-        if incoming.is_complete() {
-            break;
-        }
-    }
-    match missing::doubt(&incoming) {
-        None => Ok(()),
-        Some(said) => {
-            let cause = format!("the server may not have told all names: {said}");
-            let fault = Fault::new(Code::LimitExceeded, "list a directory", cause);
-            Err(fault.path(resolved))
-        }
-    }
+    Ok(Directory {
+        all: entries,
+        left_out,
+    })
 }
 
 /// Removes a directory and what is in it; links are removed, and not followed.
 fn remove_tree(store: &FtpStore, path: &[u8]) -> Result<Answer, Fault> {
+    store.with(|link| {
+        let path = FtpStore::resolve(link, path);
+        if link.features.mlst || !plain::is_link(store, link, &path)? {
+            return Ok(());
+        }
+        let fault = Fault::new(Code::NotDirectory, "remove a tree", "it is a symbolic link");
+        Err(fault.path(path).hint("remove the link itself, without -r"))
+    })?;
     let mut removed = 0;
     // Directories to be removed once those after them are.
     let mut open = vec![(path.to_vec(), false)];
@@ -409,6 +383,16 @@ fn remove_tree(store: &FtpStore, path: &[u8]) -> Result<Answer, Fault> {
         open.append(&mut directories);
     }
     Ok(Answer::Removed { entries: removed })
+}
+
+impl FtpStore {
+    /// Whether the server computes checksums of this kind; `false` if it can't be reached.
+    #[must_use]
+    pub fn computes(&self, kind: ChecksumKind) -> bool {
+        let has = |link: &Link, algorithm| link.features.checksums.contains(&algorithm);
+        let computes = self.with(|link| Ok(algorithm_of(kind).is_some_and(|own| has(link, own))));
+        computes.unwrap_or(false)
+    }
 }
 
 fn algorithm_of(kind: ChecksumKind) -> Option<Algorithm> {

@@ -13,6 +13,8 @@ pub struct Features {
     pub mlst: bool,
     /// MFMT, which sets a modification time.
     pub mfmt: bool,
+    /// MDTM was refused: the server tells no times of modification.
+    pub lacks_times: bool,
     /// MODE E: the server knows parallel data connections.
     pub extended: bool,
     /// REST, in stream mode at least (RFC 3659): a transfer can begin in the middle.
@@ -93,6 +95,16 @@ impl Features {
             }
         }
         features
+    }
+
+    /// The command that sets a time of modification: MFMT, or MDTM with a time before the path, as
+    /// some servers without MLSD have it, which others take for a path.
+    #[must_use]
+    pub fn sets_times_by(&self) -> Option<&'static str> {
+        match self.mfmt {
+            true => Some("MFMT"),
+            false => (!self.mlst && !self.lacks_times).then_some("MDTM"),
+        }
     }
 
     /// The options of RETR for so many connections, with a layout of stripes if that is wanted.

@@ -221,7 +221,9 @@ impl Incoming {
                     return Ok(0);
                 }
                 Some(Event::Final(reply)) => {
-                    return Err(refused(self.operation, &self.path, &reply));
+                    let fault = refused(self.operation, &self.path, &reply);
+                    self.last = Some(reply);
+                    return Err(fault);
                 }
                 None => {}
             }

@@ -1,4 +1,5 @@
-//! Rows of MLSD and MLST (RFC 3659, section 7), read.
+//! Rows of MLSD and MLST (RFC 3659, section 7), read; and listings split into rows, also those of
+//! LIST ([`long_row`](super::long_row)).
 //!
 //! A name that is no name of an entry is refused together with its listing: it could lead out of
 //! the directory of a copy.
@@ -7,11 +8,14 @@ use std::fmt;
 
 use xdfs_proto::path::{Attributes, FileKind};
 
+use super::long_row::{is_total, parse_long_row};
 use crate::facts::can_be_listed;
 use crate::time::parse_time;
 
 /// Bytes of the longest row.
 pub const ROW_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a row that are shown.
+const SHOWN_BYTES: usize = 200;
 
 /// An entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +46,10 @@ pub enum RowError {
     BadSize(Vec<u8>),
     /// The row has no end.
     TooLong,
+    /// The row has no known form.
+    Unknown(Vec<u8>),
+    /// There is nothing in the row.
+    Empty,
 }
 
 impl fmt::Display for RowError {
@@ -57,6 +65,14 @@ impl fmt::Display for RowError {
                 write!(f, "the listing has an impossible size for '{name}'")
             }
             Self::TooLong => f.write_str("a row of the listing is too long"),
+            Self::Unknown(row) => {
+                let shown = &row[..row.len().min(SHOWN_BYTES)];
+                let shown = shown.escape_ascii();
+                write!(f, "a row of the listing isn't understood: '{shown}'")
+            }
+            Self::Empty => f.write_str(
+                "the listing has an empty row, as a name would make it that ends with a line",
+            ),
         }
     }
 }
@@ -88,6 +104,15 @@ pub fn parse_row(row: &[u8]) -> Result<Listed, RowError> {
 pub fn parse_facts(row: &[u8]) -> Result<Listed, RowError> {
     let space = row.iter().position(|byte| *byte == b' ');
     let (facts, name) = row.split_at(space.ok_or(RowError::NoName)?);
+    // The rest of a name with an end of a line in it has no facts.
+    let is_fact = |fact: &[u8]| fact.contains(&b'=');
+    let mut all = facts
+        .strip_suffix(b";")
+        .unwrap_or(facts)
+        .split(|byte| *byte == b';');
+    if !facts.is_empty() && !all.all(is_fact) {
+        return Err(RowError::Unknown(row.to_vec()));
+    }
     let name = name.get(1..).unwrap_or_default().to_vec();
     let mut listed = Listed {
         attributes: Attributes {
@@ -174,9 +199,21 @@ fn small(text: &[u8]) -> u32 {
 pub struct Rows {
     bytes: Vec<u8>,
     taken: usize,
+    has_begun: bool,
+    /// The rows are those of LIST.
+    is_long: bool,
 }
 
 impl Rows {
+    /// Those of LIST.
+    #[must_use]
+    pub fn long() -> Self {
+        Self {
+            is_long: true,
+            ..Self::default()
+        }
+    }
+
     /// Adds bytes of the listing.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..std::mem::take(&mut self.taken));
@@ -200,9 +237,14 @@ impl Rows {
             };
             self.taken += used;
             let row = row.strip_suffix(b"\r").unwrap_or(row);
-            if !row.is_empty() {
-                return parse_row(row).map(Some);
-            }
+            let is_first = !std::mem::replace(&mut self.has_begun, true);
+            return match self.is_long {
+                // The rest of a name with an end of a line in it could be one, or look so.
+                _ if row.is_empty() => Err(RowError::Empty),
+                true if is_first && is_total(row) => continue,
+                true => parse_long_row(row).map(Some),
+                false => parse_row(row).map(Some),
+            };
         }
     }
 }
@@ -234,6 +276,16 @@ mod tests {
             assert!(matches!(error, RowError::BadName(_)), "{name:?}");
         }
         assert_eq!(parse_row(b"Type=file;"), Err(RowError::NoName));
+        for row in [
+            &b"of two lines"[..],
+            b"a;b c",
+            b"Type=file;; a",
+            b"Type=file;x; a",
+        ] {
+            let error = parse_row(row).unwrap_err();
+            assert_eq!(error, RowError::Unknown(row.to_vec()));
+        }
+        assert!(parse_row(b" name").is_ok());
         for size in ["-1", "99999999999999999999", "9223372036854775808", "x"] {
             let row = format!("Type=file;Size={size}; n");
             let error = parse_row(row.as_bytes()).unwrap_err();
@@ -258,5 +310,38 @@ mod tests {
         let mut rows = Rows::default();
         rows.push(&[b'x'; ROW_BYTES_MAX + 1]);
         assert_eq!(rows.next_row(false), Err(RowError::TooLong));
+    }
+
+    /// The last error of rows, and the names before it.
+    fn broken(mut rows: Rows, text: &str) -> (Vec<Vec<u8>>, Option<RowError>) {
+        rows.push(text.as_bytes());
+        let mut names = Vec::new();
+        loop {
+            match rows.next_row(true) {
+                Ok(Some(row)) => names.push(row.name),
+                Ok(None) => return (names, None),
+                Err(error) => return (names, Some(error)),
+            }
+        }
+    }
+
+    #[test]
+    fn names_with_ends_of_lines_are_no_others() {
+        let facts = "Type=file;Size=1; ";
+        let long = "-rw-r--r-- 1 0 0 5 Nov 21 19:23 ";
+        for end in ["\r\n", "\n"] {
+            let text = format!("{facts}end\n{end}{facts}b{end}");
+            let found = broken(Rows::default(), &text);
+            assert_eq!(found, (vec![b"end".to_vec()], Some(RowError::Empty)));
+            let text = format!("total 8{end}{long}end\n{end}");
+            let found = broken(Rows::long(), &text);
+            assert_eq!(found, (vec![b"end".to_vec()], Some(RowError::Empty)));
+            let text = format!("{long}end\ntotal 8{end}");
+            let total = RowError::Unknown(b"total 8".to_vec());
+            let found = broken(Rows::long(), &text);
+            assert_eq!(found, (vec![b"end".to_vec()], Some(total)));
+        }
+        let found = broken(Rows::long(), "total 8\r\n");
+        assert_eq!(found, (Vec::new(), None));
     }
 }

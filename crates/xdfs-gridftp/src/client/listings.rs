@@ -16,20 +16,30 @@ const LISTINGS_MAX: usize = 256;
 /// Names in all of them, at most, beside the latest.
 const KEPT_NAMES_MAX: usize = 2 * NAMES_MAX;
 
+/// A directory that is listed to its end.
+#[derive(Debug)]
+pub(super) struct Directory {
+    pub(super) all: Vec<Entry>,
+    /// Names that the server couldn't tell.
+    pub(super) left_out: u64,
+}
+
 /// Listings that are read, and not yet served to their end. The oldest go first.
 #[derive(Debug, Default)]
 pub(super) struct Listings {
     latest: u64,
-    kept: VecDeque<(u64, Arc<Vec<Entry>>)>,
+    kept: VecDeque<(u64, Arc<Directory>)>,
 }
 
 impl Listings {
     /// Keeps a listing. Returns its number.
-    pub(super) fn keep(&mut self, all: &Arc<Vec<Entry>>) -> u64 {
+    pub(super) fn keep(&mut self, all: &Arc<Directory>) -> u64 {
         self.latest += 1;
         self.kept.push_back((self.latest, Arc::clone(all)));
-        let names =
-            |kept: &VecDeque<(_, Arc<Vec<_>>)>| kept.iter().map(|(_, a)| a.len()).sum::<usize>();
+        let names = |kept: &VecDeque<(_, Arc<Directory>)>| {
+            let counts = kept.iter().map(|(_, one)| one.all.len());
+            counts.sum::<usize>()
+        };
         while self.kept.len() > 1
             && (self.kept.len() > LISTINGS_MAX || names(&self.kept) > KEPT_NAMES_MAX)
         {
@@ -38,7 +48,7 @@ impl Listings {
         self.latest
     }
 
-    pub(super) fn get(&self, id: u64) -> Option<Arc<Vec<Entry>>> {
+    pub(super) fn get(&self, id: u64) -> Option<Arc<Directory>> {
         let found = self.kept.iter().find(|(other, _)| *other == id);
         found.map(|(_, all)| Arc::clone(all))
     }

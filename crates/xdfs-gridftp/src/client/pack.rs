@@ -17,11 +17,10 @@ use super::link::Link;
 use super::outgoing::Outgoing;
 use super::pool::{FtpStore, exists};
 use super::segment;
-use super::sink::{hidden, same_size, set_metadata};
+use super::sink::{AskedTime, hidden, same_size, set_metadata};
 use super::source::same_checksum;
 use super::window::{WINDOW, ask_checksum, join, look_at, read_windows};
 use crate::checksum::Hasher;
-use crate::time::format_time;
 
 /// See [`xdfs_store::Store::read_pack`].
 pub(super) fn read(
@@ -352,34 +351,30 @@ impl Writing<'_> {
         let mut waiting = Vec::new();
         for file in files.iter().filter(|file| results[file.number].is_ok()) {
             let mode = file.metadata.mode;
-            let time = file.metadata.mtime_ns.filter(|_| self.link.features.mfmt);
             if let Some(mode) = mode {
                 let words = format!("CHMOD {:03o} ", mode & 0o777);
                 let argument = [words.as_bytes(), &file.hidden].concat();
                 self.link.command("SITE", &argument)?;
             }
-            if let Some(time) = time {
-                let argument = [format_time(time).as_bytes(), b" ", &file.hidden].concat();
-                self.link.command("MFMT", &argument)?;
-            }
+            let time = AskedTime::ask(self.link, &file.hidden, file.metadata.mtime_ns)?;
             self.link.command("RNFR", &file.hidden)?;
             self.link.command("RNTO", &file.path)?;
-            waiting.push((file, usize::from(mode.is_some()), time.is_some()));
+            waiting.push((file, usize::from(mode.is_some()), time));
         }
-        for (file, modes, has_time) in waiting {
+        for (file, modes, time) in waiting {
             for _ in 0..modes {
                 // As far as the server can.
                 self.link.reply("set the permissions")?;
             }
-            let mut result = Ok(());
-            let mut replies = Vec::new();
-            if has_time {
-                replies.push((self.link.reply("set the time")?, "set the time"));
-            }
+            let pending = self.link.pending();
+            let mut result = match time.map(|asked| asked.settle(self.link, &file.path)) {
+                // Without the reply nothing else can be read.
+                Some(Err(fault)) if self.link.pending() == pending => return Err(fault),
+                Some(set) => set.map(drop),
+                None => Ok(()),
+            };
             for operation in ["rename", "rename"] {
-                replies.push((self.link.reply(operation)?, operation));
-            }
-            for (reply, operation) in replies {
+                let reply = self.link.reply(operation)?;
                 if reply.code >= 400 && result.is_ok() {
                     result = Err(refused(operation, &file.path, &reply));
                 }

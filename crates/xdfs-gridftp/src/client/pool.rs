@@ -21,12 +21,13 @@ use super::link::{CHANNELS, Link};
 use super::listing::{Listed, parse_facts};
 use super::listings::{Files, Listings};
 use super::missing;
+use super::plain;
 use super::third_party::Pair;
+use super::told_rows::ToldRows;
 use super::tree::{Tree, resolve_from};
 use crate::archive::Compression;
 use crate::reply::Reply;
 use crate::segment::{CATALOGUE_BYTES_MAX, Opening};
-use crate::time::parse_time;
 
 /// Most connections that are kept for later.
 const IDLE_MAX: usize = 8;
@@ -64,6 +65,10 @@ struct Shared {
     /// Files in a row that did not go straight to another server.
     doubts: AtomicU32,
     listings: Mutex<Listings>,
+    /// What listings of a server without MLSD have told.
+    told: Mutex<ToldRows>,
+    /// LIST has options: `-a` has shown a directory itself.
+    lists_hidden: AtomicBool,
     files: Mutex<Files>,
     /// Hidden files that the next new connection removes.
     left: Mutex<Vec<Vec<u8>>>,
@@ -97,6 +102,8 @@ impl FtpStore {
                 unreachable: Mutex::default(),
                 doubts: AtomicU32::new(0),
                 listings: Mutex::default(),
+                told: Mutex::default(),
+                lists_hidden: AtomicBool::new(false),
                 files: Mutex::default(),
                 left: Mutex::default(),
                 tree: Mutex::default(),
@@ -267,6 +274,17 @@ impl FtpStore {
         listings.unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What listings of a server without MLSD have told of entries.
+    pub(super) fn told(&self) -> MutexGuard<'_, ToldRows> {
+        let told = self.shared.told.lock();
+        told.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether LIST has options: `-a` has shown a directory itself.
+    pub(super) fn lists_hidden(&self) -> &AtomicBool {
+        &self.shared.lists_hidden
+    }
+
     /// What was listed of files lately.
     pub(super) fn files(&self) -> MutexGuard<'_, Files> {
         let files = self.shared.files.lock();
@@ -308,6 +326,11 @@ impl FtpStore {
         let opening = said.and_then(|line| Opening::parse(line.trim_ascii()));
         let opening = opening
             .ok_or_else(|| violation(LIST_TREE, "the server tells no transaction").path(&root))?;
+        if opening.left_out > 0 {
+            // The listings of its directories say where.
+            let cause = "it has names that can't stand in a listing";
+            return Err(lacking(LIST_TREE, &root, cause));
+        }
         Tree::read(root, link.home.clone(), &bytes, &opening)
     }
 
@@ -519,29 +542,7 @@ impl FtpStore {
             let looked = Self::looked(path, &reply);
             return looked.map_err(|fault| missing::explain(link, path, &reply, fault));
         }
-        let size = link.exchange("SIZE", path)?;
-        let is_number = |reply: &Reply| {
-            let text = reply.lines.first().filter(|_| reply.code == 213)?;
-            std::str::from_utf8(text).ok()?.trim().parse::<u64>().ok()
-        };
-        let Some(size) = is_number(&size) else {
-            let entered = link.exchange("CWD", path)?;
-            if !matches!(entered.code, 200..300) {
-                let fault = refused("look at a path", path, &size);
-                return Err(missing::explain(link, path, &size, fault));
-            }
-            let mut listed = Self::facts(path, b"Type=dir; .")?;
-            listed.is_own = false;
-            return Ok(listed);
-        };
-        let facts = format!("Type=file;Size={size}; .");
-        let mut listed = Self::facts(path, facts.as_bytes())?;
-        let time = link.exchange("MDTM", path)?;
-        let text = time.lines.first().filter(|_| time.code == 213);
-        listed.attributes.mtime_ns = text
-            .and_then(|text| parse_time(text.trim_ascii()))
-            .unwrap_or_default();
-        Ok(listed)
+        plain::look(link, path)
     }
 
     /// What a reply to MLST says; a refusal may still have to be explained.
@@ -561,7 +562,7 @@ impl FtpStore {
         Ok(listed)
     }
 
-    fn facts(path: &[u8], row: &[u8]) -> Result<Listed, Fault> {
+    pub(super) fn facts(path: &[u8], row: &[u8]) -> Result<Listed, Fault> {
         let facts = parse_facts(row);
         facts.map_err(|error| violation("look at a path", error.to_string()).path(path))
     }

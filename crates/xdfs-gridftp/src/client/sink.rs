@@ -17,7 +17,7 @@ use super::outgoing::Outgoing;
 use super::pool::{FtpStore, exists};
 use super::source::checksum;
 use crate::checksum::{Algorithm, Hasher};
-use crate::time::format_time;
+use crate::time::{format_time, parse_time};
 
 /// Bytes of a name that are kept in the hidden one: with the rest, file systems take it.
 const NAME_BYTES_MAX: usize = 200;
@@ -399,10 +399,65 @@ pub(super) fn set_metadata(
     AskedMetadata::ask(link, path, mtime_ns, mode)?.settle(link, path)
 }
 
+/// Sets the time of modification. Returns whether the server has done so.
+///
+/// # Errors
+/// It offers to set times and fails, or the connection is broken.
+pub(super) fn set_time(link: &mut Link, path: &[u8], mtime_ns: i64) -> Result<bool, Fault> {
+    match AskedTime::ask(link, path, Some(mtime_ns))? {
+        Some(asked) => asked.settle(link, path),
+        None => Ok(false),
+    }
+}
+
+/// A command that sets a time, without its reply.
+pub(super) struct AskedTime(&'static str);
+
+impl AskedTime {
+    /// Queues the command, if there is a time and the server may have the command.
+    ///
+    /// # Errors
+    /// The path can't be sent.
+    pub(super) fn ask(
+        link: &mut Link,
+        path: &[u8],
+        mtime_ns: Option<i64>,
+    ) -> Result<Option<Self>, Fault> {
+        let (Some(verb), Some(time)) = (link.features.sets_times_by(), mtime_ns) else {
+            return Ok(None);
+        };
+        let argument = [format_time(time).as_bytes(), b" ", path].concat();
+        link.command(verb, &argument)?;
+        Ok(Some(Self(verb)))
+    }
+
+    /// Waits for the reply, which is the oldest one. Returns whether the time is set.
+    ///
+    /// # Errors
+    /// As [`set_time`].
+    pub(super) fn settle(self, link: &mut Link, path: &[u8]) -> Result<bool, Fault> {
+        let reply = link.reply("set the time")?;
+        let is_done = matches!(reply.code, 200..300);
+        if self.0 == "MFMT" {
+            return match reply.code {
+                300.. => Err(refused("set the time", path, &reply)),
+                _ => Ok(true),
+            };
+        }
+        // A time is that of a file with such a name.
+        let text = reply.lines.first().map(|line| line.trim_ascii());
+        let is_query = text.is_some_and(|text| parse_time(text).is_some());
+        if !is_done || is_query {
+            tracing::debug!(?reply, "the server sets no times by MDTM");
+        }
+        Ok(is_done && !is_query)
+    }
+}
+
 /// Commands that set time and mode, without their replies.
 pub(super) struct AskedMetadata {
     mode: bool,
-    time: bool,
+    time: Option<AskedTime>,
 }
 
 impl AskedMetadata {
@@ -420,14 +475,9 @@ impl AskedMetadata {
             let argument = [format!("CHMOD {:03o} ", mode & 0o777).as_bytes(), path].concat();
             link.command("SITE", &argument)?;
         }
-        let time = mtime_ns.filter(|_| link.features.mfmt);
-        if let Some(time) = time {
-            let argument = [format_time(time).as_bytes(), b" ", path].concat();
-            link.command("MFMT", &argument)?;
-        }
         Ok(Self {
             mode: mode.is_some(),
-            time: time.is_some(),
+            time: AskedTime::ask(link, path, mtime_ns)?,
         })
     }
 
@@ -442,13 +492,10 @@ impl AskedMetadata {
                 tracing::debug!(?reply, "the server sets no permissions");
             }
         }
-        if self.time {
-            let reply = link.reply("set the time")?;
-            if reply.code >= 300 {
-                return Err(refused("set the time", path, &reply));
-            }
+        match self.time {
+            Some(asked) => asked.settle(link, path).map(drop),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

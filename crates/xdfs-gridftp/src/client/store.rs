@@ -46,7 +46,8 @@ impl Store for FtpStore {
         let (path, listed, tag) = self.with(|link| {
             let path = Self::resolve(link, path);
             let is_compared = link.features.checksum().is_some();
-            let listed = readable(link, &path, is_compared)?;
+            let mut listed = readable(link, &path, is_compared)?;
+            self.told().complete(&path, &mut listed);
             let tag = version(self, link, &path, &listed);
             Ok((path, listed, tag))
         })?;
@@ -54,6 +55,7 @@ impl Store for FtpStore {
     }
 
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
+        self.told().clear();
         self.files().clear();
         FtpSink::open(self.clone(), self.check_sink(request)?, request)
     }
@@ -77,6 +79,7 @@ impl Store for FtpStore {
         options: PackOptions,
         pack: &[u8],
     ) -> Result<Failures, Fault> {
+        self.told().clear();
         pack::write(self, root, options, pack)
     }
 

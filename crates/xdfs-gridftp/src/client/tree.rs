@@ -167,6 +167,7 @@ mod tests {
         let opening = Opening {
             transaction,
             entries,
+            left_out: 0,
         };
         Tree::read(b"/r".to_vec(), b"/".to_vec(), rows.as_bytes(), &opening)
     }

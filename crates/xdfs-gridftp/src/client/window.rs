@@ -17,6 +17,7 @@ use super::incoming::Incoming;
 use super::link::Link;
 use super::listing::Listed;
 use super::missing::Known;
+use super::plain;
 use super::pool::FtpStore;
 use super::source::same_checksum;
 use crate::checksum::{Algorithm, Hasher};
@@ -53,13 +54,10 @@ pub(super) fn look_at(
     link: &mut Link,
     paths: &[Vec<u8>],
 ) -> Result<Vec<Result<Listed, Fault>>, Fault> {
-    let mut found = Vec::with_capacity(paths.len());
     if !link.features.mlst {
-        for path in paths {
-            found.push(FtpStore::look(link, path));
-        }
-        return Ok(found);
+        return plain::look_at(link, paths);
     }
+    let mut found = Vec::with_capacity(paths.len());
     let mut asked = Vec::with_capacity(paths.len());
     let mut unclear = Vec::new();
     for path in paths {
@@ -132,6 +130,12 @@ fn read_window(
     if kind.is_none() && looked.any(|listed| is_fetched(listed) && is_fresh(listed)) {
         link.rest(FRESH)?;
         found = look_at(link, &paths)?;
+    }
+    let both = paths.iter().zip(&mut found);
+    let both = both.filter_map(|(path, found)| Some((path, found.as_mut().ok()?)));
+    match link.features.mlst {
+        true => both.for_each(|(path, found)| store.told().complete(path, found)),
+        false => plain::complete(store, link, both)?,
     }
     let contents = found.iter().map(|found| match found {
         Ok(listed) if is_fetched(listed) => listed.attributes.size,

@@ -51,6 +51,7 @@ pub(super) struct Catalogue {
 pub(super) struct Opened {
     pub(super) catalogue: Arc<Catalogue>,
     rows: VecDeque<Vec<u8>>,
+    left_out: u64,
     _place: Place,
 }
 
@@ -84,7 +85,7 @@ impl Opened {
     /// It can't be listed, or has too many entries; or too many others are listed.
     pub(super) fn new(
         path: &[u8],
-        mut rows: Rows,
+        mut listing: Rows,
         places: &Arc<AtomicUsize>,
     ) -> Result<Self, Fault> {
         let Some(place) = Place::take(places) else {
@@ -93,12 +94,9 @@ impl Opened {
             return Err(fault.hint("try again later, or use MODE E"));
         };
         let (mut found, mut bytes) = (Vec::new(), 0);
-        loop {
+        while !listing.is_at_end() {
             let mut page = Vec::new();
-            rows.fill(&mut page)?;
-            if page.is_empty() {
-                break;
-            }
+            listing.fill(&mut page)?;
             bytes += page.len();
             for row in page
                 .split(|byte| *byte == b'\n')
@@ -154,6 +152,7 @@ impl Opened {
         Ok(Self {
             catalogue,
             rows,
+            left_out: listing.left_out(),
             _place: place,
         })
     }
@@ -173,6 +172,7 @@ impl Opened {
         let opening = Opening {
             transaction: self.catalogue.id,
             entries: self.catalogue.items.len() as u64,
+            left_out: self.left_out,
         };
         opening.to_string()
     }

@@ -64,6 +64,8 @@ pub(super) struct Download {
     exchange: Option<Box<Exchange<xmode::Sender>>>,
     /// Bytes of payload dealt out to connections.
     payload: u64,
+    /// The next rows of a listing are still being looked for.
+    is_searching: bool,
 }
 
 impl Download {
@@ -153,6 +155,7 @@ impl Download {
             sender: None,
             exchange: None,
             payload: 0,
+            is_searching: false,
         }
     }
 
@@ -237,12 +240,18 @@ impl Download {
         }
         if sender.has_ended() && self.has_sent_all(&mut link.channels.connections)? {
             return Ok(Step::Done(match &self.feed {
-                Feed::File { .. } | Feed::Rows(_) => Outcome::Done,
+                Feed::File { .. } => Outcome::Done,
+                Feed::Rows(rows) => Outcome::Listed(rows.left_out()),
                 Feed::Opened(opened) => Outcome::Receipt(opened.receipt()),
                 Feed::Segment(segment) => Outcome::Receipt(segment.receipt()),
             }));
         }
         self.sender = Some(sender);
+        if std::mem::take(&mut self.is_searching) {
+            // That isn't idle.
+            link.moved(0);
+            return Ok(Step::Again);
+        }
         Ok(if is_stuck { Step::Wait } else { Step::Again })
     }
 
@@ -303,7 +312,13 @@ impl Download {
                 match &mut self.feed {
                     Feed::File { .. } => return Ok(false),
                     Feed::Opened(opened) => opened.fill(&mut made),
-                    Feed::Rows(rows) => rows.fill(&mut made)?,
+                    Feed::Rows(rows) => {
+                        rows.fill(&mut made)?;
+                        self.is_searching = made.is_empty() && !rows.is_at_end();
+                        if self.is_searching {
+                            return Ok(false);
+                        }
+                    }
                     Feed::Segment(segment) => segment.fill(&mut made)?,
                 }
                 if let Some(header) = sender.written(made.len() as u64) {

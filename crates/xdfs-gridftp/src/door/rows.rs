@@ -8,6 +8,7 @@ use xdfs_store::Store;
 
 use crate::command::Form;
 use crate::facts::{Row, can_be_listed};
+use crate::pattern;
 use crate::session::Listing;
 
 /// Entries of a page.
@@ -35,6 +36,17 @@ pub(super) struct Rows {
     waiting: Vec<Folder>,
     /// The row of a listed file, or of the listed directory itself.
     first: Vec<u8>,
+    /// Of the names in the directory, only those that match are wanted.
+    pattern: Option<Vec<u8>>,
+    /// Names that can't stand in a row.
+    left_out: u64,
+}
+
+/// The rows of a listing in a reply.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) rows: Vec<Vec<u8>>,
+    pub(super) left_out: u64,
 }
 
 impl Rows {
@@ -47,14 +59,27 @@ impl Rows {
         listing: &Listing,
         now_ns: i64,
     ) -> Result<Self, Fault> {
-        let Listing { form, path } = listing;
-        let attributes = stat(&*store, path, true)?;
+        let Listing { form, path, prefix } = listing;
+        let found = stat(&*store, path, true);
         let mut rows = Self {
             store,
             form: *form,
             now_ns,
             waiting: Vec::new(),
             first: Vec::new(),
+            pattern: None,
+            left_out: 0,
+        };
+        let attributes = match found {
+            Ok(attributes) => attributes,
+            Err(fault) => {
+                let is_missing = fault.code == Code::NotFound;
+                let takes_patterns = matches!(form, Form::Long | Form::Names);
+                let split = pattern::split(path).filter(|_| is_missing && takes_patterns);
+                let (folder, pattern) = split.ok_or(fault)?;
+                rows.pattern = Some(pattern.to_vec());
+                return rows.begun(folder, prefix);
+            }
         };
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
         let is_folder = attributes.kind == FileKind::Directory;
@@ -69,27 +94,44 @@ impl Rows {
             rows.push(row, &mut first);
             rows.first = first;
         }
-        if is_folder {
-            // Now, so that a directory that can't be read is told before the transfer begins.
-            rows.waiting.push(Folder {
-                path: path.clone(),
-                prefix: Vec::new(),
-                cursor: Vec::new(),
-            });
-            let mut bytes = std::mem::take(&mut rows.first);
-            rows.page(&mut bytes)?;
-            rows.first = bytes;
+        match is_folder {
+            true => rows.begun(path, b""),
+            false => Ok(rows),
         }
-        Ok(rows)
     }
 
-    /// Appends the next rows; nothing at the end.
+    /// Lists the first names of a directory. Now, so that one that can't be read is told before the
+    /// transfer begins.
+    fn begun(mut self, path: &[u8], prefix: &[u8]) -> Result<Self, Fault> {
+        self.waiting.push(Folder {
+            path: path.to_vec(),
+            prefix: prefix.to_vec(),
+            cursor: Vec::new(),
+        });
+        let mut bytes = std::mem::take(&mut self.first);
+        self.page(&mut bytes)?;
+        self.first = bytes;
+        Ok(self)
+    }
+
+    /// Names so far that can't stand in a row.
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Whether there are no more rows.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.first.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Appends the next rows: perhaps none, as few names may match, so that whoever no longer
+    /// wants them is noticed.
     ///
     /// # Errors
     /// A directory can't be read.
     pub(super) fn fill(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
         out.append(&mut self.first);
-        while out.is_empty() && !self.waiting.is_empty() {
+        if out.is_empty() {
             self.page(out)?;
         }
         Ok(())
@@ -99,14 +141,11 @@ impl Rows {
     ///
     /// # Errors
     /// A directory can't be read, or there are too many rows.
-    pub(super) fn all(mut self) -> Result<Vec<Vec<u8>>, Fault> {
+    pub(super) fn all(mut self) -> Result<Listed, Fault> {
         let mut bytes = Vec::new();
-        loop {
+        while !self.is_at_end() {
             let mut more = Vec::new();
             self.fill(&mut more)?;
-            if more.is_empty() {
-                break;
-            }
             bytes.append(&mut more);
             if bytes.len() > HERE_BYTES_MAX {
                 let cause = "the listing is too large for a reply";
@@ -116,10 +155,11 @@ impl Rows {
         }
         let rows = bytes.split(|byte| *byte == b'\n');
         let rows = rows.map(|row| row.strip_suffix(b"\r").unwrap_or(row));
-        Ok(rows
-            .filter(|row| !row.is_empty())
-            .map(<[u8]>::to_vec)
-            .collect())
+        let rows = rows.filter(|row| !row.is_empty());
+        Ok(Listed {
+            rows: rows.map(<[u8]>::to_vec).collect(),
+            left_out: self.left_out,
+        })
     }
 
     /// Appends the rows of a page.
@@ -162,14 +202,19 @@ impl Rows {
             name,
             mut attributes,
         } = entry;
+        let is_wanted = |pattern: &Vec<u8>| pattern::matches(pattern, &name);
+        if !self.pattern.as_ref().is_none_or(is_wanted) {
+            return Ok(());
+        }
         let path = joined(&folder.path, &name);
         let shown = joined(&folder.prefix, &name);
         if !can_be_listed(&shown) {
+            self.left_out += 1;
             return Ok(());
         }
         let mut link = None;
         if attributes.kind == FileKind::Symlink && self.form != Form::Names {
-            link = self.target(&path);
+            link = target_of(&*self.store, &path);
             // A link to a file can be retrieved like one. Clients would follow one to a directory
             // in circles.
             if matches!(self.form, Form::Facts | Form::Tree | Form::Catalogue)
@@ -202,16 +247,6 @@ impl Rows {
         Ok(())
     }
 
-    /// Where a link leads, if that can be told.
-    fn target(&self, path: &[u8]) -> Option<Vec<u8>> {
-        let path = path.to_vec();
-        let answer = self.store.call(&Call::ReadLink { path }, &mut |_| Ok(()));
-        match answer {
-            Ok(Answer::Target(target)) => Some(target),
-            _ => None,
-        }
-    }
-
     fn push(&self, row: Row<'_>, out: &mut Vec<u8>) {
         match self.form {
             Form::Facts | Form::Tree | Form::Catalogue => row.facts(out),
@@ -229,6 +264,15 @@ fn joined(folder: &[u8], name: &[u8]) -> Vec<u8> {
         b"/"
     };
     [folder, slash, name].concat()
+}
+
+/// Where a link leads, if that can be told.
+pub(super) fn target_of(store: &dyn Store, path: &[u8]) -> Option<Vec<u8>> {
+    let path = path.to_vec();
+    match store.call(&Call::ReadLink { path }, &mut |_| Ok(())) {
+        Ok(Answer::Target(target)) => Some(target),
+        _ => None,
+    }
 }
 
 /// The attributes of a path.

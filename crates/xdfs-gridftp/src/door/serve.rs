@@ -27,7 +27,7 @@ use super::exchange::Transaction;
 use super::gsi::{Negotiation, told};
 use super::job::Job;
 use super::link::{Link, Step};
-use super::rows::Rows;
+use super::rows::{Rows, stat, target_of};
 use super::segment::{Arriving, Segment};
 use super::tls::{Direction, SessionTls};
 use super::upload::Upload;
@@ -348,6 +348,11 @@ impl Server {
                 Outcome::Done
             }
             Action::Call(call) => self.call(&call)?,
+            Action::Facts(path) => {
+                let store = self.store()?;
+                let link = target_of(&*store, &path);
+                Outcome::Facts(stat(&*store, &path, true)?, link)
+            }
             Action::Checksum {
                 kind,
                 offset,
@@ -368,7 +373,10 @@ impl Server {
             }
             Action::Listen => Outcome::Listening(self.channels.listen(&self.poller)?),
             Action::ListenStriped => self.listen_striped()?,
-            Action::ListHere(listing) => Outcome::Rows(self.rows(&listing)?.all()?),
+            Action::ListHere(listing) => {
+                let listed = self.rows(&listing)?.all()?;
+                Outcome::Rows(listed.rows, listed.left_out)
+            }
             Action::StartTls => {
                 self.starts_tls = true;
                 Outcome::Done
@@ -632,6 +640,7 @@ impl Server {
         let listing = Listing {
             form: Form::Catalogue,
             path,
+            prefix: Vec::new(),
         };
         let opened = Opened::new(
             &listing.path,

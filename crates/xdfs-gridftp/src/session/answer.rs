@@ -9,7 +9,7 @@ use super::{Config, LoginState, Outcome, Pending, Session, Tls, extended};
 use crate::address::format_host_port;
 use crate::archive::Compression;
 use crate::checksum::Algorithm;
-use crate::facts::{self, Row};
+use crate::facts::{self, Row, left_out_text};
 use crate::reply::Reply;
 use crate::restart::{EXCLUSIVE, format_ranges};
 use crate::segment::failure_rows;
@@ -117,11 +117,29 @@ impl Session {
                 ));
             }
             (Pending::Transfer, Outcome::Done) => self.say(226, "Transfer complete."),
+            (Pending::Transfer, Outcome::Listed(left_out)) => {
+                self.say(
+                    226,
+                    format!("Transfer complete.{}", left_out_text(left_out)),
+                );
+            }
             (Pending::Connect, Outcome::Done) => self.say(200, "PORT command successful."),
             (Pending::DelayPassive, Outcome::Done) => self.say(200, "Passive delayed."),
             (Pending::Checksum, Outcome::Digest(digits)) => self.say(213, digits),
-            (Pending::ListHere, Outcome::Rows(rows)) => {
-                self.reply(&Reply::of_lines(250, "Listing", rows, "End."));
+            (Pending::ListHere, Outcome::Rows(rows, left_out)) => {
+                let last = format!("End.{}", left_out_text(left_out));
+                self.reply(&Reply::of_lines(250, "Listing", rows, &last));
+            }
+            (Pending::Facts(given), Outcome::Facts(attributes, link)) => {
+                let mut row = Vec::new();
+                let facts = Row {
+                    name: if given.is_empty() { b"." } else { &given },
+                    attributes: &attributes,
+                    link: link.as_deref(),
+                    role: None,
+                };
+                facts.facts(&mut row);
+                self.reply(&Reply::of_lines(250, "Facts", [row], "End."));
             }
             (Pending::Passive, Outcome::Listening(address)) => match format_host_port(address) {
                 Some(text) => self.say(227, format!("Entering Passive Mode ({text})")),
@@ -160,18 +178,6 @@ impl Session {
                 self.say(250, "The directory is changed.");
             }
             (Pending::ChangeDirectory(_), _) => self.say(550, "It is not a directory."),
-            (Pending::Facts(given), _) => {
-                let mut row = Vec::new();
-                let name: &[u8] = if given.is_empty() { b"." } else { &given };
-                let facts = Row {
-                    name,
-                    attributes,
-                    link: None,
-                    role: None,
-                };
-                facts.facts(&mut row);
-                self.reply(&Reply::of_lines(250, "Facts", [row], "End."));
-            }
             (Pending::ModificationTime, _) => self.say(213, format_time(attributes.mtime_ns)),
             (Pending::RenameFrom(path), _) => {
                 self.rename_from = Some(path);

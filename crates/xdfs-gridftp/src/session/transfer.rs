@@ -49,9 +49,13 @@ impl Session {
                     Form::Tree if self.has_segments => Form::Catalogue,
                     form => *form,
                 };
+                let slash = path.iter().rposition(|byte| *byte == b'/');
+                let above = slash.map_or(&b""[..], |at| &path[..=at]);
+                let is_shown = form == Form::Names;
                 What::List(Listing {
                     form,
                     path: self.path(path),
+                    prefix: if is_shown { above.to_vec() } else { Vec::new() },
                 })
             }
             Command::RetrieveSegment(request, path) => {

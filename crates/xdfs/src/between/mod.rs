@@ -94,13 +94,13 @@ impl ServerFile {
         self.way
     }
 
-    fn client(&self) -> Result<Arc<Client>, Fault> {
+    pub(crate) fn client(&self) -> Result<Arc<Client>, Fault> {
         (self.connect)(&self.place).map_err(|fault| self.named(fault))
     }
 
     /// Says at which server a fault has happened. The session that it may have ended is not that
     /// with the target.
-    fn named(&self, fault: Fault) -> Fault {
+    pub(crate) fn named(&self, fault: Fault) -> Fault {
         let server = &self.place.address;
         Fault {
             operation: format!("{} at {server}", fault.operation),

@@ -16,7 +16,7 @@ use xdfs_proto::{Code, DigestKind, DigestValue, Fault, Retry};
 use xdfs_store::{Store as _, watched};
 
 use super::{Origin, ServerFile, Way};
-use crate::client::{Client, last_part};
+use crate::client::Client;
 use crate::transfer::{Transfer, TransferOptions};
 
 /// Interval of looks at whether the copy is still wanted.
@@ -28,18 +28,21 @@ struct Course {
     target: Client,
     file: ServerFile,
     path: Vec<u8>,
+    /// In a directory at `path` it gets this name. Without one, a directory there is a failure.
+    name: Vec<u8>,
     options: TransferOptions,
     events: Sender<TransferEvent>,
     is_cancelled: Arc<AtomicBool>,
 }
 
 impl Client {
-    /// Starts to copy a file of another server to `target`. Nothing is compared with what exists
-    /// there.
+    /// Starts to copy a file of another server to `target`, or in a directory there to `name`, if
+    /// that isn't empty. Nothing is compared with what exists there.
     pub(crate) fn start_between(
         &self,
         file: &ServerFile,
         target: &[u8],
+        name: Vec<u8>,
         options: &TransferOptions,
     ) -> Result<Transfer, Fault> {
         let (events, mailbox) = mailbox();
@@ -48,6 +51,7 @@ impl Client {
             target: self.share(),
             file: file.clone(),
             path: target.to_vec(),
+            name,
             options: options.clone(),
             events,
             is_cancelled: Arc::clone(&is_cancelled),
@@ -129,7 +133,7 @@ impl Course {
         let request = DirectRequest {
             from: self.file.place.path.clone(),
             path: self.path.clone(),
-            name: last_part(&self.file.place.path),
+            name: self.name.clone(),
             overwrite: options.overwrite,
             compares: self.target.digest(options.digest) != DigestKind::None,
         };
@@ -165,7 +169,7 @@ impl Course {
             source,
             source_path: path.clone(),
             target: self.path.clone(),
-            name: last_part(path),
+            name: self.name.clone(),
             pack: false,
             relaxed: false,
             last: None,

@@ -274,7 +274,9 @@ impl TreeCourse<'_> {
             let _ = events.send(Event::Directory);
             if let Err(fault) = self.list(&path, &mut unlisted, files, events) {
                 let fault = self.source.named(fault);
-                if path.is_empty() || fault.code == Code::LimitExceeded {
+                // FTP can't tell some names; the others are well.
+                let is_fatal = path.is_empty() && fault.code != Code::Unsupported;
+                if is_fatal || fault.code == Code::LimitExceeded {
                     return Err(fault);
                 }
                 self.fail(events, path, fault);
@@ -326,8 +328,9 @@ impl TreeCourse<'_> {
             match attributes.kind {
                 FileKind::Directory if !is_link => unlisted.add(path, attributes)?,
                 FileKind::File => {
-                    let filter = &self.options.filter;
-                    if filter.leaves_out_file(attributes.size, attributes.mtime_ns) {
+                    let time = Some(attributes.mtime_ns);
+                    let time = time.filter(|time| *time != 0 || self.from.ftp_store().is_none());
+                    if self.options.is_beyond_limits(&attributes, time) {
                         continue;
                     }
                     // Nobody is left for it only after a panic.

@@ -1,10 +1,11 @@
-//! Packs from a remote source, requested by the names in its listings.
+//! Packs from a remote source, requested by the names in its listings; and what comes from another
+//! server, where each file is a transfer of its own.
 
 use std::sync::Arc;
 
 use xdfs_engine::DownloadSpec;
 use xdfs_engine::command::TransferKind;
-use xdfs_proto::pack::{PACK_REQUEST_BYTES_MAX, PackRequest};
+use xdfs_proto::pack::{Content, Entry, Metadata, PACK_REQUEST_BYTES_MAX, PackRequest};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::Store;
 use xdfs_store::tree_journal::Mark;
@@ -12,11 +13,12 @@ use xdfs_store::tree_journal::Mark;
 use super::inspector::{PackInspector, Received};
 use super::item::{Item, Kind};
 use super::moving::{MovingPack, PackTransfer};
-use super::namespace::FoundName;
+use super::namespace::{FoundName, odd_answer};
 use super::options::{Durability, SET_ID, SMALL_BYTES_MAX};
 use super::run::{Moving, TreeRun};
+use super::tracker::OWNER_ALL;
 use super::version::mark_of;
-use crate::paths::FileKind;
+use crate::paths::{Answer, Attributes, Call, FileKind};
 
 /// Approximate size of a pack entry without its path and content, in bytes.
 const ENTRY_BYTES: u64 = 32;
@@ -57,11 +59,89 @@ impl Moving<'_, '_> {
             self.report.result.unkept += 1;
         }
         let mark = mark_of(&attributes).filter(|_| is_file);
-        self.request(found.path, mark)
+        match self.run.between {
+            Some(_) if !is_file => self.make_other(found.path, &attributes),
+            _ => self.request(found.path, mark),
+        }
+    }
+
+    /// Moves an entry of another server, which may have become another one since it was found.
+    fn request_between(&mut self, path: Vec<u8>, file: Option<Mark>) -> Result<(), Fault> {
+        if let Some(file) = file {
+            let item = Item::large(path, file.size, Some(file.mtime_ns));
+            return self.start_large(item, None);
+        }
+        let gone = || Fault::new(Code::SourceChanged, "copy a tree", "it is gone");
+        match self.run.source.start_look(&path).found() {
+            Ok(Some(found)) if found.kind == FileKind::File => {
+                self.start_large(Item::large(path, found.size, Some(found.mtime_ns)), None)
+            }
+            Ok(Some(found)) => self.make_other(path, &found),
+            Ok(None) => {
+                self.report.fail_permanently(&path, &gone().path(&path));
+                Ok(())
+            }
+            Err(fault) if fault.ends_session => Err(fault),
+            Err(fault) => {
+                self.report.record_failure(&path, false, None, fault);
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes what isn't a file, and is on another server, at the target.
+    fn make_other(&mut self, path: Vec<u8>, found: &Attributes) -> Result<(), Fault> {
+        let link;
+        let (mut mode, content) = match found.kind {
+            FileKind::Directory => (found.mode | OWNER_ALL, Content::Directory),
+            FileKind::Fifo => (found.mode, Content::Fifo),
+            FileKind::Symlink => {
+                let at = self.run.source.path(&path);
+                match self.run.source.start(Call::ReadLink { path: at }).wait() {
+                    Ok(Answer::Target(target)) => link = target,
+                    Ok(_) => return Err(odd_answer()),
+                    Err(fault) if fault.ends_session => return Err(fault),
+                    Err(fault) => {
+                        self.report.record_failure(&path, false, None, fault);
+                        return Ok(());
+                    }
+                }
+                (found.mode, Content::Symlink(&link))
+            }
+            _ => {
+                let cause = "it is neither a file, a directory, a link nor a named pipe";
+                let fault = Fault::new(Code::Unsupported, "copy a tree", cause).path(&path);
+                self.report.fail_permanently(&path, &fault);
+                return Ok(());
+            }
+        };
+        if found.kind != FileKind::Directory {
+            mode &= !SET_ID;
+        }
+        let entry = Entry {
+            path: &path,
+            metadata: Metadata {
+                mode: u16::try_from(mode).ok(),
+                mtime_ns: self.run.source.time_of(found.mtime_ns),
+                ..Metadata::default()
+            },
+            content,
+        };
+        let item = Item::of(&entry);
+        let mut pack = self.run.begin_pack();
+        // A path is shorter than any pack.
+        let _ = pack.entry(&entry);
+        let pack = self
+            .run
+            .start_pack(pack.finish(), vec![item], self.overwrite)?;
+        self.push(pack)
     }
 
     /// Fetches an entry: a large file by its own transfer, others in the next pack.
     pub(super) fn request(&mut self, path: Vec<u8>, file: Option<Mark>) -> Result<(), Fault> {
+        if self.run.between.is_some() {
+            return self.request_between(path, file);
+        }
         let mut size = file.map_or(0, |file| file.size);
         if size > u64::from(SMALL_BYTES_MAX) {
             // A listing lacks some of the metadata to preserve; the answer to a request has it.

@@ -161,6 +161,11 @@ impl Filter {
         self.limits != FileLimits::default()
     }
 
+    /// Whether there are limits on ages: they leave out files whose age isn't known.
+    pub(crate) fn limits_ages(&self) -> bool {
+        self.limits.age_min.is_some() || self.limits.age_max.is_some()
+    }
+
     /// Whether the limits leave out a regular file of this size in bytes and modification time in
     /// nanoseconds since 1970.
     #[must_use]

@@ -423,7 +423,7 @@ impl TreeRun<'_> {
         };
         Metadata {
             mode: mode.filter(|_| has_mode && !is_kept),
-            mtime_ns: Some(known.mtime_ns),
+            mtime_ns: self.source.time_of(known.mtime_ns),
             // Others got their owner when they were created.
             owner: (path.is_empty() && self.options.owner && !is_kept).then_some(owner),
             ..Metadata::default()

@@ -9,7 +9,7 @@ use xdfs_store::{LocalStore, Store as _};
 
 use super::item::{DeferredMetadata, Item};
 use super::moving::{MovingFile, PROGRESS_INTERVAL};
-use super::options::LARGE_MAX;
+use super::options::{BETWEEN_MAX, LARGE_MAX};
 use super::run::{Moving, TreeRun};
 use super::tracker::split;
 use crate::paths::{Call, FileKind};
@@ -43,7 +43,11 @@ impl Moving<'_, '_> {
                     kept,
                     bytes: 0,
                 });
-                while self.large.len() >= LARGE_MAX {
+                let most = match self.run.between {
+                    Some(_) => BETWEEN_MAX,
+                    None => LARGE_MAX,
+                };
+                while self.large.len() >= most {
                     self.wait_for_large()?;
                 }
                 self.apply_metadata()
@@ -201,6 +205,13 @@ impl TreeRun<'_> {
         let source_path = self.source.path(&item.path);
         // Without a name, a directory at the target is a failure.
         let name = Vec::new();
+        if let Some(source) = self.between {
+            let options = self.transfer_options(overwrite);
+            let (file, generation) = (source.at(source_path), self.session.generation());
+            let client = self.session.client;
+            let transfer = client.start_between(&file, &target, name, &options)?;
+            return Ok((generation, transfer));
+        }
         let kind = if self.source.is_remote() {
             TransferKind::Download(DownloadSpec {
                 source: source_path,

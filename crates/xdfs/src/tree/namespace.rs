@@ -321,16 +321,63 @@ impl<'a> Namespace<'a> {
     /// Waits for a listing, and sorts it by the bytes of the names.
     pub(super) fn names(asked: Pending<'_>) -> Result<Vec<Entry>, Fault> {
         let Answer::Entries {
-            entries: mut names,
+            entries,
             cursor: None,
         } = asked.wait()?
         else {
             return Err(odd_answer());
         };
+        Ok(Self::sorted(entries))
+    }
+
+    /// Likewise, with the names that a server has told before it said that it can't tell the
+    /// rest, as FTP can't tell some names.
+    pub(super) fn told_names(asked: Pending<'_>) -> (Vec<Entry>, Option<Fault>) {
+        let Pending::Names(mut entries) = asked else {
+            return match Self::names(asked) {
+                Ok(names) => (names, None),
+                Err(fault) => (Vec::new(), Some(fault)),
+            };
+        };
+        let mut names = Vec::new();
+        let fault = entries.find_map(|entry| match entry {
+            Ok(entry) => {
+                names.push(entry);
+                None
+            }
+            Err(fault) => Some(fault),
+        });
+        if fault
+            .as_ref()
+            .is_some_and(|fault| fault.code != Code::Unsupported)
+        {
+            names.clear();
+        }
+        (Self::sorted(names), fault)
+    }
+
+    fn sorted(mut names: Vec<Entry>) -> Vec<Entry> {
         names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         // An entry created again during the listing may be listed twice.
         names.dedup_by(|a, b| a.name == b.name);
-        Ok(names)
+        names
+    }
+
+    /// Whether it is at a server of FTP, which may tell no times.
+    pub(super) fn is_ftp(&self) -> bool {
+        let store = self.session.and_then(|session| session.client.ftp_store());
+        store.is_some()
+    }
+
+    /// A time of an entry, if there is one.
+    pub(super) fn time_of(&self, mtime_ns: i64) -> Option<i64> {
+        (mtime_ns != 0 || !self.is_ftp()).then_some(mtime_ns)
+    }
+
+    /// Whether its side computes checksums of this kind where the files are.
+    pub(super) fn computes(&self, kind: ChecksumKind) -> bool {
+        let store = self.session.and_then(|session| session.client.ftp_store());
+        store.is_none_or(|store| store.computes(kind))
     }
 
     /// Looks up the path of an entry. A link there is followed only where all are.

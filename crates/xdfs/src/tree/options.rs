@@ -34,6 +34,8 @@ const PACKS_BROKEN: usize = 512;
 pub(super) const PACKS_MAX: usize = 11;
 /// Large files in flight.
 pub(super) const LARGE_MAX: usize = 4;
+/// Files in flight between two servers: each takes several round trips, and threads of its own.
+pub(super) const BETWEEN_MAX: usize = 8;
 /// Retries of entries with transient faults, after everything else has been moved.
 pub(super) const ROUNDS: u32 = 4;
 /// Complete directories whose metadata is gathered for one pack.
@@ -125,9 +127,14 @@ pub enum Durability {
 }
 
 impl TreeOptions {
-    /// Whether the filter leaves out an entry because of its size or age.
-    pub(super) fn is_beyond_limits(&self, found: &Attributes) -> bool {
-        found.kind == FileKind::File && self.filter.leaves_out_file(found.size, found.mtime_ns)
+    /// Whether the filter leaves out an entry because of its size or age, which counts from
+    /// `mtime_ns`, if that is known.
+    pub(crate) fn is_beyond_limits(&self, found: &Attributes, mtime_ns: Option<i64>) -> bool {
+        let mtime_ns = match mtime_ns {
+            None if self.filter.limits_ages() => return found.kind == FileKind::File,
+            time => time.unwrap_or_default(),
+        };
+        found.kind == FileKind::File && self.filter.leaves_out_file(found.size, mtime_ns)
     }
 
     /// Whether more metadata is preserved than by the transfer of a single file.

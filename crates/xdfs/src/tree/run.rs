@@ -28,6 +28,7 @@ use super::namespace::{FoundName, Namespace};
 use super::options::{COMPLETED_WAITING, Durability, PACKS_MAX, PackSizes, TreeOptions};
 use super::session::TreeSession;
 use super::tracker::CompletedDirectory;
+use crate::between::ServerFile;
 use crate::events::TreeActivity;
 use crate::skip::Skip;
 use crate::transfer::{SharedTime, TransferOptions};
@@ -73,6 +74,8 @@ pub(super) struct TreeRun<'a> {
     /// Files are requested in the order of their sizes, in which the server has them at hand.
     pub(super) is_by_size: bool,
     pub(super) unlisted: Unlisted,
+    /// The source is on another server than the target, and its files come from there.
+    pub(super) between: Option<&'a ServerFile>,
     /// Entries that an earlier run finished.
     pub(super) resume: Option<ResumeIndex>,
     /// Some of the files that exist at the target are skipped.
@@ -581,6 +584,7 @@ impl<'a> TreeRun<'a> {
             keeps_root: false,
             is_by_size: false,
             unlisted: Unlisted::default(),
+            between: None,
             resume: None,
             skips_existing: false,
             existing_directories: Mutex::default(),

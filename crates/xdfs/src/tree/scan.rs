@@ -221,10 +221,10 @@ impl TreeRun<'_> {
         let is_limited = filter.has_limits() && !found.is_directory;
         filter.leaves_out(&found.path, found.is_directory)
             || is_limited
-                && self
-                    .source
-                    .attributes(found)
-                    .is_some_and(|attributes| self.options.is_beyond_limits(&attributes))
+                && self.source.attributes(found).is_some_and(|found| {
+                    let time = self.source.time_of(found.mtime_ns);
+                    self.options.is_beyond_limits(&found, time)
+                })
     }
 
     /// The finished entries of a directory that are still at the target, which are added to

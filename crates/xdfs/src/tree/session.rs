@@ -13,6 +13,7 @@ use xdfs_proto::{Code, Fault};
 
 use super::hashed::AsIs;
 use super::options::TreeOptions;
+use crate::between::ServerFile;
 use crate::client::Client;
 use crate::paths::{Answer, Call, Entry, Listing, PendingCall};
 use crate::retry::{ReconnectEvent, ReconnectObserver, RetryPolicy, is_session_lost};
@@ -24,6 +25,8 @@ const PAUSE_STEP: Duration = Duration::from_millis(50);
 /// The sessions of a client, as a tree uses them.
 pub(crate) struct TreeSession<'a> {
     pub(super) client: &'a Client,
+    /// The other one of two servers, whose faults say so.
+    other: Option<&'a ServerFile>,
     policy: RetryPolicy,
     observer: ReconnectObserver,
     /// Counts signs of progress.
@@ -48,12 +51,36 @@ impl<'a> TreeSession<'a> {
     pub(crate) fn new(client: &'a Client, options: &TreeOptions) -> Self {
         Self {
             client,
+            other: None,
             policy: options.retry.clone(),
             observer: options.reconnect_observer.clone(),
             progress: AtomicU64::new(0),
             retries: Mutex::default(),
             reconnects: AtomicU64::new(0),
             is_reached: AtomicBool::new(false),
+        }
+    }
+
+    /// The session with the server of a source, where the target is on a server too.
+    pub(super) fn with_source(
+        client: &'a Client,
+        source: &'a ServerFile,
+        options: &TreeOptions,
+    ) -> Self {
+        Self {
+            other: Some(source),
+            ..Self::new(client, options)
+        }
+    }
+
+    /// A fault of this server, which says so if there are two.
+    fn named(&self, fault: Fault) -> Fault {
+        match self.other {
+            Some(source) => Fault {
+                ends_session: fault.ends_session,
+                ..source.named(fault)
+            },
+            None => fault,
         }
     }
 
@@ -210,7 +237,12 @@ impl<'a> RemoteCall<'a> {
         }
     }
 
-    pub(crate) fn wait(mut self) -> Result<Answer, Fault> {
+    pub(crate) fn wait(self) -> Result<Answer, Fault> {
+        let session = self.session;
+        self.answer().map_err(|fault| session.named(fault))
+    }
+
+    fn answer(mut self) -> Result<Answer, Fault> {
         // Whether the call removes a name.
         let removes = matches!(
             self.call,
@@ -291,12 +323,12 @@ impl Iterator for RemoteEntries<'_> {
                 }
                 Err(fault) if fault.ends_session => {
                     if let Err(fault) = self.session.recover(self.generation, &fault) {
-                        return Some(Err(fault));
+                        return Some(Err(self.session.named(fault)));
                     }
                     self.is_repeated = true;
                     (self.generation, self.listing) = self.session.list(&self.path);
                 }
-                Err(fault) => return Some(Err(fault)),
+                Err(fault) => return Some(Err(self.session.named(fault))),
             }
         }
     }

@@ -55,6 +55,10 @@ impl Carrier<'_> {
         actions: &Actions<'_>,
         report: &mut Report<'_>,
     ) -> Result<Outcome, Fault> {
+        if self.run.between.is_some() {
+            // A server that is lost isn't the session, which would be replaced.
+            report.keep_retries();
+        }
         // A stopped run may not call the provider.
         let given = Mutex::new(Ok(Outcome::default()));
         let provide = |feed: &Feed| {
@@ -195,7 +199,7 @@ impl Carrier<'_> {
             path,
             metadata: Metadata {
                 mode: u16::try_from(attributes.mode).ok().filter(|_| !is_kept),
-                mtime_ns: Some(attributes.mtime_ns),
+                mtime_ns: self.run.source.time_of(attributes.mtime_ns),
                 owner: (self.run.options.owner && !is_kept).then_some(owner),
                 ..Metadata::default()
             },

@@ -25,6 +25,7 @@ use super::namespace::Namespace;
 use super::options::{Durability, PackSizes, TreeOptions};
 use super::run::TreeRun;
 use super::session::TreeSession;
+use crate::between::ServerFile;
 use crate::client::Client;
 use crate::events::{Deletion, Observer, SyncStep, TreeResult};
 use crate::local_path::path_bytes;
@@ -104,7 +105,7 @@ pub struct SyncResult {
     /// Removed names; in a dry run, names that would be removed.
     pub deleted: u64,
     /// Names that stayed because something failed before, because there was no consent to their
-    /// removal, or because they appeared in the source meanwhile.
+    /// removal, or because the source has them: they appeared meanwhile, or it doesn't list them.
     pub kept: u64,
 }
 
@@ -129,7 +130,7 @@ impl Client {
         let session = TreeSession::new(self, &options.tree);
         let from = Namespace::local(path_bytes(source)).following(options.tree.follow_links);
         let to = Namespace::remote(&session, target.to_vec());
-        run(&session, &from, &to, options, observer)
+        run((&session, None), &from, &to, options, observer)
     }
 
     /// Makes the local directory `target` equal to the directory `source` on the server, like
@@ -148,12 +149,41 @@ impl Client {
         let from = Namespace::remote(&session, source.to_vec());
         let from = from.following(options.tree.follow_links);
         let to = Namespace::local(path_bytes(target));
-        run(&session, &from, &to, options, observer)
+        run((&session, None), &from, &to, options, observer)
+    }
+
+    /// Makes the directory `target` on the server equal to a directory of another server, like
+    /// [`Client::sync_to`]. Files go from one server to the other as
+    /// [`Client::copy_tree_from`] has it. Owners, extended attributes and hard links aren't
+    /// preserved, and changed files are sent whole.
+    ///
+    /// # Errors
+    /// As [`Client::sync_to`]; or the options ask for what isn't preserved.
+    pub fn sync_between(
+        &self,
+        source: &ServerFile,
+        target: &[u8],
+        options: &SyncOptions,
+        observer: &mut dyn Observer,
+    ) -> Result<SyncResult, Fault> {
+        let tree = &options.tree;
+        if tree.owner || tree.xattrs || tree.read_times || tree.hard_links || options.delta {
+            let cause = "owners, extended attributes, access times, hard links and the parts of \
+                files that didn't change can't be kept between servers";
+            return Err(Fault::new(Code::InvalidArgument, OPERATION, cause));
+        }
+        let client = source.client()?;
+        let there = TreeSession::with_source(&client, source, tree);
+        let session = TreeSession::new(self, tree);
+        let from = Namespace::remote(&there, source.place().path.clone());
+        let from = from.following(tree.follow_links);
+        let to = Namespace::remote(&session, target.to_vec());
+        run((&session, Some(source)), &from, &to, options, observer)
     }
 }
 
 fn run(
-    session: &TreeSession<'_>,
+    (session, between): (&TreeSession<'_>, Option<&ServerFile>),
     source: &Namespace<'_>,
     target: &Namespace<'_>,
     options: &SyncOptions,
@@ -170,6 +200,12 @@ fn run(
     };
     let target_root = target.find_and_list(&mut round_trip)?;
     let backup = options.backup.as_ref();
+    if backup.is_some() && target.is_ftp() {
+        let cause = "FTP has no hard links, by which a backup directory keeps what is replaced";
+        return Err(Fault::new(Code::InvalidArgument, OPERATION, cause)
+            .path(target.root())
+            .hint("leave out the backup directory, or reach the server by xdfs:// or ssh://"));
+    }
     let backup = backup.map(|path| Backup::new(target, path)).transpose()?;
     let mut consent = Consent::new((source, target), options);
     if options.delete {
@@ -193,6 +229,7 @@ fn run(
     };
     let pack_sizes = PackSizes::new(session.client, round_trip);
     let mut run = TreeRun::new(session, source, target, &carried, pack_sizes);
+    run.between = between;
     // An existing root on a server keeps its mode and owner: it may be the root of an export.
     run.keeps_root = target.is_remote() && target_root.is_some();
     let mut sync = Sync {
@@ -220,14 +257,19 @@ fn run(
 /// The names directly in the source, without those that are left out. Refuses a source without any,
 /// unless forced.
 fn check_source(source: &Namespace<'_>, options: &SyncOptions) -> Result<Vec<Entry>, Fault> {
-    let mut names = Namespace::names(source.start_list(b""))?;
+    let (mut names, fault) = Namespace::told_names(source.start_list(b""));
+    if let Some(fault) = fault.filter(|_| names.is_empty()) {
+        return Err(fault);
+    }
     let failed = source.follow_names(b"", &mut names)?;
     names.extend(failed.into_iter().map(|(entry, _)| entry));
     let filter = &options.tree.filter;
     names.retain(|entry| {
         let found = &entry.attributes;
         !filter.leaves_out(&entry.name, found.kind == FileKind::Directory)
-            && !options.tree.is_beyond_limits(found)
+            && !options
+                .tree
+                .is_beyond_limits(found, source.time_of(found.mtime_ns))
     });
     if names.is_empty() && !options.force {
         let cause = "the source is empty, and everything at the target would be deleted";

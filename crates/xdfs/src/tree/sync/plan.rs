@@ -117,6 +117,9 @@ type Directory = Rc<Listed>;
 /// A directory to visit.
 type Visit = (Vec<u8>, Presence);
 
+/// Listings that were begun, each for the source or, with the flag, for the target.
+type Listings<'a> = HashMap<(bool, Vec<u8>), Pending<'a>>;
+
 /// The side or sides on which a directory exists.
 enum Presence {
     Both(Attributes),
@@ -141,15 +144,19 @@ pub(super) struct Comparison<'a> {
     source: View<'a>,
     target: View<'a>,
     options: &'a SyncOptions,
+    /// By which contents are compared.
+    digest: ChecksumKind,
+    /// A time of 0 is none: a side is an FTP server, which may tell no times.
+    may_lack_times: bool,
     backup: Option<&'a Backup<'a>>,
     stop: &'a AtomicBool,
     emit: &'a mut Emit<'a>,
     wanted: bool,
     outcome: Outcome,
     stack: Vec<Visit>,
-    /// Missing files that may exist under another name.
-    listings: HashMap<Vec<u8>, Pending<'a>>,
+    listings: Listings<'a>,
     questions: VecDeque<Question<'a>>,
+    /// Missing files that may exist under another name.
     missing: Vec<Listed>,
     /// Entries and directories of the target that have to stay.
     kept: HashSet<Vec<u8>>,
@@ -167,6 +174,8 @@ impl<'a> Comparison<'a> {
             source,
             target,
             options,
+            digest: digest_kind(options, [source, target]),
+            may_lack_times: source.may_lack_times() || target.may_lack_times(),
             backup,
             stop,
             emit,
@@ -298,51 +307,59 @@ impl<'a> Comparison<'a> {
     /// Starts the listings of the next directories.
     fn look_ahead(&mut self) {
         for (path, place) in self.stack.iter().rev().take(LISTINGS_AHEAD) {
-            if self.listings.len() >= LISTINGS_MAX {
-                return;
-            }
-            let side = match place {
-                Presence::Both(_) if self.source.is_remote() => self.source,
-                Presence::Source(..) => self.source,
-                Presence::Both(_) | Presence::Target(_) => self.target,
+            let sides = match place {
+                Presence::Both(_) => &[self.source, self.target][..],
+                Presence::Source(..) => &[self.source],
+                Presence::Target(_) => &[self.target],
             };
-            if side.is_remote() && !self.listings.contains_key(path) {
-                self.listings.insert(path.clone(), side.start_list(path));
+            for side in sides.iter().filter(|side| side.is_remote()) {
+                if self.listings.len() >= LISTINGS_MAX {
+                    return;
+                }
+                let key = (side.is(self.target), path.clone());
+                self.listings
+                    .entry(key)
+                    .or_insert_with(|| side.start_list(path));
             }
         }
     }
 
     fn list(&mut self, side: View<'_>, path: &[u8]) -> Result<Option<Vec<Entry>>, Fault> {
         let ahead = match side.is_remote() {
-            true => self.listings.remove(path),
+            true => self.listings.remove(&(side.is(self.target), path.to_vec())),
             false => None,
         };
         let asked = ahead.unwrap_or_else(|| side.start_list(path));
-        match Namespace::names(asked) {
-            Ok(mut names) => {
-                if side.is(self.target) {
-                    self.outcome.target_names += names.len() as u64;
-                }
-                for (entry, fault) in side.follow_names(path, &mut names)? {
-                    let path = join(path, &entry.name);
-                    if !self.leaves_out(&path, &entry) {
-                        self.failed(&path, fault);
-                    }
-                }
-                return Ok(Some(names));
+        let (mut names, fault) = Namespace::told_names(asked);
+        if let Some(fault) = fault {
+            match fault {
+                fault if fault.ends_session => return Err(fault),
+                // An unlisted source directory may contain the entries that seem extraneous
+                // elsewhere, so this prevents deletion. An unlisted target directory stays.
+                fault if side.is(self.source) => self.failed(path, fault),
+                fault => self.failed_harmlessly(path, fault),
             }
-            Err(fault) if fault.ends_session => return Err(fault),
-            // An unlisted source directory may contain the entries that seem extraneous elsewhere,
-            // so this prevents deletion. An unlisted target directory stays.
-            Err(fault) if side.is(self.source) => self.failed(path, fault),
-            Err(fault) => self.failed_harmlessly(path, fault),
+            if names.is_empty() {
+                return Ok(None);
+            }
         }
-        Ok(None)
+        if side.is(self.target) {
+            self.outcome.target_names += names.len() as u64;
+        }
+        for (entry, fault) in side.follow_names(path, &mut names)? {
+            let path = join(path, &entry.name);
+            if !self.leaves_out(&path, &entry) {
+                self.failed(&path, fault);
+            }
+        }
+        Ok(Some(names))
     }
 
     /// Whether the filter leaves out an entry, be it of the source or an extraneous one.
     fn leaves_out(&self, path: &[u8], entry: &Entry) -> bool {
-        self.leaves_out_name(path, entry) || self.options.tree.is_beyond_limits(&entry.attributes)
+        let found = &entry.attributes;
+        let time = Some(found.mtime_ns).filter(|time| *time != 0 || !self.may_lack_times);
+        self.leaves_out_name(path, entry) || self.options.tree.is_beyond_limits(found, time)
     }
 
     /// Whether the filter leaves out an entry by its name. Of an entry on both sides the limits on
@@ -549,7 +566,7 @@ impl<'a> Comparison<'a> {
                 self.only_target(path.clone(), target, true, true);
                 self.only_source(entry, true, directory);
             }
-            (File, _) if source.size > u64::from(SMALL_BYTES_MAX) => {
+            (File, _) if source.size > u64::from(SMALL_BYTES_MAX) || self.is_between() => {
                 self.touch(directory);
                 self.outcome.swaps.push(entry);
             }
@@ -566,10 +583,21 @@ impl<'a> Comparison<'a> {
         // A root on a server keeps its mode and owner: it may be the root of an export.
         let is_kept = path.is_empty() && self.target.is_remote();
         let differs = !is_kept && self.differs(source, target);
-        if differs || !is_equal_or_cut(source.mtime_ns, target.mtime_ns) {
+        if differs || self.has_other_time(source, target) {
             self.outcome.directories_set.push(path.clone());
             self.touch(&(path, source.clone()));
         }
+    }
+
+    /// Whether the times are known.
+    fn has_times(&self, source: &Attributes, target: &Attributes) -> bool {
+        !self.may_lack_times || source.mtime_ns != 0 && target.mtime_ns != 0
+    }
+
+    /// Whether the time has to be set.
+    fn has_other_time(&self, source: &Attributes, target: &Attributes) -> bool {
+        let is_same = is_equal_or_cut(source.mtime_ns, target.mtime_ns);
+        self.has_times(source, target) && !is_same
     }
 
     /// Whether metadata other than the time differs.
@@ -596,7 +624,8 @@ impl<'a> Comparison<'a> {
     ) -> Result<(), Fault> {
         let (path, source) = &entry;
         let is_file = source.kind == FileKind::File;
-        let is_same_time = is_equal_or_cut(source.mtime_ns, target.mtime_ns);
+        let is_same_time =
+            self.has_times(source, target) && is_equal_or_cut(source.mtime_ns, target.mtime_ns);
         let by_time = is_file && self.options.compare == Compare::SizeAndTime;
         if source.size != target.size || by_time && !is_same_time {
             self.replace(entry, target.size, directory);
@@ -606,7 +635,7 @@ impl<'a> Comparison<'a> {
         // newly copied link would get the ids that its owner's names have there, and would differ
         // forever.
         let differs = match is_file {
-            true => self.differs(source, target) || !is_same_time,
+            true => self.differs(source, target) || self.has_other_time(source, target),
             false => self.has_other_owner(source, target),
         };
         if by_time || is_file && source.size == 0 {
@@ -615,7 +644,7 @@ impl<'a> Comparison<'a> {
             }
             return Ok(());
         }
-        let kind = self.digest_kind();
+        let kind = self.digest;
         let ask = |side: View<'a>| match is_file {
             true => side.start_digest(path, kind),
             false => side.start_read_link(path),
@@ -645,9 +674,9 @@ impl<'a> Comparison<'a> {
         self.copy(entry, replaces);
     }
 
-    fn digest_kind(&self) -> ChecksumKind {
-        let kind = self.options.tree.digest.unwrap_or_default().checksum();
-        kind.unwrap_or(ChecksumKind::Blake3)
+    /// Whether both sides are on servers.
+    fn is_between(&self) -> bool {
+        self.source.is_remote() && self.target.is_remote()
     }
 
     fn answer(&mut self, question: Question<'_>) -> Result<(), Fault> {
@@ -717,7 +746,7 @@ impl<'a> Comparison<'a> {
             }
             let mut found = None;
             if let Some(candidates) = known.get_mut(&size).filter(|c| !c.is_empty()) {
-                let asked = self.source.start_digest(path, self.digest_kind());
+                let asked = self.source.start_digest(path, self.digest);
                 match asked.wait().and_then(compared_content) {
                     Ok(own) => {
                         let at = candidates.iter().position(|(_, content)| *content == own);
@@ -746,7 +775,7 @@ impl<'a> Comparison<'a> {
         for group in files.chunks(QUESTIONS_MAX) {
             let asked = group
                 .iter()
-                .map(|path| self.target.start_digest(path, self.digest_kind()));
+                .map(|path| self.target.start_digest(path, self.digest));
             let asked: Vec<_> = asked.collect();
             for (path, asked) in group.iter().zip(asked) {
                 match asked.wait().and_then(compared_content) {
@@ -758,6 +787,24 @@ impl<'a> Comparison<'a> {
         }
         Ok(known)
     }
+}
+
+/// The kind of digests to compare by: what the user wants, or else one that both sides compute, so
+/// that no content has to come here for that.
+fn digest_kind(options: &SyncOptions, sides: [View<'_>; 2]) -> ChecksumKind {
+    let wanted = options.tree.digest.unwrap_or_default().checksum();
+    let wanted = wanted.unwrap_or(ChecksumKind::Blake3);
+    if options.compare != Compare::Digest || options.tree.digest.is_some() {
+        return wanted;
+    }
+    let others = [
+        ChecksumKind::Blake3,
+        ChecksumKind::Sha256,
+        ChecksumKind::Md5,
+    ];
+    let mut kinds = std::iter::once(wanted).chain(others);
+    let both = |kind: &ChecksumKind| sides.iter().all(|side| side.computes(*kind));
+    kinds.find(both).unwrap_or(wanted)
 }
 
 fn clash(path: &[u8], is_directory: bool) -> Fault {

@@ -8,14 +8,15 @@ use super::carry::Carrier;
 use super::plan::Extraneous;
 use super::{OPERATION, SyncResult};
 use crate::events::SyncStep;
-use crate::paths::{Answer, Call, FileKind, join};
+use crate::paths::{Answer, Attributes, Call, Entry, FileKind, join};
 use crate::tree::filter::upwards;
 use crate::tree::moving::Report;
+use crate::tree::name_collisions::folded;
 use crate::tree::namespace::{CALLS_MAX, Namespace};
 use crate::tree::tracker::split;
 
 /// Removes names from the target, the contents of a directory before it. A `backup` keeps all but
-/// directories. Counts the removed names, and those that stay because the source has them again.
+/// directories. Counts the removed names, and those that stay because the source has them.
 pub(super) fn remove(
     carrier: &Carrier<'_>,
     extras: Vec<Extraneous>,
@@ -134,7 +135,7 @@ fn removed(
     Ok(())
 }
 
-/// The entries that the source still lacks. The others stay, and are reported.
+/// The entries that the source lacks. The others stay, and are reported.
 fn still_gone<'e>(
     source: &Namespace<'_>,
     extras: &'e [Extraneous],
@@ -153,13 +154,10 @@ fn still_gone<'e>(
             Ok(Some(found)) => {
                 let is_directory = found.kind == FileKind::Directory;
                 let is_as_seen = extra.has_successor && is_directory != extra.is_directory();
-                let is_gone = is_as_seen || !is_listed(source, &extra.path)?;
-                (!is_gone).then(|| {
-                    let cause = "it appeared in the source during the comparison";
-                    Fault::new(Code::SourceChanged, OPERATION, cause)
-                        .path(&extra.path)
-                        .hint("run the same command again")
-                })
+                match is_as_seen {
+                    true => None,
+                    false => kept_for(source, &extra.path, &found)?,
+                }
             }
             Err(fault) if fault.ends_session => return Err(fault),
             Err(fault) => Some(fault),
@@ -175,21 +173,52 @@ fn still_gone<'e>(
     Ok(gone)
 }
 
-/// Whether the source lists exactly this name: a lookup may find one that differs in case, or one
-/// behind a link that is not a directory of the tree.
-fn is_listed(source: &Namespace<'_>, path: &[u8]) -> Result<bool, Fault> {
+/// Why an entry stays that a lookup has found in the source. `None` if it found another one: a name
+/// that differs in case, or one behind a link that is not a directory of the tree.
+///
+/// # Errors
+/// The session ended.
+fn kept_for(
+    source: &Namespace<'_>,
+    path: &[u8],
+    found: &Attributes,
+) -> Result<Option<Fault>, Fault> {
     let (above, name) = split(path);
     for directory in upwards(above).filter(|directory| !directory.is_empty()) {
         match source.start_look(directory).found() {
-            Ok(Some(found)) if found.kind == FileKind::Symlink => return Ok(false),
+            Ok(Some(found)) if found.kind == FileKind::Symlink => return Ok(None),
             Err(fault) if fault.ends_session => return Err(fault),
             _ => {}
         }
     }
-    match Namespace::names(source.start_list(above)) {
-        Ok(names) => Ok(names.iter().any(|entry| entry.name == name)),
-        Err(fault) if fault.ends_session => Err(fault),
-        // Assume that it does.
-        Err(_) => Ok(true),
+    let names = match Namespace::names(source.start_list(above)) {
+        Ok(names) => names,
+        Err(fault) if fault.ends_session => return Err(fault),
+        Err(fault) => return Ok(Some(fault)),
+    };
+    let fault = |code, cause| Fault::new(code, OPERATION, cause).path(path);
+    if names.iter().any(|entry| entry.name == name) {
+        let cause = "it appeared in the source during the comparison";
+        let fault = fault(Code::SourceChanged, cause).hint("run the same command again");
+        return Ok(Some(fault));
     }
+    let wanted = folded(name);
+    let is_meant = |entry: &Entry| {
+        let listed = &entry.attributes;
+        let is_same = match (listed.kind, found.kind) {
+            // It may have been followed.
+            (FileKind::Symlink, _) => true,
+            (FileKind::File, FileKind::File) => listed.size == found.size,
+            (listed, found) => listed == found,
+        };
+        is_same && folded(&entry.name) == wanted
+    };
+    if names.iter().any(is_meant) {
+        return Ok(None);
+    }
+    let cause = "the source has it, and leaves it out of its listing";
+    let fault = fault(Code::Unsupported, cause);
+    Ok(Some(fault.hint(
+        "it stays; remove it at the target by hand if it isn't wanted",
+    )))
 }
