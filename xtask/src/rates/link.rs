@@ -2,12 +2,17 @@
 //! network of `xdfs-testkit`, by its example `wan`.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::{call, cargo, root};
 
 /// Each way, and the rate: 50 ms of round-trip time.
 const SHAPE: [&str; 4] = ["--delay", "25ms", "--rate", "1Gbit"];
+
+/// Runs a program with other names of hosts: the server of Globus doesn't start where its address
+/// has none, and in the namespaces nobody answers questions about names.
+const NAMED: &str = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
 
 /// The namespaces, removed at the end.
 #[derive(Debug)]
@@ -16,14 +21,16 @@ pub(super) struct Far {
     wan: Child,
     names: [String; 2],
     addresses: [String; 2],
+    /// The file with names of hosts.
+    hosts: String,
 }
 
 impl Far {
-    /// Makes them.
+    /// Makes them, and a file in a folder.
     ///
     /// # Errors
     /// The system gives none; that takes root, iproute2 and `/dev/net/tun`.
-    pub(super) fn new() -> Result<Self, String> {
+    pub(super) fn new(folder: &Path) -> Result<Self, String> {
         let mut build = cargo();
         build.args(["build", "--release", "--locked", "--package"]);
         build.args(["xdfs-testkit", "--example", "wan"]);
@@ -36,6 +43,7 @@ impl Far {
             wan,
             names: Default::default(),
             addresses: Default::default(),
+            hosts: folder.join("hosts").display().to_string(),
         };
         let lines = far.wan.stderr.take().map(BufReader::new);
         let mut lines = lines
@@ -49,14 +57,19 @@ impl Far {
             far.names[end] = name.to_owned();
             far.addresses[end] = address.to_owned();
         }
+        let names = far.addresses.iter().zip(["near", "far"]);
+        let mut hosts = "127.0.0.1 localhost\n".to_owned();
+        names.for_each(|(address, name)| hosts += &format!("{address} {name}.example {name}\n"));
+        std::fs::write(&far.hosts, hosts).map_err(|error| format!("name the hosts: {error}"))?;
         // What it says at its end must not stop it.
         std::thread::spawn(move || lines.for_each(drop));
         Ok(far)
     }
 
     /// The words before a program at the client's end (0) or the server's (1).
-    pub(super) fn within(&self, end: usize) -> [&str; 4] {
-        ["ip", "netns", "exec", &self.names[end]]
+    pub(super) fn within(&self, end: usize) -> [&str; 8] {
+        let (name, hosts) = (&self.names[end], &self.hosts);
+        ["ip", "netns", "exec", name, "sh", "-c", NAMED, hosts]
     }
 
     /// The address of the server's end.

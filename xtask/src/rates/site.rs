@@ -92,7 +92,7 @@ impl Site {
         ];
         let own = start(folder, "xdfs", own(&[], &xdfs, folder, &grid, near)?)?;
         let is_wanted = rows.iter().any(|row| row.is_far);
-        let far = match is_wanted.then(Far::new).transpose() {
+        let far = match is_wanted.then(|| Far::new(folder)).transpose() {
             Ok(None) => None,
             Ok(Some(far)) => {
                 let (within, at) = (far.within(1), far.address());
@@ -143,6 +143,7 @@ impl Site {
             (Some((far, _)), true) => {
                 let [first, rest @ ..] = far.within(0);
                 let mut command = Command::new(first);
+                command.env("GLOBUS_HOSTNAME", "near.example");
                 command.args(rest).arg(program);
                 command
             }
@@ -277,6 +278,9 @@ fn prefixed(within: &[&str], program: impl AsRef<std::ffi::OsStr>) -> Command {
 
 fn globus(within: &[&str], at: &str, grid: Option<&Grid>) -> Result<Command, String> {
     let mut command = prefixed(within, "globus-gridftp-server");
+    if !within.is_empty() {
+        command.env("GLOBUS_HOSTNAME", "far.example");
+    }
     command.args(["-port", "0", "-control-interface", at]);
     command.args(["-data-interface", at, "-allow-root", "-no-detach"]);
     command.arg("-disable-usage-stats");
