@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use xdfs_proto::path::{Entry, FileKind};
 
 use super::listing::Listed;
-use super::window::join;
+use super::tree::join;
 
 /// Most names in a directory, which are remembered at a time.
 pub(super) const NAMES_MAX: usize = 1_000_000;

@@ -19,7 +19,8 @@ use super::pool::{FtpStore, exists};
 use super::segment;
 use super::sink::{AskedTime, hidden, same_size, set_metadata};
 use super::source::same_checksum;
-use super::window::{WINDOW, ask_checksum, join, look_at, read_windows};
+use super::tree::join;
+use super::window::{WINDOW, ask_checksum, look_at, read_windows};
 use crate::checksum::Hasher;
 
 /// See [`xdfs_store::Store::read_pack`].

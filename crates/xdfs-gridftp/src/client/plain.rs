@@ -17,7 +17,7 @@ use super::listing::Listed;
 use super::missing::{self, Known};
 use super::pool::FtpStore;
 use super::told_rows::split;
-use super::window::join;
+use super::tree::join;
 use crate::reply::Reply;
 use crate::time::parse_time;
 

@@ -15,8 +15,8 @@ use super::link::Link;
 use super::listing::Listed;
 use super::outgoing::Outgoing;
 use super::pool::FtpStore;
-use super::tree::{Tree, is_refusal};
-use super::window::{fitting, is_fetched, join, metadata_of, read_windows, without_content};
+use super::tree::{Tree, is_refusal, join};
+use super::window::{fitting, is_fetched, metadata_of, read_windows, without_content};
 use crate::archive::{
     ArchiveError, ArchiveWriter, FILE_BYTES_MAX, Kind, MEMBERS_MAX, Member, SEGMENT_BYTES_MAX,
     members, unpack,

@@ -37,6 +37,15 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
+/// The path of a name in a directory, or in the root of a tree; that itself without a name.
+pub(super) fn join(root: &[u8], name: &[u8]) -> Vec<u8> {
+    match (root, name) {
+        (_, []) => root.to_vec(),
+        (b"/", _) => [b"/", name].concat(),
+        _ => [root, b"/", name].concat(),
+    }
+}
+
 /// The path at the server whose logins begin in `home`.
 pub(super) fn resolve_from(home: &[u8], path: &[u8]) -> Vec<u8> {
     let home = home.strip_suffix(b"/").unwrap_or(home);

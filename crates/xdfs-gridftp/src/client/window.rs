@@ -20,20 +20,15 @@ use super::missing::Known;
 use super::plain;
 use super::pool::FtpStore;
 use super::source::same_checksum;
+use super::tree::join;
 use crate::checksum::{Algorithm, Hasher};
 
 /// Names that are looked at, and files that are asked for, in one round trip.
 pub(super) const WINDOW: usize = 64;
 /// Bytes of an entry beside its path and its content, at most.
 const ENTRY_BYTES: usize = 64;
-pub(super) fn join(root: &[u8], name: &[u8]) -> Vec<u8> {
-    match (root, name) {
-        (_, []) => root.to_vec(),
-        (b"/", _) => [b"/", name].concat(),
-        _ => [root, b"/", name].concat(),
-    }
-}
 
+/// Reads names one window after the other, as far as the pack has room.
 pub(super) fn read_windows(
     store: &FtpStore,
     link: &mut Link,
