@@ -1,6 +1,7 @@
 //! One channel of a session: its stream, the block being read, and pending output.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use xdfs_proto::handshake::{Initiator, Purpose};
 use xdfs_proto::{ChannelIndex, Fault};
 use xdfs_xio::{Protected, Protection, Stream};
 
-use crate::pool::{Buffer, Memory};
+use crate::pool::{BlockMemory, Buffer, Memory};
 use crate::security::PeerGuard;
 
 /// Bytes read at once where no payload is expected. Small, so that little payload is read into the
@@ -58,8 +59,10 @@ pub(crate) struct IncomingBlock {
 pub(crate) enum Payload {
     /// In a buffer of the pool.
     Pooled(Buffer),
-    /// In memory of its own, filled by a worker.
+    /// In memory of its own, filled by a feeder.
     Owned(Memory),
+    /// In memory that the reader of a slow source has filled.
+    Read(BlockMemory),
     /// One block of a uniform source, shared by all channels.
     Shared(Arc<[u8]>),
     /// In the source's memory, from this offset on.
@@ -71,8 +74,18 @@ impl Payload {
         match self {
             Self::Pooled(b) => b,
             Self::Owned(b) => &b.bytes,
+            Self::Read(b) => b.filled(),
             Self::Shared(b) => b,
             Self::Source(b, start) => b.get(*start..).unwrap_or_default(),
+        }
+    }
+
+    /// Memory that a stream may hold longer than the block, and where the payload begins in it.
+    fn shared(&self) -> Option<(&Arc<Vec<u8>>, usize)> {
+        match self {
+            Self::Read(b) => Some((b.shared(), 0)),
+            Self::Source(b, start) => Some((b, *start)),
+            Self::Pooled(_) | Self::Owned(_) | Self::Shared(_) => None,
         }
     }
 }
@@ -87,6 +100,16 @@ pub(crate) struct OutgoingBlock {
     clear: bool,
     /// Bytes of header and payload that were written.
     written: usize,
+}
+
+impl OutgoingBlock {
+    /// What is left of the payload, if a stream may hold its memory longer than the block.
+    fn shared(&self) -> Option<(&Arc<Vec<u8>>, Range<usize>)> {
+        let (memory, start) = self.payload.shared()?;
+        let written = self.written.saturating_sub(BLOCK_HEADER_BYTES);
+        let range = start + written..start + self.len;
+        Some((memory, range)).filter(|(_, range)| !range.is_empty())
+    }
 }
 
 /// The result of a write.
@@ -351,7 +374,16 @@ impl Channel {
                 ]
             };
             let result = match (clear && !payload.is_empty(), begun) {
-                (false, _) => self.stream.write_vectored(&slices),
+                (false, _) => {
+                    let first = if begun { &slices[..1] } else { &slices[..2] };
+                    match self.outgoing.as_ref().and_then(OutgoingBlock::shared) {
+                        Some((memory, range)) => match self.stream.lend(first, memory, range) {
+                            Ok(None) => self.stream.write_vectored(&slices),
+                            lent => lent.map(Option::unwrap_or_default),
+                        },
+                        None => self.stream.write_vectored(&slices),
+                    }
+                }
                 // A run of unencrypted payload may take a bounded prefix along, and control frames
                 // are not bounded.
                 (true, false) if !control.is_empty() => self.stream.write_vectored(&slices[..1]),

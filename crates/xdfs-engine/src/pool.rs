@@ -3,6 +3,9 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use xdfs_proto::Fault;
 
 use crate::memory::{Account, Reserved};
 
@@ -22,6 +25,57 @@ pub(crate) struct Buffer {
 pub(crate) struct Memory {
     pub(crate) bytes: Vec<u8>,
     pub(crate) reserved: Reserved,
+}
+
+/// Memory of a block that is read in a thread of its own. A stream may hold it even after the
+/// block is sent.
+#[derive(Debug)]
+pub(crate) struct BlockMemory {
+    bytes: Arc<Vec<u8>>,
+    len: usize,
+    _reserved: Reserved,
+}
+
+impl BlockMemory {
+    /// Memory that gets its bytes when it is [filled](Self::fill).
+    pub(crate) fn new(reserved: Reserved) -> Self {
+        Self {
+            bytes: Arc::default(),
+            len: 0,
+            _reserved: reserved,
+        }
+    }
+
+    /// Has `read` fill the first `len` bytes, as many of them as it returns.
+    pub(crate) fn fill(
+        &mut self,
+        len: usize,
+        read: impl FnOnce(&mut [u8]) -> Result<usize, Fault>,
+    ) -> Result<(), Fault> {
+        if Arc::get_mut(&mut self.bytes).is_none_or(|bytes| bytes.len() < len) {
+            // Zeroed memory comes from the system untouched.
+            self.bytes = Arc::new(vec![0; len]);
+        }
+        let bytes = Arc::get_mut(&mut self.bytes);
+        let room = bytes.and_then(|bytes| bytes.get_mut(..len));
+        self.len = read(room.unwrap_or_default())?.min(len);
+        Ok(())
+    }
+
+    /// What it was filled with.
+    pub(crate) fn filled(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+
+    /// All of its bytes, of which the first ones are filled.
+    pub(crate) fn shared(&self) -> &Arc<Vec<u8>> {
+        &self.bytes
+    }
+
+    /// Whether so many bytes can be filled without other memory.
+    pub(crate) fn can_hold(&self, len: usize) -> bool {
+        Arc::strong_count(&self.bytes) == 1 && self.bytes.len() >= len
+    }
 }
 
 impl Buffer {
@@ -179,6 +233,30 @@ mod tests {
         pool.give(b);
         assert_eq!((pool.in_use(), pool.free()), (0, 2));
         assert_eq!(pool.take().unwrap().len(), 8);
+    }
+
+    #[test]
+    fn memory_of_blocks_is_used_again_unless_somebody_holds_it() {
+        let budget = MemoryBudget::new(100);
+        let reserved = Account::new(&budget).take_at_once(8);
+        let mut memory = BlockMemory::new(reserved);
+        assert!(!memory.can_hold(1));
+        let fill = |byte, count| {
+            move |room: &mut [u8]| {
+                room[..count].fill(byte);
+                Ok(count)
+            }
+        };
+        memory.fill(8, fill(1, 8)).unwrap();
+        let address = memory.shared().as_ptr();
+        memory.fill(6, fill(2, 5)).unwrap();
+        assert_eq!(memory.filled(), [2; 5], "fewer at the end of a source");
+        assert_eq!(memory.shared().as_ptr(), address);
+        assert!(memory.can_hold(8) && !memory.can_hold(9));
+        let held = Arc::clone(memory.shared());
+        assert!(!memory.can_hold(1));
+        memory.fill(8, fill(3, 8)).unwrap();
+        assert_eq!((memory.filled(), &held[..5]), (&[3; 8][..], &[2; 5][..]));
     }
 
     #[test]

@@ -13,8 +13,7 @@ use xdfs_sys::poll::Notifier;
 
 use crate::environment::{Environment, Task, Turn, Worker, receive, wake};
 use crate::guard::guarded;
-use crate::memory::Reserved;
-use crate::pool::Memory;
+use crate::pool::BlockMemory;
 use crate::security::assume_ids;
 
 /// Blocks that are being read or wait for a channel.
@@ -25,7 +24,7 @@ const READ: &str = "read the source";
 #[derive(Debug)]
 enum ReaderRequest {
     /// Read an extent at this offset of the source.
-    Read(Extent, u64, Reserved),
+    Read(Extent, u64, BlockMemory),
     /// Check that the source is unchanged.
     Verify,
 }
@@ -34,7 +33,7 @@ enum ReaderRequest {
 #[derive(Debug)]
 enum ReaderResult {
     /// The bytes of an extent, fewer only at the end of the source.
-    Block(Extent, Memory),
+    Block(Extent, BlockMemory),
     /// The source is unchanged.
     Unchanged,
 }
@@ -54,7 +53,7 @@ pub(crate) struct SlowReader {
     requests: mpsc::Sender<ReaderRequest>,
     answers: mpsc::Receiver<Result<ReaderResult, Fault>>,
     /// Extents that were read and wait for a channel.
-    ready: VecDeque<(Extent, Memory)>,
+    ready: VecDeque<(Extent, BlockMemory)>,
     /// Extents that are being read.
     reading: usize,
     /// Bytes that are being read or wait for a channel.
@@ -105,11 +104,11 @@ impl SlowReader {
         self.reading + self.ready.len() < self.ahead
     }
 
-    /// Requests an extent, which begins at `offset` of the source. There is memory for it.
-    pub(crate) fn read(&mut self, extent: Extent, offset: u64, reserved: Reserved) {
+    /// Requests an extent, which begins at `offset` of the source.
+    pub(crate) fn read(&mut self, extent: Extent, offset: u64, memory: BlockMemory) {
         self.reading += 1;
         self.held_bytes += extent.range.len();
-        self.send(ReaderRequest::Read(extent, offset, reserved));
+        self.send(ReaderRequest::Read(extent, offset, memory));
     }
 
     /// Requests the verification that the source is unchanged.
@@ -158,7 +157,7 @@ impl SlowReader {
     }
 
     /// The next extent that was read.
-    pub(crate) fn next(&mut self) -> Option<(Extent, Memory)> {
+    pub(crate) fn next(&mut self) -> Option<(Extent, BlockMemory)> {
         let (extent, memory) = self.ready.pop_front()?;
         self.held_bytes -= extent.range.len();
         Some((extent, memory))
@@ -181,13 +180,13 @@ impl ReaderTask {
     fn answer(&mut self, request: ReaderRequest) -> Result<ReaderResult, Fault> {
         self.ids.clone()?;
         match request {
-            ReaderRequest::Read(extent, offset, reserved) => {
+            ReaderRequest::Read(extent, offset, mut memory) => {
                 let length = usize::try_from(extent.range.len()).unwrap_or(usize::MAX);
-                let mut bytes = vec![0; length];
-                let read = || self.source.read_at(offset, &mut bytes);
-                let count = guarded(READ, read).flatten()?;
-                bytes.truncate(count);
-                Ok(ReaderResult::Block(extent, Memory { bytes, reserved }))
+                let source = &mut self.source;
+                memory.fill(length, |room| {
+                    guarded(READ, || source.read_at(offset, room)).flatten()
+                })?;
+                Ok(ReaderResult::Block(extent, memory))
             }
             ReaderRequest::Verify => {
                 let verify = || self.source.verify_unchanged();

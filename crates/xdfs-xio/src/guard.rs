@@ -10,7 +10,9 @@
 use std::cell::Cell;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use xdfs_sys::poll::{Poller, Token};
 
@@ -117,6 +119,15 @@ impl Stream for Guarded {
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         self.call(|inner| inner.write_vectored(bufs))
+    }
+
+    fn lend(
+        &mut self,
+        first: &[IoSlice<'_>],
+        memory: &Arc<Vec<u8>>,
+        range: Range<usize>,
+    ) -> io::Result<Option<usize>> {
+        self.call(|inner| inner.lend(first, memory, range))
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -5,8 +5,10 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
 #[cfg(unix)]
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -85,6 +87,22 @@ pub trait Stream: Send + fmt::Debug {
     /// # Errors
     /// `WouldBlock`, or any error of the transport.
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Writes `first`, and then bytes that the peer reads from `memory` itself, without a copy on
+    /// the way. Returns the number of bytes accepted of both. Only streams within one process can;
+    /// `None` from others, which have accepted nothing.
+    ///
+    /// # Errors
+    /// As [`Stream::write_vectored`].
+    fn lend(
+        &mut self,
+        first: &[IoSlice<'_>],
+        memory: &Arc<Vec<u8>>,
+        range: Range<usize>,
+    ) -> io::Result<Option<usize>> {
+        let _ = (first, memory, range);
+        Ok(None)
+    }
 
     /// Writes the output that a transform still holds.
     ///

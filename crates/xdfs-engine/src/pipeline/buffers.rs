@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use xdfs_xio::ENCODED_BYTES_MAX;
 
-use crate::memory::{Account, MemoryBudget, Reserved};
-use crate::pool::{Buffer, BufferPool};
+use crate::memory::{Account, MemoryBudget};
+use crate::pool::{BlockMemory, Buffer, BufferPool};
 
 /// Default payload of a block in bytes. Each block ends in a partly filled segment, and loopback
 /// carries blocks of this size half again as fast as blocks of 256 KiB.
@@ -22,6 +22,8 @@ const RECEIVE_POOL_BYTES: usize = 16 << 20;
 /// Number of buffers that channels may keep in the middle of a block; beyond it they pass on
 /// partial pieces.
 const PIECES_HELD_MAX: usize = 32;
+/// Blocks of workers whose memory is kept for the next ones: fresh memory costs more than filling it.
+const USED_TO_READ_MAX: usize = 8;
 /// Number of send buffers that a session may have in any case: one channel that stalls doesn't keep
 /// the others from sending.
 const SEND_LEAST: usize = 2;
@@ -63,6 +65,8 @@ pub(super) struct Buffers {
     receive: BufferPool,
     /// Blocks that workers read.
     read: Account,
+    /// Their memory, once they are sent.
+    used_to_read: Vec<BlockMemory>,
     /// Receive buffers owned by the storage thread.
     at_storage: usize,
     /// For each purpose, when memory is asked for again that wasn't there.
@@ -82,6 +86,7 @@ impl Buffers {
             send: BufferPool::new(0, 0, 0, 0, account()),
             receive: BufferPool::new(PIECE_BYTES, 0, receive_max, RECEIVE_LEAST, account()),
             read: account(),
+            used_to_read: Vec::new(),
             budget,
             at_storage: 0,
             retry_at: [Duration::ZERO; Purpose::COUNT],
@@ -143,14 +148,32 @@ impl Buffers {
             self.trim_at = now + TRIM_INTERVAL;
             self.send.trim();
             self.receive.trim();
+            self.used_to_read.clear();
         }
         is_due
     }
 
     /// Memory for a block of so many bytes that a worker reads; `None` if there is none.
-    pub(super) fn reserve_to_read(&mut self, bytes: usize, now: Duration) -> Option<Reserved> {
+    pub(super) fn take_to_read(&mut self, bytes: usize, now: Duration) -> Option<BlockMemory> {
+        let used = &mut self.used_to_read;
+        if let Some(at) = used.iter().rposition(|memory| memory.can_hold(bytes)) {
+            return Some(used.swap_remove(at));
+        }
         let all = bytes + encoded_bytes(bytes);
-        self.ask(Purpose::Read, now, |own| own.read.take(all, all))
+        let reserved = self.ask(Purpose::Read, now, |own| {
+            own.read.take(all, all).or_else(|| {
+                own.used_to_read.clear();
+                own.read.take(all, all)
+            })
+        });
+        reserved.map(BlockMemory::new)
+    }
+
+    /// Returns memory of a block that a worker has read.
+    pub(super) fn give_read(&mut self, memory: BlockMemory) {
+        if self.used_to_read.len() < USED_TO_READ_MAX {
+            self.used_to_read.push(memory);
+        }
     }
 
     /// A further account of the session.

@@ -14,7 +14,7 @@ use super::source::{Reader, Verification};
 use crate::channel::Payload;
 use crate::feeder::{Feeder, FeederPoll};
 use crate::kernel::Kernel;
-use crate::pool::Memory;
+use crate::pool::BlockMemory;
 use crate::reader::ReaderEvent;
 
 /// The result of reading an extent for sending.
@@ -69,9 +69,9 @@ impl<K: Kernel> Pipeline<K> {
         if has_room
             && let Some(open) = self.transfers.source_mut(file)
             && let Reader::Slow(reader) = &mut open.reader
-            && let Some(reserved) = self.buffers.reserve_to_read(length, self.now)
+            && let Some(memory) = self.buffers.take_to_read(length, self.now)
         {
-            reader.read(extent, open.offset + extent.range.start, reserved);
+            reader.read(extent, open.offset + extent.range.start, memory);
             is_paused = !reader.has_room();
         } else {
             self.sender.put_back(extent);
@@ -338,7 +338,7 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// A block read from a slow source, of the file with the lowest number.
-    pub(super) fn next_read(&mut self) -> Option<(Extent, Memory)> {
+    pub(super) fn next_read(&mut self) -> Option<(Extent, BlockMemory)> {
         for file in self.slow_sources.iter() {
             if let Some(open) = self.transfers.source_mut(file)
                 && let Reader::Slow(reader) = &mut open.reader

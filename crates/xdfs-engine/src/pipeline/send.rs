@@ -9,7 +9,7 @@ use super::Pipeline;
 use super::read::{ExtentRead, became_shorter};
 use crate::channel::{Payload, Written};
 use crate::kernel::Kernel;
-use crate::pool::Memory;
+use crate::pool::BlockMemory;
 
 /// Blocks that a channel may send before the others get their turn.
 const TURN_BLOCKS: usize = 4;
@@ -181,7 +181,7 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Sends a block on a channel that a worker has read from a slow source.
-    fn send_read(&mut self, slot: usize, mut extent: Extent, memory: Memory) -> bool {
+    fn send_read(&mut self, slot: usize, mut extent: Extent, memory: BlockMemory) -> bool {
         let file = extent.file;
         let Some(channel) = self.channels.get(slot) else {
             return false;
@@ -192,7 +192,7 @@ impl<K: Kernel> Pipeline<K> {
             return false;
         };
         let (_, length) = self.sender.shape(file).unwrap_or((1, None));
-        let (wanted, came) = (extent.range.len(), memory.bytes.len() as u64);
+        let (wanted, came) = (extent.range.len(), memory.filled().len() as u64);
         extent.range.end = extent.range.start + came;
         if came < wanted && length.is_some() {
             self.transfers.close_source(file);
@@ -201,12 +201,12 @@ impl<K: Kernel> Pipeline<K> {
         }
         if came > 0 {
             let mut hasher = BlockHasher::new(kind, check, extent.range.start);
-            hasher.update(&memory.bytes);
+            hasher.update(memory.filled());
             let (value, fragment) = hasher.finish(file);
             if !extent.is_resend {
                 self.sender.extent_read(file, fragment);
             }
-            self.put_block(slot, extent, clear, value, Payload::Owned(memory));
+            self.put_block(slot, extent, clear, value, Payload::Read(memory));
         }
         if came < wanted {
             self.sender.source_ended(file, extent.range.end);
@@ -273,11 +273,13 @@ impl<K: Kernel> Pipeline<K> {
         self.channels.queue(slot);
     }
 
-    /// Takes back the buffer of a written block.
+    /// Takes back the memory of a written block.
     pub(super) fn take_back(&mut self, payload: Payload) {
-        if let Payload::Pooled(buffer) = payload {
+        match payload {
             // A channel opened before the block size was agreed on sends no blocks.
-            self.buffers.give_sent(buffer);
+            Payload::Pooled(buffer) => self.buffers.give_sent(buffer),
+            Payload::Read(memory) => self.buffers.give_read(memory),
+            Payload::Owned(_) | Payload::Shared(_) | Payload::Source(..) => {}
         }
     }
 }

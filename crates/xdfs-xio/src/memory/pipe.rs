@@ -1,4 +1,5 @@
-//! One direction of a channel in memory: a bounded queue of bytes with a reader and a writer.
+//! One direction of a channel in memory: a bounded queue of bytes with a reader and a writer. What
+//! the writer lends is read where it is.
 //!
 //! How lost wake-ups are prevented: a side sets its waiting flag under the lock under which it
 //! found the queue empty (or full), and the other side checks it under that lock when it changes
@@ -7,11 +8,12 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::sync::{Mutex, MutexGuard};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use xdfs_sys::poll::{Event, Notifier, Token};
 
-/// Maximum bytes queued in one direction.
+/// Maximum bytes queued in one direction, and at most once exceeded by what is lent.
 pub(super) const CAPACITY: usize = 1 << 20;
 
 /// Room at which a waiting writer is woken: not for each byte, so that both sides work in large
@@ -23,13 +25,83 @@ pub(super) struct Pipe(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    data: VecDeque<u8>,
+    data: Data,
     /// No more bytes will arrive.
     end: Option<End>,
     /// The reader is gone; writing fails.
     reader_gone: bool,
     reader: Side,
     writer: Side,
+}
+
+/// Bytes on their way.
+#[derive(Debug, Default)]
+struct Data {
+    pieces: VecDeque<Piece>,
+    len: usize,
+    /// Memory for the next copies.
+    spare: VecDeque<u8>,
+}
+
+#[derive(Debug)]
+enum Piece {
+    Copied(VecDeque<u8>),
+    Lent(Arc<Vec<u8>>, Range<usize>),
+}
+
+impl Data {
+    fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn room(&self) -> usize {
+        CAPACITY.saturating_sub(self.len)
+    }
+
+    /// Copies as much of `bytes` as fits; returns how much that is.
+    fn copy(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let part = &bytes[..bytes.len().min(self.room())];
+        if part.is_empty() {
+            return Ok(0);
+        }
+        if !matches!(self.pieces.back(), Some(Piece::Copied(_))) {
+            let memory = std::mem::take(&mut self.spare);
+            self.pieces.push_back(Piece::Copied(memory));
+        }
+        if let Some(Piece::Copied(bytes)) = self.pieces.back_mut() {
+            Write::write_all(bytes, part)?;
+            self.len += part.len();
+        }
+        Ok(part.len())
+    }
+
+    fn lend(&mut self, memory: &Arc<Vec<u8>>, range: Range<usize>) {
+        self.len += range.len();
+        self.pieces
+            .push_back(Piece::Lent(Arc::clone(memory), range));
+    }
+
+    /// Moves bytes of the first piece to `buffer`, which has room; returns their number.
+    fn take(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let (count, is_used_up) = match self.pieces.front_mut() {
+            None => return Ok(0),
+            // The queue consists of two slices when it wraps, and one read takes only from the
+            // first.
+            Some(Piece::Copied(bytes)) => (Read::read(bytes, buffer)?, bytes.is_empty()),
+            Some(Piece::Lent(memory, range)) => {
+                let left = memory.get(range.clone()).unwrap_or_default();
+                let count = left.len().min(buffer.len());
+                buffer[..count].copy_from_slice(&left[..count]);
+                range.start += count;
+                (count, range.start == range.end)
+            }
+        };
+        self.len -= count;
+        if is_used_up && let Some(Piece::Copied(memory)) = self.pieces.pop_front() {
+            self.spare = memory;
+        }
+        Ok(count)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +174,7 @@ impl State {
     }
 
     fn writable(&self) -> bool {
-        CAPACITY - self.data.len() >= ROOM || self.reader_gone
+        self.data.room() >= ROOM || self.reader_gone
     }
 }
 
@@ -127,11 +199,9 @@ impl Pipe {
         }
         let mut total = 0;
         for buf in bufs.iter_mut() {
-            // The queue consists of two slices when it wraps, and one read takes only from the
-            // first.
             let mut at = 0;
             while at < buf.len() && !state.data.is_empty() {
-                at += state.data.read(&mut buf[at..])?;
+                at += state.data.take(&mut buf[at..])?;
             }
             total += at;
         }
@@ -149,20 +219,54 @@ impl Pipe {
 
     /// Writes as much of `bufs` as fits.
     pub(super) fn write(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let is_wanted = bufs.iter().any(|b| !b.is_empty());
+        self.put(is_wanted, |data| {
+            let mut total = 0;
+            for buf in bufs {
+                total += data.copy(buf)?;
+            }
+            Ok(total)
+        })
+    }
+
+    /// Writes `first`, and then has the reader read a range of `memory`: all of it, if anything
+    /// fits.
+    pub(super) fn lend(
+        &self,
+        first: &[IoSlice<'_>],
+        memory: &Arc<Vec<u8>>,
+        range: Range<usize>,
+    ) -> io::Result<usize> {
+        if memory.get(range.clone()).is_none() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.put(true, |data| {
+            let mut total = 0;
+            for buf in first {
+                total += data.copy(buf)?;
+            }
+            if data.room() > 0 && !range.is_empty() {
+                total += range.len();
+                data.lend(memory, range);
+            }
+            Ok(total)
+        })
+    }
+
+    /// Puts bytes into the queue. If some are wanted and none fit, the writer waits.
+    fn put(
+        &self,
+        is_wanted: bool,
+        put: impl FnOnce(&mut Data) -> io::Result<usize>,
+    ) -> io::Result<usize> {
         let mut state = self.state();
         if state.reader_gone || state.end.is_some() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let mut total = 0;
-        for buf in bufs {
-            let room = CAPACITY - state.data.len();
-            let part = &buf[..buf.len().min(room)];
-            state.data.write_all(part)?;
-            total += part.len();
-        }
-        if state.data.len() == CAPACITY {
+        let total = put(&mut state.data)?;
+        if state.data.room() == 0 {
             state.writer.waits = true;
-            if total == 0 && bufs.iter().any(|b| !b.is_empty()) {
+            if total == 0 && is_wanted {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
         }
@@ -201,7 +305,7 @@ impl Pipe {
         let mut state = self.state();
         state.reader_gone = true;
         let unread = !state.data.is_empty();
-        state.data = VecDeque::new();
+        state.data = Data::default();
         (state.writer.wake(false, true), unread)
     }
 
@@ -233,5 +337,70 @@ impl Pipe {
 
     pub(super) fn deregister_writer(&self) {
         self.state().writer.registered = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_all(pipe: &Pipe) -> Vec<u8> {
+        let (mut all, mut piece) = (Vec::new(), [0; 1000]);
+        while let Ok(count) = pipe.read(&mut [IoSliceMut::new(&mut piece)]) {
+            if count == 0 {
+                break;
+            }
+            all.extend_from_slice(&piece[..count]);
+        }
+        all
+    }
+
+    #[test]
+    fn what_is_lent_arrives_in_order_between_copies() {
+        let pipe = Pipe::default();
+        let memory: Arc<Vec<u8>> = Arc::new((0..=255).cycle().take(CAPACITY + 7).collect());
+        let (start, end) = (3, memory.len() - 1);
+        assert_eq!(pipe.write(&[IoSlice::new(b"ab")]).unwrap(), 2);
+        let lent = pipe.lend(&[IoSlice::new(b"c")], &memory, start..end);
+        // Beyond the capacity, since it is in the writer's memory.
+        assert_eq!(lent.unwrap(), 1 + end - start);
+        assert_eq!(Arc::strong_count(&memory), 2);
+        let full = [
+            pipe.write(&[IoSlice::new(b"d")]),
+            pipe.lend(&[], &memory, 0..1),
+            pipe.lend(&[IoSlice::new(b"d")], &memory, 0..1),
+        ];
+        for refused in full {
+            assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        }
+        let read = read_all(&pipe);
+        assert_eq!(read, [b"abc", &memory[start..end]].concat());
+        assert_eq!(Arc::strong_count(&memory), 1, "the writer has it again");
+        // Only what is accepted in front may have been cut off.
+        let first = vec![1; CAPACITY + 1];
+        let lent = pipe.lend(&[IoSlice::new(&first)], &memory, 0..1);
+        assert_eq!((lent.unwrap(), Arc::strong_count(&memory)), (CAPACITY, 1));
+        assert_eq!(read_all(&pipe).len(), CAPACITY);
+        // The memory of copies is used again.
+        assert_eq!(pipe.write(&[IoSlice::new(b"e")]).unwrap(), 1);
+        assert!(
+            pipe.lend(&[], &memory, end..end + 2).is_err(),
+            "no such range"
+        );
+        assert!(pipe.lend(&[], &memory, 1..2).is_ok());
+        pipe.close().send();
+        assert_eq!(read_all(&pipe), [b'e', memory[1]]);
+    }
+
+    #[test]
+    fn an_abandoned_pipe_gives_back_what_was_lent() {
+        let pipe = Pipe::default();
+        let memory = Arc::new(vec![1, 2, 3]);
+        pipe.lend(&[], &memory, 0..3).unwrap();
+        let (wake, unread) = pipe.abandon();
+        wake.send();
+        assert_eq!((unread, Arc::strong_count(&memory)), (true, 1));
+        let refused = pipe.lend(&[], &memory, 0..3).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::BrokenPipe);
     }
 }

@@ -1,6 +1,7 @@
 //! An open channel in memory.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::sync::Arc;
 
 use xdfs_sys::poll::{Poller, Token};
@@ -46,6 +47,15 @@ impl Stream for MemoryStream {
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         self.outgoing.write(bufs)
+    }
+
+    fn lend(
+        &mut self,
+        first: &[IoSlice<'_>],
+        memory: &Arc<Vec<u8>>,
+        range: Range<usize>,
+    ) -> io::Result<Option<usize>> {
+        self.outgoing.lend(first, memory, range).map(Some)
     }
 
     fn finish_open(&mut self) -> io::Result<bool> {
