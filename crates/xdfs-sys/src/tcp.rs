@@ -95,6 +95,28 @@ pub fn set_pace<S>(_: &S, _: Option<u64>) -> std::io::Result<()> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
+/// Has a connection sent by the congestion control that measures the path and paces (`bbr`), instead
+/// of taking each loss and each delay for a queue that is full.
+///
+/// # Errors
+/// The system lacks it or doesn't allow it; [`std::io::ErrorKind::Unsupported`] if it has no such
+/// option.
+#[cfg(target_os = "linux")]
+pub fn prefer_paced(socket: &impl std::os::fd::AsFd) -> std::io::Result<()> {
+    // The option takes a name, and this one is as long as a number.
+    let name = u32::from_ne_bytes(*b"bbr\0");
+    set(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name)
+}
+
+/// As on Linux: there is no such option.
+///
+/// # Errors
+/// Always [`std::io::ErrorKind::Unsupported`].
+#[cfg(not(target_os = "linux"))]
+pub fn prefer_paced<S>(_: &S) -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
 /// Lets peers send data in the packet that opens a connection (TCP Fast Open, RFC 7413), at most
 /// `pending` at a time whose address is not confirmed yet, on a listening socket.
 ///

@@ -388,7 +388,7 @@ impl TcpOptions {
         if self.congestion.is_some() || congestion(socket) == PACED {
             return Ok(());
         }
-        prefer_paced(socket)
+        xdfs_sys::tcp::prefer_paced(&**socket)
     }
 }
 
@@ -415,16 +415,6 @@ const FAST_OPEN_PENDING: u32 = 256;
 /// Bytes that may wait in a socket before they are sent, on a long path.
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES_MAX: u32 = 128 << 10;
-
-#[cfg(target_os = "linux")]
-fn prefer_paced(socket: &SockRef<'_>) -> io::Result<()> {
-    socket.set_tcp_congestion(PACED.as_bytes())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn prefer_paced(_: &SockRef<'_>) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
-}
 
 /// Blocks stay with the engine, which can still give them to another channel, until they can be
 /// sent. A system without this option keeps more in the socket.
