@@ -4,6 +4,7 @@
 //! may wait for room to send and the other way round, so news of either kind are news for both.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::time::Duration;
 
 use mio::net::TcpStream;
 use rustls::pki_types::CertificateDer;
@@ -11,6 +12,8 @@ use rustls::{Connection, HandshakeKind};
 
 /// Bytes that a connection with TLS holds for a peer that doesn't read, beside one record.
 const SEND_BYTES_MAX: usize = 64 << 10;
+/// Round-trip time from which on a path is long.
+pub(crate) const LONG_PATH: Duration = Duration::from_millis(2);
 /// Reads in a row that bring nothing of the content: empty records could keep a thread busy.
 const EMPTY_READS_MAX: usize = 1024;
 
@@ -86,6 +89,17 @@ impl Wire {
 
     pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
+    }
+
+    /// Has an open data connection over a long path sent as such a path needs it. The system may
+    /// not be able to, or not allow it; then only the rate is lower.
+    pub(crate) fn suit_path(&self) {
+        let path = xdfs_sys::tcp::info(&self.stream);
+        if path.is_ok_and(|path| path.round_trip >= LONG_PATH)
+            && let Err(error) = xdfs_sys::tcp::prefer_paced(&self.stream)
+        {
+            tracing::debug!(%error, "a data connection over a long path isn't paced");
+        }
     }
 
     pub(crate) fn stream_mut(&mut self) -> &mut TcpStream {

@@ -1,6 +1,6 @@
 //! A data connection: what arrives, what is on its way, and its end.
 
-use std::io;
+use std::io::{self, IoSlice, Write as _};
 use std::net::SocketAddr;
 
 use xdfs_proto::{Code, Fault};
@@ -58,6 +58,9 @@ pub(super) struct Channel {
 impl Channel {
     /// A connection that is open, or is being opened.
     pub(super) fn new(wire: Wire, token: Token, is_open: bool) -> Self {
+        if is_open {
+            wire.suit_path();
+        }
         Self {
             wire,
             token,
@@ -118,7 +121,10 @@ impl Channel {
             return Err(lost(operation, &error));
         }
         match self.wire.stream().peer_addr() {
-            Ok(_) => self.is_open = true,
+            Ok(_) => {
+                self.is_open = true;
+                self.wire.suit_path();
+            }
             Err(error) if error.kind() == io::ErrorKind::NotConnected => self.can_write = false,
             Err(error) => return Err(lost(operation, &error)),
         }
@@ -174,6 +180,31 @@ impl Channel {
         // Before the handshake is through, nothing of `out` can have been taken.
         let is_flushed = self.wire.is_handshaking() || self.wire.is_flushed();
         self.sent == self.out.len() && !self.ends && is_flushed
+    }
+
+    /// Sends a header and the bytes behind it, for which the connection is free. What it doesn't
+    /// take at once is copied. Returns whether any of it is sent.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub(super) fn put(&mut self, header: &[u8], bytes: &[u8]) -> Result<bool, Fault> {
+        let mut sent = 0;
+        if self.can_write && !self.wire.is_protected() {
+            let slices = [IoSlice::new(header), IoSlice::new(bytes)];
+            match self.wire.stream_mut().write_vectored(&slices) {
+                Ok(count) => sent = count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_write = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.can_read = true;
+                    return Err(lost("send", &error));
+                }
+            }
+        }
+        let header_sent = sent.min(header.len());
+        self.out.extend_from_slice(&header[header_sent..]);
+        self.out.extend_from_slice(&bytes[sent - header_sent..]);
+        Ok(sent > 0)
     }
 
     /// Sends what can be sent. Returns whether anything was.

@@ -732,18 +732,13 @@ impl Link {
             return self.prepare_exchange(parallelism);
         }
         let direction = self.striped_direction(direction);
-        let operation = "prepare data connections";
         if self.mode != mode {
             self.close_channels();
-            let name = match mode {
-                // The same, with segments.
-                Mode::Extended if !self.features.segments.is_empty() => b"T",
-                Mode::Extended => b"E",
-                _ => b"S",
-            };
-            let told = self.must(operation, "MODE", name);
-            told.map_err(|fault| self.lacking_stripes(fault))?;
-            self.mode = mode;
+            let is_alone = direction == Direction::Send || mode == Mode::Stream;
+            if is_alone || self.striping.is_some() {
+                let chosen = self.all(vec![Self::mode_command(&self.features, mode)], mode);
+                chosen.map_err(|fault| self.lacking_stripes(fault))?;
+            }
         }
         if self.has_channels(direction, parallelism) {
             let count = self.channels.len();
@@ -758,12 +753,21 @@ impl Link {
         match (direction, mode) {
             (Direction::List | Direction::Receive, Mode::Extended) => {
                 let stripes = self.receiving_stripes(direction)?;
-                if self.told_parallelism != Some(parallelism) {
-                    let options = self.send_options(parallelism);
-                    self.must(operation, "OPTS", options.as_bytes())?;
-                    self.told_parallelism = Some(parallelism);
+                let mut commands = Vec::new();
+                if self.mode != mode {
+                    commands.push(Self::mode_command(&self.features, mode));
                 }
-                self.listen(stripes)?;
+                if self.told_parallelism != Some(parallelism) {
+                    commands.push(("OPTS", self.send_options(parallelism)));
+                }
+                commands.push(self.listen(stripes)?);
+                // Until all of it is told.
+                self.told_parallelism = None;
+                match (self.all(commands, mode), stripes) {
+                    (Err(fault), 2..) => return Err(self.lacking_stripes(fault)),
+                    (told, _) => told?,
+                }
+                self.told_parallelism = Some(parallelism);
             }
             (Direction::Send, Mode::Extended) => {
                 let addresses = self.passive_addresses()?;
@@ -783,8 +787,39 @@ impl Link {
         self.channels.retain_mut(Channel::restart);
     }
 
-    /// Listens for active connections at one address for each stripe, and tells the server where.
-    fn listen(&mut self, stripes: usize) -> Result<(), Fault> {
+    fn mode_command(features: &Features, mode: Mode) -> (&'static str, String) {
+        let name = match mode {
+            // The same, with segments.
+            Mode::Extended if !features.segments.is_empty() => "T",
+            Mode::Extended => "E",
+            Mode::Stream | Mode::Exchange => "S",
+        };
+        ("MODE", name.to_owned())
+    }
+
+    /// Sends commands in one round trip, all of which have to succeed, and takes note of the mode
+    /// if that does.
+    fn all(&mut self, commands: Vec<(&'static str, String)>, mode: Mode) -> Result<(), Fault> {
+        for (verb, argument) in &commands {
+            self.command(verb, argument.as_bytes())?;
+        }
+        let mut all = Ok(());
+        for (verb, argument) in commands {
+            let operation = "prepare data connections";
+            let reply = self.reply(operation)?;
+            match reply.code {
+                ..400 if verb == "MODE" => self.mode = mode,
+                ..400 => {}
+                _ if all.is_ok() => all = Err(refused(operation, argument.as_bytes(), &reply)),
+                _ => {}
+            }
+        }
+        all
+    }
+
+    /// Listens for active connections at one address for each stripe. Returns the command that
+    /// tells the server where.
+    fn listen(&mut self, stripes: usize) -> Result<(&'static str, String), Fault> {
         let operation = "listen for data connections";
         let failed = |error: io::Error| Fault::from_io(operation, "", &error);
         let mut addresses = Vec::with_capacity(stripes);
@@ -799,11 +834,7 @@ impl Link {
             self.listeners.push(listener);
         }
         self.forget_strangers();
-        let (verb, text) = connect_to(&addresses);
-        match (self.must(operation, verb, text.as_bytes()), stripes) {
-            (Err(fault), 2..) => Err(self.lacking_stripes(fault)),
-            (told, _) => told.map(drop),
-        }
+        Ok(connect_to(&addresses))
     }
 
     /// The addresses of this machine at which the server's connections arrive.

@@ -10,6 +10,7 @@ use super::exchange::ExchangeOut;
 use super::fault::{broken, refused, violation};
 use super::link::{Link, STALL};
 use super::markers::Markers;
+use crate::block::Header;
 use crate::reply::Reply;
 use crate::sender::{Send, Sender};
 
@@ -133,11 +134,18 @@ impl Outgoing {
                 // A node that is slower than the others gets less.
                 free(Some(turn)).or_else(|| free(None))
             })?;
-            let out = &mut link.channels[free].out;
-            if let (Mode::Extended, Some(header)) = (self.mode, header) {
-                out.extend_from_slice(&header.encode());
+            let header = header.filter(|_| self.mode == Mode::Extended);
+            let header = header.as_ref().map(Header::encode);
+            let header = header.as_ref().map_or(&[][..], |bytes| &bytes[..]);
+            let channel = &mut link.channels[free];
+            match channel.put(header, block) {
+                Ok(true) => self.moved = Instant::now(),
+                Ok(false) => {}
+                Err(fault) => {
+                    let fault = channel.named(fault);
+                    return Err(self.said(link).unwrap_or(fault));
+                }
             }
-            out.extend_from_slice(block);
             self.send(link)?;
         }
         Ok(())

@@ -28,9 +28,12 @@ use super::tree::{Tree, resolve_from};
 use crate::archive::Compression;
 use crate::reply::Reply;
 use crate::segment::{CATALOGUE_BYTES_MAX, Opening};
+use crate::wire::LONG_PATH;
 
 /// Most connections that are kept for later.
 const IDLE_MAX: usize = 8;
+/// Bytes of a tree for which another connection pays.
+const AHEAD_BYTES: u64 = 4 << 20;
 /// Most servers that are remembered for a server that can't send to them.
 const UNREACHABLE_MAX: usize = 64;
 /// Most hidden files that are remembered to be removed.
@@ -43,8 +46,9 @@ const LARGE_BYTES: u64 = 8 << 20;
 const LIST_TREE: &str = "list a tree";
 /// Bytes of a tree that are read at once.
 const PIECE_BYTES: usize = 256 << 10;
-/// Round-trip time from which on segments are compressed: a nearer server sends as fast.
-const FAR: Duration = Duration::from_millis(2);
+/// Most memory of segments that is kept: in pieces, and bytes of each.
+const SEGMENTS_KEPT: usize = 8;
+const SEGMENT_BYTES_KEPT: usize = 8 << 20;
 /// Segments that aren't compressed after one for which it was of no use.
 const UNCOMPRESSED: u32 = 16;
 
@@ -74,6 +78,8 @@ struct Shared {
     left: Mutex<Vec<Vec<u8>>>,
     /// The tree that is being read.
     tree: Mutex<Option<Arc<Tree>>>,
+    /// Memory of segments.
+    segments: Mutex<Vec<Vec<u8>>>,
     /// Segments that are sent as they are, until compression is tried again.
     uncompressed: AtomicU32,
     /// The server can't open connections to this machine.
@@ -107,6 +113,7 @@ impl FtpStore {
                 files: Mutex::default(),
                 left: Mutex::default(),
                 tree: Mutex::default(),
+                segments: Mutex::default(),
                 uncompressed: AtomicU32::new(0),
                 is_one_way: AtomicBool::new(false),
                 has_no_restarts: AtomicBool::new(false),
@@ -259,6 +266,11 @@ impl FtpStore {
                 return Ok(link);
             }
         }
+        self.connected()
+    }
+
+    /// A new connection.
+    fn connected(&self) -> Result<Link, Fault> {
         let mut link = Link::connect(&self.shared.settings, &self.shared.is_closed)?;
         let left = std::mem::take(&mut *self.left());
         if let Err(fault) = link.delete_all(&left) {
@@ -294,7 +306,7 @@ impl FtpStore {
     /// Whether the path to the server is long; `false` if it can't be reached.
     #[must_use]
     pub fn is_far(&self) -> bool {
-        let is_far = self.with(|link| Ok(link.round_trip >= FAR));
+        let is_far = self.with(|link| Ok(link.round_trip >= LONG_PATH));
         is_far.unwrap_or(false)
     }
 
@@ -340,6 +352,7 @@ impl FtpStore {
         let asked = self.with(|link| self.ask(link, path));
         match asked {
             Ok(tree) => {
+                self.open_ahead(tree.bytes());
                 *self.tree_slot() = Some(Arc::new(tree));
                 true
             }
@@ -351,8 +364,36 @@ impl FtpStore {
         }
     }
 
+    /// Opens connections to a far server while others are already used: each takes many round
+    /// trips, and what a tree of so many bytes needs is known.
+    fn open_ahead(&self, bytes: u64) {
+        if self.is_carried() || !self.is_far() {
+            return;
+        }
+        let count = (bytes / AHEAD_BYTES).min(IDLE_MAX as u64);
+        for _ in 1..count {
+            let store = self.clone();
+            let opening = thread::Builder::new().name("xdfs-ftp-ahead".into());
+            let begun = opening.spawn(move || {
+                let opened = store.connected().and_then(|mut link| {
+                    let mode = store.mode(&link, Direction::Receive);
+                    link.prepare(Direction::Receive, mode, 1)?;
+                    store.give_back(link);
+                    Ok(())
+                });
+                if let Err(fault) = opened {
+                    tracing::debug!(%fault, "a connection isn't opened ahead");
+                }
+            });
+            if let Err(error) = begun {
+                tracing::debug!(%error, "no thread to open connections ahead");
+            }
+        }
+    }
+
     /// Directories and files are asked for one by one again.
     pub fn end_tree(&self) {
+        self.segments().clear();
         *self.tree_slot() = None;
     }
 
@@ -370,7 +411,7 @@ impl FtpStore {
     /// hardly smaller.
     pub(super) fn compression(&self, link: &Link) -> Compression {
         let can = link.features.segments.contains(&Compression::Zstd);
-        if !can || link.round_trip < FAR {
+        if !can || link.round_trip < LONG_PATH {
             return Compression::None;
         }
         let waits =
@@ -418,9 +459,28 @@ impl FtpStore {
     /// Keeps a connection on which nothing is under way.
     pub(super) fn give_back(&self, link: Link) {
         let mut idle = self.idle();
-        if idle.len() < IDLE_MAX {
+        if idle.len() < IDLE_MAX && !self.shared.is_closed.load(Ordering::Relaxed) {
             idle.push(link);
         }
+    }
+
+    /// Memory for a segment, without content: fresh memory costs more than filling it.
+    pub(super) fn segment_memory(&self) -> Vec<u8> {
+        self.segments().pop().unwrap_or_default()
+    }
+
+    /// Keeps memory of a segment for the next ones.
+    pub(super) fn give_segment_memory(&self, mut memory: Vec<u8>) {
+        let mut segments = self.segments();
+        if segments.len() < SEGMENTS_KEPT && memory.capacity() <= SEGMENT_BYTES_KEPT {
+            memory.clear();
+            segments.push(memory);
+        }
+    }
+
+    fn segments(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        let segments = self.shared.segments.lock();
+        segments.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Connects, so that a server that isn't there is known. The connection is kept for what comes.

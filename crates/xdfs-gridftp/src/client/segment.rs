@@ -116,6 +116,10 @@ pub(super) fn read(
         }
     }
     let written = write_entries(store, &mut link, root, request, rows, &found, pack);
+    drop(found);
+    for memory in archives {
+        store.give_segment_memory(memory);
+    }
     if link.is_usable() {
         store.give_back(link);
     }
@@ -197,7 +201,7 @@ fn fetch(
     let argument = [format!("T {request} ").as_bytes(), &tree.root].concat();
     link.command("ERET", &argument)?;
     let mut incoming = Incoming::new(READ, &tree.root, Mode::Extended, 0, None);
-    let (mut wire, mut filled) = (Vec::new(), 0);
+    let (mut wire, mut filled) = (store.segment_memory(), 0);
     while !incoming.is_complete() {
         wire.resize(filled + PIECE_BYTES, 0);
         filled += incoming.read(link, &mut wire[filled..])?;
@@ -224,6 +228,7 @@ fn fetch(
         Cow::Borrowed(_) => return Ok(wire),
     };
     store.note_compression(archive.len(), wire.len());
+    store.give_segment_memory(wire);
     Ok(archive)
 }
 

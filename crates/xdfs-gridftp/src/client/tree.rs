@@ -123,6 +123,12 @@ impl Tree {
         Ok(tree)
     }
 
+    /// Bytes of its files.
+    pub(super) fn bytes(&self) -> u64 {
+        let sizes = self.rows.iter().map(|row| row.attributes.size);
+        sizes.fold(0, u64::saturating_add)
+    }
+
     /// Whether a path of a call is its root.
     pub(super) fn is_at(&self, path: &[u8]) -> bool {
         resolve_from(&self.home, path) == self.root

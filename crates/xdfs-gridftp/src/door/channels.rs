@@ -381,6 +381,9 @@ impl Channels {
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registry = poller.registry();
         let mut wire = Wire::new(stream);
+        if is_open {
+            wire.suit_path();
+        }
         let watched = registry.register(wire.stream_mut(), mio::Token(token.0), interest);
         watched.map_err(|error| Fault::from_io("watch a data connection", "", &error))?;
         self.protect(&mut wire, is_open)?;
@@ -568,7 +571,10 @@ impl Connection {
             return Err(error);
         }
         match self.wire.stream().peer_addr() {
-            Ok(_) => self.is_open = true,
+            Ok(_) => {
+                self.is_open = true;
+                self.wire.suit_path();
+            }
             // Not yet.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => self.is_writable = false,
             Err(error) => return Err(error),
