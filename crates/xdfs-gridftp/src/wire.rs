@@ -95,10 +95,11 @@ impl Wire {
     /// not be able to, or not allow it; then only the rate is lower.
     pub(crate) fn suit_path(&self) {
         let path = xdfs_sys::tcp::info(&self.stream);
-        if path.is_ok_and(|path| path.round_trip >= LONG_PATH)
-            && let Err(error) = xdfs_sys::tcp::prefer_paced(&self.stream)
-        {
-            tracing::debug!(%error, "a data connection over a long path isn't paced");
+        if path.is_ok_and(|path| path.round_trip >= LONG_PATH) {
+            match xdfs_sys::tcp::prefer_paced(&self.stream) {
+                Ok(()) => tracing::debug!("a data connection suits a long path"),
+                Err(error) => tracing::debug!(%error, "no data connection is paced here"),
+            }
         }
     }
 

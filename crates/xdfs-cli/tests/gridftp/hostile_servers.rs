@@ -187,6 +187,47 @@ fn a_client_that_cannot_be_reached_opens_the_connection_itself() {
 }
 
 #[test]
+fn data_connections_are_prepared_in_one_round_trip() {
+    let stage = Stage::open(97, &[]);
+    let fake = Fake::start(EXTENDED, |verb, _, talk| {
+        // No command is answered before the last one has come.
+        match verb {
+            "MODE" | "OPTS" => true,
+            "PORT" => talk.say("200 fine\r\n200 fine\r\n200 fine\r\n"),
+            _ => false,
+        }
+    });
+    let target = stage.here("file");
+    let (url, path) = (fake.url("/f"), target.display().to_string());
+    run(&mut xdfs(
+        &stage,
+        &["cp", "--retries=0", "--insecure", &url, &path],
+    ));
+    assert_bytes(&target, &content());
+}
+
+#[test]
+fn a_server_that_connects_nowhere_is_connected_to() {
+    let stage = Stage::open(98, &[]);
+    let fake = Fake::start(EXTENDED, |verb, _, talk| {
+        verb == "PORT" && talk.say("500 never\r\n")
+    });
+    let target = stage.here("file");
+    let (url, path) = (fake.url("/f"), target.display().to_string());
+    run(&mut xdfs(
+        &stage,
+        &["cp", "--retries=0", "--insecure", &url, &path],
+    ));
+    assert_bytes(&target, &content());
+    let commands = fake.commands();
+    let at = |wanted: &str| commands.iter().position(|command| command == wanted);
+    assert!(
+        at("MODE E").is_some() && at("MODE E") < at("EPSV"),
+        "{commands:?}"
+    );
+}
+
+#[test]
 fn data_connections_go_to_the_server_only() {
     let stage = Stage::open(94, &[]);
     let fake = Fake::start(MLST, |verb, _, talk| {

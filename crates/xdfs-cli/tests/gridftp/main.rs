@@ -8,6 +8,7 @@
 
 mod client;
 mod fake;
+mod far;
 mod ftps;
 #[cfg(feature = "gsi")]
 mod grid;

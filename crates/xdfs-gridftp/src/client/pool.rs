@@ -381,8 +381,9 @@ impl FtpStore {
                     store.give_back(link);
                     Ok(())
                 });
-                if let Err(fault) = opened {
-                    tracing::debug!(%fault, "a connection isn't opened ahead");
+                match opened {
+                    Ok(()) => tracing::debug!("a connection is opened ahead"),
+                    Err(fault) => tracing::debug!(%fault, "a connection isn't opened ahead"),
                 }
             });
             if let Err(error) = begun {
