@@ -12,13 +12,21 @@ use xdfs_testkit::skip;
 
 use crate::fake::Fake;
 use crate::grid::{Grid, SIGNS, has_tools};
-use crate::gsi::globus_server;
+use crate::gsi::{globus_server, globus_server_with};
 use crate::places::{There, trees_work, works, xdfs};
 use crate::stage::{Stage, outcome, run};
 
 const LISTED: &str = " MLST Type*;Size*;Modify*;\r\n";
 
-/// Both are served as alice, encrypted and with data in clear.
+/// The levels of protection, and the commands that each takes.
+pub(crate) const LEVELS: [(&str, [&str; 2]); 4] = [
+    ("--protect=private", ["PROT P", "DCAU A"]),
+    ("--protect=safe", ["PROT S", "DCAU A"]),
+    ("--protect=clear", ["PROT C", "DCAU A"]),
+    ("--protect=unauthenticated", ["PROT C", "DCAU N"]),
+];
+
+/// Both are served as alice, at each level.
 #[test]
 fn everything_works_at_both_servers() {
     if !has_tools() {
@@ -32,7 +40,8 @@ fn everything_works_at_both_servers() {
         (stage.gsi_url("/alice"), stage.root("alice")),
         (there, root),
     ] {
-        for flags in [&[][..], &["--protect=clear"]] {
+        for (level, commands) in LEVELS {
+            let flags = &[level];
             for folder in [stage.here(""), root.clone()] {
                 let _ = fs::remove_dir_all(&folder);
                 fs::create_dir_all(&folder).unwrap();
@@ -44,7 +53,73 @@ fn everything_works_at_both_servers() {
             };
             works(&stage, there);
             trees_work(&stage, there);
+            let (succeeded, said) = outcome(&mut cp(&stage, &[level, "-vv"], &url, "file"));
+            assert!(succeeded, "{said}");
+            let told = |command: &&str| said.contains(&format!("the server takes {command}"));
+            assert_eq!(all_commands().filter(told).collect::<Vec<_>>(), commands);
         }
+    }
+}
+
+fn all_commands() -> impl Iterator<Item = &'static str> {
+    ["PROT P", "PROT S", "PROT C", "DCAU A", "DCAU N"].into_iter()
+}
+
+/// Copies a file of a server.
+fn cp(stage: &Stage, flags: &[&str], url: &str, name: &str) -> Command {
+    let (from, to) = (format!("{url}/{name}"), stage.here("copied"));
+    let _ = fs::remove_file(&to);
+    let words = [&["cp"], flags, &[&from, to.to_str().unwrap()]].concat();
+    xdfs(stage, &words)
+}
+
+/// What a server refuses is an error at each level, and nothing is moved at another one.
+#[test]
+fn no_level_is_given_up() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, grid) = Stage::with_gsi(145, "", "");
+    let root = stage.here("served");
+    let there = |address: &str| format!("gsiftp://{address}/{}", root.display());
+    for folder in [stage.root("alice"), root.clone()] {
+        Stage::make(&folder.join("file"), 100_000);
+    }
+    let ours = stage.gsi_url("/alice");
+    let (_encrypting, encrypting) = globus_server_with(&grid, &["-encrypt-data"]);
+    let (_without, without_prot) = globus_server_with(&grid, &["-disable-command-list", "PROT"]);
+    let (_without, without_dcau) = globus_server_with(&grid, &["-disable-command-list", "DCAU"]);
+    let (encrypting, without_prot, without_dcau) = (
+        there(&encrypting),
+        there(&without_prot),
+        there(&without_dcau),
+    );
+    for (url, level, why) in [
+        (&ours, "clear", "refuses PROT C: 534"),
+        (&ours, "unauthenticated", "refuses PROT C: 534"),
+        (&encrypting, "clear", "encrypt"),
+        (&encrypting, "unauthenticated", "encrypt"),
+        (&without_prot, "private", "refuses PROT P"),
+        (&without_prot, "safe", "refuses PROT S"),
+        (&without_dcau, "private", "refuses DCAU A"),
+        (&without_dcau, "safe", "refuses DCAU A"),
+        (&without_dcau, "clear", "refuses DCAU A"),
+    ] {
+        let protect = format!("--protect={level}");
+        refused(&mut cp(&stage, &[&protect], url, "file"), why);
+        assert!(!stage.here("copied").exists(), "{url} {level}");
+        let from = stage.here("up");
+        Stage::make(&from, 100_000);
+        let target = format!("{url}/up");
+        let words = ["cp", &protect, from.to_str().unwrap(), &target];
+        refused(&mut xdfs(&stage, &words), why);
+        for folder in [stage.root("alice"), root.clone()] {
+            assert_eq!(fs::read_dir(folder).unwrap().count(), 1, "{url} {level}");
+        }
+    }
+    // What is left of protection is told by its own name.
+    for url in [&ours, &encrypting] {
+        run(&mut cp(&stage, &["--protect=safe"], url, "file"));
     }
 }
 

@@ -131,7 +131,7 @@ fn a_server_that_wants_private_payload_gets_no_other() {
     let options = visit.clone().rate(1 << 20).transfer();
     let mut transfer = client.upload(&place, NAME.as_bytes(), &options).unwrap();
     wait_for_bytes(&mut transfer, 1);
-    client.protect(Level::Clear);
+    client.protect(Level::Clear).unwrap();
     let fault = finish(transfer).unwrap_err();
     assert_eq!(fault.code, Code::ProtectionRefused, "{fault}");
     world.nothing_published();
@@ -170,12 +170,12 @@ fn the_level_changes_in_the_middle_of_a_file() {
         };
         wait_for_bytes(&mut transfer, 1 << 20);
         assert!(!tap.hears(MARK));
-        client.protect(Level::Clear);
+        client.protect(Level::Clear).unwrap();
         wait_for_bytes(&mut transfer, 14 << 20);
         assert!(tap.hears(MARK));
-        client.protect(Level::Private);
-        client.protect(Level::Clear);
-        client.protect(Level::Private);
+        client.protect(Level::Private).unwrap();
+        client.protect(Level::Clear).unwrap();
+        client.protect(Level::Private).unwrap();
         wait_for_bytes(&mut transfer, 20 << 20);
         let result = finish(transfer).unwrap();
         assert_eq!(result.retransmitted_bytes, 0, "{result:?}");
