@@ -104,7 +104,10 @@ fn levels_differ_on_the_way_through_here_only() {
         fs::remove_file(&at).ok();
         let words = ["cp", way, "--protect=unauthenticated", &from, "ours:new"];
         let (succeeded, said) = outcome(&mut xdfs(&stage, &words));
-        assert!(!succeeded && said.contains("encrypt"), "{way}: {said}");
+        assert!(
+            !succeeded && said.contains("Encryption is required"),
+            "{way}: {said}"
+        );
         assert!(!at.exists(), "{way}");
     }
 }

@@ -97,13 +97,16 @@ fn no_level_is_given_up() {
     for (url, level, why) in [
         (&ours, "clear", "refuses PROT C: 534"),
         (&ours, "unauthenticated", "refuses PROT C: 534"),
-        (&encrypting, "clear", "encrypt"),
-        (&encrypting, "unauthenticated", "encrypt"),
+        (&encrypting, "clear", "Encryption is required"),
+        (&encrypting, "safe", "Encryption is required"),
+        (&encrypting, "unauthenticated", "Encryption is required"),
         (&without_prot, "private", "refuses PROT P"),
         (&without_prot, "safe", "refuses PROT S"),
         (&without_dcau, "private", "refuses DCAU A"),
         (&without_dcau, "safe", "refuses DCAU A"),
         (&without_dcau, "clear", "refuses DCAU A"),
+        // Its connections would still want the proof, as they do by default.
+        (&without_dcau, "unauthenticated", "refuses DCAU N"),
     ] {
         let protect = format!("--protect={level}");
         refused(&mut cp(&stage, &[&protect], url, "file"), why);
@@ -117,9 +120,13 @@ fn no_level_is_given_up() {
             assert_eq!(fs::read_dir(folder).unwrap().count(), 1, "{url} {level}");
         }
     }
-    // What is left of protection is told by its own name.
-    for url in [&ours, &encrypting] {
-        run(&mut cp(&stage, &["--protect=safe"], url, "file"));
+    for (url, level) in [
+        (&ours, "private"),
+        (&ours, "safe"),
+        (&encrypting, "private"),
+    ] {
+        let protect = format!("--protect={level}");
+        run(&mut cp(&stage, &[&protect], url, "file"));
     }
 }
 

@@ -240,9 +240,7 @@ impl Link {
         }
         for (verb, argument) in wanted {
             let reply = link.reply("protect data connections")?;
-            if reply.code != 200 {
-                return Err(link.protection.refused((verb, argument), &reply));
-            }
+            link.protection.check((verb, argument), &reply)?;
             tracing::debug!("the server takes {verb} {}", argument.escape_ascii());
         }
         link.features = Features::parse(&link.reply("ask for features")?);

@@ -105,17 +105,30 @@ impl Established {
         }
     }
 
-    /// The fault of a server that refuses one of [`Self::commands`]: nothing is done without.
-    pub(super) fn refused(&self, (verb, argument): (&str, &[u8]), reply: &Reply) -> Fault {
+    /// Takes the reply to one of [`Self::commands`].
+    ///
+    /// # Errors
+    /// The server refuses it: nothing is done without.
+    pub(super) fn check(
+        &self,
+        (verb, argument): (&str, &[u8]),
+        reply: &Reply,
+    ) -> Result<(), Fault> {
+        if reply.code == 200 {
+            return Ok(());
+        }
         let command = format!("{verb} {}", argument.escape_ascii());
         let fault = unprotected("protect data connections", &command, reply);
-        match self {
+        Err(match self {
             Self::None | Self::Tls(_) => fault,
             #[cfg(feature = "gsi")]
             Self::Gsi { own, .. } => fault.hint(match (own.level, verb, argument) {
                 (_, "DCAU", b"A") => {
                     "--protect unauthenticated does without: whoever is on the way then reads and \
                      changes data, and so does whoever is first at a data connection"
+                }
+                (_, "DCAU", _) => {
+                    "leave out --protect; a server without DCAU can't be used with GSI"
                 }
                 (Level::Private, ..) => {
                     "--protect clear does without: whoever is on the way then reads and changes data"
@@ -125,7 +138,7 @@ impl Established {
                     "leave out --protect: the server wants data to be protected"
                 }
             }),
-        }
+        })
     }
 
     /// What to do about a refused login.
