@@ -57,6 +57,12 @@ fn everything_works_at_both_servers() {
             assert!(succeeded, "{said}");
             let told = |command: &&str| said.contains(&format!("the server takes {command}"));
             assert_eq!(all_commands().filter(told).collect::<Vec<_>>(), commands);
+            // Where somebody on the way can change data, nobody forges what it is compared by.
+            let is_exposed = commands[0] == "PROT C";
+            let has = |kind: &&str| said.contains(&format!("{kind} is the same at the server"));
+            let is_unforged = ["BLAKE3", "SHA256"].iter().any(has);
+            let is_other = ["CRC64NVME", "SHA1"].iter().any(has);
+            assert_eq!((is_unforged, is_other), (is_exposed, !is_exposed), "{said}");
         }
     }
 }
