@@ -117,12 +117,28 @@ pub(super) const ROWS: &[Row] = &[
         run: |cell| cell.protected_third_party(true, Level::Private),
     },
     Row {
+        name: "GSI, third party, DCAU A, PROT S, from globus-gridftp-server",
+        run: |cell| cell.protected_third_party(false, Level::Safe),
+    },
+    Row {
+        name: "GSI, third party, DCAU A, PROT S, to globus-gridftp-server",
+        run: |cell| cell.protected_third_party(true, Level::Safe),
+    },
+    Row {
         name: "GSI, third party, DCAU A, PROT C, from globus-gridftp-server",
         run: |cell| cell.protected_third_party(false, Level::Clear),
     },
     Row {
         name: "GSI, third party, DCAU A, PROT C, to globus-gridftp-server",
         run: |cell| cell.protected_third_party(true, Level::Clear),
+    },
+    Row {
+        name: "GSI, third party, DCAU N, from globus-gridftp-server",
+        run: |cell| cell.protected_third_party(false, Level::Bare),
+    },
+    Row {
+        name: "GSI, third party, DCAU N, to globus-gridftp-server",
+        run: |cell| cell.protected_third_party(true, Level::Bare),
     },
 ];
 

@@ -11,13 +11,16 @@ use crate::remote::{Address, FtpProtection};
 /// # Errors
 /// It can't.
 pub fn check_level(level: Level, address: &Address) -> Result<(), Fault> {
+    let operation = format!("open a session with {address}");
     let (cause, hint) = match (address, level) {
         (Address::SshFtp { .. }, Level::Private | Level::Safe) => (
             "ssh protects commands and replies only: content and names in listings go unencrypted, \
              over connections that prove nothing",
             "use ssh://, which protects everything, or accept the risk with --protect clear",
         ),
+        (Address::SshFtp { .. }, Level::Clear | Level::Unauthenticated) => return Ok(()),
         (Address::Ftp { protection, .. }, _) if *protection != FtpProtection::Tls => return Ok(()),
+        (Address::Ftp { .. }, Level::Private) => return Ok(()),
         (Address::Ftp { .. }, Level::Safe) => (
             "PROT S is for gsiftp://; ftps:// has PROT P, which protects no less",
             "leave out --protect",
@@ -27,10 +30,11 @@ pub fn check_level(level: Level, address: &Address) -> Result<(), Fault> {
              what they carry",
             "leave out --protect",
         ),
-        (Address::SshFtp { .. } | Address::Ftp { .. }, _) => return Ok(()),
-        _ => return of_xdfs(level).map(drop),
+        _ => {
+            let checked = of_xdfs(level).map(drop);
+            return checked.map_err(|fault| Fault { operation, ..fault });
+        }
     };
-    let operation = format!("open a session with {address}");
     Err(Fault::new(Code::ProtectionRefused, operation, cause).hint(hint))
 }
 
@@ -46,8 +50,8 @@ pub(crate) fn of_xdfs(level: Level) -> Result<frame::Level, Fault> {
             let cause = "--protect safe and unauthenticated are for gsiftp:// places";
             let fault = Fault::new(Code::ProtectionRefused, "open a session", cause);
             Err(fault.hint(
-                "leave it out; if another place of the command needs it, give that server a name, \
-                 with `protect`, in config.toml",
+                "leave out --protect; if another place of the command needs it, give that server a \
+                 name, with `protect`, in config.toml",
             ))
         }
     }
