@@ -531,12 +531,11 @@ pub(crate) struct SecurityFlags {
     /// `--protect clear` accept it. sshftp:// has nothing else: names in listings are in the clear
     /// too, data connections prove nothing, and content is checked with what the server has.
     ///
-    /// With gsiftp:// these are PROT P and PROT C, with names in listings as content, and there are
-    /// two more levels. `safe` is PROT S, which is the same on the wire as PROT P.
-    /// `unauthenticated` is PROT C with DCAU N: data connections don't prove either that they
-    /// belong to this user and the server, so that whoever is first at one sends or gets what it
-    /// carries. Use it only where a server can't do better. What a server refuses is an error:
-    /// nothing is sent at another level.
+    /// With gsiftp:// names in listings are as content, and there are two more levels. `safe` is
+    /// PROT S, the same on the wire as `private`. `unauthenticated` is `clear` with DCAU N: data
+    /// connections don't prove either whose they are, so that whoever is first at one sends or gets
+    /// what it carries. Use it only where a server can't do better. What a server refuses is an
+    /// error: nothing is sent at another level.
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub(crate) protect: Option<LevelFlag>,
 

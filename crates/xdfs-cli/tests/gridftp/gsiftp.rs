@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -253,8 +255,14 @@ fn a_server_without_gsi_gets_nothing() {
 }
 
 /// Passes on what goes between clients and a server, and puts `more` behind the reply that ends the
-/// handshake: at once, or a little later.
-fn between(server: &str, more: &'static [u8], is_later: bool) -> SocketAddr {
+/// handshake: at once, or a little later. Counts the `tokens` of clients.
+fn between(
+    server: &str,
+    more: &'static [u8],
+    is_later: bool,
+    tokens: &Arc<AtomicUsize>,
+) -> SocketAddr {
+    let tokens = Arc::clone(tokens);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (own, server) = (listener.local_addr().unwrap(), server.to_owned());
     // It ends with the process of the test.
@@ -263,7 +271,14 @@ fn between(server: &str, more: &'static [u8], is_later: bool) -> SocketAddr {
             let client = client.unwrap();
             let server = TcpStream::connect(&server).unwrap();
             let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-            thread::spawn(move || pass_on(from, to, |_, _| {}));
+            let tokens = Arc::clone(&tokens);
+            thread::spawn(move || {
+                pass_on(from, to, |bytes, _| {
+                    // Each waits for the reply to the one before.
+                    let is_token = bytes.starts_with(b"ADAT ");
+                    tokens.fetch_add(is_token.into(), Ordering::Relaxed);
+                });
+            });
             thread::spawn(move || {
                 pass_on(server, client, |bytes, client| {
                     if bytes.starts_with(b"235 ") && is_later {
@@ -293,6 +308,25 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, change: impl Fn(&mut Vec<u8>,
     let _ = to.shutdown(std::net::Shutdown::Both);
 }
 
+/// A proxy costs one token, and a server that has no use for it gets none.
+#[test]
+fn nothing_is_delegated_where_nothing_is_proved() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, _grid) = Stage::with_gsi(147, "protect = \"clear\"", "");
+    fs::write(stage.root("alice/f"), "hello").unwrap();
+    let tokens_at = |level: &str| {
+        let tokens = Arc::default();
+        let address = between(&stage.address, b"", false, &tokens);
+        let url = format!("gsiftp://localhost:{}/alice/f", address.port());
+        assert_eq!(run(&mut xdfs(&stage, &["cat", level, &url])), "hello");
+        tokens.load(Ordering::Relaxed)
+    };
+    let [private, safe, clear, unauthenticated] = LEVELS.map(|(level, _)| tokens_at(level));
+    assert_eq!([safe, clear, unauthenticated + 1], [private; 3]);
+}
+
 #[test]
 fn no_reply_in_clear_is_taken_for_one_of_the_server() {
     if !has_tools() {
@@ -301,7 +335,7 @@ fn no_reply_in_clear_is_taken_for_one_of_the_server() {
     let (stage, _grid) = Stage::with_gsi(144, "", "");
     fs::write(stage.root("alice/f"), "hello").unwrap();
     let shown = |more, is_later| {
-        let address = between(&stage.address, more, is_later);
+        let address = between(&stage.address, more, is_later, &Arc::default());
         let url = format!("gsiftp://localhost:{}/alice/f", address.port());
         outcome(&mut xdfs(&stage, &["cat", &url]))
     };
