@@ -242,8 +242,9 @@ fn page(found: &[Column]) -> String {
          `globus-url-copy -dbg` and the log of xdfs. GSI is with TLS 1.3 and a proxy of RFC 3820 \
          where nothing else is said.\nThe version is told to curl by `--tls-max`, to lftp by \
          `ssl:priority`, to ftplib by its context, to globus-url-copy\nby \
-         `GLOBUS_GSSAPI_MAX_TLS_PROTOCOL`, to vsftpd and the GSI of xdfs by `OPENSSL_CONF`; the `ftps://` of xdfs takes the newest that the \
-         server has. globus-url-copy has no option for DCAU S.\n",
+         `GLOBUS_GSSAPI_MAX_TLS_PROTOCOL`, to vsftpd and the GSI of xdfs by `OPENSSL_CONF`; the \
+         `ftps://` of xdfs takes\nthe newest that the server has. globus-url-copy has no option \
+         for DCAU S.\n",
     );
     let mut notes: BTreeMap<String, usize> = BTreeMap::new();
     let mut order = Vec::new();

@@ -131,7 +131,8 @@ impl Established {
                     "leave out --protect; a server without DCAU can't be used with GSI"
                 }
                 (Level::Private, ..) => {
-                    "--protect clear does without: whoever is on the way then reads and changes data"
+                    "--protect clear does without: whoever is on the way then reads and changes \
+                     data"
                 }
                 (Level::Safe, ..) => "leave out --protect safe: PROT P protects no less",
                 (Level::Clear | Level::Unauthenticated, ..) => {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustls::{ServerConnection, StreamOwned};
 use xdfs::security::{Credential, Level};
 use xdfs::{Code, DigestKind, Fault, Limits, LocalPlace};
-use xdfs_proto::frame::{BlockHeader, SessionAccept};
+use xdfs_proto::frame::{self, BlockHeader, SessionAccept};
 use xdfs_proto::handshake::{Acceptor, AcceptorStep};
 use xdfs_proto::{FileId, Frame, SessionSecret};
 use xdfs_security::identity::{ClientCertificates, ServerIdentity};
@@ -276,7 +276,7 @@ fn a_client_cannot_bring_a_server_down_to_clear() {
         offset: 0,
         length: 100,
     };
-    let announced = encoded(&Frame::Protect(Level::Clear));
+    let announced = encoded(&Frame::Protect(frame::Level::Clear));
     let block = clear_block.encode().to_vec();
     let between = [&announced[..], &block, &encoded(&Frame::Noop)].concat();
     let cases = [
