@@ -8,7 +8,7 @@ use xdfs::{Address, Code, Fault, Listen, ServerHandle};
 use crate::check_config;
 use crate::console::{Console, printable};
 use crate::exit_codes::SUCCESS;
-use crate::flags::{LevelFlag, OutputFlags, ServeFlags};
+use crate::flags::{OutputFlags, ServeFlags, ServeLevelFlag};
 use crate::interrupt::handle_signals;
 use crate::log::start_log;
 use crate::report::print;
@@ -36,7 +36,7 @@ pub(crate) fn run(flags: ServeFlags) -> u8 {
 
 fn serve(flags: ServeFlags) -> Result<(), Fault> {
     if let Some(socket) = &flags.over_ssh {
-        let takes_clear = flags.protect == Some(LevelFlag::Clear);
+        let takes_clear = flags.protect == Some(ServeLevelFlag::Clear);
         return ssh::serve(socket, takes_clear);
     }
     #[cfg(unix)]

@@ -19,7 +19,7 @@ use xdfs::{
 
 use crate::config_text::{ConfigText, may_others_write};
 use crate::console::printable;
-use crate::flags::{LevelFlag, ServeFlags};
+use crate::flags::{ServeFlags, ServeLevelFlag};
 use crate::identity;
 use crate::paths::criteria::parse_age;
 use crate::size::{parse_memory, parse_rate};
@@ -37,7 +37,7 @@ pub(crate) struct Config {
     root: Option<PathBuf>,
     read_only: Option<bool>,
     insecure: Option<bool>,
-    protect: Option<LevelFlag>,
+    protect: Option<ServeLevelFlag>,
     sessions_max: Option<NonZeroUsize>,
     memory_max: Option<Memory>,
     grace_seconds: Option<u32>,
@@ -451,7 +451,7 @@ pub(crate) fn builder(flags: ServeFlags, mut config: Config) -> Result<ServerBui
     } else {
         let level = flags.protect.or(config.protect).unwrap_or_default();
         let mut security = security(&mut config, base.as_deref())?;
-        security.takes_clear = level == LevelFlag::Clear;
+        security.takes_clear = level == ServeLevelFlag::Clear;
         Some(security)
     };
     let default = ServerBuilder::default();

@@ -37,6 +37,31 @@ pub const NOT_ACCEPTED: &str = "the proof isn't accepted";
 /// presents.
 pub const AUTHENTICATE: &str = "authenticate";
 
+/// How content is protected on its way. Commands and replies always are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Level {
+    /// Nobody on the way reads or changes it.
+    #[default]
+    Private,
+    /// Nobody on the way changes it: PROT S of GridFTP servers, and of no others. Since GSI is TLS,
+    /// nobody reads it either, and it takes the same time as [`Self::Private`].
+    Safe,
+    /// It is unencrypted: whoever is on the way reads it, and changes it together with check values
+    /// beside it.
+    Clear,
+    /// As [`Self::Clear`], over data connections that don't prove whose they are: DCAU N of GridFTP
+    /// servers. Whoever gets to such a connection first can also take it over.
+    Unauthenticated,
+}
+
+impl Level {
+    /// Whether content is encrypted.
+    #[must_use]
+    pub fn encrypts(self) -> bool {
+        matches!(self, Self::Private | Self::Safe)
+    }
+}
+
 /// An authentication method, as a number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]

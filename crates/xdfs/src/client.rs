@@ -22,7 +22,7 @@ use crate::paths::{
 use crate::recognition::ComparedPaths;
 use crate::reconnecting_session::ReconnectingSession;
 use crate::remote::RemotePlace;
-use crate::security::{Fingerprint, FirstUse, Level, SecureIdentity};
+use crate::security::{Fingerprint, FirstUse, Level, SecureIdentity, of_xdfs};
 pub use crate::session::ClientOptions;
 use crate::session::Session;
 use crate::session_end::SessionEnd;
@@ -65,7 +65,7 @@ impl Client {
             sessions: Arc::new(ReconnectingSession::connect(place, options)?),
             next_file: AtomicU32::new(1),
             path_bytes_max,
-            is_clear: AtomicBool::new(level == Some(Level::Clear)),
+            is_clear: AtomicBool::new(level.is_some_and(|level| !level.encrypts())),
         });
         Ok(Self { shared })
     }
@@ -541,12 +541,17 @@ impl Client {
     /// too. Only for protected sessions. If the server refuses [`Level::Clear`], the session ends
     /// with `protection-refused`. A running transfer keeps its digest: the default digest of
     /// [`Level::Private`] can be forged by an attacker on the path.
-    pub fn protect(&self, level: Level) {
+    ///
+    /// # Errors
+    /// The level is one of GridFTP servers; nothing has changed.
+    pub fn protect(&self, level: Level) -> Result<(), Fault> {
+        let told = of_xdfs(level)?;
         self.shared
             .is_clear
-            .store(level == Level::Clear, Ordering::Relaxed);
+            .store(!level.encrypts(), Ordering::Relaxed);
         self.shared.sessions.set_level(level);
-        self.command(Command::Protect(level));
+        self.command(Command::Protect(told));
+        Ok(())
     }
 
     /// The default digest of whole files: CRC-64/NVME, which is cheap and detects accidents. For

@@ -9,13 +9,13 @@ use std::thread;
 
 #[cfg(feature = "gsi")]
 use xdfs_gridftp::client::Gsi;
-use xdfs_gridftp::client::{Carrier, FtpStore, Protection, Settings, Tls};
+use xdfs_gridftp::client::{FtpStore, Protection, Settings, Tls};
 use xdfs_proto::{Code, Fault, Retry, Side};
 use xdfs_security::identity::{read_certificates, read_key};
 use xdfs_security::trust::{NewHosts, TrustPolicy, server_name};
 
 use crate::remote::{Address, FtpProtection, RemotePlace};
-use crate::security::{ClientSecurity, Credential, Level};
+use crate::security::{ClientSecurity, Credential};
 use crate::server::{ServerBuilder, ServerHandle};
 use crate::session::ClientOptions;
 
@@ -55,8 +55,12 @@ impl FtpGateway {
                 protection,
             } => (host, *port, protection),
             Address::SshFtp { host, port } => {
-                let level = security.map(|security| security.level);
-                let carrier = checked(place, level, options.carrier.as_ref())?;
+                let carrier = options.carrier.as_ref().ok_or_else(|| {
+                    let operation = format!("open a session with {}", place.address);
+                    let cause = "ssh has to be started for it, and nobody said how";
+                    Fault::new(Code::InvalidArgument, operation, cause)
+                        .hint("a program that uses the library says so by ClientOptions::carrier")
+                })?;
                 let settings = Settings {
                     host: host.clone(),
                     port: port.unwrap_or(SSH_PORT),
@@ -200,31 +204,6 @@ impl FtpGateway {
     }
 }
 
-/// How ssh is run for a server to which it leads. Commands and replies are within it, and data is
-/// in clear, which the user has to have accepted.
-///
-/// # Errors
-/// The user hasn't, or nobody said how ssh is run.
-fn checked<'a>(
-    place: &RemotePlace,
-    level: Option<Level>,
-    carrier: Option<&'a Carrier>,
-) -> Result<&'a Carrier, Fault> {
-    let operation = format!("open a session with {}", place.address);
-    if level.is_some_and(|level| level != Level::Clear) {
-        let cause = "ssh protects commands and replies only: content and names in listings go \
-            unencrypted, over connections that prove nothing";
-        return Err(Fault::new(Code::ProtectionRefused, operation, cause).hint(
-            "use ssh://, which protects everything, or accept the risk with --protect clear",
-        ));
-    }
-    carrier.ok_or_else(|| {
-        let cause = "ssh has to be started for it, and nobody said how";
-        Fault::new(Code::InvalidArgument, operation, cause)
-            .hint("a program that uses the library says so by ClientOptions::carrier")
-    })
-}
-
 /// Has the connections with a server protected, and this user log in as `security` says.
 ///
 /// # Errors
@@ -233,14 +212,6 @@ fn protect(settings: &mut Settings, security: &ClientSecurity) -> Result<(), Fau
     let operation = format!("open a session with {}:{}", settings.host, settings.port);
     let refused =
         |code, cause: &str, hint: &str| Err(Fault::new(code, &operation, cause).hint(hint));
-    if security.level != Level::Private {
-        return refused(
-            Code::ProtectionRefused,
-            "ftps:// protects data connections too: in clear, whoever is on the way could change \
-             what they carry",
-            "leave out --protect",
-        );
-    }
     let (mut certificate, mut is_usable) = (None, security.credentials.is_empty());
     for credential in &security.credentials {
         match credential {
@@ -315,7 +286,7 @@ fn prove(settings: &mut Settings, security: &ClientSecurity) -> Result<(), Fault
             _ => fault,
         })?,
         trust: crate::gsi::Trust::open(crate::gsi::authorities())?,
-        seals: security.level == Level::Private,
+        level: security.level,
     });
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::drivers::Drivers;
 use crate::ftp::FtpGateway;
 use crate::paths::Caller;
 use crate::remote::{Address, RemotePlace};
-use crate::security::{ClientSecurity, SecureIdentity};
+use crate::security::{ClientSecurity, SecureIdentity, check_level, of_xdfs};
 use crate::session_end::SessionEnd;
 use crate::stack::routes_to;
 
@@ -83,6 +83,9 @@ impl Session {
     ) -> Result<Self, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
         let mut options = options;
+        if let Some(security) = &options.security {
+            check_level(security.level, &place.address)?;
+        }
         let gateway = FtpGateway::for_place(place, &options)?;
         if let Some(gateway) = &gateway {
             // The gateway is in this process.
@@ -91,7 +94,8 @@ impl Session {
             // The other server gets the number that is asked for.
             options.channels = Some(1);
         }
-        let level = options.security.as_ref().map(|s| s.level);
+        let level = options.security.as_ref().map(|own| of_xdfs(own.level));
+        let level = level.transpose()?;
         let address = options.via.as_ref().unwrap_or(&place.address);
         let identity = match options.security {
             Some(security) => Some(Arc::new(SecureIdentity::new(

@@ -409,12 +409,14 @@ fn xdfs(
         }
         (None, Some(gsi)) => {
             tell_gsi(tools, gsi, &mut command);
-            match gsi.level {
-                Level::Bare => return lacks("DCAU N", &["dcau"]),
-                Level::Clear => _ = command.args(["--protect", "clear"]),
-                Level::Private => {}
-                Level::Safe => return lacks("PROT S", &["prot s", "dcsafe"]),
-            }
+            command.args(match gsi.level {
+                Level::Bare => &["--protect", "unauthenticated"][..],
+                Level::Clear => &["--protect", "clear"],
+                Level::Private => &[],
+                Level::Safe => &["--protect", "safe"],
+            });
+            // The log tells the commands.
+            command.arg("-vv");
         }
     }
     if let Some(streams) = how.streams.or(how.concurrency) {

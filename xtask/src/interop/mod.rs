@@ -203,10 +203,7 @@ fn owed(found: &[Column]) -> Ended {
                 let is_broken = match outcome(client, kind) {
                     Some(Outcome::Pass) => false,
                     Some(Outcome::Fail(_)) => is_ours(kind, client),
-                    _ => {
-                        let is_left_out = client == Client::Xdfs && security::is_left_out(row);
-                        passes && is_owed(client, kind) && !is_left_out
-                    }
+                    _ => passes && is_owed(client, kind),
                 };
                 if is_broken {
                     broken.push(format!(
@@ -241,12 +238,13 @@ fn page(found: &[Column]) -> String {
          With TLS and GSI `strace` looks at the connections of the client, and of a third party's \
          globus-gridftp-server: a **yes**\nsays that the control connection has this version of \
          TLS, which data connections have it too, and that the file can be\nread there with PROT C \
-         and DCAU N, and can't with PROT P and S; which of these two it is, the commands of \
-         `globus-url-copy -dbg`\ntell. GSI is with TLS 1.3 and a proxy of RFC 3820 where nothing \
-         else is said. The version is told to curl by `--tls-max`, to lftp\nby `ssl:priority`, to \
-         ftplib by its context, to globus-url-copy by `GLOBUS_GSSAPI_MAX_TLS_PROTOCOL`, to vsftpd \
-         and the GSI of xdfs\nby `OPENSSL_CONF`; the `ftps://` of xdfs takes the newest that the \
-         server has. globus-url-copy has no option for DCAU S.\n",
+         and DCAU N, and can't with PROT P and S; which of these two it is, the commands tell,\nin \
+         `globus-url-copy -dbg` and the log of xdfs. GSI is with TLS 1.3 and a proxy of RFC 3820 \
+         where nothing else is said.\nThe version is told to curl by `--tls-max`, to lftp by \
+         `ssl:priority`, to ftplib by its context, to globus-url-copy\nby \
+         `GLOBUS_GSSAPI_MAX_TLS_PROTOCOL`, to vsftpd and the GSI of xdfs by `OPENSSL_CONF`; the \
+         `ftps://` of xdfs takes\nthe newest that the server has. globus-url-copy has no option \
+         for DCAU S.\n",
     );
     let mut notes: BTreeMap<String, usize> = BTreeMap::new();
     let mut order = Vec::new();

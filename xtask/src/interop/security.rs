@@ -117,12 +117,28 @@ pub(super) const ROWS: &[Row] = &[
         run: |cell| cell.protected_third_party(true, Level::Private),
     },
     Row {
+        name: "GSI, third party, DCAU A, PROT S, from globus-gridftp-server",
+        run: |cell| cell.protected_third_party(false, Level::Safe),
+    },
+    Row {
+        name: "GSI, third party, DCAU A, PROT S, to globus-gridftp-server",
+        run: |cell| cell.protected_third_party(true, Level::Safe),
+    },
+    Row {
         name: "GSI, third party, DCAU A, PROT C, from globus-gridftp-server",
         run: |cell| cell.protected_third_party(false, Level::Clear),
     },
     Row {
         name: "GSI, third party, DCAU A, PROT C, to globus-gridftp-server",
         run: |cell| cell.protected_third_party(true, Level::Clear),
+    },
+    Row {
+        name: "GSI, third party, DCAU N, from globus-gridftp-server",
+        run: |cell| cell.protected_third_party(false, Level::Bare),
+    },
+    Row {
+        name: "GSI, third party, DCAU N, to globus-gridftp-server",
+        run: |cell| cell.protected_third_party(true, Level::Bare),
     },
 ];
 
@@ -158,22 +174,20 @@ const fn by(proxy: &'static str) -> Gsi {
     Gsi { proxy, ..GSI }
 }
 
-/// Whether the client of xdfs leaves it out: PROT S is PROT P in TLS, and without DCAU it has no
-/// proof of who sends.
-pub(super) fn is_left_out(row: &Row) -> bool {
-    let words = ["GSI, DCAU A, PROT S", "GSI, DCAU N"];
-    words.iter().any(|words| row.name.starts_with(words))
-}
-
 impl Level {
-    /// The command of the protocol with which globus-url-copy asks for it.
-    fn command(self) -> &'static str {
-        match self {
-            Self::Bare => "DCAU N",
+    /// The commands of the protocol with which a client asks for it, and which it tells by itself.
+    fn commands(self, client: Client) -> &'static [&'static str] {
+        match (client, self) {
+            (Client::Xdfs, Self::Bare) => &["PROT C", "DCAU N"],
+            (Client::Xdfs, Self::Clear) => &["PROT C", "DCAU A"],
+            (Client::Xdfs, Self::Private) => &["PROT P", "DCAU A"],
+            (Client::Xdfs, Self::Safe) => &["PROT S", "DCAU A"],
+            (Client::Globus, Self::Bare) => &["DCAU N"],
             // It is the default, so there is none.
-            Self::Clear => "PBSZ",
-            Self::Private => "PROT P",
-            Self::Safe => "PROT S",
+            (Client::Globus, Self::Clear) => &["PBSZ"],
+            (Client::Globus, Self::Private) => &["PROT P"],
+            (Client::Globus, Self::Safe) => &["PROT S"],
+            _ => &[],
         }
     }
 
@@ -190,8 +204,8 @@ impl Level {
 struct Wanted {
     version: Version,
     data: Data,
-    /// What globus-url-copy tells the server, by itself.
-    command: Option<&'static str>,
+    /// The level of GSI.
+    level: Option<Level>,
 }
 
 impl Cell<'_> {
@@ -206,7 +220,7 @@ impl Cell<'_> {
                 true => Data::Sealed,
                 false => Data::Bare,
             },
-            command: None,
+            level: None,
         };
         // Not every client can be told, but this server can.
         let mut older = None;
@@ -325,14 +339,14 @@ impl Cell<'_> {
         })
     }
 
-    /// Fails unless globus-url-copy has told the server what is wanted.
+    /// Fails unless a client with GSI has told the server what is wanted.
     fn told(&self, wanted: &Wanted) -> Result<(), String> {
         let said = fs::read_to_string(self.log()).unwrap_or_default();
-        match wanted.command {
-            Some(command) if self.client == Client::Globus && !said.contains(command) => {
-                Err(format!("it has not told {command}"))
-            }
-            _ => Ok(()),
+        let commands = wanted.level.map(|level| level.commands(self.client));
+        let mut commands = commands.unwrap_or_default().iter();
+        match commands.find(|command| !said.contains(**command)) {
+            Some(command) => Err(format!("it has not told {command}")),
+            None => Ok(()),
         }
     }
 }
@@ -342,7 +356,7 @@ impl Wanted {
         Self {
             version: if gsi.is_older { "1.2" } else { "1.3" },
             data: gsi.level.data(),
-            command: Some(gsi.level.command()),
+            level: Some(gsi.level),
         }
     }
 }

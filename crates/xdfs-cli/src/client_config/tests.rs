@@ -86,7 +86,11 @@ fn mistakes_are_named_with_their_line() {
         ("window = true", 4, "expected a number, or text"),
         ("limit_rate = 0", 4, "would never end"),
         ("pin = \"abc\"", 4, "SHA256: and 43"),
-        ("protect = \"none\"", 4, "`private` or `clear`"),
+        (
+            "protect = \"none\"",
+            4,
+            "`private`, `safe`, `clear`, `unauthenticated`",
+        ),
         ("insecure = true", 4, "unknown field `insecure`"),
         ("password = \"x\"", 4, "unknown field `password`"),
         ("cert = \"c\"", 2, "need each other"),

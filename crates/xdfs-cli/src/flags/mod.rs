@@ -51,7 +51,7 @@ pub(crate) use perf::PerfFlags;
 #[cfg(feature = "gsi")]
 pub(crate) use proxy::{ProxyCommand, ProxyFile, ProxyInitFlags};
 pub(crate) use remotes::RemotesFlags;
-pub(crate) use serve::ServeFlags;
+pub(crate) use serve::{ServeFlags, ServeLevelFlag};
 pub(crate) use shell::ShellFlags;
 pub(crate) use ssh::{SshFlags, read_program};
 pub(crate) use stripe::StripeFlags;
@@ -522,7 +522,7 @@ pub(crate) struct SecurityFlags {
     #[arg(long)]
     pub(crate) known_only: bool,
 
-    /// Protection of the payload: private (the default), or clear.
+    /// Protection of the payload: private (the default), or clear; more with gsiftp://.
     ///
     /// With `clear`, the content of large files is sent unencrypted; authentication and everything
     /// else stay protected. An eavesdropper can read that content. It is checked with BLAKE3 unless
@@ -530,6 +530,12 @@ pub(crate) struct SecurityFlags {
     /// interrupted copy sent in the clear is sent again by the next one. Only servers started with
     /// `--protect clear` accept it. sshftp:// has nothing else: names in listings are in the clear
     /// too, data connections prove nothing, and content is checked with what the server has.
+    ///
+    /// With gsiftp:// names in listings are as content, and there are two more levels. `safe` is
+    /// PROT S, the same on the wire as `private`. `unauthenticated` is `clear` with DCAU N: data
+    /// connections don't prove either whose they are, so that whoever is first at one sends or gets
+    /// what it carries. Use it only where a server can't do better. What a server refuses is an
+    /// error: nothing is sent at another level.
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub(crate) protect: Option<LevelFlag>,
 
@@ -590,15 +596,21 @@ pub(crate) enum LevelFlag {
     /// Encrypted, like everything else.
     #[default]
     Private,
+    /// Protected from changes: gsiftp:// only, and encrypted there too.
+    Safe,
     /// Unencrypted, with checksums.
     Clear,
+    /// Clear, over data connections that prove nothing: gsiftp:// only.
+    Unauthenticated,
 }
 
 impl From<LevelFlag> for xdfs::security::Level {
     fn from(flag: LevelFlag) -> Self {
         match flag {
             LevelFlag::Private => Self::Private,
+            LevelFlag::Safe => Self::Safe,
             LevelFlag::Clear => Self::Clear,
+            LevelFlag::Unauthenticated => Self::Unauthenticated,
         }
     }
 }

@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
+use serde::Deserialize;
 use tracing::Level;
 use xdfs::{Address, GridftpAddress, Listen};
 
-use super::LevelFlag;
 use crate::size::parse_memory;
 
 /// Serve a directory.
@@ -180,10 +180,10 @@ pub(crate) struct ServeFlags {
 
     /// The minimum protection that clients must use: private, or clear for unencrypted payload.
     ///
-    /// With `clear`, clients may use `--protect clear`; its help says what that gives up. Default:
-    /// private.
+    /// With `clear`, clients may use `--protect clear`, and with gsiftp:// `--protect
+    /// unauthenticated`; their help says what that gives up. Default: private.
     #[arg(long, value_name = "LEVEL", value_enum, conflicts_with = "insecure")]
-    pub(crate) protect: Option<LevelFlag>,
+    pub(crate) protect: Option<ServeLevelFlag>,
 
     /// Print a ticket that admits one client once, within a day.
     ///
@@ -287,6 +287,17 @@ pub(super) fn level(log: LogLevel) -> Option<Level> {
         LogLevel::Debug => Some(Level::DEBUG),
         LogLevel::Trace => Some(Level::TRACE),
     }
+}
+
+/// What a server lets its clients do without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ServeLevelFlag {
+    /// Nothing.
+    #[default]
+    Private,
+    /// Encryption of the payload.
+    Clear,
 }
 
 /// The levels of the log.

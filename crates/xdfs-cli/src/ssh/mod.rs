@@ -33,7 +33,7 @@ use std::thread;
 use std::time::Duration;
 
 use xdfs::program::Program;
-use xdfs::security::{ClientSecurity, Credential, NewHosts, TrustPolicy};
+use xdfs::security::{ClientSecurity, Credential, NewHosts, TrustPolicy, check_level};
 use xdfs::{Address, Call, Client, ClientOptions, Code, Fault, RemotePlace};
 
 use crate::console::{Console, printable};
@@ -138,6 +138,7 @@ impl SshServers {
     ) -> Result<Arc<SshServer>, Fault> {
         check(flags)?;
         let level = flags.protect.unwrap_or_default();
+        check_level(level.into(), &place.address)?;
         // One after the other: each may ask for a password.
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.retain(|server| !server.watched.has_ended.load(Ordering::SeqCst));
@@ -343,8 +344,9 @@ fn remote_program(flags: &SecurityFlags) -> String {
 fn remote_command(flags: &SecurityFlags, level: LevelFlag, socket: &str) -> String {
     let program = remote_program(flags);
     let protect = match level {
-        LevelFlag::Private => "",
         LevelFlag::Clear => " --protect clear",
+        // The others aren't for such servers.
+        _ => "",
     };
     format!("{program} serve --log error{protect} --over-ssh {socket}")
 }

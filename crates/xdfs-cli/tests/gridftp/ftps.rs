@@ -227,6 +227,8 @@ fn a_server_is_trusted_for_a_reason() {
             &["cat", "--protect=clear", "--password-file", &password, &url][..],
             "leave out --protect",
         ),
+        (&["cat", "--protect=safe", &url], "PROT P, which protects"),
+        (&["cat", "--protect=unauthenticated", &url], "in clear"),
         (&["cat", &url], "asks for a password"),
         (
             &["cat", &url.replace("alice@", "alice:S3CRET@")],

@@ -542,6 +542,14 @@ fn garbage_instead_of_tokens_ends_the_session() {
 
 /// A server of Globus that serves everything to alice's certificate, as this user.
 pub(crate) fn globus_server(grid: &Grid) -> (xdfs_testkit::process::Guard, String) {
+    globus_server_with(grid, &[])
+}
+
+/// The same, with more flags.
+pub(crate) fn globus_server_with(
+    grid: &Grid,
+    flags: &[&str],
+) -> (xdfs_testkit::process::Guard, String) {
     let user = run(Command::new("id").arg("-un"));
     let map = format!("\"{ALICE}\" {}\n", user.trim());
     fs::write(grid.path("globus-mapfile"), map).unwrap();
@@ -563,7 +571,8 @@ pub(crate) fn globus_server(grid: &Grid) -> (xdfs_testkit::process::Guard, Strin
             "-disable-usage-stats",
             "-no-detach",
             "-allow-root",
-        ]);
+        ])
+        .args(flags);
     let server = xdfs_testkit::process::Guard::spawn(&mut serve).unwrap();
     let address = |line: &str| {
         let port = line

@@ -6,9 +6,10 @@ use std::fs;
 use xdfs_testkit::skip;
 
 use crate::grid::has_tools;
-use crate::gsi::globus_server;
+use crate::gsi::{globus_server, globus_server_with};
+use crate::gsiftp::LEVELS;
 use crate::places::xdfs;
-use crate::stage::{Stage, assert_bytes, assert_same_tree, run};
+use crate::stage::{Stage, assert_bytes, assert_same_tree, outcome, run};
 
 #[test]
 fn protected_files_go_straight() {
@@ -27,10 +28,17 @@ fn protected_files_go_straight() {
     for name in ["tree/a", "tree/b", "tree/in/c"] {
         Stage::make(&root.join(name), 100_000);
     }
-    for flags in [&[][..], &["--protect=clear"]] {
+    for (level, commands) in LEVELS {
         let copy = |from: &str, to: &str, more: &[&str]| {
-            let words = [&["cp", "--between=direct"], flags, more, &[from, to]].concat();
-            run(&mut xdfs(&stage, &words));
+            let flags = ["cp", "--between=direct", "-vv", level];
+            let words = [&flags[..], more, &[from, to]].concat();
+            let (succeeded, said) = outcome(&mut xdfs(&stage, &words));
+            assert!(succeeded, "{words:?}: {said}");
+            // Each server is told.
+            for command in commands {
+                let told = format!("the server takes {command}");
+                assert!(said.matches(&told).count() >= 2, "{words:?}: {said}");
+            }
         };
         for (from, to, at) in [
             (&one, &ours, stage.root("alice/new")),
@@ -56,5 +64,50 @@ fn protected_files_go_straight() {
         }
         fs::remove_file(stage.root("alice/new")).unwrap();
         fs::remove_dir_all(stage.root("alice/tree")).unwrap();
+    }
+}
+
+/// Servers with different levels protect nothing for each other, and one that refuses a level isn't
+/// used at another one.
+#[test]
+fn levels_differ_on_the_way_through_here_only() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, grid) = Stage::with_gsi(160, "protect = \"clear\"", "");
+    let (_one, one) = globus_server(&grid);
+    let root = stage.here("served");
+    let theirs = |address: &str| format!("gsiftp://{address}/{}", root.display());
+    let one = theirs(&one);
+    let content = Stage::make(&root.join("file"), 1_000_000);
+    let settings = format!(
+        "[remote.one]\nurl = \"{one}\"\nprotect = \"unauthenticated\"\n\
+         [remote.safe]\nurl = \"{one}\"\nprotect = \"safe\"\n\
+         [remote.ours]\nurl = \"{}\"\nprotect = \"unauthenticated\"\n",
+        stage.gsi_url("/alice")
+    );
+    fs::create_dir_all(stage.beside("client")).unwrap();
+    fs::write(stage.beside("client/config.toml"), settings).unwrap();
+    let at = stage.root("alice/new");
+    let copy = |from: &str, way: &str| xdfs(&stage, &["cp", way, from, "ours:new"]);
+    run(&mut copy("one:file", "--between=direct"));
+    assert_bytes(&at, &content);
+    fs::remove_file(&at).unwrap();
+    let (succeeded, said) = outcome(&mut copy("safe:file", "--between=direct"));
+    assert!(!succeeded && said.contains("less protected"), "{said}");
+    assert!(!at.exists());
+    run(&mut copy("safe:file", "--between=any"));
+    assert_bytes(&at, &content);
+    let (_encrypting, encrypting) = globus_server_with(&grid, &["-encrypt-data"]);
+    let from = format!("{}/file", theirs(&encrypting));
+    for way in ["--between=direct", "--between=any", "--between=relay"] {
+        fs::remove_file(&at).ok();
+        let words = ["cp", way, "--protect=unauthenticated", &from, "ours:new"];
+        let (succeeded, said) = outcome(&mut xdfs(&stage, &words));
+        assert!(
+            !succeeded && said.contains("Encryption is required"),
+            "{way}: {said}"
+        );
+        assert!(!at.exists(), "{way}");
     }
 }

@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -12,13 +14,21 @@ use xdfs_testkit::skip;
 
 use crate::fake::Fake;
 use crate::grid::{Grid, SIGNS, has_tools};
-use crate::gsi::globus_server;
+use crate::gsi::{globus_server, globus_server_with};
 use crate::places::{There, trees_work, works, xdfs};
 use crate::stage::{Stage, outcome, run};
 
 const LISTED: &str = " MLST Type*;Size*;Modify*;\r\n";
 
-/// Both are served as alice, encrypted and with data in clear.
+/// The levels of protection, and the commands that each takes.
+pub(crate) const LEVELS: [(&str, [&str; 2]); 4] = [
+    ("--protect=private", ["PROT P", "DCAU A"]),
+    ("--protect=safe", ["PROT S", "DCAU A"]),
+    ("--protect=clear", ["PROT C", "DCAU A"]),
+    ("--protect=unauthenticated", ["PROT C", "DCAU N"]),
+];
+
+/// Both are served as alice, at each level.
 #[test]
 fn everything_works_at_both_servers() {
     if !has_tools() {
@@ -32,7 +42,8 @@ fn everything_works_at_both_servers() {
         (stage.gsi_url("/alice"), stage.root("alice")),
         (there, root),
     ] {
-        for flags in [&[][..], &["--protect=clear"]] {
+        for (level, commands) in LEVELS {
+            let flags = &[level];
             for folder in [stage.here(""), root.clone()] {
                 let _ = fs::remove_dir_all(&folder);
                 fs::create_dir_all(&folder).unwrap();
@@ -44,7 +55,86 @@ fn everything_works_at_both_servers() {
             };
             works(&stage, there);
             trees_work(&stage, there);
+            let (succeeded, said) = outcome(&mut cp(&stage, &[level, "-vv"], &url, "file"));
+            assert!(succeeded, "{said}");
+            let told = |command: &&str| said.contains(&format!("the server takes {command}"));
+            assert_eq!(all_commands().filter(told).collect::<Vec<_>>(), commands);
+            // Where somebody on the way can change data, nobody forges what it is compared by.
+            let is_exposed = commands[0] == "PROT C";
+            let has = |kind: &&str| said.contains(&format!("{kind} is the same at the server"));
+            let is_unforged = ["BLAKE3", "SHA256"].iter().any(has);
+            let is_other = ["CRC64NVME", "SHA1"].iter().any(has);
+            assert_eq!((is_unforged, is_other), (is_exposed, !is_exposed), "{said}");
         }
+    }
+}
+
+fn all_commands() -> impl Iterator<Item = &'static str> {
+    ["PROT P", "PROT S", "PROT C", "DCAU A", "DCAU N"].into_iter()
+}
+
+/// Copies a file of a server.
+fn cp(stage: &Stage, flags: &[&str], url: &str, name: &str) -> Command {
+    let (from, to) = (format!("{url}/{name}"), stage.here("copied"));
+    let _ = fs::remove_file(&to);
+    let words = [&["cp"], flags, &[&from, to.to_str().unwrap()]].concat();
+    xdfs(stage, &words)
+}
+
+/// What a server refuses is an error at each level, and nothing is moved at another one.
+#[test]
+fn no_level_is_given_up() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, grid) = Stage::with_gsi(145, "", "");
+    let root = stage.here("served");
+    let there = |address: &str| format!("gsiftp://{address}/{}", root.display());
+    for folder in [stage.root("alice"), root.clone()] {
+        Stage::make(&folder.join("file"), 100_000);
+    }
+    let ours = stage.gsi_url("/alice");
+    let (_encrypting, encrypting) = globus_server_with(&grid, &["-encrypt-data"]);
+    let (_without, without_prot) = globus_server_with(&grid, &["-disable-command-list", "PROT"]);
+    let (_without, without_dcau) = globus_server_with(&grid, &["-disable-command-list", "DCAU"]);
+    let (encrypting, without_prot, without_dcau) = (
+        there(&encrypting),
+        there(&without_prot),
+        there(&without_dcau),
+    );
+    for (url, level, why) in [
+        (&ours, "clear", "refuses PROT C: 534"),
+        (&ours, "unauthenticated", "refuses PROT C: 534"),
+        (&encrypting, "clear", "Encryption is required"),
+        (&encrypting, "safe", "Encryption is required"),
+        (&encrypting, "unauthenticated", "Encryption is required"),
+        (&without_prot, "private", "refuses PROT P"),
+        (&without_prot, "safe", "refuses PROT S"),
+        (&without_dcau, "private", "refuses DCAU A"),
+        (&without_dcau, "safe", "refuses DCAU A"),
+        (&without_dcau, "clear", "refuses DCAU A"),
+        // Its connections would still want the proof, as they do by default.
+        (&without_dcau, "unauthenticated", "refuses DCAU N"),
+    ] {
+        let protect = format!("--protect={level}");
+        refused(&mut cp(&stage, &[&protect], url, "file"), why);
+        assert!(!stage.here("copied").exists(), "{url} {level}");
+        let from = stage.here("up");
+        Stage::make(&from, 100_000);
+        let target = format!("{url}/up");
+        let words = ["cp", &protect, from.to_str().unwrap(), &target];
+        refused(&mut xdfs(&stage, &words), why);
+        for folder in [stage.root("alice"), root.clone()] {
+            assert_eq!(fs::read_dir(folder).unwrap().count(), 1, "{url} {level}");
+        }
+    }
+    for (url, level) in [
+        (&ours, "private"),
+        (&ours, "safe"),
+        (&encrypting, "private"),
+    ] {
+        let protect = format!("--protect={level}");
+        run(&mut cp(&stage, &[&protect], url, "file"));
     }
 }
 
@@ -165,8 +255,14 @@ fn a_server_without_gsi_gets_nothing() {
 }
 
 /// Passes on what goes between clients and a server, and puts `more` behind the reply that ends the
-/// handshake: at once, or a little later.
-fn between(server: &str, more: &'static [u8], is_later: bool) -> SocketAddr {
+/// handshake: at once, or a little later. Counts the `tokens` of clients.
+fn between(
+    server: &str,
+    more: &'static [u8],
+    is_later: bool,
+    tokens: &Arc<AtomicUsize>,
+) -> SocketAddr {
+    let tokens = Arc::clone(tokens);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (own, server) = (listener.local_addr().unwrap(), server.to_owned());
     // It ends with the process of the test.
@@ -175,7 +271,14 @@ fn between(server: &str, more: &'static [u8], is_later: bool) -> SocketAddr {
             let client = client.unwrap();
             let server = TcpStream::connect(&server).unwrap();
             let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-            thread::spawn(move || pass_on(from, to, |_, _| {}));
+            let tokens = Arc::clone(&tokens);
+            thread::spawn(move || {
+                pass_on(from, to, |bytes, _| {
+                    // Each waits for the reply to the one before.
+                    let is_token = bytes.starts_with(b"ADAT ");
+                    tokens.fetch_add(is_token.into(), Ordering::Relaxed);
+                });
+            });
             thread::spawn(move || {
                 pass_on(server, client, |bytes, client| {
                     if bytes.starts_with(b"235 ") && is_later {
@@ -205,6 +308,25 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, change: impl Fn(&mut Vec<u8>,
     let _ = to.shutdown(std::net::Shutdown::Both);
 }
 
+/// A proxy costs one token, and a server that has no use for it gets none.
+#[test]
+fn nothing_is_delegated_where_nothing_is_proved() {
+    if !has_tools() {
+        return skip::test("the tools of Globus are not installed");
+    }
+    let (stage, _grid) = Stage::with_gsi(147, "protect = \"clear\"", "");
+    fs::write(stage.root("alice/f"), "hello").unwrap();
+    let tokens_at = |level: &str| {
+        let tokens = Arc::default();
+        let address = between(&stage.address, b"", false, &tokens);
+        let url = format!("gsiftp://localhost:{}/alice/f", address.port());
+        assert_eq!(run(&mut xdfs(&stage, &["cat", level, &url])), "hello");
+        tokens.load(Ordering::Relaxed)
+    };
+    let [private, safe, clear, unauthenticated] = LEVELS.map(|(level, _)| tokens_at(level));
+    assert_eq!([safe, clear, unauthenticated + 1], [private; 3]);
+}
+
 #[test]
 fn no_reply_in_clear_is_taken_for_one_of_the_server() {
     if !has_tools() {
@@ -213,7 +335,7 @@ fn no_reply_in_clear_is_taken_for_one_of_the_server() {
     let (stage, _grid) = Stage::with_gsi(144, "", "");
     fs::write(stage.root("alice/f"), "hello").unwrap();
     let shown = |more, is_later| {
-        let address = between(&stage.address, more, is_later);
+        let address = between(&stage.address, more, is_later, &Arc::default());
         let url = format!("gsiftp://localhost:{}/alice/f", address.port());
         outcome(&mut xdfs(&stage, &["cat", &url]))
     };

@@ -543,7 +543,7 @@ fn nodes_prove_whose_they_are_by_gsi() {
     let port = globus.address.rsplit(':').next().unwrap();
     let url = format!("gsiftp://localhost:{port}/{}", there.display());
     let mut moved = 0;
-    for level in ["private", "clear"] {
+    for level in ["private", "safe", "clear", "unauthenticated"] {
         let (here, back) = (text(&stage.here("big")), text(&stage.here("back")));
         for places in [[&here, &url], [&url, &back]] {
             let protect = format!("--protect={level}");

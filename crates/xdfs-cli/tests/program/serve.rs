@@ -115,6 +115,43 @@ fn payload_is_clear_where_both_sides_say_so() {
     xdfs(["cp", "--protect", "clear", &source, &server.url("/d")]).ok();
 }
 
+/// The other levels are those of GridFTP: nobody hears of them elsewhere.
+#[test]
+fn levels_of_gridftp_are_refused_before_anything_is_sent() {
+    let place = Place::new();
+    let source = place.make_here("a", b"abc");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let script = place.make_here("ssh", b"touch \"$0.ran\"\n");
+    let ssh = format!("sh {script}");
+    let hint = "leave out --protect";
+    for scheme in ["xdfs", "ssh", "ftps"] {
+        let url = format!("{scheme}://{address}/a");
+        let (here, there) = (source.as_str(), url.as_str());
+        for level in ["safe", "unauthenticated"] {
+            let flags = ["--protect", level, "--ssh", &ssh];
+            let at = |verb| [&[verb], &flags[..]].concat();
+            xdfs([&at("cp"), &[here, there][..]].concat()).fails(17, &[hint]);
+            xdfs([&at("cp"), &[there, here][..]].concat()).fails(17, &[hint]);
+            xdfs([&at("ls"), &[there][..]].concat()).fails(17, &[hint]);
+        }
+    }
+    let words = ["tunnel", "--protect", "safe", "-L", "0:db:1"];
+    xdfs([&words[..], &[&format!("xdfs://{address}")]].concat()).fails(2, &["encrypted"]);
+    let error = listener.accept().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    assert!(!std::path::Path::new(&format!("{script}.ran")).exists());
+    // A server only says what clients may do without.
+    let root = place.root().display().to_string();
+    for level in ["safe", "unauthenticated"] {
+        xdfs(["serve", "--root", &root, "--protect", level]).fails(2, &["private, clear"]);
+        let config = format!("protect = \"{level}\"\n");
+        let file = place.make_here("levels.toml", config.as_bytes());
+        xdfs(["serve", "--root", &root, "-c", &file]).fails(2, &["`private` or `clear`"]);
+    }
+}
+
 #[test]
 fn settings_come_from_a_file_and_flags_go_first() {
     let place = Place::new();

@@ -231,7 +231,12 @@ fn consent_is_needed() {
     let url = machine.url("f");
     let run = |words: &[&str]| Running::start(machine.command().args(words)).wait();
     run(&["cat", &url]).fails(17, &["unencrypted", "--protect clear", "ssh://"]);
-    run(&["cat", "--protect", "private", &url]).fails(17, &["--protect clear"]);
+    for level in ["private", "safe"] {
+        run(&["cat", "--protect", level, &url]).fails(17, &["--protect clear"]);
+    }
+    // Which is what there is.
+    let unauthenticated = run(&["cat", "--protect", "unauthenticated", &url]);
+    assert_eq!(unauthenticated.ok().text(), "content");
     assert_eq!(run(&["cat", "--insecure", &url]).ok().text(), "content");
     for flag in [
         &["--known-only"][..],

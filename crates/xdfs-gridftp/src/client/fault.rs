@@ -67,6 +67,8 @@ pub(super) fn refused(operation: &str, path: &[u8], reply: &Reply) -> Fault {
         425 => Code::ConnectionRefused,
         430 | 530 | 532 | 331 | 332 => Code::AuthenticationFailed,
         452 | 552 => Code::NoSpace,
+        // By its policy (RFC 2228).
+        534 => Code::ProtectionRefused,
         // A disk that fails will fail again.
         451 if has("input/output error") => Code::Io,
         400..500 => Code::Busy,
@@ -97,7 +99,14 @@ pub(super) fn refused(operation: &str, path: &[u8], reply: &Reply) -> Fault {
         _ => Retry::Never,
     };
     let cause = format!("the server says {} {said}", reply.code);
-    Fault::new(code, operation, cause).path(path).retry(retry)
+    let fault = Fault::new(code, operation, cause).path(path).retry(retry);
+    match code {
+        Code::ProtectionRefused => fault.hint(
+            "the server wants more protection: leave out --protect, or use ftps:// or gsiftp:// in \
+             place of ftp://",
+        ),
+        _ => fault,
+    }
 }
 
 /// The fault of a session in which the Globus server has lost a data node: it then says something

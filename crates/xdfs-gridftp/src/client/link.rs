@@ -238,12 +238,10 @@ impl Link {
         for (verb, argument) in wanted.iter().chain(&questions) {
             link.command(verb, argument)?;
         }
-        for (verb, _) in wanted {
-            let operation = "protect data connections";
-            let reply = link.reply(operation)?;
-            if reply.code != 200 {
-                return Err(unprotected(operation, verb, &reply));
-            }
+        for (verb, argument) in wanted {
+            let reply = link.reply("protect data connections")?;
+            link.protection.check((verb, argument), &reply)?;
+            tracing::debug!("the server takes {verb} {}", argument.escape_ascii());
         }
         link.features = Features::parse(&link.reply("ask for features")?);
         if link.striping.is_some() {
@@ -306,8 +304,8 @@ impl Link {
         Ok(())
     }
 
-    /// Proves who both sides are by GSI (RFC 2228), and delegates a proxy, with which the server
-    /// acts for the user on data connections.
+    /// Proves who both sides are by GSI (RFC 2228), and delegates a proxy if data connections are
+    /// authenticated, on which the server acts for the user by it.
     ///
     /// # Errors
     /// The server refuses, or isn't the one of the host. Nothing goes on in clear then.
@@ -320,7 +318,9 @@ impl Link {
             return Err(unprotected(operation, "AUTH GSSAPI", &reply));
         }
         let expected = xdfs_gsi::Expected::Host(host.to_owned());
-        let mut initiator = xdfs_gsi::Initiator::new(&gsi.credential, &gsi.trust, expected, true)?;
+        let delegates = gsi.authenticates_data();
+        let mut initiator =
+            xdfs_gsi::Initiator::new(&gsi.credential, &gsi.trust, expected, delegates)?;
         let mut token = Vec::new();
         loop {
             // It takes a bounded number.

@@ -6,11 +6,14 @@ use std::fmt;
 #[cfg(feature = "gsi")]
 use xdfs_proto::Code;
 use xdfs_proto::Fault;
+#[cfg(feature = "gsi")]
+use xdfs_security::Level;
 
-use super::fault::lost;
+use super::fault::{lost, unprotected};
 use super::tls::{SessionTls, Tls};
 #[cfg(feature = "gsi")]
 use crate::layer::Layer;
+use crate::reply::Reply;
 use crate::wire::Wire;
 
 /// What is wished for; it is never given up.
@@ -29,15 +32,16 @@ pub enum Protection {
 impl Protection {
     /// Whether data that goes straight from one server to another is protected as with this
     /// machine. With GSI both servers act for the user by a proxy that was delegated to them, and
-    /// prove so to each other (DCAU A); with TLS they know nothing of each other.
+    /// prove so to each other (DCAU A), or nothing is proved anywhere (DCAU N); with TLS they know
+    /// nothing of each other.
     pub(super) fn reaches_between(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::None, Self::None) => true,
             #[cfg(feature = "gsi")]
-            (Self::Gsi(own), Self::Gsi(other)) => {
+            (Self::Gsi(own), Self::Gsi(other)) if own.level == other.level => {
                 let subjects = [own, other].map(|gsi| subject_of(&gsi.credential).ok());
                 let [own_subject, other_subject] = subjects;
-                own_subject.is_some() && own_subject == other_subject && own.seals == other.seals
+                !own.authenticates_data() || own_subject.is_some() && own_subject == other_subject
             }
             _ => false,
         }
@@ -52,15 +56,23 @@ pub struct Gsi {
     pub credential: xdfs_gsi::Credential,
     /// The authorities.
     pub trust: xdfs_gsi::Trust,
-    /// Data is encrypted (PROT P); else data connections prove whose they are, and carry it in
-    /// clear (PROT C).
-    pub seals: bool,
+    /// What protects data: PROT P, S or C with DCAU A, or PROT C with DCAU N.
+    pub level: Level,
+}
+
+#[cfg(feature = "gsi")]
+impl Gsi {
+    /// Whether both ends of data connections prove that they act for the user. For that the server
+    /// needs a proxy of theirs.
+    pub(super) fn authenticates_data(&self) -> bool {
+        self.level != Level::Unauthenticated
+    }
 }
 
 #[cfg(feature = "gsi")]
 impl fmt::Debug for Gsi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gsi").field("seals", &self.seals).finish()
+        f.debug_struct("Gsi").field("level", &self.level).finish()
     }
 }
 
@@ -84,11 +96,50 @@ impl Established {
             Self::None => &[],
             Self::Tls(_) => &[("PBSZ", b"0"), ("PROT", b"P")],
             #[cfg(feature = "gsi")]
-            Self::Gsi { own, .. } => match own.seals {
-                true => &[("PBSZ", b"1048576"), ("PROT", b"P"), ("DCAU", b"A")],
-                false => &[("PBSZ", b"1048576"), ("PROT", b"C"), ("DCAU", b"A")],
+            Self::Gsi { own, .. } => match own.level {
+                Level::Private => &[("PBSZ", b"1048576"), ("PROT", b"P"), ("DCAU", b"A")],
+                Level::Safe => &[("PBSZ", b"1048576"), ("PROT", b"S"), ("DCAU", b"A")],
+                Level::Clear => &[("PBSZ", b"1048576"), ("PROT", b"C"), ("DCAU", b"A")],
+                Level::Unauthenticated => &[("PBSZ", b"1048576"), ("PROT", b"C"), ("DCAU", b"N")],
             },
         }
+    }
+
+    /// Takes the reply to one of [`Self::commands`].
+    ///
+    /// # Errors
+    /// The server refuses it: nothing is done without.
+    pub(super) fn check(
+        &self,
+        (verb, argument): (&str, &[u8]),
+        reply: &Reply,
+    ) -> Result<(), Fault> {
+        if reply.code == 200 {
+            return Ok(());
+        }
+        let command = format!("{verb} {}", argument.escape_ascii());
+        let fault = unprotected("protect data connections", &command, reply);
+        Err(match self {
+            Self::None | Self::Tls(_) => fault,
+            #[cfg(feature = "gsi")]
+            Self::Gsi { own, .. } => fault.hint(match (own.level, verb, argument) {
+                (_, "DCAU", b"A") => {
+                    "--protect unauthenticated does without: whoever is on the way then reads and \
+                     changes data, and so does whoever is first at a data connection"
+                }
+                (_, "DCAU", _) => {
+                    "leave out --protect; a server without DCAU can't be used with GSI"
+                }
+                (Level::Private, ..) => {
+                    "--protect clear does without: whoever is on the way then reads and changes \
+                     data"
+                }
+                (Level::Safe, ..) => "leave out --protect safe: PROT P protects no less",
+                (Level::Clear | Level::Unauthenticated, ..) => {
+                    "leave out --protect: the server wants data to be protected"
+                }
+            }),
+        })
     }
 
     /// What to do about a refused login.
@@ -122,8 +173,11 @@ impl Established {
                     false => xdfs_gsi::Role::Opened,
                 };
                 let (credential, trust) = (&own.credential, &own.trust);
-                let context =
-                    xdfs_gsi::DataContext::new(role, credential, trust, subject, own.seals)?;
+                if !own.authenticates_data() {
+                    return Ok(());
+                }
+                let seals = own.level.encrypts();
+                let context = xdfs_gsi::DataContext::new(role, credential, trust, subject, seals)?;
                 wire.protect_by(Layer::Data(Box::new(context)));
                 Ok(())
             }
@@ -142,7 +196,7 @@ impl Established {
         match self {
             Self::None | Self::Tls(_) => false,
             #[cfg(feature = "gsi")]
-            Self::Gsi { own, .. } => !own.seals,
+            Self::Gsi { own, .. } => !own.level.encrypts(),
         }
     }
 

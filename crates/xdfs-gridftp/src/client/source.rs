@@ -254,6 +254,7 @@ pub(super) fn same_checksum(
         _ => return Err(refused("compute a checksum", path, reply)),
     };
     if said == own {
+        tracing::debug!("{name} is the same at the server");
         return Ok(true);
     }
     let cause = format!("{name} is {said} at the server and {own} of what was transferred");

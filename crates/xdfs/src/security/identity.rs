@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, ClientConfig, OtherError};
 use xdfs_engine::Identity;
-use xdfs_proto::frame::{AuthRequest, Level};
+use xdfs_proto::frame::AuthRequest;
 use xdfs_proto::{Code, Fault, Retry};
 use xdfs_security::identity::{Fingerprint, read_certificates, read_key};
 use xdfs_security::key::{self, Signer as _, SigningKey};
 use xdfs_security::password::PasswordClient;
 use xdfs_security::ticket;
 use xdfs_security::trust::{TrustOutcome, TrustPolicy, TrustReason, client_fault, server_name};
-use xdfs_security::{AUTHENTICATE, Method, NOT_ACCEPTED};
+use xdfs_security::{AUTHENTICATE, Level, Method, NOT_ACCEPTED};
 use xdfs_xio::Protection;
 use xdfs_xio::tls::Configs;
 
@@ -32,7 +32,7 @@ pub struct ClientSecurity {
     pub trust: TrustPolicy,
     /// The credentials; the first whose method the server accepts is used.
     pub credentials: Vec<Credential>,
-    /// Protection of payload. With [`Level::Clear`], a server that doesn't accept it isn't used.
+    /// Protection of payload. A server that doesn't accept it isn't used.
     pub level: Level,
 }
 

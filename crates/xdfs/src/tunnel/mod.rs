@@ -250,10 +250,10 @@ fn dial(
     let mut dials_max = DIALS_MAX;
     let identity = match options.security {
         Some(security) => {
-            if security.level == Level::Clear {
+            if security.level != Level::Private {
                 let cause = "tunnels are always encrypted";
                 return Err(Fault::new(Code::InvalidArgument, "open the tunnel", cause)
-                    .hint("leave out --protect clear"));
+                    .hint("leave out --protect"));
             }
             // A proof of two steps is one at a time.
             let is_password = |own: &Credential| matches!(own, Credential::Password(_));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustls::{ServerConnection, StreamOwned};
 use xdfs::security::{Credential, Level};
 use xdfs::{Code, DigestKind, Fault, Limits, LocalPlace};
-use xdfs_proto::frame::{BlockHeader, SessionAccept};
+use xdfs_proto::frame::{self, BlockHeader, SessionAccept};
 use xdfs_proto::handshake::{Acceptor, AcceptorStep};
 use xdfs_proto::{FileId, Frame, SessionSecret};
 use xdfs_security::identity::{ClientCertificates, ServerIdentity};
@@ -131,7 +131,7 @@ fn a_server_that_wants_private_payload_gets_no_other() {
     let options = visit.clone().rate(1 << 20).transfer();
     let mut transfer = client.upload(&place, NAME.as_bytes(), &options).unwrap();
     wait_for_bytes(&mut transfer, 1);
-    client.protect(Level::Clear);
+    client.protect(Level::Clear).unwrap();
     let fault = finish(transfer).unwrap_err();
     assert_eq!(fault.code, Code::ProtectionRefused, "{fault}");
     world.nothing_published();
@@ -170,12 +170,12 @@ fn the_level_changes_in_the_middle_of_a_file() {
         };
         wait_for_bytes(&mut transfer, 1 << 20);
         assert!(!tap.hears(MARK));
-        client.protect(Level::Clear);
+        client.protect(Level::Clear).unwrap();
         wait_for_bytes(&mut transfer, 14 << 20);
         assert!(tap.hears(MARK));
-        client.protect(Level::Private);
-        client.protect(Level::Clear);
-        client.protect(Level::Private);
+        client.protect(Level::Private).unwrap();
+        client.protect(Level::Clear).unwrap();
+        client.protect(Level::Private).unwrap();
         wait_for_bytes(&mut transfer, 20 << 20);
         let result = finish(transfer).unwrap();
         assert_eq!(result.retransmitted_bytes, 0, "{result:?}");
@@ -276,7 +276,7 @@ fn a_client_cannot_bring_a_server_down_to_clear() {
         offset: 0,
         length: 100,
     };
-    let announced = encoded(&Frame::Protect(Level::Clear));
+    let announced = encoded(&Frame::Protect(frame::Level::Clear));
     let block = clear_block.encode().to_vec();
     let between = [&announced[..], &block, &encoded(&Frame::Noop)].concat();
     let cases = [
