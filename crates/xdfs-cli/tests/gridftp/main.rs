@@ -40,6 +40,7 @@ mod stage;
 mod stores;
 mod stripes;
 mod sync_between;
+mod sync_segments;
 mod third_party;
 mod tls_breaks;
 mod tls_tools;
