@@ -41,6 +41,7 @@ mod stores;
 mod stripes;
 mod sync_between;
 mod sync_segments;
+mod sync_stripes;
 mod third_party;
 mod tls_breaks;
 mod tls_tools;
