@@ -552,12 +552,17 @@ fn a_killed_server_is_waited_for_with_a_tree() {
         (false, &["cp", "-r"][..]),
         (true, &["cp", "-r"]),
         (false, &["sync"]),
+        (true, &["sync"]),
     ] {
+        let name = command[0];
         let (here, there) = match is_upload {
-            false => (stage.here(command[0]), stage.root("tree")),
-            true => (stage.here("source"), stage.root("up")),
+            false => (stage.here(name), stage.root("tree")),
+            true => (stage.here("source"), stage.root(&format!("up-{name}"))),
         };
-        let url = stage.url(if is_upload { "/up" } else { "/tree" });
+        let url = match is_upload {
+            false => stage.url("/tree"),
+            true => stage.url(&format!("/up-{name}")),
+        };
         let here_text = text(&here);
         let (from, to, source, target) = match is_upload {
             false => (url.as_str(), here_text.as_str(), &there, &here),
@@ -565,6 +570,9 @@ fn a_killed_server_is_waited_for_with_a_tree() {
         };
         make_tree(source, 400);
         let mut client = begun(&stage, command, [from, to], target, Duration::ZERO);
+        stage.server.kill().unwrap();
+        // So that it isn't there when the client looks for it.
+        std::thread::sleep(Duration::from_millis(300));
         stage.kill_and_restart();
         let status = client.wait(PATIENCE).unwrap();
         let said = client.output();

@@ -210,13 +210,12 @@ fn files_that_change_meanwhile_come_as_they_are() {
     let scene = Scene::open(443);
     let path = |name: &str| scene.in_tree(name);
     let (resized, rewritten) = (path("d1/e1/f 1"), path("d2/e2/f 2"));
-    let late = path("d6/late");
-    let (a, b, c) = (resized.clone(), rewritten.clone(), late.clone());
+    let (a, b, late) = (resized.clone(), rewritten.clone(), path("d6/late"));
     scene.relay.before("ERET", move || {
         fs::write(&a, "another size").unwrap();
         let bytes = fs::metadata(&b).unwrap().len();
         fs::write(&b, vec![b'x'; usize::try_from(bytes).unwrap()]).unwrap();
-        fs::write(&c, "late").unwrap();
+        fs::write(&late, "late").unwrap();
     });
     let (_, asked) = scene.sync(&[]);
     assert!(scene.relay.has_acted());
