@@ -1,5 +1,6 @@
 //! Opens the sessions of commands, and follows copies in them.
 
+use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +14,9 @@ use xdfs::{
 use crate::client::{RunningCopy, SharedClient};
 use crate::console::Console;
 use crate::context::Context;
-use crate::flags::{OutputFlags, SessionFlags};
+use crate::flags::{OutputFlags, SessionFlags, StripeFlags};
 use crate::interrupt::Interrupt;
+use crate::place::Place;
 use crate::report::{Label, Reporter};
 
 /// Interval of checks for an interrupt, and of progress drawing.
@@ -207,4 +209,33 @@ pub(crate) fn local_text(place: &LocalPlace) -> String {
 /// A local file.
 pub(crate) fn local_file(path: impl Into<PathBuf>) -> LocalPlace {
     LocalPlace::Path(path.into())
+}
+
+/// Refuses stripes where a file would go to no server, and come from none, that can have any.
+pub(crate) fn check_stripes(
+    context: &Context,
+    flags: &StripeFlags,
+    (sources, target): (&[OsString], &OsStr),
+) -> Result<(), Fault> {
+    if !flags.stripe {
+        return Ok(());
+    }
+    let config = context.config()?;
+    let is_ftp = |word: &OsStr| {
+        let place = Place::parse(config, word)?;
+        Ok::<_, Fault>(matches!(place, Place::Remote(place) if place.address.is_ftp()))
+    };
+    if is_ftp(target)? {
+        return Ok(());
+    }
+    let mut others = 0;
+    for source in sources {
+        others += usize::from(!is_ftp(source)?);
+    }
+    if others == 0 {
+        return Ok(());
+    }
+    let cause = "only servers of GridFTP have stripes";
+    Err(Fault::new(Code::InvalidArgument, "stripe files", cause)
+        .hint("leave out --stripe: with xDFS, -n is the number of channels"))
 }

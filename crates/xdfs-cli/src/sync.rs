@@ -18,7 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::log::start_log;
 use crate::place::{Place, lies_in, shown};
 use crate::report::{Label, Reporter, Run};
-use crate::session::{self, Connector, report_session};
+use crate::session::{self, Connector, check_stripes, report_session};
 
 /// The direction of a synchronisation.
 #[derive(Debug)]
@@ -231,10 +231,13 @@ fn sync(
 ) -> Result<SyncResult, Fault> {
     let config = context.config()?;
     let route = route(config, flags)?;
+    let words = (std::slice::from_ref(&flags.source), &*flags.target);
+    check_stripes(context, &flags.stripe, words)?;
     let (SyncDirection::Up(_, server)
     | SyncDirection::Down(server, _)
     | SyncDirection::Between(_, server)) = &route;
     let connector = Connector::new(context.clone(), flags.session.comparing(flags.digest));
+    let connector = connector.striped(flags.stripe.stripes(false));
     let client = connector.connect(server)?;
     let origins = Origins::new(&connector, flags.between.into());
     let interrupt = context.interrupt()?;

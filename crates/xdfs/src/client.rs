@@ -575,8 +575,8 @@ impl Client {
         session.gateway().map(FtpGateway::is_far)
     }
 
-    /// Announces that all of a tree on the server will be read. Returns whether its entries are
-    /// best asked for in the order of their sizes. Ends with [`Self::end_tree`].
+    /// Announces that all of a tree on the server will be listed, and files of it read. Returns
+    /// whether these are best asked for in the order of their sizes. Ends with [`Self::end_tree`].
     pub(crate) fn begin_tree(&self, path: &[u8]) -> bool {
         let session = self.session();
         session.is_ok_and(|session| session.gateway().is_some_and(|own| own.begin_tree(path)))

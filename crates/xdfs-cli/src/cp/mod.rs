@@ -9,7 +9,6 @@ mod queue;
 mod removal;
 mod tree;
 
-use std::ffi::OsStr;
 use std::path::Path;
 
 use xdfs::{Code, Fault, Filter, RetryPolicy, TransferOptions};
@@ -19,9 +18,9 @@ use crate::context::Context;
 use crate::flags::CpFlags;
 use crate::interrupt::Interrupt;
 use crate::log::start_log;
-use crate::place::{Place, shown};
+use crate::place::shown;
 use crate::report::{Reporter, Run};
-use crate::session::Connector;
+use crate::session::{Connector, check_stripes};
 use origins::Origins;
 use plan::PlannedCopy;
 
@@ -33,7 +32,8 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
         return run_list(&connector, context, flags, list);
     }
     let mut expanded = flags.clone();
-    let sources = check_stripes(context, flags);
+    let words = (&flags.places.sources[..], &*flags.places.target);
+    let sources = check_stripes(context, &flags.stripe, words);
     let sources = sources.and_then(|()| expand::expand_sources(&connector, &mut expanded));
     let flags = &expanded;
     if flags.recursive || flags.archive || flags.files_from.is_some() {
@@ -74,31 +74,6 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
 fn connector(context: &Context, flags: &CpFlags) -> Connector {
     let connector = Connector::new(context.clone(), flags.session.comparing(flags.digest));
     connector.striped(flags.stripe.stripes(flags.offset > 0))
-}
-
-/// Refuses stripes where a file would go to no server, and come from none, that can have any.
-fn check_stripes(context: &Context, flags: &CpFlags) -> Result<(), Fault> {
-    if !flags.stripe.stripe {
-        return Ok(());
-    }
-    let config = context.config()?;
-    let is_ftp = |word: &OsStr| {
-        let place = Place::parse(config, word)?;
-        Ok::<_, Fault>(matches!(place, Place::Remote(place) if place.address.is_ftp()))
-    };
-    if is_ftp(&flags.places.target)? {
-        return Ok(());
-    }
-    let mut others = 0;
-    for source in &flags.places.sources {
-        others += usize::from(!is_ftp(source)?);
-    }
-    if others == 0 {
-        return Ok(());
-    }
-    let cause = "only servers of GridFTP have stripes";
-    Err(Fault::new(Code::InvalidArgument, "plan the copy", cause)
-        .hint("leave out --stripe: with xDFS, -n is the number of channels"))
 }
 
 /// Like [`run`], for the pairs of a list.

@@ -17,13 +17,13 @@ use xdfs::{Code, Fault, TransferRoute};
 
 use super::origins::Origins;
 use super::plan::{self, PlannedCopy};
-use super::{check_stripes, copy_files, expand, retries_of, tree};
+use super::{copy_files, expand, retries_of, tree};
 use crate::context::Context;
 use crate::flags::{CpFlags, Places};
 use crate::interrupt::Interrupt;
 use crate::place::{local_name, shown};
 use crate::report::{Label, Reporter};
-use crate::session::Connector;
+use crate::session::{Connector, check_stripes};
 
 const OPERATION: &str = "read the list of copies";
 /// Longest line, in bytes.
@@ -152,7 +152,8 @@ impl Run<'_> {
             places,
             ..self.flags.clone()
         };
-        check_stripes(self.context, &flags)?;
+        let words = (&flags.places.sources[..], &*flags.places.target);
+        check_stripes(self.context, &flags.stripe, words)?;
         expand::expand_sources(self.connector, &mut flags)?;
         if flags.recursive || flags.archive {
             let trees = tree::take_trees(self.connector, &mut flags, &self.origins)?;

@@ -6,7 +6,10 @@ use clap::{Args, ValueEnum, ValueHint};
 use xdfs::Compare;
 
 use super::cp::{BetweenFlag, DigestFlag};
-use super::{DurabilityFlag, FilterFlags, METADATA, OUTPUT, OutputFlags, RetryFlags, SessionFlags};
+use super::{
+    DurabilityFlag, FilterFlags, METADATA, OUTPUT, OutputFlags, RetryFlags, SessionFlags,
+    StripeFlags,
+};
 use crate::size;
 
 /// Make one directory equal to another, transferring only differences.
@@ -203,6 +206,9 @@ pub(crate) struct SyncFlags {
 
     #[command(flatten)]
     pub(crate) retry: RetryFlags,
+
+    #[command(flatten)]
+    pub(crate) stripe: StripeFlags,
 
     /// End with a small table: counts, bytes, time, rate, retries, and what limited it.
     ///

@@ -41,6 +41,8 @@ mod stage;
 mod stores;
 mod stripes;
 mod sync_between;
+mod sync_segments;
+mod sync_stripes;
 mod third_party;
 mod tls_breaks;
 mod tls_tools;

@@ -20,6 +20,9 @@ use crate::stage::{PATIENCE, Stage, assert_same_tree, names, outcome, run};
 /// Facts and features of a server with segments.
 const SEGMENTS: &str = " MLST Type*;Size*;Modify*;\r\n PARALLEL\r\n MODE T none;gzip;\r\n";
 
+/// The commands that read trees.
+const COMMANDS: [&[&str]; 2] = [&["cp", "-r"], &["sync"]];
+
 fn text(path: &Path) -> String {
     path.display().to_string()
 }
@@ -443,25 +446,22 @@ fn servers_that_send_evil_segments_make_no_files() {
             true
         });
         let target = stage.here("target");
-        let words = [
-            "cp",
-            "-r",
-            "--retries=0",
-            "--insecure",
-            &fake.url("/d"),
-            &text(&target),
-        ];
-        let (succeeded, said) = outcome(&mut xdfs(&stage, &words));
-        let asked = fake
-            .commands()
-            .iter()
-            .any(|line| line.starts_with("ERET T"));
-        assert!(asked, "{name}: {said}");
-        assert!(!succeeded, "{name}: {said}");
-        let made = fs::read_dir(&target).map_or(0, Iterator::count);
-        assert_eq!(made, 0, "{name}: {said}");
-        assert_eq!(fs::read(stage.here("outside")).unwrap(), b"evil", "{name}");
-        let _ = fs::remove_dir_all(&target);
+        let asked = || {
+            let commands = fake.commands();
+            let segments = commands.iter().filter(|line| line.starts_with("ERET T"));
+            segments.count()
+        };
+        for command in COMMANDS {
+            let before = asked();
+            let more = ["--retries=0", "--insecure", &fake.url("/d"), &text(&target)];
+            let (succeeded, said) = outcome(&mut xdfs(&stage, &[command, &more[..]].concat()));
+            assert!(asked() > before, "{name}: {said}");
+            assert!(!succeeded, "{name}: {said}");
+            let made = fs::read_dir(&target).map_or(0, Iterator::count);
+            assert_eq!(made, 0, "{name}: {said}");
+            assert_eq!(fs::read(stage.here("outside")).unwrap(), b"evil", "{name}");
+            let _ = fs::remove_dir_all(&target);
+        }
     }
 }
 
@@ -479,26 +479,28 @@ fn servers_without_segments_get_files() {
         }
         true
     });
-    let target = stage.here("target");
-    let words = [
-        "cp",
-        "-r",
-        "--retries=0",
-        "--insecure",
-        &fake.url("/d"),
-        &text(&target),
-    ];
-    run(&mut xdfs(&stage, &words));
-    assert_eq!(fs::read(target.join("f")).unwrap(), crate::fake::content());
-    assert!(fake.was_read());
+    for (command, target) in COMMANDS.into_iter().zip(["copied", "synced"]) {
+        let target = stage.here(target);
+        let more = ["--retries=0", "--insecure", &fake.url("/d"), &text(&target)];
+        run(&mut xdfs(&stage, &[command, &more[..]].concat()));
+        assert_eq!(fs::read(target.join("f")).unwrap(), crate::fake::content());
+    }
+    let read = |line: &&String| line.starts_with("RETR");
+    assert_eq!(fake.commands().iter().filter(read).count(), 2);
 }
 
-/// Copies a tree slowly, and returns the copy after this time, once some of it is there.
+/// Moves a tree slowly by a command, which is returned after this time, once some of it is there.
 #[track_caller]
-fn begun(stage: &Stage, from: &str, to: &str, target: &Path, time: Duration) -> Guard {
+fn begun(
+    stage: &Stage,
+    command: &[&str],
+    [from, to]: [&str; 2],
+    target: &Path,
+    time: Duration,
+) -> Guard {
     let began = Instant::now();
-    let words = ["cp", "-r", "-v", "--insecure", "--limit-rate=3M", from, to];
-    let client = Guard::spawn(&mut xdfs(stage, &words)).unwrap();
+    let more = ["-v", "--insecure", "--limit-rate=3M", from, to];
+    let client = Guard::spawn(&mut xdfs(stage, &[command, &more[..]].concat())).unwrap();
     let has_some = || {
         let mut find = Command::new("find");
         let found = find
@@ -529,7 +531,13 @@ fn a_killed_client_goes_on_with_its_tree() {
         };
         make_tree(source, 400);
         // The journal claims what is durable after two seconds.
-        let mut client = begun(&stage, from, to, target, Duration::from_secs(4));
+        let mut client = begun(
+            &stage,
+            &["cp", "-r"],
+            [from, to],
+            target,
+            Duration::from_secs(4),
+        );
         client.kill().unwrap();
         let said = run(&mut xdfs(&stage, &["cp", "-r", "--insecure", from, to]));
         assert_same_tree(source, target);
@@ -540,19 +548,31 @@ fn a_killed_client_goes_on_with_its_tree() {
 #[test]
 fn a_killed_server_is_waited_for_with_a_tree() {
     let mut stage = Stage::open(127, &[]);
-    for is_upload in [false, true] {
+    for (is_upload, command) in [
+        (false, &["cp", "-r"][..]),
+        (true, &["cp", "-r"]),
+        (false, &["sync"]),
+        (true, &["sync"]),
+    ] {
+        let name = command[0];
         let (here, there) = match is_upload {
-            false => (stage.here("down"), stage.root("tree")),
-            true => (stage.here("source"), stage.root("up")),
+            false => (stage.here(name), stage.root("tree")),
+            true => (stage.here("source"), stage.root(&format!("up-{name}"))),
         };
-        let url = stage.url(if is_upload { "/up" } else { "/tree" });
+        let url = match is_upload {
+            false => stage.url("/tree"),
+            true => stage.url(&format!("/up-{name}")),
+        };
         let here_text = text(&here);
         let (from, to, source, target) = match is_upload {
             false => (url.as_str(), here_text.as_str(), &there, &here),
             true => (here_text.as_str(), url.as_str(), &here, &there),
         };
         make_tree(source, 400);
-        let mut client = begun(&stage, from, to, target, Duration::ZERO);
+        let mut client = begun(&stage, command, [from, to], target, Duration::ZERO);
+        stage.server.kill().unwrap();
+        // So that it isn't there when the client looks for it.
+        std::thread::sleep(Duration::from_millis(300));
         stage.kill_and_restart();
         let status = client.wait(PATIENCE).unwrap();
         let said = client.output();

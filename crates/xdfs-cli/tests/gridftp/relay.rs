@@ -7,12 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+type Act = Box<dyn FnOnce() + Send>;
+
 /// What a relay has seen, and what it is to do.
 #[derive(Default)]
 struct Seen {
     bytes: AtomicU64,
     commands: Mutex<Vec<String>>,
     lies: AtomicBool,
+    /// What is done once before a command that begins with a word.
+    before: Mutex<Option<(&'static str, Act)>>,
     /// All connections so far.
     all: Mutex<Vec<TcpStream>>,
 }
@@ -63,6 +67,16 @@ impl Relay {
         all
     }
 
+    /// Does something once, before the server gets the next command that begins with this word.
+    pub(crate) fn before(&self, word: &'static str, act: impl FnOnce() + Send + 'static) {
+        *self.seen.before.lock().unwrap() = Some((word, Box::new(act)));
+    }
+
+    /// Whether that is done.
+    pub(crate) fn has_acted(&self) -> bool {
+        self.seen.before.lock().unwrap().is_none()
+    }
+
     /// Cuts all connections off.
     pub(crate) fn cut(&self) {
         for stream in self.seen.all.lock().unwrap().drain(..) {
@@ -86,6 +100,11 @@ fn control(client: TcpStream, server: TcpStream, seen: &Arc<Seen>) {
         for line in BufReader::new(client).split(b'\n').map_while(Result::ok) {
             let mut line = String::from_utf8_lossy(&line).trim_end().to_owned();
             own.commands.lock().unwrap().push(line.clone());
+            let mut before = own.before.lock().unwrap();
+            if let Some((_, act)) = before.take_if(|(word, _)| line.starts_with(*word)) {
+                act();
+            }
+            drop(before);
             if let Some(numbers) = line.strip_prefix("PORT ") {
                 let numbers: Vec<u16> = numbers.split(',').map(|n| n.parse().unwrap()).collect();
                 let port = data(numbers[4] << 8 | numbers[5], &own);

@@ -10,6 +10,7 @@ use xdfs_testkit::terminal::Terminal;
 use xdfs_testkit::wait;
 
 use crate::ftps::{authority, password, url};
+use crate::nodes::Cluster;
 use crate::places::{vsftpd, xdfs};
 use crate::stage::{PATIENCE, Stage, assert_bytes, assert_same_tree};
 use crate::tools::Globus;
@@ -229,6 +230,26 @@ fn every_command_works_with_gsi() {
     };
     files_work(shell, &root);
     trees_work(shell, &root);
+}
+
+/// The flags of stripes are those of the program.
+#[test]
+fn a_shell_stripes_files() {
+    let cluster = Cluster::open(307, 2, "");
+    let stage = &cluster.stage;
+    let content = Stage::make(&stage.here("tree/big"), 5_000_000);
+    let url = stage.url("//data");
+    let striped = "--stripe --stripe-nodes 127.0.0.0/30";
+    let lines = format!(
+        "put {striped} tree/big\nget {striped} big back\ncp {striped} :big copied\n\
+         sync {striped} tree :tree\nsync {striped} :tree tree-back\n"
+    );
+    succeeds(Shell::clear(stage, &url), &lines);
+    for name in ["back", "copied", "tree-back/big"] {
+        assert_bytes(&stage.here(name), &content);
+    }
+    assert_eq!(cluster.requests("=store "), [2, 2]);
+    assert_eq!(cluster.requests("=send "), [3, 3]);
 }
 
 /// At a terminal: completion at the server, a server that goes away and comes back, and Ctrl-C.

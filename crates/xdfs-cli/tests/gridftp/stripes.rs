@@ -20,9 +20,9 @@ use crate::relay::Relay;
 use crate::stage::{PATIENCE, Stage, assert_bytes, assert_same_tree, names, outcome, run};
 use crate::tools::has_globus;
 
-const EXTENDED: &str = " MLST Type*;Size*;Modify*;\r\n PARALLEL\r\n";
+pub(crate) const EXTENDED: &str = " MLST Type*;Size*;Modify*;\r\n PARALLEL\r\n";
 /// Bytes of a file that gets all data connections.
-const LARGE: usize = 20_000_001;
+pub(crate) const LARGE: usize = 20_000_001;
 /// Bytes of which each node has more than sockets and programs hold on the way.
 const LONG: usize = 180_000_001;
 /// The data nodes of the tests are at addresses of their own.
@@ -53,7 +53,7 @@ fn text(path: &Path) -> String {
 }
 
 /// The server of the Globus tools with two data nodes.
-struct GlobusCluster {
+pub(crate) struct GlobusCluster {
     /// The data nodes, and behind them the server itself.
     servers: Vec<Guard>,
     /// Of the nodes.
@@ -86,7 +86,7 @@ fn globus_server(command: &mut Command) -> (Guard, String) {
 impl GlobusCluster {
     /// With anonymous users.
     #[track_caller]
-    fn start(place: &Path) -> Option<Self> {
+    pub(crate) fn start(place: &Path) -> Option<Self> {
         Self::start_with(place, |command, _| {
             command.arg("-aa");
             if rustix::process::geteuid().is_root() {
@@ -134,7 +134,7 @@ impl GlobusCluster {
         })
     }
 
-    fn url(&self, path: &Path) -> String {
+    pub(crate) fn url(&self, path: &Path) -> String {
         format!("ftp://{}/{}", self.address, path.display())
     }
 
@@ -157,7 +157,7 @@ impl GlobusCluster {
     /// Waits until so many files were moved, and fails unless the first node, which tells its bytes
     /// of each, has had a part of them.
     #[track_caller]
-    fn moved(&self, files: usize) {
+    pub(crate) fn moved(&self, files: usize) {
         let said = || {
             let logs = self.logs.iter().map(fs::read_to_string);
             logs.map(Result::unwrap_or_default).collect::<String>()
@@ -166,7 +166,11 @@ impl GlobusCluster {
             let number = line.split(" NBYTES=").nth(1)?;
             number.split(' ').next()?.parse::<usize>().ok()
         };
-        let told = || said().lines().filter_map(bytes).collect::<Vec<_>>();
+        let told = || {
+            let said = said();
+            let files = said.lines().filter(|line| !line.contains(" TYPE=MLSD "));
+            files.filter_map(bytes).collect::<Vec<_>>()
+        };
         assert!(
             wait::until(PATIENCE, || told().len() == files),
             "{}",

@@ -13,7 +13,7 @@ use super::moving::Report;
 use super::namespace::{FoundName, Namespace};
 use super::options::{PackSizes, TreeOptions};
 use super::run::TreeRun;
-use super::session::TreeSession;
+use super::session::{AnnouncedTree, TreeSession};
 use crate::events::{Observer, TreeResult};
 use crate::paths::{FileKind, join};
 use crate::skip::Skip;
@@ -30,7 +30,7 @@ pub(super) fn copy(
     session.client.prepare_packs();
     let announced = source
         .is_remote()
-        .then(|| AnnouncedTree::begin(session, source.root()));
+        .then(|| AnnouncedTree::begin(session.client, source.root()));
     let mut round_trip = Duration::ZERO;
     let Some(attributes) = source.find_and_list(&mut round_trip)? else {
         let cause = match source.is_remote() {
@@ -143,28 +143,6 @@ pub(super) fn copy(
         result
     })?;
     report.finish()
-}
-
-/// A tree on a server of which everything will be read.
-struct AnnouncedTree<'a> {
-    session: &'a TreeSession<'a>,
-    is_by_size: bool,
-}
-
-impl<'a> AnnouncedTree<'a> {
-    fn begin(session: &'a TreeSession<'a>, root: &[u8]) -> Self {
-        let is_by_size = session.client.begin_tree(root);
-        Self {
-            session,
-            is_by_size,
-        }
-    }
-}
-
-impl Drop for AnnouncedTree<'_> {
-    fn drop(&mut self) {
-        self.session.client.end_tree();
-    }
 }
 
 /// The last name of a path; empty if it ends in a slash, `.` or `..`.

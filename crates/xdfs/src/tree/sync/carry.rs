@@ -55,7 +55,8 @@ impl Carrier<'_> {
         actions: &Actions<'_>,
         report: &mut Report<'_>,
     ) -> Result<Outcome, Fault> {
-        if self.run.between.is_some() {
+        let is_ftp = self.run.source.is_ftp() || self.run.target.is_ftp();
+        if is_ftp || self.run.between.is_some() {
             // A server that is lost isn't the session, which would be replaced.
             report.keep_retries();
         }

@@ -24,7 +24,7 @@ use super::name_collisions::Deferred;
 use super::namespace::Namespace;
 use super::options::{Durability, PackSizes, TreeOptions};
 use super::run::TreeRun;
-use super::session::TreeSession;
+use super::session::{AnnouncedTree, TreeSession};
 use crate::between::ServerFile;
 use crate::client::Client;
 use crate::events::{Deletion, Observer, SyncStep, TreeResult};
@@ -190,6 +190,9 @@ fn run(
     observer: &mut dyn Observer,
 ) -> Result<SyncResult, Fault> {
     session.client.prepare_packs();
+    // From one server to another each file is a transfer of its own.
+    let announced = (source.is_remote() && between.is_none())
+        .then(|| AnnouncedTree::begin(session.client, source.root()));
     let mut round_trip = Duration::ZERO;
     let Some(source_root) = source.find_and_list(&mut round_trip)? else {
         let fault = Fault::new(Code::NotFound, OPERATION, "no such directory").path(source.root());
@@ -230,6 +233,11 @@ fn run(
     let pack_sizes = PackSizes::new(session.client, round_trip);
     let mut run = TreeRun::new(session, source, target, &carried, pack_sizes);
     run.between = between;
+    // Sorting waits for the end of the comparison, which takes long by content.
+    run.is_by_size = options.compare == Compare::SizeAndTime
+        && announced
+            .as_ref()
+            .is_some_and(|announced| announced.is_by_size);
     // An existing root on a server keeps its mode and owner: it may be the root of an export.
     run.keeps_root = target.is_remote() && target_root.is_some();
     let mut sync = Sync {
