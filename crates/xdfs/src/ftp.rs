@@ -19,6 +19,9 @@ use crate::security::{ClientSecurity, Credential};
 use crate::server::{ServerBuilder, ServerHandle};
 use crate::session::ClientOptions;
 
+/// Blocks between the client and its gateway: those under way stay in a processor's cache, and each
+/// still costs little beside its copy.
+pub(crate) const BLOCK_BYTES: u32 = 512 << 10;
 /// The port of ssh, unless its configuration has another one.
 const SSH_PORT: u16 = 22;
 /// What servers that ssh has started ask for, and don't need.

@@ -12,7 +12,7 @@ use xdfs_proto::frame::Start;
 use xdfs_proto::{Fault, Limits};
 
 use crate::drivers::Drivers;
-use crate::ftp::FtpGateway;
+use crate::ftp::{self, FtpGateway};
 use crate::paths::Caller;
 use crate::remote::{Address, RemotePlace};
 use crate::security::{ClientSecurity, SecureIdentity, check_level, of_xdfs};
@@ -93,6 +93,7 @@ impl Session {
             options.via = Some(gateway.address().clone());
             // The other server gets the number that is asked for.
             options.channels = Some(1);
+            options.block_size.get_or_insert(ftp::BLOCK_BYTES);
         }
         let level = options.security.as_ref().map(|own| of_xdfs(own.level));
         let level = level.transpose()?;
