@@ -103,9 +103,7 @@ pub fn set_pace<S>(_: &S, _: Option<u64>) -> std::io::Result<()> {
 /// option.
 #[cfg(target_os = "linux")]
 pub fn prefer_paced(socket: &impl std::os::fd::AsFd) -> std::io::Result<()> {
-    // The option takes a name, and this one is as long as a number.
-    let name = u32::from_ne_bytes(*b"bbr\0");
-    set(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name)
+    set(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, *b"bbr")
 }
 
 /// As on Linux: there is no such option.
@@ -136,13 +134,13 @@ pub fn accept_fast_open<S>(_: &S, _: u32) -> std::io::Result<()> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
-/// Sets an option whose value is a number of 32 bits.
+/// Sets an option to a value: a number, or the bytes of a name.
 #[cfg(target_os = "linux")]
-fn set(
+fn set<T: Copy>(
     socket: &impl std::os::fd::AsFd,
     level: libc::c_int,
     option: libc::c_int,
-    value: u32,
+    value: T,
 ) -> std::io::Result<()> {
     use std::os::fd::AsRawFd as _;
 
@@ -155,7 +153,7 @@ fn set(
             level,
             option,
             (&raw const value).cast(),
-            size_of::<u32>() as libc::socklen_t,
+            size_of::<T>() as libc::socklen_t,
         )
     };
     if result == 0 {

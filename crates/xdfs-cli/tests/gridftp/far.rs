@@ -46,7 +46,7 @@ fn a_long_path_gets_what_suits_it() {
     }
     let wanted = Stage::make(&place.join("root/file"), 3_000_001);
     for number in 0..FILES {
-        Stage::make(&place.join(&format!("root/tree/f{number}")), FILE_BYTES);
+        Stage::make(&place.join(format!("root/tree/f{number}")), FILE_BYTES);
     }
     let root = format!("--root={}", place.join("root").display());
     let listen = format!("--gridftp={}:0", wan.right().address());
