@@ -569,6 +569,12 @@ impl Client {
         named.unwrap_or_else(|| self.default_digest())
     }
 
+    /// Connects again to the server behind a gateway; `None` without a gateway.
+    pub(crate) fn reconnect_behind(&self) -> Option<Result<(), Fault>> {
+        let session = self.session().ok()?;
+        session.gateway().map(|gateway| gateway.store().reconnect())
+    }
+
     /// Whether the path to the server behind a gateway is long; `None` without a gateway.
     pub(crate) fn is_gateway_far(&self) -> Option<bool> {
         let session = self.session().ok()?;

@@ -54,6 +54,29 @@ fn the_server_says_what_its_listings_lack() {
 }
 
 #[test]
+fn a_name_that_no_command_can_have_fails_alone() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    let stage = Stage::open(414, &[]);
+    for number in 0..20 {
+        Stage::make(&stage.root(&format!("d/f{number:02}")), 10);
+    }
+    // Because of the first one it isn't read by segments.
+    Stage::make(&stage.root("d/left\nout"), 10);
+    let evil = OsStr::from_bytes(b"f05\xff");
+    Stage::make(&stage.root("d").join(evil), 10);
+    let said = fails(
+        &stage,
+        &["cp", "-r", &stage.url("/d"), &text(&stage.here("d"))],
+    );
+    assert!(said.contains("f05"), "{said}");
+    for number in 0..20 {
+        assert!(stage.here(&format!("d/f{number:02}")).exists(), "{said}");
+    }
+}
+
+#[test]
 fn what_is_left_out_is_missed_and_nothing_is_deleted() {
     let stage = Stage::open(411, &[]);
     let tree = stage.root("tree");

@@ -571,8 +571,8 @@ fn a_killed_server_is_waited_for_with_a_tree() {
         make_tree(source, 400);
         let mut client = begun(&stage, command, [from, to], target, Duration::ZERO);
         stage.server.kill().unwrap();
-        // So that it isn't there when the client looks for it.
-        std::thread::sleep(Duration::from_millis(300));
+        // Longer than entries of trees are retried for by themselves.
+        std::thread::sleep(Duration::from_secs(6));
         stage.kill_and_restart();
         let status = client.wait(PATIENCE).unwrap();
         let said = client.output();

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -116,11 +117,20 @@ impl Cluster {
         })
     }
 
-    /// How many requests with this verb each node has had.
+    /// How many requests with this verb each node has had, once their logs say nothing more.
     pub(crate) fn requests(&self, verb: &str) -> Vec<usize> {
         let has_it = |line: &&String| line.contains("request=") && line.contains(verb);
         let of = |node: &Guard| node.output().iter().filter(has_it).count();
-        self.nodes.iter().map(of).collect()
+        let count = || self.nodes.iter().map(of).collect::<Vec<_>>();
+        let mut found = count();
+        for _ in 0..40 {
+            thread::sleep(Duration::from_millis(50));
+            let before = std::mem::replace(&mut found, count());
+            if before == found {
+                break;
+            }
+        }
+        found
     }
 }
 

@@ -492,6 +492,15 @@ impl FtpStore {
         self.with(|_| Ok(()))
     }
 
+    /// Connects anew, in place of connections to a server that has gone away.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn reconnect(&self) -> Result<(), Fault> {
+        self.idle().clear();
+        self.connected().map(|link| self.give_back(link))
+    }
+
     /// Does something on a connection, which is kept unless the fault says that it is broken.
     pub(super) fn with<T>(
         &self,

@@ -119,6 +119,12 @@ fn read_window(
 ) -> Result<bool, Fault> {
     let paths: Vec<_> = names.iter().map(|name| join(root, name)).collect();
     let mut found = look_unless_listed(store, link, &paths)?;
+    for (path, found) in paths.iter().zip(&mut found) {
+        // A path that was listed may still be one for which nothing can be asked.
+        if let (Ok(_), Err(fault)) = (&found, link.check_path(path)) {
+            *found = Err(fault.path(path));
+        }
+    }
     let is_fetched = |listed: &Listed| is_fetched(listed, request);
     let kind = link.features.checksum();
     let mut looked = found.iter().flatten();

@@ -56,6 +56,8 @@ impl Moving<'_, '_> {
                 break;
             }
             let failed = again.iter().chain(&ours);
+            let faults = failed.clone().map(|entry| &entry.fault);
+            self.run.session.await_server(faults);
             self.run.grant_owner_access(failed, self.report)?;
             self.move_again(again, self.run.options.overwrite)?;
             let ours = self.run.find_ours(ours, self.report)?;

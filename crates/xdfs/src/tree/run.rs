@@ -2,6 +2,7 @@
 //! transfers, and their outcomes are counted.
 
 use std::collections::{HashSet, VecDeque};
+use std::iter;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +26,7 @@ use super::moving::{
 };
 use super::name_collisions::Deferred;
 use super::namespace::{FoundName, Namespace};
-use super::options::{COMPLETED_WAITING, Durability, PACKS_MAX, PackSizes, TreeOptions};
+use super::options::{COMPLETED_WAITING, Durability, PACKS_MAX, PackSizes, ROUNDS, TreeOptions};
 use super::session::TreeSession;
 use super::tracker::CompletedDirectory;
 use crate::between::ServerFile;
@@ -679,13 +680,20 @@ impl<'a> TreeRun<'a> {
         } = transfer;
         let mut is_repeated = false;
         let mut done = self.note_time(state.wait());
-        while let Err(fault) = &done
-            && fault.ends_session
-        {
-            self.session.recover(generation, fault)?;
+        let mut rounds = 0;
+        while let Err(fault) = &done {
+            if fault.ends_session {
+                self.session.recover(generation, fault)?;
+            } else if repeatable.is_none()
+                || rounds == ROUNDS
+                || !self.session.await_server(iter::once(fault))
+            {
+                break;
+            }
             let Some((pack, overwrite)) = &repeatable else {
                 return Ok((false, done));
             };
+            rounds += 1;
             is_repeated = true;
             let again = self.start_pack((pack.clone(), pack.len()), Vec::new(), *overwrite)?;
             generation = again.transfer.generation;

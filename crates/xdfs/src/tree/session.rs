@@ -193,7 +193,34 @@ impl<'a> TreeSession<'a> {
         }
     }
 
-    fn try_again(&self, count: &mut u32, broken: &mut u64, fault: &Fault) -> Result<(), Fault> {
+    /// Waits until the server behind a gateway answers again, if one of these faults says that it has
+    /// gone away: no session is lost by that. Returns whether it does.
+    pub(super) fn await_server<'f>(&self, mut faults: impl Iterator<Item = &'f Fault>) -> bool {
+        let is_away =
+            |fault: &Fault| matches!(fault.code, Code::ConnectionLost | Code::ConnectionRefused);
+        if !faults.any(is_away) {
+            return false;
+        }
+        let mut count = 0;
+        loop {
+            match self.client.reconnect_behind() {
+                None => return false,
+                Some(Ok(())) => break,
+                Some(Err(fault)) if self.pause(&mut count, &fault).is_err() => return false,
+                Some(Err(_)) => {}
+            }
+        }
+        if count > 0 {
+            let _ = self.observer.notify(ReconnectEvent::Restored);
+        }
+        true
+    }
+
+    /// Waits before another try.
+    ///
+    /// # Errors
+    /// There were too many, or the user doesn't want one.
+    fn pause(&self, count: &mut u32, fault: &Fault) -> Result<(), Fault> {
         if *count >= self.policy.retries_max {
             return Err(fault.clone());
         }
@@ -218,6 +245,11 @@ impl<'a> TreeSession<'a> {
                     .hint("run the same command again to go on"),
             );
         }
+        Ok(())
+    }
+
+    fn try_again(&self, count: &mut u32, broken: &mut u64, fault: &Fault) -> Result<(), Fault> {
+        self.pause(count, fault)?;
         let (generation, caller) = self.client.sessions().replace(*broken)?;
         *broken = generation;
         // Whether the server answers: opening a session doesn't wait for that.
