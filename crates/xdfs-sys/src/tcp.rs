@@ -95,8 +95,8 @@ pub fn set_pace<S>(_: &S, _: Option<u64>) -> std::io::Result<()> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
-/// Has a connection sent by the congestion control that measures the path and paces (`bbr`), instead
-/// of taking each loss and each delay for a queue that is full.
+/// Has a connection sent by the congestion control that measures the path and paces (`bbr`),
+/// instead of taking each loss and each delay for a queue that is full.
 ///
 /// # Errors
 /// The system lacks it or doesn't allow it; [`std::io::ErrorKind::Unsupported`] if it has no such

@@ -22,7 +22,8 @@ const RECEIVE_POOL_BYTES: usize = 16 << 20;
 /// Number of buffers that channels may keep in the middle of a block; beyond it they pass on
 /// partial pieces.
 const PIECES_HELD_MAX: usize = 32;
-/// Blocks of workers whose memory is kept for the next ones: fresh memory costs more than filling it.
+/// Blocks of workers whose memory is kept for the next ones: fresh memory costs more than filling
+/// it.
 const USED_TO_READ_MAX: usize = 8;
 /// Number of send buffers that a session may have in any case: one channel that stalls doesn't keep
 /// the others from sending.

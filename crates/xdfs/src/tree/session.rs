@@ -193,8 +193,8 @@ impl<'a> TreeSession<'a> {
         }
     }
 
-    /// Waits until the server behind a gateway answers again, if one of these faults says that it has
-    /// gone away: no session is lost by that. Returns whether it does.
+    /// Waits until the server behind a gateway answers again, if one of these faults says that it
+    /// has gone away: no session is lost by that. Returns whether it does.
     pub(super) fn await_server<'f>(&self, mut faults: impl Iterator<Item = &'f Fault>) -> bool {
         let is_away =
             |fault: &Fault| matches!(fault.code, Code::ConnectionLost | Code::ConnectionRefused);
