@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use xdfs_testkit::process::Guard;
@@ -223,6 +224,34 @@ fn a_server_that_connects_nowhere_is_connected_to() {
     let at = |wanted: &str| commands.iter().position(|command| command == wanted);
     assert!(
         at("MODE E").is_some() && at("MODE E") < at("EPSV"),
+        "{commands:?}"
+    );
+}
+
+#[test]
+fn a_server_that_has_lost_a_data_connection_is_asked_again() {
+    let stage = Stage::open(99, &[]);
+    let is_again = AtomicBool::new(false);
+    let fake = Fake::start(EXTENDED, move |verb, _, talk| {
+        let breaks = verb == "RETR" && !is_again.swap(true, Ordering::Relaxed);
+        if breaks {
+            talk.say("150 now\r\n");
+            let half = block(0, 0, &content()[..SIZE / 2]);
+            talk.data().write_all(&half).unwrap();
+            talk.say(
+                "500-Command failed. : callback failed.\r\n500-globus_xio: System error in \
+                 recv: Connection reset by peer\r\n500 End.\r\n",
+            );
+        }
+        breaks
+    });
+    let target = stage.here("file");
+    let (url, path) = (fake.url("/f"), target.display().to_string());
+    run(&mut xdfs(&stage, &["cp", "--insecure", &url, &path]));
+    assert_bytes(&target, &content());
+    let commands = fake.commands();
+    assert!(
+        !commands.iter().any(|command| command == "EPSV"),
         "{commands:?}"
     );
 }

@@ -56,6 +56,14 @@ pub(super) fn is_unclear(reply: &Reply, fault: &Fault) -> bool {
     reply.code == 550 && fault.code == Code::Io
 }
 
+/// What the Globus server says of a data connection that broke.
+const CUT_OFF: [&str; 4] = [
+    "end of file",
+    "end-of-file",
+    "connection reset",
+    "broken pipe",
+];
+
 /// The fault for a reply that isn't the wanted one.
 pub(super) fn refused(operation: &str, path: &[u8], reply: &Reply) -> Fault {
     let said = text(reply);
@@ -76,6 +84,7 @@ pub(super) fn refused(operation: &str, path: &[u8], reply: &Reply) -> Fault {
         500..=504 if has("no space left") => Code::NoSpace,
         500..=504 if has("denied") || has("not permitted") => Code::PermissionDenied,
         500..=504 if is_missing => Code::NotFound,
+        500..=504 if CUT_OFF.iter().any(|words| has(words)) => Code::ConnectionLost,
         500..=504 => Code::Unsupported,
         _ if has("denied") || has("not permitted") || has("permission") => Code::PermissionDenied,
         _ if has("read-only") || has("read only") => Code::ReadOnly,
@@ -95,6 +104,7 @@ pub(super) fn refused(operation: &str, path: &[u8], reply: &Reply) -> Fault {
         451 if code == Code::Io => Retry::Never,
         452 => Retry::Never,
         421 | 425 | 426 => Retry::Now,
+        500..=504 if code == Code::ConnectionLost => Retry::Now,
         400..500 => Retry::AfterMs(PUT_OFF_MS),
         _ => Retry::Never,
     };
