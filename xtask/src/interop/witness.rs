@@ -35,8 +35,9 @@ pub(super) enum Data {
 /// The same program beneath strace, which writes to files that begin with `trace`.
 pub(super) fn watched(command: &Command, trace: &Path) -> Command {
     let mut strace = Command::new("strace");
-    // A file for each thread, so that no call is told in two parts.
-    strace.args(["-ff", "-qqq", "-yy", "-xx", "-s", NOTED, "-e", CALLS]);
+    // A file for each thread, so that no call is told in two parts; times put them in order.
+    strace.args(["-ff", "-ttt", "-qqq", "-yy", "-xx"]);
+    strace.args(["-s", NOTED, "-e", CALLS]);
     strace.args(["-e", "signal=none", "-o"]).arg(trace);
     strace.arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
@@ -75,17 +76,30 @@ pub(super) fn seen(trace: &Path, content: &[u8]) -> Result<Seen, String> {
     let failed = |error: std::io::Error| format!("read what strace has seen: {error}");
     let own = trace.file_name().unwrap_or_default().to_string_lossy();
     let prefix = format!("{own}.");
-    let mut seen = Seen::default();
+    let mut texts = Vec::new();
     for entry in fs::read_dir(trace.parent().unwrap_or(trace)).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
             let text = fs::read(entry.path()).map_err(failed)?;
-            for line in String::from_utf8_lossy(&text).lines() {
-                seen.note(line, &words);
-            }
+            texts.push(String::from_utf8_lossy(&text).into_owned());
         }
     }
+    let mut seen = Seen::default();
+    for line in in_order(&texts) {
+        seen.note(line, &words);
+    }
     Ok(seen)
+}
+
+/// The calls of all threads, in the order in which they began: several threads may read from one
+/// connection in turn.
+fn in_order(texts: &[String]) -> Vec<&str> {
+    let lines = texts.iter().flat_map(|text| text.lines());
+    let mut timed: Vec<_> = lines.filter_map(|line| line.split_once(' ')).collect();
+    // Seconds and microseconds, with the same number of digits everywhere. A thread's own calls
+    // stay in order.
+    timed.sort_by_key(|(time, _)| *time);
+    timed.into_iter().map(|(_, call)| call).collect()
 }
 
 impl Seen {
@@ -273,6 +287,21 @@ mod tests {
         body.extend(extensions);
         let length = body.len() as u8;
         [&[22, 3, 3, 0, length + 4, 2, 0, 0, length], &body[..]].concat()
+    }
+
+    /// Two threads read a control connection in turn.
+    #[test]
+    fn calls_of_threads_are_put_in_order() {
+        let [greeting, rest] = [b"220 a\r\n".to_vec(), hello(true)].map(|b| line("read", 21, &b));
+        let first = format!("1795000000.000100 {greeting}\n1795000000.000300 close(5) = 0\n");
+        let second = format!("1795000000.000200 {rest}\n");
+        for texts in [[first.clone(), second.clone()], [second, first]] {
+            let mut seen = Seen::default();
+            for call in in_order(&texts) {
+                seen.note(call, &HashSet::new());
+            }
+            assert_eq!(seen.control(21), Some("1.3"));
+        }
     }
 
     #[test]
