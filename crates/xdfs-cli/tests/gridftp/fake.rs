@@ -81,6 +81,8 @@ pub(crate) struct Talk {
     passive: Option<TcpListener>,
     active: Option<SocketAddr>,
     pub(crate) is_extended: bool,
+    /// The directory that the client has changed to, for answers that keep it.
+    pub(crate) here: String,
 }
 
 impl Talk {
@@ -238,6 +240,7 @@ fn serve(
         passive: None,
         active: None,
         is_extended: false,
+        here: String::new(),
     };
     talk.say("220 ready\r\n");
     while let Some(line) = talk.line() {

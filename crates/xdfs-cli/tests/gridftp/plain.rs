@@ -292,19 +292,17 @@ fn listed_by(
     stage: &Stage,
     list: impl Fn(&str, &str, &mut Talk) + Send + Sync + 'static,
 ) -> (bool, String, Vec<String>) {
-    let (here, plain) = (Mutex::new(String::new()), Arc::new(Mutex::new(Vec::new())));
+    let plain = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&plain);
     let fake = Fake::start("", move |verb, argument, talk| {
         match (verb, argument) {
             ("CWD", "/d/file") => talk.say("550 no such directory\r\n"),
-            // Other connections may have left.
-            ("CWD", "/") => talk.say("250 there\r\n"),
             ("CWD", _) => {
-                argument.clone_into(&mut here.lock().unwrap());
+                argument.clone_into(&mut talk.here);
                 talk.say("250 there\r\n")
             }
             ("LIST", _) => {
-                let here = here.lock().unwrap().clone();
+                let here = talk.here.clone();
                 if argument.is_empty() {
                     seen.lock().unwrap().push(here.clone());
                 }

@@ -244,10 +244,16 @@ fn remove_parts(root: &Path) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             remove_parts(&path);
-        } else if path.extension().is_some_and(|end| end == "xdfs-part") {
+        } else if is_part(&path) {
             fs::remove_file(path).unwrap();
         }
     }
+}
+
+/// Whether it is the hidden file of a file that isn't whole yet, or of its journal.
+fn is_part(path: &Path) -> bool {
+    let ending = path.extension().map(|ending| ending.to_string_lossy());
+    ending.is_some_and(|ending| ending == "xdfs-part" || ending.starts_with("xdfs-journal"))
 }
 
 /// Kills a server in the middle of a large file.
