@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
+use std::sync::{Arc, Mutex};
 
 use openssl::ssl::{
     ErrorCode, Ssl, SslContext, SslMethod, SslOptions, SslSessionCacheMode, SslStream,
@@ -11,6 +12,7 @@ use openssl::x509::X509;
 use xdfs_proto::{Code, Fault};
 
 use crate::chain::{Peer, verify};
+use crate::records::{Records, Told, violated};
 use crate::trust::CHAIN_MAX;
 use crate::{Credential, Trust, failure, refused, text_of};
 
@@ -144,11 +146,16 @@ pub(crate) struct Channel {
     peer: Option<Peer>,
     /// The peer's chain.
     pub(crate) chain: Vec<X509>,
+    /// What OpenSSL tells of a connection that is to be [taken over](Self::take_over).
+    told: Option<Arc<Mutex<Told>>>,
+    /// What has taken over from OpenSSL.
+    records: Option<Box<Records>>,
 }
 
 impl Channel {
     /// A connection that hasn't begun. `name` is what the initiator tells as the name of the
-    /// acceptor (SNI).
+    /// acceptor (SNI). If it `moves_content`, its records are made here once the handshake is done,
+    /// with TLS 1.3.
     ///
     /// # Errors
     /// The credential can't be used, such as with a key that is too weak for OpenSSL.
@@ -157,6 +164,7 @@ impl Channel {
         credential: &Credential,
         trust: &Trust,
         name: Option<&str>,
+        moves_content: bool,
     ) -> Result<Self, Fault> {
         let fault = failure("begin a security context");
         let mut builder = SslContext::builder(SslMethod::tls()).map_err(&fault)?;
@@ -192,6 +200,7 @@ impl Channel {
                 .add_extra_chain_cert(certificate.clone())
                 .map_err(&fault)?;
         }
+        let told = moves_content.then(|| Told::by(&mut builder));
         let mut ssl = Ssl::new(&builder.build()).map_err(&fault)?;
         match side {
             Side::Acceptor => ssl.set_accept_state(),
@@ -208,6 +217,8 @@ impl Channel {
             shaken: 0,
             peer: None,
             chain: Vec::new(),
+            told,
+            records: None,
         })
     }
 
@@ -308,6 +319,7 @@ impl Channel {
         }
         match verify(&chain, &self.trust) {
             Ok(peer) => {
+                self.take_over()?;
                 self.chain = chain;
                 Ok(Some(self.peer.insert(peer)))
             }
@@ -319,6 +331,24 @@ impl Channel {
         }
     }
 
+    /// Takes the records over from OpenSSL, which has read none behind its handshake: it takes no
+    /// more than one record at a time.
+    fn take_over(&mut self) -> Result<(), Fault> {
+        if let Some(told) = self.told.take().filter(|_| self.is_tls13()) {
+            let suite = self.tls.ssl().current_cipher();
+            let suite = suite.map_or("", openssl::ssl::SslCipherRef::name);
+            self.records = Records::new(self.side, suite, &told)?.map(Box::new);
+        }
+        Ok(())
+    }
+
+    /// What has taken over, and what is to be sent.
+    #[cfg(test)]
+    pub(crate) fn records(&mut self) -> Option<(&mut Records, &mut Vec<u8>)> {
+        let records = self.records.as_deref_mut()?;
+        Some((records, &mut self.tls.get_mut().outgoing))
+    }
+
     /// Takes content of records that came.
     ///
     /// # Errors
@@ -326,6 +356,12 @@ impl Channel {
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<Found, Fault> {
         if self.peer.is_none() {
             return Ok(Found::Nothing);
+        }
+        if let Some(records) = &mut self.records {
+            let Memory { incoming, outgoing } = self.tls.get_mut();
+            let (found, used) = records.read(incoming.bytes(), buffer, outgoing)?;
+            incoming.start += used;
+            return Ok(found);
         }
         match self.tls.ssl_read(buffer) {
             Ok(read) => Ok(Found::Bytes(read)),
@@ -344,6 +380,9 @@ impl Channel {
             let cause = "the handshake isn't done";
             return Err(Fault::new(Code::Internal, "protect bytes", cause));
         }
+        if let Some(records) = &mut self.records {
+            return records.write(bytes, &mut self.tls.get_mut().outgoing);
+        }
         while !bytes.is_empty() {
             match self.tls.ssl_write(bytes) {
                 // Memory takes everything.
@@ -356,6 +395,9 @@ impl Channel {
 
     /// Tells the peer that nothing more comes.
     pub(crate) fn close(&mut self) {
+        if let Some(records) = &mut self.records {
+            return records.close(&mut self.tls.get_mut().outgoing);
+        }
         // If it can't be told, the end of the connection tells it.
         let _ = self.tls.shutdown();
     }
@@ -372,7 +414,5 @@ impl fmt::Debug for Channel {
 
 fn broken(error: &openssl::ssl::Error) -> Fault {
     let reason = error.ssl_error().map(text_of);
-    let reason = reason.unwrap_or_else(|| "the records are broken off".to_owned());
-    let cause = format!("the protection of the connection is violated: {reason}");
-    Fault::new(Code::AuthenticationFailed, "unprotect bytes", cause)
+    violated(&reason.unwrap_or_else(|| "the records are broken off".to_owned()))
 }

@@ -70,7 +70,7 @@ impl Acceptor {
     /// The credential can't be used.
     pub fn new(host: &Credential, trust: &Trust) -> Result<Self, Fault> {
         Ok(Self {
-            channel: Channel::new(Side::Acceptor, host, trust, None)?,
+            channel: Channel::new(Side::Acceptor, host, trust, None, false)?,
             trust: trust.clone(),
             state: State::Handshake,
             tokens: 0,

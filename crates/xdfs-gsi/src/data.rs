@@ -74,7 +74,7 @@ impl DataContext {
             Role::Opened => Side::Initiator,
         };
         let mut context = Self {
-            channel: Channel::new(side, credential, trust, None)?,
+            channel: Channel::new(side, credential, trust, None, seals)?,
             role,
             subject: subject.to_owned(),
             seals,

@@ -127,7 +127,7 @@ impl Initiator {
             _ => None,
         };
         Ok(Self {
-            channel: Channel::new(Side::Initiator, credential, trust, name)?,
+            channel: Channel::new(Side::Initiator, credential, trust, name, false)?,
             credential: credential.clone(),
             expected,
             delegates,

@@ -35,6 +35,7 @@ mod initiator;
 pub mod issue;
 mod policy;
 pub mod proxy;
+mod records;
 mod revocation;
 mod signature;
 #[cfg(test)]

@@ -4,3 +4,4 @@ mod chains;
 mod contexts;
 mod grid;
 mod lists;
+mod records;

@@ -9,15 +9,15 @@ use crate::context::{Established, content};
 use crate::issue::{ProxyOptions, make_proxy, sign_request};
 use crate::{Acceptor, Credential, DataContext, Expected, Initiator, Role, Step, Trust};
 
-struct Sides {
+pub(super) struct Sides {
     grid: Grid,
-    trust: Trust,
+    pub(super) trust: Trust,
     host: Credential,
-    proxy: Credential,
+    pub(super) proxy: Credential,
 }
 
 impl Sides {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let grid = Grid::new();
         let host = Wanted::new("/O=Grid/CN=host").with(dns_names(&["data.example.org"]));
         let host = host.signed(Some(&grid.authority));
@@ -99,7 +99,7 @@ fn only_proxies_are_delegated() {
     let alice = grid.user("Alice User");
     for is_proxy in [true, false] {
         let mut acceptor = Acceptor::new(&host, &trust).unwrap();
-        let mut channel = Channel::new(Side::Initiator, &alice, &trust, None).unwrap();
+        let mut channel = Channel::new(Side::Initiator, &alice, &trust, None, false).unwrap();
         while channel.advance().unwrap().is_none() {
             let token = std::mem::take(channel.outgoing());
             let Step::Next(answer) = acceptor.step(&token).unwrap() else {
@@ -314,9 +314,9 @@ fn large_groups_are_refused() {
 }
 
 #[derive(Debug, Default)]
-struct Pipe {
-    incoming: std::collections::VecDeque<u8>,
-    outgoing: Vec<u8>,
+pub(super) struct Pipe {
+    pub(super) incoming: std::collections::VecDeque<u8>,
+    pub(super) outgoing: Vec<u8>,
 }
 
 impl std::io::Read for Pipe {

@@ -43,8 +43,8 @@ mod linux {
     use socket2::{MsgHdr, SockRef};
     use zeroize::Zeroize;
 
-    use super::super::seal::{ALERT, APPLICATION_DATA, HANDSHAKE, damaged};
     use super::{KernelDirection, ReceivedContent};
+    use xdfs_tls::record::{ALERT, APPLICATION_DATA, HANDSHAKE, damaged};
 
     /// Size of a control message header, and of a control message with a type.
     const CONTROL_BYTES: usize = size_of::<libc::cmsghdr>();

@@ -9,7 +9,7 @@
 //! `session` is one end without I/O; [`crate::Transformed`] moves its bytes. In it, rustls performs
 //! the handshake and protects the small frames of the opening exchange. When a channel moves more,
 //! its keys go to `records`, which encrypts from and decrypts into the caller's buffers and
-//! supports cleartext runs; `seal` is the protection of single records. `stream` adds the features
+//! supports cleartext runs; `xdfs-tls` protects single records. `stream` adds the features
 //! of TLS ([`crate::Protected`]): cleartext runs and, on channels without them, record protection
 //! by the Linux kernel where available (`kernel`).
 
@@ -18,7 +18,6 @@ mod kernel;
 #[cfg(test)]
 mod kernel_tests;
 mod records;
-mod seal;
 mod session;
 mod stream;
 #[cfg(test)]

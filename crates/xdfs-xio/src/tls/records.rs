@@ -20,11 +20,11 @@ use std::io::{self, ErrorKind, IoSlice};
 
 use rustls::ExtractedSecrets;
 
-use super::seal::{
+use crate::transform::{Output, Room};
+use xdfs_tls::record::{
     ALERT, APPLICATION_DATA, BODY_BYTES, CONTENT_BYTES, Direction, HANDSHAKE, HEADER_BYTES,
     OVERHEAD_BYTES, TAG_BYTES, damaged,
 };
-use crate::transform::{Output, Room};
 
 /// Number of records encrypted at once, so that their output is still in the cache when it is
 /// written.

@@ -7,9 +7,9 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use rustls::{Connection, ProtocolVersion};
 
 use super::records::{CLEAR, Records, cut_off, out_of_place};
-use super::seal::{APPLICATION_DATA, BODY_BYTES, CONTENT_BYTES, HEADER_BYTES};
 use crate::stream::{Capabilities, Offload, Protection};
 use crate::transform::{Output, Room, Transform};
+use xdfs_tls::record::{APPLICATION_DATA, BODY_BYTES, CONTENT_BYTES, HEADER_BYTES};
 
 /// Label of the exporter for [`Protection::binding`].
 const BINDING_LABEL: &[u8] = b"EXPORTER-xdfs-channel";

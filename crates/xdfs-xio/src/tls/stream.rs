@@ -19,11 +19,11 @@ use xdfs_sys::poll::{Poller, Token};
 
 use super::kernel::{self, KernelDirection};
 use super::records::{BAD_RECORD_MAC, CLOSE_NOTIFY, Records, cut_off};
-use super::seal::{ALERT, APPLICATION_DATA, CONTENT_BYTES, Direction};
 use super::session::Session;
 use crate::control::Control;
 use crate::stream::{Capabilities, Extension, Offload, PathSample, Protected, Protection, Stream};
 use crate::transform::{End, Room, Transform, Transformed, read_once, write_once};
+use xdfs_tls::record::{ALERT, APPLICATION_DATA, CONTENT_BYTES, Direction};
 
 /// Bytes read beyond a cleartext run: the next record, if it is small.
 const TAIL_BYTES: usize = 256;

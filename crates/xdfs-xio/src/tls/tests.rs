@@ -11,10 +11,10 @@ use rustls::{
 };
 use xdfs_sys::poll::{Poller, Token};
 
-use super::seal::{APPLICATION_DATA, BODY_BYTES};
 use super::session::Session;
 use super::{PROTOCOL, TlsStream};
 use crate::{Capabilities, Output, Protected, Room, Stream, Transform};
+use xdfs_tls::record::{APPLICATION_DATA, BODY_BYTES};
 
 /// Number of calls within which progress must be made.
 pub(super) const PATIENCE: usize = 1_000_000;

@@ -1,5 +1,6 @@
 //! One direction of the record protection of TLS 1.3 (RFC 8446, section 5.2).
 
+use std::fmt;
 use std::io::{self, ErrorKind};
 
 use aws_lc_rs::aead::{
@@ -7,29 +8,31 @@ use aws_lc_rs::aead::{
 };
 use rustls::ConnectionTrafficSecrets;
 
+use crate::secret::TrafficSecret;
+
 /// Size of a record's header.
-pub(super) const HEADER_BYTES: usize = 5;
+pub const HEADER_BYTES: usize = 5;
 /// Size of a record's tag, the same for all suites.
-pub(super) const TAG_BYTES: usize = 16;
+pub const TAG_BYTES: usize = 16;
 /// Maximum content of a record in bytes.
-pub(super) const CONTENT_BYTES: usize = 16 << 10;
+pub const CONTENT_BYTES: usize = 16 << 10;
 /// Maximum body of a record in bytes: content, its type, padding, tag.
-pub(super) const BODY_BYTES: usize = CONTENT_BYTES + 256;
+pub const BODY_BYTES: usize = CONTENT_BYTES + 256;
 /// Overhead of a record in bytes.
-pub(super) const OVERHEAD_BYTES: usize = HEADER_BYTES + 1 + TAG_BYTES;
+pub const OVERHEAD_BYTES: usize = HEADER_BYTES + 1 + TAG_BYTES;
 
 /// The type in the header of each protected record.
-pub(super) const APPLICATION_DATA: u8 = 23;
+pub const APPLICATION_DATA: u8 = 23;
 /// Inner type of an alert.
-pub(super) const ALERT: u8 = 21;
+pub const ALERT: u8 = 21;
 /// Inner type of a handshake message.
-pub(super) const HANDSHAKE: u8 = 22;
+pub const HANDSHAKE: u8 = 22;
 
 /// Maximum number of records per key. AES-GCM allows 2^24.5 full ones (RFC 8446, section 5.5).
 const RECORDS_MAX: u64 = 1 << 24;
 
 /// Key, nonce and record count of one direction: secrets, which are never printed.
-pub(super) struct Direction {
+pub struct Direction {
     keeper: KeyOwner,
     iv: [u8; 12],
     sequence: u64,
@@ -43,9 +46,41 @@ enum KeyOwner {
     Kernel,
 }
 
+impl fmt::Debug for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Direction")
+            .field("sequence", &self.sequence)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Direction {
+    /// The direction that a secret protects, from its first record on. The kernel doesn't take it
+    /// over.
+    ///
+    /// # Errors
+    /// The library fails.
+    pub fn of(secret: &TrafficSecret) -> io::Result<Self> {
+        let (key, iv) = secret.key()?;
+        Ok(Self {
+            keeper: KeyOwner::Own(LessSafeKey::new(key), None),
+            iv,
+            sequence: 0,
+            records_max: RECORDS_MAX,
+        })
+    }
+
+    /// Takes any number of records from now on. It is the sender who has to change a key before it
+    /// is used up; a receiver stops at the first record that doesn't belong to it.
+    pub fn lift_limit(&mut self) {
+        self.records_max = u64::MAX;
+    }
+
     /// Continues at `sequence` with the keys from rustls.
-    pub(super) fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// There is no such suite here.
+    pub fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> io::Result<Self> {
         let (algorithm, key, iv): (&'static Algorithm, _, _) = match &secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
             ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
@@ -63,29 +98,28 @@ impl Direction {
     }
 
     /// Whether three quarters of the key's limit are used up.
-    pub(super) fn is_worn(&self) -> bool {
+    pub fn is_worn(&self) -> bool {
         self.sequence >= self.records_max / 4 * 3
     }
 
     /// Lowers the limit of records, for tests.
-    #[cfg(test)]
-    pub(super) fn wear(&mut self, records_max: u64) {
+    pub fn wear(&mut self, records_max: u64) {
         self.records_max = records_max;
     }
 
     /// Whether the kernel protects this direction.
-    pub(super) fn is_offloaded(&self) -> bool {
+    pub fn is_offloaded(&self) -> bool {
         matches!(self.keeper, KeyOwner::Kernel)
     }
 
     /// Whether the kernel may still take over.
-    pub(super) fn may_offload(&self) -> bool {
+    pub fn may_offload(&self) -> bool {
         matches!(self.keeper, KeyOwner::Own(_, Some(_)))
     }
 
     /// Offers the key to the kernel by `take_over`, which gets the record count so far: if it
     /// accepts, the kernel protects records from the next one on. Offered once.
-    pub(super) fn hand_over(
+    pub fn hand_over(
         &mut self,
         take_over: impl FnOnce(u64, &ConnectionTrafficSecrets) -> io::Result<()>,
     ) -> io::Result<()> {
@@ -99,14 +133,14 @@ impl Direction {
     }
 
     /// Keeps the key for good.
-    pub(super) fn keep(&mut self) {
+    pub fn keep(&mut self) {
         if let KeyOwner::Own(_, secrets) = &mut self.keeper {
             *secrets = None;
         }
     }
 
     /// Fails if the key is used up.
-    pub(super) fn check(&self) -> io::Result<()> {
+    pub fn check(&self) -> io::Result<()> {
         if self.sequence >= self.records_max {
             return Err(io::Error::other(
                 "the key of the channel has protected as many records as it may",
@@ -116,7 +150,7 @@ impl Direction {
     }
 
     /// Counts records protected by the kernel.
-    pub(super) fn count(&mut self, records: usize) {
+    pub fn count(&mut self, records: usize) {
         let records = u64::try_from(records).unwrap_or(u64::MAX);
         self.sequence = self.sequence.saturating_add(records);
     }
@@ -143,7 +177,7 @@ impl Direction {
 
     /// Writes a record with `content` to the front of `out`, which must have room for it, and
     /// returns its length. `content` is at most [`CONTENT_BYTES`].
-    pub(super) fn seal(&mut self, kind: u8, content: &[u8], out: &mut [u8]) -> io::Result<usize> {
+    pub fn seal(&mut self, kind: u8, content: &[u8], out: &mut [u8]) -> io::Result<usize> {
         let header = header(content.len() + 1 + TAG_BYTES);
         let total = content.len() + OVERHEAD_BYTES;
         let Some(record) = out.get_mut(..total) else {
@@ -161,7 +195,7 @@ impl Direction {
 
     /// Decrypts a record into `out`, which must have room for its body without the tag, and returns
     /// the type and the length of the content.
-    pub(super) fn open(
+    pub fn open(
         &mut self,
         header: [u8; HEADER_BYTES],
         body: &[u8],
@@ -196,7 +230,7 @@ fn header(length: usize) -> [u8; HEADER_BYTES] {
 }
 
 /// The error for a record that the peer can't have sent.
-pub(super) fn damaged(why: &'static str) -> io::Error {
+pub fn damaged(why: &'static str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, why)
 }
 
