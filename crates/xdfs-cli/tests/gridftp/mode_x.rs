@@ -19,7 +19,7 @@ const LARGE: usize = 20_000_003;
 fn copy(stage: &Stage, from: &str, to: &str) -> (bool, String) {
     outcome(&mut xdfs(
         stage,
-        &["cp", "--retries=0", "--insecure", "-vv", from, to],
+        &["cp", "-n4", "--retries=0", "--insecure", "-vv", from, to],
     ))
 }
 

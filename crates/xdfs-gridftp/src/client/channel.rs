@@ -10,6 +10,9 @@ use super::fault::lost;
 use crate::block::BlockReader;
 use crate::wire::Wire;
 
+/// Content of the longest record of TLS (RFC 8446, section 5.1).
+const RECORD_BYTES: usize = 16 << 10;
+
 /// Which way payload goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
@@ -188,23 +191,54 @@ impl Channel {
     /// # Errors
     /// As [`Self::send`].
     pub(super) fn put(&mut self, header: &[u8], bytes: &[u8]) -> Result<bool, Fault> {
-        let mut sent = 0;
-        if self.can_write && !self.wire.is_protected() {
-            let slices = [IoSlice::new(header), IoSlice::new(bytes)];
-            match self.wire.stream_mut().write_vectored(&slices) {
-                Ok(count) => sent = count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_write = false,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.can_read = true;
-                    return Err(lost("send", &error));
-                }
-            }
-        }
+        let sent = match self.wire.is_protected() {
+            false => self.put_clear(header, bytes)?,
+            true => self.put_protected(header, bytes)?,
+        };
         let header_sent = sent.min(header.len());
         self.out.extend_from_slice(&header[header_sent..]);
         self.out.extend_from_slice(&bytes[sent - header_sent..]);
         Ok(sent > 0)
+    }
+
+    /// Sends what can be sent at once. Returns how much of both that is.
+    fn put_clear(&mut self, header: &[u8], bytes: &[u8]) -> Result<usize, Fault> {
+        let slices = [IoSlice::new(header), IoSlice::new(bytes)];
+        match self.can_write {
+            true => self.wire.stream_mut().write_vectored(&slices),
+            false => Ok(0),
+        }
+        .or_else(|error| self.unsent(error))
+    }
+
+    /// The same with protection. The header goes into one record with what follows it.
+    fn put_protected(&mut self, header: &[u8], bytes: &[u8]) -> Result<usize, Fault> {
+        let together = RECORD_BYTES.saturating_sub(header.len()).min(bytes.len());
+        let first = [header, &bytes[..together]].concat();
+        let mut sent = 0;
+        while self.can_write && sent < header.len() + bytes.len() {
+            let left = match first.get(sent..) {
+                Some(left @ [_, ..]) => left,
+                _ => &bytes[sent - header.len()..],
+            };
+            let written = self.wire.write(left);
+            sent += written.or_else(|error| self.unsent(error))?;
+        }
+        Ok(sent)
+    }
+
+    /// What an error of sending means, which may say that it can go on later.
+    fn unsent(&mut self, error: io::Error) -> Result<usize, Fault> {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => self.can_write = false,
+            io::ErrorKind::Interrupted => {}
+            _ => {
+                // What came before may still be there.
+                self.can_read = true;
+                return Err(lost("send", &error));
+            }
+        }
+        Ok(0)
     }
 
     /// Sends what can be sent. Returns whether anything was.
@@ -221,13 +255,7 @@ impl Channel {
             };
             match step {
                 Ok(()) => has_sent = true,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_write = false,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    // What came before may still be there.
-                    self.can_read = true;
-                    return Err(lost("send", &error));
-                }
+                Err(error) => drop(self.unsent(error)?),
             }
         }
         if self.sent == self.out.len() {

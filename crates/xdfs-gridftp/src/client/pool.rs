@@ -88,6 +88,8 @@ struct Shared {
     has_no_restarts: AtomicBool,
     /// This machine can't open connections for data to the server.
     avoids_exchange: AtomicBool,
+    /// The path to the server is short.
+    is_near: AtomicBool,
     is_closed: Arc<AtomicBool>,
 }
 
@@ -118,6 +120,7 @@ impl FtpStore {
                 is_one_way: AtomicBool::new(false),
                 has_no_restarts: AtomicBool::new(false),
                 avoids_exchange: AtomicBool::new(false),
+                is_near: AtomicBool::new(false),
                 is_closed: Arc::default(),
             }),
         }
@@ -272,6 +275,8 @@ impl FtpStore {
     /// A new connection.
     fn connected(&self) -> Result<Link, Fault> {
         let mut link = Link::connect(&self.shared.settings, &self.shared.is_closed)?;
+        let is_near = link.round_trip < LONG_PATH;
+        self.shared.is_near.store(is_near, Ordering::Relaxed);
         let left = std::mem::take(&mut *self.left());
         if let Err(fault) = link.delete_all(&left) {
             left.into_iter().for_each(|path| self.remove_later(path));
@@ -514,9 +519,22 @@ impl FtpStore {
         result
     }
 
-    /// The data connections for a file of this size.
+    /// The data connections for a file of this size. Over a short path one connection is never
+    /// behind, and further ones bring blocks before their turn.
     pub(super) fn parallelism(&self, bytes: Option<u64>) -> u32 {
-        let wanted = self.shared.settings.channels.unwrap_or(CHANNELS);
+        match self.shared.is_near.load(Ordering::Relaxed) {
+            true => self.parallelism_or(1, bytes),
+            false => self.parallelism_or(CHANNELS, bytes),
+        }
+    }
+
+    /// The same for a path between two servers, of which nothing is known.
+    pub(super) fn parallelism_between(&self, bytes: Option<u64>) -> u32 {
+        self.parallelism_or(CHANNELS, bytes)
+    }
+
+    fn parallelism_or(&self, by_itself: u32, bytes: Option<u64>) -> u32 {
+        let wanted = self.shared.settings.channels.unwrap_or(by_itself);
         match bytes {
             Some(bytes) if bytes < LARGE_BYTES => 1,
             _ => wanted.clamp(1, CHANNELS_MAX),

@@ -274,7 +274,7 @@ impl Copy {
             false => Mode::Stream,
         };
         Ok(Self {
-            parallelism: source.parallelism(Some(found.size)),
+            parallelism: source.parallelism_between(Some(found.size)),
             from,
             hidden: hidden(&path)?,
             path,
