@@ -20,6 +20,8 @@ use crate::{Credential, Trust, failure, refused, text_of};
 const HELD_BYTES_MAX: usize = 256 << 10;
 /// Bytes that are read from a connection at once.
 const READ_BYTES: usize = 128 << 10;
+/// The types that a record in clear can have: of a handshake, or an alert (RFC 8446, section 5.1).
+const RECORD_TYPES: [u8; 2] = [21, 22];
 /// Bytes of the handshake of a peer: its certificates, and what else there is.
 const HANDSHAKE_BYTES_MAX: usize = 128 << 10;
 
@@ -99,10 +101,17 @@ struct Framing {
     length: usize,
     /// Bytes of the body that are still to come.
     body: usize,
+    /// The first record had no type of TLS.
+    is_foreign: bool,
+    has_begun: bool,
 }
 
 impl Framing {
     fn take(&mut self, mut bytes: &[u8]) {
+        if let (false, Some(first)) = (self.has_begun, bytes.first()) {
+            self.has_begun = true;
+            self.is_foreign = !RECORD_TYPES.contains(first);
+        }
         while let Some((&byte, rest)) = bytes.split_first() {
             if self.body > 0 {
                 let skipped = self.body.min(bytes.len());
@@ -305,7 +314,8 @@ impl Channel {
             Ok(()) => {}
             Err(error) if error.code() == ErrorCode::WANT_READ => return Ok(None),
             Err(error) => {
-                let reason = error.ssl_error().map(text_of);
+                let told = error.ssl_error().filter(|_| !self.framing.is_foreign);
+                let reason = told.map(text_of);
                 let reason = reason.unwrap_or_else(|| "the peer has sent no TLS".to_owned());
                 return Err(refused(format!("the TLS handshake fails: {reason}")));
             }

@@ -165,9 +165,11 @@ impl FtpStore {
     /// Why this server can't send to another one, if that is known.
     pub(super) fn cannot_reach(&self, target: &Self) -> Option<Fault> {
         let [own, other] = [self, target].map(|store| &store.shared.settings.protection);
-        if self.is_carried() || target.is_carried() || !own.reaches_between(other) {
-            let cause = "connections are protected with this machine only; straight from one \
-                server to the other data would be in clear, or less protected";
+        let refused = match self.is_carried() || target.is_carried() {
+            true => Err("connections to a server go through ssh from this machine only"),
+            false => own.check_between(other),
+        };
+        if let Err(cause) = refused {
             let operation = "prepare a transfer between servers";
             return Some(Fault::new(Code::Unsupported, operation, cause));
         }

@@ -30,20 +30,37 @@ pub enum Protection {
 }
 
 impl Protection {
-    /// Whether data that goes straight from one server to another is protected as with this
-    /// machine. With GSI both servers act for the user by a proxy that was delegated to them, and
-    /// prove so to each other (DCAU A), or nothing is proved anywhere (DCAU N); with TLS they know
-    /// nothing of each other.
-    pub(super) fn reaches_between(&self, other: &Self) -> bool {
+    /// Data that goes straight from one server to another has to be protected as with this machine.
+    /// With GSI both servers act for the user by a proxy that was delegated to them, and prove so to
+    /// each other (DCAU A), or nothing is proved anywhere (DCAU N); with TLS they know nothing of
+    /// each other.
+    ///
+    /// # Errors
+    /// Why it wouldn't be.
+    pub(super) fn check_between(&self, other: &Self) -> Result<(), &'static str> {
         match (self, other) {
-            (Self::None, Self::None) => true,
+            (Self::None, Self::None) => Ok(()),
             #[cfg(feature = "gsi")]
-            (Self::Gsi(own), Self::Gsi(other)) if own.level == other.level => {
-                let subjects = [own, other].map(|gsi| subject_of(&gsi.credential).ok());
-                let [own_subject, other_subject] = subjects;
-                !own.authenticates_data() || own_subject.is_some() && own_subject == other_subject
+            (Self::Gsi(own), Self::Gsi(other)) if own.level != other.level => Err(
+                "data is to be protected at one level with one server, and at another level with \
+                 the other one",
+            ),
+            #[cfg(feature = "gsi")]
+            (Self::Gsi(own), Self::Gsi(other)) if own.authenticates_data() => {
+                match [own, other].map(|gsi| subject_of(&gsi.credential).ok()) {
+                    [Some(own), Some(other)] if own == other => Ok(()),
+                    _ => Err(
+                        "the servers act for different users, who don't trust each other's \
+                              data connections",
+                    ),
+                }
             }
-            _ => false,
+            #[cfg(feature = "gsi")]
+            (Self::Gsi(_), Self::Gsi(_)) => Ok(()),
+            _ => Err(
+                "connections are protected with this machine only; straight from one server to \
+                 the other data would be in clear, or less protected",
+            ),
         }
     }
 }

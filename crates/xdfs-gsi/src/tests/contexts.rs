@@ -448,3 +448,16 @@ fn data_of_somebody_else_is_refused() {
         }
     }
 }
+
+#[test]
+fn what_is_no_tls_is_called_so() {
+    let sides = Sides::new();
+    for seals in [true, false] {
+        let alice = "/O=Grid/CN=Alice User";
+        let new = DataContext::new(Role::Accepted, &sides.proxy, &sides.trust, alice, seals);
+        let mut own = new.unwrap();
+        let said = own.receive(&mut &b"GET / HTTP/1.1\r\n\r\n"[..]).unwrap();
+        let fault = said.unwrap_err();
+        assert!(fault.cause.ends_with("the peer has sent no TLS"), "{fault}");
+    }
+}
