@@ -151,3 +151,24 @@ fn what_is_left_out_is_missed_and_nothing_is_deleted() {
     assert_same_tree(&own, &stage.root("up"));
     run(&mut xdfs(&stage, &["ls", "--insecure", &stage.url("/up")]));
 }
+
+/// A directory of the target makes room for a link of the source that leads out of the export:
+/// the server doesn't look behind it, and nothing there is in the tree.
+#[test]
+fn a_link_that_leads_out_takes_the_place_of_a_directory() {
+    let stage = Stage::open(818, &[]);
+    let outside = stage.here("outside");
+    Stage::make(&outside.join("sub/f"), 10);
+    Stage::make(&stage.root("d/kept"), 10);
+    std::os::unix::fs::symlink(&outside, stage.root("d/x")).unwrap();
+    let target = stage.here("target");
+    for name in ["x/sub/f", "x/other", "gone"] {
+        Stage::make(&target.join(name), 20);
+    }
+    let (url, path) = (stage.url("/d"), text(&target));
+    let words = ["sync", "--delete", "--force", &url, &path, "--insecure"];
+    run(&mut xdfs(&stage, &words));
+    assert_eq!(fs::read_link(target.join("x")).unwrap(), outside);
+    assert!(outside.join("sub/f").exists() && !target.join("gone").exists());
+    assert!(target.join("kept").exists());
+}

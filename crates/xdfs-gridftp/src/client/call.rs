@@ -41,17 +41,24 @@ pub(super) fn answer(store: &FtpStore, call: &Call, part: Part<'_>) -> Result<An
         store.told().clear();
     }
     match call {
-        Call::Stat { path, follow } => store.with(|link| {
+        Call::Stat { path, follow: true } => store.with(|link| {
             let path = FtpStore::resolve(link, path);
-            let listed = match follow {
-                true => FtpStore::look(link, &path)?,
-                false => look_itself(store, link, &path)?,
-            };
-            Ok(Answer::Attributes(match follow {
-                true => listed.attributes,
-                false => own_attributes(&listed),
-            }))
+            let listed = FtpStore::look(link, &path)?;
+            Ok(Answer::Attributes(listed.attributes))
         }),
+        Call::Stat { path, .. } => {
+            let looked = store.with(|link| {
+                let path = FtpStore::resolve(link, path);
+                look_itself(store, link, &path)
+            });
+            let listed = match looked {
+                Err(fault) if fault.code == Code::NotFound => return Err(fault),
+                // MLST follows links, also those that it may not follow.
+                Err(fault) => listed_link(store, path).ok_or(fault)?,
+                Ok(listed) => listed,
+            };
+            Ok(Answer::Attributes(own_attributes(&listed)))
+        }
         Call::ReadLink { path } => store.with(|link| {
             let path = FtpStore::resolve(link, path);
             let target = look_itself(store, link, &path)?.link;
@@ -151,6 +158,24 @@ fn look_itself(store: &FtpStore, link: &mut Link, path: &Vec<u8>) -> Result<List
         Err(fault) if !is_file || !link.is_usable() => Err(fault),
         _ => Ok(listed),
     }
+}
+
+/// The link at a path, if the listing of its directory shows one there.
+fn listed_link(store: &FtpStore, path: &[u8]) -> Option<Listed> {
+    let slash = path.iter().rposition(|byte| *byte == b'/');
+    let (above, name) = match slash {
+        Some(0) => (&b"/"[..], &path[1..]),
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => return None,
+    };
+    let mut found = None;
+    let listed = each_entry(store, above, &mut |listed| {
+        if listed.link.is_some() && listed.name == name {
+            found = Some(listed);
+        }
+        Ok(())
+    });
+    listed.ok().and(found)
 }
 
 /// Removes a file or a directory. That nothing was there is a fault of its own.

@@ -160,7 +160,11 @@ fn still_gone<'e>(
                 }
             }
             Err(fault) if fault.ends_session => return Err(fault),
-            Err(fault) => Some(fault),
+            // Links that lead out of what a server offers can't be looked behind.
+            Err(fault) => match is_behind_link(source, &extra.path)? {
+                true => None,
+                false => Some(fault),
+            },
         };
         match kept {
             None => gone.push(extra),
@@ -173,6 +177,22 @@ fn still_gone<'e>(
     Ok(gone)
 }
 
+/// Whether a link of the source is on the way to an entry, which then isn't in the tree.
+///
+/// # Errors
+/// The session ended.
+fn is_behind_link(source: &Namespace<'_>, path: &[u8]) -> Result<bool, Fault> {
+    let (above, _) = split(path);
+    for directory in upwards(above).filter(|directory| !directory.is_empty()) {
+        match source.start_look(directory).found() {
+            Ok(Some(found)) if found.kind == FileKind::Symlink => return Ok(true),
+            Err(fault) if fault.ends_session => return Err(fault),
+            _ => {}
+        }
+    }
+    Ok(false)
+}
+
 /// Why an entry stays that a lookup has found in the source. `None` if it found another one: a name
 /// that differs in case, or one behind a link that is not a directory of the tree.
 ///
@@ -183,14 +203,10 @@ fn kept_for(
     path: &[u8],
     found: &Attributes,
 ) -> Result<Option<Fault>, Fault> {
-    let (above, name) = split(path);
-    for directory in upwards(above).filter(|directory| !directory.is_empty()) {
-        match source.start_look(directory).found() {
-            Ok(Some(found)) if found.kind == FileKind::Symlink => return Ok(None),
-            Err(fault) if fault.ends_session => return Err(fault),
-            _ => {}
-        }
+    if is_behind_link(source, path)? {
+        return Ok(None);
     }
+    let (above, name) = split(path);
     let names = match Namespace::names(source.start_list(above)) {
         Ok(names) => names,
         Err(fault) if fault.ends_session => return Err(fault),
