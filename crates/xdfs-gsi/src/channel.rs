@@ -12,7 +12,7 @@ use openssl::x509::X509;
 use xdfs_proto::{Code, Fault};
 
 use crate::chain::{Peer, verify};
-use crate::records::{Records, Told, violated};
+use crate::records::{Found, Records, Side, Told, violated};
 use crate::trust::CHAIN_MAX;
 use crate::{Credential, Trust, failure, refused, text_of};
 
@@ -24,15 +24,6 @@ const READ_BYTES: usize = 128 << 10;
 const RECORD_TYPES: [u8; 2] = [21, 22];
 /// Bytes of the handshake of a peer: its certificates, and what else there is.
 const HANDSHAKE_BYTES_MAX: usize = 128 << 10;
-
-/// The side of a handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    /// It answers.
-    Acceptor,
-    /// It begins.
-    Initiator,
-}
 
 /// What came: the bytes of `buffer` from `start` to `end`. Those behind are room for more.
 #[derive(Default)]
@@ -132,17 +123,6 @@ impl Framing {
     }
 }
 
-/// What reading finds.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// So many bytes.
-    Bytes(usize),
-    /// The peer has told that nothing more comes.
-    End,
-    /// More has to come first.
-    Nothing,
-}
-
 /// A TLS connection in memory.
 pub(crate) struct Channel {
     tls: SslStream<Memory>,
@@ -209,6 +189,8 @@ impl Channel {
                 .add_extra_chain_cert(certificate.clone())
                 .map_err(&fault)?;
         }
+        // What follows the handshake has to be left for who takes over.
+        builder.set_read_ahead(false);
         let told = moves_content.then(|| Told::by(&mut builder));
         let mut ssl = Ssl::new(&builder.build()).map_err(&fault)?;
         match side {

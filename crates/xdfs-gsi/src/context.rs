@@ -12,7 +12,8 @@ use openssl::x509::X509;
 use xdfs_proto::Fault;
 
 use crate::chain::{Peer, verify};
-use crate::channel::{Channel, Found, Side};
+use crate::channel::Channel;
+use crate::records::{Found, Side};
 use crate::{Credential, Trust, issue, refused};
 
 /// Bytes of the longest content of a token: a certificate, or a command.

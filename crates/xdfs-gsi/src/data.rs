@@ -11,8 +11,9 @@ use std::io::{self, Read};
 
 use xdfs_proto::{Code, Fault};
 
-use crate::channel::{Channel, Found, Side};
+use crate::channel::Channel;
 use crate::context::NO_DELEGATION;
+use crate::records::{Found, Side};
 use crate::{Credential, Trust, refused};
 
 /// Bytes of content that are protected before they are to be sent.

@@ -7,9 +7,10 @@ use openssl::nid::Nid;
 use openssl::x509::X509;
 use xdfs_proto::Fault;
 
-use crate::channel::{Channel, Side};
+use crate::channel::Channel;
 use crate::context::{DELEGATION, Established, NO_DELEGATION, Step, content};
 use crate::issue::{ProxyOptions, sign_request};
+use crate::records::Side;
 use crate::{Credential, Trust, refused};
 
 /// Most tokens of a context that isn't established.

@@ -14,8 +14,6 @@ use xdfs_tls::record::{
 use xdfs_tls::secret::{Suite, TrafficSecret};
 use zeroize::Zeroizing;
 
-use crate::channel::{Found, Side};
-
 /// Records in a row that bring no content.
 const EMPTY_RECORDS_MAX: u32 = 32;
 /// The alert that ends a direction in an orderly way (RFC 8446, section 6.1).
@@ -27,6 +25,26 @@ const NEW_SESSION_TICKET: u8 = 4;
 /// The message with which a side changes its key, without asking the other side to do so (RFC 8446,
 /// section 4.6.3).
 const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
+
+/// The side of a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// It answers.
+    Acceptor,
+    /// It begins.
+    Initiator,
+}
+
+/// What reading finds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// So many bytes.
+    Bytes(usize),
+    /// The peer has told that nothing more comes.
+    End,
+    /// More has to come first.
+    Nothing,
+}
 
 /// The traffic secrets that OpenSSL tells while it does a handshake.
 #[derive(Default)]

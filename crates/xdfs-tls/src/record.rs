@@ -236,7 +236,10 @@ pub fn damaged(why: &'static str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use zeroize::Zeroizing;
+
     use super::*;
+    use crate::secret::Suite;
 
     fn direction(sequence: u64) -> Direction {
         let secrets = ConnectionTrafficSecrets::Chacha20Poly1305 {
@@ -285,5 +288,32 @@ mod tests {
         let header = *record.first_chunk().unwrap();
         open.open(header, &record[HEADER_BYTES..n], &mut content)
             .unwrap_err();
+    }
+
+    /// A secret for each suite seals what its like opens, and its next one doesn't.
+    #[test]
+    fn each_suite_seals_and_its_next_secret_is_another() {
+        for (suite, length) in [
+            (Suite::Aes128Gcm, 32),
+            (Suite::Aes256Gcm, 48),
+            (Suite::ChaCha20Poly1305, 32),
+        ] {
+            let first = TrafficSecret::new(suite, Zeroizing::new(vec![7; length])).unwrap();
+            let next = first.next().unwrap();
+            let mut record = [0; 64];
+            let mut seal = Direction::of(&first).unwrap();
+            let sealed = seal
+                .seal(APPLICATION_DATA, b"content", &mut record)
+                .unwrap();
+            let header = *record.first_chunk().unwrap();
+            let body = &record[HEADER_BYTES..sealed];
+            let mut out = [0; 64];
+            let opened = Direction::of(&first).unwrap().open(header, body, &mut out);
+            assert_eq!(opened.unwrap(), (APPLICATION_DATA, 7));
+            let mut other = Direction::of(&next).unwrap();
+            other.open(header, body, &mut out).unwrap_err();
+            let short = Zeroizing::new(vec![7; length - 1]);
+            assert!(TrafficSecret::new(suite, short).is_none());
+        }
     }
 }

@@ -30,10 +30,10 @@ pub enum Protection {
 }
 
 impl Protection {
-    /// Data that goes straight from one server to another has to be protected as with this machine.
-    /// With GSI both servers act for the user by a proxy that was delegated to them, and prove so to
-    /// each other (DCAU A), or nothing is proved anywhere (DCAU N); with TLS they know nothing of
-    /// each other.
+    /// Data that goes straight from one server to another has to be protected as with this
+    /// machine. With GSI both servers act for the user by a proxy that was delegated to them, and
+    /// prove so to each other (DCAU A), or nothing is proved anywhere (DCAU N); with TLS they know
+    /// nothing of each other.
     ///
     /// # Errors
     /// Why it wouldn't be.

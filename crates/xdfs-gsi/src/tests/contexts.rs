@@ -4,9 +4,10 @@ use openssl::ssl::{ErrorCode, Ssl, SslContext, SslMethod, SslVersion};
 use openssl::x509::{X509, X509Req};
 
 use super::grid::{Grid, Wanted, dns_names};
-use crate::channel::{Channel, Side};
+use crate::channel::Channel;
 use crate::context::{Established, content};
 use crate::issue::{ProxyOptions, make_proxy, sign_request};
+use crate::records::Side;
 use crate::{Acceptor, Credential, DataContext, Expected, Initiator, Role, Step, Trust};
 
 pub(super) struct Sides {

@@ -11,7 +11,8 @@ use openssl::ssl::{ErrorCode, Ssl, SslContext, SslMethod, SslStream, SslVerifyMo
 use xdfs_proto::Fault;
 
 use super::contexts::{Pipe, Sides};
-use crate::channel::{Channel, Found, Side};
+use crate::channel::Channel;
+use crate::records::{Found, Side};
 use crate::{DataContext, Role};
 
 const HANDSHAKE: u8 = 22;
