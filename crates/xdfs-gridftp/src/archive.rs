@@ -281,12 +281,22 @@ impl ArchiveWriter {
 
     /// What is ready to be sent.
     pub fn take(&mut self) -> Vec<u8> {
-        std::mem::take(match &mut self.sink {
-            Sink::Bzip2(encoder) => encoder.get_mut(),
-            Sink::Gzip(encoder) => encoder.get_mut(),
-            Sink::None(out) => out,
-            Sink::Zstd(encoder) => encoder.get_mut(),
-        })
+        let mut out = Vec::new();
+        self.swap(&mut out);
+        out
+    }
+
+    /// Swaps what is ready to be sent for `out`, at whose end the next bytes are written.
+    pub fn swap(&mut self, out: &mut Vec<u8>) {
+        std::mem::swap(
+            out,
+            match &mut self.sink {
+                Sink::Bzip2(encoder) => encoder.get_mut(),
+                Sink::Gzip(encoder) => encoder.get_mut(),
+                Sink::None(out) => out,
+                Sink::Zstd(encoder) => encoder.get_mut(),
+            },
+        );
     }
 
     /// The rest of the segment.

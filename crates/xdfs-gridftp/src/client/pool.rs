@@ -472,16 +472,15 @@ impl FtpStore {
         }
     }
 
-    /// Memory for a segment, without content: fresh memory costs more than filling it.
+    /// Memory for a segment, with any content: fresh memory costs more than filling it.
     pub(super) fn segment_memory(&self) -> Vec<u8> {
         self.segments().pop().unwrap_or_default()
     }
 
     /// Keeps memory of a segment for the next ones.
-    pub(super) fn give_segment_memory(&self, mut memory: Vec<u8>) {
+    pub(super) fn give_segment_memory(&self, memory: Vec<u8>) {
         let mut segments = self.segments();
         if segments.len() < SEGMENTS_KEPT && memory.capacity() <= SEGMENT_BYTES_KEPT {
-            memory.clear();
             segments.push(memory);
         }
     }

@@ -203,7 +203,9 @@ fn fetch(
     let mut incoming = Incoming::new(READ, &tree.root, Mode::Extended, 0, None);
     let (mut wire, mut filled) = (store.segment_memory(), 0);
     while !incoming.is_complete() {
-        wire.resize(filled + PIECE_BYTES, 0);
+        if wire.len() < filled + PIECE_BYTES {
+            wire.resize(filled + PIECE_BYTES, 0);
+        }
         filled += incoming.read(link, &mut wire[filled..])?;
         if filled > SEGMENT_BYTES_MAX {
             return Err(damaged(&ArchiveError::TooLarge).path(&tree.root));

@@ -12,8 +12,8 @@ use super::channels::{Channels, Connection};
 use super::exchange::{Exchange, Transaction};
 use super::link::{Link, Step};
 use super::rows::Rows;
-use super::segment::Segment;
-use crate::block::Header;
+use super::segment::{Segment, SegmentMemory};
+use crate::block::{HEADER_BYTES, Header};
 use crate::command::Mode;
 use crate::restart::Restart;
 use crate::sender::{Eofs, Send, Sender};
@@ -171,6 +171,14 @@ impl Download {
         self.exchange = Some(Box::new(Exchange::sender(transaction, machine)));
     }
 
+    /// The memory of a segment that is sent.
+    pub(super) fn take_memory(&mut self) -> Option<SegmentMemory> {
+        match &mut self.feed {
+            Feed::Segment(segment) => Some(segment.take_memory()),
+            _ => None,
+        }
+    }
+
     /// When it has something to do without an event.
     pub(super) fn next_time(&self) -> Option<Instant> {
         let exchange = self.exchange.as_ref().and_then(|own| own.next_time());
@@ -308,6 +316,21 @@ impl Download {
                 return Ok(true);
             }
             Send::NotYet => {
+                if let Feed::Segment(segment) = &mut self.feed {
+                    let header_bytes = match self.mode {
+                        Mode::Extended => HEADER_BYTES,
+                        Mode::Exchange(_) | Mode::Stream => 0,
+                    };
+                    // The header is known once the payload is.
+                    block.resize(header_bytes, 0);
+                    segment.fill(block)?;
+                    let length = block.len() - header_bytes;
+                    if let Some(header) = sender.written(length as u64) {
+                        block[..header_bytes].copy_from_slice(&header.encode()[..header_bytes]);
+                        return Ok(true);
+                    }
+                    block.clear();
+                }
                 let mut made = Vec::new();
                 match &mut self.feed {
                     Feed::File { .. } => return Ok(false),
@@ -319,7 +342,7 @@ impl Download {
                             return Ok(false);
                         }
                     }
-                    Feed::Segment(segment) => segment.fill(&mut made)?,
+                    Feed::Segment(_) => {}
                 }
                 if let Some(header) = sender.written(made.len() as u64) {
                     begin(block, self.mode, header);

@@ -8,6 +8,7 @@ use super::checksum::ChecksumJob;
 use super::download::Download;
 use super::exchange::Transaction;
 use super::link::{Link, Step};
+use super::segment::SegmentMemory;
 use super::upload::Upload;
 use crate::command::Mode;
 
@@ -43,6 +44,20 @@ impl Job {
             Self::Checksum(_) => None,
             Self::Download(job) => Some(job.mode()),
             Self::Upload(job) => Some(job.mode()),
+        }
+    }
+
+    /// Whether it reads into the buffer of the session.
+    pub(super) fn uses_buffer(&self) -> bool {
+        !matches!(self, Self::Download(_))
+    }
+
+    /// The memory of a segment, once it is sent or stored.
+    pub(super) fn take_memory(&mut self) -> Option<SegmentMemory> {
+        match self {
+            Self::Checksum(_) => None,
+            Self::Download(job) => job.take_memory(),
+            Self::Upload(job) => job.take_memory(),
         }
     }
 

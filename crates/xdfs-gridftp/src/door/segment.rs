@@ -31,6 +31,20 @@ const PIECE_BYTES: u64 = 512 << 10;
 const MEMBER_BYTES: u64 = 2048;
 const NS: i64 = 1_000_000_000;
 
+/// What segments are held in, with any content: fresh memory costs more than filling it, so that
+/// the next segment gets that of the last one.
+#[derive(Debug, Default)]
+pub(super) struct SegmentMemory {
+    bytes: Vec<u8>,
+    pack: Vec<u8>,
+}
+
+impl SegmentMemory {
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.capacity() + self.pack.capacity() == 0
+    }
+}
+
 /// A segment on its way to the client.
 #[derive(Debug)]
 pub(super) struct Segment {
@@ -43,7 +57,7 @@ pub(super) struct Segment {
     writer: Option<ArchiveWriter>,
     hasher: Hasher,
     members: u64,
-    memory: Vec<u8>,
+    memory: SegmentMemory,
 }
 
 fn failed(operation: &str, error: &io::Error) -> Fault {
@@ -60,6 +74,7 @@ impl Segment {
         root: Vec<u8>,
         catalogue: Arc<Catalogue>,
         request: &SegmentRequest,
+        memory: SegmentMemory,
     ) -> Result<Self, Fault> {
         let numbers: Vec<_> = request
             .numbers
@@ -90,7 +105,7 @@ impl Segment {
             writer: Some(writer.map_err(|error| failed(SEND, &error))?),
             hasher: Hasher::new(Algorithm::Crc64Nvme),
             members: 0,
-            memory: Vec::new(),
+            memory,
         })
     }
 
@@ -99,20 +114,23 @@ impl Segment {
     /// # Errors
     /// The directory of the tree can't be read.
     pub(super) fn fill(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
-        while out.is_empty()
+        let start = out.len();
+        while out.len() == start
             && let Some(mut writer) = self.writer.take()
         {
             let batch = self.next_batch();
+            writer.swap(out);
+            debug_assert!(out.is_empty(), "something was ready before");
             if batch.is_empty() {
                 *out = writer.finish().map_err(|error| failed(SEND, &error))?;
                 tracing::debug!(members = self.members, "a segment is sent");
                 break;
             }
             self.read(&batch, &mut writer)?;
-            *out = writer.take();
+            writer.swap(out);
             self.writer = Some(writer);
         }
-        self.hasher.update(out);
+        self.hasher.update(&out[start..]);
         Ok(())
     }
 
@@ -145,7 +163,8 @@ impl Segment {
                 file_bytes_max: FILE_BYTES_MAX,
                 names: paths.collect(),
             };
-            let mut pack = PackWriter::new(std::mem::take(&mut self.memory), PACK_BYTES_MAX);
+            let memory = std::mem::take(&mut self.memory.pack);
+            let mut pack = PackWriter::new(memory, PACK_BYTES_MAX);
             self.store.read_pack(&self.root, &request, &mut pack)?;
             let (memory, length) = pack.finish();
             let mut count = 0;
@@ -159,11 +178,16 @@ impl Segment {
                     self.members += 1;
                 }
             }
-            self.memory = memory;
+            self.memory.pack = memory;
             // One that doesn't even fit into an empty pack is left out.
             batch = &batch[count.max(1)..];
         }
         Ok(())
+    }
+
+    /// The memory, once everything is sent.
+    pub(super) fn take_memory(&mut self) -> SegmentMemory {
+        std::mem::take(&mut self.memory)
     }
 
     /// What the client is told at the end.
@@ -201,7 +225,9 @@ pub(super) struct Arriving {
     compression: Compression,
     overwrites: bool,
     announced: (Algorithm, String),
-    bytes: Vec<u8>,
+    memory: SegmentMemory,
+    /// Bytes of it that have come, or are before such bytes.
+    length: usize,
 }
 
 impl Arriving {
@@ -211,6 +237,7 @@ impl Arriving {
         compression: Compression,
         overwrites: bool,
         announced: (Algorithm, String),
+        memory: SegmentMemory,
     ) -> Self {
         Self {
             store,
@@ -218,7 +245,8 @@ impl Arriving {
             compression,
             overwrites,
             announced,
-            bytes: Vec::new(),
+            memory,
+            length: 0,
         }
     }
 
@@ -233,10 +261,12 @@ impl Arriving {
             let cause = format!("it has more than {} MiB", SEGMENT_BYTES_MAX >> 20);
             return Err(Fault::new(Code::LimitExceeded, STORE, cause).path(&self.root));
         };
-        if self.bytes.len() < end {
-            self.bytes.resize(end, 0);
+        self.length = self.length.max(end);
+        let held = &mut self.memory.bytes;
+        if held.len() < end {
+            held.resize(end, 0);
         }
-        self.bytes[start..end].copy_from_slice(bytes);
+        held[start..end].copy_from_slice(bytes);
         Ok(())
     }
 
@@ -245,10 +275,12 @@ impl Arriving {
     /// # Errors
     /// It isn't what was announced, or is no segment: then nothing is stored. Or the directory of
     /// the tree can't be written.
-    pub(super) fn finish(&self) -> Result<Failures, Fault> {
+    pub(super) fn finish(&mut self) -> Result<Failures, Fault> {
+        let memory = std::mem::take(&mut self.memory.pack);
         let (kind, digits) = &self.announced;
         let mut hasher = Hasher::new(*kind);
-        hasher.update(&self.bytes);
+        let bytes = &self.memory.bytes[..self.length];
+        hasher.update(bytes);
         let found = hasher.finish();
         if found != *digits {
             let cause = format!("its checksum is {found}, and SCKS has told {digits}");
@@ -258,10 +290,10 @@ impl Arriving {
             let fault = Fault::new(Code::ProtocolViolation, STORE, error.to_string());
             fault.path(&self.root)
         };
-        let archive = unpack(self.compression, &self.bytes).map_err(refused)?;
+        let archive = unpack(self.compression, bytes).map_err(refused)?;
         let mut failures = Failures::default();
         let (mut first, mut count) = (0, 0);
-        let mut pack = PackWriter::new(Vec::new(), PACK_BYTES_MAX);
+        let mut pack = PackWriter::new(memory, PACK_BYTES_MAX);
         for member in members(&archive).map_err(refused)? {
             let entry = entry_of(&member);
             if !pack.entry(&entry) {
@@ -275,14 +307,20 @@ impl Arriving {
             }
             count += 1;
         }
-        self.write(pack, first, &mut failures)?;
+        let pack = self.write(pack, first, &mut failures)?;
         if count > 0 {
             // Packs leave the names to this, and the reply says that all of it is on disk.
             let path = self.root.clone();
             self.store.call(&Call::Sync { path }, &mut |_| Ok(()))?;
         }
         tracing::debug!(members = count, "a segment is stored");
+        (self.memory.pack, _) = pack.finish();
         Ok(failures)
+    }
+
+    /// The memory, once everything is stored.
+    pub(super) fn take_memory(&mut self) -> SegmentMemory {
+        std::mem::take(&mut self.memory)
     }
 
     /// Writes a pack, whose first entry is the member of this number. Returns an empty one.
@@ -386,7 +424,14 @@ mod tests {
             });
             let own = Arc::clone(&store) as Arc<dyn Store>;
             let root = b"/tree".to_vec();
-            let mut segment = Arriving::new(own, root, Compression::None, false, announced.clone());
+            // What was there before doesn't count.
+            let memory = SegmentMemory {
+                bytes: vec![7; 100_000],
+                pack: vec![7; 10],
+            };
+            let announced = announced.clone();
+            let none = Compression::None;
+            let mut segment = Arriving::new(own, root, none, false, announced, memory);
             segment.put(0, &bytes).unwrap();
             assert_eq!(segment.finish().is_err(), fails);
             assert_eq!(*store.done.lock().unwrap(), ["pack", "sync"]);

@@ -28,7 +28,7 @@ use super::gsi::{Negotiation, told};
 use super::job::Job;
 use super::link::{Link, Step};
 use super::rows::{Rows, stat, target_of};
-use super::segment::{Arriving, Segment};
+use super::segment::{Arriving, Segment, SegmentMemory};
 use super::tls::{Direction, SessionTls};
 use super::upload::Upload;
 use super::{Client, Context, DRAINED, Policy, Shared, locked};
@@ -40,6 +40,8 @@ use crate::wire::Wire;
 
 /// Bytes of payload that are read at once.
 const BUFFER_BYTES: usize = 1 << 20;
+/// Time after a transfer for which a session keeps its memory for the next one.
+const KEPT: Duration = Duration::from_secs(1);
 /// Bytes of commands that are read at once.
 const COMMAND_BYTES: usize = 16 << 10;
 /// Time to send the last replies to a client that doesn't read.
@@ -83,6 +85,8 @@ struct Server {
     calls: Calls,
     job: Option<Job>,
     buffer: Vec<u8>,
+    /// For the next segment.
+    memory: SegmentMemory,
     started: Instant,
     /// The last command began or ended.
     active_at: Instant,
@@ -159,6 +163,7 @@ impl Server {
             calls: Calls::default(),
             job: None,
             buffer: Vec::new(),
+            memory: SegmentMemory::default(),
             started: now,
             active_at: now,
             moved_at: now,
@@ -550,7 +555,8 @@ impl Server {
             }
             What::SendSegment { request, path } => {
                 let catalogue = self.catalogue(&path, request.transaction)?;
-                let segment = Segment::new(store, path, catalogue, &request)?;
+                let memory = std::mem::take(&mut self.memory);
+                let segment = Segment::new(store, path, catalogue, &request, memory)?;
                 let job = Download::segment(mode, segment);
                 (Direction::Send, wanted, Job::Download(Box::new(job)))
             }
@@ -561,7 +567,9 @@ impl Server {
                 announced,
             } => {
                 let root = path.clone();
-                let segment = Arriving::new(store, root, compression, overwrites, announced);
+                let memory = std::mem::take(&mut self.memory);
+                let segment =
+                    Arriving::new(store, root, compression, overwrites, announced, memory);
                 let job = Upload::segment(mode, path, segment);
                 (Direction::Receive, 1, Job::Upload(Box::new(job)))
             }
@@ -629,7 +637,6 @@ impl Server {
         let transaction = transaction.map(|own| own.id);
         self.machine
             .begun(prepared.reuses, unique.as_deref(), transaction);
-        self.buffer.resize(BUFFER_BYTES, 0);
         self.job = Some(job);
         self.moved_at = self.context.clock.instant();
         Ok(())
@@ -681,7 +688,9 @@ impl Server {
         let Some(mut job) = self.job.take() else {
             return false;
         };
-        self.buffer.resize(BUFFER_BYTES, 0);
+        if job.uses_buffer() {
+            self.buffer.resize(BUFFER_BYTES, 0);
+        }
         let user = self.user.as_mut();
         let mut link = Link {
             buffer: &mut self.buffer,
@@ -705,7 +714,9 @@ impl Server {
                 }
                 self.machine.complete(Ok(outcome));
                 self.active_at = self.context.clock.instant();
-                self.buffer = Vec::new();
+                if let Some(memory) = job.take_memory() {
+                    self.memory = memory;
+                }
                 // The next command may have come already.
                 true
             }
@@ -726,7 +737,6 @@ impl Server {
         tracing::debug!(%fault, "a GridFTP command fails");
         if let Some(mut job) = self.job.take() {
             self.drop_failed(&mut job, &fault);
-            self.buffer = Vec::new();
         }
         self.machine.complete(Err(fault));
         self.active_at = self.context.clock.instant();
@@ -759,6 +769,9 @@ impl Server {
                 false => self.machine.end(why),
             }
         }
+        if self.job.is_none() && now >= self.active_at + KEPT {
+            (self.buffer, self.memory) = (Vec::new(), SegmentMemory::default());
+        }
         let ends_at = *locked(&self.shared.ends_at);
         let drained = *locked(&self.context.ends_at);
         if let Some((ends_at, why)) = ends_at.or_else(|| drained.map(|at| (at, DRAINED))) {
@@ -778,6 +791,9 @@ impl Server {
             return Duration::from_millis(100);
         }
         let (mut next, _) = self.deadline();
+        if self.job.is_none() && (!self.buffer.is_empty() || !self.memory.is_empty()) {
+            next = next.min(self.active_at + KEPT);
+        }
         if let Some(since) = self.unread_since {
             next = next.min(since + self.context.options.stall_timeout);
         }

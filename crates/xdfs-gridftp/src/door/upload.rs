@@ -21,7 +21,7 @@ use super::channels::{Connection, lost};
 use super::exchange::{Exchange, Transaction};
 use super::link::{Link, Step};
 use super::rows::stat;
-use super::segment::Arriving;
+use super::segment::{Arriving, SegmentMemory};
 use crate::block::Piece;
 use crate::checksum::{Algorithm, Hasher};
 use crate::command::Mode;
@@ -501,6 +501,14 @@ impl Upload {
             self.tell(link, &fresh);
         }
         Ok(outcome)
+    }
+
+    /// The memory of a segment that is stored.
+    pub(super) fn take_memory(&mut self) -> Option<SegmentMemory> {
+        match &mut self.target {
+            Target::Segment(segment) => Some(segment.take_memory()),
+            _ => None,
+        }
     }
 
     /// Nothing goes on with what has come.
