@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use openssl::ssl::SslContextBuilder;
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::{Code, Fault, Retry};
 use xdfs_tls::record::{
     ALERT, APPLICATION_DATA, BODY_BYTES, CONTENT_BYTES, Direction, HANDSHAKE, HEADER_BYTES,
     OVERHEAD_BYTES, TAG_BYTES,
@@ -22,9 +22,13 @@ const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 const BAD_RECORD_MAC: [u8; 2] = [2, 20];
 /// The message with a ticket for a later connection (RFC 8446, section 4.6.1).
 const NEW_SESSION_TICKET: u8 = 4;
-/// The message with which a side changes its key, without asking the other side to do so (RFC 8446,
+/// The message with which a side changes its key, and may ask the other side to do so (RFC 8446,
 /// section 4.6.3).
-const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
+const KEY_UPDATE: u8 = 24;
+/// The same without asking.
+const OWN_KEY_UPDATE: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
+/// Bytes of messages that aren't whole: tickets have the certificates of the client.
+const MESSAGES_BYTES_MAX: usize = 128 << 10;
 
 /// The side of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +117,10 @@ pub(crate) struct Records {
     has_ended: bool,
     is_broken: bool,
     empty_records: u32,
+    /// The beginning of a message of the handshake protocol.
+    message: Vec<u8>,
+    /// The peer wants the key of this side to be changed.
+    owes_key: bool,
 }
 
 impl Records {
@@ -147,6 +155,8 @@ impl Records {
             has_ended: false,
             is_broken: false,
             empty_records: 0,
+            message: Vec::new(),
+            owes_key: false,
         }))
     }
 
@@ -156,7 +166,9 @@ impl Records {
     /// The library fails.
     pub(crate) fn write(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
         for content in bytes.chunks(CONTENT_BYTES) {
-            if self.outgoing.direction.is_worn() {
+            // One answer is enough for all that the peer has asked before (RFC 8446, section
+            // 4.6.3).
+            if std::mem::take(&mut self.owes_key) || self.outgoing.direction.is_worn() {
                 self.change_key(out)?;
             }
             self.seal(APPLICATION_DATA, content, out)?;
@@ -194,7 +206,7 @@ impl Records {
 
     /// Changes the key that this side sends with.
     fn change_key(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
-        self.seal(HANDSHAKE, &KEY_UPDATE, out)?;
+        self.seal(HANDSHAKE, &OWN_KEY_UPDATE, out)?;
         self.outgoing = self.outgoing.next().map_err(|error| failed(&error))?;
         Ok(())
     }
@@ -218,7 +230,7 @@ impl Records {
         out: &mut Vec<u8>,
     ) -> Result<(Found, usize), Fault> {
         if self.is_broken {
-            return Err(violated("it was before"));
+            return Err(damaged("it was before"));
         }
         let read = self.open(encoded, buffer, out);
         self.is_broken = read.is_err();
@@ -239,11 +251,11 @@ impl Records {
             };
             let [kind, _, _, high, low] = header;
             if kind != APPLICATION_DATA {
-                return Err(violated("the peer sent a record without protection"));
+                return Err(damaged("a record has no protection"));
             }
             let length = usize::from(u16::from_be_bytes([high, low]));
             if length > BODY_BYTES {
-                return Err(violated("a record is too long"));
+                return Err(damaged("a record is too long"));
             }
             let Some(body) = rest.get(HEADER_BYTES..HEADER_BYTES + length) else {
                 break;
@@ -264,12 +276,12 @@ impl Records {
                 Ok(opened) => opened,
                 Err(error) => {
                     let _ = self.seal(ALERT, &BAD_RECORD_MAC, out);
-                    return Err(violated(&error.to_string()));
+                    return Err(damaged(&error.to_string()));
                 }
             };
             if kind != APPLICATION_DATA {
                 let message = target[..length].to_vec();
-                self.take_message(kind, &message, out)?;
+                self.take_message(kind, &message)?;
             } else if is_direct {
                 self.count_content(length)?;
                 filled += length;
@@ -301,7 +313,7 @@ impl Records {
     }
 
     /// Takes what isn't content.
-    fn take_message(&mut self, kind: u8, message: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn take_message(&mut self, kind: u8, message: &[u8]) -> Result<(), Fault> {
         match (kind, message) {
             (ALERT, [_, 0]) => {
                 self.has_ended = true;
@@ -313,18 +325,36 @@ impl Records {
                     "the peer ended TLS with the alert {alert}"
                 )));
             }
-            (HANDSHAKE, [NEW_SESSION_TICKET, ..]) => {}
-            (HANDSHAKE, [24, 0, 0, 1, asks @ (0 | 1)]) => {
-                let next = self.incoming.next().map_err(|error| failed(&error))?;
-                self.incoming = next;
-                self.incoming.direction.lift_limit();
-                if *asks == 1 {
-                    self.change_key(out)?;
-                }
-            }
+            (HANDSHAKE, [_, ..]) => self.take_handshake(message)?,
             _ => return Err(violated("a record has an unknown type")),
         }
         self.count_content(0)
+    }
+
+    /// Takes messages of the handshake protocol, of which a record may have several, or a part.
+    fn take_handshake(&mut self, more: &[u8]) -> Result<(), Fault> {
+        self.message.extend_from_slice(more);
+        if self.message.len() > MESSAGES_BYTES_MAX {
+            return Err(violated("a message is too long"));
+        }
+        while let [kind, a, b, c, rest @ ..] = &self.message[..] {
+            let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+            let Some(body) = rest.get(..length) else {
+                break;
+            };
+            match (kind, body) {
+                (&NEW_SESSION_TICKET, _) => {}
+                // Nothing that has the old key may follow.
+                (&KEY_UPDATE, [asks @ (0 | 1)]) if rest.len() == length => {
+                    self.owes_key |= *asks == 1;
+                    self.incoming = self.incoming.next().map_err(|error| failed(&error))?;
+                    self.incoming.direction.lift_limit();
+                }
+                _ => return Err(violated("a message has an unknown type")),
+            }
+            self.message.drain(..4 + length);
+        }
+        Ok(())
     }
 
     /// Bounds the number of consecutive empty records.
@@ -344,6 +374,12 @@ const PROTECT: &str = "protect bytes";
 
 fn failed(error: &io::Error) -> Fault {
     Fault::new(Code::Internal, PROTECT, error.to_string())
+}
+
+/// The fault of records that were changed on the way, or by chance. The next time they may come
+/// through.
+fn damaged(reason: &str) -> Fault {
+    violated(reason).retry(Retry::Now)
 }
 
 /// The fault of a peer whose records are not what they have to be.

@@ -18,6 +18,8 @@ use crate::sender::{Send, Sender};
 const BLOCK_BYTES: usize = 256 << 10;
 /// Time for the first connection to come about in MODE X.
 const CONNECT: Duration = Duration::from_secs(10);
+/// Longest time in which a server says that it goes on, and not that more has come.
+const STANDSTILL: Duration = Duration::from_secs(600);
 /// Time for a server to close a protected connection after it has confirmed the file.
 const CLOSING: Duration = Duration::from_secs(2);
 
@@ -32,7 +34,10 @@ pub(super) struct Outgoing {
     at: u64,
     /// In MODE X.
     exchange: Option<Box<ExchangeOut>>,
+    /// Bytes were sent, or the server has told of more than before.
     moved: Instant,
+    /// The server has said anything.
+    heard: Instant,
     last: Option<Reply>,
     /// The reply that refuses the file.
     refusal: Option<Reply>,
@@ -78,6 +83,7 @@ impl Outgoing {
             at: 0,
             exchange,
             moved: Instant::now(),
+            heard: Instant::now(),
             last: None,
             refusal: None,
             markers: Markers::default(),
@@ -241,7 +247,7 @@ impl Outgoing {
                 let cause = "no data connection to the server comes about";
                 return Err(Fault::new(Code::ConnectionRefused, self.operation, cause));
             }
-            link.turn(self.operation, self.moved + STALL)?;
+            link.turn(self.operation, self.deadline())?;
         }
         Ok(())
     }
@@ -270,7 +276,7 @@ impl Outgoing {
                 continue;
             }
             if self.last.is_none() {
-                link.turn(self.operation, self.moved + STALL)?;
+                link.turn(self.operation, self.deadline())?;
             }
         }
         if self.mode == Mode::Stream {
@@ -332,20 +338,27 @@ impl Outgoing {
                 return Ok(found);
             }
             self.events(link, false)?;
-            link.turn(self.operation, self.moved + STALL)?;
+            link.turn(self.operation, self.deadline())?;
             self.send(link)?;
         }
     }
 
-    /// Takes note of replies. A marker of the server's progress counts as progress.
+    /// When it has waited long enough.
+    fn deadline(&self) -> Instant {
+        deadline(self.moved, self.heard)
+    }
+
+    /// Takes note of replies.
     fn events(&mut self, link: &mut Link, may_end: bool) -> Result<(), Fault> {
         while self.last.is_none() {
             // As long as connections take bytes, nobody waits for replies.
             match link.event_now()? {
                 None => break,
                 Some(Event::Preliminary(reply)) => {
-                    self.moved = Instant::now();
-                    self.markers.take(&reply, u64::MAX);
+                    self.heard = Instant::now();
+                    if self.markers.take(&reply, u64::MAX) {
+                        self.moved = self.heard;
+                    }
                 }
                 Some(Event::Final(reply)) if reply.code >= 300 => {
                     let fault = self.refused(&reply);
@@ -360,5 +373,26 @@ impl Outgoing {
             }
         }
         Ok(())
+    }
+}
+
+/// The end of the wait for a server that takes what is sent or says what it has. Markers come from
+/// one that writes to its disk as well as from one that has lost a part of what was sent.
+fn deadline(moved: Instant, heard: Instant) -> Instant {
+    (moved + STALL).max((heard + STALL).min(moved + STANDSTILL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markers_that_say_nothing_new_are_not_waited_for_without_end() {
+        let moved = Instant::now();
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        for (heard, by) in [(0, 1), (1, 2), (8, 9), (9, 10), (10, 10), (100, 10)] {
+            let found = deadline(moved, moved + minutes(heard));
+            assert_eq!(found, moved + minutes(by), "{heard}");
+        }
     }
 }
