@@ -288,6 +288,10 @@ mod tests {
         let header = *record.first_chunk().unwrap();
         open.open(header, &record[HEADER_BYTES..n], &mut content)
             .unwrap_err();
+        // Without a limit its records are taken.
+        open.lift_limit();
+        let opened = open.open(header, &record[HEADER_BYTES..n], &mut content);
+        assert_eq!((opened.unwrap(), content[0]), ((APPLICATION_DATA, 1), b'c'));
     }
 
     /// A secret for each suite seals what its like opens, and its next one doesn't.
