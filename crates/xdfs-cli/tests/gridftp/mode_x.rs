@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use xdfs_testkit::wait;
@@ -48,6 +49,40 @@ fn large_files_go_over_connections_that_only_the_client_opens() {
         assert_eq!(proxy.count("PORT") + proxy.count("EPRT"), 0);
         assert_eq!(proxy.opened(), 4);
     }
+}
+
+/// What a client asks of a server that takes so long to answer USER, about a large file.
+fn asked_of(stage: &Stage, pause: Duration) -> Vec<String> {
+    let features = " MLST Type*;Size*;Modify*;\r\n PARALLEL\r\n";
+    let fake = Fake::start(features, move |verb, argument, talk| {
+        if verb == "USER" {
+            thread::sleep(pause);
+        }
+        match verb {
+            "MLST" => talk.say(&format!(
+                "250-it\r\n Type=file;Size=9000000;Modify=20260102030405; {argument}\r\n250 End\r\n"
+            )),
+            "RETR" => talk.say("550 not this one\r\n"),
+            _ => false,
+        }
+    });
+    let target = stage.here("new").display().to_string();
+    let words = ["cp", "--retries=0", "--insecure", &fake.url("/f"), &target];
+    assert!(!outcome(&mut xdfs(stage, &words)).0);
+    fake.commands()
+}
+
+/// On a busy machine a short path may look long for once.
+#[test]
+fn the_number_of_connections_follows_the_path() {
+    let stage = Stage::open(819, &[]);
+    let has = |pause, number: u32| {
+        let wanted = format!("OPTS RETR Parallelism={number}");
+        let asked = asked_of(&stage, pause);
+        asked.iter().any(|line| line.starts_with(&wanted))
+    };
+    assert!(has(Duration::from_millis(20), 4));
+    assert!((0..20).any(|_| has(Duration::ZERO, 1)));
 }
 
 #[test]
