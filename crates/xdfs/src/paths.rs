@@ -6,8 +6,10 @@ mod listing_guard;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use xdfs_engine::mailbox::{Mailbox, mailbox};
 use xdfs_engine::{CallPart, CallSpec, Command, Commands};
@@ -147,6 +149,15 @@ impl RunningCall {
         Poll::Ready(self.take(part))
     }
 
+    /// The same; `None` if it hasn't come within `time`.
+    fn next_within(&mut self, time: Duration) -> Option<Result<(Answer, bool), Fault>> {
+        match self.parts.recv_timeout(time) {
+            Ok(part) => Some(self.take(part)),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Err(self.caller.end.fault())),
+        }
+    }
+
     fn take(&mut self, CallPart { answer, last }: CallPart) -> Result<(Answer, bool), Fault> {
         self.ended |= last || answer.is_err();
         let answer = answer?;
@@ -201,6 +212,17 @@ impl PendingCall {
             if let Some(answer) = self.add(part) {
                 return Ok(answer);
             }
+        }
+    }
+
+    /// Waits at most `time` for the end; `None` if it hasn't come by then.
+    ///
+    /// # Errors
+    /// As [`PendingCall::wait`].
+    pub(crate) fn wait_for(&mut self, time: Duration) -> Option<Result<Answer, Fault>> {
+        match self.call.next_within(time)? {
+            Ok(part) => self.add(part).map(Ok),
+            Err(fault) => Some(Err(fault)),
         }
     }
 

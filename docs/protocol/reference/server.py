@@ -341,9 +341,13 @@ class Acceptor(Session):
         if os.path.lexists(target) and not c["overwrite"]:
             raise Fault("already-exists", "copy", "the target exists already", c["to"])
         with open(source, "rb") as file:
-            data = file.read()
-        with open(target, "wb") as file:
+            data, found = file.read(), os.fstat(file.fileno())
+        part = os.fsencode(target) + b".copying"
+        with open(part, "wb") as file:
             file.write(data)
+        os.chmod(part, found.st_mode & 0o777)
+        os.utime(part, ns=(found.st_mtime_ns, found.st_mtime_ns))
+        os.replace(part, target)
         return {"answer": "copied", "bytes": len(data)}
 
     def call_link(self, c):

@@ -139,9 +139,10 @@ pub(crate) struct CpFlags {
 
     /// How files get from one server to another, if both sides are servers.
     ///
-    /// Straight from one FTP server to the other, or through this machine. The servers may refuse
-    /// the former; and with --limit-rate, --offset and --length, or a server of another kind, only
-    /// the latter is possible. -v says why, and --json which way each file took.
+    /// Within one server, straight from one FTP server to another, or through this machine. FTP
+    /// servers may refuse the former; and with --limit-rate, --offset and --length, or between two
+    /// servers of another kind, only the latter is possible. -v says why, and --json which way each
+    /// file took.
     #[arg(long, value_name = "WAY", value_enum, default_value_t = BetweenFlag::Any)]
     pub(crate) between: BetweenFlag,
 
@@ -408,9 +409,9 @@ impl FromArgMatches for Places {
 /// How files get from one server to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BetweenFlag {
-    /// Straight where that is possible, otherwise through this machine.
+    /// Without this machine where that is possible, otherwise through it.
     Any,
-    /// Straight, or the copy fails.
+    /// Without this machine, or the copy fails.
     Direct,
     /// Through this machine.
     Relay,

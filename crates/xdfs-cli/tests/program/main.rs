@@ -99,4 +99,5 @@ mod verdict;
 #[cfg(target_os = "linux")]
 mod waived;
 mod who;
+mod within;
 mod xioperf;

@@ -2,12 +2,11 @@
 //!
 //! A file of another server is a source like a local one: its server is a [`Store`], which the
 //! session with the target reads. So the bytes pass through this process, in bounded memory, and
-//! everything else is as in any upload. Two FTP servers may do without that: then the file goes
-//! straight from one to the other ([`Way`]).
+//! everything else is as in any upload. A server copies its own files without that, and two FTP
+//! servers send them straight from one to the other ([`Way`]).
 
 mod origin;
 mod transfer;
-mod tree;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,11 +24,12 @@ pub(crate) use self::origin::Origin;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Way {
-    /// Straight between two FTP servers that can do so, otherwise through this process.
+    /// Within one server, or straight between two FTP servers, where that is possible; otherwise
+    /// through this process.
     #[default]
     Any,
-    /// Straight from one server to the other, or not at all: a copy for which that is impossible
-    /// fails with [`Code::Unsupported`](crate::Code::Unsupported).
+    /// Without this process or not at all: a copy for which that is impossible fails with
+    /// [`Code::Unsupported`](crate::Code::Unsupported).
     Direct,
     /// Through this process.
     Relayed,

@@ -15,8 +15,10 @@ use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, DigestValue, Fault, Retry};
 use xdfs_store::{Store as _, watched};
 
+use super::origin::look;
 use super::{Origin, ServerFile, Way};
 use crate::client::Client;
+use crate::paths::{Answer, Call, FileKind, join};
 use crate::transfer::{Transfer, TransferOptions};
 
 /// Interval of looks at whether the copy is still wanted.
@@ -66,6 +68,11 @@ impl Client {
     }
 }
 
+/// Why a file has to go through this process.
+fn impossible(cause: &str) -> Fault {
+    Fault::new(Code::Unsupported, OPERATION, cause)
+}
+
 fn cancelled() -> Fault {
     Fault::new(Code::Cancelled, OPERATION, "it was cancelled")
 }
@@ -89,7 +96,7 @@ impl Course {
         if self.options.dry_run {
             return self.relay();
         }
-        match (self.straight(), self.file.way) {
+        match (self.direct(), self.file.way) {
             (Ok(outcome), _) => return outcome,
             (Err(why), Way::Direct) => {
                 return Err(Fault {
@@ -109,9 +116,8 @@ impl Course {
         self.relay()
     }
 
-    /// Has the file sent straight to the target. The fault says why that is impossible.
-    fn straight(&self) -> Result<Result<Outcome, Fault>, Fault> {
-        let impossible = |cause: &str| Fault::new(Code::Unsupported, OPERATION, cause);
+    /// Has the file copied without this process. The fault says why that is impossible.
+    fn direct(&self) -> Result<Result<Outcome, Fault>, Fault> {
         let options = &self.options;
         if self.file.way == Way::Relayed {
             return Err(impossible("it isn't wanted"));
@@ -122,6 +128,70 @@ impl Course {
         if options.rate_bytes_per_s_max.is_some() {
             return Err(impossible("its rate is limited"));
         }
+        let server = self.target.place();
+        if server.shares_session(&self.file.place) && self.target.ftp_store().is_none() {
+            return self.within();
+        }
+        self.straight()
+    }
+
+    /// Has the server copy the file, if both places are on it.
+    fn within(&self) -> Result<Result<Outcome, Fault>, Fault> {
+        let began = Instant::now();
+        match self.copy_within() {
+            // A store without such copies, or two exports.
+            Err(fault) if matches!(fault.code, Code::Unsupported | Code::CrossDevice) => Err(fault),
+            Err(fault) => Ok(Err(fault)),
+            Ok((path, bytes)) => {
+                let copied = Copied {
+                    bytes,
+                    channels: 1,
+                    kept_bytes: 0,
+                    path,
+                };
+                Ok(Ok(outcome(copied, began.elapsed())))
+            }
+        }
+    }
+
+    /// Copies the file by a call. Returns the path of the copy, and its bytes.
+    fn copy_within(&self) -> Result<(Vec<u8>, u64), Fault> {
+        let mut to = self.path.clone();
+        if !self.name.is_empty()
+            && look(&self.target, &to).is_ok_and(|found| found.kind == FileKind::Directory)
+        {
+            to = join(&to, &self.name);
+        }
+        let copied = self.call(Call::Copy {
+            from: self.file.place.path.clone(),
+            to: to.clone(),
+            overwrite: self.options.overwrite,
+        })?;
+        let Answer::Copied { bytes } = copied else {
+            // The engine lets nothing else through.
+            return Err(Fault::new(Code::Internal, OPERATION, "another answer").path(&to));
+        };
+        self.call(Call::Sync { path: to.clone() })?;
+        Ok((to, bytes))
+    }
+
+    /// Makes a call at the target, until the copy is cancelled.
+    fn call(&self, call: Call) -> Result<Answer, Fault> {
+        let mut call = self.target.start_call(call)?;
+        loop {
+            if let Some(answer) = call.wait_for(TICK) {
+                return answer;
+            }
+            if self.is_cancelled.load(Ordering::Relaxed) {
+                return Err(cancelled());
+            }
+        }
+    }
+
+    /// Has the file sent straight from one FTP server to another. The fault says why that is
+    /// impossible.
+    fn straight(&self) -> Result<Result<Outcome, Fault>, Fault> {
+        let options = &self.options;
         let client = match self.file.client() {
             Ok(client) => client,
             Err(fault) => return Ok(Err(fault)),
@@ -206,7 +276,7 @@ fn outcome(copied: Copied, elapsed: Duration) -> Outcome {
         channels: copied.channels,
         resumed_bytes: copied.kept_bytes,
         retransmitted_bytes: 0,
-        // The servers have compared digests of their own.
+        // The servers have compared digests of their own, or it never left its server.
         digest: DigestValue::None,
         target: copied.path,
         time_shares: TimeShares::only(LimitedBy::Network),

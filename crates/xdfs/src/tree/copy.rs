@@ -14,22 +14,23 @@ use super::namespace::{FoundName, Namespace};
 use super::options::{PackSizes, TreeOptions};
 use super::run::TreeRun;
 use super::session::{AnnouncedTree, TreeSession};
+use crate::between::ServerFile;
 use crate::events::{Observer, TreeResult};
 use crate::paths::{FileKind, join};
 use crate::skip::Skip;
 
 /// Copies the tree `source` to `named`: into it if it is an existing directory and `source` doesn't
-/// end in a slash, otherwise under that name.
+/// end in a slash, otherwise under that name. With `between` the source is on another server.
 pub(super) fn copy(
-    session: &TreeSession<'_>,
+    (session, between): (&TreeSession<'_>, Option<&ServerFile>),
     source: &Namespace<'_>,
     named: &Namespace<'_>,
     options: &TreeOptions,
     observer: &mut dyn Observer,
 ) -> Result<TreeResult, Fault> {
     session.client.prepare_packs();
-    let announced = source
-        .is_remote()
+    // From one server to another each file is a transfer of its own.
+    let announced = (source.is_remote() && between.is_none())
         .then(|| AnnouncedTree::begin(session.client, source.root()));
     let mut round_trip = Duration::ZERO;
     let Some(attributes) = source.find_and_list(&mut round_trip)? else {
@@ -102,6 +103,7 @@ pub(super) fn copy(
     };
     let pack_sizes = PackSizes::new(session.client, round_trip);
     let mut run = TreeRun::new(session, source, &target, options, pack_sizes);
+    run.between = between;
     run.keeps_root = root.was_there;
     run.is_by_size = announced
         .as_ref()

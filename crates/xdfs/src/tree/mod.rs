@@ -43,6 +43,7 @@ use xdfs_proto::Fault;
 
 use self::namespace::Namespace;
 use self::session::TreeSession;
+use crate::between::ServerFile;
 use crate::client::Client;
 use crate::events::{Observer, TreeResult};
 use crate::local_path::path_bytes;
@@ -69,7 +70,7 @@ impl Client {
         let session = TreeSession::new(self, options);
         let source = Namespace::local(path_bytes(source)).following(options.follow_links);
         let target = Namespace::remote(&session, target.to_vec());
-        copy::copy(&session, &source, &target, options, observer)
+        copy::copy((&session, None), &source, &target, options, observer)
     }
 
     /// Copies the tree `source`, a path on the server, to the local path `target`, like
@@ -88,6 +89,33 @@ impl Client {
         let source = Namespace::remote(&session, source.to_vec());
         let source = source.following(options.follow_links);
         let target = Namespace::local(path_bytes(target));
-        copy::copy(&session, &source, &target, options, observer)
+        copy::copy((&session, None), &source, &target, options, observer)
+    }
+
+    /// Copies the tree `source` of another server, or of another directory of this one, to
+    /// `target`, a path on the server, like [`Client::upload_tree`]. There is no journal: what
+    /// exists at the target is skipped as [`TreeOptions::skip`] says.
+    ///
+    /// # Errors
+    /// As [`Client::upload_tree`]; or the options ask for what isn't preserved between servers.
+    pub fn copy_tree_from(
+        &self,
+        source: &ServerFile,
+        target: &[u8],
+        options: &TreeOptions,
+        observer: &mut dyn Observer,
+    ) -> Result<TreeResult, Fault> {
+        options.check_between("copy a tree between servers")?;
+        let client = source.client()?;
+        let options = TreeOptions {
+            journal: None,
+            ..options.clone()
+        };
+        let there = TreeSession::with_source(&client, source, &options);
+        let session = TreeSession::new(self, &options);
+        let from = Namespace::remote(&there, source.place().path.clone());
+        let from = from.following(options.follow_links);
+        let to = Namespace::remote(&session, target.to_vec());
+        copy::copy((&session, Some(source)), &from, &to, &options, observer)
     }
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use xdfs_proto::DigestKind;
 use xdfs_proto::pack::Preserve;
+use xdfs_proto::{Code, DigestKind, Fault};
 
 use super::filter::Filter;
 use crate::client::Client;
@@ -135,6 +135,16 @@ impl TreeOptions {
             time => time.unwrap_or_default(),
         };
         found.kind == FileKind::File && self.filter.leaves_out_file(found.size, mtime_ns)
+    }
+
+    /// Refuses what can't be preserved from one server to another.
+    pub(super) fn check_between(&self, operation: &str) -> Result<(), Fault> {
+        if self.keeps_more() || self.hard_links {
+            let cause = "owners, extended attributes, access times and hard links can't be kept \
+                between servers";
+            return Err(Fault::new(Code::InvalidArgument, operation, cause));
+        }
+        Ok(())
     }
 
     /// Whether more metadata is preserved than by the transfer of a single file.

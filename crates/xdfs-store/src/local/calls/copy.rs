@@ -34,7 +34,7 @@ pub(super) fn copy(
         // An interrupted copy starts over.
         tag: SourceTag::default(),
         mode: info.mode,
-        mtime_ns: None,
+        mtime_ns: info.mtime_ns,
         digest: DigestKind::None,
         block_size: 0,
         overwrite,

@@ -167,9 +167,9 @@ impl Client {
         observer: &mut dyn Observer,
     ) -> Result<SyncResult, Fault> {
         let tree = &options.tree;
-        if tree.owner || tree.xattrs || tree.read_times || tree.hard_links || options.delta {
-            let cause = "owners, extended attributes, access times, hard links and the parts of \
-                files that didn't change can't be kept between servers";
+        tree.check_between(OPERATION)?;
+        if options.delta {
+            let cause = "changed files are sent whole between servers";
             return Err(Fault::new(Code::InvalidArgument, OPERATION, cause));
         }
         let client = source.client()?;
