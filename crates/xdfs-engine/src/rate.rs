@@ -144,7 +144,8 @@ impl Bucket {
     /// Whether bytes may pass now. A block may overdraw the bucket; the next one then waits.
     pub(crate) fn is_open(&mut self, now: Duration) -> bool {
         self.fill(now);
-        self.tokens > 0.0
+        // Not by the sign: a debt of less than a nanosecond would be one that no timer ends.
+        self.delay(now).is_zero()
     }
 
     /// Bytes that may pass at once while the bucket is open; at least 1.

@@ -1,15 +1,18 @@
-//! The times of the door: each wait for a client ends.
+//! The times of the door: each wait for a client ends, and each pause of a rate limit.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
-use xdfs_access::{Access, KeyLists, Parts, SystemClock};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
+use xdfs_access::{Access, Clock, KeyLists, Parts, SystemClock};
+use xdfs_gridftp::block::Header;
 use xdfs_gridftp::door::{CurrentAccess, Door, DoorConfig, DoorControl, Options, Policy};
 use xdfs_gridftp::reply::{Reply, ReplyReader};
 use xdfs_proto::Fault;
@@ -22,6 +25,7 @@ use xdfs_store::MemStore;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(50);
+const CONTENT: [u8; 32 << 10] = [7; 32 << 10];
 
 struct Running {
     address: SocketAddr,
@@ -31,10 +35,11 @@ struct Running {
 
 impl Running {
     fn start(options: Options) -> Self {
-        Self::with(options, Policy::Open(Arc::new(MemStore::new())))
+        let policy = Policy::Open(Arc::new(MemStore::new()));
+        Self::with(options, policy, Arc::new(SystemClock))
     }
 
-    fn with(options: Options, policy: Policy) -> Self {
+    fn with(options: Options, policy: Policy, clock: Arc<dyn Clock>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (door, control) = Door::new(DoorConfig {
@@ -42,7 +47,7 @@ impl Running {
             policy,
             sessions_max: 10,
             options,
-            clock: Arc::new(SystemClock),
+            clock,
             #[cfg(feature = "gsi")]
             gsi: None,
             nodes: Vec::new(),
@@ -66,8 +71,37 @@ impl Drop for Running {
     }
 }
 
+/// A connection in clear or in TLS.
+enum Line {
+    Clear(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Line {
+    fn tls(stream: TcpStream, config: &Arc<ClientConfig>) -> Self {
+        let name = "localhost".try_into().unwrap();
+        let tls = ClientConnection::new(Arc::clone(config), name).unwrap();
+        Self::Tls(Box::new(StreamOwned::new(tls, stream)))
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Clear(stream) => stream.read(bytes),
+            Self::Tls(stream) => stream.read(bytes),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Clear(stream) => stream.write_all(bytes).unwrap(),
+            Self::Tls(stream) => stream.write_all(bytes).unwrap(),
+        }
+    }
+}
+
 struct Client {
     stream: TcpStream,
+    line: Line,
     replies: ReplyReader,
 }
 
@@ -75,8 +109,18 @@ impl Client {
     fn connect(server: &Running) -> Self {
         let stream = TcpStream::connect(server.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let replies = ReplyReader::new();
-        Self { stream, replies }
+        Self {
+            line: Line::Clear(stream.try_clone().unwrap()),
+            stream,
+            replies: ReplyReader::new(),
+        }
+    }
+
+    /// Protects the control connection, and asks for data connections that are protected too.
+    fn protect(&mut self, config: &Arc<ClientConfig>) {
+        self.ask("AUTH TLS", &[234]);
+        self.line = Line::tls(self.stream.try_clone().unwrap(), config);
+        self.ask("PBSZ 0\r\nPROT P", &[200, 200]);
     }
 
     /// The next reply; `None` at the end.
@@ -86,7 +130,7 @@ impl Client {
                 return Some(reply);
             }
             let mut bytes = [0; 1000];
-            let read = self.stream.read(&mut bytes).unwrap();
+            let read = self.line.read(&mut bytes).unwrap();
             if read == 0 {
                 return None;
             }
@@ -96,16 +140,34 @@ impl Client {
 
     #[track_caller]
     fn expect(&mut self, code: u16) -> String {
-        let reply = self.reply().unwrap();
+        let is_marker = |reply: &Reply| matches!(reply.code, 111 | 112);
+        // Of a transfer that stands still there is one after another.
+        let mut replies = std::iter::from_fn(|| self.reply()).take(20);
+        let reply = replies.find(|reply| !is_marker(reply)).unwrap();
         let text = String::from_utf8_lossy(&reply.lines[0]).into_owned();
         assert_eq!(reply.code, code, "{text}");
         text
     }
 
     fn send(&mut self, line: &str) {
-        self.stream
-            .write_all(format!("{line}\r\n").as_bytes())
-            .unwrap();
+        self.line.write(format!("{line}\r\n").as_bytes());
+    }
+
+    /// Sends lines, and returns the reply to the last one.
+    #[track_caller]
+    fn ask(&mut self, lines: &str, codes: &[u16]) -> String {
+        self.send(lines);
+        let replies = codes.iter().map(|code| self.expect(*code));
+        replies.last().unwrap()
+    }
+
+    /// Opens a data connection.
+    fn open(&mut self) -> TcpStream {
+        let told = self.ask("EPSV", &[229]);
+        let port: u16 = told.split('|').nth(3).unwrap().parse().unwrap();
+        let data = TcpStream::connect((self.stream.peer_addr().unwrap().ip(), port)).unwrap();
+        data.set_read_timeout(Some(PATIENCE)).unwrap();
+        data
     }
 }
 
@@ -114,6 +176,7 @@ impl Client {
 struct Guarded {
     access: Arc<Access>,
     tls: Arc<ServerConfig>,
+    takes_clear: bool,
     _folder: tempfile::TempDir,
 }
 
@@ -123,7 +186,7 @@ impl CurrentAccess for Guarded {
     }
 
     fn takes_clear(&self) -> bool {
-        false
+        self.takes_clear
     }
 
     fn tls(&self) -> Arc<ServerConfig> {
@@ -131,15 +194,25 @@ impl CurrentAccess for Guarded {
     }
 }
 
-/// The same, and what its clients trust.
-fn guarded() -> (Policy, RootCertStore) {
+/// The same for clients with TLS, and what these trust.
+fn guarded() -> (Policy, Arc<ClientConfig>) {
+    limited(Limits::default(), false, Arc::new(SystemClock))
+}
+
+/// The same with limits. The directory has [`CONTENT`] as `open/file`.
+fn limited(
+    limits: Limits,
+    takes_clear: bool,
+    clock: Arc<dyn Clock>,
+) -> (Policy, Arc<ClientConfig>) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
+    std::fs::create_dir(path("open")).unwrap();
+    std::fs::write(path("open/file"), CONTENT).unwrap();
     let exports = Exports::new(ExportsConfig {
         export: vec![ExportConfig {
             name: "open".into(),
             path: path("open").to_str().unwrap().into(),
-            make: true,
             public: true,
             anonymous: Some(Rights::READ | Rights::LIST | Rights::CREATE),
             ..ExportConfig::default()
@@ -158,9 +231,9 @@ fn guarded() -> (Policy, RootCertStore) {
         exports: exports.unwrap(),
         tunnels: TunnelRules::default(),
         accounts: None,
-        limits: Limits::default(),
+        limits,
         audit: None,
-        clock: Arc::new(SystemClock),
+        clock,
     });
     let identity = ServerIdentity::load_or_make(&path("own"), &["localhost".into()]).unwrap();
     let mut roots = RootCertStore::empty();
@@ -170,9 +243,14 @@ fn guarded() -> (Policy, RootCertStore) {
     let policy = Policy::Guarded(Arc::new(Guarded {
         access: Arc::new(access.unwrap()),
         tls: identity.config(ClientCertificates::None).unwrap(),
+        takes_clear,
         _folder: folder,
     }));
-    (policy, roots)
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    (policy, Arc::new(config))
 }
 
 /// A ClientHello that never ends, one byte at a time, until the connection is closed.
@@ -192,7 +270,7 @@ fn a_handshake_that_does_not_end_is_given_up() {
         login_timeout: SHORT,
         ..Options::default()
     };
-    let server = Running::with(options, guarded().0);
+    let server = Running::with(options, guarded().0, Arc::new(SystemClock));
     for is_silent in [true, false] {
         let mut client = Client::connect(&server);
         client.expect(220);
@@ -213,52 +291,119 @@ fn a_handshake_of_data_that_does_not_end_fails_the_transfer() {
         stall_timeout: SHORT,
         ..Options::default()
     };
-    let (policy, roots) = guarded();
-    let server = Running::with(options, policy);
+    let (policy, config) = guarded();
+    let server = Running::with(options, policy, Arc::new(SystemClock));
     let mut client = Client::connect(&server);
     client.expect(220);
-    client.send("AUTH TLS");
-    client.expect(234);
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider);
-    let config = config.with_safe_default_protocol_versions().unwrap();
-    let config = config.with_root_certificates(roots).with_no_client_auth();
-    let name = "localhost".try_into().unwrap();
-    let mut tls = ClientConnection::new(Arc::new(config), name).unwrap();
-    let mut stream = client.stream.try_clone().unwrap();
-    let mut stream = rustls::Stream::new(&mut tls, &mut stream);
-    let mut replies = ReplyReader::new();
-    let mut ask = |lines: &str, codes: &[u16]| {
-        stream.write_all(lines.as_bytes()).unwrap();
-        let mut last = String::new();
-        for code in codes {
-            let reply = loop {
-                if let Some(reply) = replies.next_reply().unwrap() {
-                    break reply;
-                }
-                let mut bytes = [0; 1000];
-                let read = stream.read(&mut bytes).unwrap();
-                assert!(read > 0);
-                replies.push(&bytes[..read]);
-            };
-            last = String::from_utf8_lossy(&reply.lines[0]).into_owned();
-            assert_eq!(reply.code, *code, "{last}");
-        }
-        last
-    };
-    ask(
-        "USER anonymous\r\nPASS x\r\nPBSZ 0\r\nPROT P\r\n",
-        &[331, 230, 200, 200],
-    );
-    ask("PASV\r\nSTOR open/file\r\n", &[227, 150, 426]);
-    for command in ["STOR open/file", "NLST open"] {
-        let told = ask("EPSV\r\n", &[229]);
-        let port = told.split('|').nth(3).unwrap().parse().unwrap();
-        let data = TcpStream::connect((server.address.ip(), port)).unwrap();
+    client.protect(&config);
+    client.ask("USER anonymous\r\nPASS x", &[331, 230]);
+    client.ask("PASV\r\nSTOR open/new", &[227, 150, 426]);
+    for command in ["STOR open/new", "NLST open"] {
+        let data = client.open();
         let sending = std::thread::spawn(move || trickle(data));
-        ask(&format!("{command}\r\n"), &[150, 426]);
+        client.ask(command, &[150, 426]);
         sending.join().unwrap();
     }
+}
+
+/// A clock that goes forward by a step with every look at it.
+#[derive(Debug)]
+struct SteppingClock {
+    step: Duration,
+    looks: AtomicU32,
+}
+
+impl Clock for SteppingClock {
+    fn instant(&self) -> Instant {
+        Instant::now() + self.step * self.looks.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn time(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}
+
+/// The limit opens between any two looks at the clock, and nothing else wakes the session: what
+/// there is to move fits into the buffers of the sockets.
+#[test]
+fn a_pause_of_the_rate_limit_ends_by_itself() {
+    // A file takes 100 ms, 50 of which are a burst.
+    let rate = NonZeroU64::new(10 * CONTENT.len() as u64);
+    for step in [10, 20, 40] {
+        let clock = Arc::new(SteppingClock {
+            step: Duration::from_millis(step),
+            looks: AtomicU32::new(0),
+        });
+        let limits = Limits {
+            bytes_per_second_per_user_max: rate,
+            ..Limits::default()
+        };
+        let (policy, config) = limited(limits, true, Arc::<SteppingClock>::clone(&clock));
+        // On this clock hours pass in a moment.
+        let long = Duration::from_secs(1 << 20);
+        let options = Options {
+            login_timeout: long,
+            idle_timeout: long,
+            stall_timeout: long,
+            ..Options::default()
+        };
+        let server = Running::with(options, policy, clock);
+        for tls in [None, Some(&config)] {
+            let mut client = Client::connect(&server);
+            client.expect(220);
+            if let Some(config) = tls {
+                client.protect(config);
+            }
+            client.ask("USER anonymous\r\nPASS x\r\nTYPE I", &[331, 230, 200]);
+            for _ in 0..2 {
+                download(&mut client, tls);
+            }
+            if tls.is_some() {
+                continue;
+            }
+            let mut data = client.open();
+            data.write_all(&CONTENT).unwrap();
+            data.shutdown(Shutdown::Write).unwrap();
+            client.ask("STOR open/stream", &[150, 226]);
+            client.ask("MODE E", &[200]);
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = listener.local_addr().unwrap().port();
+            client.ask(&format!("EPRT |1|127.0.0.1|{port}|"), &[200]);
+            client.ask("RETR open/file", &[150, 226]);
+            let mut data = client.open();
+            let payload = Header::Data {
+                offset: 0,
+                count: CONTENT.len() as u64,
+                eod: false,
+            };
+            let end = Header::End {
+                eods: Some(1),
+                eod: true,
+            };
+            let blocks = [&payload.encode()[..], &CONTENT, &end.encode()];
+            data.write_all(&blocks.concat()).unwrap();
+            client.ask("STOR open/blocks", &[150, 226]);
+        }
+    }
+}
+
+/// Downloads the file in stream mode.
+fn download(client: &mut Client, tls: Option<&Arc<ClientConfig>>) {
+    let stream = client.open();
+    client.ask("RETR open/file", &[150]);
+    let mut data = match tls {
+        Some(config) => Line::tls(stream, config),
+        None => Line::Clear(stream),
+    };
+    let (mut content, mut piece) = (Vec::new(), [0; 1 << 16]);
+    loop {
+        match data.read(&mut piece).unwrap() {
+            0 => break,
+            read => content.extend_from_slice(&piece[..read]),
+        }
+    }
+    assert!(content == CONTENT);
+    client.expect(226);
 }
 
 #[test]

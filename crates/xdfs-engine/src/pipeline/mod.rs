@@ -426,8 +426,9 @@ impl<K: Kernel> Pipeline<K> {
     /// How long to wait if nothing becomes ready.
     fn wait_time(&self) -> Option<Duration> {
         let feeds = self.channels.are_starved() && self.buffers.free_to_receive() > 0;
-        let busy = self.channels.are_busy() || self.sends_more || feeds;
-        if busy {
+        // In this turn the limit may have been lifted.
+        let resumes = self.channels.are_throttled() && self.bounds.delay(self.now).is_zero();
+        if self.channels.are_busy() || self.sends_more || feeds || resumes {
             return Some(Duration::ZERO);
         }
         let mut until = self.timers.left(self.now);

@@ -629,7 +629,7 @@ impl Connection {
     /// # Errors
     /// The connection is broken.
     pub(super) fn send(&mut self) -> Result<usize, Fault> {
-        match self.wire.write(&self.block[self.sent..]) {
+        match uninterrupted(|| self.wire.write(&self.block[self.sent..])) {
             Ok(bytes) => {
                 self.sent += bytes;
                 Ok(bytes)
@@ -638,7 +638,6 @@ impl Connection {
                 self.is_writable = false;
                 Ok(0)
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
             Err(error) => {
                 // What came before may still be there.
                 self.is_readable = true;
@@ -652,13 +651,12 @@ impl Connection {
     /// # Errors
     /// The connection is broken.
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
-        match self.wire.read(buffer) {
+        match uninterrupted(|| self.wire.read(buffer)) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.is_readable = false;
                 Ok(None)
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
             Err(error) => Err(lost("receive", &error)),
         }
     }
@@ -694,6 +692,17 @@ impl Connection {
                 Ok(false)
             }
             Err(error) => Err(lost("send", &error)),
+        }
+    }
+}
+
+/// Calls until no signal interrupts: a transfer waits for an event after a call that brings
+/// nothing, and none would come.
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
         }
     }
 }

@@ -240,7 +240,7 @@ impl Download {
                 if sent > 0 {
                     link.moved(sent);
                 }
-                if !link.delay().is_zero() {
+                if link.is_paused() {
                     is_stuck = true;
                     break;
                 }

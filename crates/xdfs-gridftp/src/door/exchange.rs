@@ -178,7 +178,7 @@ impl<M: Turn> Exchange<M> {
                     Err(Trouble::Connection(fault)) => self.lose(link, number, fault)?,
                     Err(Trouble::Transfer(fault)) => return Err(fault),
                 }
-                if self.is_done() || !link.delay().is_zero() {
+                if self.is_done() || link.is_paused() {
                     is_stuck = true;
                     break;
                 }

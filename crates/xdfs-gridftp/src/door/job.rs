@@ -26,16 +26,21 @@ impl Job {
     /// # Errors
     /// The job has failed and is to be dropped.
     pub(super) fn step(&mut self, link: &mut Link<'_>) -> Result<Step, Fault> {
-        if !link.delay().is_zero() {
+        link.look_at_limit();
+        if let Some(until) = link.paused_until {
             // What waits for a rate limit doesn't stall.
             link.has_moved = true;
-            return Ok(Step::Wait);
+            return Ok(Step::Paused(until));
         }
-        match self {
+        let step = match self {
             Self::Checksum(job) => job.step(link),
             Self::Download(job) => job.step(link),
             Self::Upload(job) => job.step(link),
-        }
+        }?;
+        Ok(match (step, link.paused_until) {
+            (Step::Wait | Step::Again, Some(until)) => Step::Paused(until),
+            (step, _) => step,
+        })
     }
 
     /// How it uses data connections; `None` if it uses none.

@@ -27,8 +27,10 @@ pub(super) enum Step {
     Again,
     /// It is finished.
     Done(Outcome),
-    /// It waits for data connections, or for the rate limit.
+    /// It waits for data connections.
     Wait,
+    /// It waits for the rate limit until then, and no event may come before.
+    Paused(Instant),
 }
 
 /// Who is told how far a transfer is.
@@ -85,6 +87,10 @@ pub(super) struct Link<'a> {
     pub(super) started: Instant,
     /// Set when something moved.
     pub(super) has_moved: bool,
+    /// The rate limit lets nothing pass before, as far as this step has seen. It is looked at once:
+    /// if it were looked at again after a decision, it could have opened in between, and nothing
+    /// would wake the session.
+    pub(super) paused_until: Option<Instant>,
 }
 
 impl Link<'_> {
@@ -94,7 +100,25 @@ impl Link<'_> {
         self.machine.moved(bytes);
         if let Some(share) = &mut self.share {
             share.take(bytes, self.clock.instant() - self.started);
+            self.look_at_limit();
         }
+    }
+
+    /// Sees whether the rate limit lets anything pass now.
+    pub(super) fn look_at_limit(&mut self) {
+        let now = self.clock.instant();
+        let delay = self
+            .share
+            .as_ref()
+            .map(|share| share.delay(now - self.started));
+        self.paused_until = delay
+            .filter(|delay| !delay.is_zero())
+            .map(|delay| now + delay);
+    }
+
+    /// Whether the rate limit lets nothing more pass in this step.
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused_until.is_some()
     }
 
     /// Whether the client has closed the control connection, or lost it.
@@ -120,12 +144,5 @@ impl Link<'_> {
             Ok(info) => LATER_END + 2 * info.round_trip,
             Err(_) => LATER_END_UNKNOWN,
         }
-    }
-
-    /// Time until payload may move; zero if it may now.
-    pub(super) fn delay(&self) -> Duration {
-        let now = self.clock.instant() - self.started;
-        let share = self.share.as_ref();
-        share.map_or(Duration::ZERO, |share| share.delay(now))
     }
 }

@@ -281,6 +281,7 @@ impl<'a> Node<'a> {
             share: None,
             started: self.started,
             has_moved: false,
+            paused_until: None,
         };
         let result = job.step(&mut link);
         let has_moved = link.has_moved;

@@ -92,6 +92,8 @@ struct Server {
     active_at: Instant,
     /// Payload of the running job moved.
     moved_at: Instant,
+    /// The running job waits for the rate limit.
+    paused_until: Option<Instant>,
     /// Since then the client takes no replies.
     unread_since: Option<Instant>,
     closes_by: Option<Instant>,
@@ -167,6 +169,7 @@ impl Server {
             started: now,
             active_at: now,
             moved_at: now,
+            paused_until: None,
             unread_since: None,
             closes_by: None,
         })
@@ -685,6 +688,7 @@ impl Server {
 
     /// Goes on with the job. Returns whether it can go on at once.
     fn work(&mut self) -> bool {
+        self.paused_until = None;
         let Some(mut job) = self.job.take() else {
             return false;
         };
@@ -702,6 +706,7 @@ impl Server {
             share: user.and_then(|user| user.share.as_mut()),
             started: self.started,
             has_moved: false,
+            paused_until: None,
         };
         let result = job.step(&mut link);
         if link.has_moved {
@@ -722,6 +727,9 @@ impl Server {
             }
             Ok(step) => {
                 self.job = Some(job);
+                if let Step::Paused(until) = step {
+                    self.paused_until = Some(until);
+                }
                 matches!(step, Step::Again)
             }
             Err(fault) => {
@@ -808,12 +816,8 @@ impl Server {
         {
             next = next.min(at);
         }
-        let share = self.user.as_ref().and_then(|user| user.share.as_ref());
-        if let Some(delay) = share.map(|share| share.delay(now - self.started))
-            && self.job.is_some()
-            && !delay.is_zero()
-        {
-            next = next.min(now + delay);
+        if let Some(at) = self.paused_until {
+            next = next.min(at);
         }
         // Rounded up, so that it isn't woken before the time.
         next.saturating_duration_since(now) + Duration::from_millis(1)

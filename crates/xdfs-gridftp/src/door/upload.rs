@@ -234,7 +234,7 @@ impl Upload {
                     moved += bytes;
                     link.moved(bytes);
                 }
-                if self.has_ended || !link.delay().is_zero() {
+                if self.has_ended || link.is_paused() {
                     is_stuck = true;
                     break;
                 }
