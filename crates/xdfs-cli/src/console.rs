@@ -12,6 +12,7 @@ use xdfs::Fault;
 use xdfs::security::FirstUse;
 
 use crate::flags::OutputFlags;
+use crate::folded::FoldedErrors;
 use crate::log;
 
 /// Assumed width of a terminal that doesn't report one.
@@ -30,15 +31,7 @@ pub(crate) struct Console {
     verbose: bool,
     color: bool,
     terminal: bool,
-    last_error: LastError,
-}
-
-/// The failure in the last lines, and how often it came again since.
-#[derive(Debug, Default)]
-struct LastError {
-    message: String,
-    hint: String,
-    repeats: u64,
+    folded: FoldedErrors,
 }
 
 impl Console {
@@ -51,7 +44,7 @@ impl Console {
             verbose: flags.verbose > 0,
             color: terminal && wants_color(),
             terminal: terminal && !dumb,
-            last_error: LastError::default(),
+            folded: FoldedErrors::default(),
         }
     }
 
@@ -77,14 +70,23 @@ impl Console {
         log_error(fault);
     }
 
-    /// Prints one failure of many, without what the lines above say already: thousands of entries
-    /// of a tree may fail for one reason. The next output, or [`Console::clear`], gives their
-    /// number.
+    /// Prints one failure of many, of which thousands may have one reason. Unless details are
+    /// wanted, only the first of each kind is printed at once; [`Console::end_errors`] gives the
+    /// others.
     pub(crate) fn one_error(&mut self, fault: &Fault) {
-        if let Some(text) = self.last_error.next(fault, self.color) {
-            self.write_above(&text);
+        if let Some(fault) = self.folded.next(fault, self.verbose) {
+            let text = error_text(&fault, self.color);
+            self.print(&text);
         }
         log_error(fault);
+    }
+
+    /// Prints the failures that were left out: a line for each kind.
+    pub(crate) fn end_errors(&mut self) {
+        let text = self.folded.take_rest(self.color);
+        if !text.is_empty() {
+            self.print(&text);
+        }
     }
 
     /// Prints a line unless only errors are wanted.
@@ -147,19 +149,11 @@ impl Console {
 
     /// Removes the lines at the bottom.
     pub(crate) fn clear(&mut self) {
-        let repeats = std::mem::take(&mut self.last_error).repeats_text();
-        if !repeats.is_empty() {
-            self.write_above(&repeats);
-        }
+        self.end_errors();
         let before = LINES_DRAWN.swap(0, Ordering::Relaxed);
         if before > 0 {
             write(&redraw(before, &[]));
         }
-    }
-
-    fn print(&mut self, text: &str) {
-        let repeats = std::mem::take(&mut self.last_error).repeats_text();
-        self.write_above(&(repeats + text));
     }
 
     /// Writes lines, which replace those at the bottom.
@@ -167,44 +161,12 @@ impl Console {
         clippy::needless_pass_by_ref_mut,
         reason = "drawing changes the console"
     )]
-    fn write_above(&mut self, text: &str) {
+    fn print(&mut self, text: &str) {
         let erased = match LINES_DRAWN.swap(0, Ordering::Relaxed) {
             0 => String::new(),
             before => redraw(before, &[]),
         };
         write(&(erased + text));
-    }
-}
-
-impl LastError {
-    /// The lines to print for the next failure; `None` if it is the same again.
-    fn next(&mut self, fault: &Fault, color: bool) -> Option<String> {
-        let message = fault.to_string();
-        if message == self.message && fault.hint == self.hint {
-            self.repeats += 1;
-            return None;
-        }
-        let mut text = self.repeats_text();
-        text.push_str(&if fault.hint == self.hint {
-            error_text(&fault.clone().hint(""), color)
-        } else {
-            error_text(fault, color)
-        });
-        *self = Self {
-            message,
-            hint: fault.hint.clone(),
-            repeats: 0,
-        };
-        Some(text)
-    }
-
-    /// The line about what was left out.
-    fn repeats_text(&self) -> String {
-        match self.repeats {
-            0 => String::new(),
-            1 => "the same error once more\n".to_owned(),
-            n => format!("the same error {n} times more\n"),
-        }
     }
 }
 
@@ -249,7 +211,7 @@ fn log_error(fault: &Fault) {
 }
 
 /// The lines of a failure.
-fn error_text(fault: &Fault, color: bool) -> String {
+pub(crate) fn error_text(fault: &Fault, color: bool) -> String {
     let (red, cyan, plain) = if color {
         ("\x1b[1;31m", "\x1b[1;36m", "\x1b[0m")
     } else {
@@ -293,7 +255,7 @@ pub(crate) fn printable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use xdfs::Code;
+    use xdfs::{Code, Machine};
 
     use super::*;
 
@@ -304,42 +266,16 @@ mod tests {
             .hint("look");
         assert_eq!(
             error_text(&fault, false),
-            "error: local open '/a\\n': no such file\nhint: look\n"
+            "error: cannot open '/a'$'\\n': no such file\nhint: look\n"
         );
         let bare = Fault::new(Code::Io, "read", "bad\x1b[2J disk").remote();
+        let bare = bare.at(&Machine::server("lab"));
         assert_eq!(
             error_text(&bare, false),
-            "error: remote read: bad\\u{1b}[2J disk\n"
+            "error: server lab: cannot read: bad\\u{1b}[2J disk\n"
         );
         let colored = error_text(&fault, true);
         assert!(colored.contains("error:") && colored.contains("hint:"));
-    }
-
-    #[test]
-    fn what_the_lines_above_say_is_left_out() {
-        let fault = |path: &str| {
-            Fault::new(Code::NoSpace, "write", "full")
-                .path(path)
-                .hint("h")
-        };
-        let mut last = LastError::default();
-        let first = last.next(&fault("a"), false).unwrap();
-        assert_eq!(first, "error: local write 'a': full\nhint: h\n");
-        assert_eq!(last.next(&fault("a"), false), None);
-        assert_eq!(last.next(&fault("a"), false), None);
-        let other = last.next(&fault("b"), false).unwrap();
-        assert_eq!(
-            other,
-            "the same error 2 times more\nerror: local write 'b': full\n"
-        );
-        // Another hint, and the same message.
-        assert!(
-            last.next(&fault("b").hint("i"), false)
-                .unwrap()
-                .ends_with("hint: i\n")
-        );
-        assert_eq!(last.next(&fault("b").hint("i"), false), None);
-        assert_eq!(last.repeats_text(), "the same error once more\n");
     }
 
     #[test]

@@ -348,9 +348,9 @@ impl ShellSession {
             let text = match fault.code {
                 // The end of a session stopped on this side.
                 Code::ShuttingDown if fault.side == xdfs::Side::Local => {
-                    "the session was stopped: opening another one".to_owned()
+                    "the session was stopped: opening another session".to_owned()
                 }
-                _ => format!("the connection was lost ({fault}): opening another one"),
+                _ => format!("{fault}: opening another session"),
             };
             Console::new(OutputFlags::default()).info(&text);
         }

@@ -377,7 +377,7 @@ fn fault(operation: &str, path: &Path, error: &std::io::Error) -> Fault {
 fn make_directories(root: &Path) -> Result<(), Fault> {
     for dir in ["notes", "data"] {
         let dir = root.join(dir);
-        std::fs::create_dir_all(&dir).map_err(|e| fault("make a directory", &dir, &e))?;
+        std::fs::create_dir_all(&dir).map_err(|e| fault("make the directory", &dir, &e))?;
     }
     Ok(())
 }

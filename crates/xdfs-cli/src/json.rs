@@ -5,8 +5,8 @@
 
 use serde::{Serialize, Serializer};
 use xdfs::{
-    ChannelsReason, ChecksumValue, Deletion, DigestValue, Fault, PathClass, PathDecision, Progress,
-    Retry, SyncResult, SyncStep, TimeShares, TransferResult, TreeResult,
+    ChannelsReason, ChecksumValue, Deletion, DigestValue, Fault, Machine, PathClass, PathDecision,
+    Progress, Retry, SyncResult, SyncStep, TimeShares, TransferResult, TreeResult,
 };
 
 use crate::progress::{self, names};
@@ -207,6 +207,7 @@ pub(crate) fn step(step: SyncStep) -> &'static str {
 pub(crate) struct ErrorBody<'a> {
     code: &'static str,
     side: String,
+    machine: Option<&'a str>,
     operation: &'a str,
     path: Option<String>,
     cause: &'a str,
@@ -478,6 +479,7 @@ impl<'a> Record<'a> {
         Self::Error(ErrorBody {
             code: fault.code.as_str(),
             side: fault.side.to_string(),
+            machine: fault.machine.as_ref().map(Machine::name),
             operation: &fault.operation,
             path: (!fault.path.is_empty())
                 .then(|| String::from_utf8_lossy(&fault.path).into_owned()),
@@ -653,12 +655,13 @@ mod tests {
         let fault = Fault::new(Code::Busy, "open", "in use")
             .path(b"/\xff")
             .retry(Retry::AfterMs(200))
-            .remote();
+            .remote()
+            .at(&Machine::server("lab"));
         assert_eq!(
             parse(&Record::error(Some(("a", "b")), &fault)),
             json!({
                 "schema": 1, "type": "error", "code": "busy", "side": "remote",
-                "operation": "open", "path": "/\u{fffd}", "cause": "in use", "hint": null,
+                "machine": "lab", "operation": "open", "path": "/\u{fffd}", "cause": "in use", "hint": null,
                 "retry": "after", "retry_after_ms": 200, "exit_code": 12,
                 "source": "a", "target": "b"
             })

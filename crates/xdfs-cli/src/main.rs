@@ -22,6 +22,7 @@ mod data_node;
 mod demo;
 mod exit_codes;
 mod flags;
+mod folded;
 mod generate;
 mod human;
 mod identity;

@@ -30,9 +30,8 @@ impl Place {
         if word == "-" {
             return Ok(Self::Standard);
         }
-        let bad = |cause: &str| {
-            Fault::new(Code::InvalidArgument, "read the place", cause).path(shown(word))
-        };
+        let bad =
+            |cause: &str| Fault::new(Code::InvalidArgument, "understand", cause).path(shown(word));
         if word.is_empty() {
             return Err(bad("it is empty").hint("name a path, '-' or xdfs://HOST/PATH"));
         }

@@ -410,6 +410,7 @@ impl Reporter {
     /// Reports a completed tree (in a dry run, one that would be copied), possibly with failed
     /// entries.
     pub(crate) fn tree_done(&mut self, label: &Label, result: &TreeResult) {
+        self.console.end_errors();
         self.count_tree(result);
         if self.json {
             let dry_run = self.run.dry_run;
@@ -510,6 +511,7 @@ impl Reporter {
     /// Reports a completed synchronisation (or its dry run), possibly with failed entries.
     pub(crate) fn sync_done(&mut self, label: &Label, result: &SyncResult) {
         let tree = &result.tree;
+        self.console.end_errors();
         self.count_tree(tree);
         if self.json {
             let dry_run = self.run.dry_run;

@@ -161,7 +161,7 @@ pub(crate) fn reconnect_observer(
                 retry,
                 pause,
             } => Console::new(flags).info(&format!(
-                "connection lost: {fault}; retry {retry} of {retries_max} in {:.1} s",
+                "{fault}; retry {retry} of {retries_max} in {:.1} s",
                 pause.as_secs_f64()
             )),
             ReconnectEvent::Restored => Console::new(flags).info("connection restored"),
@@ -182,7 +182,7 @@ pub(crate) fn lost_with_ssh(fault: Fault, interrupt: &Interrupt) -> Fault {
         return fault;
     }
     let cause = "ssh has ended, and the server there with it";
-    Fault::new(Code::ConnectionLost, "continue the session", cause)
+    Fault::new(Code::ConnectionLost, "keep the connection", cause)
         .hint("run the same command again to resume")
 }
 

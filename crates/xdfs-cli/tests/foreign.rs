@@ -464,7 +464,7 @@ fn a_foreign_server_takes_and_gives_trees_and_answers_calls() {
     assert_eq!((long.text(), &*long.stderr), (numbers, ""));
     let run = foreign.xdfs("stat -c %U:%G:%s", &[":tree/zero"]).ok();
     assert_eq!((&*run.text(), &*run.stderr), ("UNKNOWN:UNKNOWN:12\n", ""));
-    let said = ["error: remote look up the owner", "can't look up", "hint: "];
+    let said = [": cannot look up the owner for ", "can't look up", "hint: "];
     foreign.xdfs("chown root", &[":tree/zero"]).fails(14, &said);
     foreign.xdfs("mkdir -p", &[":a/b"]).ok();
     foreign.xdfs("mv", &[":tree/zero", ":a/b/one"]).ok();

@@ -543,7 +543,7 @@ impl Acceptor {
                 let drawn = self.environment.fill_random(&mut secret);
                 drawn
                     .err()
-                    .map(|e| Fault::new(Code::Internal, "draw a secret", e.to_string()))
+                    .map(|e| Fault::new(Code::Internal, "make a secret", e.to_string()))
             }
         };
         if let Some(fault) = refusal {

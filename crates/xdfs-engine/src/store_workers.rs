@@ -639,9 +639,7 @@ impl StoreWorkerTask {
                     } = memory;
                     let mut writer = PackWriter::new(bytes, PACK_BYTES_MAX);
                     let read = || store.read_pack(&root, &pack_request, &mut writer);
-                    let result = self
-                        .measured(false, || guarded("make a pack", read))
-                        .flatten();
+                    let result = self.measured(false, || guarded("read", read)).flatten();
                     let entries = writer.entries();
                     let (memory, length) = writer.finish();
                     reserved.grow_to(memory.capacity());
@@ -650,7 +648,7 @@ impl StoreWorkerTask {
                     result?;
                     if entries == 0 {
                         let cause = "a pack has no room for the first of the names";
-                        let fault = Fault::new(Code::LimitExceeded, "make a pack", cause);
+                        let fault = Fault::new(Code::LimitExceeded, "read", cause);
                         return Err(fault.path(&root));
                     }
                     Ok(source)

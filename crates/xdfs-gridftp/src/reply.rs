@@ -45,7 +45,10 @@ impl Reply {
     /// The reply about a fault.
     #[must_use]
     pub fn of_fault(fault: &Fault) -> Self {
-        let mut text = fault.operation.clone().into_bytes();
+        let mut text = match fault.operation.as_str() {
+            "" => Vec::new(),
+            operation => format!("cannot {operation}").into_bytes(),
+        };
         if !fault.path.is_empty() {
             text.extend_from_slice(b" '");
             text.extend_from_slice(&fault.path);
@@ -303,7 +306,7 @@ mod tests {
     fn no_text_ends_a_line() {
         let fault = Fault::new(Code::NotFound, "open", "").path(b"a\r\n226 ok\r\n\0b");
         let text = bytes(&Reply::of_fault(&fault));
-        let shown = "550 open 'a??226 ok???b': No such file or directory\r\n";
+        let shown = "550 cannot open 'a??226 ok???b': No such file or directory\r\n";
         assert_eq!(String::from_utf8_lossy(&text), shown);
     }
 }

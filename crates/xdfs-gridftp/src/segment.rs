@@ -239,7 +239,7 @@ pub fn parse_failures(rows: &[Vec<u8>], members: u32) -> Option<Failures> {
         let cause = String::from_utf8_lossy(row[space..].trim_ascii());
         let code = Code::from_number(u16::try_from(value("Code")?).ok()?);
         for member in first..end {
-            failures.push(member, Fault::new(code, "store a segment", cause.clone()));
+            failures.push(member, Fault::new(code, "store", cause.clone()));
         }
     }
     (next > 0).then_some(failures)
@@ -303,14 +303,8 @@ mod tests {
         );
         assert_eq!(Closing::parse(b"Entries=3;"), None);
         let mut failures = Failures::default();
-        failures.push(
-            3,
-            Fault::new(Code::AlreadyExists, "store a segment", "it is there"),
-        );
-        failures.push(
-            4,
-            Fault::new(Code::AlreadyExists, "store a segment", "it is there"),
-        );
+        failures.push(3, Fault::new(Code::AlreadyExists, "store", "it is there"));
+        failures.push(4, Fault::new(Code::AlreadyExists, "store", "it is there"));
         let rows = failure_rows(&failures);
         assert_eq!(parse_failures(&rows, 5), Some(failures));
         assert_eq!(

@@ -506,7 +506,7 @@ fn unsupported(operation: u8) -> Fault {
 
 fn stopped() -> Fault {
     let cause = "the rest is not wanted";
-    Fault::new(Code::Cancelled, "list a directory", cause)
+    Fault::new(Code::Cancelled, "list", cause)
 }
 
 /// The fault of a store that violates its contract.

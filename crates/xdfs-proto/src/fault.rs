@@ -1,9 +1,19 @@
 //! Faults: one type from the system call to the wire, the log, the JSON and the exit code.
 //!
 //! A fault names the side, the operation, the path, the cause and what the user can do. On the
-//! wire it is the body of the exception header.
+//! wire it is the body of the exception header. To people it is a sentence:
+//!
+//! ```text
+//! server data.example.org: cannot write '/x': no space left on device
+//! cannot open './x': no such file or directory
+//! ```
+//!
+//! The first is one of the machine named, the second one of this side.
 
 use std::fmt;
+use std::sync::Arc;
+
+use crate::quote::quoted;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal, $exit:literal;)*) => {
@@ -144,6 +154,36 @@ impl fmt::Display for Side {
     }
 }
 
+/// The machine at the other end of a session, as messages name it. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine(Arc<(&'static str, String)>);
+
+impl Machine {
+    /// A server: its host, and its port if that isn't the usual one.
+    #[must_use]
+    pub fn server(name: impl Into<String>) -> Self {
+        Self(Arc::new(("server", name.into())))
+    }
+
+    /// A client: its address.
+    #[must_use]
+    pub fn client(name: impl Into<String>) -> Self {
+        Self(Arc::new(("client", name.into())))
+    }
+
+    /// The name without the role.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.1
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.0.0, self.0.1)
+    }
+}
+
 /// Whether and when the same request may succeed on retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
@@ -162,7 +202,11 @@ pub struct Fault {
     pub code: Code,
     /// The end at which it arose.
     pub side: Side,
-    /// The operation, as a verb in the infinitive ("open", "write", "join the session").
+    /// The machine at which it arose, if that is another one and known. Known only locally and
+    /// never sent.
+    pub machine: Option<Machine>,
+    /// The operation, as a verb in the infinitive that reads well after "cannot" and before the
+    /// path ("open", "set the owner of", "join the session").
     pub operation: String,
     /// The affected path, as bytes; empty if none.
     pub path: Vec<u8>,
@@ -187,6 +231,7 @@ impl Fault {
         Self {
             code,
             side: Side::Local,
+            machine: None,
             operation: operation.into(),
             path: Vec::new(),
             cause: cause.into(),
@@ -237,6 +282,22 @@ impl Fault {
         }
     }
 
+    /// The sentence about the fault with `object` in place of the path, such as the list of the
+    /// paths that it concerns.
+    #[must_use]
+    pub fn about(&self, object: &str) -> String {
+        let place = match (&self.machine, self.side) {
+            (Some(machine), _) => format!("{machine}: "),
+            (None, Side::Remote) => "the other side: ".to_owned(),
+            (None, Side::Local) => String::new(),
+        };
+        let space = if object.is_empty() { "" } else { " " };
+        let Self {
+            operation, cause, ..
+        } = self;
+        format!("{place}cannot {operation}{space}{object}: {cause}")
+    }
+
     /// Marks the fault as ending its session.
     #[must_use]
     pub fn ending_session(mut self) -> Self {
@@ -251,7 +312,19 @@ impl Fault {
         self
     }
 
-    /// Marks the fault as arisen at this end.
+    /// Names the machine of a fault of the other end, unless it has a name already: the other end
+    /// of a session may itself have used another server.
+    #[must_use]
+    pub fn at(mut self, machine: &Machine) -> Self {
+        if self.machine.is_some() {
+            self.side = Side::Remote;
+        } else if self.side == Side::Remote {
+            self.machine = Some(machine.clone());
+        }
+        self
+    }
+
+    /// Marks the fault as arisen at this end. It keeps the name of a third machine.
     #[must_use]
     pub fn local(mut self) -> Self {
         self.side = Side::Local;
@@ -309,12 +382,43 @@ fn describe(error: &std::io::Error) -> String {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.side, self.operation)?;
-        if !self.path.is_empty() {
-            write!(f, " '{}'", self.path.escape_ascii())?;
+        match self.path.as_slice() {
+            b"" => f.write_str(&self.about("")),
+            path => f.write_str(&self.about(&quoted(path))),
         }
-        write!(f, ": {}", self.cause)
     }
 }
 
 impl std::error::Error for Fault {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_a_sentence_with_the_machine_in_it() {
+        let fault = Fault::new(Code::NoSpace, "write", "no space left on device").path("/x");
+        let of = |fault: &Fault| fault.to_string();
+        assert_eq!(of(&fault), "cannot write '/x': no space left on device");
+        let lab = Machine::server("lab:2811");
+        assert_eq!(fault.clone().at(&lab), fault, "it is one of this side");
+        let far = fault.remote();
+        assert_eq!(
+            of(&far),
+            "the other side: cannot write '/x': no space left on device"
+        );
+        let far = far.at(&lab).at(&Machine::client("10.0.0.1"));
+        assert_eq!(
+            of(&far),
+            "server lab:2811: cannot write '/x': no space left on device"
+        );
+        assert_eq!(of(&far.clone().local()), of(&far));
+        assert_eq!(far.machine.unwrap().name(), "lab:2811");
+        let bare = Fault::new(Code::Io, "read", "broken");
+        assert_eq!(of(&bare), "cannot read: broken");
+        assert_eq!(
+            of(&bare.path(b"a\n\xffb")),
+            "cannot read 'a'$'\\n\\377''b': broken"
+        );
+    }
+}

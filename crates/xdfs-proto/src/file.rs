@@ -426,22 +426,22 @@ impl FileCall {
         }
     }
 
-    /// The operation, for messages: "open a file".
+    /// The operation, for messages: "open".
     #[must_use]
     pub fn operation(&self) -> &'static str {
         match self {
-            Self::Open { .. } => "open a file",
-            Self::Read { .. } => "read a file",
-            Self::Write { .. } => "write to a file",
-            Self::Append { .. } => "append to a file",
-            Self::Flush { .. } => "make a file durable",
-            Self::SetLength { .. } => "set the length of a file",
-            Self::Lock { .. } => "lock a file",
-            Self::Unlock { .. } => "unlock a file",
-            Self::TestLock { .. } => "look for locks",
-            Self::Renew { .. } => "renew a lock",
-            Self::Stat { .. } => "look at a file",
-            Self::Close { .. } => "close a file",
+            Self::Open { .. } => "open",
+            Self::Read { .. } => "read",
+            Self::Write { .. } => "write to",
+            Self::Append { .. } => "append to",
+            Self::Flush { .. } => "flush",
+            Self::SetLength { .. } => "set the length of",
+            Self::Lock { .. } => "lock",
+            Self::Unlock { .. } => "unlock",
+            Self::TestLock { .. } => "look for locks on",
+            Self::Renew { .. } => "renew a lock on",
+            Self::Stat { .. } => "look at",
+            Self::Close { .. } => "close",
         }
     }
 

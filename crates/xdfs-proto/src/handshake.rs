@@ -710,8 +710,8 @@ const TLS_ALERT: u8 = 0x15;
 /// The fault of an acceptor whose first bytes aren't those of the protocol.
 fn foreign(bytes: &[u8], error: &DecodeError) -> Fault {
     if bytes.first() == Some(&TLS_ALERT) {
-        let cause = "the acceptor accepts protected channels only";
-        return Fault::new(Code::ProtectionRefused, "open the channel", cause)
+        let cause = "the server requires encryption";
+        return Fault::new(Code::ProtectionRefused, "open the connection", cause)
             .hint("leave out --insecure");
     }
     error.fault()

@@ -26,6 +26,7 @@ pub mod limits;
 pub mod opening;
 pub mod pack;
 pub mod path;
+pub mod quote;
 pub mod range;
 pub mod receiver;
 pub mod sender;
@@ -33,8 +34,9 @@ pub mod tunnel;
 pub mod wire;
 
 pub use digest::{ChecksumKind, ChecksumValue, DigestKind, DigestValue};
-pub use fault::{Code, Fault, Retry, Side};
+pub use fault::{Code, Fault, Machine, Retry, Side};
 pub use frame::Frame;
 pub use id::{CallId, ChannelIndex, FileId, SessionId, SessionSecret, SourceTag};
 pub use limits::Limits;
+pub use quote::{Quoting, quoted};
 pub use range::{ByteRange, RangeSet};

@@ -159,7 +159,7 @@ pub struct FailureRun {
 
 /// The operation of a run of entries that failed for the same reason in different operations:
 /// separate runs would leave no room for others.
-const ANY_OPERATION: &str = "carry out an entry";
+const ANY_OPERATION: &str = "copy";
 
 /// The failed entries of a pack, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

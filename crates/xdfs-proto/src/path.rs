@@ -317,33 +317,33 @@ impl Call {
         }
     }
 
-    /// The operation, for messages: "list a directory".
+    /// The operation, for messages: "list".
     #[must_use]
     pub fn operation(&self) -> &'static str {
         match self {
-            Self::Stat { .. } => "look at a path",
-            Self::List { .. } => "list a directory",
-            Self::MakeDirectory { .. } => "make a directory",
-            Self::RemoveFile { .. } => "remove a file",
-            Self::RemoveDirectory { .. } => "remove a directory",
-            Self::RemoveTree { .. } => "remove a tree",
+            Self::Stat { .. } => "look at",
+            Self::List { .. } => "list",
+            Self::MakeDirectory { .. } => "make the directory",
+            Self::RemoveFile { .. } => "remove",
+            Self::RemoveDirectory { .. } => "remove the directory",
+            Self::RemoveTree { .. } => "remove the tree",
             Self::Rename { .. } => "rename",
-            Self::Copy { .. } => "copy a file",
-            Self::Link { .. } => "link a file",
-            Self::Symlink { .. } => "make a symbolic link",
-            Self::ReadLink { .. } => "read a symbolic link",
-            Self::SetMode { .. } => "set the permissions",
-            Self::SetTimes { .. } => "set the times",
-            Self::SetOwner { .. } => "set the owner",
-            Self::Truncate { .. } => "set the length",
-            Self::Space { .. } => "look at the space left",
-            Self::Checksum { .. } => "compute a digest",
-            Self::Sync { .. } => "make changes durable",
-            Self::Signatures { .. } => "compute the sums of blocks",
-            Self::Seed(_) => "begin with an old file",
-            Self::ListPartial { .. } => "list unfinished transfers",
-            Self::RemovePartial { .. } => "remove an unfinished transfer",
-            Self::LookUp { .. } => "look up users and groups",
+            Self::Copy { .. } => "copy",
+            Self::Link { .. } => "link",
+            Self::Symlink { .. } => "make the symbolic link",
+            Self::ReadLink { .. } => "read the symbolic link",
+            Self::SetMode { .. } => "set the permissions of",
+            Self::SetTimes { .. } => "set the times of",
+            Self::SetOwner { .. } => "set the owner of",
+            Self::Truncate { .. } => "set the length of",
+            Self::Space { .. } => "look at the space left in",
+            Self::Checksum { .. } => "compute the digest of",
+            Self::Sync { .. } => "make changes durable in",
+            Self::Signatures { .. } => "compute the block sums of",
+            Self::Seed(_) => "begin with the old file",
+            Self::ListPartial { .. } => "list the unfinished transfers in",
+            Self::RemovePartial { .. } => "remove the unfinished transfer",
+            Self::LookUp { .. } => "look up users and groups for",
             Self::File(call) => call.operation(),
         }
     }

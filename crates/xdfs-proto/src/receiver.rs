@@ -283,7 +283,7 @@ impl Receiver {
         if self.files.len() >= self.limits.open_files_max {
             let fault = Fault::new(
                 Code::LimitExceeded,
-                "offer a file",
+                "offer the file",
                 format!(
                     "more than {} files are open in the session",
                     self.limits.open_files_max

@@ -59,7 +59,7 @@ impl DecodeError {
             Self::Damaged => Code::IntegrityMismatch,
             _ => Code::MalformedFrame,
         };
-        Fault::new(code, "decode a frame of the peer", self.to_string())
+        Fault::new(code, "understand the other side", self.to_string())
     }
 }
 

@@ -302,7 +302,7 @@ fn what_was_read_is_kept_until_it_is_taken_and_no_more_of_it() {
     let next = call_server.next_work().expect("there is room");
     assert!(call_server.next_work().is_none());
     // A fault gives the room back, and so does the next call in a slot.
-    let fault = Fault::new(Code::Io, "read a file", "it broke");
+    let fault = Fault::new(Code::Io, "read", "it broke");
     call_server.finished(next.id, Err(fault));
     let next = call_server.next_work().expect("there is room");
     call_server.finished(next.id, Ok(data(50_000)));

@@ -497,7 +497,7 @@ fn what_no_frame_carries_is_refused_before() {
     assert_eq!(call_client.call(long).unwrap_err().code, Code::NameTooLong);
     let none = call_client.call(list(0)).unwrap_err();
     assert_eq!(none.code, Code::InvalidArgument);
-    assert_eq!(none.operation, "list a directory");
+    assert_eq!(none.operation, "list");
     assert_eq!(call_client.poll_output(), None);
 }
 

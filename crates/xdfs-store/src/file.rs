@@ -96,5 +96,5 @@ pub trait File: Send + Sync + fmt::Debug {
 /// The fault of a store without access in place.
 pub(crate) fn unsupported(path: &[u8]) -> Fault {
     let cause = "files aren't worked on in place here";
-    Fault::new(Code::Unsupported, "open a file", cause).path(path)
+    Fault::new(Code::Unsupported, "open", cause).path(path)
 }

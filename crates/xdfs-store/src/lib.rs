@@ -361,7 +361,7 @@ pub trait Store: Send + Sync + fmt::Debug {
         pack: &mut PackWriter,
     ) -> Result<(), Fault> {
         let _ = (request, pack);
-        Err(no_names("read a pack", root))
+        Err(no_names("read", root))
     }
 
     /// Writes the entries of a pack beneath the directory `root`, in order, each as a whole or not
@@ -379,7 +379,7 @@ pub trait Store: Send + Sync + fmt::Debug {
         pack: &[u8],
     ) -> Result<Failures, Fault> {
         let _ = (options, pack);
-        Err(no_names("write a pack", root))
+        Err(no_names("write", root))
     }
 
     /// Whether packs that are not relaxed mostly wait for a disk, so that writing more packs at

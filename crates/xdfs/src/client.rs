@@ -8,7 +8,7 @@ use xdfs_engine::mailbox::mailbox;
 use xdfs_engine::{Command, DownloadSpec, PathDecision, TransferSpec, UploadSpec};
 use xdfs_gridftp::client::FtpStore;
 use xdfs_proto::frame::Resume;
-use xdfs_proto::{Code, DigestKind, Fault, FileId};
+use xdfs_proto::{Code, DigestKind, Fault, FileId, Machine};
 use xdfs_store::{LocalStore, Source, Store, StreamSource};
 use xdfs_xio::PathSample;
 
@@ -332,18 +332,14 @@ impl Client {
         };
         if remote.len() > self.shared.path_bytes_max {
             let cause = format!("it is longer than {} bytes", self.shared.path_bytes_max);
-            return Err(
-                Fault::new(Code::NameTooLong, "name a file on the server", cause)
-                    .path(remote)
-                    .hint("use a shorter path"),
-            );
+            return Err(Fault::new(Code::NameTooLong, "use the name", cause)
+                .path(remote)
+                .hint("use a shorter path"));
         }
         let file = FileId(self.shared.next_file.fetch_add(1, Ordering::Relaxed));
         if remote.contains(&0) {
             let cause = "the path has a zero byte";
-            return Err(
-                Fault::new(Code::InvalidArgument, "name a file on the server", cause).path(remote),
-            );
+            return Err(Fault::new(Code::InvalidArgument, "use the name", cause).path(remote));
         }
         let session = self.session()?;
         let kind = match (kind, session.gateway()) {
@@ -485,6 +481,17 @@ impl Client {
     #[must_use]
     pub fn place(&self) -> &RemotePlace {
         self.shared.sessions.place()
+    }
+
+    /// A fault about a path of the server that this side found: it names the server.
+    #[must_use]
+    pub fn fault_there(&self, fault: Fault) -> Fault {
+        fault.remote().at(&self.machine())
+    }
+
+    /// The server, as messages name it.
+    pub(crate) fn machine(&self) -> Machine {
+        self.place().address.machine()
     }
 
     /// Whether the server is on this machine.

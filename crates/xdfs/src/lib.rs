@@ -141,7 +141,8 @@ pub use tunnel::{Forward, Host, Tunnel, TunnelNews, TunnelPlan, TunnelPort, Tunn
 pub use xdfs_engine::{ChannelsReason, PathClass, PathDecision};
 pub use xdfs_gridftp::client::{Carrier, NodeAddresses, Stripes};
 pub use xdfs_proto::{
-    ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Retry, Side,
+    ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Machine, Quoting,
+    Retry, Side, quoted,
 };
 pub use xdfs_sys::program;
 pub use xdfs_xio::{ListeningSocket, PathSample};

@@ -160,7 +160,7 @@ impl RunningCall {
 
     fn take(&mut self, CallPart { answer, last }: CallPart) -> Result<(Answer, bool), Fault> {
         self.ended |= last || answer.is_err();
-        let answer = answer?;
+        let answer = answer.map_err(|fault| self.caller.end.named(fault))?;
         self.guard.pass(&answer)?;
         Ok((answer, last))
     }

@@ -276,9 +276,7 @@ impl ComparedPaths {
         match self.ask(end.is_here, Call::Stat { path, follow })? {
             Answer::Attributes(attributes) => Ok(attributes),
             // The engine lets nothing else through.
-            _ => {
-                Err(Fault::new(Code::Internal, "look at a path", "another answer").path(&end.path))
-            }
+            _ => Err(Fault::new(Code::Internal, "look at", "another answer").path(&end.path)),
         }
     }
 

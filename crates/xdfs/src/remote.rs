@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use xdfs_gridftp::client::{FTP_PORT, GSIFTP_PORT};
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::{Code, Fault, Machine};
 use xdfs_security::identity::Fingerprint;
 use xdfs_xio::{DriverSpec, SpecError, StackSpec};
 
@@ -297,6 +297,24 @@ impl fmt::Display for Listen {
 }
 
 impl Address {
+    /// The server there, as messages name it: its port only if that isn't the usual one.
+    #[must_use]
+    pub fn machine(&self) -> Machine {
+        let usual = match self {
+            Self::Ftp { protection, .. } => usual_port(protection),
+            _ => DEFAULT_PORT,
+        };
+        Machine::server(match self {
+            Self::Host { host, port } | Self::Ftp { host, port, .. } => {
+                Authority(host, Some(*port).filter(|port| *port != usual)).to_string()
+            }
+            Self::Ssh { host, port } | Self::SshFtp { host, port } => {
+                Authority(host, *port).to_string()
+            }
+            Self::Unix(_) | Self::Memory(_) => self.to_string(),
+        })
+    }
+
     /// Whether the server there speaks FTP or GridFTP.
     #[must_use]
     pub fn is_ftp(&self) -> bool {
@@ -335,6 +353,14 @@ impl fmt::Display for Address {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Memory(name) => write!(f, "memory:{name}"),
         }
+    }
+}
+
+/// The port of FTP servers with this protection.
+fn usual_port(protection: &FtpProtection) -> u16 {
+    match protection {
+        FtpProtection::Gsi => GSIFTP_PORT,
+        _ => FTP_PORT,
     }
 }
 
@@ -651,10 +677,7 @@ impl FromStr for RemotePlace {
                     match protection {
                         Some(protection) => Address::Ftp {
                             host,
-                            port: port.unwrap_or(match protection {
-                                FtpProtection::Gsi => GSIFTP_PORT,
-                                _ => FTP_PORT,
-                            }),
+                            port: port.unwrap_or(usual_port(&protection)),
                             protection,
                         },
                         None => Address::Host {

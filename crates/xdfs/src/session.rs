@@ -128,7 +128,7 @@ impl Session {
         let kernel = Readiness::new().map_err(|e| Fault::from_io("open a session", "", &e))?;
         let (mut pipeline, commands) = Pipeline::initiate(kernel, dial, options.limits)?;
         pipeline.tell_decisions(decisions);
-        let end = SessionEnd::default();
+        let end = SessionEnd::of(place.address.machine());
         let end_reporter = end.end_reporter();
         let thread = thread::Builder::new()
             .name("xdfs-client".into())

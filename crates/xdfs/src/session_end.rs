@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Poll, Waker};
 
-use xdfs_proto::{Code, Fault, Retry};
+use xdfs_proto::{Code, Fault, Machine, Retry};
 
 /// The reason of a session's end. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -11,6 +11,8 @@ pub(crate) struct SessionEnd(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
+    /// The server of the session.
+    machine: Option<Machine>,
     fault: OnceLock<Fault>,
     /// Tasks that wait for the reason.
     waiting: Mutex<Vec<Waker>>,
@@ -21,6 +23,23 @@ struct Shared {
 pub(crate) struct EndReporter(SessionEnd);
 
 impl SessionEnd {
+    /// Of a session with this server.
+    pub(crate) fn of(machine: Machine) -> Self {
+        Self(Arc::new(Shared {
+            machine: Some(machine),
+            ..Shared::default()
+        }))
+    }
+
+    /// A fault of the session, with its server named if it arose there. All faults of a session
+    /// come by here.
+    pub(crate) fn named(&self, fault: Fault) -> Fault {
+        match &self.0.machine {
+            Some(machine) => fault.at(machine),
+            None => fault,
+        }
+    }
+
     /// The reporter, for the session's thread.
     pub(crate) fn end_reporter(&self) -> EndReporter {
         EndReporter(self.clone())
@@ -59,7 +78,7 @@ impl SessionEnd {
 
     fn set(&self, fault: Fault) {
         // The first one counts.
-        let _ = self.0.fault.set(fault);
+        let _ = self.0.fault.set(self.named(fault));
         let waiting = std::mem::take(&mut *self.lock());
         waiting.into_iter().for_each(Waker::wake);
     }
@@ -82,7 +101,7 @@ impl Drop for EndReporter {
 }
 
 fn session_gone() -> Fault {
-    Fault::new(Code::ConnectionLost, "continue the session", "it has ended")
+    Fault::new(Code::ConnectionLost, "keep the connection", "it has ended")
         .retry(Retry::AfterMs(200))
         .ending_session()
 }

@@ -240,7 +240,7 @@ impl Transfer {
         match event {
             TransferEvent::Progress(progress) => Some(progress),
             TransferEvent::Ended(result) => {
-                self.end(result);
+                self.end(result.map_err(|fault| self.session_end.named(fault)));
                 None
             }
         }

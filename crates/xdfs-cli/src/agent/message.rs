@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use xdfs::security::Fingerprint;
-use xdfs::{Address, Code, Fault, RemotePlace, Retry, Side};
+use xdfs::{Address, Code, Fault, Machine, RemotePlace, Retry, Side};
 
 use crate::flags::SecurityFlags;
 use crate::identity;
@@ -89,6 +89,7 @@ pub(super) struct SessionStatus {
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct FaultText {
     code: u16,
+    machine: Option<String>,
     is_remote: bool,
     operation: String,
     cause: String,
@@ -256,6 +257,10 @@ impl From<Fault> for FaultText {
     fn from(fault: Fault) -> Self {
         Self {
             code: fault.code.number(),
+            machine: fault
+                .machine
+                .as_ref()
+                .map(|machine| machine.name().to_owned()),
             is_remote: fault.side == Side::Remote,
             operation: fault.operation,
             cause: fault.cause,
@@ -281,6 +286,7 @@ impl From<FaultText> for Fault {
             .hint(text.hint)
             .retry(retry);
         Self {
+            machine: text.machine.map(Machine::server),
             side: match text.is_remote {
                 true => Side::Remote,
                 false => Side::Local,

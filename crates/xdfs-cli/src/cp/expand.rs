@@ -64,8 +64,7 @@ pub(super) fn expand_sources(connector: &Connector, flags: &mut CpFlags) -> Resu
                     };
                     let mut word = word_of(&found).ok_or_else(|| {
                         let cause = "names with these bytes are not possible on this system";
-                        Fault::new(Code::InvalidArgument, "find what matches", cause)
-                            .path(found.path)
+                        Fault::new(Code::InvalidArgument, "find", cause).path(found.path)
                     })?;
                     word.push(query);
                     sources.push(word);
@@ -129,9 +128,12 @@ fn matches(client: &Client, path: &[u8], pattern: &[u8]) -> Result<Option<Vec<Ve
         Err(fault) if matches!(fault.code, Code::NotFound | Code::NotDirectory) => {
             let hint = "'xdfs ls' and 'xdfs find' show the names that there are";
             let found = expand(pattern, &mut names);
-            found.map(Some).map_err(|fault| match fault.code {
-                Code::NotFound if fault.side == xdfs::Side::Local => fault.path(path).hint(hint),
-                _ => fault,
+            found.map(Some).map_err(|fault| match fault.side {
+                xdfs::Side::Local if fault.code == Code::NotFound => {
+                    client.fault_there(fault.path(path).hint(hint))
+                }
+                xdfs::Side::Local => client.fault_there(fault),
+                xdfs::Side::Remote => fault,
             })
         }
         Err(fault) => Err(fault),

@@ -64,11 +64,11 @@ pub(crate) fn chown(context: &Context, flags: &ChownFlags) -> u8 {
 /// # Errors
 /// A name isn't known there, or can't be looked up.
 fn numbers(client: &Client, path: &[u8], owner: &Owner) -> Result<[Option<u32>; 2], Fault> {
-    const OPERATION: &str = "look up the owner";
+    const OPERATION: &str = "look up the owner for";
     const HINT: &str = "give the number, or a name of the server's system";
     let remote = |code, cause: String| {
-        let fault = Fault::new(code, OPERATION, cause).remote();
-        fault.path(path).hint(HINT)
+        let fault = Fault::new(code, OPERATION, cause);
+        client.fault_there(fault.path(path).hint(HINT))
     };
     let is_named = |a: &&Account| matches!(a, Account::UserNamed(_) | Account::GroupNamed(_));
     let accounts = [&owner.user, &owner.group].into_iter().flatten();

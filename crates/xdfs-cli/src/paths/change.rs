@@ -1,6 +1,6 @@
 //! `xdfs mkdir`, `rm`, `mv`, `ln`, `touch` and `truncate`.
 
-use xdfs::{Call, Client, Code, DigestKind, Fault, FileKind, LocalPlace, TransferOptions};
+use xdfs::{Call, Client, Code, DigestKind, Fault, FileKind, LocalPlace, TransferOptions, quoted};
 
 use super::command::{PathCommand, stat};
 use super::operand::{Operand, is_root, join, last_part, text_of};
@@ -50,9 +50,8 @@ pub(crate) fn rm(context: &Context, flags: &RmFlags) -> u8 {
     command.each(&flags.urls, |command, operand| {
         if is_root(&operand.path) {
             let cause = "the root of a server is never removed";
-            return Err(Fault::new(Code::InvalidArgument, "remove", cause)
-                .path(&operand.path)
-                .hint("name its contents"));
+            let fault = Fault::new(Code::InvalidArgument, "remove", cause);
+            return Err(operand.fault(fault.hint("name its contents")));
         }
         match remove(command, operand, flags) {
             Err(fault) if flags.force && fault.code == Code::NotFound => {}
@@ -75,12 +74,12 @@ fn remove(command: &mut PathCommand, operand: &Operand, flags: &RmFlags) -> Resu
     let is_directory = stat(&client, &path, false)?.kind == FileKind::Directory;
     if !is_directory && operand.is_written_as_directory() {
         let cause = "not a directory";
-        return Err(Fault::new(Code::NotDirectory, "remove", cause).path(path));
+        return Err(operand.fault(Fault::new(Code::NotDirectory, "remove", cause)));
     }
     if is_directory && !flags.recursive && !flags.dir {
-        return Err(Fault::new(Code::IsDirectory, "remove", "is a directory")
-            .path(path)
-            .hint("use -r to remove it with its contents, or -d if it is empty"));
+        let fault = Fault::new(Code::IsDirectory, "remove", "is a directory")
+            .hint("use -r to remove it with its contents, or -d if it is empty");
+        return Err(operand.fault(fault));
     }
     if flags.interactive {
         let all = if is_directory && flags.recursive {
@@ -88,8 +87,7 @@ fn remove(command: &mut PathCommand, operand: &Operand, flags: &RmFlags) -> Resu
         } else {
             ""
         };
-        let name = String::from_utf8_lossy(&path);
-        if !command.confirm(&format!("remove '{name}'{all}?"))? {
+        if !command.confirm(&format!("remove {}{all}?", quoted(&path)))? {
             return Ok(false);
         }
     }
@@ -113,7 +111,7 @@ fn landing(client: &Client, target: &Operand, name: &[u8], many: bool) -> Result
         Some(FileKind::Directory) => Ok(join(&target.path, name)),
         _ if into => {
             let cause = "the target is not a directory";
-            Err(Fault::new(Code::NotDirectory, "look at the target", cause).path(&target.path))
+            Err(target.fault(Fault::new(Code::NotDirectory, "use the target", cause)))
         }
         _ => Ok(target.path.clone()),
     }
@@ -123,7 +121,7 @@ fn two_servers(operation: &str) -> Fault {
     let cause =
         "the two paths are on different servers, for different users, or with different settings";
     Fault::new(Code::InvalidArgument, operation, cause)
-        .hint("copy with xdfs cp to this machine and from there")
+        .hint("xdfs cp --remove-source moves it between servers")
 }
 
 /// Runs `xdfs mv` and returns the exit code.
@@ -146,7 +144,7 @@ pub(crate) fn mv(context: &Context, flags: &MvFlags) -> u8 {
         }
         if is_root(&source.path) {
             let cause = "the root of a server can't be moved";
-            return Err(Fault::new(Code::InvalidArgument, "rename", cause).path(&source.path));
+            return Err(source.fault(Fault::new(Code::InvalidArgument, "rename", cause)));
         }
         let client = command.client(source)?;
         let to = landing(&client, &target, last_part(&source.path), sources.len() > 1)?;
@@ -186,7 +184,7 @@ fn make_link(command: &mut PathCommand, flags: &LnFlags) -> Result<(), Fault> {
         if command.config()?.is_remote(&flags.target) {
             let cause = "the text of a symbolic link is a path, not a URL";
             return Err(
-                Fault::new(Code::InvalidArgument, "make a symbolic link", cause)
+                Fault::new(Code::InvalidArgument, "make the symbolic link", cause)
                     .path(text)
                     .hint("write the path as seen from the directory of the link"),
             );
@@ -199,7 +197,7 @@ fn make_link(command: &mut PathCommand, flags: &LnFlags) -> Result<(), Fault> {
     } else {
         let existing = command.operand(&flags.target)?;
         if !existing.shares_session(&link) {
-            return Err(two_servers("link a file"));
+            return Err(two_servers("link"));
         }
         link.path = landing(&client, &link, last_part(&existing.path), false)?;
         Call::Link {
@@ -324,7 +322,7 @@ pub(crate) fn truncate(context: &Context, flags: &TruncateFlags) -> u8 {
             Err(fault) => return Err(fault),
         };
         let length = flags.size.of(bytes).ok_or_else(|| {
-            Fault::new(Code::InvalidArgument, "set the length", "no such length").path(&path)
+            Fault::new(Code::InvalidArgument, "set the length of", "no such length").path(&path)
         })?;
         change(&client, Call::Truncate { path, length })?;
         command.done(operand);

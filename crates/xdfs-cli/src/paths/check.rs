@@ -163,7 +163,7 @@ fn compare(command: &mut PathCommand, flags: &CheckFlags) -> Result<(), Fault> {
             let cause = "the other one is a directory";
             let hint = "name two files, or two directories";
             let fault = Fault::new(Code::NotDirectory, "compare", cause);
-            return Err(fault.path(&file.path).hint(hint));
+            return Err(file.side.fault(fault.path(&file.path).hint(hint)));
         }
     }
     comparison.finish(command);

@@ -6,12 +6,11 @@ use std::io::{BufWriter, IsTerminal as _, Stdout, Write as _};
 use std::time::Duration;
 
 use xdfs::{
-    Answer, Attributes, Call, Client, ClientOptions, Code, Fault, PendingCall, RemotePlace,
+    Answer, Attributes, Call, Client, ClientOptions, Code, Fault, PendingCall, Quoting, RemotePlace,
 };
 
 use super::json::{PathRecord, SummaryBody, error_line};
 use super::operand::{Operand, text_of};
-use super::quote::Quoting;
 use crate::client::{RunningCopy, SharedClient};
 use crate::client_config::ClientConfig;
 use crate::console::Console;
@@ -232,7 +231,7 @@ impl PathCommand {
             self.print(error_line(operand, fault).as_bytes());
         }
         self.flush();
-        self.console.error(fault);
+        self.console.one_error(fault);
     }
 
     /// Reports the result of a comparison. A difference decides the exit code unless something
@@ -291,8 +290,10 @@ impl PathCommand {
 
     /// Ends the command and returns the exit code.
     pub(crate) fn finish(mut self) -> u8 {
+        self.flush();
+        self.console.end_errors();
         if self.interrupt.requested() {
-            let fault = Interrupt::fault(self.command);
+            let fault = Interrupt::fault(&format!("finish xdfs {}", self.command));
             if self.json {
                 self.print(error_line(None, &fault).as_bytes());
             }
@@ -337,7 +338,7 @@ pub(crate) fn stat(client: &Client, path: &[u8], follow: bool) -> Result<Attribu
         follow,
     })? {
         Answer::Attributes(attributes) => Ok(attributes),
-        _ => Err(unexpected("look at a path", &path)),
+        _ => Err(unexpected("look at", &path)),
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) trait Names {
 /// # Errors
 /// There is no match, or too many, or a named directory can't be listed.
 pub(crate) fn expand(pattern: &[u8], side: &mut impl Names) -> Result<Vec<Vec<u8>>, Fault> {
-    let fault = |code, cause: &str| Fault::new(code, "find what matches", cause).path(pattern);
+    let fault = |code, cause: &str| Fault::new(code, "find", cause).path(pattern);
     let mut found: Vec<Vec<u8>> = vec![Vec::new()];
     let mut matched = false;
     for (at, part) in pattern.split(|&b| b == b'/').enumerate() {

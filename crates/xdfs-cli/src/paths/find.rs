@@ -63,9 +63,8 @@ pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
     command.each(&flags.urls, |command, operand| {
         if flags.delete && tests.are_none() && is_root(&operand.path) {
             let cause = "everything below the root of the server would be removed";
-            return Err(Fault::new(Code::InvalidArgument, "remove", cause)
-                .path(&operand.path)
-                .hint("add a test such as -name, or name a directory"));
+            let fault = Fault::new(Code::InvalidArgument, "remove", cause);
+            return Err(operand.fault(fault.hint("add a test such as -name, or name a directory")));
         }
         let client = command.client(operand)?;
         let path = operand.path.clone();

@@ -3,11 +3,10 @@
 use std::fmt::Write as _;
 
 use jiff::tz::TimeZone;
-use xdfs::{Attributes, FileKind, OwnerNames};
+use xdfs::{Attributes, FileKind, OwnerNames, Quoting};
 
 use super::json::kind_word;
 use super::mode::mode_text;
-use super::quote::Quoting;
 use super::time;
 
 /// Bytes of a block in the output of `stat`, by convention.

@@ -4,14 +4,15 @@ use std::cmp::Reverse;
 use std::io::IsTerminal as _;
 
 use jiff::tz::TimeZone;
-use xdfs::{Answer, Attributes, Call, Client, Code, Entry, Fault, FileKind, Listing, OwnerNames};
+use xdfs::{
+    Answer, Attributes, Call, Client, Code, Entry, Fault, FileKind, Listing, OwnerNames, Quoting,
+};
 
 use super::command::{InFlight, PathCommand, stat as attributes_of, unexpected};
 use super::format::{StatFormat, description, shown_name};
 use super::json::PathRecord;
 use super::mode::mode_text;
 use super::operand::{Operand, join};
-use super::quote::Quoting;
 use super::text::{align, human};
 use super::time;
 use super::walk::{LISTINGS_AHEAD, List as _};
@@ -142,7 +143,7 @@ fn read_link(path: &[u8]) -> Call {
 fn link_target(answer: Result<Answer, Fault>, path: &[u8]) -> Result<Vec<u8>, Fault> {
     match answer? {
         Answer::Target(target) => Ok(target),
-        _ => Err(unexpected("read a symbolic link", path)),
+        _ => Err(unexpected("read the symbolic link", path)),
     }
 }
 

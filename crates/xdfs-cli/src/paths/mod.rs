@@ -1,7 +1,7 @@
 //! The commands about paths on servers, some of which take local paths too ([`side`]).
 //!
 //! [`command`] has the common parts: sessions, output, failures. [`walk`] walks trees. Related
-//! commands share a file. Small pure parts: quoting ([`quote`]), permissions ([`mode`]), times
+//! commands share a file. Small pure parts: permissions ([`mode`]), times
 //! ([`time`]), patterns ([`glob`], [`expand`]), values of flags ([`criteria`]), lines of `stat`
 //! ([`format`]).
 
@@ -19,7 +19,6 @@ mod look;
 pub(crate) mod mode;
 pub(crate) mod operand;
 mod partial;
-pub(crate) mod quote;
 pub(crate) mod side;
 mod space;
 mod sum;

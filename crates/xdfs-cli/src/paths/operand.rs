@@ -55,6 +55,14 @@ impl Operand {
         }
     }
 
+    /// A fault about this path that was found on this side: it names the server.
+    pub(crate) fn fault(&self, fault: Fault) -> Fault {
+        fault
+            .path(&self.path)
+            .remote()
+            .at(&self.place.address.machine())
+    }
+
     /// Whether the path is written as a directory.
     pub(crate) fn is_written_as_directory(&self) -> bool {
         self.place.path.is_empty() || self.place.path.ends_with(b"/")

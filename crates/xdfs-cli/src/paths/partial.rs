@@ -192,7 +192,7 @@ impl Here {
     /// Opens the directory that `word` names.
     fn open(config: &ClientConfig, word: &OsStr, directory: PathBuf) -> Result<Self, Fault> {
         let store = LocalStore::rooted(&directory, false).map_err(|mut fault| {
-            fault.operation = "list unfinished transfers".into();
+            fault.operation = "list the unfinished transfers in".into();
             config.hinted(fault, [word])
         })?;
         let mut path = directory.into_os_string().into_encoded_bytes();
@@ -231,7 +231,11 @@ impl Here {
                 1 => "a directory below it can't be read".to_owned(),
                 unread => format!("{unread} directories below it can't be read"),
             };
-            let fault = Fault::new(Code::PermissionDenied, "list unfinished transfers", cause);
+            let fault = Fault::new(
+                Code::PermissionDenied,
+                "list the unfinished transfers in",
+                cause,
+            );
             command.fault(Some(operand), &fault.path(&self.path));
         }
         all.sort_by(|a, b| a.path.cmp(&b.path));
@@ -272,8 +276,8 @@ fn find(
                 .filter(|file| file.name == last_part(path));
             let Some(file) = to_it.next() else {
                 let cause = "there is no unfinished transfer to it";
-                let fault = Fault::new(Code::NotFound, "list unfinished transfers", cause);
-                return Err(fault.path(path).remote());
+                let fault = Fault::new(Code::NotFound, "list the unfinished transfers in", cause);
+                return Err(operand.fault(fault));
             };
             if is_wanted(&file) {
                 let path = path.clone();
@@ -353,12 +357,12 @@ fn finish(
     let mut all: Vec<PartialFile> = Vec::new();
     loop {
         let Answer::Partial { files, more } = answer else {
-            return Err(unexpected("list unfinished transfers", directory));
+            return Err(unexpected("list the unfinished transfers in", directory));
         };
         // In their order, so a server can't make this go on for ever.
         let last = all.last().map(|last| last.name.clone());
         if files.first().map(|first| &first.name) <= last.as_ref() && last.is_some() {
-            return Err(unexpected("list unfinished transfers", directory));
+            return Err(unexpected("list the unfinished transfers in", directory));
         }
         all.extend(files);
         let Some(last) = all.last().filter(|_| more) else {

@@ -39,6 +39,14 @@ impl SideCall {
 }
 
 impl PathSide {
+    /// A fault about a path of this side.
+    pub(crate) fn fault(&self, fault: Fault) -> Fault {
+        match self {
+            Self::Local => fault,
+            Self::Remote(client) => client.client().fault_there(fault),
+        }
+    }
+
     /// Starts a call.
     pub(crate) fn start_call(&self, call: Call) -> SideCall {
         match self {
@@ -74,7 +82,7 @@ impl List for PathSide {
                     entries_max: u32::MAX,
                 };
                 let Answer::Entries { entries, .. } = call_local(&call)? else {
-                    return Err(unexpected("list a directory", &path));
+                    return Err(unexpected("list", &path));
                 };
                 entries.into_iter().for_each(take);
                 Ok(())
@@ -130,7 +138,7 @@ impl SideOperand {
             .wait()?
         {
             Answer::Attributes(attributes) => Ok(attributes),
-            _ => Err(unexpected("look at a path", &self.path)),
+            _ => Err(unexpected("look at", &self.path)),
         }
     }
 

@@ -62,7 +62,7 @@ pub(crate) fn df(context: &Context, flags: &DfFlags) -> u8 {
             files_free,
         } = client.call(Call::Space { path })?
         else {
-            return Err(unexpected("look at the space left", &operand.path));
+            return Err(unexpected("look at the space left in", &operand.path));
         };
         if command.is_json() {
             command.write_record(PathRecord::Space(SpaceBody {

@@ -6,12 +6,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal as _, Read as _};
 use std::path::Path;
 
-use xdfs::{Answer, Call, ChecksumKind, ChecksumValue, Code, Fault, FileKind};
+use xdfs::{Answer, Call, ChecksumKind, ChecksumValue, Code, Fault, FileKind, Quoting};
 
 use super::command::{PathCommand, unexpected};
 use super::json::{PathBody, PathRecord, SumBody};
 use super::operand::{join, last_part, text_of};
-use super::quote::Quoting;
 use super::side::{SideCall, SideOperand};
 use super::walk::WalkStep;
 use crate::context::Context;
@@ -41,7 +40,7 @@ pub(super) fn ask_digest(operand: &SideOperand, path: Vec<u8>, kind: ChecksumKin
 fn digest_of(asked: SideCall, path: &[u8]) -> Result<(ChecksumValue, u64), Fault> {
     match asked.wait()? {
         Answer::Digest { value, length } => Ok((value, length)),
-        _ => Err(unexpected("compute a digest", path)),
+        _ => Err(unexpected("compute the digest of", path)),
     }
 }
 

@@ -15,7 +15,7 @@ use rustyline::completion::Pair;
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
 use rustyline::validate::Validator;
-use xdfs::FileKind;
+use xdfs::{FileKind, Quoting};
 
 use super::operands::{Role, Side, roles, with_long_tests};
 use super::paths::{Roots, absolute, trimmed};
@@ -23,7 +23,6 @@ use super::words::{Word, escaped, lines, split_unfinished};
 use super::{COMMANDS, OWN, local_path};
 use crate::candidates::{Listed, Name, kind_on_server, within};
 use crate::context::ShellSession;
-use crate::paths::quote::Quoting;
 
 /// Lifetime of a cached listing.
 const FRESH: Duration = Duration::from_secs(10);

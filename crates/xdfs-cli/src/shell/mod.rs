@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use clap::parser::ValueSource;
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
-use xdfs::{Answer, Call, Code, Fault, FileKind, RemotePlace};
+use xdfs::{Answer, Call, Code, Fault, FileKind, Quoting, RemotePlace};
 
 use crate::console::Console;
 use crate::context::{Context, ShellSession};
@@ -30,7 +30,6 @@ use crate::interrupt::Interrupt;
 use crate::log::start_log;
 use crate::paths::expand::{Names, expand};
 use crate::paths::operand::Operand;
-use crate::paths::quote::Quoting;
 use crate::place::{local_name, word_of};
 use crate::report::{print, unwritten};
 use crate::run_command;
@@ -388,17 +387,21 @@ impl Shell {
                     shell: self,
                     interrupt,
                 };
-                expand(pattern, &mut there)?
+                expand(pattern, &mut there).map_err(|fault| match fault.code {
+                    Code::NotFound if fault.side == xdfs::Side::Local => {
+                        let address = &self.session.place().address;
+                        fault.remote().at(&address.machine())
+                    }
+                    _ => fault,
+                })?
             } else {
                 expand(pattern, &mut LocalNames)?
             };
             if target == Some(at) && found.len() > 1 {
                 let cause = format!("{} names match, and there is one target", found.len());
-                return Err(
-                    Fault::new(Code::InvalidArgument, "find what matches", cause)
-                        .path(&word.bytes)
-                        .hint("name the target"),
-                );
+                return Err(Fault::new(Code::InvalidArgument, "find", cause)
+                    .path(&word.bytes)
+                    .hint("name the target"));
             }
             for path in found {
                 // A name must not look like a flag, or like a path on the other side.
@@ -516,7 +519,7 @@ impl Shell {
         }
         if !COMMANDS.contains(&name.as_str()) {
             let cause = "no such command in the shell";
-            return Err(Fault::new(Code::InvalidArgument, "help", cause).path(name));
+            return Err(Fault::new(Code::InvalidArgument, "show help for", cause).path(name));
         }
         let shown = Cli::command().try_get_matches_from(["xdfs", &name, "--help"]);
         shown.err().map_or(Ok(SUCCESS), |error| show(&error))
@@ -536,7 +539,7 @@ impl Names for RemoteNames<'_> {
         let mut names = Vec::new();
         for entry in client.list(&path) {
             if self.interrupt.requested() {
-                return Err(Interrupt::fault("list a directory"));
+                return Err(Interrupt::fault("list"));
             }
             names.push(entry?.name);
         }
@@ -561,7 +564,7 @@ struct LocalNames;
 
 impl Names for LocalNames {
     fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
-        let fault = |error: std::io::Error| Fault::from_io("list a directory", directory, &error);
+        let fault = |error: std::io::Error| Fault::from_io("list", directory, &error);
         let path = local_path(directory)?;
         let mut names = Vec::new();
         for entry in std::fs::read_dir(path).map_err(fault)? {

@@ -48,7 +48,7 @@ fn files_belong_to_the_account_of_the_user() {
     fs::write(&closed, b"root's").unwrap();
     fs::set_permissions(&closed, Permissions::from_mode(0o600)).unwrap();
     let run = xdfs(["cp", &server.url("/closed"), &place.here("b")]);
-    run.fails(5, &["error: remote"]);
+    run.fails(5, &["error: server "]);
 }
 
 /// Who gets the owner of a file and not its bits is told which file it was; without owners it is a

@@ -164,8 +164,8 @@ fn files_can_be_compared_too() {
     assert_eq!(run.text(), "differs .\n");
     xdfs(["check", &here, &first.url("/tree")]).fails(6, &["big", "directory", "hint: "]);
     xdfs(["check", &first.url("/tree"), &here]).fails(6, &["big", "directory"]);
-    xdfs(["check", &place.here("none"), &there]).fails(4, &["error: local", "none"]);
-    xdfs(["check", &here, &first.url("/none")]).fails(4, &["error: remote", "/none"]);
+    xdfs(["check", &place.here("none"), &there]).fails(4, &["error: cannot ", "none"]);
+    xdfs(["check", &here, &first.url("/none")]).fails(4, &["error: server ", "/none"]);
     xdfs(["check", &here, "xdfs://127.0.0.1:1/"]).fails(3, &["error: "]);
     xdfs(["check", &here]).fails(2, &["TARGET"]);
     xdfs(["check", &here, "-"]).fails(2, &["standard input"]);

@@ -120,6 +120,13 @@ fn an_error_of_the_server_has_all_its_fields() {
     let error = objects.iter().find(|o| o["type"] == "error").unwrap();
     assert_eq!(error["code"], "not-found");
     assert_eq!(error["side"], "remote");
+    assert_eq!(
+        error["machine"],
+        server
+            .url("")
+            .trim_start_matches("xdfs://")
+            .trim_end_matches('/')
+    );
     assert_eq!(error["path"], "/none");
     assert_eq!(error["exit_code"], 4);
     assert_eq!(error["source"], url.as_str());

@@ -28,7 +28,7 @@ fn messages_go_to_the_file_too() {
     let run = xdfs(["cp", "-f", "-I", "-q", &source, &url, "--log-file", &log]).ok();
     assert_eq!(run.stderr, "");
     let run = xdfs(["cp", "-vv", "--log-file", &log, &source, &none]);
-    let run = run.fails(4, &["error: remote"]);
+    let run = run.fails(4, &["error: server "]);
     assert!(!run.stderr.contains(" DEBUG "), "{}", run.stderr);
     let text = read();
     assert!(text.starts_with(&first));
@@ -36,7 +36,7 @@ fn messages_go_to_the_file_too() {
     assert!(text.contains(" DEBUG "), "{text}");
     let line = text.lines().find(|line| line.contains(" ERROR ")).unwrap();
     assert!(
-        line.contains("error: remote") && line.contains("/none"),
+        line.contains("error: server ") && line.contains("/none"),
         "{line}"
     );
     // Of commands about paths, and of a script with all its commands.

@@ -218,7 +218,7 @@ fn owners_are_given_by_the_names_of_the_server() {
     // A number stays one.
     given(&["-R", "1:1"], HERE);
     for (word, who) in [("games", "user 'games'"), ("daemon:games", "group 'games'")] {
-        let said = ["error: remote", "/f", "the server knows no", who, "hint: "];
+        let said = ["error: server ", "/f", "the server knows no", who, "hint: "];
         xdfs(["chown", word, &url]).fails(2, &said);
         assert_eq!(owner(&file), HERE);
     }
@@ -302,7 +302,7 @@ fn who_may_not_list_learns_no_names() {
     );
     xdfs(["chown", &format!("{user}:{group}"), &look]).ok();
     let said = [
-        "error: remote look up",
+        "error: server 127.0.0.1:",
         "/blind/f",
         "may not list",
         "hint: give the number",

@@ -163,8 +163,8 @@ fn sessions_of_removed_users_end() {
     server.running.signal("HUP");
     let words = "the settings were reloaded sessions_ended=2";
     server.running.wait_for_message(words);
-    bob.wait().fails(16, &["error: remote"]);
-    alice.wait().fails(16, &["error: remote"]);
+    bob.wait().fails(16, &["error: server "]);
+    alice.wait().fails(16, &["error: server "]);
     owner.wait().ok();
     let found = names(place.root());
     let published: Vec<_> = found.iter().filter(|name| !name.starts_with('.')).collect();
@@ -185,7 +185,7 @@ fn sessions_with_more_rights_than_now_end() {
         .running
         .wait_for_message("the settings were reloaded sessions_ended=1");
     // It may come again, and finds what it may use now.
-    bob.wait().fails(4, &["error: remote"]);
+    bob.wait().fails(4, &["error: server "]);
     assert!(!place.remote("bob").exists());
     let other = url.replace("/data/", "/other/");
     own(&place, ["cp", "--key", &key, &place.here("source"), &other]).ok();

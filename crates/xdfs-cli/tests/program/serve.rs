@@ -67,8 +67,8 @@ fn a_read_only_server_takes_nothing() {
     std::fs::write(place.remote("there"), b"abc").unwrap();
     let server = Server::start_with(&place.root(), &["--listen", "127.0.0.1:0", "--read-only"]);
     let source = place.make_here("a", b"a");
-    xdfs(["cp", &source, &server.url("/a")]).fails(5, &["error: remote"]);
-    xdfs(["cp", "-f", &source, &server.url("/there")]).fails(5, &["error: remote"]);
+    xdfs(["cp", &source, &server.url("/a")]).fails(5, &["error: server "]);
+    xdfs(["cp", "-f", &source, &server.url("/there")]).fails(5, &["error: server "]);
     assert_eq!(names(place.root()), ["there"]);
     xdfs(["cp", &server.url("/there"), &place.here("down")]).ok();
     assert_content(place.here("down"), b"abc");
@@ -163,7 +163,7 @@ fn settings_come_from_a_file_and_flags_go_first() {
     let source = place.make_here("a", b"a");
     let flags = ["--config", &file];
     let server = Server::start_with(&place.root(), &flags);
-    xdfs(["cp", &source, &server.url("/a")]).fails(5, &["error: remote"]);
+    xdfs(["cp", &source, &server.url("/a")]).fails(5, &["error: server "]);
     let server = Server::start_with(&place.root(), &["--config", &file, "--read-only=false"]);
     xdfs(["cp", &source, &server.url("/a")]).ok();
 }

@@ -185,7 +185,7 @@ fn ctrl_c_ends_what_waits_for_a_pipe_and_not_the_shell() {
     let broken = wait::until(PATIENCE, || writer.write_all(b"more\n").is_err());
     assert!(broken, "{}", typed.terminal.text());
     typed.types("ls\r");
-    typed.sees("opening another one");
+    typed.sees("opening another session");
     typed.sees("\x1b[33mp\x1b[0m");
     typed.sees("> ");
     let text = typed.leave();
@@ -209,7 +209,7 @@ fn ctrl_c_ends_a_long_transfer_that_goes_on_later() {
     typed.sees("30.0 MB in");
     typed.sees("> ");
     let text = typed.leave();
-    assert!(!text.contains("opening another one"), "{text}");
+    assert!(!text.contains("opening another session"), "{text}");
     assert_content(place.here("big"), &expected);
 }
 
@@ -226,7 +226,7 @@ fn a_lost_connection_is_opened_again() {
     typed.sees("> ");
     let again = Server::start_with(&place.root(), &["--listen", &address]);
     typed.types("mkdir back\r");
-    typed.sees("opening another one");
+    typed.sees("opening another session");
     typed.sees("> ");
     typed.types("ls\r");
     typed.sees("back");
@@ -440,7 +440,7 @@ fn a_login_that_is_put_off_is_a_refused_login() {
     let words = ["ls", "--json", "--password-file", &password, &url];
     // The pauses double, so that one of them is longer than it takes to start the program.
     let put_off = (0..16).find_map(|_| {
-        let run = run_with_input(&mut guarded.command(&words), b"").fails(16, &["error: remote"]);
+        let run = run_with_input(&mut guarded.command(&words), b"").fails(16, &["error: server "]);
         let is_put_off = run.json()[0]["code"] == "limit-exceeded";
         is_put_off.then_some(run)
     });
@@ -463,7 +463,7 @@ fn nobody_is_asked_without_need() {
     let guarded = Guarded::start();
     // Not in scripts, not where a credential was named, and not where no user is.
     let script = run_with_input(&mut guarded.command(&["ls", &guarded.url("/")]), b"x\n");
-    let refused = "error: remote log in: the server refused the login of 'alice' (key SHA256:";
+    let refused = ": cannot log in: the server refused the login of 'alice' (key SHA256:";
     script.fails(16, &[refused, "--password-file -"]);
     let password = guarded.place.make_here("wrong", b"battery staple\n");
     for words in [

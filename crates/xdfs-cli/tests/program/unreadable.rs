@@ -136,7 +136,7 @@ fn what_cannot_be_listed_is_not_said_to_be_missing() {
     // Both ways round.
     for (words, line) in [([&here, &url], "extra"), ([&url, &here], "missing")] {
         let run = run_unprivileged(&place, &["check", words[0], words[1]]);
-        let run = run.fails(5, &["error: local", "closed"]);
+        let run = run.fails(5, &["error: cannot ", "closed"]);
         assert_eq!(run.text(), format!("{line} closed-too\n"), "{}", run.stderr);
         assert!(run.stderr.contains("2 equal (1 B)"), "{}", run.stderr);
     }

@@ -60,7 +60,7 @@ fn a_key_of_ones_own_is_made_once() {
     assert!(second.stderr.contains("exists"), "{second:?}");
     // Nobody let it in.
     let server = Server::start(&place.root());
-    xdfs(["whoami", "--key", &file, &server.url("")]).fails(16, &["error: remote"]);
+    xdfs(["whoami", "--key", &file, &server.url("")]).fails(16, &["error: server "]);
 }
 
 #[test]
@@ -89,10 +89,10 @@ fn a_password_is_given_by_a_file_and_never_shown() {
     // Another server key than that of the other tests.
     let ask = |file: &str| alone(&["whoami", "--password-file", file, &url], b"");
     assert!(ask(&right).ok().text().starts_with("alice\n"));
-    let run = ask(&wrong).fails(16, &["error: remote"]);
+    let run = ask(&wrong).fails(16, &["error: server "]);
     assert!(!run.stderr.contains("battery"), "{}", run.stderr);
     alone(&["user", "remove", "alice"], b"").ok();
-    ask(&right).fails(16, &["error: remote"]);
+    ask(&right).fails(16, &["error: server "]);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_ticket_lets_in_once_who_has_nothing_else() {
             .args(args);
         crate::support::run_with_input(&mut command, b"")
     };
-    stranger(&["whoami", &server.url("")]).fails(16, &["error: remote"]);
+    stranger(&["whoami", &server.url("")]).fails(16, &["error: server "]);
     stranger(&["cp", &source, &url]).ok();
     assert_content(place.remote("gift"), b"for you");
     let run = stranger(&["cp", "-f", &source, &url]).fails(16, &["ticket"]);
@@ -228,7 +228,7 @@ fn a_server_with_another_key_is_refused_until_it_is_forgotten() {
     stranger(&["whoami", "--known-only", &server.url("")]).fails(17, &["xdfs trust add"]);
     stranger(&["whoami", "--pin", &wrong, &server.url("")]).fails(17, &[&shown]);
     // The server is believed now, and the key still isn't one it knows.
-    stranger(&["whoami", "--pin", &shown, &server.url("")]).fails(16, &["error: remote"]);
+    stranger(&["whoami", "--pin", &shown, &server.url("")]).fails(16, &["error: server "]);
     xdfs_with_input(["user", "add", "no/name"], b"long enough\n").fails(2, &["name"]);
 }
 
@@ -288,7 +288,7 @@ fn a_server_that_is_new_is_told_once() {
     assert_eq!(told(&pinned.stderr), 0, "{}", pinned.stderr);
     // Trusted also by who isn't let in.
     std::fs::remove_file(place.here("keys/authorized_keys")).unwrap();
-    let refused = run(&["cp", "-f", &one, &server.url("")]).fails(16, &["error: remote"]);
+    let refused = run(&["cp", "-f", &one, &server.url("")]).fails(16, &["error: server "]);
     assert_eq!(told(&refused.stderr), 1, "{}", refused.stderr);
 }
 

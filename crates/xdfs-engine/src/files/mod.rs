@@ -67,7 +67,7 @@ impl Files {
             let mut bytes = [0; 8];
             let drawn = environment.fill_random(&mut bytes);
             drawn.map(|()| u64::from_le_bytes(bytes)).map_err(|error| {
-                Fault::new(Code::Internal, "draw a random number", error.to_string())
+                Fault::new(Code::Internal, "get a random number", error.to_string())
             })
         };
         let run = match xdfs_sys::limit::boot_number() {

@@ -147,7 +147,7 @@ fn a_lock_waits_only_if_it_may() {
     ));
     let fault = done(b.step(&scene.store, &lock(theirs), false)).unwrap_err();
     assert_eq!((fault.code, &*fault.path), (Code::Busy, &b"f"[..]));
-    assert_eq!(fault.operation, "lock a file");
+    assert_eq!(fault.operation, "lock");
     let test = FileCall::TestLock {
         handle: theirs,
         range: LockRange::ALL,

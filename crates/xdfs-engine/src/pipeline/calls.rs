@@ -181,7 +181,7 @@ impl Calls {
             ended.push(spec.number);
         }
         for pending in initiator.pending.values().filter(|m| m.listing) {
-            let fault = Fault::new(Code::Cancelled, "list a directory", "the session is closed");
+            let fault = Fault::new(Code::Cancelled, "list", "the session is closed");
             deliver(&pending.parts, Err(fault), true);
             ended.push(pending.number);
         }

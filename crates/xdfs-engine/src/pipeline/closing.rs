@@ -78,7 +78,7 @@ impl<K: Kernel> Pipeline<K> {
 
     /// The fault of transfers and calls ended with the session.
     fn closing_fault(&self) -> Fault {
-        let orderly = Fault::new(Code::ConnectionLost, "continue the session", "it has ended");
+        let orderly = Fault::new(Code::ConnectionLost, "keep the connection", "it has ended");
         let orderly = orderly.retry(Retry::AfterMs(200)).ending_session();
         self.result().err().unwrap_or(orderly)
     }

@@ -93,7 +93,7 @@ impl<K: Kernel> Pipeline<K> {
         if self.channel_set.end(idle) {
             self.end(Ok(()));
         } else if self.ending.is_overdue(self.now) {
-            self.end(Err(shutting_down("continue the session")));
+            self.end(Err(shutting_down("keep the connection")));
         }
     }
 
@@ -150,7 +150,7 @@ impl<K: Kernel> Pipeline<K> {
                 if self.ending.is_draining() && !self.receiver.was_offered(offer.file) =>
             {
                 self.receiver
-                    .refuse(offer.clone(), &shutting_down("offer a file"));
+                    .refuse(offer.clone(), &shutting_down("offer the file"));
                 Ok(())
             }
             Frame::Offer(_) if !initiator => Err(unexpected(&frame)),
@@ -230,11 +230,11 @@ impl<K: Kernel> Pipeline<K> {
         };
         let open = self.transfers.sources();
         let opened = if self.ending.is_draining() {
-            Err(shutting_down("ask for a file"))
+            Err(shutting_down("ask for the file"))
         } else if open >= self.limits.open_files_max {
             Err(Fault::new(
                 Code::LimitExceeded,
-                "ask for a file",
+                "ask for the file",
                 format!(
                     "more than {} files are open in the session",
                     self.limits.open_files_max
@@ -541,7 +541,7 @@ impl<K: Kernel> Pipeline<K> {
             if backlog > CONTROL_BACKLOG_MAX {
                 let fault = Fault::new(
                     Code::LimitExceeded,
-                    "answer the peer",
+                    "answer the other side",
                     format!("it left {backlog} bytes of answers unread"),
                 );
                 self.end(Err(fault));
@@ -563,7 +563,7 @@ impl<K: Kernel> Pipeline<K> {
 fn unexpected(frame: &Frame) -> Fault {
     Fault::new(
         Code::ProtocolViolation,
-        "continue the session",
+        "keep the connection",
         format!(
             "{} came from the wrong side, or at the wrong time",
             frame.name()

@@ -51,7 +51,7 @@ impl<K: Kernel> Pipeline<K> {
         if !self.channel_set.is_empty() && is_silent {
             let fault = Fault::new(
                 Code::DeadlineExceeded,
-                "wait for the peer",
+                "wait for the other side",
                 format!("it was silent for {} s", limit.as_secs_f32()),
             )
             .hint("run the same command again to resume")

@@ -486,7 +486,7 @@ pub(super) fn session_request(
     let mut id = [0; 16];
     environment
         .fill_random(&mut id)
-        .map_err(|e| Fault::new(Code::Internal, "draw a session identifier", e.to_string()))?;
+        .map_err(|e| Fault::new(Code::Internal, "make a session identifier", e.to_string()))?;
     Ok(SessionRequest {
         id: SessionId(id),
         channels,

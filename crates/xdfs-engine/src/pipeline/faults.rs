@@ -15,8 +15,8 @@ pub(super) fn shutting_down(operation: &str) -> Fault {
 pub(super) fn all_channels_lost(peer: impl fmt::Display, cause: &str) -> Fault {
     Fault::new(
         Code::ConnectionLost,
-        format!("continue the session with {peer}"),
-        format!("all channels are lost ({cause})"),
+        format!("keep the connection to {peer}"),
+        format!("it was lost ({cause})"),
     )
     .hint("run the same command again to resume")
     .retry(Retry::AfterMs(200))

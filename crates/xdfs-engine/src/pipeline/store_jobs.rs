@@ -187,7 +187,7 @@ impl<K: Kernel> Pipeline<K> {
         // Packs cancelled by the peer no longer count in the machine, but still take memory here.
         if self.transfers.arriving() + self.store_jobs.packs_writing >= self.limits.open_files_max {
             let cause = "too many packs are waiting to be written";
-            let fault = Fault::new(Code::LimitExceeded, "receive a pack", cause)
+            let fault = Fault::new(Code::LimitExceeded, "receive", cause)
                 .path(&root)
                 .retry(Retry::AfterMs(100));
             self.receiver.fail(offer.file, fault);
@@ -264,11 +264,10 @@ impl<K: Kernel> Pipeline<K> {
                 StoreCompletion::PackRead { file, pack } => {
                     if let Some(preparing) = self.transfers.end_preparing(file) {
                         let digest = preparing.request.digest;
-                        let result =
-                            unless_cancelled(&preparing, "make a pack", pack).and_then(|pack| {
-                                let offer = offer_of_pack(file, Vec::new(), digest);
-                                self.open_offer(Box::new(pack), offer, 0, None, false)
-                            });
+                        let result = unless_cancelled(&preparing, "read", pack).and_then(|pack| {
+                            let offer = offer_of_pack(file, Vec::new(), digest);
+                            self.open_offer(Box::new(pack), offer, 0, None, false)
+                        });
                         if let Err(fault) = result {
                             self.sender.refuse(file, &fault);
                         }
@@ -322,7 +321,7 @@ fn unless_cancelled<T>(
 /// The fault of a last pack that is not carried out.
 fn incomplete() -> Fault {
     let cause = "a pack that it was to follow has failed, in whole or in part";
-    let fault = Fault::new(Code::Stale, "write the last pack", cause);
+    let fault = Fault::new(Code::Stale, "complete the tree", cause);
     fault.retry(Retry::AfterMs(0))
 }
 

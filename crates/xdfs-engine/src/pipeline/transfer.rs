@@ -45,7 +45,7 @@ impl<K: Kernel> Pipeline<K> {
             }) => {
                 if last.is_some() && !self.acceptor_takes_last_packs() {
                     let cause = "the server doesn't know the last pack of a tree";
-                    let fault = Fault::new(Code::FeatureUnsupported, "send a pack", cause);
+                    let fault = Fault::new(Code::FeatureUnsupported, "send", cause);
                     return self.transfer_ended(spec.file, Err(fault.path(target).remote()));
                 }
                 let offer = Offer {
@@ -89,7 +89,7 @@ impl<K: Kernel> Pipeline<K> {
                 let follows = pack_request.as_ref().is_some_and(|pack| pack.follow);
                 if follows && !self.acceptor_follows_links() {
                     let cause = "the server can't follow symbolic links within directories";
-                    let fault = Fault::new(Code::FeatureUnsupported, "request a pack", cause);
+                    let fault = Fault::new(Code::FeatureUnsupported, "read", cause);
                     let hint = "it needs a newer xdfs; without following, links stay links";
                     let fault = fault.path(source).hint(hint).remote();
                     return self.transfer_ended(spec.file, Err(fault));

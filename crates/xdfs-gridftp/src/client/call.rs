@@ -219,7 +219,7 @@ fn own_attributes(listed: &Listed) -> Attributes {
 
 /// Makes a directory whose parent is there.
 fn make_directory(link: &mut Link, path: &[u8]) -> Result<(), Fault> {
-    let operation = "make a directory";
+    let operation = "make the directory";
     let reply = link.exchange("MKD", path)?;
     if reply.code < 300 {
         return Ok(());
@@ -256,14 +256,14 @@ pub(super) fn make_directories(link: &mut Link, path: &[u8]) -> Result<(), Fault
             }
             Some(_) => {
                 let cause = "a file has the name";
-                return Err(Fault::new(Code::NotDirectory, "make a directory", cause).path(path));
+                return Err(Fault::new(Code::NotDirectory, "make the directory", cause).path(path));
             }
             None => {
                 let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
                 let parent = &path[..slash];
                 let is_there = parent.is_empty() || FtpStore::find(link, parent)?.is_some();
                 if was_last || missing.len() >= DEPTH_MAX {
-                    return Err(refused("make a directory", path, &reply));
+                    return Err(refused("make the directory", path, &reply));
                 }
                 is_last = is_there;
                 if !is_there {
@@ -369,7 +369,11 @@ fn remove_tree(store: &FtpStore, path: &[u8]) -> Result<Answer, Fault> {
         if link.features.mlst || !plain::is_link(store, link, &path)? {
             return Ok(());
         }
-        let fault = Fault::new(Code::NotDirectory, "remove a tree", "it is a symbolic link");
+        let fault = Fault::new(
+            Code::NotDirectory,
+            "remove the tree",
+            "it is a symbolic link",
+        );
         Err(fault.path(path).hint("remove the link itself, without -r"))
     })?;
     let mut removed = 0;
@@ -380,7 +384,7 @@ fn remove_tree(store: &FtpStore, path: &[u8]) -> Result<Answer, Fault> {
         if is_empty {
             store.with(|link| {
                 let path = FtpStore::resolve(link, &path);
-                remove_entry(link, "remove a directory", "RMD", &path)
+                remove_entry(link, "remove the directory", "RMD", &path)
             })?;
             removed += 1;
             continue;
@@ -400,7 +404,7 @@ fn remove_tree(store: &FtpStore, path: &[u8]) -> Result<Answer, Fault> {
         store.with(|link| {
             for file in files {
                 let file = FtpStore::resolve(link, &file);
-                remove_entry(link, "remove a file", "DELE", &file)?;
+                remove_entry(link, "remove", "DELE", &file)?;
             }
             Ok(())
         })?;
@@ -461,7 +465,7 @@ fn checksum(
     length: Option<u64>,
     kind: ChecksumKind,
 ) -> Result<Answer, Fault> {
-    let operation = "compute a digest";
+    let operation = "compute the digest of";
     let algorithm = algorithm_of(kind);
     let algorithm =
         algorithm.ok_or_else(|| lacking(operation, path, "this kind isn't known here"))?;

@@ -17,7 +17,7 @@ use super::{missing, plain};
 use crate::facts::left_out;
 use crate::reply::Reply;
 
-const OPERATION: &str = "list a directory";
+const OPERATION: &str = "list";
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 64 << 10;
 /// Most bytes of a listing.

@@ -17,7 +17,7 @@ use crate::xmode::{
     WINDOW_BYTES,
 };
 
-const OPERATION: &str = "exchange blocks";
+const OPERATION: &str = "transfer data";
 /// Bytes of messages that wait for a server that doesn't read, until nothing more is read from it.
 const QUEUED_MAX: usize = 64 << 10;
 /// Bytes of a file that wait to be sent for the first time.

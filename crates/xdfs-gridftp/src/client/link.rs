@@ -386,7 +386,7 @@ impl Link {
         }
         let cause = "the server drops the bytes of names that are not ASCII, and would take \
             another file for this one";
-        Err(Fault::new(Code::InvalidArgument, "name a path", cause)
+        Err(Fault::new(Code::InvalidArgument, "use the name", cause)
             .path(argument)
             .hint("give it a name of ASCII characters"))
     }

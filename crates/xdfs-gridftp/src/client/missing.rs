@@ -104,7 +104,7 @@ fn names_in(link: &mut Link, path: &[u8]) -> Result<Option<Names>, Fault> {
     };
     link.prepare(Direction::Receive, Mode::Stream, 1)?;
     link.command(verb, &argument)?;
-    let mut incoming = Incoming::new("list a directory", path, Mode::Stream, 0, None);
+    let mut incoming = Incoming::new("list", path, Mode::Stream, 0, None);
     let (mut rows, mut rest, mut bytes) = (Rows::default(), Vec::new(), 0);
     let mut names = Names::new();
     let mut add = |name: &[u8]| {
@@ -112,7 +112,7 @@ fn names_in(link: &mut Link, path: &[u8]) -> Result<Option<Names>, Fault> {
         names.insert(name.to_vec());
     };
     let mut piece = vec![0; PIECE_BYTES];
-    let broken = |cause: String| Fault::new(Code::ProtocolViolation, "list a directory", cause);
+    let broken = |cause: String| Fault::new(Code::ProtocolViolation, "list", cause);
     while !incoming.is_complete() {
         let count = incoming.read(link, &mut piece)?;
         bytes += count;

@@ -59,9 +59,8 @@ pub(super) fn write(
 ) -> Result<Failures, Fault> {
     let limits = Limits::default();
     let entries = PackReader::new(pack, &limits).collect::<Result<Vec<_>, _>>();
-    let entries = entries.map_err(|error| {
-        Fault::new(Code::MalformedFrame, "write a pack", error.to_string()).path(root)
-    })?;
+    let entries = entries
+        .map_err(|error| Fault::new(Code::MalformedFrame, "write", error.to_string()).path(root))?;
     store.files().clear();
     let mut link = store.take(Some((Direction::Send, 1)))?;
     let resolved = FtpStore::resolve(&link, root);
@@ -365,7 +364,7 @@ impl Writing<'_> {
         for (file, modes, time) in waiting {
             for _ in 0..modes {
                 // As far as the server can.
-                self.link.reply("set the permissions")?;
+                self.link.reply("set the permissions of")?;
             }
             let pending = self.link.pending();
             let mut result = match time.map(|asked| asked.settle(self.link, &file.path)) {

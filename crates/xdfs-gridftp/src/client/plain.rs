@@ -21,7 +21,7 @@ use super::tree::join;
 use crate::reply::Reply;
 use crate::time::parse_time;
 
-const LOOK: &str = "look at a path";
+const LOOK: &str = "look at";
 /// Entries that are asked about in one round trip.
 const AHEAD: usize = 100;
 
@@ -160,7 +160,7 @@ fn read(store: &FtpStore, link: &mut Link, path: &[u8]) -> Result<Vec<Listed>, F
     // In a path LIST may take wildcards, and options.
     let entered = link.exchange("CWD", path)?;
     if !matches!(entered.code, 200..300) {
-        let fault = refused("list a directory", path, &entered);
+        let fault = refused("list", path, &entered);
         return Err(missing::explain(link, path, &entered, fault));
     }
     let rows = read_here(store, link, path);
@@ -187,7 +187,7 @@ fn read_here(store: &FtpStore, link: &mut Link, path: &[u8]) -> Result<Vec<Liste
         })?;
         Ok::<_, Fault>((told, rows, has_own))
     };
-    let doubt = |code, cause: &str| Err(Fault::new(code, "list a directory", cause).path(path));
+    let doubt = |code, cause: &str| Err(Fault::new(code, "list", cause).path(path));
     // Hidden names too. Where this option works, the directory itself is among them.
     let (told, all, has_own) = ask(b"-a")?;
     if has_own {

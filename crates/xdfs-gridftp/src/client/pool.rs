@@ -43,7 +43,7 @@ const CHANNELS_MAX: u32 = 64;
 /// Smaller files get one data connection: they would not fill several.
 const LARGE_BYTES: u64 = 8 << 20;
 
-const LIST_TREE: &str = "list a tree";
+const LIST_TREE: &str = "list the tree";
 /// Bytes of a tree that are read at once.
 const PIECE_BYTES: usize = 256 << 10;
 /// Most memory of segments that is kept: in pieces, and bytes of each.
@@ -607,7 +607,7 @@ impl FtpStore {
         size: Option<u64>,
     ) -> Result<Incoming, Fault> {
         let (direction, operation) = match verb {
-            "MLSD" => (Direction::List, "list a directory"),
+            "MLSD" => (Direction::List, "list"),
             _ => (Direction::Receive, "read"),
         };
         let mode = self.mode(link, direction);
@@ -637,7 +637,7 @@ impl FtpStore {
     /// What a reply to MLST says; a refusal may still have to be explained.
     pub(super) fn looked(path: &[u8], reply: &Reply) -> Result<Listed, Fault> {
         if !matches!(reply.code, 200..300) {
-            return Err(refused("look at a path", path, reply));
+            return Err(refused("look at", path, reply));
         }
         let row = reply.lines.get(1).map(|line| line.trim_ascii_start());
         let mut listed = Self::facts(path, row.unwrap_or_default())?;
@@ -645,7 +645,7 @@ impl FtpStore {
         if !path.is_ascii() && listed.name.is_ascii() && listed.name != b"." {
             let cause = "the server takes another path for this one: it repeats it without the \
                 bytes that are not ASCII";
-            let fault = Fault::new(Code::InvalidArgument, "look at a path", cause);
+            let fault = Fault::new(Code::InvalidArgument, "look at", cause);
             return Err(fault.path(path).hint("give it a name of ASCII characters"));
         }
         Ok(listed)
@@ -653,7 +653,7 @@ impl FtpStore {
 
     pub(super) fn facts(path: &[u8], row: &[u8]) -> Result<Listed, Fault> {
         let facts = parse_facts(row);
-        facts.map_err(|error| violation("look at a path", error.to_string()).path(path))
+        facts.map_err(|error| violation("look at", error.to_string()).path(path))
     }
 
     /// Whether something is at a resolved path, and which kind it has.

@@ -18,7 +18,7 @@ use super::listing::Listed;
 use super::pool::FtpStore;
 use super::runs::Runs;
 
-const OPERATION: &str = "go on with an interrupted file";
+const OPERATION: &str = "resume";
 /// Bytes that are read back in a step.
 const STEP_BYTES: u64 = 8 << 20;
 /// Bytes that are read back at once.

@@ -24,8 +24,8 @@ use crate::archive::{
 use crate::checksum::{Algorithm, Hasher};
 use crate::segment::{Closing, Numbers, RANGES_MAX, SegmentRequest, parse_failures};
 
-const READ: &str = "read a segment";
-const STORE: &str = "store a segment";
+const READ: &str = "read";
+const STORE: &str = "store";
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 256 << 10;
 /// Permission bits of files and directories of which none are known.

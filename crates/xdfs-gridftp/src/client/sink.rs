@@ -487,7 +487,7 @@ impl AskedMetadata {
     /// As [`set_metadata`].
     pub(super) fn settle(self, link: &mut Link, path: &[u8]) -> Result<(), Fault> {
         if self.mode {
-            let reply = link.reply("set the permissions")?;
+            let reply = link.reply("set the permissions of")?;
             if reply.code >= 300 {
                 tracing::debug!(?reply, "the server sets no permissions");
             }

@@ -18,7 +18,7 @@ use super::pool::FtpStore;
 use super::runs::Runs;
 use crate::checksum::Algorithm;
 
-const RESTART: &str = "begin in the middle";
+const RESTART: &str = "resume";
 /// Bytes that are read at once and left out, where the server can't begin in the middle.
 const SKIPPED_AT_ONCE: usize = 256 << 10;
 /// Bytes of a file that a server is given a second to compute a checksum of.
@@ -224,7 +224,7 @@ pub(super) fn checksum(
     let name = name_of(kind);
     let argument = [format!("{name} {extent} ").as_bytes(), path].concat();
     link.command("CKSM", &argument)?;
-    let reply = link.reply_within("compute a checksum", checksum_time(bytes))?;
+    let reply = link.reply_within("compute the checksum of", checksum_time(bytes))?;
     same_checksum(path, name, own, &reply, link.features.is_exposed)
 }
 
@@ -251,7 +251,7 @@ pub(super) fn same_checksum(
             tracing::debug!(?reply, "the server computes no checksum");
             return Ok(false);
         }
-        _ => return Err(refused("compute a checksum", path, reply)),
+        _ => return Err(refused("compute the checksum of", path, reply)),
     };
     if said == own {
         tracing::debug!("{name} is the same at the server");

@@ -219,7 +219,7 @@ impl Link {
             Some(striping) if striping.wanted.is_part && !self.begins_anywhere() => {
                 let server = &striping.server;
                 let cause = format!("{server} leaves bytes out of parts of files with stripes");
-                let fault = Fault::new(Code::Unsupported, "begin in the middle", cause);
+                let fault = Fault::new(Code::Unsupported, "resume", cause);
                 Err(fault.path(path).hint("leave out --stripe"))
             }
             _ => Ok(()),

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use xdfs_proto::digest::DigestKind;
 use xdfs_proto::frame::Resume;
-use xdfs_proto::{Code, Fault, Retry, SourceTag};
+use xdfs_proto::{Code, Fault, Machine, Retry, SourceTag};
 use xdfs_store::{SinkRequest, check_cancelled};
 
 use super::channel::Mode;
@@ -147,13 +147,7 @@ struct Copy {
 
 /// Says at which server a fault happened.
 fn at(server: &str, fault: Fault) -> Fault {
-    Fault {
-        operation: match fault.operation.contains(server) {
-            true => fault.operation.clone(),
-            false => format!("{} at {server}", fault.operation),
-        },
-        ..fault.remote()
-    }
+    fault.remote().at(&Machine::server(server))
 }
 
 impl FtpStore {
@@ -507,7 +501,7 @@ impl Pair {
     /// Whether both servers tell the same checksum, for which they were asked; `false` if one of
     /// them computes none.
     fn same_content(&mut self, copy: &Copy, kind: Algorithm) -> Result<bool, Fault> {
-        let operation = "compute a checksum";
+        let operation = "compute the checksum of";
         let time = checksum_time(copy.length());
         let sent = self.sender.reply_within(operation, time);
         let sent = sent.map_err(|fault| at(&self.sender_name, fault))?;
@@ -656,7 +650,7 @@ impl Watch {
         copy: &mut Copy,
         moved: &mut Moved<'_>,
     ) -> Result<(), Stop> {
-        let operation = "copy between servers";
+        let operation = "copy";
         loop {
             self.hear_receiver(pair, copy, moved)?;
             self.hear_sender(pair, copy)?;
@@ -717,7 +711,7 @@ impl Watch {
                 Some(Event::Final(reply)) => {
                     if reply.code < 300 && !self.is_taken {
                         let cause = format!("it confirms with {} what it hasn't got", reply.code);
-                        let fault = violation("copy between servers", cause);
+                        let fault = violation("copy", cause);
                         return Err(at(&pair.receiver_name, fault).into());
                     }
                     self.moved = Instant::now();
@@ -748,7 +742,7 @@ impl Watch {
     fn heard_refusal(&self, pair: &Pair, copy: &Copy) -> Option<Fault> {
         let fault = |name: &str, path: &[u8], reply: &Option<Reply>| {
             let reply = reply.as_ref().filter(|reply| reply.code >= 300)?;
-            Some(at(name, refused("copy between servers", path, reply)))
+            Some(at(name, refused("copy", path, reply)))
         };
         let stored = fault(&pair.receiver_name, &copy.path, &self.stored);
         let sent = fault(&pair.sender_name, &copy.from, &self.sent);
@@ -774,7 +768,7 @@ impl Watch {
                 Some(_) => &mut pair.sender,
             };
             // A server that is gone says nothing about the way.
-            let turned = link.turn("copy between servers", deadline);
+            let turned = link.turn("copy", deadline);
             let heard = self.hear_receiver(pair, copy, &mut |_, _| {});
             if let Err(stop) = heard.and_then(|()| self.hear_sender(pair, copy)) {
                 return Some(stop);

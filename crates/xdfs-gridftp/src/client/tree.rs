@@ -11,7 +11,7 @@ use super::fault::violation;
 use super::listing::{Listed, ROW_BYTES_MAX, is_entry_name, parse_facts};
 use crate::segment::{ENTRIES_MAX, Opening, TransactionId};
 
-const OPERATION: &str = "list a tree";
+const OPERATION: &str = "list the tree";
 
 /// See the module documentation.
 #[derive(Debug)]

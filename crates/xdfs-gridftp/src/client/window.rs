@@ -61,7 +61,7 @@ pub(super) fn look_at(
     for (path, asked) in paths.iter().zip(asked) {
         found.push(match asked {
             Ok(()) => {
-                let reply = link.reply("look at a path")?;
+                let reply = link.reply("look at")?;
                 let looked = FtpStore::looked(path, &reply);
                 looked.inspect_err(|fault| {
                     if is_unclear(&reply, fault) {
@@ -206,7 +206,7 @@ fn read_window(
                     return Err(fault);
                 }
                 if !incoming.has_started() && (kind.is_some() || link.features.mlst) {
-                    link.reply("look at a path")?;
+                    link.reply("look at")?;
                 }
                 if !pack.entry(&failed(name, fault)) {
                     return Ok(false);
@@ -271,7 +271,7 @@ fn fetch(
     let count = incoming.read(link, room)?;
     incoming.finish(link)?;
     if let Some(kind) = kind {
-        let reply = link.reply("compute a checksum")?;
+        let reply = link.reply("compute the checksum of")?;
         let mut hasher = Hasher::new(kind);
         hasher.update(&room[..count]);
         let is_exposed = link.features.is_exposed;
@@ -289,7 +289,7 @@ fn fetch(
         return changed("the server computes no checksum of it after all");
     }
     let found = match kind {
-        None if link.features.mlst => FtpStore::looked(path, &link.reply("look at a path")?)?,
+        None if link.features.mlst => FtpStore::looked(path, &link.reply("look at")?)?,
         _ => FtpStore::look(link, path)?,
     };
     let (found, before) = (found.attributes, &before.attributes);

@@ -57,7 +57,7 @@ fn make_durable(store: &dyn Store, path: &[u8]) -> Result<(), Fault> {
     }
     let synced = opened.file.sync(false);
     synced.map_err(|fault| {
-        let operation = "make its time and mode durable".to_owned();
+        let operation = "save the time and mode of".to_owned();
         Fault { operation, ..fault }.preventing(path)
     })
 }

@@ -16,7 +16,7 @@ use crate::archive::FILE_BYTES_MAX;
 use crate::client::listing::parse_facts;
 use crate::segment::{CATALOGUE_BYTES_MAX, ENTRIES_MAX, Opening, TransactionId};
 
-const OPERATION: &str = "list a tree";
+const OPERATION: &str = "list the tree";
 /// Bytes of all transactions that are kept, at most, beside the latest.
 const KEPT_BYTES_MAX: usize = CATALOGUE_BYTES_MAX;
 /// Transactions that are kept, at most.

@@ -9,7 +9,7 @@ use super::link::{Link, Step};
 use crate::checksum::{Algorithm, Hasher};
 use crate::session::Outcome;
 
-const OPERATION: &str = "compute a checksum";
+const OPERATION: &str = "compute the checksum of";
 /// Bytes read between looks at the control connection.
 const TURN_BYTES: u64 = 16 << 20;
 

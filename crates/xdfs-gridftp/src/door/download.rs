@@ -21,7 +21,7 @@ use crate::session::Outcome;
 use crate::stripe::Portion;
 use crate::xmode;
 
-const OPERATION: &str = "send a file";
+const OPERATION: &str = "send";
 /// Bytes of payload in a block.
 const BLOCK_BYTES: u64 = 256 << 10;
 /// Fewest bytes of payload in a block, and how many those of all connections have together: each

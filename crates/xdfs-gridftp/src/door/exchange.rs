@@ -67,7 +67,7 @@ impl From<Breach> for Trouble {
 fn violation(error: &dyn std::error::Error) -> Fault {
     Fault {
         code: Code::ProtocolViolation,
-        ..lost("exchange blocks", &std::io::Error::other(error.to_string()))
+        ..lost("transfer data", &std::io::Error::other(error.to_string()))
     }
 }
 
@@ -239,7 +239,7 @@ impl<M: Turn> Exchange<M> {
     /// Closes a connection on which nothing happens.
     fn give_up(&mut self, link: &mut Link<'_>, id: u64) -> Result<(), Fault> {
         let mut connections = link.channels.connections.iter();
-        let fault = lost("exchange blocks", &std::io::ErrorKind::TimedOut.into());
+        let fault = lost("transfer data", &std::io::ErrorKind::TimedOut.into());
         match connections.position(|connection| connection.id() == id) {
             Some(number) => self.lose(link, number, fault),
             None => self.leave(id, &fault),
@@ -261,7 +261,7 @@ impl<M: Turn> Exchange<M> {
                 Code::ConnectionRefused => Code::ConnectionRefused,
                 _ => Code::ConnectionLost,
             };
-            Fault::new(code, "exchange blocks", cause)
+            Fault::new(code, "transfer data", cause)
         })
     }
 }
@@ -280,7 +280,7 @@ fn read(
     };
     if count == 0 {
         let end = std::io::ErrorKind::UnexpectedEof.into();
-        return Err(Trouble::Connection(lost("exchange blocks", &end)));
+        return Err(Trouble::Connection(lost("transfer data", &end)));
     }
     let filled = reader.filled(count);
     let filled = filled.map_err(|damage: Damage| Trouble::Connection(violation(&damage)))?;

@@ -301,7 +301,11 @@ impl<'a> Node<'a> {
             Ok(step) => {
                 if now >= self.moved_at + self.context.options.stall_timeout {
                     let cause = "nothing moved on the data connections for too long";
-                    self.fail(&Fault::new(Code::DeadlineExceeded, "move a file", cause));
+                    self.fail(&Fault::new(
+                        Code::DeadlineExceeded,
+                        "transfer a file",
+                        cause,
+                    ));
                     return false;
                 }
                 if now >= self.reports_at && !self.reports.is_full() {

@@ -149,7 +149,7 @@ impl Rows {
             bytes.append(&mut more);
             if bytes.len() > HERE_BYTES_MAX {
                 let cause = "the listing is too large for a reply";
-                let fault = Fault::new(Code::Unsupported, "list a directory", cause);
+                let fault = Fault::new(Code::Unsupported, "list", cause);
                 return Err(fault.hint("use MLSD, which has a data connection"));
             }
         }
@@ -229,7 +229,7 @@ impl Rows {
         {
             if self.waiting.len() >= WAITING_MAX {
                 let cause = "the tree has too many directories for one listing";
-                return Err(Fault::new(Code::LimitExceeded, "list a tree", cause));
+                return Err(Fault::new(Code::LimitExceeded, "list the tree", cause));
             }
             self.waiting.push(Folder {
                 path,

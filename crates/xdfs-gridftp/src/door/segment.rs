@@ -22,8 +22,8 @@ use crate::archive::{
 use crate::checksum::{Algorithm, Hasher};
 use crate::segment::{Closing, SegmentRequest};
 
-const SEND: &str = "send a segment";
-const STORE: &str = "store a segment";
+const SEND: &str = "send";
+const STORE: &str = "store";
 /// Bytes of files that are read at once.
 const PIECE_BYTES: u64 = 512 << 10;
 /// Bytes of an archive beside the content of a file and its path, at most: two headers, the records

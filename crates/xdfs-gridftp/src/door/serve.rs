@@ -112,7 +112,7 @@ pub(super) fn run(
         let served = server.serve();
         if server.job.is_some() {
             let cause = "the session ends in a failure";
-            server.fail(Fault::new(Code::Internal, "move a file", cause));
+            server.fail(Fault::new(Code::Internal, "transfer a file", cause));
         }
         served
     });
@@ -306,7 +306,7 @@ impl Server {
     fn act(&mut self) -> bool {
         if self.has_ended && self.job.is_some() {
             let cause = "the client has closed the control connection";
-            self.fail(Fault::new(Code::ConnectionLost, "move a file", cause));
+            self.fail(Fault::new(Code::ConnectionLost, "transfer a file", cause));
         }
         // A bounded number: replies wait for a client that reads.
         while self.output.is_empty() {
@@ -319,7 +319,7 @@ impl Server {
                 Some(Action::Close) => return true,
                 Some(Action::Cancel) => {
                     let cause = "it was cancelled by ABOR";
-                    self.fail(Fault::new(Code::Cancelled, "move a file", cause));
+                    self.fail(Fault::new(Code::Cancelled, "transfer a file", cause));
                 }
                 Some(_) if self.has_expired() => {
                     let why = "The credential of this session has expired: log in with another.";
@@ -674,7 +674,7 @@ impl Server {
             return Ok(now);
         }
         let cause = "the tree has changed since this transaction began";
-        let fault = Fault::new(Code::Stale, "send a segment", cause).path(path);
+        let fault = Fault::new(Code::Stale, "send", cause).path(path);
         Err(fault.hint("begin another one with MLSR"))
     }
 
@@ -772,7 +772,7 @@ impl Server {
             match self.job.is_some() {
                 true => {
                     let cause = "nothing moved on the data connections for too long";
-                    self.fail(Fault::new(Code::DeadlineExceeded, "move a file", cause));
+                    self.fail(Fault::new(Code::DeadlineExceeded, "transfer a file", cause));
                 }
                 false => self.machine.end(why),
             }
@@ -785,7 +785,7 @@ impl Server {
         if let Some((ends_at, why)) = ends_at.or_else(|| drained.map(|at| (at, DRAINED))) {
             if now >= ends_at && self.job.is_some() {
                 let cause = "the server ends the session";
-                self.fail(Fault::new(Code::ShuttingDown, "move a file", cause));
+                self.fail(Fault::new(Code::ShuttingDown, "transfer a file", cause));
             }
             if self.job.is_none() {
                 self.machine.end(why);

@@ -30,7 +30,7 @@ use crate::restart::Restart;
 use crate::session::{Outcome, Place};
 use crate::xmode;
 
-const OPERATION: &str = "store a file";
+const OPERATION: &str = "store";
 /// Bytes received between looks at the control connection.
 const TURN_BYTES: u64 = 8 << 20;
 /// Interval of markers.

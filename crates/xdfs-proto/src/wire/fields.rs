@@ -310,6 +310,7 @@ impl Reader<'_> {
         Ok(Fault {
             code,
             side: Side::Remote,
+            machine: None,
             retry,
             ends_session: false,
             fails_login: false,

@@ -228,7 +228,7 @@ fn k12_what_follows_an_offer_that_is_refused_is_discarded() {
         pack: true,
         ..offer(1, Some(BLOCK))
     };
-    let fault = Fault::new(Code::ShuttingDown, "offer a file", "the server ends");
+    let fault = Fault::new(Code::ShuttingDown, "offer the file", "the server ends");
     receiver.refuse(pack.clone(), &fault);
     let refusals = |receiver: &mut Receiver| {
         let frames = frames(receiver);
@@ -889,7 +889,7 @@ fn x50_a_store_that_can_not_publish_fails_the_file() {
 /// Files 1 to `n` are refused, one after the other.
 fn refuse_all(receiver: &mut Receiver, n: u32) {
     for file in 1..=n {
-        let fault = Fault::new(Code::ShuttingDown, "offer a file", "the server ends");
+        let fault = Fault::new(Code::ShuttingDown, "offer the file", "the server ends");
         receiver.refuse(offer(file, Some(BLOCK)), &fault);
     }
     outputs(receiver);
@@ -913,7 +913,7 @@ fn m9_the_word_on_a_file_is_kept_for_the_last_64_and_then_forgotten_aloud() {
             [ReceiverOutput::Transmit(Frame::Exception(Exception { fault, .. }))]
                 if fault.code == Code::ShuttingDown
         ));
-        let fault = Fault::new(Code::ShuttingDown, "offer a file", "the server ends");
+        let fault = Fault::new(Code::ShuttingDown, "offer the file", "the server ends");
         receiver.refuse(offer(65, Some(BLOCK)), &fault);
         outputs(&mut receiver);
         receiver.handle_frame(A, frame).expect("again");

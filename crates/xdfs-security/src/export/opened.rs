@@ -22,7 +22,7 @@ use super::file::Terms;
 use super::folder::{Counted, Folder};
 use super::store::{ExportStore, Located, denial, gone};
 
-const OPEN: &str = "open a file";
+const OPEN: &str = "open";
 
 impl ExportStore {
     pub(super) fn open_in_place(&self, request: &FileRequest) -> Result<OpenedFile, Fault> {

@@ -26,8 +26,8 @@ use super::path::{Clean, leads_to_scope, rights_by_scopes};
 use super::store::{ExportStore, Located, denial, gone};
 use crate::Scope;
 
-const READ: &str = "read a pack";
-const WRITE: &str = "write a pack";
+const READ: &str = "read";
+const WRITE: &str = "write";
 
 /// A client's directory in an export, for a principal.
 struct Tree<'a> {

@@ -8,7 +8,7 @@ use xdfs_proto::fault::{Code, Fault};
 use crate::identity::Fingerprint;
 
 const TRUST: &str = "trust the server";
-const SECURE: &str = "secure the channel";
+const SECURE: &str = "secure the connection";
 /// Maximum number of characters of text that the peer may control.
 const FOREIGN_CHARS_MAX: usize = 400;
 

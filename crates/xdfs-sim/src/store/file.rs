@@ -10,7 +10,7 @@ use super::{SimStore, no_space};
 use crate::world::Held;
 
 pub(super) fn open(store: &SimStore, request: &FileRequest) -> Result<OpenedFile, Fault> {
-    store.fails(|habits| habits.failing_opens, "open failed", "open a file")?;
+    store.fails(|habits| habits.failing_opens, "open failed", "open")?;
     store.world.act(17);
     let (number, created) = store.disk().tree.open(&request.path, &request.flags)?;
     let file = SimFile {

@@ -18,12 +18,12 @@ pub(super) fn read(
     request: &PackRequest,
     pack: &mut PackWriter,
 ) -> Result<(), Fault> {
-    store.fails(|habits| habits.failing_opens, "open failed", "read a pack")?;
+    store.fails(|habits| habits.failing_opens, "open failed", "read")?;
     for name in &request.names {
         store.world.act(21);
-        let failed = store.fails(|habits| habits.failing_reads, "read failed", "read a file");
+        let failed = store.fails(|habits| habits.failing_reads, "read failed", "read");
         let bytes = failed.and_then(|()| {
-            let fault = || Fault::new(Code::NotFound, "read a file", "no such file").path(name);
+            let fault = || Fault::new(Code::NotFound, "read", "no such file").path(name);
             store.file(&join(root, name)).ok_or_else(fault)
         });
         let content = match &bytes {
@@ -51,7 +51,7 @@ pub(super) fn write(
     how: PackOptions,
     pack: &[u8],
 ) -> Result<Failures, Fault> {
-    const WRITE: &str = "write a pack";
+    const WRITE: &str = "write";
     store.fails(|habits| habits.failing_opens, "open failed", WRITE)?;
     let limits = Limits::default();
     let mut failures = Failures::default();
@@ -73,7 +73,7 @@ fn write_entry(
     how: PackOptions,
     entry: &Entry<'_>,
 ) -> Result<(), Fault> {
-    const WRITE: &str = "write a file";
+    const WRITE: &str = "write";
     let bytes = match &entry.content {
         Packed::File(bytes) => *bytes,
         Packed::Failed(fault) => return Err(fault.clone()),

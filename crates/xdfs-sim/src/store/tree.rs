@@ -106,7 +106,7 @@ impl Tree {
     /// # Errors
     /// Why it can't be opened so.
     pub fn open(&mut self, path: &[u8], flags: &FileFlags) -> Result<(u64, bool), Fault> {
-        let fault = |code, cause: &str| Fault::new(code, "open a file", cause).path(path);
+        let fault = |code, cause: &str| Fault::new(code, "open", cause).path(path);
         match self.node(path) {
             Some(Node::Directory) => Err(fault(Code::IsDirectory, "it is a directory")),
             Some(Node::File(_)) if flags.exclusive => Err(fault(Code::AlreadyExists, "it exists")),

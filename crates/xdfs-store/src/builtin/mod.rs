@@ -133,7 +133,7 @@ impl Store for ServerStore {
     ) -> Result<(), Fault> {
         match built_in(root) {
             None => self.files.read_pack(root, request, pack),
-            Some(name) => Err(no_directory("read a pack", name)),
+            Some(name) => Err(no_directory("read", name)),
         }
     }
 
@@ -145,7 +145,7 @@ impl Store for ServerStore {
     ) -> Result<Failures, Fault> {
         match built_in(root) {
             None => self.files.write_pack(root, options, pack),
-            Some(name) => Err(no_directory("write a pack", name)),
+            Some(name) => Err(no_directory("write", name)),
         }
     }
 

@@ -195,7 +195,7 @@ impl LocalSink {
         match self.storage {
             Storage::Extents if length >= PREALLOCATE_BYTES_MIN => {
                 fs::preallocate(&self.file, length)
-                    .map_err(|error| self.fault("reserve space", &error))?;
+                    .map_err(|error| self.fault("reserve space for", &error))?;
                 self.preallocated = length;
                 if length >= DIRECT_BYTES_MIN {
                     self.open_direct(length);
@@ -207,7 +207,7 @@ impl LocalSink {
                 let left = fs::space_left(&self.file);
                 if let Some(left) = left.filter(|left| *left < missing) {
                     let cause = format!("{missing} bytes are needed and {left} are left");
-                    return Err(Fault::new(Code::NoSpace, "reserve space", cause)
+                    return Err(Fault::new(Code::NoSpace, "reserve space for", cause)
                         .path(&self.target.path)
                         .hint("free some space and run the same command again"));
                 }
@@ -567,23 +567,23 @@ impl Sink for LocalSink {
     }
 
     fn partial_number(&self) -> Result<u64, Fault> {
-        let meta = fs::meta(&self.file).map_err(|error| self.fault("share", &error))?;
+        let meta = fs::meta(&self.file).map_err(|error| self.fault("share the file", &error))?;
         let number = meta.identity.map(|(_, number)| number);
         number.ok_or_else(|| {
             let cause = "files have no numbers in this file system";
-            Fault::new(Code::Unsupported, "share", cause).path(&self.target.path)
+            Fault::new(Code::Unsupported, "share the file", cause).path(&self.target.path)
         })
     }
 
     fn written_elsewhere(&mut self, range: ByteRange) -> Result<(), Fault> {
-        self.unverified("share")?;
-        let meta = fs::meta(&self.file).map_err(|error| self.fault("share", &error))?;
+        self.unverified("share the file")?;
+        let meta = fs::meta(&self.file).map_err(|error| self.fault("share the file", &error))?;
         if range.end > meta.length {
             let cause = format!(
                 "{range} is told to be written, and the file has {} bytes",
                 meta.length
             );
-            return Err(Fault::new(Code::Io, "share", cause).path(&self.target.path));
+            return Err(Fault::new(Code::Io, "share the file", cause).path(&self.target.path));
         }
         self.size = self.size.max(meta.length);
         self.unsynced.remove(range);

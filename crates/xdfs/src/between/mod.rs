@@ -101,9 +101,14 @@ impl ServerFile {
     /// Says at which server a fault has happened. The session that it may have ended is not that
     /// with the target.
     pub(crate) fn named(&self, fault: Fault) -> Fault {
-        let server = &self.place.address;
+        let fault = fault.at(&self.place.address.machine());
+        let server = self.place.address.to_string();
+        let is_said = fault.machine.is_some() || fault.operation.contains(&server);
         Fault {
-            operation: format!("{} at {server}", fault.operation),
+            operation: match is_said {
+                true => fault.operation,
+                false => format!("{} (server {server})", fault.operation),
+            },
             ends_session: false,
             ..fault
         }

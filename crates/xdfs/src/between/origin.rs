@@ -132,7 +132,7 @@ pub(super) fn look(client: &Client, path: &[u8]) -> Result<Attributes, Fault> {
     match client.call(call)? {
         Answer::Attributes(attributes) => Ok(attributes),
         // The engine lets nothing else through.
-        _ => Err(Fault::new(Code::Internal, "look at a path", "another answer").path(path)),
+        _ => Err(Fault::new(Code::Internal, "look at", "another answer").path(path)),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::transfer::{Transfer, TransferOptions};
 
 /// Interval of looks at whether the copy is still wanted.
 const TICK: Duration = Duration::from_millis(100);
-const OPERATION: &str = "copy between servers";
+const OPERATION: &str = "copy";
 
 /// The work of the thread.
 struct Course {

@@ -127,7 +127,7 @@ impl RemoteFile {
     ) -> Result<Self, Fault> {
         let mut owner = [0; 16];
         getrandom::fill(&mut owner).map_err(|error| {
-            Fault::new(Code::Internal, "draw a random number", error.to_string())
+            Fault::new(Code::Internal, "get a random number", error.to_string())
         })?;
         let open = OpenFile::open(Arc::clone(session), path, options, FileOwner(owner))?;
         Ok(Self {
@@ -204,7 +204,7 @@ impl RemoteFile {
         let most = read_ahead::BLOCK_BYTES;
         if bytes.len() > most {
             let cause = format!("at most {most} bytes can be appended in one call");
-            return Err(Fault::new(Code::InvalidArgument, "append to a file", cause));
+            return Err(Fault::new(Code::InvalidArgument, "append to", cause));
         }
         Ok(self.open().append(bytes)?.0)
     }

@@ -108,7 +108,7 @@ impl OpenFile {
             ..
         }) = opened
         else {
-            return Err(unexpected("open a file"));
+            return Err(unexpected("open"));
         };
         Ok(Self {
             session,
@@ -250,7 +250,7 @@ impl OpenFile {
             identity: (!self.is_pipe).then_some(self.identity),
         };
         let Answer::File(FileAnswer::Opened { handle, run, .. }) = ask(&caller, call)? else {
-            return Err(unexpected("open a file"));
+            return Err(unexpected("open"));
         };
         if !self.locks.is_empty() {
             let holding = self.holding;
@@ -274,7 +274,7 @@ impl OpenFile {
             self.run = run;
             if std::mem::take(&mut self.is_dirty) {
                 let cause = "the server's machine was restarted before the data was durable";
-                let fault = Fault::new(Code::Io, "write to a file", cause).path(&self.path);
+                let fault = Fault::new(Code::Io, "write to", cause).path(&self.path);
                 let hint = "check the content of the file, and write missing parts again";
                 self.note(fault.hint(hint));
             }
@@ -344,7 +344,7 @@ impl OpenFile {
             return Ok(());
         }
         let cause = "no file is that long";
-        Err(Fault::new(Code::InvalidArgument, "write to a file", cause).path(&self.path))
+        Err(Fault::new(Code::InvalidArgument, "write to", cause).path(&self.path))
     }
 
     /// Writes several extents in one call.
@@ -354,7 +354,7 @@ impl OpenFile {
         let total = pieces.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
         if count > EXTENTS_MAX || total > DATA_BYTES_MAX {
             let cause = format!("{count} pieces of {total} bytes in total are too much");
-            let fault = Fault::new(Code::InvalidArgument, "write to a file", cause);
+            let fault = Fault::new(Code::InvalidArgument, "write to", cause);
             return Err(fault.path(&self.path));
         }
         // Before any wait, as above.
@@ -414,7 +414,7 @@ impl OpenFile {
 
     fn lost_lock(&mut self) -> Fault {
         let cause = "the lock for this write was lost";
-        let fault = Fault::new(Code::LockLost, "write to a file", cause);
+        let fault = Fault::new(Code::LockLost, "write to", cause);
         self.with_unwritten(fault.path(&self.path))
     }
 
@@ -462,7 +462,7 @@ impl OpenFile {
         let Some(mut sent) = self.behind.pop() else {
             return self.send_gathered();
         };
-        let gone = Fault::new(Code::ConnectionLost, "write to a file", "it was not sent");
+        let gone = Fault::new(Code::ConnectionLost, "write to", "it was not sent");
         let gone = gone.ending_session();
         let call = std::mem::replace(&mut sent.call, Err(gone));
         match call.and_then(PendingCall::wait) {
@@ -555,7 +555,7 @@ impl OpenFile {
                 Ok(Answer::File(FileAnswer::Appended { offset, length })) => {
                     return Ok((offset, length as usize));
                 }
-                Ok(_) => return Err(unexpected("append to a file")),
+                Ok(_) => return Err(unexpected("append to")),
                 Err(fault) => return Err(fault),
             }
         }
@@ -567,7 +567,7 @@ impl OpenFile {
         self.drain()?;
         match self.call(&|own| FileCall::Stat { handle: own.handle })? {
             Answer::Attributes(attributes) => Ok(attributes),
-            _ => Err(unexpected("look at a file")),
+            _ => Err(unexpected("look at")),
         }
     }
 

@@ -4,7 +4,7 @@ use xdfs_proto::{Code, Fault};
 
 use super::{Answer, Call, Entry};
 
-const OPERATION: &str = "list a directory";
+const OPERATION: &str = "list";
 
 /// The progress of a listing through its parts and calls. It keeps one cursor.
 #[derive(Clone, Debug)]

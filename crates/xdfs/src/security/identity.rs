@@ -322,7 +322,7 @@ impl Identity for SecureIdentity {
         if is_cut_off {
             let cause = "the server closed the connection before the TLS handshake was through";
             return Some(
-                Fault::new(Code::ConnectionLost, "secure the channel", cause)
+                Fault::new(Code::ConnectionLost, "secure the connection", cause)
                     .hint("it may be busy with as many handshakes as it takes: try again")
                     .retry(Retry::AfterMs(500)),
             );
@@ -340,7 +340,7 @@ impl Identity for SecureIdentity {
         if matches!(error, rustls::Error::InvalidMessage(_)) {
             fault = Fault::new(
                 Code::ProtectionRefused,
-                "secure the channel",
+                "secure the connection",
                 "the server doesn't speak TLS",
             )
             .hint("a server that was started with --insecure is used with --insecure");

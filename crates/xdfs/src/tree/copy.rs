@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::tree_journal::Root;
 
+use super::ends::Ends;
 use super::journal;
 use super::moving::Report;
 use super::namespace::{FoundName, Namespace};
@@ -34,13 +35,10 @@ pub(super) fn copy(
         .then(|| AnnouncedTree::begin(session.client, source.root()));
     let mut round_trip = Duration::ZERO;
     let Some(attributes) = source.find_and_list(&mut round_trip)? else {
-        let cause = match source.is_remote() {
-            true => "no such directory on the server",
-            false => "no such directory",
-        };
-        return Err(Fault::new(Code::NotFound, "copy a tree", cause).path(source.root()));
+        let fault = Fault::new(Code::NotFound, "copy", "no such directory");
+        return Err(source.fault(fault.path(source.root())));
     };
-    let mut report = Report::new(observer);
+    let mut report = Report::new(observer, Ends::of(source, named));
     let began = Instant::now();
     // In a directory that exists it keeps its name. What is there is asked in the same round trip.
     let inside = named.with_root(join(named.root(), last_name(source.root())));

@@ -71,7 +71,7 @@ impl Moving<'_, '_> {
             let item = Item::large(path, file.size, Some(file.mtime_ns));
             return self.start_large(item, None);
         }
-        let gone = || Fault::new(Code::SourceChanged, "copy a tree", "it is gone");
+        let gone = || Fault::new(Code::SourceChanged, "copy", "it is gone");
         match self.run.source.start_look(&path).found() {
             Ok(Some(found)) if found.kind == FileKind::File => {
                 self.start_large(Item::large(path, found.size, Some(found.mtime_ns)), None)
@@ -110,7 +110,7 @@ impl Moving<'_, '_> {
             }
             _ => {
                 let cause = "it is neither a file, a directory, a link nor a named pipe";
-                let fault = Fault::new(Code::Unsupported, "copy a tree", cause).path(&path);
+                let fault = Fault::new(Code::Unsupported, "copy", cause).path(&path);
                 self.report.fail_permanently(&path, &fault);
                 return Ok(());
             }
@@ -226,8 +226,8 @@ impl TreeRun<'_> {
             Some(Received::Failed(_, fault)) => Err(fault),
             _ => {
                 let cause = "it is not a large file any more";
-                let fault = Fault::new(Code::SourceChanged, "copy a large file", cause);
-                Err(fault.remote().path(self.source.path(path)))
+                let fault = Fault::new(Code::SourceChanged, "copy", cause);
+                Err(self.source.fault(fault.path(self.source.path(path))))
             }
         }
     }

@@ -143,10 +143,7 @@ impl<'n, 'a> Links<'n, 'a> {
 
     fn fault(&self, code: Code, cause: &str, link: &[u8]) -> Fault {
         let fault = Fault::new(code, OPERATION, cause).path(self.tree.path(link));
-        match self.tree.is_remote() {
-            true => fault.remote(),
-            false => fault,
-        }
+        self.tree.fault(fault)
     }
 }
 

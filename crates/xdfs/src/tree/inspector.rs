@@ -68,7 +68,7 @@ impl Store for PackInspector {
     fn write_pack(&self, root: &[u8], how: PackOptions, pack: &[u8]) -> Result<Failures, Fault> {
         let limits = Limits::default();
         let refused = |cause: &str, path: &[u8]| {
-            let fault = Fault::new(Code::ProtocolViolation, "copy a tree", cause);
+            let fault = Fault::new(Code::ProtocolViolation, "copy", cause);
             fault.path(path).ending_session()
         };
         let mut received = Vec::new();

@@ -93,7 +93,7 @@ fn unlinkable(link: &Link, code: Code, problem: &str) -> Fault {
         "it is a further name of '{first}', which was not moved ({}) and {problem}",
         code.as_str()
     );
-    Fault::new(code, "link a file", cause)
+    Fault::new(code, "link", cause)
         .path(&link.path)
         .hint(format!(
             "see the failure of '{first}', and run the same command again"

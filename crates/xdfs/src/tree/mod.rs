@@ -8,6 +8,7 @@
 
 mod copy;
 mod count;
+mod ends;
 mod feed;
 mod fetching;
 mod filter;
@@ -105,7 +106,7 @@ impl Client {
         options: &TreeOptions,
         observer: &mut dyn Observer,
     ) -> Result<TreeResult, Fault> {
-        options.check_between("copy a tree between servers")?;
+        options.check_between("copy")?;
         let client = source.client()?;
         let options = TreeOptions {
             journal: None,

@@ -12,6 +12,7 @@ use xdfs_proto::{Code, Fault, FileId, Retry};
 use xdfs_store::tree_journal::{Mark, Totals};
 
 use super::count::SourceCount;
+use super::ends::Ends;
 use super::inspector::PackInspector;
 use super::item::{DeferredMetadata, Item, Kind};
 use super::tracker::Tracker;
@@ -66,6 +67,7 @@ pub(super) struct RetryEntry {
 /// Counts outcomes, and reports them to the observer.
 pub(super) struct Report<'a> {
     observer: &'a mut dyn Observer,
+    ends: Ends,
     pub(super) result: TreeResult,
     began: Instant,
     last_progress: Instant,
@@ -121,10 +123,11 @@ pub(super) enum ServerRun {
 pub(super) type UnsyncedEntry = (Vec<u8>, Option<Mark>);
 
 impl<'a> Report<'a> {
-    pub(super) fn new(observer: &'a mut dyn Observer) -> Self {
+    pub(super) fn new(observer: &'a mut dyn Observer, ends: Ends) -> Self {
         let now = Instant::now();
         Self {
             observer,
+            ends,
             result: TreeResult::default(),
             began: now,
             last_progress: now,
@@ -229,16 +232,7 @@ impl<'a> Report<'a> {
         let lost = [Code::ConnectionLost, Code::DeadlineExceeded];
         let unstored = [Code::Io, Code::NoSpace, Code::ReadOnly];
         self.has_doubts |= lost.contains(&fault.code) || unstored.contains(&fault.code);
-        // A fault of a whole pack names none of its entries; an empty path is the tree itself.
-        let named;
-        let fault = if fault.path.is_empty() {
-            let is_root = path.is_empty();
-            let name = if is_root { &self.result.target } else { path };
-            named = fault.clone().path(name);
-            &named
-        } else {
-            fault
-        };
+        let fault = &self.ends.named(&self.result.target, path, fault);
         self.notify(TreeEvent::Failed { path, fault });
     }
 
@@ -417,6 +411,7 @@ impl<'a> Report<'a> {
 
     /// Reports a fault that doesn't stop the run.
     pub(super) fn warn(&mut self, fault: &Fault) {
+        let fault = &self.ends.at(fault.clone());
         self.notify(TreeEvent::Warning(fault));
     }
 
@@ -464,7 +459,7 @@ impl<'a> Report<'a> {
     pub(super) fn finish(mut self) -> Result<TreeResult, Fault> {
         if self.stopped {
             let cause = "it was stopped";
-            return Err(Fault::new(Code::Cancelled, "copy a tree", cause)
+            return Err(Fault::new(Code::Cancelled, "copy", cause)
                 .hint("run the same command again to resume"));
         }
         self.result.elapsed = self.began.elapsed();
@@ -480,7 +475,7 @@ impl<'a> Report<'a> {
                 "set-user-id and set-group-id of {files} were not kept: a program is to run as its \
                  owner alone, and owners are not kept",
             );
-            let fault = Fault::new(Code::PermissionDenied, "copy a tree", cause);
+            let fault = Fault::new(Code::PermissionDenied, "copy", cause);
             self.warn(&fault.hint("as root, keep owners too, by --owner or -a"));
         }
         Ok(self.result)
@@ -613,10 +608,12 @@ pub(super) fn may_pass(fault: &Fault) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use xdfs_proto::Machine;
+
     use super::*;
 
     #[test]
-    fn what_fails_of_the_tree_itself_has_its_path() {
+    fn what_fails_has_its_machine_and_its_whole_path() {
         let mut told = Vec::new();
         let mut observer = |event: TreeEvent<'_>| {
             if let TreeEvent::Failed { fault, .. } = event {
@@ -624,13 +621,26 @@ mod tests {
             }
             ControlFlow::Continue(())
         };
-        let mut report = Report::new(&mut observer);
+        let there = Machine::server("there");
+        let ends = Ends::new(b"here/d".to_vec(), [None, Some(there)]);
+        let mut report = Report::new(&mut observer, ends);
         report.result.target = b"/there".to_vec();
-        let fault = Fault::new(Code::Io, "set attributes", "it failed");
-        report.failed(b"", &fault);
+        let fault = Fault::new(Code::Io, "set the attributes of", "it failed");
+        let far = fault.clone().remote();
+        report.failed(b"", &far);
+        report.failed(b"a", &far.clone().path("a"));
+        report.failed(b"a", &far.path("/there/a"));
         report.failed(b"a", &fault.path("a"));
         drop(report);
-        let wanted = ["'/there'", "'a'"].map(|p| format!("local set attributes {p}: it failed"));
-        assert_eq!(told, wanted);
+        let (server, wanted) = ("server there: ", "cannot set the attributes of");
+        assert_eq!(
+            told,
+            [
+                format!("{server}{wanted} '/there': it failed"),
+                format!("{server}{wanted} '/there/a': it failed"),
+                format!("{server}{wanted} '/there/a': it failed"),
+                format!("{wanted} 'here/d/a': it failed"),
+            ]
+        );
     }
 }

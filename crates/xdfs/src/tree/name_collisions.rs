@@ -228,7 +228,7 @@ pub(super) fn same(path: &[u8], other: &[u8]) -> Fault {
     let cause = format!(
         "the target's file system doesn't distinguish '{own}' from '{other}', which exists"
     );
-    Fault::new(Code::AlreadyExists, "copy a tree", cause)
+    Fault::new(Code::AlreadyExists, "copy", cause)
         .path(path)
         .hint("rename one of them, or choose a target that distinguishes them")
 }

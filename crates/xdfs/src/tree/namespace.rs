@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use xdfs_proto::{ChecksumKind, Code, Fault};
+use xdfs_proto::{ChecksumKind, Code, Fault, Machine};
 use xdfs_store::tree_journal::Mark;
 use xdfs_store::{LocalStore, local};
 
@@ -99,7 +99,7 @@ impl FoundName {
 
 pub(super) fn odd_answer() -> Fault {
     let cause = "the answer does not match the call";
-    Fault::new(Code::ProtocolViolation, "inspect a tree", cause).ending_session()
+    Fault::new(Code::ProtocolViolation, "list the tree", cause).ending_session()
 }
 
 impl<'a> Namespace<'a> {
@@ -271,12 +271,21 @@ impl<'a> Namespace<'a> {
 
     /// The fault of a root that isn't a directory.
     pub(super) fn not_a_directory(&self) -> Fault {
-        let fault = Fault::new(Code::NotDirectory, "copy a tree", "not a directory");
-        let fault = fault.path(&self.root);
-        match self.is_remote() {
-            true => fault.remote(),
-            false => fault,
+        let fault = Fault::new(Code::NotDirectory, "copy", "not a directory");
+        self.fault(fault.path(&self.root))
+    }
+
+    /// A fault about this tree, with its machine.
+    pub(super) fn fault(&self, fault: Fault) -> Fault {
+        match self.machine() {
+            Some(machine) => fault.remote().at(&machine),
+            None => fault,
         }
+    }
+
+    /// The server that has it, if one has.
+    pub(super) fn machine(&self) -> Option<Machine> {
+        self.session.map(|session| session.client.machine())
     }
 
     /// Creates the root if it is missing, with the directories above it.
@@ -434,9 +443,8 @@ impl<'a> Namespace<'a> {
                 Ok((FoundName::listed(join(&above, &name), attributes), is_link))
             }));
         }
-        let failed = |directory: &[u8], error: &std::io::Error| {
-            Fault::from_io("list a directory", directory, error)
-        };
+        let failed =
+            |directory: &[u8], error: &std::io::Error| Fault::from_io("list", directory, error);
         let path = self.local_path(directory);
         let opened = attributes.then(|| local::Directory::open(&path)).flatten();
         match std::fs::read_dir(&path) {

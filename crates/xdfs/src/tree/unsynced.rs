@@ -162,7 +162,7 @@ impl TreeRun<'_> {
 
 /// The fault of an entry at the target that may not be the one that arrived there.
 fn lost(cause: &str, path: Vec<u8>) -> Fault {
-    Fault::new(Code::Stale, "copy a tree", cause)
+    Fault::new(Code::Stale, "copy", cause)
         .path(path)
         .hint("run the same command again: it copies what the target lacks")
 }

@@ -699,7 +699,7 @@ fn a_path_that_a_server_tells_is_not_asked_for() {
             id,
             part: 0,
             last: true,
-            answer: Err(Fault::new(Code::NotFound, "look at a path", "it is gone")),
+            answer: Err(Fault::new(Code::NotFound, "look at", "it is gone")),
         }));
     });
     let fault = result.unwrap_err();

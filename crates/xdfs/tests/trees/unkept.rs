@@ -252,9 +252,10 @@ fn a_target_that_is_no_directory_is_said_to_be_there() {
             .sync_from(there, here, &sync, &mut quiet)
             .unwrap_err(),
     ] {
+        let machine = fault.machine.clone().expect("a fault of the server");
         assert_eq!(
             fault.to_string(),
-            "remote copy a tree '/file': not a directory"
+            format!("{machine}: cannot copy '/file': not a directory")
         );
     }
 }

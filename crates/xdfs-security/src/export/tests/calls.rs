@@ -316,7 +316,7 @@ fn accounts_are_looked_up_for_those_who_may_list_something() {
     assert_eq!(found(&part, "a/d/x").unwrap(), everything);
     for (principal, path) in [(&reader, "/"), (&reader, "a"), (&part, "/"), (&part, "a")] {
         let fault = assert_fault(found(principal, path), Code::PermissionDenied, path);
-        assert_eq!(fault.operation, "look up users and groups");
+        assert_eq!(fault.operation, "look up users and groups for");
     }
 }
 

@@ -123,7 +123,7 @@ fn what_is_begun_counts_like_an_unfinished_transfer() {
         Code::QuotaExceeded,
         "q/other",
     );
-    assert_eq!(fault.operation, "begin with an old file");
+    assert_eq!(fault.operation, "begin with the old file");
     scene.assert_used(old + 20_000, 2);
     let small = Scene::new("largest_file = 10000", "'all'");
     assert_fault(

@@ -59,7 +59,7 @@ pub(super) fn answer(
 /// Opens a file for access in place.
 pub(super) fn open_file(store: &LocalStore, request: &FileRequest) -> Result<OpenedFile, Fault> {
     file::open(store, request).map_err(|mut fault| {
-        fault.operation = "open a file".into();
+        fault.operation = "open".into();
         fault
     })
 }

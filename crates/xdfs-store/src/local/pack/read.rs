@@ -20,7 +20,7 @@ use super::dirs::Dirs;
 use super::metadata::{SET_ID, is_carried};
 use super::{Problem, check_name, shown, split};
 
-const OPERATION: &str = "read a pack";
+const OPERATION: &str = "read";
 /// Attempts to read a changing file.
 const ATTEMPTS: u32 = 4;
 

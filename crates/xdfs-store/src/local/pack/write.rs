@@ -21,7 +21,7 @@ use super::place::{Bytes, Destination, NameOutcome, Unnamed};
 use super::stage::{Batch, OpenFilePermit, PendingEntry, Staged, WAITING_MAX};
 use super::{PackChange, PackRules, Problem, check_name, shown, split};
 
-const OPERATION: &str = "write a pack";
+const OPERATION: &str = "write";
 /// Permissions that the owner of a directory needs to add entries.
 const OWNER_ALL: u32 = 0o700;
 
@@ -66,12 +66,12 @@ fn undecodable(root: &[u8], error: &dyn std::error::Error) -> Fault {
 
 fn operation(content: &Content<'_>) -> &'static str {
     match content {
-        Content::File(_) => "write a file",
-        Content::Directory => "make a directory",
-        Content::Symlink(_) => "make a symbolic link",
-        Content::HardLink(_) => "link a file",
-        Content::Fifo => "make a named pipe",
-        Content::Attributes => "set attributes",
+        Content::File(_) => "write",
+        Content::Directory => "make the directory",
+        Content::Symlink(_) => "make the symbolic link",
+        Content::HardLink(_) => "link",
+        Content::Fifo => "make the named pipe",
+        Content::Attributes => "set the attributes of",
         _ => OPERATION,
     }
 }

@@ -21,7 +21,7 @@ fn failures_of(entries: u32, directories: &[Vec<u8>]) -> Failures {
     let base = Dir::open(temp.path()).unwrap();
     let (store, mut rules) = (LocalStore::unrooted(), All);
     let mut writing = Writing::new(&store, b"top", base, &mut rules, PackChange::default());
-    let earlier = Fault::new(Code::AlreadyExists, "write a file", "it is there");
+    let earlier = Fault::new(Code::AlreadyExists, "write", "it is there");
     writing.failures.push(1, earlier);
     writing.unsynced = directories.iter().map(Vec::as_slice).collect();
     writing.sync_directories(entries);

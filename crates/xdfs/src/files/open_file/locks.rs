@@ -52,13 +52,13 @@ impl OpenFile {
                             range: LockRange::ALL,
                         })?;
                         let cause = "earlier locks have been lost";
-                        let fault = Fault::new(Code::LockLost, "lock a file", cause);
+                        let fault = Fault::new(Code::LockLost, "lock", cause);
                         return Err(fault.path(&self.path));
                     }
                     self.locks.put(&range, exclusive);
                     return Ok(true);
                 }
-                Ok(_) => return Err(unexpected("lock a file")),
+                Ok(_) => return Err(unexpected("lock")),
                 Err(fault) => return Err(fault),
             }
         }

@@ -103,7 +103,7 @@ impl OpenFile {
         let result = call.and_then(PendingCall::wait);
         match self.note_lock_loss(result)? {
             Answer::File(FileAnswer::Data { bytes, .. }) => Ok(bytes),
-            _ => Err(unexpected("read a file")),
+            _ => Err(unexpected("read")),
         }
     }
 
@@ -181,7 +181,7 @@ impl OpenFile {
             }
         })?;
         let Answer::File(FileAnswer::Data { lengths, bytes }) = answer else {
-            return Err(unexpected("read a file"));
+            return Err(unexpected("read"));
         };
         let mut rest = &bytes[..];
         let mut cut = |length: &u32| {
@@ -209,7 +209,7 @@ impl OpenFile {
                     buf[..count].copy_from_slice(&bytes[..count]);
                     return Ok(count);
                 }
-                Ok(_) => return Err(unexpected("read a file")),
+                Ok(_) => return Err(unexpected("read")),
                 Err(fault) => return Err(fault),
             }
         }

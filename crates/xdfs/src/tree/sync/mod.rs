@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use xdfs_proto::{Code, DigestKind, Fault};
 
+use super::ends::Ends;
 use super::moving::Report;
 use super::name_collisions::Deferred;
 use super::namespace::Namespace;
@@ -196,10 +197,7 @@ fn run(
     let mut round_trip = Duration::ZERO;
     let Some(source_root) = source.find_and_list(&mut round_trip)? else {
         let fault = Fault::new(Code::NotFound, OPERATION, "no such directory").path(source.root());
-        return Err(match source.is_remote() {
-            true => fault.remote(),
-            false => fault,
-        });
+        return Err(source.fault(fault));
     };
     let target_root = target.find_and_list(&mut round_trip)?;
     let backup = options.backup.as_ref();
@@ -219,7 +217,7 @@ fn run(
             target.end_listing();
         }
     }
-    let mut report = Report::new(observer);
+    let mut report = Report::new(observer, Ends::of(source, target));
     report.result.target = target.root().to_vec();
     report.marks_suffice = options.compare == Compare::SizeAndTime;
     let carried = TreeOptions {

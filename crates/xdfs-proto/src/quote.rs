@@ -1,13 +1,15 @@
-//! Quotes names from servers, so that they can't move a cursor and can be pasted into a shell.
+//! The one notation of names and paths for people: in errors, results and listings.
 //!
-//! `it's` and `a b` are quoted only on a terminal, as by ls(1). Control characters and bytes that
-//! aren't UTF-8 are always written as `$'\n'` or `$'\377'`, so that each name stays on one line.
+//! It is that of a shell, as in ls(1), so that a shown name can be pasted, and can't move a cursor.
+//! Control characters and bytes that aren't UTF-8 are always written as `$'\n'` or `$'\377'`, so
+//! that each name stays on one line. Messages quote every path ([`quoted`]), results and listings
+//! only where it is needed ([`Quoting`]).
 
 use std::fmt::Write as _;
 
 /// The quoting of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Quoting {
+pub enum Quoting {
     /// Unquoted bytes, for other programs that read zero-terminated names.
     Raw,
     /// Quoted only if a character can't be shown.
@@ -23,14 +25,16 @@ fn is_ordinary(c: char) -> bool {
 
 /// Whether the character can be shown: it isn't a control, and doesn't change the direction of
 /// text.
-fn is_shown(c: char) -> bool {
+#[must_use]
+pub fn is_shown(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 impl Quoting {
     /// The quoted name.
-    pub(crate) fn write(self, name: &[u8]) -> Vec<u8> {
+    #[must_use]
+    pub fn write(self, name: &[u8]) -> Vec<u8> {
         let text = std::str::from_utf8(name).ok();
         let as_it_is = match self {
             Self::Raw => true,
@@ -46,13 +50,15 @@ impl Quoting {
     }
 
     /// The quoted name as text; not for [`Self::Raw`].
-    pub(crate) fn text(self, name: &[u8]) -> String {
+    #[must_use]
+    pub fn text(self, name: &[u8]) -> String {
         String::from_utf8_lossy(&self.write(name)).into_owned()
     }
 }
 
 /// The name in quotes, with unprintable characters in `$''`.
-fn quoted(name: &[u8]) -> String {
+#[must_use]
+pub fn quoted(name: &[u8]) -> String {
     // A single quote is fine within double quotes, if the other characters are harmless there.
     if let Ok(text) = std::str::from_utf8(name)
         && text.contains('\'')
