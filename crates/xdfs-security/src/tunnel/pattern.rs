@@ -1,6 +1,6 @@
 //! Patterns of hosts and ports.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
 use xdfs_proto::tunnel::Host;
@@ -103,9 +103,35 @@ fn prefix(address: IpAddr, bits: u8) -> u128 {
     value & u128::MAX.checked_shl(cleared).unwrap_or(0)
 }
 
-/// Whether an address has a meaning of its own: the server itself, its link (where clouds keep
-/// their metadata services), or no single host.
+/// Networks of providers, in which clouds keep their metadata services besides the link.
+const OF_PROVIDERS: [(IpAddr, u8); 7] = [
+    // Shared by a provider and its customers (RFC 6598); Alibaba's service is 100.100.100.200.
+    (IpAddr::V4(Ipv4Addr::new(100, 64, 0, 0)), 10),
+    // For protocols (RFC 6890); Oracle's is 192.0.0.192.
+    (IpAddr::V4(Ipv4Addr::new(192, 0, 0, 0)), 24),
+    // Azure's.
+    (IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)), 32),
+    // By IPv6: AWS' (fd00:ec2::254), Google's (fd20:ce::254), Alibaba's (fd00:100:100::200) and
+    // Scaleway's (fd00:42::42).
+    (local_network(0xfd00, 0xec2, 0), 32),
+    (local_network(0xfd20, 0xce, 0), 32),
+    (local_network(0xfd00, 0x100, 0x100), 48),
+    (local_network(0xfd00, 0x42, 0), 32),
+];
+
+const fn local_network(first: u16, second: u16, third: u16) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::new(first, second, third, 0, 0, 0, 0, 0))
+}
+
+/// Whether an address has a meaning of its own: the server itself, its link or its provider's
+/// network (where clouds keep their metadata services), or no single host.
 fn is_special(address: IpAddr) -> bool {
+    let is_in = |(network, bits): &(IpAddr, u8)| {
+        network.is_ipv4() == address.is_ipv4() && prefix(*network, *bits) == prefix(address, *bits)
+    };
+    if OF_PROVIDERS.iter().any(is_in) {
+        return true;
+    }
     match address {
         IpAddr::V4(v4) => {
             v4.is_loopback()

@@ -91,6 +91,17 @@ fn a_name_that_is_led_to_a_special_address_is_refused() {
         "0.0.0.0",
         "0.1.2.3",
         "169.254.169.254",
+        "100.64.0.0",
+        "100.100.100.200",
+        "100.127.255.255",
+        "192.0.0.192",
+        "168.63.129.16",
+        "fd00:ec2::254",
+        "fd00:ec2::23",
+        "fd20:ce::254",
+        "fd00:100:100::200",
+        "fd00:42::42",
+        "::ffff:100.100.100.200",
         "fe80::1",
         "febf::1",
         "224.0.0.1",
@@ -119,6 +130,18 @@ fn a_name_that_is_led_to_a_special_address_is_refused() {
         assert!(!reaches(&some, "alice", &host, address), "{host}");
     }
     assert!(reaches(&some, "alice", "8.8.8.8:80", "8.8.8.8"));
+    for beside in [
+        "100.63.255.255",
+        "100.128.0.0",
+        "192.0.1.0",
+        "168.63.129.17",
+        "fd00:ec3::1",
+        "fd20:cf::1",
+        "fd00:100:101::1",
+        "fd00:43::1",
+    ] {
+        assert!(reaches(&some, "alice", "db.lab:80", beside), "{beside}");
+    }
     // Unless a rule names them.
     settings.push(rule("alice", "169.254.0.0/16", "80"));
     settings.push(rule("alice", "localhost", "80"));
