@@ -126,9 +126,11 @@ impl LoginGuard {
         key: &str,
         code: Code,
     ) {
+        // A name has no colon; what follows one is often a password, as in a URL.
+        let shown = user.split_once(':').map(|(name, _)| format!("{name}:***"));
         let event = Event {
             door: peer.door,
-            user,
+            user: shown.as_deref().unwrap_or(user),
             method,
             key,
             from: &peer.name,

@@ -531,8 +531,8 @@ impl RemotePlace {
 }
 
 impl RemotePlace {
-    /// What looks like a URL, valid or not, as it may be shown: without the password that one of an
-    /// FTP server can have. Other text stays as it is.
+    /// What looks like a URL, valid or not, as it may be shown: without a password, which
+    /// URLs of FTP servers can have. Other text stays as it is.
     #[must_use]
     pub fn without_password(text: &str) -> String {
         let same = || text.to_owned();
@@ -607,22 +607,19 @@ impl FromStr for RemotePlace {
         let mut password = None;
         let (user, host) = match authority.rsplit_once('@') {
             Some((user, host)) => {
-                let (user, secret) = match user.split_once(':').filter(|_| ftp) {
+                let (user, secret) = match user.split_once(':') {
                     Some((user, secret)) => (user, Some(secret)),
                     None => (user, None),
                 };
                 if secret.is_some() && protection != Some(FtpProtection::None) {
                     let cause = "a password in a URL can be seen by others on this machine";
-                    return Err(bad(cause).hint(match protection {
-                        None => "write sshftp://USER@HOST/PATH; ssh asks for the password",
-                        Some(FtpProtection::Gsi) => {
-                            "write gsiftp://USER@HOST/PATH; a certificate logs in, not a password"
-                        }
-                        Some(_) => {
-                            "write ftps://USER@HOST/PATH; --password-file FILE or - gives the \
-                             password"
-                        }
-                    }));
+                    let begin = &text[..text.len() - rest.len()];
+                    let instead = match protection {
+                        None if ssh => "ssh asks for the password",
+                        Some(FtpProtection::Gsi) => "a certificate logs in, not a password",
+                        _ => "--password-file FILE or - gives the password",
+                    };
+                    return Err(bad(cause).hint(format!("write {begin}USER@HOST/PATH; {instead}")));
                 }
                 if let Some(secret) = secret {
                     let secret = percent_decode(secret).and_then(|p| String::from_utf8(p).ok());
@@ -632,6 +629,9 @@ impl FromStr for RemotePlace {
                 let user = user.ok_or_else(|| bad("the user name is not valid"))?;
                 if user.is_empty() {
                     return Err(bad("no user stands before the '@'"));
+                }
+                if !ftp && user.contains(':') {
+                    return Err(bad("the name of a user has no ':'"));
                 }
                 (Some(user), host)
             }
@@ -718,7 +718,7 @@ impl FromStr for RemotePlace {
 impl fmt::Display for RemotePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.user.as_ref().map_or_else(String::new, |u| {
-            format!("{}@", percent_encode(u.as_bytes(), b"/@"))
+            format!("{}@", percent_encode(u.as_bytes(), b"/:@"))
         });
         let scheme = scheme(self.stack.as_deref(), &self.address);
         match &self.address {

@@ -174,6 +174,18 @@ fn a_user_with_a_password_has_rights_and_a_quota() {
     }
 }
 
+/// A password in the place of a name, as URLs can have it, gets into no log.
+#[test]
+fn what_follows_a_colon_in_a_name_is_not_logged() {
+    let house = House::new(Default::default());
+    visit(&house, PEER, |stranger| {
+        stranger.log_in("alice:secret:word", PASSWORD).unwrap_err();
+    });
+    let lines = house.audit(["event", "user", "result"]);
+    let refused = ["authenticate", "alice:***", "authentication-failed"];
+    assert_eq!(lines[0], refused.map(str::to_owned));
+}
+
 #[test]
 fn who_has_another_password_or_none_stays_outside() {
     let house = House::new(Default::default());

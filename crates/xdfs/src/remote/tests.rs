@@ -43,6 +43,21 @@ fn places_on_ftp_servers() {
     ] {
         assert_eq!(RemotePlace::without_password(text), shown);
     }
+    for text in [
+        "xdfs+quic://me:secret@h/x",
+        "xdfs+unix://me:secret@%2Fs/x",
+        "xdfs+tcp+tls+zstd://me:secret@[::1]:5/x",
+    ] {
+        let fault = text.parse::<RemotePlace>().unwrap_err();
+        assert!(!format!("{fault:?}").contains("secret"), "{fault}");
+        let (begin, _) = text.split_once("me:").unwrap();
+        let hint = format!("write {begin}USER@HOST/PATH; --password-file");
+        assert!(fault.hint.starts_with(&hint), "{}", fault.hint);
+    }
+    // A name with a colon stays one when it is written.
+    let odd = place("ftp://me%3Ayou@h/x");
+    assert_eq!(odd.user.as_deref(), Some("me:you"));
+    assert_eq!(odd.to_string(), "ftp://me%3Ayou@h:21/x");
     let protected = place("ftps://me@host/x");
     assert_eq!(protected.address, address(FtpProtection::Tls));
     assert_eq!(protected.to_string(), "ftps://me@host:21/x");
@@ -67,6 +82,13 @@ fn places_on_ftp_servers() {
         "ftp://me:secret@h:x/",
         "ftp://h/%",
         "ftps://me:secret@h/x",
+        "xdfs://me:secret@h/x",
+        "xdfs://me:@h/x",
+        "xdfs://me%3Asecret@h/x",
+        "xdfs://me:secret@h:2799?ticket=x",
+        "xdfs://me:se/cret@h/x",
+        "ssh://me:secret@h/x",
+        "ssh://me%3Asecret@h/x",
         "sshftp://me:secret@h/x",
         "sshftp://-oProxyCommand=x/x",
         "sshftp://me;x@h/x",
