@@ -215,6 +215,13 @@ impl Access {
     /// ticket always, as it may be used up.
     #[must_use]
     pub fn still_admits(&self, standing: &Standing) -> bool {
+        self.withdrawn(standing).is_none()
+    }
+
+    /// Why [`still_admits`](Self::still_admits) would be `false`, as the user may read it; `None` if
+    /// the session would be admitted.
+    #[must_use]
+    pub fn withdrawn(&self, standing: &Standing) -> Option<&'static str> {
         let Login { principal, basis } = &standing.login;
         let user = &principal.user;
         let is_known = || match basis {
@@ -234,10 +241,13 @@ impl Access {
             None => standing.ids.is_none(),
             Some(accounts) => accounts.ids_for(principal).ok() == standing.ids,
         };
-        self.methods.contains(&principal.method)
-            && self.exports.cover(&standing.exports, principal)
-            && is_known()
-            && has_account()
+        if !(self.methods.contains(&principal.method) && is_known() && has_account()) {
+            return Some("the right to log in was withdrawn");
+        }
+        match self.exports.cover(&standing.exports, principal) {
+            true => None,
+            false => Some("some rights were withdrawn"),
+        }
     }
 
     /// Whether the grid map, as it is now, has the certificate of a session with this standing, and

@@ -65,3 +65,11 @@ pub struct Standing {
     pub(crate) exports: Exports,
     pub(crate) ids: Option<Ids>,
 }
+
+impl Standing {
+    /// The user of the session.
+    #[must_use]
+    pub fn user(&self) -> &str {
+        &self.login.principal.user
+    }
+}

@@ -632,8 +632,8 @@ impl Acceptor {
             },
         );
         // A review between the proof and this moment has missed it.
-        if standing.is_some_and(|standing| !standing.is_valid()) {
-            Session::end(&commands);
+        if let Some(why) = standing.and_then(|standing| standing.withdrawn()) {
+            Session::end(&commands, why);
         }
         let registration = Registration {
             sessions: self.sessions.clone(),
@@ -855,14 +855,15 @@ impl AcceptorControl {
         let sessions: Vec<_> = self
             .sessions
             .lock()
-            .values()
-            .map(Session::reviewed)
+            .iter()
+            .map(|(id, session)| session.reviewed(*id))
             .collect();
         let mut ended = 0;
-        for (commands, standing) in sessions {
-            if standing.is_some_and(|standing| !standing.is_valid()) {
+        for (id, user, commands, standing) in sessions {
+            if let Some(why) = standing.and_then(|standing| standing.withdrawn()) {
                 ended += 1;
-                Session::end(&commands);
+                tracing::info!(session = %id, user, why, "a session is ended");
+                Session::end(&commands, why);
             }
         }
         ended

@@ -57,6 +57,9 @@ pub enum Command {
     PreparePacks,
     /// Changes the protection of payload from now on, in both directions (initiator only).
     Protect(Level),
+    /// Ends the session at once, in a resumable state, as its user isn't admitted any more for this
+    /// reason (acceptor only).
+    Withdraw(&'static str),
     /// Starts a transfer (initiator only).
     Start(Box<TransferSpec>),
     /// The user has consumed one part, other than the last, of the answer to the call with this

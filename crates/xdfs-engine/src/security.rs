@@ -86,8 +86,14 @@ pub struct SessionGrant {
 
 /// The credentials with which a session was admitted.
 pub trait Standing: Send + Sync + fmt::Debug {
+    /// Why the session would not be admitted now with no less than it has, as its user may read it;
+    /// `None` if it would.
+    fn withdrawn(&self) -> Option<&'static str>;
+
     /// Whether the session would be admitted now, with no less than it has.
-    fn is_valid(&self) -> bool;
+    fn is_valid(&self) -> bool {
+        self.withdrawn().is_none()
+    }
 }
 
 /// Gives the calling thread the ids of a session, if the session has any.

@@ -536,7 +536,13 @@ impl Context {
         };
         let out: Vec<_> = sessions.iter().filter(is_out).collect();
         let now = self.clock.instant();
-        out.iter().for_each(|session| session.end(now, why));
+        for session in &out {
+            let standing = locked(&session.standing);
+            let user = standing.as_ref().map(|(own, _)| own.user().to_owned());
+            drop(standing);
+            tracing::info!(user, why, "a session is ended");
+            session.end(now, why);
+        }
         out.len()
     }
 }

@@ -163,6 +163,11 @@ fn sessions_of_removed_users_end() {
     server.running.signal("HUP");
     let words = "the settings were reloaded sessions_ended=2";
     server.running.wait_for_message(words);
+    for user in ["bob", "alice"] {
+        let why = "why=\"the right to log in was withdrawn\"";
+        let words = format!("user=\"{user}\" {why}");
+        server.running.wait_for_message(&words);
+    }
     bob.wait().fails(16, &["error: server "]);
     alice.wait().fails(16, &["error: server "]);
     owner.wait().ok();
@@ -184,6 +189,8 @@ fn sessions_with_more_rights_than_now_end() {
     server
         .running
         .wait_for_message("the settings were reloaded sessions_ended=1");
+    let words = "user=\"bob\" why=\"some rights were withdrawn\"";
+    server.running.wait_for_message(words);
     // It may come again, and finds what it may use now.
     bob.wait().fails(4, &["error: server "]);
     assert!(!place.remote("bob").exists());

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use xdfs_proto::{SessionId, SessionSecret};
 use xdfs_sys::poll::Notifier;
@@ -25,16 +24,24 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn reviewed(&self) -> (Commands, Option<Arc<dyn Standing>>) {
-        (self.commands.clone(), self.standing.clone())
+    pub(super) fn reviewed(&self, id: SessionId) -> Reviewed {
+        (
+            id,
+            self.user.clone(),
+            self.commands.clone(),
+            self.standing.clone(),
+        )
     }
 
-    /// Ends the session at once, in a resumable state.
-    pub(super) fn end(commands: &Commands) {
+    /// Ends the session at once, in a resumable state, for a reason that its user reads.
+    pub(super) fn end(commands: &Commands, why: &'static str) {
         // Fails only if the session has already ended.
-        let _ = commands.send(Command::Drain(Duration::ZERO));
+        let _ = commands.send(Command::Withdraw(why));
     }
 }
+
+/// A session to be reviewed, with its user.
+type Reviewed = (SessionId, String, Commands, Option<Arc<dyn Standing>>);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sessions(Arc<Mutex<HashMap<SessionId, Session>>>);

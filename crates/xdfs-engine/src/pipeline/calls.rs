@@ -12,7 +12,8 @@ use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{CallId, Code, Fault, Frame, Limits};
 
 use super::Pipeline;
-use super::faults::{mark_session_end, shutting_down};
+use super::closing::Ending;
+use super::faults::mark_session_end;
 use crate::call_workers::{CallProgress, CallWorkers};
 use crate::command::{CallPart, CallSpec};
 use crate::cost::is_costly;
@@ -244,10 +245,10 @@ impl Calls {
     }
 
     /// The next frame to send. Calls that read files begin only while the rate limit allows it.
-    fn next_frame(&mut self, is_draining: bool, is_rate_open: bool) -> Option<Frame> {
+    fn next_frame(&mut self, ending: &Ending, is_rate_open: bool) -> Option<Frame> {
         match &mut self.side {
             Side::Initiator(initiator) => initiator.next_frame(),
-            Side::Acceptor(acceptor) => acceptor.next_frame(is_draining, is_rate_open),
+            Side::Acceptor(acceptor) => acceptor.next_frame(ending, is_rate_open),
         }
     }
 
@@ -307,8 +308,9 @@ impl InitiatorCalls {
 }
 
 impl AcceptorCalls {
-    fn next_frame(&mut self, is_draining: bool, is_rate_open: bool) -> Option<Frame> {
+    fn next_frame(&mut self, ending: &Ending, is_rate_open: bool) -> Option<Frame> {
         // A refusal costs nothing.
+        let is_draining = ending.is_draining();
         let may_begin = |call: &Call| is_rate_open || is_draining || !is_costly(call);
         loop {
             if let Some(CallServerOutput::Transmit(frame)) = self.call_server.poll_output() {
@@ -327,7 +329,7 @@ impl AcceptorCalls {
             let id = work.id;
             let begun = self.paused.remove(&id);
             let refusal = if is_draining && !begun {
-                Some(shutting_down(work.call.operation()).path(work.call.path()))
+                Some(ending.refusal(work.call.operation()).path(work.call.path()))
             } else {
                 self.threads.submit(work).err()
             };
@@ -377,8 +379,7 @@ impl<K: Kernel> Pipeline<K> {
                 self.calls.waits = true;
                 return;
             };
-            let is_draining = self.ending.is_draining();
-            let Some(frame) = self.calls.next_frame(is_draining, is_rate_open) else {
+            let Some(frame) = self.calls.next_frame(&self.ending, is_rate_open) else {
                 self.calls.waits = false;
                 return;
             };
@@ -392,7 +393,7 @@ impl<K: Kernel> Pipeline<K> {
             return;
         };
         while self.channels.may_send_ahead(slot)
-            && let Some(frame) = self.calls.next_frame(false, true)
+            && let Some(frame) = self.calls.next_frame(&Ending::default(), true)
         {
             self.channels.keep_frame(frame);
             self.channels.send_ahead(slot);

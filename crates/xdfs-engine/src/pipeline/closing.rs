@@ -25,6 +25,8 @@ pub(super) struct Ending {
     is_draining: bool,
     /// Deadline of the drain.
     until: Option<Duration>,
+    /// Why the user of the session isn't admitted any more.
+    withdrawn: Option<&'static str>,
     result: Option<Result<(), Fault>>,
     /// Workers that are still ending.
     workers: Vec<Worker>,
@@ -40,6 +42,26 @@ impl Ending {
     pub(super) fn drain(&mut self, until: Duration) {
         self.is_draining = true;
         self.until = Some(until);
+    }
+
+    /// Ends the session at once, as its user isn't admitted any more.
+    pub(super) fn withdraw(&mut self, now: Duration, why: &'static str) {
+        self.drain(now);
+        self.withdrawn = Some(why);
+    }
+
+    /// The refusal of new work, and the end of what is in progress.
+    pub(super) fn refusal(&self, operation: &str) -> Fault {
+        let (cause, hint) = match self.withdrawn {
+            Some(why) => (why, "ask the administrator of the server"),
+            None => (
+                "the server is shutting down",
+                "run the same command again later to resume",
+            ),
+        };
+        Fault::new(Code::ShuttingDown, operation, cause)
+            .hint(hint)
+            .retry(Retry::AfterMs(1000))
     }
 
     pub(super) fn is_draining(&self) -> bool {

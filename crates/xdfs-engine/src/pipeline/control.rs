@@ -11,7 +11,6 @@ use xdfs_proto::{ChannelIndex, Code, Fault, FileId, Retry, SourceTag};
 use xdfs_store::Source;
 
 use super::buffers::BLOCK_BYTES;
-use super::faults::shutting_down;
 use super::network_path::Workload;
 use super::{Pipeline, Role};
 use crate::channel::{Channel, Phase};
@@ -49,6 +48,7 @@ impl<K: Kernel> Pipeline<K> {
                     self.calls.end_listings();
                 }
                 Command::Drain(grace) => self.ending.drain(self.now + grace),
+                Command::Withdraw(why) => self.ending.withdraw(self.now, why),
                 Command::Join {
                     stream,
                     channel,
@@ -93,7 +93,8 @@ impl<K: Kernel> Pipeline<K> {
         if self.channel_set.end(idle) {
             self.end(Ok(()));
         } else if self.ending.is_overdue(self.now) {
-            self.end(Err(shutting_down("keep the connection")));
+            let fault = self.ending.refusal("keep the connection");
+            self.end(Err(fault));
         }
     }
 
@@ -150,7 +151,7 @@ impl<K: Kernel> Pipeline<K> {
                 if self.ending.is_draining() && !self.receiver.was_offered(offer.file) =>
             {
                 self.receiver
-                    .refuse(offer.clone(), &shutting_down("offer the file"));
+                    .refuse(offer.clone(), &self.ending.refusal("offer the file"));
                 Ok(())
             }
             Frame::Offer(_) if !initiator => Err(unexpected(&frame)),
@@ -230,7 +231,7 @@ impl<K: Kernel> Pipeline<K> {
         };
         let open = self.transfers.sources();
         let opened = if self.ending.is_draining() {
-            Err(shutting_down("ask for the file"))
+            Err(self.ending.refusal("ask for the file"))
         } else if open >= self.limits.open_files_max {
             Err(Fault::new(
                 Code::LimitExceeded,

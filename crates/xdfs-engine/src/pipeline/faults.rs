@@ -4,13 +4,6 @@ use std::fmt;
 
 use xdfs_proto::{Code, Fault, Retry};
 
-/// The session refuses new work because it is shutting down.
-pub(super) fn shutting_down(operation: &str) -> Fault {
-    Fault::new(Code::ShuttingDown, operation, "the server is shutting down")
-        .hint("run the same command again later to resume")
-        .retry(Retry::AfterMs(1000))
-}
-
 /// The session can't go on: its last channel broke, or no other one could be opened, for a `cause`.
 pub(super) fn all_channels_lost(peer: impl fmt::Display, cause: &str) -> Fault {
     Fault::new(

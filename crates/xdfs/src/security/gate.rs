@@ -271,9 +271,12 @@ struct SessionStanding {
 }
 
 impl Standing for SessionStanding {
-    fn is_valid(&self) -> bool {
+    fn withdrawn(&self) -> Option<&'static str> {
         let access = &rules(&self.current).access;
-        Arc::ptr_eq(access, &self.admitted_by) || access.still_admits(&self.standing)
+        match Arc::ptr_eq(access, &self.admitted_by) {
+            true => None,
+            false => access.withdrawn(&self.standing),
+        }
     }
 }
 
