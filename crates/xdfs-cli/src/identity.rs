@@ -9,7 +9,10 @@ use std::time::Duration;
 use xdfs::FtpProtection;
 use xdfs::security::{
     ClientSecurity, Credential, Fingerprint, NewHosts, TrustPolicy, make_key, read_certificates,
+    trusted,
 };
+#[cfg(unix)]
+use xdfs::security::{KnownHosts, known_name};
 use xdfs::{Address, Call, Client, Code, DEFAULT_PORT, Fault, Invitation, RemotePlace, Retry};
 
 use crate::console::{Console, printable};
@@ -56,27 +59,25 @@ pub(crate) fn known_hosts(folder: &Path) -> PathBuf {
     folder.join("known_hosts")
 }
 
+/// The keys by which this user knows the server of `place`.
+///
+/// # Errors
+/// The file of them can't be read, or isn't to be believed.
+#[cfg(unix)]
+pub(crate) fn known_keys(place: &RemotePlace) -> Result<Vec<Fingerprint>, Fault> {
+    let hosts = KnownHosts::load(&known_hosts(&folder()?))?;
+    Ok(hosts.lookup(&known_name(&place.address)?))
+}
+
 /// Creates a key with this user's name as its comment.
 ///
 /// # Errors
 /// It can't be written, or exists already.
 pub(crate) fn make_own_key(path: &Path) -> Result<xdfs::security::PublicKey, Fault> {
     if let Some(parent) = path.parent() {
-        make_folder(parent, "create the key directory")?;
+        trusted::make_folder("create the key directory", parent)?;
     }
     make_key(path, &format!("{} xdfs", user_name()))
-}
-
-/// Creates a directory that only this user can access.
-pub(crate) fn make_folder(path: &Path, operation: &str) -> Result<(), Fault> {
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    let name = path.as_os_str().as_encoded_bytes();
-    builder
-        .create(path)
-        .map_err(|e| Fault::from_io(operation, name, &e))
 }
 
 /// The name of the current user.
@@ -161,7 +162,7 @@ fn security_with(
     }
     let folder = folder()?;
     if attendance == Attendance::Attended {
-        make_folder(&folder, "create the key directory")?;
+        trusted::make_folder("create the key directory", &folder)?;
     }
     let roots = match &flags.ca {
         Some(path) => read_certificates(path)?,
@@ -531,11 +532,11 @@ fn credentials(
     })
 }
 
-/// The first line of a file.
+/// The first line of a file, which may be a pipe.
 fn read_secret(path: &Path, operation: &str) -> Result<String, Fault> {
     let name = path.as_os_str().as_encoded_bytes();
     let fault = |e: std::io::Error| Fault::from_io(operation, name, &e);
-    let file = std::fs::File::open(path).map_err(fault)?;
+    let file = trusted::open_any(operation, path)?;
     let mut text = String::new();
     std::io::Read::read_to_string(&mut std::io::Read::take(file, SECRET_BYTES_MAX), &mut text)
         .map_err(fault)?;

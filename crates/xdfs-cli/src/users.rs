@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::path::Path;
 
-use xdfs::security::{KnownHosts, UsersFile, host_port};
+use xdfs::security::{KnownHosts, UsersFile, host_port, trusted};
 use xdfs::{Address, ClientOptions, Code, Fault, LocalPlace, TransferOptions};
 
 use crate::console::{Console, printable};
@@ -181,7 +181,8 @@ fn change_users(command: UserCommand, config: Option<&Path>) -> Result<(), Fault
         Some(config) => folder_of(config)?,
         None => server_folder()?,
     };
-    identity::make_folder(&folder, "create the key directory")?;
+    trusted::make_folder("create the key directory", &folder)?;
+    trusted::check_folder("open the folder of the server", &folder)?;
     let users = UsersFile::new(folder.join("users"));
     match command {
         UserCommand::Add { name } => {

@@ -12,6 +12,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 use xdfs_proto::{Code, Fault};
 use xdfs_security::grid::distinguished_name;
+use xdfs_security::trusted::{self, Secrecy};
 use zeroize::Zeroizing;
 
 use crate::failure;
@@ -35,8 +36,8 @@ impl Credential {
     ///
     /// # Errors
     /// A file can't be read, has more than 1 MiB or 20 certificates, or lacks something; the key
-    /// is encrypted, or isn't that of the first certificate; or, on Unix, others than the owner
-    /// can read the key.
+    /// is encrypted, or isn't that of the first certificate; or, on Unix, other users could have
+    /// written one of the files, or can read the key.
     pub fn open(certificate: &Path, key: &Path) -> Result<Self, Fault> {
         Self::open_with(certificate, key, || Ok(Zeroizing::new(String::new())))
     }
@@ -50,8 +51,8 @@ impl Credential {
         key: &Path,
         ask: impl FnOnce() -> Result<Zeroizing<String>, Fault>,
     ) -> Result<Self, Fault> {
-        let chain = read(certificate, false)?;
-        let key_text = read(key, true)?;
+        let chain = read(certificate, Secrecy::Public)?;
+        let key_text = read(key, Secrecy::Secret)?;
         Self::parse_with(&chain, &key_text, ask).map_err(|fault| {
             let path = match fault.operation.ends_with("key") {
                 true => key,
@@ -250,50 +251,10 @@ impl fmt::Debug for Credential {
     }
 }
 
-fn read(path: &Path, is_secret: bool) -> Result<Zeroizing<Vec<u8>>, Fault> {
-    let operation = match is_secret {
-        true => "read the key",
-        false => "read the certificate",
+fn read(path: &Path, secrecy: Secrecy) -> Result<Zeroizing<Vec<u8>>, Fault> {
+    let operation = match secrecy {
+        Secrecy::Secret => "read the key",
+        Secrecy::Public => "read the certificate",
     };
-    let name = path.as_os_str().as_encoded_bytes();
-    let fault = |error: std::io::Error| Fault::from_io(operation, name, &error);
-    let mut open = OpenOptions::new();
-    open.read(true);
-    // A pipe without another end would hold the call.
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::custom_flags(
-        &mut open,
-        rustix::fs::OFlags::NONBLOCK.bits().cast_signed(),
-    );
-    let file = open.open(path).map_err(fault)?;
-    if !file.metadata().map_err(fault)?.is_file() {
-        let cause = "it isn't a regular file";
-        return Err(Fault::new(Code::NotRegularFile, operation, cause).path(name));
-    }
-    #[cfg(unix)]
-    if is_secret {
-        use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-        let metadata = file.metadata().map_err(fault)?;
-        // Somebody else's proxy in a directory for everybody would have its finder act as them.
-        if metadata.uid() != rustix::process::geteuid().as_raw() {
-            let cause = "it belongs to another user";
-            let fault = Fault::new(Code::InvalidArgument, operation, cause).path(name);
-            return Err(fault.hint("use a file of your own"));
-        }
-        let mode = metadata.permissions().mode();
-        if mode & 0o077 != 0 {
-            let cause = "others than its owner may read or write it";
-            let fault = Fault::new(Code::InvalidArgument, operation, cause).path(name);
-            return Err(fault.hint("run `chmod 600` on it"));
-        }
-    }
-    let mut bytes = Zeroizing::new(Vec::new());
-    file.take(FILE_BYTES_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(fault)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        let cause = "it has more than 1 MiB";
-        return Err(Fault::new(Code::InvalidArgument, operation, cause).path(name));
-    }
-    Ok(bytes)
+    trusted::read(operation, path, FILE_BYTES_MAX, secrecy)
 }

@@ -10,6 +10,7 @@ use openssl::x509::verify::X509VerifyParam;
 use openssl::x509::{X509, X509Ref, X509StoreContext};
 use xdfs_proto::Fault;
 use xdfs_security::grid::distinguished_name;
+use xdfs_security::trusted;
 
 use crate::authority_file::{read, unusable};
 use crate::policy::{self, POLICY_BYTES_MAX};
@@ -40,12 +41,13 @@ impl Trust {
     /// (`HASH.r0`) if it has some.
     ///
     /// # Errors
-    /// It is no directory that can be read.
+    /// It is no directory that can be read, or others may change what is in it.
     pub fn open(directory: impl Into<PathBuf>) -> Result<Self, Fault> {
         let directory = directory.into();
+        let operation = "read the directory of authorities";
         let name = directory.as_os_str().as_encoded_bytes();
-        std::fs::read_dir(&directory)
-            .map_err(|error| Fault::from_io("read the directory of authorities", name, &error))?;
+        std::fs::read_dir(&directory).map_err(|error| Fault::from_io(operation, name, &error))?;
+        trusted::check_folder(operation, &directory)?;
         Ok(Self {
             directory,
             lists: Arc::default(),

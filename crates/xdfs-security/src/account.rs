@@ -5,6 +5,7 @@
 //! refused. This module selects the account; the owner of the threads assumes its ids.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::ids::{Ids, check_may_change};
@@ -103,6 +104,19 @@ impl Accounts {
         Ok(accounts)
     }
 
+    /// Whether one of the accounts may enter a directory and all above it, by their modes. Of users
+    /// whose accounts aren't named in the settings, some account is assumed that isn't root.
+    #[must_use]
+    pub fn may_enter(&self, directory: &Path) -> bool {
+        self.lines().any(|(_, target)| match target {
+            Target::Same => may_enter(directory, None),
+            Target::Named(account) => match look_up(FIND, account) {
+                Ok(Some(ids)) => may_enter(directory, Some(&ids)),
+                _ => false,
+            },
+        })
+    }
+
     fn lines(&self) -> impl Iterator<Item = (&str, &Target)> {
         let rest = self.rest.iter().map(|target| (EVERYBODY, target));
         self.by_user
@@ -145,6 +159,36 @@ impl Accounts {
         }
         Ok(ids)
     }
+}
+
+/// Whether an account, or any but root for `None`, may enter a directory and all above it. Those
+/// that can't be looked at may be entered.
+#[cfg(unix)]
+fn may_enter(directory: &Path, ids: Option<&Ids>) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let may_enter = |place: &Path| {
+        let Ok(found) = std::fs::metadata(place) else {
+            return true;
+        };
+        let (uid, gid, mode) = (found.uid(), found.gid(), found.mode());
+        match ids {
+            Some(ids) if ids.is_root() => true,
+            Some(ids) if ids.uid() == uid => mode & 0o100 != 0,
+            Some(ids) if ids.has_group(gid) => mode & 0o010 != 0,
+            Some(_) => mode & 0o001 != 0,
+            None => {
+                mode & 0o001 != 0
+                    || (uid != 0 && mode & 0o100 != 0)
+                    || (gid != 0 && mode & 0o010 != 0)
+            }
+        }
+    };
+    directory.ancestors().all(may_enter)
+}
+
+#[cfg(not(unix))]
+fn may_enter(_: &Path, _: Option<&Ids>) -> bool {
+    true
 }
 
 fn look_up(operation: &str, account: &str) -> Result<Option<Ids>, Fault> {

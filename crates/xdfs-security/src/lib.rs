@@ -6,7 +6,7 @@
 //!   of a method in one folder.
 //! - [`export`]: the rights of users to files. [`tunnel`]: those to tunnels. [`account`]: the local
 //!   accounts of sessions.
-//! - [`guard`]: limits on unauthenticated peers. [`audit`]: the audit log.
+//! - [`trusted`]: the check of files that are believed. [`guard`]: limits on unauthenticated peers. [`audit`]: the audit log.
 //!
 //! Nothing here opens a connection. Proofs cover the [`Binding`] of the channel that carries them,
 //! so they are useless elsewhere. Time is an argument.
@@ -24,6 +24,7 @@ pub mod password;
 pub mod ticket;
 pub mod token;
 pub mod trust;
+pub mod trusted;
 pub mod tunnel;
 
 /// Bytes known only to both ends of a channel, and different for each channel: the TLS exporter

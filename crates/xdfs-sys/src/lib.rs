@@ -12,3 +12,4 @@ pub mod poll;
 pub mod processor;
 pub mod program;
 pub mod tcp;
+pub mod trusted;

@@ -10,9 +10,10 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use rustix::process::geteuid;
+use xdfs::security::trusted;
 use xdfs::{Code, Fault};
 
-use crate::{identity, state};
+use crate::state;
 
 /// The operation in faults.
 const USE: &str = "use the agent's directory";
@@ -53,6 +54,8 @@ impl AgentFolder {
             let fault = Fault::new(Code::PermissionDenied, USE, cause).path(&name);
             return Err(fault.hint("run `chmod 700` on it"));
         }
+        // Who may write above it could put another one in its place.
+        trusted::check_folder(USE, &path)?;
         if name.len() + 1 + SOCKET_NAME_BYTES > SOCKET_BYTES_MAX {
             let cause = "the path is too long for sockets in it".to_owned();
             return refused(Code::NameTooLong, cause);
@@ -66,7 +69,7 @@ impl AgentFolder {
     /// As [`Self::open`], or it can't be made.
     pub(super) fn make() -> Result<Self, Fault> {
         if let Some(path) = state::agent() {
-            identity::make_folder(&path, USE)?;
+            trusted::make_folder(USE, &path)?;
         }
         Self::open()
     }

@@ -8,13 +8,14 @@ use rustyline::Editor;
 use rustyline::config::{BellStyle, CompletionType, Config};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
+use xdfs::security::trusted;
 use xdfs::{Code, Fault};
 
 use super::complete::{Completer, Helper};
 use super::words::lines;
 use super::{LineOutcome, Shell};
 use crate::exit_codes::SUCCESS;
-use crate::{identity, state};
+use crate::state;
 
 /// Most lines in the history.
 const LINES_MAX: usize = 1000;
@@ -77,7 +78,7 @@ fn failed(shell: &mut Shell, error: &ReadlineError) -> u8 {
 fn remembered(shell: &mut Shell, editor: &mut LineEditor) -> Option<PathBuf> {
     let folder = state::folder()?;
     let path = folder.join("shell_history");
-    let made = identity::make_folder(&folder, "create the directory of the history");
+    let made = trusted::make_folder("create the directory of the history", &folder);
     let ready = made.and_then(|()| prepare(&path));
     let loaded = ready.and_then(|()| {
         editor.load_history(&path).map_err(|error| {

@@ -25,6 +25,7 @@ use std::time::Duration;
 use xdfs_proto::digest::{DigestKind, Fragment, FragmentState};
 use xdfs_proto::{ByteRange, SourceTag};
 use xdfs_sys::fs::{Dir, is_ours, meta};
+use xdfs_sys::trusted;
 
 use super::features::name_of;
 use crate::checksum::Algorithm;
@@ -93,6 +94,7 @@ impl Journal {
                 .ok()?;
             remove_old(folder, &name);
         }
+        let path = folder.join(&name);
         let folder = Dir::open(folder).ok()?;
         let opened = match open_own(&folder, &name) {
             Err(error) if creates && error.kind() == io::ErrorKind::NotFound => {
@@ -102,6 +104,9 @@ impl Journal {
         };
         let mut file = opened
             .inspect_err(|error| tracing::debug!(%error, "an upload has no journal"))
+            .ok()?;
+        trusted::check(&file, &path)
+            .inspect_err(|error| tracing::warn!(%error, "the journal of an upload is not used"))
             .ok()?;
         file.try_lock().ok()?;
         let mut bytes = Vec::new();

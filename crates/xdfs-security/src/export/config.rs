@@ -160,6 +160,26 @@ impl ExportsConfig {
 }
 
 impl ExportConfig {
+    /// The directory, or the part of its path before the first component with `{user}`.
+    #[must_use]
+    pub fn fixed_path(&self) -> PathBuf {
+        let names = PathBuf::from(&self.path);
+        let names = names.components();
+        names
+            .take_while(|name| !name.as_os_str().to_string_lossy().contains(USER))
+            .collect()
+    }
+
+    /// The rights of users who don't log in, which all others have too.
+    #[must_use]
+    pub fn public_rights(&self) -> Rights {
+        let default = || ANONYMOUS.into_iter().fold(Rights::NONE, |all, r| all | r);
+        match self.public {
+            true => self.anonymous.unwrap_or_else(default),
+            false => Rights::NONE,
+        }
+    }
+
     fn fault(&self, cause: impl std::fmt::Display) -> Fault {
         let name = self.name.escape_default();
         let cause = format!("export '{name}': {cause}");
@@ -169,17 +189,13 @@ impl ExportConfig {
     fn check(self, groups: &BTreeMap<String, Vec<String>>) -> Result<Export, Fault> {
         let name = self.check_name()?.to_owned().into_bytes();
         let place = self.check_path()?;
-        let public = match (self.public, self.anonymous) {
-            (true, Some(Rights::NONE)) => {
-                return Err(self.fault("it is public, and 'anonymous' has no rights"));
-            }
-            (true, Some(rights)) => rights,
-            (true, None) => ANONYMOUS.into_iter().fold(Rights::NONE, |all, r| all | r),
-            (false, None) => Rights::NONE,
-            (false, Some(_)) => {
-                return Err(self.fault("it has rights for 'anonymous' and isn't public"));
-            }
-        };
+        let public = self.public_rights();
+        if self.public && public == Rights::NONE {
+            return Err(self.fault("it is public, and 'anonymous' has no rights"));
+        }
+        if !self.public && self.anonymous.is_some() {
+            return Err(self.fault("it has rights for 'anonymous' and isn't public"));
+        }
         if self.grant.is_empty() && !self.public {
             return Err(self.fault("nobody may use it: it has no grants and isn't public"));
         }

@@ -92,6 +92,11 @@ impl GridMap {
         Ok(map)
     }
 
+    /// The users of all subjects, some more than once.
+    pub fn users(&self) -> impl Iterator<Item = &str> {
+        self.users.values().flatten().map(String::as_str)
+    }
+
     /// The user of `subject`: `wanted` if it is listed, and the first of the list if `wanted` is
     /// `None`.
     #[must_use]

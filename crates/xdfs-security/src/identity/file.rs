@@ -1,13 +1,12 @@
-//! Small files with keys and trust data: bounded reads, atomic writes, locks.
+//! Small files with keys and trust data: atomic writes, locks.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use xdfs_proto::fault::{Code, Fault, Retry};
-use zeroize::Zeroizing;
 
 /// Attempts to take a lock, and the pause in between: 10 s in total.
 const LOCK_TRIES: u32 = 1000;
@@ -26,101 +25,6 @@ fn io_fault(operation: &str, path: &Path, error: &io::Error) -> Fault {
 pub(crate) fn is_there(operation: &str, path: &Path) -> Result<bool, Fault> {
     path.try_exists()
         .map_err(|error| io_fault(operation, path, &error))
-}
-
-/// Reads a regular file of at most `limit` bytes.
-pub(crate) fn read(operation: &str, path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, Fault> {
-    read_checked(operation, path, limit, |_| Ok(()))
-}
-
-/// Reads a secret of at most `limit` bytes; refuses a file accessible to group or others.
-pub(crate) fn read_secret(
-    operation: &str,
-    path: &Path,
-    limit: u64,
-) -> Result<Zeroizing<Vec<u8>>, Fault> {
-    read_checked(operation, path, limit, |file| {
-        refuse_if_open(operation, path, file)
-    })
-}
-
-fn read_checked(
-    operation: &str,
-    path: &Path,
-    limit: u64,
-    check: impl Fn(&File) -> Result<(), Fault>,
-) -> Result<Zeroizing<Vec<u8>>, Fault> {
-    let fault = |error: io::Error| io_fault(operation, path, &error);
-    // Checked first, since opening a pipe without a writer would block.
-    if !fs::metadata(path).map_err(fault)?.is_file() {
-        return Err(
-            Fault::new(Code::NotRegularFile, operation, "it isn't a regular file")
-                .path(bytes(path)),
-        );
-    }
-    let file = File::open(path).map_err(fault)?;
-    check(&file)?;
-    let length = file.metadata().map_err(fault)?.len();
-    // Allocated at once: a growing vector leaves copies of a secret behind.
-    let room = usize::try_from(length.min(limit)).unwrap_or(0) + 1;
-    let mut out = Zeroizing::new(Vec::with_capacity(room));
-    (&file)
-        .take(limit + 1)
-        .read_to_end(&mut out)
-        .map_err(fault)?;
-    if out.len() as u64 > limit {
-        return Err(Fault::new(
-            Code::LimitExceeded,
-            operation,
-            format!("the file is longer than {limit} bytes"),
-        )
-        .path(bytes(path)));
-    }
-    Ok(out)
-}
-
-#[cfg(unix)]
-fn refuse_if_open(operation: &str, path: &Path, file: &File) -> Result<(), Fault> {
-    use std::os::unix::fs::PermissionsExt as _;
-    // Of the open file, so that it can't be exchanged after the check.
-    let metadata = file
-        .metadata()
-        .map_err(|error| io_fault(operation, path, &error))?;
-    let mode = metadata.permissions().mode() & 0o777;
-    if mode & 0o077 == 0 {
-        return Ok(());
-    }
-    Err(Fault::new(
-        Code::PermissionDenied,
-        operation,
-        format!("others than its owner have access to the key (mode {mode:04o})"),
-    )
-    .path(bytes(path))
-    .hint(format!("run `chmod 600 {}`", path.display())))
-}
-
-/// Access control lists of other systems aren't checked.
-#[cfg(not(unix))]
-fn refuse_if_open(_operation: &str, _path: &Path, _file: &File) -> Result<(), Fault> {
-    Ok(())
-}
-
-/// Creates a folder and its missing parents, accessible only to the owner. Existing ones stay
-/// unchanged.
-pub(crate) fn make_folder(operation: &str, folder: &Path) -> Result<(), Fault> {
-    if folder.as_os_str().is_empty() {
-        return Ok(());
-    }
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::DirBuilderExt as _;
-        builder.mode(0o700);
-    }
-    builder
-        .create(folder)
-        .map_err(|error| io_fault(operation, folder, &error))
 }
 
 /// A written, durable file without its final name. It is removed if dropped.

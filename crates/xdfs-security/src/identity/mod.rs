@@ -13,6 +13,7 @@ mod fingerprint;
 mod pem;
 mod reload;
 mod server;
+mod validity;
 
 #[cfg(test)]
 pub(crate) mod pair;
@@ -34,6 +35,7 @@ pub(crate) use pem::certified;
 pub use pem::{read_certificates, read_key};
 pub use reload::Reloading;
 pub use server::{ClientCertificates, ServerIdentity};
+pub use validity::{Timeliness, Validity, minute};
 
 /// The protocol name in TLS (ALPN, RFC 7301).
 pub const ALPN: &[u8] = b"xdfs/1";

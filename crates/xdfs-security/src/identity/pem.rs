@@ -7,9 +7,10 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use xdfs_proto::fault::{Code, Fault};
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroize;
 
 use super::file;
+use crate::trusted::{self, Secrecy};
 
 /// Maximum size of a file of certificates; system bundles have about 250 kB.
 const CERTIFICATES_BYTES_MAX: u64 = 4 << 20;
@@ -19,10 +20,10 @@ const KEY_BYTES_MAX: u64 = 64 << 10;
 /// Reads all certificates of a PEM file of at most 4 MiB, in order. Other sections are skipped.
 ///
 /// # Errors
-/// Errors of reading; `InvalidArgument` if there is no certificate or one is malformed.
+/// Those of [`trusted::read`]; `InvalidArgument` if there is no certificate or one is malformed.
 pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Fault> {
     let operation = "read the certificates";
-    let text = file::read(operation, path, CERTIFICATES_BYTES_MAX)?;
+    let text = trusted::read(operation, path, CERTIFICATES_BYTES_MAX, Secrecy::Public)?;
     let out = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| pem_fault(operation, path, &error))?;
@@ -35,11 +36,10 @@ pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Fa
 /// Reads a private key from a PEM file: the first section of PKCS #8, PKCS #1 or SEC 1.
 ///
 /// # Errors
-/// Errors of reading; `PermissionDenied` if others than the owner have access to the file (on
-/// Unix); `InvalidArgument` if it has no key.
+/// Those of [`trusted::read`], for a secret; `InvalidArgument` if it has no key.
 pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, Fault> {
     let operation = "read the private key";
-    let text: Zeroizing<Vec<u8>> = file::read_secret(operation, path, KEY_BYTES_MAX)?;
+    let text = trusted::read(operation, path, KEY_BYTES_MAX, Secrecy::Secret)?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| pem_fault(operation, path, &error))
 }
 

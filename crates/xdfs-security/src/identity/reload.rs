@@ -10,7 +10,7 @@ use rustls::ServerConfig;
 use xdfs_proto::fault::Fault;
 use zeroize::Zeroizing;
 
-use super::{ClientCertificates, Fingerprint, ServerIdentity};
+use super::{ClientCertificates, Fingerprint, ServerIdentity, Timeliness, Validity};
 
 /// Minimum interval between checks of the files.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -29,6 +29,9 @@ pub struct Reloading {
 struct LoadedConfig {
     config: Arc<ServerConfig>,
     fingerprint: Fingerprint,
+    validity: Option<Validity>,
+    /// The last day, since 1970, on which the log said that it ends.
+    warned_day: Option<i64>,
     stamps: [FileVersion; 2],
     /// Time of the last check of the files.
     looked: Instant,
@@ -47,6 +50,8 @@ impl Reloading {
         let state = LoadedConfig {
             config: identity.config(clients.clone())?,
             fingerprint: identity.fingerprint(),
+            validity: identity.validity(),
+            warned_day: None,
             stamps,
             looked: Instant::now(),
         };
@@ -64,7 +69,26 @@ impl Reloading {
     /// and the old configuration stays in effect.
     #[must_use]
     pub fn current(&self) -> Arc<ServerConfig> {
+        self.warn_of_end(SystemTime::now());
         self.current_at(Instant::now())
+    }
+
+    /// Says in the log, once a day, that the certificate ends soon or isn't valid.
+    pub(super) fn warn_of_end(&self, now: SystemTime) {
+        let seconds = now.duration_since(SystemTime::UNIX_EPOCH);
+        let seconds = seconds.map_or(0, |since| since.as_secs().cast_signed());
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let day = Some(seconds / (24 * 3600));
+        if state.warned_day == day {
+            return;
+        }
+        if let Some(validity) = &state.validity
+            && let Timeliness::EndsSoon(what) | Timeliness::Invalid(what) = validity.at(seconds)
+        {
+            let chain = self.chain.display();
+            tracing::warn!(%chain, "the server needs a new certificate: {what}");
+            state.warned_day = day;
+        }
     }
 
     /// The fingerprint of the last configuration returned by [`current`](Self::current).
@@ -100,10 +124,12 @@ impl Reloading {
     fn load(&self, state: &mut LoadedConfig) {
         let loaded = ServerIdentity::from_pem(&self.chain, &self.key).and_then(|identity| {
             let config = identity.config(self.clients.clone())?;
-            Ok((identity.fingerprint(), config))
+            Ok((identity.fingerprint(), identity.validity(), config))
         });
         match loaded {
-            Ok((fingerprint, config)) => {
+            Ok((fingerprint, validity, config)) => {
+                state.validity = validity;
+                state.warned_day = None;
                 tracing::info!(%fingerprint, "the server's certificate was loaded again");
                 state.fingerprint = fingerprint;
                 state.config = config;

@@ -21,7 +21,8 @@ use xdfs_proto::fault::{Code, Fault};
 use zeroize::Zeroizing;
 
 use super::file::{self, Lock, Staged};
-use super::{ALPN, Fingerprint, TICKETS, pem};
+use super::{ALPN, Fingerprint, TICKETS, Validity, pem};
+use crate::trusted;
 
 const MAKE: &str = "make the server's identity";
 const LOAD: &str = "load the server's identity";
@@ -72,7 +73,7 @@ impl ServerIdentity {
         if are_there()? == (true, true) {
             return Self::from_pem(&chain, &key);
         }
-        file::make_folder(MAKE, folder)?;
+        trusted::make_folder(MAKE, folder)?;
         let _lock = Lock::take(MAKE, &folder.join("server"))?;
         // Another process may have created it, or was between writing both files.
         match Self::load_if_made(folder)? {
@@ -174,6 +175,12 @@ impl ServerIdentity {
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
+    }
+
+    /// The time in which the whole chain is valid; `None` if a certificate of it is damaged.
+    #[must_use]
+    pub fn validity(&self) -> Option<Validity> {
+        Validity::of(&self.key.cert)
     }
 
     /// Expiry of the certificate, in seconds since 1970.

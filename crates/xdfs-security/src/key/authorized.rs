@@ -9,11 +9,11 @@ use std::path::Path;
 use tracing::warn;
 use xdfs_proto::fault::Fault;
 
-use super::file;
 use super::public::PublicKey;
+use crate::trusted::{self, Secrecy};
 
 /// Maximum size of a list.
-const LIST_BYTES_MAX: usize = 1024 * 1024;
+const LIST_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The keys of one user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,16 +32,10 @@ impl AuthorizedKeys {
     /// Loads a list of at most 1 MiB. Unsupported lines are skipped, with a warning in the log.
     ///
     /// # Errors
-    /// `PermissionDenied` if others than the owner may write to the file; `LimitExceeded`; errors
-    /// of the system.
+    /// Those of [`trusted::read`].
     pub fn load(path: &Path) -> Result<Self, Fault> {
         let operation = "load the list of keys";
-        let bytes = file::read(
-            path,
-            operation,
-            LIST_BYTES_MAX,
-            file::WRITE_ACCESS_OF_OTHERS,
-        )?;
+        let bytes = trusted::read(operation, path, LIST_BYTES_MAX, Secrecy::Public)?;
         // Comments may have any encoding; keys and options are ASCII.
         Ok(Self::parse(&String::from_utf8_lossy(&bytes)))
     }

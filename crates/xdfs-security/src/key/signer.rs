@@ -13,9 +13,10 @@ use zeroize::Zeroizing;
 use super::container::{self, LOAD, damaged};
 use super::file;
 use super::public::{Algorithm, PublicKey, pair_from_fixed, signature};
+use crate::trusted::{self, Secrecy};
 
 /// Maximum size of a private key file.
-const FILE_BYTES_MAX: usize = 64 * 1024;
+const FILE_BYTES_MAX: u64 = 64 * 1024;
 
 /// A signer with one public key.
 pub trait Signer {
@@ -46,14 +47,14 @@ impl SigningKey {
     /// available.
     ///
     /// # Errors
-    /// `PermissionDenied` if others than the owner may read or write the file; `InvalidArgument` if
-    /// it isn't such a key or is malformed; `AuthenticationFailed` if the passphrase is missing or
-    /// wrong; `Unsupported` for other types, including RSA; `LimitExceeded`; errors of the system.
+    /// Those of [`trusted::read`], for a secret; `InvalidArgument` if it isn't such a key or is
+    /// malformed; `AuthenticationFailed` if the passphrase is missing or wrong; `Unsupported` for
+    /// other types, including RSA.
     pub fn load(
         path: &Path,
         passphrase: impl FnOnce() -> Option<Zeroizing<String>>,
     ) -> Result<Self, Fault> {
-        let bytes = file::read(path, LOAD, FILE_BYTES_MAX, file::ANY_ACCESS_OF_OTHERS)?;
+        let bytes = trusted::read(LOAD, path, FILE_BYTES_MAX, Secrecy::Secret)?;
         Self::from_openssh(&bytes, passphrase).map_err(|f| f.path(file::bytes_of(path)))
     }
 

@@ -4,7 +4,7 @@
 //! Since file system clocks have a resolution of some milliseconds, in which a file can change
 //! twice, a file modified just before it was read is read again.
 
-use std::fs::{self, Metadata};
+use std::fs::Metadata;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +13,9 @@ use xdfs_proto::fault::Fault;
 use super::file::UsersFile;
 use super::users::Users;
 use crate::key::file::bytes_of;
+use crate::trusted::{self, Secrecy};
+
+const LOAD: &str = "load the users";
 
 /// Age at which a change time distinguishes versions: more than the resolution of any file system's
 /// clock.
@@ -38,14 +41,15 @@ impl CachedUsers {
     /// The users at the time `now`.
     ///
     /// # Errors
-    /// Those of [`UsersFile::load`]. If the file is malformed, missing or readable by others,
-    /// nobody can log in with an earlier version.
+    /// Those of [`UsersFile::load`]. If the file is malformed, missing, or not to be believed any
+    /// more, an earlier version doesn't let anyone in.
     pub fn current(&self, now: SystemTime) -> Result<Arc<Users>, Fault> {
         let path = self.file.path();
         // Before the content, so that a change in between is detected by the next check.
-        let stamp = fs::metadata(path)
+        let stamp = trusted::open(LOAD, path, Secrecy::Secret)?
+            .metadata()
             .map(|meta| FileVersion::of(&meta))
-            .map_err(|e| Fault::from_io("load the users", bytes_of(path), &e))?;
+            .map_err(|e| Fault::from_io(LOAD, bytes_of(path), &e))?;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, users)) = &*last
             && *known == stamp
@@ -101,6 +105,8 @@ impl FileVersion {
 
 #[cfg(all(test, unix))]
 mod tests {
+    use std::fs;
+
     use super::super::Parameters;
     use super::*;
 

@@ -15,9 +15,10 @@ use zeroize::Zeroizing;
 use super::derive::Parameters;
 use super::users::{Entry, Users, is_name};
 use crate::key::file as guarded;
+use crate::trusted::{self, Secrecy};
 
 /// Maximum size of the file: some 30 000 users.
-const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Maximum wait for another update.
 const PATIENCE: Duration = Duration::from_secs(10);
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
@@ -60,9 +61,8 @@ impl UsersFile {
     /// Loads the file, of at most 4 MiB.
     ///
     /// # Errors
-    /// `PermissionDenied` if others than the owner may read or write it; `InvalidArgument` with the
-    /// line number if it is malformed or has a duplicate user; `LimitExceeded`; errors of the
-    /// system.
+    /// Those of [`trusted::read`], for a secret; `InvalidArgument` with the line number if it is
+    /// malformed or has a duplicate user.
     pub fn load(&self) -> Result<Users, Fault> {
         self.load_for(LOAD)
     }
@@ -134,12 +134,7 @@ impl UsersFile {
     }
 
     fn load_for(&self, operation: &str) -> Result<Users, Fault> {
-        let bytes = guarded::read(
-            &self.path,
-            operation,
-            FILE_BYTES_MAX,
-            guarded::ANY_ACCESS_OF_OTHERS,
-        )?;
+        let bytes = trusted::read(operation, &self.path, FILE_BYTES_MAX, Secrecy::Secret)?;
         let named = |f: Fault| f.path(guarded::bytes_of(&self.path));
         let text = str::from_utf8(&bytes)
             .map_err(|_| Fault::new(Code::InvalidArgument, operation, "it isn't text"))
@@ -159,7 +154,7 @@ impl UsersFile {
     }
 
     fn publish(&self, text: &Zeroizing<String>) -> Result<(), Fault> {
-        if text.len() > FILE_BYTES_MAX {
+        if text.len() as u64 > FILE_BYTES_MAX {
             return Err(Fault::new(
                 Code::LimitExceeded,
                 CHANGE,

@@ -732,7 +732,7 @@ fn settings() {
         assert!(issuer(&one).unwrap_err().contains("JWK set"), "{damaged}");
     }
     fs::write(&path, vec![b' '; 1024 * 1024 + 1]).unwrap();
-    assert!(issuer(&one).unwrap_err().contains("longer"));
+    assert!(issuer(&one).unwrap_err().contains("more than"));
     fs::remove_file(&path).unwrap();
     assert!(issuer(&one).is_err());
 }

@@ -1,12 +1,12 @@
 //! A file that is reloaded after changes.
 
-use std::fs::{self, File, Metadata};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::Fault;
+
+use crate::trusted::{self, Secrecy};
 
 /// The content of a file, as of its last valid version.
 ///
@@ -41,7 +41,8 @@ impl<T> Watched<T> {
     ) -> Result<Self, Fault> {
         // Before the content, so that a change in between is detected.
         let stamp = FileVersion::of(&path, operation)?;
-        let value = parse(&read(&path, max_bytes, operation)?).map_err(|f| f.path(name(&path)))?;
+        let bytes = trusted::read(operation, &path, max_bytes, Secrecy::Public)?;
+        let value = parse(&bytes).map_err(|f| f.path(name(&path)))?;
         let state = LastRead {
             looked_unix: None,
             stamp: Some(stamp),
@@ -86,7 +87,7 @@ impl<T> Watched<T> {
         state.stamp = stamp;
         let loaded = match missing {
             Some(fault) => Err(fault),
-            None => read(&self.path, self.max_bytes, self.operation)
+            None => trusted::read(self.operation, &self.path, self.max_bytes, Secrecy::Public)
                 .and_then(|bytes| (self.parse)(&bytes).map_err(|f| f.path(name(&self.path)))),
         };
         match loaded {
@@ -115,7 +116,9 @@ struct FileVersion {
 
 impl FileVersion {
     fn of(path: &Path, operation: &'static str) -> Result<Self, Fault> {
-        let meta = regular(path, operation)?;
+        let opened = trusted::open(operation, path, Secrecy::Public)?;
+        let meta = opened.metadata();
+        let meta = meta.map_err(|e| Fault::from_io(operation, name(path), &e))?;
         Ok(Self {
             bytes: meta.len(),
             modified: meta.modified().ok(),
@@ -128,38 +131,16 @@ impl FileVersion {
     }
 }
 
-/// Opening a pipe would wait for its other end.
-fn regular(path: &Path, operation: &'static str) -> Result<Metadata, Fault> {
-    let meta = fs::metadata(path).map_err(|e| Fault::from_io(operation, name(path), &e))?;
-    if meta.is_file() {
-        Ok(meta)
-    } else {
-        let cause = "it isn't a regular file";
-        Err(Fault::new(Code::NotRegularFile, operation, cause).path(name(path)))
-    }
-}
-
-fn read(path: &Path, max_bytes: u64, operation: &'static str) -> Result<Vec<u8>, Fault> {
-    let io = |e: std::io::Error| Fault::from_io(operation, name(path), &e);
-    let mut bytes = Vec::new();
-    File::open(path)
-        .map_err(io)?
-        .take(max_bytes.saturating_add(1))
-        .read_to_end(&mut bytes)
-        .map_err(io)?;
-    if bytes.len() as u64 > max_bytes {
-        let cause = format!("it is longer than {max_bytes} bytes");
-        return Err(Fault::new(Code::InvalidArgument, operation, cause).path(name(path)));
-    }
-    Ok(bytes)
-}
-
 fn name(path: &Path) -> &[u8] {
     path.as_os_str().as_encoded_bytes()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, File};
+
+    use xdfs_proto::Code;
+
     use super::*;
 
     fn number(bytes: &[u8]) -> Result<u32, Fault> {
@@ -224,6 +205,6 @@ mod tests {
         fs::write(&path, "x").unwrap();
         assert_eq!(code(&path), Some((Code::InvalidArgument, true)));
         fs::write(&path, "12345").unwrap();
-        assert_eq!(code(&path), Some((Code::InvalidArgument, true)));
+        assert_eq!(code(&path), Some((Code::LimitExceeded, true)));
     }
 }

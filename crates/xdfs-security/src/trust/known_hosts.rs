@@ -17,6 +17,7 @@ use xdfs_proto::fault::{Code, Fault};
 use super::host::is_host_port;
 use crate::identity::Fingerprint;
 use crate::identity::file::{self, Lock, Staged};
+use crate::trusted::{self, Secrecy};
 
 /// Maximum size of the file: some ten thousand hosts.
 const BYTES_MAX: u64 = 1 << 20;
@@ -55,11 +56,14 @@ impl KnownHosts {
     /// Loads the file. A missing file has no hosts.
     ///
     /// # Errors
-    /// Errors of reading; `LimitExceeded` over 1 MiB; `InvalidArgument`, with the line number, if a
-    /// line is malformed. No line is skipped: it may be the one that protects.
+    /// Those of [`trusted::read`], for 1 MiB; `InvalidArgument`, with the line number, if a line is
+    /// malformed. No line is skipped: it may be the one that protects.
     pub fn load(path: &Path) -> Result<Self, Fault> {
         if file::is_there(READ, path)? {
-            Self::parse(path, &file::read(READ, path, BYTES_MAX)?)
+            Self::parse(
+                path,
+                &trusted::read(READ, path, BYTES_MAX, Secrecy::Public)?,
+            )
         } else {
             Self::parse(path, b"")
         }
@@ -163,7 +167,7 @@ impl KnownHosts {
             return Err(invalid("the comment is too long or has control characters"));
         }
         if let Some(folder) = self.path.parent() {
-            file::make_folder(WRITE, folder)?;
+            trusted::make_folder(WRITE, folder)?;
         }
         let (target, _lock) = self.lock()?;
         let mut fresh = Self::load(&self.path)?;

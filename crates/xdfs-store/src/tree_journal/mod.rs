@@ -16,6 +16,7 @@ use std::io::{self, BufReader, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use xdfs_proto::{Code, Fault};
+use xdfs_sys::trusted;
 
 pub use folder::JournalPlace;
 pub use format::{
@@ -60,7 +61,8 @@ impl TreeJournal {
     /// `nonce`, random bytes, is that of a new journal.
     ///
     /// # Errors
-    /// [`Code::Busy`] if another process has it open, or an error of the file system.
+    /// [`Code::Busy`] if another process has it open; [`Code::PermissionDenied`] if other users
+    /// could have written it; or an error of the file system.
     pub fn open(
         path: &Path,
         key: [u8; 32],
@@ -70,6 +72,12 @@ impl TreeJournal {
         let fault = |error: &io::Error| io_fault(path, error);
         for _ in 0..ATTEMPTS {
             let file = open_file(path, false).map_err(|e| fault(&e))?;
+            // Its claims leave out files.
+            trusted::check(&file, path).map_err(|e| {
+                Fault::new(Code::PermissionDenied, OPERATION, e.to_string())
+                    .path(path_bytes(path))
+                    .hint(e.hint())
+            })?;
             lock(path, &file)?;
             // The previous holder of the lock may have removed or compacted it.
             if !is_named(path, &file) {

@@ -96,6 +96,12 @@ impl Ids {
         self.gid
     }
 
+    /// Whether the account is in a group.
+    #[must_use]
+    pub fn has_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+
     /// Gives the calling thread these ids and groups to act with, and no capabilities unless the
     /// user is root. Threads started by it inherit all of that. Does nothing if the thread already
     /// has them. The real and the saved user stay root, so that the account can't send signals to

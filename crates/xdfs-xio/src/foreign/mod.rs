@@ -34,16 +34,21 @@ pub struct LoadError {
     path: PathBuf,
     kind: ErrorKind,
     cause: String,
-    hint: &'static str,
+    hint: String,
 }
 
 impl LoadError {
-    fn new(path: &Path, kind: ErrorKind, cause: impl Into<String>, hint: &'static str) -> Self {
+    fn new(
+        path: &Path,
+        kind: ErrorKind,
+        cause: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
         Self {
             path: path.to_owned(),
             kind,
             cause: cause.into(),
-            hint,
+            hint: hint.into(),
         }
     }
 
@@ -77,7 +82,7 @@ impl LoadError {
     /// What the user can do; may be empty.
     #[must_use]
     pub fn hint(&self) -> &str {
-        self.hint
+        &self.hint
     }
 }
 

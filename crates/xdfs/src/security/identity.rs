@@ -15,7 +15,9 @@ use xdfs_security::identity::{Fingerprint, read_certificates, read_key};
 use xdfs_security::key::{self, Signer as _, SigningKey};
 use xdfs_security::password::PasswordClient;
 use xdfs_security::ticket;
-use xdfs_security::trust::{TrustOutcome, TrustPolicy, TrustReason, client_fault, server_name};
+use xdfs_security::trust::{
+    TrustOutcome, TrustPolicy, TrustReason, client_fault, host_port, server_name,
+};
 use xdfs_security::{AUTHENTICATE, Level, Method, NOT_ACCEPTED};
 use xdfs_xio::Protection;
 use xdfs_xio::tls::Configs;
@@ -191,6 +193,15 @@ impl SecureIdentity {
 }
 
 /// The name of a server in trust decisions. A Unix socket has a name derived from its path.
+/// The name in the known hosts file of the server at `address`.
+///
+/// # Errors
+/// The host is neither a name nor an address.
+pub fn known_name(address: &Address) -> Result<String, Fault> {
+    let (host, port) = host_of(address);
+    host_port(&host, port)
+}
+
 fn host_of(address: &Address) -> (String, u16) {
     let local = |name: &[u8]| {
         let hash = blake3::hash(name).to_hex();

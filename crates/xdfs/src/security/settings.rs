@@ -15,7 +15,11 @@ use xdfs_security::guard::Limits as GuardLimits;
 use xdfs_security::identity::{ClientCertificates, Reloading, ServerIdentity, read_certificates};
 use xdfs_security::password::UsersFile;
 use xdfs_security::token::{Config as TokenConfig, Verifier};
+use xdfs_security::trusted;
 use xdfs_security::tunnel::TunnelRules;
+
+/// The operation of faults about the server's folder.
+pub(super) const OPEN_FOLDER: &str = "open the folder of the server";
 
 /// The security settings of a server: its key, its users, and their rights.
 ///
@@ -194,9 +198,8 @@ impl ServerSecurity {
                 (ClientCertificates::None, map)
             }
         };
-        let folder = self.folder.as_os_str().as_encoded_bytes();
-        std::fs::create_dir_all(&self.folder)
-            .map_err(|e| Fault::from_io("make the folder of the server", folder, &e))?;
+        trusted::make_folder(OPEN_FOLDER, &self.folder)?;
+        trusted::check_folder(OPEN_FOLDER, &self.folder)?;
         let (chain, key) = match self.certificate {
             Some(files) => files,
             None => {
