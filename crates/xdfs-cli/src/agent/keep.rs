@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use xdfs::security::Fingerprint;
 use xdfs::{Address, Call, Client, ClientOptions, Fault, ServerBuilder, ServerHandle};
 
 use super::message::{Answer, SessionStatus, SessionWish};
@@ -18,7 +19,14 @@ const SESSIONS_MAX: usize = 32;
 pub(super) struct KeptSession {
     wish: SessionWish,
     /// `None` before it is opened. The lock is held meanwhile, so that commands wait for it.
-    client: Mutex<Option<Arc<Client>>>,
+    client: Mutex<Option<OpenSession>>,
+}
+
+#[derive(Debug)]
+struct OpenSession {
+    client: Arc<Client>,
+    /// The known keys of its server when it was opened.
+    known: Vec<Fingerprint>,
 }
 
 /// All sessions, with the number of their users and the time of their last use.
@@ -81,22 +89,27 @@ impl KeptSessions {
 }
 
 impl KeptSession {
-    /// The session, opened if it isn't open.
+    /// The session, opened if it isn't open. It is opened again after a change of the server's known
+    /// keys, since the trust in it may have ended.
     ///
     /// # Errors
     /// The answer to the command.
     pub(super) fn client(&self) -> Result<Arc<Client>, Answer> {
         let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = kept.as_ref().filter(|client| client.ended().is_none()) {
-            return Ok(Arc::clone(client));
-        }
-        *kept = None;
         let own = |reason| Answer::Own { reason };
         let (place, flags) = self.wish.flags().map_err(own)?;
-        let failed = |fault: Fault| Answer::Failed(fault.into());
         // The command says the same of its own files.
-        let security =
-            identity::agent_security(&flags, &place).map_err(|fault| own(fault.to_string()))?;
+        let own_files = |fault: Fault| own(fault.to_string());
+        let known = identity::known_keys(&place).map_err(own_files)?;
+        if let Some(open) = kept.as_ref()
+            && open.client.ended().is_none()
+            && open.known == known
+        {
+            return Ok(Arc::clone(&open.client));
+        }
+        *kept = None;
+        let failed = |fault: Fault| Answer::Failed(fault.into());
+        let security = identity::agent_security(&flags, &place).map_err(own_files)?;
         let options = ClientOptions {
             channels: Some(1),
             security,
@@ -116,7 +129,10 @@ impl KeptSession {
             return Err(failed(end));
         }
         let client = Arc::new(client);
-        *kept = Some(Arc::clone(&client));
+        *kept = Some(OpenSession {
+            client: Arc::clone(&client),
+            known,
+        });
         Ok(client)
     }
 }

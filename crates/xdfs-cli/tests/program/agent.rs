@@ -737,3 +737,41 @@ fn absurd_clients_cost_little_and_disturb_nobody() {
     agent.signal("TERM");
     agent.wait().ok();
 }
+
+/// Trust that ended while the agent had a session is looked at again.
+#[test]
+fn a_server_that_is_no_longer_known_is_not_used() {
+    let scene = Scene::new();
+    let folder = scene.share();
+    fs::remove_file(folder.join("config.toml")).unwrap();
+    let own = |args: &[&str]| {
+        let mut command = scene.program(args);
+        Running::start(command.env("XDFS_CONFIG_DIR", &folder)).wait()
+    };
+    let mut agent = scene.program(&["agent", "run", "-v"]);
+    let agent = Running::start(agent.env("XDFS_CONFIG_DIR", &folder));
+    agent.wait_for_message("listening at ");
+    let url = scene.url("/d");
+    let host = scene.proxy.addr().to_string();
+    let words = "the session is shared";
+    let strict = ["ls", "-v", "--known-only", &url];
+    for _ in 0..2 {
+        assert!(own(&strict).ok().stderr.contains(words));
+    }
+    own(&["trust", "remove", &host]).ok();
+    own(&strict).fails(17, &["isn't known"]);
+    let opened = scene.proxy.accepted();
+    // Without the flag the command trusts it anew, by itself.
+    let run = own(&["ls", "-v", &url]).ok();
+    assert!(!run.stderr.contains(words), "{}", run.stderr);
+    assert!(scene.proxy.accepted() > opened);
+    assert!(own(&strict).ok().stderr.contains(words));
+    // Another key.
+    own(&["trust", "remove", &host]).ok();
+    let pin = format!("SHA256:{}", "A".repeat(43));
+    own(&["trust", "add", &host, &pin]).ok();
+    for args in [&strict[..], &["ls", &url]] {
+        let run = own(args);
+        assert_ne!(run.code, Some(0), "{}", run.stderr);
+    }
+}
