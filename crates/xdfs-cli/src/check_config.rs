@@ -1,20 +1,21 @@
 //! `xdfs serve --check-config`: what the server would do with its settings, or all that is wrong
 //! with them. Changes nothing and opens no port.
 
-use xdfs::security::SettingsReport;
+use std::collections::BTreeMap;
+
+use xdfs::security::{ExportConfig, SettingsReport, minute};
 use xdfs::{Code, Fault, ServerBuilder};
 
 use crate::console::{Console, printable};
 use crate::exit_codes::SUCCESS;
 use crate::flags::{OutputFlags, ServeFlags};
-use crate::human::count;
+use crate::human::{count, size};
 use crate::report::print;
 use crate::server_config::{Config, builder, read_text, served, warnings};
 
 /// Runs the command and returns the exit code.
 pub(crate) fn run(flags: ServeFlags) -> u8 {
     let mut console = Console::new(OutputFlags::default());
-    let config = flags.config.clone();
     let (builder, report) = match checked(flags) {
         Ok(checked) => checked,
         Err(faults) => {
@@ -24,8 +25,16 @@ pub(crate) fn run(flags: ServeFlags) -> u8 {
             return Code::InvalidArgument.exit_code();
         }
     };
-    for warning in warnings(&builder, &builder.listens(), config.as_deref()) {
+    for warning in warnings(&builder, &builder.listens())
+        .iter()
+        .chain(&report.warnings)
+    {
         console.info(&format!("warning: {warning}"));
+    }
+    if !report.outdated.is_empty() {
+        let outdated = report.outdated.iter();
+        outdated.for_each(|found| console.error(&found.fault));
+        return Code::InvalidArgument.exit_code();
     }
     match print(text(&builder, &report)) {
         Ok(()) => SUCCESS,
@@ -89,6 +98,46 @@ pub(crate) fn checked(flags: ServeFlags) -> Result<(ServerBuilder, SettingsRepor
     }
 }
 
+/// Who may do what in an export, and its quota.
+fn export_lines(export: &ExportConfig, groups: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    let mut lines = Vec::new();
+    if export.public {
+        lines.push(format!("anyone: {}", export.public_rights()));
+    }
+    for grant in &export.grant {
+        let whom = match (&grant.user, &grant.group) {
+            (Some(user), _) if user == "*" => "every user".to_owned(),
+            (Some(user), _) => printable(user),
+            (None, group) => {
+                let name = group.as_deref().unwrap_or_default();
+                let members = groups.get(name).map_or(String::new(), |all| all.join(", "));
+                printable(&format!("group {name} ({members})"))
+            }
+        };
+        lines.push(format!("{whom}: {}", grant.rights));
+    }
+    let mut quota = Vec::new();
+    quota.extend(
+        export
+            .quota_bytes
+            .map(|most| format!("{} in all", size(most))),
+    );
+    quota.extend(
+        export
+            .quota_files
+            .map(|most| format!("{most} files and directories")),
+    );
+    quota.extend(
+        export
+            .largest_file
+            .map(|most| format!("{} a file", size(most))),
+    );
+    if !quota.is_empty() {
+        lines.push(format!("at most {}", quota.join(", ")));
+    }
+    lines
+}
+
 fn text(builder: &ServerBuilder, report: &SettingsReport) -> String {
     let mut text = String::new();
     for listen in builder.listens() {
@@ -97,10 +146,48 @@ fn text(builder: &ServerBuilder, report: &SettingsReport) -> String {
     if let Some(gridftp) = &builder.gridftp {
         text += &format!("would listen for GridFTP on {}\n", gridftp.listen);
     }
-    for line in served(builder) {
+    for (number, line) in served(builder).iter().enumerate() {
         text += &format!("would serve {line}\n");
+        let exports = builder
+            .security
+            .as_ref()
+            .and_then(|own| own.exports.as_ref());
+        if let Some(config) = exports
+            && let Some(export) = config.export.get(number)
+        {
+            export_lines(export, &config.groups)
+                .iter()
+                .for_each(|line| text += &format!("  {line}\n"));
+        }
     }
     if let Some(security) = &builder.security {
+        for (user, account) in security.accounts.iter().flatten() {
+            text += &format!(
+                "sessions of {} run as {}\n",
+                printable(user),
+                printable(account)
+            );
+        }
+        let limits = &security.limits;
+        text += &format!(
+            "limits of a user: {}, {}, {}",
+            count(limits.sessions_per_user_max as u64, "session"),
+            count(limits.channels_per_user_max as u64, "channel"),
+            count(
+                limits.connections_per_user_max as u64,
+                "tunnelled connection"
+            ),
+        );
+        if let Some(rate) = limits.bytes_per_second_per_user_max {
+            text += &format!(", {}/s", size(rate.get()));
+        }
+        text += "\n";
+        for issuer in security.tokens.iter().flat_map(|tokens| &tokens.issuers) {
+            text += &format!("tokens of {} are taken\n", printable(&issuer.issuer));
+        }
+        if let Some(end) = report.certificate_ends_s {
+            text += &format!("the certificate ends on {}\n", minute(end));
+        }
         text += &match &report.fingerprint {
             Some(fingerprint) => format!("fingerprint {fingerprint}\n"),
             None => {

@@ -2,14 +2,19 @@
 //!
 //! Used for the file of `xdfs serve --config` and for the client's.
 
+use std::io::Read as _;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use xdfs::security::trusted;
 use xdfs::{Code, Fault};
 
 use crate::console::printable;
+
+/// The operation of faults.
+const READ: &str = "read the configuration";
 
 /// The text of a configuration file.
 #[derive(Debug)]
@@ -24,16 +29,18 @@ impl ConfigText {
     /// Reads the file at `path`; `hint` says where its settings are listed.
     ///
     /// # Errors
-    /// It can't be read, or isn't UTF-8.
+    /// It can't be read, isn't UTF-8, or other users could have written it.
     pub(crate) fn read(path: &Path, hint: &'static str) -> Result<Self, Fault> {
         let name = path.as_os_str().as_encoded_bytes();
-        let bytes =
-            std::fs::read(path).map_err(|e| Fault::from_io("read the configuration", name, &e))?;
+        let mut bytes = Vec::new();
+        trusted::open_any(READ, path)?
+            .read_to_end(&mut bytes)
+            .map_err(|e| Fault::from_io(READ, name, &e))?;
         let text = String::from_utf8(bytes).map_err(|error| {
             let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
             let line = valid.iter().filter(|&&b| b == b'\n').count() + 1;
             let cause = format!("line {line}: it isn't UTF-8");
-            Fault::new(Code::InvalidArgument, "read the configuration", cause)
+            Fault::new(Code::InvalidArgument, READ, cause)
                 .path(name)
                 .hint(hint)
         })?;
@@ -73,8 +80,9 @@ impl ConfigText {
 
     fn fault(&self, error: &toml::de::Error) -> Fault {
         let line = self.line_at(error.span().map_or(0, |span| span.start));
-        let cause = format!("line {line}: {}", error.message().replace('\n', " "));
-        Fault::new(Code::InvalidArgument, "read the configuration", cause)
+        let message = in_plain_words(&error.message().replace('\n', " "));
+        let cause = format!("line {line}: {message}");
+        Fault::new(Code::InvalidArgument, READ, cause)
             .path(&*self.name)
             .hint(self.hint)
     }
@@ -99,17 +107,40 @@ impl ConfigText {
     }
 }
 
-/// Whether others than the owner of a file may write to it.
-#[cfg(unix)]
-pub(crate) fn may_others_write(path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o022 != 0)
-}
-
-/// Access control lists of other systems aren't checked.
-#[cfg(not(unix))]
-pub(crate) fn may_others_write(_path: &Path) -> bool {
-    false
+/// A message of the parser in the words of a settings file instead of those of the program.
+fn in_plain_words(message: &str) -> String {
+    const WORDS: [(&str, &str); 13] = [
+        ("invalid type: ", "it is "),
+        ("invalid value: ", "it is "),
+        ("invalid length ", "it has the length "),
+        ("a nonzero usize", "a whole number of at least 1"),
+        ("a nonzero u64", "a whole number of at least 1"),
+        ("usize", "a whole number"),
+        ("u64", "a whole number"),
+        ("u32", "a whole number"),
+        ("u16", "a whole number up to 65535"),
+        ("a sequence", "a list in brackets"),
+        ("a map", "a table"),
+        ("a boolean", "true or false"),
+        ("path string", "a path in quotes"),
+    ];
+    let Some((found, expected)) = message.rsplit_once(", expected ") else {
+        return message.to_owned();
+    };
+    let (mut found, mut expected) = (found.to_owned(), expected.to_owned());
+    // What the file has is quoted: only the beginning is the parser's.
+    for (theirs, ours) in WORDS {
+        if let Some(rest) = found.strip_prefix(theirs) {
+            found = format!("{ours}{rest}");
+        }
+        if expected == theirs {
+            ours.clone_into(&mut expected);
+        }
+    }
+    if expected.starts_with("struct ") {
+        "a table".clone_into(&mut expected);
+    }
+    format!("{found}, expected {expected}")
 }
 
 /// Tables with one setting each. A list of tables becomes several tables.

@@ -33,7 +33,7 @@ fn serve(flags: &DataNodeFlags) -> Result<(), Fault> {
     };
     let builder = builder(as_server, config)?;
     let mut console = Console::new(OutputFlags::default());
-    for warning in warnings(&builder, &[], Some(path))
+    for warning in warnings(&builder, &[])
         .iter()
         .chain(&missing_exports(&builder))
     {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use xdfs::security::SettingsReport;
 use xdfs::{Address, Code, Fault, Listen, ServerHandle};
 
 use crate::check_config;
@@ -76,9 +77,11 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
     })?;
     let mut text = announcement(server.listening(), server.gridftp_addresses(), &served);
     let missing = missing_exports(&settings);
-    for warning in warnings(&settings, server.listening(), again.config.as_deref())
+    let report = settings.check();
+    for warning in warnings(&settings, server.listening())
         .iter()
         .chain(&missing)
+        .chain(&more_warnings(&report))
     {
         Console::new(OutputFlags::default()).info(&format!("warning: {warning}"));
     }
@@ -105,10 +108,19 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
     server.run()
 }
 
+/// What the check of the settings warns of. Certificates that have ended don't keep it from serving.
+fn more_warnings(report: &SettingsReport) -> Vec<String> {
+    let outdated = report.outdated.iter().map(|found| found.fault.to_string());
+    outdated.chain(report.warnings.iter().cloned()).collect()
+}
+
 /// Reads the settings again, and uses them if they are valid.
 fn reload(flags: &ServeFlags, handle: &ServerHandle) {
-    let reloaded = check_config::checked(flags.clone()).and_then(|(builder, _)| {
-        for warning in warnings(&builder, &builder.listens(), flags.config.as_deref()) {
+    let reloaded = check_config::checked(flags.clone()).and_then(|(builder, report)| {
+        for warning in warnings(&builder, &builder.listens())
+            .iter()
+            .chain(&more_warnings(&report))
+        {
             tracing::warn!("{warning}");
         }
         handle.reload(builder).map_err(|fault| vec![fault])

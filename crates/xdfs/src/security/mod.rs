@@ -25,7 +25,7 @@ pub use xdfs_access::Tickets;
 pub use xdfs_security::Level;
 pub use xdfs_security::export::{ExportConfig, ExportsConfig, GrantConfig, Rights};
 pub use xdfs_security::guard::Limits as GuardLimits;
-pub use xdfs_security::identity::{Fingerprint, read_certificates};
+pub use xdfs_security::identity::{Fingerprint, minute, read_certificates};
 pub use xdfs_security::key::{PublicKey, make_key};
 pub use xdfs_security::password::UsersFile;
 pub use xdfs_security::token::{Config as TokenConfig, IssuerConfig};
