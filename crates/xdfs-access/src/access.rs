@@ -218,8 +218,8 @@ impl Access {
         self.withdrawn(standing).is_none()
     }
 
-    /// Why [`still_admits`](Self::still_admits) would be `false`, as the user may read it; `None` if
-    /// the session would be admitted.
+    /// Why [`still_admits`](Self::still_admits) would be `false`, as the user may read it; `None`
+    /// if the session would be admitted.
     #[must_use]
     pub fn withdrawn(&self, standing: &Standing) -> Option<&'static str> {
         let Login { principal, basis } = &standing.login;

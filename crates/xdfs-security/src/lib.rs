@@ -6,7 +6,8 @@
 //!   of a method in one folder.
 //! - [`export`]: the rights of users to files. [`tunnel`]: those to tunnels. [`account`]: the local
 //!   accounts of sessions.
-//! - [`trusted`]: the check of files that are believed. [`guard`]: limits on unauthenticated peers. [`audit`]: the audit log.
+//! - [`trusted`]: the check of files that are believed. [`guard`]: limits on unauthenticated peers.
+//!   [`audit`]: the audit log.
 //!
 //! Nothing here opens a connection. Proofs cover the [`Binding`] of the channel that carries them,
 //! so they are useless elsewhere. Time is an argument.
