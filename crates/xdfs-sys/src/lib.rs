@@ -8,6 +8,7 @@ pub mod fs;
 pub mod ids;
 pub mod limit;
 pub mod memory;
+pub mod mount;
 pub mod poll;
 pub mod processor;
 pub mod program;

@@ -71,6 +71,7 @@ The file of --config is TOML; flags go before it. Relative paths in it start at 
   [[export]]               # instead of root
   name = \"data\"
   path = \"/srv/data\"       # may hold {user}
+  mount = true             # refused while nothing is mounted there
   quota_bytes = \"10G\"
   [[export.grant]]
   user = \"alice\"           # or group = \"staff\"; \"*\" for everybody who is known

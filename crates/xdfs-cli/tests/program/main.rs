@@ -47,6 +47,8 @@ mod logged;
 mod many;
 #[cfg(target_os = "linux")]
 mod memory;
+#[cfg(target_os = "linux")]
+mod mounts;
 #[cfg(unix)]
 mod moved;
 #[cfg(target_os = "linux")]

@@ -40,6 +40,10 @@ pub struct ExportConfig {
     /// with `{user}` on. Only the server's own user has access to it.
     #[serde(default)]
     pub make: bool,
+    /// Refuse the export while the directory isn't a mount point: what lies beneath is never served
+    /// in its place. With `{user}` in the path, that is the directory above those of users.
+    #[serde(default)]
+    pub mount: bool,
     /// Anonymous users have access.
     #[serde(default)]
     pub public: bool,
@@ -125,8 +129,11 @@ impl ExportsConfig {
                     let path = place.needed().as_os_str().as_encoded_bytes().to_vec();
                     let name = self.export[number].name.escape_default();
                     let operation = format!("open the directory of the export '{name}'");
-                    Fault::from_io(operation, path, &error)
-                        .hint("create the directory, or let `make = true` do it")
+                    let hint = match place.demands_mount() {
+                        true => "mount its file system: it is served as soon as it is there",
+                        false => "create the directory, or let `make = true` do it",
+                    };
+                    Fault::from_io(operation, path, &error).hint(hint)
                 })
             });
             faults.extend(found.err().map(|fault| (number, fault)));
@@ -243,12 +250,15 @@ impl ExportConfig {
             return Err(self.fault("the path isn't absolute"));
         }
         if rest == self.path {
-            return Ok(ExportLocation::fixed(path, self.make));
+            if self.make && self.mount {
+                return Err(self.fault("a mount point isn't made: leave out `make` or `mount`"));
+            }
+            return Ok(ExportLocation::fixed(path, self.make, self.mount));
         }
         if self.public {
             return Err(self.fault("it is public, but anonymous users have no {user}"));
         }
-        Ok(ExportLocation::template(path, self.make))
+        Ok(ExportLocation::template(path, self.make, self.mount))
     }
 
     fn check_grant(

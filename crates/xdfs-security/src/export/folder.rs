@@ -10,6 +10,7 @@ use xdfs_proto::{Code, Fault};
 use xdfs_store::{LocalStore, Store as _};
 use xdfs_sys::ids::Ids;
 
+use super::mounts::{self, Mounts, OPEN};
 use super::quota::{Ledger, Quota};
 
 /// Placeholder for the user's name in a path.
@@ -24,6 +25,8 @@ pub(super) struct ExportLocation {
     /// The path contains the user's name.
     is_template: bool,
     make: bool,
+    /// The directory, or that above those of users, has to be a mount point.
+    mount: bool,
 }
 
 /// The result of locating a directory.
@@ -35,20 +38,43 @@ pub(super) enum LocatedDirectory {
 }
 
 impl ExportLocation {
-    pub(super) fn fixed(path: PathBuf, make: bool) -> Self {
+    pub(super) fn fixed(path: PathBuf, make: bool, mount: bool) -> Self {
         Self {
             path,
             is_template: false,
             make,
+            mount,
         }
     }
 
-    pub(super) fn template(path: PathBuf, make: bool) -> Self {
+    pub(super) fn template(path: PathBuf, make: bool, mount: bool) -> Self {
         Self {
             path,
             is_template: true,
             make,
+            mount,
         }
+    }
+
+    /// The directory has to be a mount point.
+    pub(super) fn demands_mount(&self) -> bool {
+        self.mount
+    }
+
+    /// Checks that its file system is mounted. Returns the device, where the system tells it.
+    ///
+    /// # Errors
+    /// It isn't mounted.
+    pub(super) fn check_mount(&self, mounts: &Mounts) -> Result<Option<u64>, Fault> {
+        mounts.check(&self.shared_part(), self.mount)
+    }
+
+    /// The directory that all users share: the export itself, or the one above those of users.
+    pub(super) fn shared_part(&self) -> PathBuf {
+        let is_shared = |name: &Component<'_>| {
+            !(self.is_template && name.as_os_str().to_string_lossy().contains(USER))
+        };
+        self.path.components().take_while(is_shared).collect()
     }
 
     /// The path in the settings.
@@ -60,10 +86,7 @@ impl ExportLocation {
     /// the first missing directory is created or looked for.
     pub(super) fn needed(&self) -> PathBuf {
         if self.is_template {
-            let names = self.path.components();
-            return names
-                .take_while(|name| !name.as_os_str().to_string_lossy().contains(USER))
-                .collect();
+            return self.shared_part();
         }
         match (self.make && !self.path.is_dir(), self.path.parent()) {
             (true, Some(parent)) => parent.to_owned(),
@@ -71,12 +94,16 @@ impl ExportLocation {
         }
     }
 
-    /// Checks that [`needed`](Self::needed) is a directory.
+    /// Checks that [`needed`](Self::needed) is a directory, and a mount point if it has to be.
     pub(super) fn check(&self) -> io::Result<()> {
-        if std::fs::metadata(self.needed())?.is_dir() {
-            Ok(())
-        } else {
-            Err(io::ErrorKind::NotADirectory.into())
+        if !std::fs::metadata(self.needed())?.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        match self.mount && !mounts::is_point(&self.shared_part()) {
+            true => Err(io::Error::other(
+                "nothing is mounted there, and `mount = true` demands it",
+            )),
+            false => Ok(()),
         }
     }
 
@@ -178,8 +205,6 @@ impl ExportLocation {
         Err(not_opened(path, &io::ErrorKind::NotFound.into()))
     }
 }
-
-const OPEN: &str = "open the export";
 
 /// Creates one directory, accessible only to its owner.
 fn make(path: &Path) -> Result<(), Fault> {

@@ -29,6 +29,7 @@ mod config;
 mod expiry;
 mod file;
 mod folder;
+mod mounts;
 mod opened;
 mod pack;
 mod path;
@@ -53,10 +54,11 @@ pub use rights::Rights;
 
 use crate::{Method, Principal};
 use folder::ExportLocation;
+use mounts::Mounts;
 use quota::{Ledger, Quota};
 use store::ExportStore;
 
-/// The exports of a server. Clones share the usage counts.
+/// The exports of a server. Clones share the usage counts, and what is known of mounts.
 #[derive(Clone, Debug)]
 pub struct Exports {
     shared: Arc<Shared>,
@@ -68,6 +70,7 @@ struct Shared {
     exports: Vec<Export>,
     /// By counted directory.
     ledgers: Arc<Mutex<HashMap<PathBuf, Arc<Ledger>>>>,
+    mounts: Arc<Mounts>,
 }
 
 #[derive(Clone, Debug)]
@@ -105,7 +108,7 @@ impl Exports {
     pub fn single(root: PathBuf, rights: Rights) -> Self {
         Self::of(vec![Export {
             name: Vec::new(),
-            place: ExportLocation::fixed(root, false),
+            place: ExportLocation::fixed(root, false, false),
             public: Rights::NONE,
             grants: vec![Grant {
                 users: None,
@@ -130,24 +133,34 @@ impl Exports {
     }
 
     fn of(exports: Vec<Export>) -> Self {
+        Self::with(exports, Arc::default(), Arc::default())
+    }
+
+    fn with(
+        exports: Vec<Export>,
+        ledgers: Arc<Mutex<HashMap<PathBuf, Arc<Ledger>>>>,
+        mounts: Arc<Mounts>,
+    ) -> Self {
+        for export in &exports {
+            // What isn't mounted is refused when it is used.
+            let _ = export.place.check_mount(&mounts);
+        }
         Self {
             shared: Arc::new(Shared {
                 exports,
-                ledgers: Arc::default(),
+                ledgers,
+                mounts,
             }),
         }
     }
 
-    /// The same exports, with the usage counts of `earlier` ones: for settings that replace others
-    /// while there are sessions.
+    /// The same exports, with the usage counts of `earlier` ones, and what is known of their
+    /// mounts: for settings that replace others while there are sessions.
     #[must_use]
     pub fn after(&self, earlier: &Self) -> Self {
-        Self {
-            shared: Arc::new(Shared {
-                exports: self.shared.exports.clone(),
-                ledgers: Arc::clone(&earlier.shared.ledgers),
-            }),
-        }
+        let (ledgers, mounts) = (&earlier.shared.ledgers, &earlier.shared.mounts);
+        let exports = self.shared.exports.clone();
+        Self::with(exports, Arc::clone(ledgers), Arc::clone(mounts))
     }
 
     /// Whether `principal` has at least the rights here that it has in `earlier` ones, to the same

@@ -1,6 +1,6 @@
 //! The store of a session.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use xdfs_proto::pack::{Failures, PackRequest, PackWriter};
 use xdfs_proto::path::{Answer, Call};
@@ -28,7 +28,14 @@ pub(super) struct ExportStore {
     /// The rights in each export.
     pub(super) rights: Vec<Rights>,
     /// The opened directories.
-    folders: Vec<OnceLock<Arc<Folder>>>,
+    folders: Vec<Mutex<Option<OpenedFolder>>>,
+}
+
+/// An open directory, and the device that it was on.
+#[derive(Debug)]
+struct OpenedFolder {
+    device: Option<u64>,
+    folder: Arc<Folder>,
 }
 
 /// A path located in an export.
@@ -44,7 +51,7 @@ pub(super) struct Located {
 
 impl ExportStore {
     pub(super) fn new(shared: Arc<Shared>, principal: Principal, rights: Vec<Rights>) -> Self {
-        let folders = rights.iter().map(|_| OnceLock::new()).collect();
+        let folders = rights.iter().map(|_| Mutex::default()).collect();
         Self {
             shared,
             principal,
@@ -135,12 +142,17 @@ impl ExportStore {
         located: &Located,
         may_make: bool,
     ) -> Result<Option<Arc<Folder>>, Fault> {
-        let place = &self.folders[located.index];
-        if let Some(folder) = place.get() {
-            return Ok(Some(Arc::clone(folder)));
-        }
         let export = &self.shared.exports[located.index];
         let see = |fault| located.prefix.fault(fault);
+        let device = export.place.check_mount(&self.shared.mounts).map_err(see)?;
+        let place = || {
+            let place = &self.folders[located.index];
+            place.lock().unwrap_or_else(PoisonError::into_inner)
+        };
+        let is_same = |opened: &&OpenedFolder| opened.device == device;
+        if let Some(opened) = place().as_ref().filter(is_same) {
+            return Ok(Some(Arc::clone(&opened.folder)));
+        }
         let found = export.place.find(&self.principal.user, may_make);
         let LocatedDirectory::Here(root) = found.map_err(see)? else {
             return Ok(None);
@@ -153,8 +165,13 @@ impl ExportStore {
             self.shared.ledger(root)
         });
         let folder = Arc::new(folder.map_err(see)?);
-        // If another thread was faster, this one is closed again.
-        Ok(Some(Arc::clone(place.get_or_init(|| folder))))
+        // It may have been unmounted before the directory was opened, which now prevents that.
+        let device = export.place.check_mount(&self.shared.mounts).map_err(see)?;
+        *place() = Some(OpenedFolder {
+            device,
+            folder: Arc::clone(&folder),
+        });
+        Ok(Some(folder))
     }
 
     /// How the principal is confined in an export.
