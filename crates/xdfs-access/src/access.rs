@@ -29,14 +29,17 @@ use crate::issuers;
 use crate::keys::KeyLists;
 use crate::login::{Basis, Login, Standing};
 use crate::login_guard::LoginGuard;
+use crate::ongoing::Ongoing;
 use crate::password::PasswordExchange;
 use crate::peer::{Evidence, Peer};
 use crate::rates::UserRates;
 use crate::tickets::Tickets;
 use crate::tunnels::TunnelUser;
 
-/// Interval between checks of the refusal counts.
-const AUDIT_INTERVAL: Duration = Duration::from_secs(20);
+/// Interval between looks for calls that take long.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// Looks between checks of the refusal counts.
+const AUDIT_LOOKS: u32 = 10;
 /// Replaces the channel binding where both ends of a challenge are local.
 const NO_CHANNEL: Binding = [0; 32];
 
@@ -91,6 +94,7 @@ pub struct Access {
     rates: Option<Arc<UserRates>>,
     guard: Arc<LoginGuard>,
     audit: Arc<Audit>,
+    ongoing: Arc<Ongoing>,
     clock: Arc<dyn Clock>,
 }
 
@@ -144,7 +148,8 @@ impl Access {
     /// can't be started.
     pub fn new(parts: Parts) -> Result<Self, Fault> {
         let audit = Arc::new(parts.audit.unwrap_or_else(Audit::none));
-        watch(&audit, &parts.clock)?;
+        let ongoing = Arc::new(Ongoing::new(Arc::clone(&parts.clock)));
+        watch(&audit, &ongoing, &parts.clock)?;
         if let Some(tokens) = &parts.tokens {
             issuers::start(tokens.take_fetches(), &parts.clock)?;
         }
@@ -166,6 +171,7 @@ impl Access {
             rates: rate.map(|rate| Arc::new(UserRates::new(rate))),
             guard: Arc::new(LoginGuard::new(parts.limits, audit_log, clock)),
             audit,
+            ongoing,
             clock: parts.clock,
         })
     }
@@ -206,8 +212,15 @@ impl Access {
             rates,
             guard: Arc::clone(&self.guard),
             audit: Arc::clone(&self.audit),
+            ongoing: Arc::clone(&self.ongoing),
             clock: Arc::clone(&self.clock),
         })
+    }
+
+    /// The calls of file systems that are going on, at all doors.
+    #[must_use]
+    pub fn ongoing(&self) -> Arc<Ongoing> {
+        Arc::clone(&self.ongoing)
     }
 
     /// Whether a session with this standing would be admitted now, with the same account and with
@@ -391,6 +404,7 @@ impl Access {
         })?;
         let actor = Actor {
             audit: Arc::clone(&self.audit),
+            ongoing: Arc::clone(&self.ongoing),
             clock: Arc::clone(&self.clock),
             door: peer.door,
             user: user.clone(),
@@ -526,13 +540,20 @@ fn methods(
 }
 
 /// Flushes the refusal counts in time when nothing else happens, as long as the log is used.
-fn watch(audit: &Arc<Audit>, clock: &Arc<dyn Clock>) -> Result<(), Fault> {
+fn watch(audit: &Arc<Audit>, ongoing: &Arc<Ongoing>, clock: &Arc<dyn Clock>) -> Result<(), Fault> {
     let (audit, clock) = (Arc::downgrade(audit), Arc::clone(clock));
+    let ongoing = Arc::downgrade(ongoing);
     let work = move || {
-        while let Some(audit) = audit.upgrade() {
-            audit.tick(clock.time());
-            drop(audit);
-            thread::sleep(AUDIT_INTERVAL);
+        for turn in (0..AUDIT_LOOKS).cycle() {
+            let (Some(audit), Some(ongoing)) = (audit.upgrade(), ongoing.upgrade()) else {
+                return;
+            };
+            ongoing.look();
+            if turn == 0 {
+                audit.tick(clock.time());
+            }
+            drop((audit, ongoing));
+            thread::sleep(LOOK_INTERVAL);
         }
     };
     let thread = thread::Builder::new().name("xdfs-audit".into());

@@ -18,11 +18,13 @@ use xdfs_store::{
 };
 
 use crate::clock::Clock;
+use crate::ongoing::{Ongoing, Watched};
 
 /// The user and session in audit events.
 #[derive(Clone, Debug)]
 pub(crate) struct Actor {
     pub(crate) audit: Arc<Audit>,
+    pub(crate) ongoing: Arc<Ongoing>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) door: &'static str,
     pub(crate) user: String,
@@ -43,6 +45,12 @@ impl Actor {
             from: &self.from,
             ..Event::new(self.clock.time(), kind)
         }
+    }
+
+    /// What is to be watched while it calls a file system.
+    fn watch(&self, operation: &'static str, path: &[u8], is_long: bool) -> Watched {
+        let who = (&*self.user, &*self.from);
+        self.ongoing.watch(who, operation, path, is_long)
     }
 
     pub(crate) fn record(&self, kind: Kind, path: &[u8], bytes: Option<u64>, result: Option<Code>) {
@@ -172,12 +180,13 @@ impl Store for AuditedStore {
     }
 
     fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
-        let inner = self
-            .inner
-            .open_source(path)
+        let watched = self.actor.watch("read a file", path, false);
+        let inner = watched
+            .during(|| self.inner.open_source(path))
             .map_err(|fault| self.actor.refused(path, fault))?;
         Ok(Box::new(AuditedSource {
             inner,
+            watched,
             actor: self.actor.clone(),
             path: path.to_vec(),
             bytes: 0,
@@ -187,12 +196,14 @@ impl Store for AuditedStore {
     }
 
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
-        let opened = self
-            .inner
-            .open_sink(request)
+        let watched = self.actor.watch("write a file", &request.path, false);
+        let opened = watched
+            .during(|| self.inner.open_sink(request))
             .map_err(|fault| self.actor.refused(&request.path, fault))?;
+        let watched = self.actor.watch("write a file", &opened.path, false);
         let sink = AuditedSink {
             inner: opened.sink,
+            watched,
             actor: self.actor.clone(),
             path: opened.path.clone(),
             bytes: 0,
@@ -206,7 +217,8 @@ impl Store for AuditedStore {
     }
 
     fn check_sink(&self, request: &SinkRequest) -> Result<Vec<u8>, Fault> {
-        self.inner.check_sink(request)
+        let watched = self.actor.watch("look at a target", &request.path, false);
+        watched.during(|| self.inner.check_sink(request))
     }
 
     /// One line for the whole pack: a line per file would cost more than the files.
@@ -217,8 +229,9 @@ impl Store for AuditedStore {
         pack: &mut PackWriter,
     ) -> Result<(), Fault> {
         let before = (pack.entries(), pack.len());
-        self.inner
-            .read_pack(root, wish, pack)
+        let watched = self.actor.watch("read files of a tree", root, true);
+        watched
+            .during(|| self.inner.read_pack(root, wish, pack))
             .map_err(|fault| self.actor.refused(root, fault))?;
         let entries = u64::from(pack.entries().saturating_sub(before.0));
         let bytes = pack.len().saturating_sub(before.1) as u64;
@@ -237,9 +250,9 @@ impl Store for AuditedStore {
         options: PackOptions,
         pack: &[u8],
     ) -> Result<Failures, Fault> {
-        let failures = self
-            .inner
-            .write_pack(root, options, pack)
+        let watched = self.actor.watch("write files of a tree", root, true);
+        let failures = watched
+            .during(|| self.inner.write_pack(root, options, pack))
             .map_err(|fault| self.actor.refused(root, fault))?;
         let (mut entries, mut bytes) = (0, 0);
         let limits = Limits::default();
@@ -265,7 +278,18 @@ impl Store for AuditedStore {
         call: &Call,
         part: &mut dyn FnMut(Answer) -> Result<(), Fault>,
     ) -> Result<Answer, Fault> {
-        let result = self.inner.call(call, part);
+        let is_long = matches!(
+            call,
+            Call::List { .. }
+                | Call::RemoveTree { .. }
+                | Call::Copy { .. }
+                | Call::Checksum { .. }
+                | Call::Sync { .. }
+                | Call::Signatures { .. }
+                | Call::Seed(_)
+        );
+        let watched = self.actor.watch(call.operation(), call.path(), is_long);
+        let result = watched.during(|| self.inner.call(call, part));
         if !call.is_read_only() {
             self.actor.changed(call, &result);
         } else if let Err(fault) = &result
@@ -279,15 +303,18 @@ impl Store for AuditedStore {
 
     fn open_file(&self, request: &FileRequest) -> Result<OpenedFile, Fault> {
         let path = &*request.path;
-        let opened = self.inner.open_file(request).map_err(|fault| {
-            // It will be retried.
-            let waits = fault.code == Code::Busy;
-            if waits {
-                fault
-            } else {
-                self.actor.refused(path, fault)
-            }
-        })?;
+        let watched = self.actor.watch("use a file", path, false);
+        let opened = watched
+            .during(|| self.inner.open_file(request))
+            .map_err(|fault| {
+                // It will be retried.
+                let waits = fault.code == Code::Busy;
+                if waits {
+                    fault
+                } else {
+                    self.actor.refused(path, fault)
+                }
+            })?;
         let flags = &request.flags;
         self.actor.opened(
             path,
@@ -300,6 +327,7 @@ impl Store for AuditedStore {
         );
         let file = Box::new(AuditedFile {
             inner: opened.file,
+            watched,
             actor: self.actor.clone(),
             path: path.to_vec(),
             read: AtomicU64::new(0),
@@ -313,6 +341,7 @@ impl Store for AuditedStore {
 /// An open file. However it is closed, it is dropped.
 struct AuditedFile {
     inner: Box<dyn File>,
+    watched: Watched,
     actor: Actor,
     path: Vec<u8>,
     read: AtomicU64,
@@ -339,33 +368,33 @@ impl File for AuditedFile {
     }
 
     fn attributes(&self) -> Result<Attributes, Fault> {
-        self.seen(self.inner.attributes())
+        self.seen(self.watched.during(|| self.inner.attributes()))
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
-        let read = self.seen(self.inner.read_at(offset, buf))?;
+        let read = self.seen(self.watched.during(|| self.inner.read_at(offset, buf)))?;
         Self::count(&self.read, read);
         Ok(read)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
-        self.seen(self.inner.write_at(offset, bytes))?;
+        self.seen(self.watched.during(|| self.inner.write_at(offset, bytes)))?;
         Self::count(&self.written, bytes.len());
         Ok(())
     }
 
     fn append(&self, bytes: &[u8]) -> Result<u64, Fault> {
-        let offset = self.seen(self.inner.append(bytes))?;
+        let offset = self.seen(self.watched.during(|| self.inner.append(bytes)))?;
         Self::count(&self.written, bytes.len());
         Ok(offset)
     }
 
     fn sync(&self, data_only: bool) -> Result<(), Fault> {
-        self.seen(self.inner.sync(data_only))
+        self.seen(self.watched.during(|| self.inner.sync(data_only)))
     }
 
     fn set_length(&self, length: u64) -> Result<(), Fault> {
-        self.seen(self.inner.set_length(length))
+        self.seen(self.watched.during(|| self.inner.set_length(length)))
     }
 
     fn read_pipe(&self, buf: &mut [u8]) -> Result<Option<usize>, Fault> {
@@ -397,6 +426,7 @@ impl fmt::Debug for AuditedFile {
 
 struct AuditedSource {
     inner: Box<dyn Source>,
+    watched: Watched,
     actor: Actor,
     path: Vec<u8>,
     bytes: u64,
@@ -414,7 +444,7 @@ impl Source for AuditedSource {
     }
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
-        let read = self.inner.read_at(offset, buf);
+        let read = self.watched.during(|| self.inner.read_at(offset, buf));
         match &read {
             Ok(read) => self.bytes += *read as u64,
             Err(fault) => self.result = Some(fault.code),
@@ -423,7 +453,7 @@ impl Source for AuditedSource {
     }
 
     fn next_data(&mut self, offset: u64, end: u64) -> Result<Option<ByteRange>, Fault> {
-        self.inner.next_data(offset, end)
+        self.watched.during(|| self.inner.next_data(offset, end))
     }
 
     fn will_read(&mut self, range: ByteRange) {
@@ -440,7 +470,7 @@ impl Source for AuditedSource {
     }
 
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
-        let unchanged = self.inner.verify_unchanged();
+        let unchanged = self.watched.during(|| self.inner.verify_unchanged());
         // Called only after everything was read.
         self.result = unchanged.as_ref().err().map(|fault| fault.code);
         unchanged
@@ -465,6 +495,7 @@ impl fmt::Debug for AuditedSource {
 
 struct AuditedSink {
     inner: Box<dyn Sink>,
+    watched: Watched,
     actor: Actor,
     path: Vec<u8>,
     bytes: u64,
@@ -489,7 +520,7 @@ impl Sink for AuditedSink {
     }
 
     fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
-        let written = self.inner.write_at(offset, bufs);
+        let written = self.watched.during(|| self.inner.write_at(offset, bufs));
         match &written {
             Ok(()) => self.bytes += bufs.iter().map(|b| b.len() as u64).sum::<u64>(),
             Err(fault) => self.end(Some(fault.code)),
@@ -506,15 +537,15 @@ impl Sink for AuditedSink {
     }
 
     fn sync(&mut self) -> Result<(), Fault> {
-        self.inner.sync()
+        self.watched.during(|| self.inner.sync())
     }
 
     fn verify(&mut self) -> Result<Option<Vec<Fragment>>, Fault> {
-        self.inner.verify()
+        self.watched.during(|| self.inner.verify())
     }
 
     fn read_back(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
-        self.inner.read_back(offset, buf)
+        self.watched.during(|| self.inner.read_back(offset, buf))
     }
 
     fn partial_number(&self) -> Result<u64, Fault> {
@@ -531,17 +562,17 @@ impl Sink for AuditedSink {
     }
 
     fn record(&mut self, durable: &[Fragment]) -> Result<(), Fault> {
-        self.inner.record(durable)
+        self.watched.during(|| self.inner.record(durable))
     }
 
     fn publish(&mut self, length: u64, fresh: &[Fragment]) -> Result<(), Fault> {
-        let published = self.inner.publish(length, fresh);
+        let published = self.watched.during(|| self.inner.publish(length, fresh));
         self.end(published.as_ref().err().map(|fault| fault.code));
         published
     }
 
     fn discard(&mut self) -> Result<(), Fault> {
-        self.inner.discard()
+        self.watched.during(|| self.inner.discard())
     }
 }
 

@@ -12,7 +12,7 @@
 //!
 //! This crate combines the mechanisms of [`xdfs_security`]. Nothing here depends on a protocol, the
 //! engine or a driver. Time comes from a [`Clock`]. Two kinds of background threads fetch the keys
-//! of issuers, and flush refusal counts to the audit log.
+//! of issuers, and flush refusal counts to the audit log and look for calls that take long.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +23,7 @@ mod issuers;
 mod keys;
 mod login;
 mod login_guard;
+mod ongoing;
 mod password;
 mod peer;
 mod rates;
@@ -33,6 +34,7 @@ pub use access::{Access, Admission, Parts, Permit};
 pub use clock::{Clock, SystemClock};
 pub use keys::KeyLists;
 pub use login::{Login, Standing};
+pub use ongoing::Ongoing;
 pub use password::PasswordExchange;
 pub use peer::{Evidence, Peer};
 pub use tickets::Tickets;

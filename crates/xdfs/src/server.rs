@@ -652,6 +652,9 @@ impl ServerHandle {
         let again = self.asked.swap(true, Ordering::Relaxed);
         let grace = if again { Duration::ZERO } else { self.grace };
         self.control.drain(grace);
+        if let Some(gate) = self.gate.as_ref().and_then(Weak::upgrade) {
+            gate.ongoing().end(grace);
+        }
         if let Some(gridftp) = &self.gridftp {
             gridftp.drain(grace);
         }

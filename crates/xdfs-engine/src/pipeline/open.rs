@@ -686,15 +686,24 @@ impl<K: Kernel> Pipeline<K> {
         let late: Vec<usize> = late.map(|(slot, _)| slot).collect();
         for slot in late {
             let seconds = self.limits.opening_timeout.as_secs_f32();
-            let Some(peer) = self.channels.get(slot).map(|channel| channel.peer.clone()) else {
+            let Some(channel) = self.channels.get(slot) else {
                 continue;
             };
-            let fault = Fault::new(
-                Code::DeadlineExceeded,
-                "open a channel",
-                format!("{peer} did not answer within {seconds} s"),
-            )
-            .hint("is an xdfs server listening there?");
+            let (peer, phase) = (&channel.peer, &channel.phase);
+            let (cause, hint) = match phase {
+                Phase::Connecting => (
+                    format!("{peer} did not answer within {seconds} s"),
+                    "is an xdfs server listening there?",
+                ),
+                _ => (
+                    format!(
+                        "{peer} accepted the connection, and did not answer within {seconds} s"
+                    ),
+                    "the server may be overloaded, or wait for a file system that doesn't answer: \
+                     its log says so",
+                ),
+            };
+            let fault = Fault::new(Code::DeadlineExceeded, "open a channel", cause).hint(hint);
             self.opening_failed(slot, fault);
         }
         if let Role::Initiator(dialer) = &mut self.role

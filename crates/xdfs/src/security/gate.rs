@@ -152,6 +152,11 @@ impl SecureGate {
     pub(crate) fn tickets(&self) -> Tickets {
         rules(&self.current).access.tickets()
     }
+
+    /// The calls of file systems that are going on.
+    pub(crate) fn ongoing(&self) -> Arc<xdfs_access::Ongoing> {
+        rules(&self.current).access.ongoing()
+    }
 }
 
 impl Gate for SecureGate {
