@@ -641,10 +641,10 @@ impl Acceptor {
             notifier: self.poller.notifier(),
         };
         let make = move || {
-            let channels = accepted.channels;
-            tracing::info!(session = %id, user = name, %peer, channels, "a session begins");
+            tracing::info!(session = %id, user = name, %peer, "a session begins");
             Box::new(SessionTask {
                 pipeline,
+                user: name,
                 peer,
                 registration,
             }) as Box<dyn Task>
@@ -760,6 +760,7 @@ impl Acceptor {
 /// A session's thread.
 struct SessionTask {
     pipeline: Pipeline<Readiness>,
+    user: String,
     peer: String,
     /// Dropped after the pipeline.
     registration: Registration,
@@ -769,10 +770,17 @@ impl Task for SessionTask {
     fn turn(&mut self) -> Turn {
         let turn = self.pipeline.turn();
         if turn == Turn::Ended {
-            let (id, peer) = (self.registration.id, &self.peer);
+            let (id, peer, user) = (self.registration.id, &self.peer, &self.user);
+            let channels = self.pipeline.most_channels();
             match self.pipeline.result() {
-                Ok(()) => tracing::info!(session = %id, %peer, "a session ends"),
-                Err(fault) => tracing::warn!(session = %id, %peer, %fault, "a session ends"),
+                Ok(()) => tracing::info!(session = %id, user, %peer, channels, "a session ends"),
+                // Clients may leave whenever they like, and servers may end sessions.
+                Err(fault) if is_usual(fault.code) => {
+                    tracing::info!(session = %id, user, %peer, channels, %fault, "a session ends");
+                }
+                Err(fault) => {
+                    tracing::warn!(session = %id, user, %peer, channels, %fault, "a session ends");
+                }
             }
         }
         turn
@@ -781,6 +789,14 @@ impl Task for SessionTask {
     fn wait(&mut self, timeout: Option<Duration>) -> bool {
         self.pipeline.wait(timeout)
     }
+}
+
+/// Whether sessions end so without anything being wrong at the server.
+fn is_usual(code: Code) -> bool {
+    matches!(
+        code,
+        Code::ConnectionLost | Code::Cancelled | Code::ShuttingDown
+    )
 }
 
 fn unprotected() -> Fault {

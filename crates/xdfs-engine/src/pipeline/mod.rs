@@ -355,6 +355,12 @@ impl<K: Kernel> Pipeline<K> {
         self.result()
     }
 
+    /// The most channels that were open at once.
+    #[must_use]
+    pub fn most_channels(&self) -> u32 {
+        self.open_channels_max
+    }
+
     /// Does everything that can be done now.
     fn run_turn(&mut self) -> Turn {
         self.process_commands();
