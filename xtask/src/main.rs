@@ -125,7 +125,16 @@ fn ci() -> Outcome {
     examples::run()?;
     #[cfg(unix)]
     interop::run(&["--check".into()])?;
+    test_without_gsi()?;
     counting::test(&[])
+}
+
+/// Tests what differs in a program without GSI, which is the default.
+fn test_without_gsi() -> Outcome {
+    let tests = ["--package", "xdfs-cli", "--test", "gridftp", "--"];
+    let parts = ["places::", "plain::", "security::"];
+    let args: Vec<_> = tests.into_iter().chain(parts).map(Into::into).collect();
+    counting::test(&args)
 }
 
 fn check() -> Outcome {
