@@ -15,6 +15,8 @@
 //! of issuers, and flush refusal counts to the audit log and look for calls that take long.
 
 #![forbid(unsafe_code)]
+// They panic where the descriptor can't be written.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod access;
 mod audited;

@@ -5,7 +5,7 @@
 //! the terminal: see [`printable`].
 
 use std::fmt::Write as _;
-use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::io::{BufRead as _, IsTerminal as _, Read as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use xdfs::Fault;
@@ -14,6 +14,7 @@ use xdfs::security::FirstUse;
 use crate::flags::OutputFlags;
 use crate::folded::FoldedErrors;
 use crate::log;
+use crate::stderr::write;
 
 /// Assumed width of a terminal that doesn't report one.
 const COLUMNS_DEFAULT: usize = 80;
@@ -178,11 +179,6 @@ fn is_dumb() -> bool {
 /// Whether the environment allows colour on a terminal.
 pub(crate) fn wants_color() -> bool {
     !is_dumb() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
-/// Writes to standard error in one call. Failures are ignored.
-fn write(text: &str) {
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// The text that replaces the last `before` lines with `lines`.

@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xdfs::{Code, Fault};
 
+#[cfg(unix)]
+use crate::stderr;
+
 /// The user's request to stop.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupt {
@@ -141,7 +144,7 @@ pub(crate) fn read_hidden_line(prompt: &str) -> std::io::Result<String> {
         before.hide()?;
         state.prompt = Some(before);
     }
-    eprint!("{prompt}");
+    stderr::write(prompt);
     let mut line = String::new();
     let read = std::io::stdin().read_line(&mut line);
     if let Some(before) = signals().prompt.take() {
@@ -170,7 +173,7 @@ impl Terminal {
     fn restore(&self) {
         // Nothing can be done about a failure.
         let _ = set_terminal(&self.0);
-        eprintln!();
+        stderr::write("\n");
     }
 }
 

@@ -39,6 +39,9 @@ pub(crate) fn has_file() -> bool {
 /// Starts logging: to the file, or, if a level is given, to standard error.
 pub(crate) fn start_log(level: Option<Level>) {
     let log = tracing_subscriber::fmt().compact().with_ansi(false);
+    // A line that can't be written is lost. The layer would say so on standard error, by a macro
+    // that panics where that can't be written either, and take a session or the program with it.
+    let log = log.log_internal_errors(false);
     // In a shell, logging may have been started already.
     let _ = match (FILE.get(), level) {
         (Some(file), level) => log

@@ -6,6 +6,8 @@
 //! progress and logs to standard error.
 
 #![forbid(unsafe_code)]
+// They panic where the descriptor can't be written.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 #[cfg_attr(not(unix), path = "agent/unsupported.rs")]
 mod agent;
@@ -49,6 +51,7 @@ mod size;
 mod ssh;
 mod state;
 mod stats;
+mod stderr;
 mod sync;
 mod tune;
 mod tunnel;

@@ -19,6 +19,8 @@
 //! The crate `xdfs` offers a more convenient interface to it.
 
 #![forbid(unsafe_code)]
+// They panic where the descriptor can't be written.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 #![cfg_attr(
     test,
     expect(clippy::disallowed_methods, reason = "tests wait for real threads")

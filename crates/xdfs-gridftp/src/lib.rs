@@ -16,6 +16,8 @@
 //! `docs/gridftp/README.md` says what is served.
 
 #![forbid(unsafe_code)]
+// They panic where the descriptor can't be written.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod address;
 pub mod archive;

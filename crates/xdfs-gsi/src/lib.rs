@@ -24,6 +24,8 @@
 //! Delegated keys stay in memory, and are wiped when they are dropped.
 
 #![forbid(unsafe_code)]
+// They panic where the descriptor can't be written.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod authority_file;
 pub mod chain;

@@ -9,6 +9,8 @@
 //! The wire format is specified in `docs/protocol/`; test vectors are in `vectors/`.
 
 #![forbid(unsafe_code)]
+// They panic where the descriptor can't be written.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod attributes;
 pub mod call_client;

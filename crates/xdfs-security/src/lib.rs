@@ -13,6 +13,8 @@
 //! so they are useless elsewhere. Time is an argument.
 
 #![forbid(unsafe_code)]
+// They panic where the descriptor can't be written.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod account;
 pub mod audit;

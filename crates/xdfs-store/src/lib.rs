@@ -4,6 +4,8 @@
 //! engine chooses its data path once per file, never per block.
 
 #![forbid(unsafe_code)]
+// They panic where the descriptor can't be written.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod builtin;
 mod delta;

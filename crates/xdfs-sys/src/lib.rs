@@ -2,6 +2,9 @@
 //!
 //! All `unsafe` code of the project is in this crate.
 
+// They panic where the descriptor can't be written.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod boot;
 pub mod driver;
 pub mod fs;

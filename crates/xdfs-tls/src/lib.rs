@@ -6,6 +6,8 @@
 //!   from, and the next one after a KeyUpdate.
 
 #![forbid(unsafe_code)]
+// They panic where the descriptor can't be written.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod record;
 pub mod secret;

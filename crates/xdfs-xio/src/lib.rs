@@ -17,6 +17,8 @@
 //! Programs use a stack by a [`Handle`], which waits: [`Stack::connect`], [`Stack::listen_at`].
 
 #![forbid(unsafe_code)]
+// They panic where the descriptor can't be written.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod attribute;
 pub mod buffer;

@@ -69,6 +69,8 @@
 //! The folder `examples` of this crate has a program for each of the parts.
 
 #![forbid(unsafe_code)]
+// They panic where the descriptor can't be written.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod between;
 mod client;

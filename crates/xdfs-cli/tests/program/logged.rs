@@ -85,3 +85,102 @@ fn a_server_logs_to_its_file() {
         "{shown}"
     );
 }
+
+/// A line of the log that can't be written is lost, and nothing else is.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_can_not_be_logged_ends_nothing() {
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    use crate::support::Running;
+
+    let closed_pipe = "mkfifo \"$PIPE\"; exec 4<>\"$PIPE\" 2>\"$PIPE\" 4<&-; exec \"$@\"";
+    let cases = [
+        ("exec \"$@\" >/dev/full 2>/dev/full", None),
+        ("exec \"$@\" >&- 2>&-", None),
+        (closed_pipe, None),
+        ("exec \"$@\"", Some("/dev/full")),
+        ("exec \"$@\" 2>/dev/full", Some("/dev/full")),
+    ];
+    for (script, log_file) in cases {
+        let place = Place::new();
+        let socket = place.here("socket");
+        let through = |args: &[&str]| {
+            let mut command = program();
+            command.args(args).args(["-vv"]);
+            if let Some(path) = log_file {
+                command.args(["--log-file", path]);
+            }
+            let mut shell = Command::new("sh");
+            shell.args(["-c", script, "sh"]).arg(command.get_program());
+            shell
+                .args(command.get_args())
+                .env("PIPE", place.here("pipe"));
+            for (name, value) in command.get_envs() {
+                match value {
+                    Some(value) => shell.env(name, value),
+                    None => shell.env_remove(name),
+                };
+            }
+            let _ = fs::remove_file(place.here("pipe"));
+            Running::start(shell.stdin(Stdio::null()))
+        };
+        let root = place.root();
+        let listen = format!("unix:{socket}");
+        let root = root.to_str().unwrap();
+        let mut server = through(&["serve", "--root", root, "--listen", &listen]);
+        let url = format!("xdfs+unix://{}/", socket.replace('/', "%2F"));
+        let is_there = || xdfs(["ls", &url]).code == Some(0);
+        assert!(
+            xdfs_testkit::wait::until(Duration::from_secs(60), is_there),
+            "{script}"
+        );
+        for number in 0..5 {
+            let source = place.make_here("file", b"content");
+            let target = format!("{url}file{number}");
+            xdfs(["cp", &source, &target]).ok();
+            // A client that can't say anything does its work too.
+            let run = through(&["cp", &target, &place.here(&format!("back{number}"))]).wait();
+            assert_eq!(run.code, Some(0), "{script}");
+            xdfs(["rm", &format!("{url}none")]).fails(4, &[]);
+        }
+        assert!(!server.has_ended(), "{script}");
+        server.signal("TERM");
+        assert_eq!(server.wait().code, Some(0), "{script}");
+    }
+}
+
+/// A warning is something to look after, and a client that leaves isn't.
+#[cfg(target_os = "linux")]
+#[test]
+fn clients_that_leave_are_no_warning() {
+    use std::process::Stdio;
+
+    use crate::support::Running;
+
+    let place = Place::new();
+    let mut server = Server::start(&place.root());
+    let url = server.url("");
+    xdfs(["perf", "--download", "--seconds", "0.2", "-n", "4", &url]).ok();
+    xdfs(["perf", "--seconds", "0.2", "-n", "4", &url]).ok();
+    server.running.wait_for_messages("a session ends", 2);
+    let mut command = program();
+    command.args(["cp", "--json", "-n", "4", "--limit-rate", "1M"]);
+    command.args([&place.make_here("big", &[7; 8 << 20]), &server.url("/big")]);
+    let mut copy = Running::start(command.stdin(Stdio::null()));
+    copy.wait_for_bytes(1);
+    copy.kill();
+    server.running.wait_for_messages("a session ends", 3);
+    server.running.signal("TERM");
+    let log = server.running.wait().stderr;
+    for line in log.lines().filter(|line| line.contains("a session ends")) {
+        assert!(line.contains(" INFO "), "{line}");
+        let (_, rest) = line.split_once("channels=").unwrap();
+        let channels: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        assert!(
+            (1..=4).contains(&channels.parse::<u32>().unwrap()),
+            "{line}"
+        );
+    }
+}
