@@ -18,8 +18,12 @@ use zeroize::Zeroizing;
 const EMPTY_RECORDS_MAX: u32 = 32;
 /// The alert that ends a direction in an orderly way (RFC 8446, section 6.1).
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
-/// The alert for a record that was changed.
-const BAD_RECORD_MAC: [u8; 2] = [2, 20];
+/// The alerts for a record that was changed, is too long, or has what may not come now.
+const BAD_RECORD_MAC: u8 = 20;
+const RECORD_OVERFLOW: u8 = 22;
+const UNEXPECTED_MESSAGE: u8 = 10;
+/// An alert of this level ends the connection.
+const FATAL: u8 = 2;
 /// The message with a ticket for a later connection (RFC 8446, section 4.6.1).
 const NEW_SESSION_TICKET: u8 = 4;
 /// The message with which a side changes its key, and may ask the other side to do so (RFC 8446,
@@ -89,6 +93,18 @@ impl Told {
     }
 }
 
+/// Why records are refused, and the alert that tells it to the peer.
+struct Refusal {
+    fault: Fault,
+    alert: Option<u8>,
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self { fault, alert: None }
+    }
+}
+
 /// A direction, and the secret that its key comes from.
 struct Way {
     secret: TrafficSecret,
@@ -109,6 +125,7 @@ impl Way {
 /// Both directions of a connection after its handshake. Contains payload and secrets, so it can't
 /// be printed.
 pub(crate) struct Records {
+    side: Side,
     outgoing: Way,
     incoming: Way,
     /// Content of a record that didn't fit into a caller's buffer, and how much of it was taken.
@@ -148,6 +165,7 @@ impl Records {
         };
         incoming.direction.lift_limit();
         Ok(Some(Self {
+            side,
             outgoing,
             incoming,
             content: Vec::new(),
@@ -218,8 +236,8 @@ impl Records {
     }
 
     /// Takes content of the records at the front of `encoded`, as much as fits into `buffer`.
-    /// Returns it with the number of bytes that are used up. What has to be answered is put at the
-    /// end of `out`.
+    /// Returns it with the number of bytes that are used up. What has to be answered, also the alert
+    /// that tells why records are refused, is put at the end of `out`.
     ///
     /// # Errors
     /// A record is none of this connection.
@@ -232,17 +250,17 @@ impl Records {
         if self.is_broken {
             return Err(damaged("it was before"));
         }
-        let read = self.open(encoded, buffer, out);
-        self.is_broken = read.is_err();
-        read
+        self.open(encoded, buffer).map_err(|refusal| {
+            self.is_broken = true;
+            if let Some(alert) = refusal.alert {
+                // If it can't be told, the end of the connection tells it.
+                let _ = self.seal(ALERT, &[FATAL, alert], out);
+            }
+            refusal.fault
+        })
     }
 
-    fn open(
-        &mut self,
-        encoded: &[u8],
-        buffer: &mut [u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(Found, usize), Fault> {
+    fn open(&mut self, encoded: &[u8], buffer: &mut [u8]) -> Result<(Found, usize), Refusal> {
         let (mut used, mut filled) = (0, self.take_content(buffer));
         while !self.has_ended && filled < buffer.len() && self.content.is_empty() {
             let rest = &encoded[used..];
@@ -251,11 +269,17 @@ impl Records {
             };
             let [kind, _, _, high, low] = header;
             if kind != APPLICATION_DATA {
-                return Err(damaged("a record has no protection"));
+                return Err(Refusal {
+                    fault: damaged("a record has no protection"),
+                    alert: Some(UNEXPECTED_MESSAGE),
+                });
             }
             let length = usize::from(u16::from_be_bytes([high, low]));
             if length > BODY_BYTES {
-                return Err(damaged("a record is too long"));
+                return Err(Refusal {
+                    fault: damaged("a record is too long"),
+                    alert: Some(RECORD_OVERFLOW),
+                });
             }
             let Some(body) = rest.get(HEADER_BYTES..HEADER_BYTES + length) else {
                 break;
@@ -272,13 +296,15 @@ impl Records {
                     &mut whole
                 }
             };
-            let (kind, length) = match self.incoming.direction.open(header, body, target) {
-                Ok(opened) => opened,
-                Err(error) => {
-                    let _ = self.seal(ALERT, &BAD_RECORD_MAC, out);
-                    return Err(damaged(&error.to_string()));
-                }
-            };
+            let opened = self.incoming.direction.open(header, body, target);
+            let (kind, length) = opened.map_err(|error| Refusal {
+                fault: damaged(&error.to_string()),
+                alert: Some(BAD_RECORD_MAC),
+            })?;
+            // Nothing may come between the parts of a message (RFC 8446, section 5.1).
+            if kind != HANDSHAKE && !self.message.is_empty() {
+                return Err(unexpected("something else comes within a message"));
+            }
             if kind != APPLICATION_DATA {
                 let message = target[..length].to_vec();
                 self.take_message(kind, &message)?;
@@ -313,7 +339,7 @@ impl Records {
     }
 
     /// Takes what isn't content.
-    fn take_message(&mut self, kind: u8, message: &[u8]) -> Result<(), Fault> {
+    fn take_message(&mut self, kind: u8, message: &[u8]) -> Result<(), Refusal> {
         match (kind, message) {
             (ALERT, [_, 0]) => {
                 self.has_ended = true;
@@ -321,21 +347,20 @@ impl Records {
             }
             (ALERT, &[_, number]) => {
                 let alert = xdfs_tls::alert(number);
-                return Err(violated(&format!(
-                    "the peer ended TLS with the alert {alert}"
-                )));
+                let reason = format!("the peer ended TLS with the alert {alert}");
+                return Err(violated(&reason).into());
             }
             (HANDSHAKE, [_, ..]) => self.take_handshake(message)?,
-            _ => return Err(violated("a record has an unknown type")),
+            _ => return Err(unexpected("a record has an unknown type")),
         }
         self.count_content(0)
     }
 
     /// Takes messages of the handshake protocol, of which a record may have several, or a part.
-    fn take_handshake(&mut self, more: &[u8]) -> Result<(), Fault> {
+    fn take_handshake(&mut self, more: &[u8]) -> Result<(), Refusal> {
         self.message.extend_from_slice(more);
         if self.message.len() > MESSAGES_BYTES_MAX {
-            return Err(violated("a message is too long"));
+            return Err(unexpected("a message is too long"));
         }
         while let [kind, a, b, c, rest @ ..] = &self.message[..] {
             let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
@@ -343,14 +368,15 @@ impl Records {
                 break;
             };
             match (kind, body) {
-                (&NEW_SESSION_TICKET, _) => {}
+                // Only a server has them.
+                (&NEW_SESSION_TICKET, _) if self.side == Side::Initiator => {}
                 // Nothing that has the old key may follow.
                 (&KEY_UPDATE, [asks @ (0 | 1)]) if rest.len() == length => {
                     self.owes_key |= *asks == 1;
                     self.incoming = self.incoming.next().map_err(|error| failed(&error))?;
                     self.incoming.direction.lift_limit();
                 }
-                _ => return Err(violated("a message has an unknown type")),
+                _ => return Err(unexpected("a message has an unknown type")),
             }
             self.message.drain(..4 + length);
         }
@@ -358,13 +384,13 @@ impl Records {
     }
 
     /// Bounds the number of consecutive empty records.
-    fn count_content(&mut self, length: usize) -> Result<(), Fault> {
+    fn count_content(&mut self, length: usize) -> Result<(), Refusal> {
         self.empty_records = match length {
             0 => self.empty_records + 1,
             _ => 0,
         };
         match self.empty_records > EMPTY_RECORDS_MAX {
-            true => Err(violated("too many records without content")),
+            true => Err(unexpected("too many records without content")),
             false => Ok(()),
         }
     }
@@ -380,6 +406,13 @@ fn failed(error: &io::Error) -> Fault {
 /// through.
 fn damaged(reason: &str) -> Fault {
     violated(reason).retry(Retry::Now)
+}
+
+fn unexpected(reason: &str) -> Refusal {
+    Refusal {
+        fault: violated(reason),
+        alert: Some(UNEXPECTED_MESSAGE),
+    }
 }
 
 /// The fault of a peer whose records are not what they have to be.

@@ -73,15 +73,18 @@ pub(super) struct Records {
     message: Vec<u8>,
     /// An alert to be sent by the kernel, since it has the keys.
     alert_due: bool,
+    /// The peer is a server, which may send tickets.
+    takes_tickets: bool,
 }
 
 impl Records {
     /// Takes over from rustls. `content` is what rustls has decrypted and nobody has read; `ended`
-    /// tells whether close_notify has arrived.
+    /// tells whether close_notify has arrived, `takes_tickets` whether the peer is a server.
     pub(super) fn new(
         secrets: ExtractedSecrets,
         content: Vec<u8>,
         ended: bool,
+        takes_tickets: bool,
     ) -> io::Result<Self> {
         Ok(Self {
             seal: Direction::new(secrets.tx)?,
@@ -95,6 +98,7 @@ impl Records {
             to_boundary: false,
             message: Vec::new(),
             alert_due: false,
+            takes_tickets,
         })
     }
 
@@ -130,10 +134,10 @@ impl Records {
         self.open.wear(records_max);
     }
 
-    /// Appends an empty record, for tests.
+    /// Appends a record of any type, for tests.
     #[cfg(test)]
-    pub(super) fn seal_empty(&mut self, out: &mut Output) {
-        let sealed = self.seal.seal(APPLICATION_DATA, &[], out.room());
+    pub(super) fn put(&mut self, kind: u8, content: &[u8], out: &mut Output) {
+        let sealed = self.seal.seal(kind, content, out.room());
         out.advance(sealed.unwrap_or(0));
     }
 
@@ -431,6 +435,15 @@ impl Records {
                 ErrorKind::ConnectionAborted,
                 format!("the peer ended TLS with the alert {number}"),
             )),
+            (HANDSHAKE, [NEW_SESSION_TICKET, ..]) if !self.takes_tickets => {
+                Err(damaged("a client sends a ticket, as only a server may"))
+            }
+            // Nothing else may come between its parts (RFC 8446, section 5.1), and none is so long.
+            (HANDSHAKE, &[NEW_SESSION_TICKET, a, b, c, ref body @ ..])
+                if body.len() < u32::from_be_bytes([0, a, b, c]) as usize =>
+            {
+                Err(damaged("a ticket is longer than a record"))
+            }
             // Unused: the opening's tickets suffice.
             (HANDSHAKE, [NEW_SESSION_TICKET, ..]) => self.count_content(0),
             (HANDSHAKE, _) => Err(io::Error::new(

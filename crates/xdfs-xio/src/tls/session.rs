@@ -168,9 +168,11 @@ impl Opening {
             Err(e) => return Err(e),
         };
         self.write_out(out)?;
+        let is_client = matches!(*self.connection, Connection::Client(_));
         let secrets = self.connection.dangerous_extract_secrets();
         let secrets = secrets.map_err(io::Error::other)?;
-        Ok((Records::new(secrets, content, ended)?, protection))
+        let records = Records::new(secrets, content, ended, is_client)?;
+        Ok((records, protection))
     }
 }
 

@@ -301,11 +301,11 @@ impl TlsStream {
         }
     }
 
-    /// Sends an empty record.
-    pub(super) fn send_empty_record(&mut self) {
+    /// Sends a record of any type.
+    pub(super) fn send_record(&mut self, kind: u8, content: &[u8]) {
         while self.flush().is_err() {}
         if let Some(records) = self.flow.transform.moving() {
-            records.seal_empty(&mut self.flow.out);
+            records.put(kind, content, &mut self.flow.out);
         }
         while self.flush().is_err() {}
     }

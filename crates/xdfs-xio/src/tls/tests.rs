@@ -14,7 +14,7 @@ use xdfs_sys::poll::{Poller, Token};
 use super::session::Session;
 use super::{PROTOCOL, TlsStream};
 use crate::{Capabilities, Output, Protected, Room, Stream, Transform};
-use xdfs_tls::record::{APPLICATION_DATA, BODY_BYTES};
+use xdfs_tls::record::{APPLICATION_DATA, BODY_BYTES, HANDSHAKE};
 
 /// Number of calls within which progress must be made.
 pub(super) const PATIENCE: usize = 1_000_000;
@@ -656,9 +656,26 @@ fn bytes_of_a_handshake_that_is_not_complete_are_counted() {
 fn records_of_nothing_come_to_an_end() {
     let mut pair = Pair::moving(20, 400_000);
     for _ in 0..40 {
-        pair.client.send_empty_record();
+        pair.client.send_record(APPLICATION_DATA, &[]);
     }
     let error = read_until_answer(&mut pair.server, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+}
+
+/// RFC 8446, sections 4.6.1 and 5.1: only a server has tickets, and nothing comes between the parts of
+/// one.
+#[test]
+fn tickets_come_from_servers_and_whole() {
+    let ticket = &[4, 0, 0, 2, 7, 7][..];
+    let mut pair = Pair::moving(25, 400_000);
+    pair.server.send_record(HANDSHAKE, ticket);
+    send(&mut pair.server, b"content");
+    assert_eq!(receive(&mut pair.client, 7), b"content");
+    pair.client.send_record(HANDSHAKE, ticket);
+    let error = read_until_answer(&mut pair.server, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+    pair.server.send_record(HANDSHAKE, &ticket[..5]);
+    let error = read_until_answer(&mut pair.client, false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
 }
 
