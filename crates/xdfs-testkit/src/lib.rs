@@ -7,6 +7,7 @@
 //!   flushed.
 //! - [`proxy::FaultProxy`] stands between a client and a server and breaks what passes through, as
 //!   [`proxy::DatagramProxy`] does over UDP.
+//! - [`strangers::Strangers`] are connections that say nothing.
 //! - `terminal::Terminal` (on Linux) runs a program at a terminal and types.
 //! - [`skip`] tells that a test can't run on this machine.
 //! - [`tree::TempTree`] makes files whose content follows from a seed.
@@ -31,6 +32,7 @@ pub mod powercut;
 pub mod process;
 pub mod proxy;
 pub mod skip;
+pub mod strangers;
 #[cfg(target_os = "linux")]
 pub mod terminal;
 pub mod tree;

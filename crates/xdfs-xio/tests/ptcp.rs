@@ -5,10 +5,11 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use xdfs_testkit::proxy::{FaultProxy, Plan};
-use xdfs_testkit::wait;
+use xdfs_testkit::strangers::Strangers;
+use xdfs_testkit::{skip, wait};
 use xdfs_xio::ptcp::wire::{
     ANSWER_BYTES, Answer, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Join, Secret, Side, Verdict,
     proof,
@@ -377,6 +378,29 @@ fn nonsense_at_the_door_costs_a_connection_and_no_more() {
     let client = open(&stack("ptcp"), address).unwrap();
     let _server = accept(&mut *listener);
     drop((silent, client));
+}
+
+/// Connections that say nothing keep nobody out, even if they are opened again without end: neither
+/// others nor those of the same address.
+#[test]
+fn strangers_keep_nobody_out() {
+    // More than there are places for.
+    const COUNT: usize = 600;
+    let (mut listener, address) = served("ptcp:n=2");
+    let strangers = Strangers::open([127, 0, 0, 50].into(), address, COUNT);
+    let Ok(strangers) = strangers else {
+        return skip::test("this machine has one address of its own, or few sockets");
+    };
+    for _ in 0..3 {
+        // Silent ones have ten seconds, or three while places are scarce.
+        let start = Instant::now();
+        let mut client = open(&stack("ptcp:n=2"), address).unwrap();
+        client.write(b"x").unwrap();
+        accept(&mut *listener).read(&mut [0]).unwrap();
+        let time = start.elapsed();
+        assert!(time < Duration::from_secs(8), "the door is shut: {time:?}");
+    }
+    drop(strangers);
 }
 
 /// What a lying peer sends leads to an error, and never to other bytes or more memory.

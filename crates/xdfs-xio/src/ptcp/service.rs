@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use xdfs_crowd::{Crowd, Network};
 use xdfs_sys::poll::{Event, Notifier, Poller, Token};
 
 use super::bundle::{Bundle, Sizes};
@@ -29,9 +30,10 @@ const ACCEPTING: Duration = Duration::from_secs(10);
 const OPENING: Duration = Duration::from_secs(120);
 const JOINING: Duration = Duration::from_secs(15);
 
-/// The most streams of one listener whose opening exchange isn't complete. More wait in the
-/// system's queue.
+/// Places of a listener for streams whose opening exchange isn't complete.
 const HALF_OPEN_MAX: usize = 512;
+/// Streams that are accepted in a row, before those that are open already get their turn.
+const ACCEPTS: usize = 64;
 
 static SERVICE: LazyLock<Result<Service, (ErrorKind, String)>> =
     LazyLock::new(|| Service::start().map_err(|e| (e.kind(), e.to_string())));
@@ -60,6 +62,7 @@ impl Service {
             inbox: Arc::clone(&inbox),
             half: HashMap::new(),
             doors: HashMap::new(),
+            behind: Vec::new(),
             watched: HashMap::new(),
             lingering: HashMap::new(),
             bundles: HashMap::new(),
@@ -263,7 +266,9 @@ struct Worker {
     poller: Poller,
     inbox: Arc<Mutex<Vec<Message>>>,
     half: HashMap<usize, Half>,
-    doors: HashMap<usize, Weak<Door>>,
+    doors: HashMap<usize, (Weak<Door>, Crowd<usize>)>,
+    /// The listeners at which more streams may wait.
+    behind: Vec<usize>,
     watched: HashMap<usize, Weak<Shared>>,
     lingering: HashMap<usize, Arc<Shared>>,
     /// The bundles that streams can join: their listener, and their secret.
@@ -277,18 +282,21 @@ impl Worker {
         loop {
             let is_idle =
                 self.half.is_empty() && self.watched.is_empty() && self.lingering.is_empty();
+            let timeout = match self.behind.is_empty() {
+                true => (!is_idle).then_some(TICK),
+                false => Some(Duration::ZERO),
+            };
             events.clear();
-            if self
-                .poller
-                .wait(&mut events, (!is_idle).then_some(TICK))
-                .is_err()
-            {
+            if self.poller.wait(&mut events, timeout).is_err() {
                 // Nothing else can be done about it than not to spin.
                 std::thread::park_timeout(TICK);
             }
             self.take_messages();
             for event in &events {
                 self.handle(event.token.0);
+            }
+            for key in std::mem::take(&mut self.behind) {
+                self.accept_at(key);
             }
             let now = Instant::now();
             if now >= ticked + TICK {
@@ -314,7 +322,8 @@ impl Worker {
                     if let Err(e) = door.register(&mut self.poller) {
                         let _ = door.ready.push(Err(e));
                     }
-                    self.doors.insert(door.key, Arc::downgrade(&door));
+                    let crowd = Crowd::new(HALF_OPEN_MAX);
+                    self.doors.insert(door.key, (Arc::downgrade(&door), crowd));
                     self.accept(&door);
                 }
                 Message::Watch(shared) => {
@@ -329,20 +338,22 @@ impl Worker {
     fn handle(&mut self, key: usize) {
         if self.half.contains_key(&key) {
             self.advance(key);
-        } else if let Some(door) = self.doors.get(&key).and_then(Weak::upgrade) {
-            self.accept(&door);
+        } else if self.doors.contains_key(&key) {
+            self.accept_at(key);
         } else if let Some(shared) = self.lingering.get(&key).cloned() {
             self.tick_lingering(&shared);
         }
     }
 
     fn tick(&mut self, now: Instant) {
-        let late: Vec<usize> = self
-            .half
-            .iter()
-            .filter(|(_, half)| half.until <= now)
-            .map(|(key, _)| *key)
-            .collect();
+        let own = self.half.iter().filter(|(_, half)| half.until <= now);
+        let mut late: Vec<usize> = own.map(|(key, _)| *key).collect();
+        let crowds = self.doors.values().map(|(_, crowd)| crowd);
+        late.extend(
+            crowds
+                .flat_map(|crowd| crowd.late(now, ACCEPTING))
+                .map(|(key, _)| key),
+        );
         for key in late {
             self.end(key, Err(ErrorKind::TimedOut.into()));
         }
@@ -358,16 +369,11 @@ impl Worker {
             self.tick_watched(&shared);
         }
         self.doors
-            .retain(|_, door| door.upgrade().is_some_and(|door| door.is_open()));
+            .retain(|_, (door, _)| door.upgrade().is_some_and(|door| door.is_open()));
         self.bundles
             .retain(|_, (_, shared, _)| shared.strong_count() > 0);
-        for door in self
-            .doors
-            .values()
-            .filter_map(Weak::upgrade)
-            .collect::<Vec<_>>()
-        {
-            self.accept(&door);
+        for key in self.doors.keys().copied().collect::<Vec<_>>() {
+            self.accept_at(key);
         }
     }
 
@@ -426,24 +432,30 @@ impl Worker {
         halves.into_iter().for_each(|half| self.begin(half));
     }
 
-    /// Accepts the streams that wait at a listener.
+    fn accept_at(&mut self, key: usize) {
+        if let Some(door) = self.doors.get(&key).and_then(|(door, _)| door.upgrade()) {
+            self.accept(&door);
+        }
+    }
+
+    /// Accepts streams that wait at a listener.
     fn accept(&mut self, door: &Arc<Door>) {
-        loop {
-            let is_here = |half: &&Half| match &half.task {
-                Task::Accept { door: at } | Task::Answer { door: at, .. } => {
-                    std::ptr::eq(at.as_ptr(), Arc::as_ptr(door))
-                }
-                _ => false,
-            };
-            if self.half.values().filter(is_here).count() >= HALF_OPEN_MAX {
-                return;
-            }
+        for _ in 0..ACCEPTS {
             match door.accept() {
                 Some(Ok(stream)) => {
+                    let network = Network::of_peer(&stream.peer());
                     let task = Task::Accept {
                         door: Arc::downgrade(door),
                     };
-                    self.begin(Half::new(stream, task, ACCEPTING));
+                    let key = new_key();
+                    let displaced = self.doors.get_mut(&door.key).and_then(|(_, crowd)| {
+                        let listener = format_args!("ptcp:{}", door.local);
+                        crowd.enter(key, network, &listener, Instant::now())
+                    });
+                    if let Some(displaced) = displaced {
+                        self.end(displaced, Err(ErrorKind::ConnectionAborted.into()));
+                    }
+                    self.begin_as(key, Half::new(stream, task, ACCEPTING));
                 }
                 Some(Err(e)) => {
                     let _ = door.ready.push(Err(e));
@@ -452,10 +464,14 @@ impl Worker {
                 None => return,
             }
         }
+        self.behind.push(door.key);
     }
 
-    fn begin(&mut self, mut half: Half) {
-        let key = new_key();
+    fn begin(&mut self, half: Half) {
+        self.begin_as(new_key(), half);
+    }
+
+    fn begin_as(&mut self, key: usize, mut half: Half) {
         let registered = half.stream.register(&mut self.poller, Token(key));
         self.half.insert(key, half);
         match registered {
@@ -483,6 +499,12 @@ impl Worker {
         if let Task::Accept { door } = &half.task {
             let door = door.clone();
             let (answer, then) = self.answer(key, &door);
+            let of_door = door
+                .upgrade()
+                .and_then(|door| self.doors.get_mut(&door.key));
+            if let Some((_, crowd)) = of_door {
+                crowd.speaks(key);
+            }
             let Some(half) = self.half.get_mut(&key) else {
                 return;
             };
@@ -614,12 +636,23 @@ impl Worker {
                     }
                 }
             }
-            Task::Accept { .. } => {}
+            Task::Accept { door } => self.leave(&door, key),
             Task::Answer { door, then } => {
+                self.leave(&door, key);
                 if result.is_ok() {
                     self.accepted(stream, &door, then);
                 }
             }
+        }
+    }
+
+    /// A stream of a listener isn't in its opening exchange any more.
+    fn leave(&mut self, door: &Weak<Door>, key: usize) {
+        let of_door = door
+            .upgrade()
+            .and_then(|door| self.doors.get_mut(&door.key));
+        if let Some((_, crowd)) = of_door {
+            crowd.leave(key);
         }
     }
 

@@ -51,8 +51,8 @@ pub(super) struct Connection {
     is_connected: bool,
     /// It counts among the handshakes of the endpoint.
     pub(super) is_counted: bool,
-    /// The network of a peer that isn't admitted yet.
-    pub(super) guest_of: Option<IpAddr>,
+    /// It was accepted, and its peer isn't admitted yet.
+    pub(super) is_guest: bool,
     deadline: Instant,
     /// The last datagram before it was open.
     last_sent: Beginning,
@@ -140,7 +140,7 @@ impl Connection {
             peer_certificates: None,
             is_connected: false,
             is_counted: false,
-            guest_of: None,
+            is_guest: false,
             deadline: now + options.connect,
             last_sent: Beginning::default(),
             streams: HashMap::new(),
@@ -310,15 +310,14 @@ impl Connection {
         }
     }
 
-    /// Grants all that is configured. Returns the network of a peer that had less until now.
-    pub(super) fn admit(&mut self) -> Option<IpAddr> {
-        let network = self.guest_of.take()?;
+    /// Grants all that is configured to a peer that had less until now.
+    pub(super) fn admit(&mut self) {
+        self.is_guest = false;
         let streams = VarInt::from_u32(self.options.streams);
         self.proto.set_max_concurrent_streams(Dir::Bi, streams);
         let window = VarInt::from_u64(self.options.connection_window());
         let window = window.unwrap_or(VarInt::MAX);
         self.proto.set_receive_window(window);
-        Some(network)
     }
 
     /// Whether the user of the stream under `key` has admitted the peer.
@@ -676,6 +675,13 @@ impl Connection {
             ConnectionError::TimedOut => ErrorKind::TimedOut,
             ConnectionError::ConnectionClosed(close)
                 if close.error_code == TransportErrorCode::CONNECTION_REFUSED =>
+            {
+                ErrorKind::ConnectionRefused
+            }
+            // Its application has ended it before it was open (RFC 9000, section 10.2.3).
+            ConnectionError::ConnectionClosed(close)
+                if close.error_code == TransportErrorCode::APPLICATION_ERROR
+                    && !self.is_connected =>
             {
                 ErrorKind::ConnectionRefused
             }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,8 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use quinn_proto::{ClientConfig, ConnectionHandle, DatagramEvent, Event, Incoming, StreamEvent};
-use quinn_proto::{Dir, Transmit};
+use quinn_proto::{ClientConfig, ConnectionHandle, DatagramEvent, EndpointEvent, Event, Incoming};
+use quinn_proto::{Dir, StreamEvent, Transmit};
+use xdfs_crowd::{Crowd, Folded, Network};
 use xdfs_sys::poll::{Event as Ready, Notifier, Poller, Token};
 
 use super::channel::{Channel, Failure};
@@ -36,14 +37,14 @@ const FIRST_KEY: usize = 2;
 const RECEIVES: usize = 8;
 /// System calls that send, of one connection in one turn.
 const SENDS: usize = 32;
-/// Handshakes of accepted connections at one time; more are left without an answer.
-const HANDSHAKES_MAX: usize = 1024;
+/// Places for accepted connections whose peers aren't admitted yet: guests.
+const GUESTS_MAX: usize = 1024;
 /// Handshakes from which on an address has to prove itself first (RFC 9000, section 8.1.2).
 const HANDSHAKES_UNPROVEN_MAX: usize = 64;
 /// Connections of one listener; more are refused.
 const CONNECTIONS_MAX: usize = 16_384;
-/// Those of one network whose peers aren't admitted yet; more are refused.
-const GUESTS_MAX: usize = 256;
+/// Interval of looks at silent guests while places are scarce.
+const HURRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Time that the drop of a stack or a listener waits for the acknowledgement of what was sent last.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -141,7 +142,10 @@ fn build(
         by_peer: HashMap::new(),
         by_key: HashMap::new(),
         handshakes: 0,
-        guests: HashMap::new(),
+        local: Endpoint::new("quic", Location::Socket(local)),
+        guests: Crowd::new(GUESTS_MAX),
+        refused: Folded::default(),
+        hurried_at: Instant::now(),
         queue: VecDeque::new(),
         timers: BTreeSet::new(),
         unsent: None,
@@ -231,8 +235,12 @@ struct Engine {
     by_key: HashMap<usize, ConnectionHandle>,
     /// Accepted connections that aren't open yet.
     handshakes: usize,
-    /// Accepted connections whose peers aren't admitted yet, by their networks.
-    guests: HashMap<IpAddr, usize>,
+    local: Endpoint,
+    guests: Crowd<ConnectionHandle>,
+    /// Connections that were refused since there are as many as may be.
+    refused: Folded,
+    /// The last look at silent guests.
+    hurried_at: Instant,
     /// Connections with something to do.
     queue: VecDeque<ConnectionHandle>,
     timers: BTreeSet<(Instant, usize)>,
@@ -287,8 +295,11 @@ impl Engine {
         let timeout = if can_work || self.udp.is_readable() {
             Some(Duration::ZERO)
         } else {
-            let next = self.timers.first();
-            next.map(|(time, _)| time.saturating_duration_since(Instant::now()))
+            let next = self.timers.first().map(|(time, _)| *time);
+            let hurry = self.guests.is_crowded();
+            let hurry = hurry.then(|| self.hurried_at + HURRY_INTERVAL);
+            let next = next.into_iter().chain(hurry).min();
+            next.map(|time| time.saturating_duration_since(Instant::now()))
         };
         let mut events = Vec::new();
         self.poller.wait(&mut events, timeout)?;
@@ -310,6 +321,12 @@ impl Engine {
                 connection.timer = None;
                 connection.proto.handle_timeout(now);
                 self.enqueue(handle);
+            }
+        }
+        if now >= self.hurried_at + HURRY_INTERVAL {
+            self.hurried_at = now;
+            for (handle, _) in self.guests.late(now, Duration::MAX) {
+                self.displace(handle, now);
             }
         }
         self.send_unsent();
@@ -459,18 +476,24 @@ impl Engine {
     /// Accepts, or doesn't, a connection.
     fn accept(&mut self, incoming: Incoming, now: Instant) {
         let mut bytes = Vec::new();
-        let network = network_of(incoming.remote_address().ip());
-        let guests = self.guests.get(&network).copied().unwrap_or_default();
-        let is_full = self.connections.len() >= CONNECTIONS_MAX || guests >= GUESTS_MAX;
+        let network = Network::of(incoming.remote_address().ip());
+        let is_full = self.connections.len() >= CONNECTIONS_MAX;
+        if is_full && let Some(refused) = self.refused.count(now) {
+            let connections = CONNECTIONS_MAX;
+            tracing::warn!(
+                listener = %self.local,
+                connections,
+                refused,
+                "connections are refused: as many as may be are there"
+            );
+        }
         if self.is_ending || is_full {
             let transmit = self.proto.refuse(incoming, &mut bytes);
             return self.respond(&transmit, &bytes);
         }
-        if self.handshakes >= HANDSHAKES_MAX {
-            return self.proto.ignore(incoming);
-        }
         let is_proven = incoming.remote_address_validated();
-        if self.handshakes >= HANDSHAKES_UNPROVEN_MAX && !is_proven {
+        let is_crowded = self.handshakes >= HANDSHAKES_UNPROVEN_MAX || self.guests.is_crowded();
+        if is_crowded && !is_proven {
             if let Ok(transmit) = self.proto.retry(incoming, &mut bytes) {
                 self.respond(&transmit, &bytes);
             }
@@ -489,10 +512,13 @@ impl Engine {
                 let mut connection = Connection::new(proto, &self.configs.options, now);
                 connection.is_counted = true;
                 self.handshakes += 1;
-                connection.guest_of = Some(network);
-                *self.guests.entry(network).or_default() += 1;
+                connection.is_guest = true;
                 self.connections.insert(handle, connection);
                 self.enqueue(handle);
+                let displaced = self.guests.enter(handle, network, &self.local, now);
+                if let Some(displaced) = displaced {
+                    self.displace(displaced, now);
+                }
             }
             Err(e) => {
                 tracing::debug!("a QUIC connection failed: {}", e.cause);
@@ -501,6 +527,28 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Ends a guest's connection at once, and tells the peer by one datagram. Nothing of it stays, as
+    /// it would in the closing of RFC 9000, section 10.2: guests come without end.
+    fn displace(&mut self, handle: ConnectionHandle, now: Instant) {
+        self.guests.leave(handle);
+        let Some(mut connection) = self.connections.remove(&handle) else {
+            return;
+        };
+        let cause = "too many connections are being opened";
+        connection.close(now, super::code::REFUSED, cause.as_bytes());
+        self.send(&mut connection);
+        if connection.is_counted {
+            self.handshakes -= 1;
+        }
+        if let Some(time) = connection.timer.take() {
+            self.timers.remove(&(time, handle.0));
+        }
+        for key in connection.forgotten.drain(..) {
+            self.by_key.remove(&key);
+        }
+        self.proto.handle_event(handle, EndpointEvent::drained());
     }
 
     /// A datagram was refused. That ends the connection that sent it while it opens. Such reports
@@ -547,8 +595,9 @@ impl Engine {
             Self::take_event(&mut connection, stop, now, &mut opened);
         }
         for key in std::mem::take(&mut connection.due) {
-            if connection.guest_of.is_some() && connection.has_admitted(key) {
-                self.take_leave(connection.admit());
+            if connection.is_guest && connection.has_admitted(key) {
+                connection.admit();
+                self.guests.leave(handle);
             }
             connection.attend(key, now, &mut opened);
             if !connection.has_key(key) {
@@ -565,7 +614,7 @@ impl Engine {
         if connection.may_accept {
             self.accept_streams(handle, &mut connection, now, &mut opened);
         }
-        self.hand_over(&mut connection, opened);
+        self.hand_over(handle, &mut connection, opened);
         connection.send_paced(now);
         connection.count();
         if let Some(failure) = connection.tick(now, self.is_ending) {
@@ -591,7 +640,8 @@ impl Engine {
             self.by_key.remove(&key);
         }
         if is_drained {
-            return self.take_leave(connection.guest_of);
+            self.guests.leave(handle);
+            return;
         }
         let time = connection.next_time();
         connection.timer = Some(time);
@@ -599,19 +649,6 @@ impl Engine {
         self.connections.insert(handle, connection);
         if !is_over {
             self.enqueue(handle);
-        }
-    }
-
-    /// A connection isn't that of a guest any more.
-    fn take_leave(&mut self, network: Option<IpAddr>) {
-        let Some(network) = network else {
-            return;
-        };
-        if let Some(guests) = self.guests.get_mut(&network) {
-            *guests -= 1;
-            if *guests == 0 {
-                self.guests.remove(&network);
-            }
         }
     }
 
@@ -688,8 +725,14 @@ impl Engine {
     }
 
     /// Gives streams of the peer to the listener.
-    fn hand_over(&self, connection: &mut Connection, opened: Vec<Opened>) {
+    fn hand_over(
+        &mut self,
+        handle: ConnectionHandle,
+        connection: &mut Connection,
+        opened: Vec<Opened>,
+    ) {
         for Opened { id, channel } in opened {
+            self.guests.speaks(handle);
             match &self.backlog {
                 Some(backlog) if backlog.has_room() => {
                     let peer = SocketAddr::new(
@@ -752,17 +795,6 @@ impl Engine {
         {
             self.unsent = Some((transmit, bytes));
         }
-    }
-}
-
-/// What one host can have addresses of: an IPv4 address, or the upper 64 bits of an IPv6 address.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
-        v4 => v4,
     }
 }
 

@@ -52,7 +52,7 @@ mod code {
     pub(super) const DONE: VarInt = VarInt::from_u32(0x0);
     /// The reader is gone, and left bytes unread.
     pub(super) const UNREAD: VarInt = VarInt::from_u32(0x1);
-    /// Too many streams wait to be accepted, or the listener is gone.
+    /// Too many streams or connections are being opened, or the listener is gone.
     pub(super) const REFUSED: VarInt = VarInt::from_u32(0x2);
     /// The peer took no more bytes of a stream that was dropped.
     pub(super) const ABANDONED: VarInt = VarInt::from_u32(0x3);

@@ -1,7 +1,8 @@
 //! A QUIC client that does on its streams what it likes, and sends as fast as it likes.
 
 use std::any::Any;
-use std::net::{SocketAddr, UdpSocket};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,17 +26,9 @@ pub(crate) struct RawClient {
 impl RawClient {
     pub(crate) fn connect(to: SocketAddr, configs: &Configs, patience: Duration) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let (tls, name) = configs.client.as_ref().unwrap();
-        let crypto = QuicClientConfig::try_from((**tls).clone()).unwrap();
-        let mut transport = TransportConfig::default();
-        transport.send_window(WINDOW);
-        transport.congestion_controller_factory(Arc::new(Reckless));
-        let mut config = ClientConfig::new(Arc::new(crypto));
-        config.transport_config(Arc::new(transport));
+        let (config, name) = client_config(configs);
         let mut endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), None, false, None);
-        let (handle, connection) = endpoint
-            .connect(Instant::now(), config, to, &name.to_str())
-            .unwrap();
+        let (handle, connection) = endpoint.connect(Instant::now(), config, to, &name).unwrap();
         let mut client = Self {
             socket,
             endpoint,
@@ -148,6 +141,67 @@ impl RawClient {
         }
         None
     }
+}
+
+/// Begins this many handshakes from an address, whose answers are taken until the server is content
+/// with the address, and continues none of them. Returns whether this machine has the address.
+pub(crate) fn begin_handshakes(
+    from: IpAddr,
+    to: SocketAddr,
+    configs: &Configs,
+    count: usize,
+) -> bool {
+    let Ok(socket) = UdpSocket::bind((from, 0)) else {
+        return false;
+    };
+    let (config, name) = client_config(configs);
+    let mut endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), None, false, None);
+    let mut begun = HashMap::new();
+    let send = |connection: &mut Connection| {
+        let mut buffer = Vec::new();
+        let transmit = connection.poll_transmit(Instant::now(), 1, &mut buffer);
+        socket
+            .send_to(&buffer[..transmit.unwrap().size], to)
+            .unwrap();
+    };
+    for _ in 0..count {
+        let connected = endpoint.connect(Instant::now(), config.clone(), to, &name);
+        let (handle, mut connection) = connected.unwrap();
+        send(&mut connection);
+        begun.insert(handle, connection);
+        // So that no socket overflows, but an answer may be lost.
+        let mut wait = Duration::from_millis(100);
+        loop {
+            let mut bytes = [0; 2000];
+            socket.set_read_timeout(Some(wait)).unwrap();
+            let Ok((n, from)) = socket.recv_from(&mut bytes) else {
+                break;
+            };
+            wait = Duration::from_micros(1);
+            // RFC 9000, section 17.2.5: the type of a Retry packet.
+            if bytes[0] & 0xf0 == 0xf0 {
+                let (now, bytes) = (Instant::now(), bytes[..n].into());
+                let event = endpoint.handle(now, from, None, None, bytes, &mut Vec::new());
+                if let Some(DatagramEvent::ConnectionEvent(handle, event)) = event {
+                    let connection = begun.get_mut(&handle).unwrap();
+                    connection.handle_event(event);
+                    send(connection);
+                }
+            }
+        }
+    }
+    true
+}
+
+fn client_config(configs: &Configs) -> (ClientConfig, String) {
+    let (tls, name) = configs.client.as_ref().unwrap();
+    let crypto = QuicClientConfig::try_from((**tls).clone()).unwrap();
+    let mut transport = TransportConfig::default();
+    transport.send_window(WINDOW);
+    transport.congestion_controller_factory(Arc::new(Reckless));
+    let mut config = ClientConfig::new(Arc::new(crypto));
+    config.transport_config(Arc::new(transport));
+    (config, name.to_str().into_owned())
 }
 
 /// Bytes that may be on their way.
