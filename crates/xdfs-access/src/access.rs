@@ -72,12 +72,10 @@ pub struct Parts {
 ///
 /// A door makes these calls in order, and reports invalid evidence by [`refuse`](Self::refuse):
 ///
-/// 1. [`admit_connection`](Self::admit_connection) when a connection begins; the permit is held
-///    until a user is admitted on it.
-/// 2. [`authenticate`](Self::authenticate), or [`challenge`](Self::challenge) and
+/// 1. [`authenticate`](Self::authenticate), or [`challenge`](Self::challenge) and
 ///    [`PasswordExchange::finish`].
-/// 3. [`admit`](Self::admit); the permit in the [`Admission`] is held as long as the session.
-/// 4. [`join`](Self::join) for each further connection of the session.
+/// 2. [`admit`](Self::admit); the permit in the [`Admission`] is held as long as the session.
+/// 3. [`join`](Self::join) for each further connection of the session.
 #[derive(Debug)]
 pub struct Access {
     methods: Vec<Method>,
@@ -291,23 +289,12 @@ impl Access {
         self.tickets.clone()
     }
 
-    /// Admits a connection of `peer`.
-    ///
-    /// # Errors
-    /// [`Code::LimitExceeded`] with a time to wait: there are too many unauthenticated peers.
-    pub fn admit_connection(&self, peer: &Peer) -> Result<Permit, Fault> {
-        let permit = self.guard.handshake(peer);
-        permit.map(Permit::new).inspect_err(|fault| {
-            self.guard.record_refusal(peer, "", None, "", fault.code);
-        })
-    }
-
     /// Authenticates `peer`, which claims to be `user` (empty for no claim). A password takes as
     /// long as the users file specifies, and passwords are checked one at a time.
     ///
     /// # Errors
-    /// [`Code::AuthenticationFailed`]; [`Code::LimitExceeded`] with a time to wait after failures;
-    /// or a failure of the server.
+    /// [`Code::AuthenticationFailed`]; [`Code::LimitExceeded`] with a time to wait after wrong
+    /// passwords; or a failure of the server.
     pub fn authenticate(
         &self,
         peer: &Peer,
@@ -336,11 +323,9 @@ impl Access {
             _ => String::new(),
         };
         let principal = self
-            .guard
-            .check_failures(peer)
-            .and_then(|()| self.principal(user, evidence))
+            .principal(user, evidence)
             .map_err(|fault| self.guard.refused(peer, user, Some(method), &shown, fault))?;
-        // Anonymous peers have proved nothing, and must not reset the count of failures.
+        // Anonymous peers have proved nothing, and must not clear failures.
         if method != Method::Anonymous {
             self.guard.succeeded(peer, user, &principal.user);
         }
@@ -376,8 +361,7 @@ impl Access {
     }
 
     /// Records that a door refuses `peer`, which claims to be `user`, because of invalid evidence.
-    /// It counts as a failure if the code of the fault is [`Code::AuthenticationFailed`]. Returns
-    /// the fault.
+    /// Returns the fault.
     pub fn refuse(&self, peer: &Peer, user: &str, fault: Fault) -> Fault {
         self.guard.refused(peer, user, None, "", fault)
     }

@@ -1,4 +1,4 @@
-//! Limits on unauthenticated peers, and penalties for failed proofs.
+//! Limits on users, and the waits after wrong passwords.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,18 +6,14 @@ use std::time::{Duration, Instant};
 use xdfs_proto::{Code, Fault};
 use xdfs_security::Method;
 use xdfs_security::audit::{Audit, Event, Kind};
-use xdfs_security::guard::{Guard, Handshake, Limits, Slot};
+use xdfs_security::guard::{Guard, Limits, Slot};
 
 use crate::clock::Clock;
 use crate::peer::Peer;
 
 #[derive(Debug)]
 pub(crate) struct LoginGuard {
-    /// Counts the permits held by peers and users.
-    places: Guard,
-    /// Counts failed proofs. Separate from the permits, because only proofs must wait for failures:
-    /// the channels of running sessions come from the same addresses.
-    failures: Guard,
+    guard: Guard,
     audit: Arc<Audit>,
     clock: Arc<dyn Clock>,
     started: Instant,
@@ -26,12 +22,7 @@ pub(crate) struct LoginGuard {
 impl LoginGuard {
     pub(crate) fn new(limits: Limits, audit: Arc<Audit>, clock: Arc<dyn Clock>) -> Self {
         Self {
-            places: Guard::new(limits),
-            failures: Guard::new(Limits {
-                handshakes_max: usize::MAX,
-                handshakes_per_address_max: usize::MAX,
-                ..limits
-            }),
+            guard: Guard::new(limits),
             audit,
             started: clock.instant(),
             clock,
@@ -40,58 +31,46 @@ impl LoginGuard {
 
     /// Changes the limits; what is counted stays.
     pub(crate) fn set_limits(&self, limits: Limits) {
-        self.places.set_limits(limits);
+        self.guard.set_limits(limits);
     }
 
-    /// The time used by the guards.
+    /// The time used by the guard.
     fn elapsed(&self) -> Duration {
         self.clock.instant().saturating_duration_since(self.started)
     }
 
-    /// Takes the permit of an unauthenticated peer.
-    pub(crate) fn handshake(&self, peer: &Peer) -> Result<Handshake, Fault> {
-        self.places.begin(peer.address, self.elapsed())
-    }
-
     /// Takes the permits of a session and of its first channel.
     pub(crate) fn session(&self, user: &str) -> Result<[Slot; 2], Fault> {
-        Ok([self.places.session(user)?, self.places.channel(user)?])
+        Ok([self.guard.session(user)?, self.guard.channel(user)?])
     }
 
     /// Takes the permit of a further channel.
     pub(crate) fn channel(&self, user: &str) -> Result<Slot, Fault> {
-        self.places.channel(user)
+        self.guard.channel(user)
     }
 
     /// Takes the permit of a connection through a tunnel.
     pub(crate) fn connection(&self, user: &str) -> Result<Slot, Fault> {
-        self.places.connection(user)
+        self.guard.connection(user)
     }
 
-    /// Refuses any evidence from an address that must wait after failures: an answer to a guess
-    /// would be worth the wait.
-    pub(crate) fn check_failures(&self, peer: &Peer) -> Result<(), Fault> {
-        let begun = self.failures.begin(peer.address, self.elapsed());
-        begun.map(drop)
-    }
-
-    /// Likewise for passwords of a user with too many failed guesses.
+    /// Refuses passwords of a user who must wait at this address after wrong ones: an answer to a
+    /// guess would be worth the wait.
     pub(crate) fn check_guesses(&self, peer: &Peer, user: &str) -> Result<(), Fault> {
-        self.check_failures(peer)?;
         let now = self.elapsed();
-        self.failures.may_guess(peer.address, user, now)
+        self.guard.may_guess(peer.address, user, now)
     }
 
     /// Clears the failures of a peer that requested the name `wanted` and was authenticated as
     /// `user`.
     pub(crate) fn succeeded(&self, peer: &Peer, wanted: &str, user: &str) {
-        self.failures.succeeded(peer.address, wanted, user);
+        self.guard.succeeded(peer.address, wanted, user);
     }
 
-    /// Counts a proof that was begun and never finished.
+    /// Counts a challenge that was never answered.
     pub(crate) fn abandoned(&self, peer: &Peer, user: &str) {
         let now = self.elapsed();
-        self.failures.failed(peer.address, user, now);
+        self.guard.failed(peer.address, user, now);
         let method = Some(Method::Password);
         self.record_refusal(peer, user, method, "", Code::ConnectionLost);
     }
@@ -106,13 +85,12 @@ impl LoginGuard {
         key: &str,
         fault: Fault,
     ) -> Fault {
-        // Faults of the server itself are no failed guesses.
-        if fault.code == Code::AuthenticationFailed {
+        // Faults of the server itself are no failed guesses, and nothing but a password can be
+        // guessed.
+        if fault.code == Code::AuthenticationFailed && method == Some(Method::Password) {
             let now = self.elapsed();
-            self.failures.failed(peer.address, user, now);
-            if method == Some(Method::Password) {
-                self.failures.guessed(user, now);
-            }
+            self.guard.failed(peer.address, user, now);
+            self.guard.guessed(user, now);
         }
         self.record_refusal(peer, user, method, key, fault.code);
         fault

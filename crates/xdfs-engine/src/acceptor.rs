@@ -3,10 +3,9 @@
 //!
 //! Until a peer has registered or joined a session, it costs a few kilobytes (most of them for TLS)
 //! and a bounded time, however slow or hostile it is. Memory for incomplete frames and TLS messages
-//! is bounded for all such peers together; at the bound, the oldest are closed. When slots become
-//! scarce, peers that have not sent anything valid get a shorter deadline; when none is left, those
-//! with the most pending channels lose some to others. The table of sessions is the only shared
-//! state; it is accessed once per channel, never per block.
+//! is bounded for all such peers together; at the bound, the oldest are closed. Their places are
+//! those of a [`Crowd`]. The table of sessions is the only shared state; it is accessed once per
+//! channel, never per block.
 
 mod pending;
 mod sessions;
@@ -17,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use xdfs_crowd::{Crowd, Folded, Network};
 use xdfs_proto::frame::{JoinRequest, SessionAccept, SessionRequest, TunnelPurpose, TunnelRequest};
 use xdfs_proto::handshake::{self, AcceptorStep};
 use xdfs_proto::{Code, Fault, Limits, Retry, SessionSecret};
@@ -33,16 +33,15 @@ use crate::pipeline::{BLOCK_BYTES, Pipeline, no_such_session};
 use crate::security::{Gate, PeerGuard, SessionGrant, TunnelRights, Verdict, host_of};
 use crate::tunnel::{HandedOver, TunnelLimits, Tunnels};
 
-use pending::{Crowd, PendingChannel, network_of};
+use pending::PendingChannel;
 use sessions::{Registration, RunningSession, Session, Sessions};
 
-/// Maximum number of channels that do not belong to a session yet. When it is reached, whoever has
-/// most of them gives way.
+/// Places for channels that do not belong to a session yet.
 const PENDING_MAX: usize = 4096;
-/// From this number on, unanswered channels get [`HURRY`] instead of the usual opening deadline.
-const PENDING_FEW: usize = PENDING_MAX / 4 * 3;
-/// Enough for a few round trips on a long path with one lost packet.
-const HURRY: Duration = Duration::from_secs(3);
+/// Channels that are accepted in a row, before those that are open already get their turn.
+const ACCEPTS: usize = 64;
+/// Late channels that are closed in a row: the rest has to wait for the next look.
+const DROPS: usize = 256;
 /// Bytes of incomplete input that a pending channel may hold uncounted: enough for the usual
 /// opening exchange with a signature.
 const HELD_FREE: usize = 2 << 10;
@@ -116,11 +115,16 @@ pub struct Acceptor {
     running: Arc<AtomicUsize>,
     pending: Vec<Option<PendingChannel>>,
     free: Vec<usize>,
-    /// The networks of the pending channels.
-    crowd: Crowd,
+    /// The pending channels by their slots.
+    crowd: Crowd<usize>,
     /// Sum of [`PendingChannel::held`].
     held: usize,
+    /// Accepting has failed and is tried again after [`TICK`].
     accept_later: bool,
+    /// More channels may wait to be accepted.
+    is_behind: bool,
+    /// Sessions that were refused since there are as many as may be.
+    sessions_refused: Folded,
 }
 
 impl Acceptor {
@@ -170,9 +174,11 @@ impl Acceptor {
             running: Arc::default(),
             pending: Vec::new(),
             free: Vec::new(),
-            crowd: Crowd::default(),
+            crowd: Crowd::new(PENDING_MAX),
             held: 0,
             accept_later: true,
+            is_behind: false,
+            sessions_refused: Folded::default(),
         };
         Ok((acceptor, control))
     }
@@ -207,9 +213,9 @@ impl Acceptor {
     }
 
     fn accept(&mut self, listener: usize) {
-        loop {
+        for _ in 0..ACCEPTS {
             match self.config.listeners[listener].accept() {
-                Ok(stream) => self.begin(stream),
+                Ok(stream) => self.begin(stream, listener),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e)
                     if matches!(
@@ -224,63 +230,26 @@ impl Acceptor {
                 }
             }
         }
+        self.is_behind = true;
     }
 
-    /// Makes room for another channel of `network`; `false` if there is none. Whoever has the most
-    /// pending channels gives way, so that nobody keeps the others out.
-    fn make_room(&mut self, network: &str) -> bool {
-        if self.pending.len() - self.free.len() < PENDING_MAX {
-            return true;
-        }
-        let now = self.environment.now();
-        let Some(largest) = self.crowd.to_give_way(network) else {
-            self.crowd.tell_refusal(network, now);
-            return false;
-        };
-        self.crowd.tell_refusal(&largest, now);
-        let of_largest = self.slots(|pending| pending.network == largest);
-        let oldest = of_largest.into_iter().min_by_key(|&slot| {
-            let pending = self.pending[slot].as_ref();
-            pending.map(|pending| (pending.answered.is_some(), pending.since))
-        });
-        if let Some(slot) = oldest {
-            let cause = "too many channels of this address are being opened";
-            let fault = Fault::new(Code::LimitExceeded, OPEN_CHANNEL, cause);
-            self.dismiss(slot, fault.retry(Retry::AfterMs(1000)));
-        }
-        oldest.is_some()
-    }
-
-    fn begin(&mut self, mut stream: Box<dyn Stream>) {
-        let network = network_of(&stream.peer());
-        if !self.make_room(&network) {
-            return;
-        }
-        let (machine, guard) = match &self.config.access {
+    fn begin(&mut self, mut stream: Box<dyn Stream>, listener: usize) {
+        let machine = match &self.config.access {
             AccessPolicy::Open(_, tunnels) => {
                 let machine = handshake::Acceptor::new();
-                let machine = match tunnels {
+                match tunnels {
                     Some(_) => machine.with_tunnels(),
                     None => machine,
-                };
-                (machine, None)
+                }
             }
-            AccessPolicy::Guarded(gate) => match gate.admit_connection(&stream.peer()) {
-                Ok(guard) => {
-                    let (methods, clear) = (gate.methods(), gate.takes_clear());
-                    let machine = handshake::Acceptor::protected(&methods, clear);
-                    let machine = match gate.has_tunnels() {
-                        true => machine.with_tunnels(),
-                        false => machine,
-                    };
-                    (machine, Some(guard))
+            AccessPolicy::Guarded(gate) => {
+                let (methods, clear) = (gate.methods(), gate.takes_clear());
+                let machine = handshake::Acceptor::protected(&methods, clear);
+                match gate.has_tunnels() {
+                    true => machine.with_tunnels(),
+                    false => machine,
                 }
-                Err(fault) => {
-                    // No answer: it would cost more than the request.
-                    tracing::debug!(peer = %stream.peer(), %fault, "a channel is refused");
-                    return;
-                }
-            },
+            }
         };
         let slot = self.free.pop().unwrap_or(self.pending.len());
         if slot == self.pending.len() {
@@ -292,17 +261,22 @@ impl Acceptor {
             self.free.push(slot);
             return;
         }
-        self.crowd.add(&network);
+        let now = self.environment.now();
+        let network = Network::of_peer(&stream.peer());
+        let at = self.config.listeners[listener].local_endpoint();
+        if let Some(displaced) = self.crowd.enter(slot, network, &at, now) {
+            let cause = "too many channels are being opened";
+            let fault = Fault::new(Code::LimitExceeded, OPEN_CHANNEL, cause);
+            self.dismiss(displaced, fault.retry(Retry::AfterMs(1000)));
+        }
         self.pending[slot] = Some(PendingChannel {
-            network,
             stream,
             machine,
             input: Vec::new(),
             output: Vec::new(),
-            since: self.environment.now(),
+            since: now,
             answered: None,
             held: 0,
-            _guard: guard,
             proof: None,
             grant: None,
         });
@@ -313,7 +287,7 @@ impl Acceptor {
         let mut pending = self.pending.get_mut(slot).and_then(Option::take)?;
         self.free.push(slot);
         self.held -= pending.held;
-        self.crowd.remove(&pending.network);
+        self.crowd.leave(slot);
         // The stream is dropped or registered by its session next.
         let _ = pending.stream.deregister(&mut self.poller);
         Some(pending)
@@ -345,6 +319,7 @@ impl Acceptor {
                     .machine
                     .receive(&pending.input, &self.config.limits, &mut pending.output);
             if pending.output.len() > before {
+                self.crowd.speaks(slot);
                 pending
                     .answered
                     .get_or_insert_with(|| self.environment.now());
@@ -463,16 +438,8 @@ impl Acceptor {
     /// Closes channels that did not open in time.
     fn drop_late(&mut self) {
         let limit = self.config.limits.opening_timeout;
-        let is_full = self.pending.len() - self.free.len() >= PENDING_FEW;
-        let hurried = if is_full { HURRY.min(limit) } else { limit };
-        let limit_of = |pending: &PendingChannel| match pending.answered {
-            Some(_) => limit,
-            None => hurried,
-        };
-        let now = self.environment.now();
-        let is_late = |pending: &&PendingChannel| now - pending.since >= limit_of(pending);
-        for slot in self.slots(is_late) {
-            let limit = self.pending[slot].as_ref().map_or(limit, limit_of);
+        let late = self.crowd.late(self.environment.now(), limit);
+        for (slot, limit) in late.into_iter().take(DROPS) {
             let cause = format!("it was not open after {} s", limit.as_secs_f32());
             let fault = Fault::new(Code::DeadlineExceeded, OPEN_CHANNEL, cause);
             self.dismiss(slot, fault);
@@ -518,7 +485,7 @@ impl Acceptor {
     }
 
     /// Starts the pipeline of a new session.
-    fn register(&self, mut pending: PendingChannel, request: SessionRequest) {
+    fn register(&mut self, mut pending: PendingChannel, request: SessionRequest) {
         let limits = &self.config.limits;
         let round_trip = match &self.config.access {
             // The time from WELCOME to the peer's request includes a proof of identity, hence a
@@ -531,6 +498,13 @@ impl Acceptor {
             let sessions = self.sessions.lock();
             let count = sessions.len().max(self.running.load(Ordering::Relaxed));
             if count >= self.config.sessions_max {
+                if let Some(refused) = self.sessions_refused.count(self.environment.now()) {
+                    tracing::warn!(
+                        sessions = count,
+                        refused,
+                        "sessions are refused: as many as may be are there"
+                    );
+                }
                 let cause = format!("the server has {count} sessions already");
                 Some(
                     Fault::new(Code::LimitExceeded, "open a session", cause)
@@ -746,8 +720,6 @@ impl Acceptor {
                 since: pending.since,
                 answered: pending.answered,
                 held: 0,
-                network: String::new(),
-                _guard: None,
                 proof: None,
                 grant: None,
             };
@@ -815,8 +787,8 @@ impl Task for Acceptor {
         if self.failure.is_some() || self.drain_until.is_some_and(has_drained) {
             return Turn::Ended;
         }
-        if self.accept_later && self.drain_until.is_none() {
-            self.accept_later = false;
+        if (self.accept_later || self.is_behind) && self.drain_until.is_none() {
+            (self.accept_later, self.is_behind) = (false, false);
             (0..self.config.listeners.len()).for_each(|i| self.accept(i));
         }
         // Not in every turn: with a thousand channels opening, the check would run a million times.
@@ -826,7 +798,10 @@ impl Task for Acceptor {
         }
         let idle = self.pending.len() == self.free.len();
         let ticks = !idle || self.accept_later || self.drain_until.is_some();
-        Turn::Wait(ticks.then_some(TICK))
+        match self.is_behind {
+            true => Turn::Wait(Some(Duration::ZERO)),
+            false => Turn::Wait(ticks.then_some(TICK)),
+        }
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> bool {

@@ -148,12 +148,6 @@ pub trait Gate: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Admits a connection of `peer`. The guard is held until the channel belongs to a session.
-    ///
-    /// # Errors
-    /// The peer has to wait.
-    fn admit_connection(&self, peer: &str) -> Result<PeerGuard, Fault>;
-
     /// Admits a further channel to a session of `user`. The guard is held while the channel is
     /// open.
     ///

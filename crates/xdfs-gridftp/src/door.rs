@@ -35,7 +35,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
-use xdfs_access::{Access, Clock, Peer, Permit, Standing};
+use xdfs_access::{Access, Clock, Peer, Standing};
+use xdfs_crowd::{Crowd, Folded, Network};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::Store;
 use xdfs_sys::poll::{Event, Notifier, Poller, Token};
@@ -52,12 +53,23 @@ pub use stripes::NodePeer;
 const DOOR: &str = "gridftp";
 /// Wakes a thread.
 const WAKE: Token = Token(usize::MAX - 1);
+/// Connections that are accepted in a row, before anything else is looked at.
+const ACCEPTS: usize = 64;
 /// Interval of attempts to accept after a failure, and of looks at the time while draining.
 const TICK: Duration = Duration::from_millis(100);
 /// Interval of looks at the grid map.
 #[cfg(feature = "gsi")]
 const MAP_INTERVAL: Duration = Duration::from_secs(1);
+/// Places for connections that aren't logged in. Each has a thread and a few descriptors.
+const STRANGERS_MAX: usize = 256;
+/// Threads of connections that had to give way and haven't ended yet: beyond those, no connection is
+/// accepted. One may wait for its turn to have a password checked.
+const LEAVING_MAX: usize = STRANGERS_MAX;
+/// Interval of looks at silent strangers while places are scarce.
+const HURRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Why sessions end.
+const CROWDED: &str = "Too many connections are being opened: try again.";
+const SILENT: &str = "Nothing came in time while many connections are being opened: try again.";
 const DRAINED: &str = "The server ends the session.";
 const NOT_ADMITTED: &str = "The server's settings don't admit this user with the same rights now.";
 #[cfg(feature = "gsi")]
@@ -130,7 +142,7 @@ pub struct DoorConfig {
     pub listeners: Vec<TcpListener>,
     /// Who comes in.
     pub policy: Policy,
-    /// Largest number of control connections at once.
+    /// Largest number of sessions at once. Connections that aren't logged in have other places.
     pub sessions_max: usize,
     /// Settings.
     pub options: Options,
@@ -152,7 +164,13 @@ struct Context {
     #[cfg(feature = "gsi")]
     gsi: Option<gsi::Host>,
     nodes: stripes::Nodes,
+    sessions_max: usize,
+    /// All control connections.
     sessions: Mutex<HashMap<u64, Arc<Shared>>>,
+    /// Those of them that aren't logged in.
+    crowd: Mutex<Crowd<u64>>,
+    /// Logins that were refused since there are as many sessions as may be.
+    logins_refused: Mutex<Folded>,
     /// Set once no session may begin: when running ones end.
     ends_at: Mutex<Option<Instant>>,
     /// Transactions that are kept.
@@ -169,10 +187,13 @@ struct Context {
 /// What other threads see of a session.
 #[derive(Debug)]
 struct Shared {
+    id: u64,
     notifier: Notifier,
-    network: IpAddr,
+    network: Network,
     /// Somebody is logged in.
     is_known: AtomicBool,
+    /// The session has to end at once, whether or not the client takes the reply.
+    gives_way: AtomicBool,
     standing: Mutex<Option<(Standing, Arc<Access>)>>,
     /// The session has to end at this time, or before if it is idle, and why.
     ends_at: Mutex<Option<(Instant, &'static str)>>,
@@ -195,8 +216,8 @@ fn wake(notifier: &Notifier) {
 pub struct Door {
     context: Arc<Context>,
     poller: Poller,
-    listeners: Vec<mio::net::TcpListener>,
-    sessions_max: usize,
+    /// With their names in the log.
+    listeners: Vec<(String, mio::net::TcpListener)>,
 }
 
 /// Ends sessions from other threads.
@@ -214,14 +235,19 @@ impl Door {
     pub fn new(config: DoorConfig) -> Result<(Self, DoorControl), Fault> {
         let fault = |error: io::Error| Fault::from_io("watch the listeners of GridFTP", "", &error);
         let poller = Poller::new().map_err(fault)?;
+        let what = match config.policy {
+            Policy::Node(_) => "data node",
+            Policy::Open(_) | Policy::Guarded(_) => "gridftp",
+        };
         let mut listeners = Vec::new();
         for (number, listener) in config.listeners.into_iter().enumerate() {
             listener.set_nonblocking(true).map_err(fault)?;
+            let name = format!("{what} at {}", listener.local_addr().map_err(fault)?);
             let mut listener = mio::net::TcpListener::from_std(listener);
             let (registry, token) = (poller.registry(), mio::Token(number));
             let watched = registry.register(&mut listener, token, mio::Interest::READABLE);
             watched.map_err(fault)?;
-            listeners.push(listener);
+            listeners.push((name, listener));
         }
         let context = Arc::new(Context {
             policy: config.policy,
@@ -230,7 +256,10 @@ impl Door {
             #[cfg(feature = "gsi")]
             gsi: config.gsi.map(gsi::Host::open).transpose()?,
             nodes: stripes::Nodes::new(config.nodes),
+            sessions_max: config.sessions_max,
             sessions: Mutex::default(),
+            crowd: Mutex::new(Crowd::new(STRANGERS_MAX)),
+            logins_refused: Mutex::default(),
             ends_at: Mutex::default(),
             catalogues: Mutex::default(),
             trees_opening: Arc::default(),
@@ -242,7 +271,6 @@ impl Door {
             context: Arc::clone(&context),
             poller,
             listeners,
-            sessions_max: config.sessions_max,
         };
         let context = Arc::downgrade(&context);
         Ok((door, DoorControl { context }))
@@ -260,11 +288,11 @@ impl Door {
             if ends_at.is_some_and(|at| is_idle || at + TICK < now) {
                 return Ok(());
             }
-            let accepts_later = ends_at.is_none() && !self.accept();
-            let timeout = match ends_at.is_some() || accepts_later {
-                true => Some(TICK),
-                false => self.review_map(),
+            let times = match ends_at {
+                Some(_) => [Some(TICK), None, None],
+                None => [self.accept(), self.review_map(), self.hurry()],
             };
+            let timeout = times.into_iter().flatten().min();
             events.clear();
             let waited = self.poller.wait(&mut events, timeout);
             waited.map_err(|error| Fault::from_io("wait for connections", "", &error))?;
@@ -291,12 +319,11 @@ impl Door {
             home,
             ..self.session(peer)
         };
-        let (shared, poller, _registration) = self.register(&config).map_err(fault)?;
+        let (shared, poller, _registration) = self.register(config.peer).map_err(fault)?;
         let client = Client {
             control: mio::net::TcpStream::from_std(control),
             local,
             peer: Peer::new(DOOR, peer.to_string()),
-            permit: None,
         };
         serve::run(Arc::clone(&self.context), shared, poller, client, config);
         Ok(())
@@ -325,36 +352,58 @@ impl Door {
         None
     }
 
+    /// While places are scarce, ends the connections that say nothing. Returns when to look again.
+    fn hurry(&self) -> Option<Duration> {
+        let now = self.context.clock.instant();
+        let crowd = locked(&self.context.crowd);
+        if !crowd.is_crowded() {
+            return None;
+        }
+        let late = crowd.late(now, self.context.options.login_timeout);
+        drop(crowd);
+        let sessions = locked(&self.context.sessions);
+        let late = late.iter().filter_map(|(id, _)| sessions.get(id));
+        late.for_each(|session| session.give_way(now, SILENT));
+        Some(HURRY_INTERVAL)
+    }
+
     fn is_idle(&self) -> bool {
         locked(&self.context.sessions).is_empty()
     }
 
-    /// Accepts what has come. Returns whether all was, so that news of others will come.
-    fn accept(&self) -> bool {
-        let mut is_done = true;
-        for listener in &self.listeners {
-            loop {
+    /// Accepts connections. Returns when to do so again without news of others.
+    fn accept(&self) -> Option<Duration> {
+        let mut again = None;
+        let all = self.context.sessions_max + STRANGERS_MAX + LEAVING_MAX;
+        for (name, listener) in &self.listeners {
+            for left in (0..ACCEPTS).rev() {
+                if left == 0 {
+                    again = Some(Duration::ZERO);
+                }
+                if locked(&self.context.sessions).len() >= all {
+                    // The end of one wakes this thread.
+                    return again;
+                }
                 match listener.accept() {
-                    Ok((stream, peer)) => self.begin(stream, peer),
+                    Ok((stream, peer)) => self.begin(stream, peer, name),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) => {
                         tracing::warn!(%error, "a control connection could not be accepted");
-                        is_done = false;
+                        again = again.or(Some(TICK));
                         break;
                     }
                 }
             }
         }
-        is_done
+        again
     }
 
     /// Starts the thread of a session, or refuses it.
-    fn begin(&self, stream: mio::net::TcpStream, address: SocketAddr) {
+    fn begin(&self, stream: mio::net::TcpStream, address: SocketAddr, listener: &str) {
         let peer = Peer::new(DOOR, address.to_string());
         let config = self.session(address.ip());
-        let admitted = self.admit(&peer, config.peer);
-        let begun = admitted.and_then(|permit| self.start(&stream, peer, config.clone(), permit));
+        let begun = self.start(&stream, peer, config.clone(), listener);
         if let Err(fault) = begun {
             tracing::debug!(peer = %address, %fault, "a control connection is refused");
             if !matches!(self.context.policy, Policy::Node(_)) {
@@ -389,42 +438,23 @@ impl Door {
         }
     }
 
-    fn admit(&self, peer: &Peer, address: IpAddr) -> Result<Option<Permit>, Fault> {
-        let sessions = locked(&self.context.sessions);
-        let refuse = |cause| Err(Fault::new(Code::LimitExceeded, "begin a session", cause));
-        if sessions.len() >= self.sessions_max {
-            return refuse("the server has as many sessions as it takes");
-        }
-        let network = network_of(address);
-        let is_stranger =
-            |s: &&Arc<Shared>| s.network == network && !s.is_known.load(Ordering::Relaxed);
-        if sessions.values().filter(is_stranger).count() >= self.sessions_max.div_ceil(2) {
-            return refuse("as many connections of this network as may be there aren't logged in");
-        }
-        drop(sessions);
-        match &self.context.policy {
-            Policy::Open(_) | Policy::Node(_) => Ok(None),
-            Policy::Guarded(current) => current.access().admit_connection(peer).map(Some),
-        }
-    }
-
     fn start(
         &self,
         stream: &mio::net::TcpStream,
         peer: Peer,
         config: SessionConfig,
-        permit: Option<Permit>,
+        listener: &str,
     ) -> Result<(), Fault> {
         let fault = |error: io::Error| Fault::from_io("begin a session", "", &error);
         let control = duplicate(stream).map_err(fault)?;
         let local = control.local_addr().map_err(fault)?.ip();
-        let (shared, poller, registration) = self.register(&config).map_err(fault)?;
+        let (shared, poller, registration) = self.register(config.peer).map_err(fault)?;
+        self.context.take_in(&shared, listener);
         let context = Arc::clone(&self.context);
         let client = Client {
             control,
             local,
             peer,
-            permit,
         };
         let work = move || {
             // Dropped last, also in a panic.
@@ -443,16 +473,18 @@ impl Door {
     }
 
     /// Puts a session into the table.
-    fn register(&self, config: &SessionConfig) -> io::Result<(Arc<Shared>, Poller, Registration)> {
+    fn register(&self, peer: IpAddr) -> io::Result<(Arc<Shared>, Poller, Registration)> {
         let poller = Poller::new()?;
+        let id = self.context.next_session.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::new(Shared {
+            id,
             notifier: poller.notifier(),
-            network: network_of(config.peer),
+            network: Network::of(peer),
             is_known: AtomicBool::new(false),
+            gives_way: AtomicBool::new(false),
             standing: Mutex::default(),
             ends_at: Mutex::default(),
         });
-        let id = self.context.next_session.fetch_add(1, Ordering::Relaxed);
         locked(&self.context.sessions).insert(id, Arc::clone(&shared));
         let context = Arc::clone(&self.context);
         Ok((shared, poller, Registration { context, id }))
@@ -465,7 +497,6 @@ struct Client {
     /// Where passive data connections come to.
     local: IpAddr,
     peer: Peer,
-    permit: Option<Permit>,
 }
 
 /// The same socket, for a registration with another poller.
@@ -483,6 +514,7 @@ struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        locked(&self.context.crowd).leave(self.id);
         locked(&self.context.sessions).remove(&self.id);
         wake(&self.context.notifier);
     }
@@ -521,6 +553,43 @@ impl DoorControl {
 }
 
 impl Context {
+    /// Takes in a stranger. Another one may have to give way to it.
+    fn take_in(&self, stranger: &Shared, listener: &str) {
+        let (id, network, now) = (stranger.id, stranger.network, self.clock.instant());
+        let displaced = locked(&self.crowd).enter(id, network, &listener, now);
+        if let Some(id) = displaced
+            && let Some(session) = locked(&self.sessions).get(&id)
+        {
+            session.give_way(now, CROWDED);
+        }
+    }
+
+    /// A stranger has proved who it is, and takes the place of a session.
+    ///
+    /// # Errors
+    /// [`Code::Busy`]: there are as many sessions as may be.
+    fn log_in(&self, session: &Shared) -> Result<(), Fault> {
+        // Locked until it is one of them.
+        let sessions = locked(&self.sessions);
+        let is_known = |session: &&Arc<Shared>| session.is_known.load(Ordering::Relaxed);
+        if sessions.values().filter(is_known).count() >= self.sessions_max {
+            let refused = locked(&self.logins_refused).count(self.clock.instant());
+            if let Some(refused) = refused {
+                let sessions = self.sessions_max;
+                tracing::warn!(
+                    sessions,
+                    refused,
+                    "sessions of GridFTP are refused: as many as may be are there"
+                );
+            }
+            let cause = "the server has as many sessions as it takes";
+            return Err(Fault::new(Code::Busy, "begin a session", cause));
+        }
+        session.is_known.store(true, Ordering::Relaxed);
+        locked(&self.crowd).leave(session.id);
+        Ok(())
+    }
+
     /// Ends the sessions of users with such a standing. Returns their number.
     fn end_those(
         &self,
@@ -548,6 +617,12 @@ impl Context {
 }
 
 impl Shared {
+    /// Has the session end at once.
+    fn give_way(&self, now: Instant, why: &'static str) {
+        self.gives_way.store(true, Ordering::Relaxed);
+        self.end(now, why);
+    }
+
     fn end(&self, at: Instant, why: &'static str) {
         *locked(&self.ends_at) = Some((at, why));
         wake(&self.notifier);
@@ -557,29 +632,5 @@ impl Shared {
 impl fmt::Debug for Door {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Door").finish_non_exhaustive()
-    }
-}
-/// What one client can have addresses of: an IPv4 address, or the upper 64 bits of an IPv6 address.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let upper = u128::from(address) >> 64 << 64;
-            IpAddr::V6(upper.into())
-        }
-        v4 => v4,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_of_one_client_are_one_network() {
-        let network = |text: &str| network_of(text.parse().unwrap());
-        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:0:0:2"));
-        assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
-        assert_eq!(network("::ffff:192.0.2.1"), network("192.0.2.1"));
-        assert_ne!(network("192.0.2.1"), network("192.0.2.2"));
     }
 }

@@ -22,8 +22,10 @@ use xdfs_security::identity::{ClientCertificates, ServerIdentity, read_certifica
 use xdfs_security::password::UsersFile;
 use xdfs_security::tunnel::TunnelRules;
 use xdfs_store::MemStore;
+use xdfs_testkit::strangers::Strangers;
 
 const PATIENCE: Duration = Duration::from_secs(60);
+const SESSIONS_MAX: usize = 10;
 const SHORT: Duration = Duration::from_millis(50);
 const CONTENT: [u8; 32 << 10] = [7; 32 << 10];
 
@@ -45,7 +47,7 @@ impl Running {
         let (door, control) = Door::new(DoorConfig {
             listeners: vec![listener],
             policy,
-            sessions_max: 10,
+            sessions_max: SESSIONS_MAX,
             options,
             clock,
             #[cfg(feature = "gsi")]
@@ -169,6 +171,53 @@ impl Client {
         data.set_read_timeout(Some(PATIENCE)).unwrap();
         data
     }
+}
+
+/// Connections that aren't logged in have places of their own, from which each network displaces only
+/// its own. Sessions have others, which a login takes.
+#[test]
+fn strangers_keep_nobody_out() {
+    let server = Running::start(Options::default());
+    let addresses = [[127, 0, 0, 11], [127, 0, 0, 12]];
+    let strangers = addresses.map(|from| Strangers::open(from.into(), server.address, 130));
+    if strangers.iter().any(Result::is_err) {
+        return xdfs_testkit::skip::test("this machine has one address of its own, or few sockets");
+    }
+    let mut sessions = Vec::new();
+    for number in 0..=SESSIONS_MAX {
+        let start = Instant::now();
+        let mut client = Client::connect(&server);
+        client.expect(220);
+        client.send("USER anonymous");
+        client.expect(331);
+        client.send("PASS x");
+        if number < SESSIONS_MAX {
+            client.expect(230);
+            sessions.push(client);
+        } else {
+            let text = client.expect(421);
+            assert!(text.contains("as many sessions"), "{text}");
+            assert!(client.reply().is_none());
+        }
+        let time = start.elapsed();
+        assert!(time < PATIENCE / 2, "the door is shut: {time:?}");
+    }
+    // A place that is given back is taken by the next one.
+    drop(sessions.pop());
+    let is_free = xdfs_testkit::wait::until(PATIENCE, || {
+        let mut client = Client::connect(&server);
+        client.expect(220);
+        client.send("USER anonymous");
+        client.expect(331);
+        client.send("PASS x");
+        client.reply().unwrap().code == 230
+    });
+    assert!(is_free);
+    for client in &mut sessions {
+        client.send("NOOP");
+        client.expect(200);
+    }
+    drop(strangers);
 }
 
 /// A public directory behind a certificate.

@@ -12,7 +12,7 @@ use xdfs_engine::{Acceptor, AcceptorConfig, AcceptorControl, AccessPolicy};
 use xdfs_gridftp::door::{DoorControl, Policy};
 use xdfs_proto::{Code, Fault, Limits};
 use xdfs_security::export::{Exports, Rights};
-use xdfs_security::guard::Guard;
+use xdfs_security::guard::{Guard, Limits as GuardLimits};
 use xdfs_security::tunnel::{TunnelRules, TunnelsConfig};
 use xdfs_store::{LocalStore, ServerStore, Store};
 use xdfs_xio::tls::Configs;
@@ -25,7 +25,7 @@ use crate::local_path::path_bytes;
 use crate::remote::{Address, DEFAULT_PORT, Listen};
 use crate::security::{
     Fingerprint, PersonalGate, SecureGate, ServerSecurity, SettingsReport, Tickets,
-    TunnelsWithoutUsers, channel_limits, keep_apart,
+    TunnelsWithoutUsers, keep_apart,
 };
 use crate::stack::{address_of, adopting_stack, endpoint, listening_stack, resolve};
 
@@ -287,7 +287,7 @@ impl ServerBuilder {
                 None => {
                     let store = LocalStore::rooted(&self.root, self.read_only)?;
                     let tunnels = (!tunnels.is_empty()).then(|| {
-                        let guard = Guard::new(channel_limits());
+                        let guard = Guard::new(GuardLimits::default());
                         Arc::new(TunnelsWithoutUsers::public(tunnels, guard))
                             as Arc<dyn TunnelRights>
                     });
@@ -311,7 +311,7 @@ impl ServerBuilder {
     /// An address can't be bound.
     pub fn bind_personal(self, user: String, takes_clear: bool) -> Result<Server, Fault> {
         xdfs_sys::limit::raise_descriptor_limit();
-        let gate = PersonalGate::new(user, takes_clear, channel_limits())?;
+        let gate = PersonalGate::new(user, takes_clear, GuardLimits::default())?;
         let entrance = Entrance {
             guard: Some((gate.fingerprint(), gate.tickets())),
             tls: Some(gate.tls()),

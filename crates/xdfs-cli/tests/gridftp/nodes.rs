@@ -13,6 +13,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use xdfs_testkit::process::Guard;
+use xdfs_testkit::strangers::Strangers;
 
 use crate::client::{Client, EOD, EOF, block, blocks, data, trusting};
 use crate::stage::{PASSWORD, PATIENCE, Stage, assert_bytes, names, run};
@@ -224,6 +225,24 @@ fn an_end_that_was_left_out_is_not_published() {
     assert!(said.is_some(), "{:?}", running.output());
     running.kill().unwrap();
     assert!(!stage.root("big").exists());
+}
+
+/// Connections that say nothing don't keep its server from a data node.
+#[test]
+fn strangers_at_a_node_keep_no_server_out() {
+    let cluster = Cluster::open(330, 1, "");
+    let settings = fs::read_to_string(cluster.stage.beside("xdfs.toml")).unwrap();
+    let mut lines = settings.lines();
+    let address = lines.find_map(|line| line.strip_prefix("address = \"")?.strip_suffix('"'));
+    let address: SocketAddr = address.unwrap().parse().unwrap();
+    // More than there are places for.
+    let strangers =
+        [[127, 0, 0, 11], [127, 0, 0, 12]].map(|from| Strangers::open(from.into(), address, 150));
+    if strangers.iter().any(Result::is_err) {
+        return xdfs_testkit::skip::test("this machine has one address of its own, or few sockets");
+    }
+    let mut client = extended(&cluster.stage);
+    assert_eq!(stripes(&mut client).len(), 1);
 }
 
 #[test]

@@ -177,8 +177,9 @@ fn a_user_has_as_many_sessions_as_the_settings_say() {
     // All sessions of all users count together too.
     let stage = Stage::open(34, &["--sessions-max", "1"]);
     let _only = Client::log_in(&stage);
-    let mut refused = Client::raw(&stage);
-    refused.expect(421);
+    let mut refused = Client::connect(&stage);
+    refused.ask("USER anonymous", 331);
+    refused.ask("PASS x", 421);
     assert!(refused.reply().is_none());
 }
 

@@ -450,7 +450,7 @@ fn a_login_that_is_put_off_is_a_refused_login() {
     assert_eq!(fault["exit_code"], 16);
     for words in [
         "refused the login of 'alice' (password) without checking it",
-        "too many attempts from this address",
+        "too many wrong passwords of this user came from this address",
         "hint: try again in ",
     ] {
         assert!(run.stderr.contains(words), "{}", run.stderr);

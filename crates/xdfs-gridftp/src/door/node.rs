@@ -212,7 +212,8 @@ impl<'a> Node<'a> {
                 if self.link.alpn() != Some(ALPN) {
                     return Err(malformed("the other end doesn't speak this protocol"));
                 }
-                self.shared.is_known.store(true, Ordering::Relaxed);
+                let place = self.context.log_in(self.shared);
+                place.map_err(|fault| malformed(fault.cause))?;
                 self.reports.0.push(Report::Hello);
             }
             match read {

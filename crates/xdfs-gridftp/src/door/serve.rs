@@ -78,8 +78,8 @@ struct Server {
     machine: Session,
     output: Vec<u8>,
     peer: Peer,
-    /// Until there is a user.
-    permit: Option<Permit>,
+    /// Nothing has come from the client since it connected, or since TLS begins.
+    is_unheard: bool,
     user: Option<User>,
     channels: Channels,
     calls: Calls,
@@ -134,7 +134,6 @@ impl Server {
             mut control,
             local,
             peer,
-            permit,
         } = client;
         // Hints: a system may refuse them.
         let _ = control.set_nodelay(true);
@@ -160,7 +159,7 @@ impl Server {
             machine: Session::new(config),
             output: Vec::new(),
             peer,
-            permit,
+            is_unheard: true,
             user: None,
             calls: Calls::default(),
             job: None,
@@ -185,7 +184,8 @@ impl Server {
             let is_closing = is_closing || self.machine.is_closing();
             if is_closing && self.job.is_none() {
                 let by = *self.closes_by.get_or_insert(now + LAST_WORDS);
-                if self.is_broken || now >= by || self.is_silent() {
+                let gives_way = self.shared.gives_way.load(Ordering::Relaxed);
+                if self.is_broken || now >= by || gives_way || self.is_silent() {
                     // Without room for it, the client has gone.
                     let _ = self.control.end();
                     return Ok(());
@@ -241,7 +241,12 @@ impl Server {
             }
             match self.control.read(&mut bytes[..room]) {
                 Ok(0) => self.has_ended = true,
-                Ok(read) => self.machine.receive(&bytes[..read]),
+                Ok(read) => {
+                    if std::mem::take(&mut self.is_unheard) {
+                        locked(&self.context.crowd).speaks(self.shared.id);
+                    }
+                    self.machine.receive(&bytes[..read]);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.can_read = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => (self.has_ended, self.is_broken) = (true, true),
@@ -286,6 +291,9 @@ impl Server {
         if !self.starts_tls || !self.is_silent() {
             return Ok(false);
         }
+        self.is_unheard = true;
+        let now = self.context.clock.instant();
+        locked(&self.context.crowd).falls_silent(self.shared.id, now);
         #[cfg(feature = "gsi")]
         if let Some(layer) = self.gsi.take_layer() {
             self.control.protect_by(layer);
@@ -404,13 +412,16 @@ impl Server {
         authenticate: impl FnOnce(&Self, &Access) -> Result<Login, Fault>,
     ) -> Result<String, Fault> {
         let user = match &self.context.policy {
-            Policy::Open(store) => User {
-                name: String::new(),
-                store: Arc::clone(store),
-                known_as: None,
-                share: None,
-                _permit: None,
-            },
+            Policy::Open(store) => {
+                self.context.log_in(&self.shared)?;
+                User {
+                    name: String::new(),
+                    store: Arc::clone(store),
+                    known_as: None,
+                    share: None,
+                    _permit: None,
+                }
+            }
             Policy::Node(_) => {
                 let cause = "a data node has no users";
                 return Err(Fault::new(Code::PermissionDenied, "authenticate", cause));
@@ -419,6 +430,7 @@ impl Server {
                 let access = current.access();
                 let login = authenticate(self, &access)?;
                 let admission = access.admit(&self.peer, &login)?;
+                self.context.log_in(&self.shared)?;
                 if let Some(ids) = &admission.ids {
                     let fault =
                         |error| Fault::from_io("take on the ids of the account", "", &error);
@@ -439,8 +451,6 @@ impl Server {
         };
         let name = user.name.clone();
         self.user = Some(user);
-        self.shared.is_known.store(true, Ordering::Relaxed);
-        self.permit = None;
         Ok(name)
     }
 

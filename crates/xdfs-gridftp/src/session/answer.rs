@@ -1,7 +1,7 @@
 //! What the machine says when an action has ended, and about itself.
 
 use xdfs_proto::path::{Answer, Attributes, FileKind};
-use xdfs_proto::{Fault, RangeSet};
+use xdfs_proto::{Code, Fault, RangeSet};
 
 use base64ct::{Base64, Encoding as _};
 
@@ -58,6 +58,12 @@ impl Session {
             Pending::Authenticate => {
                 // A client that has shown what isn't taken has nothing else to show.
                 reply.code = 535;
+                self.reply(&reply);
+                self.is_closing = true;
+                return;
+            }
+            Pending::LogIn if fault.code == Code::Busy => {
+                reply.code = 421;
                 self.reply(&reply);
                 self.is_closing = true;
                 return;

@@ -30,11 +30,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use xdfs_crowd::Network;
 use xdfs_proto::{Code, Fault, SessionId};
 use xdfs_sys::ids::effective_user;
 
 use crate::Method;
-use crate::guard::Network;
 
 use repeats::Repeats;
 

@@ -6,11 +6,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
+use xdfs_crowd::Network;
 use xdfs_proto::Code;
 
 use super::{Event, Kind};
 use crate::Method;
-use crate::guard::Network;
 
 /// For how long similar refusals are counted.
 const INTERVAL: Duration = Duration::from_secs(60);

@@ -11,7 +11,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 /// Delay after the first failure beyond the free ones.
@@ -23,26 +22,6 @@ const USERS_MAX: usize = 4;
 const FORGIVEN_AFTER: Duration = Duration::from_secs(15 * 60);
 /// Number of doublings after which any delay has reached its maximum.
 const DOUBLINGS_MAX: u32 = 16;
-
-/// An IPv4 address, or the upper 64 bits of an IPv6 address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Network {
-    V4(Ipv4Addr),
-    V6([u16; 4]),
-}
-
-impl Network {
-    /// The network of an address. An IPv4-mapped IPv6 address is an IPv4 address.
-    pub(crate) fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(address) => Self::V4(address),
-            IpAddr::V6(address) => {
-                let [a, b, c, d, ..] = address.segments();
-                Self::V6([a, b, c, d])
-            }
-        }
-    }
-}
 
 /// A user, as a hash of the name with a key of this process.
 pub(super) type UserHash = u64;
@@ -56,7 +35,8 @@ struct Record {
 }
 
 impl Record {
-    fn count(&mut self, user: UserHash) {
+    /// Counts a failure at `user`. Returns those of this user.
+    fn count(&mut self, user: UserHash) -> u32 {
         self.failures = self.failures.saturating_add(1);
         let own = self.shares.iter().position(|(u, n)| *u == user && *n > 0);
         let place = own.unwrap_or_else(|| {
@@ -66,6 +46,7 @@ impl Record {
             place
         });
         self.shares[place].1 = self.shares[place].1.saturating_add(1);
+        self.shares[place].1
     }
 }
 
@@ -95,6 +76,12 @@ impl<K: Copy + Eq + Hash + Ord> Failures<K> {
         }
     }
 
+    /// Whether `key` has had a delay.
+    pub(super) fn is_delayed(&self, key: K) -> bool {
+        let record = self.records.get(&key);
+        record.is_some_and(|record| record.failures >= self.free.max(1))
+    }
+
     /// The remaining delay of `key`.
     pub(super) fn wait(&self, key: K, now: Duration) -> Option<Duration> {
         let record = self.records.get(&key)?;
@@ -110,10 +97,11 @@ impl<K: Copy + Eq + Hash + Ord> Failures<K> {
         (DELAY_FIRST * (1 << doublings.min(DOUBLINGS_MAX))).min(self.delay_max)
     }
 
-    /// Counts a failure of `key` at `user`.
-    pub(super) fn add(&mut self, key: K, user: UserHash, now: Duration) {
+    /// Counts a failure of `key` at `user`. Returns those of this user that are remembered for `key`,
+    /// without what it has inherited.
+    pub(super) fn add(&mut self, key: K, user: UserHash, now: Duration) -> u32 {
         if self.most == 0 {
-            return;
+            return 0;
         }
         self.forget_forgiven(now);
         let own = self.take(key);
@@ -129,9 +117,10 @@ impl<K: Copy + Eq + Hash + Ord> Failures<K> {
                 shares: [(0, 0); USERS_MAX],
             }
         });
-        record.count(user);
+        let count = record.count(user);
         record.last = now;
         self.put(key, record);
+        count
     }
 
     /// Forgives the failures of `key` for `user`, and no others.

@@ -4,7 +4,9 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::failures::{Network, UserHash};
+use xdfs_crowd::Network;
+
+use super::failures::UserHash;
 
 #[derive(Debug)]
 pub(super) struct Familiar {

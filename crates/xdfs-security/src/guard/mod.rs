@@ -1,21 +1,21 @@
 //! Limits on unauthenticated peers, and on what users may hold open.
 //!
-//! A [`Guard`] counts four things: handshakes in progress (in total, and per address), failed
-//! proofs of an address, password guesses for a user, and the sessions and channels of a user.
-//! Dropping a [`Handshake`] or [`Slot`] decrements its count, so no code path can forget to.
+//! A [`Guard`] counts three things: wrong passwords of a user at an address, those of a user from
+//! all addresses, and the sessions and channels of a user. Dropping a [`Slot`] decrements its count,
+//! so no code path can forget to. Strangers have their places at each listener (`xdfs-crowd`).
 //!
-//! After [`Limits::failures_free`] failures an address must wait: one second, then two, then four,
-//! up to five minutes. Fifteen minutes without a failure clear them. Successful authentication
-//! clears the failures of this address for this user, and not those for others: one's own account
-//! must not help to guess those of others. A login without a user name clears nothing. An IPv6
-//! address counts as its /64 network, since whoever has one address there has them all.
+//! Only passwords wait: no other proof can be guessed. After [`Limits::failures_free`] wrong ones, a
+//! user must wait at this address: one second, then two, then four, up to five minutes. Fifteen
+//! minutes without a failure clear them, and so does a successful login of this user there. Others
+//! at the same address don't wait, until passwords of [`USERS_PER_ADDRESS`] users were wrong: then
+//! all users who haven't logged in there before wait likewise, or an address would have a few guesses
+//! at each of any number of users. One's own account doesn't help to guess those of others, and a
+//! login without a user name clears nothing. An IPv6 address counts as its /64 network, since whoever
+//! has one address there has them all.
 //!
 //! After [`Limits::guesses_free`] wrong passwords from any addresses, a user must wait before the
-//! next one is checked: eight seconds at most, so that nobody is locked out for good. This applies
-//! only to passwords, and not to addresses from which this user has logged in before
-//! ([`Guard::succeeded`]).
-//!
-//! It doesn't limit the duration of a handshake: its owner has a deadline for that.
+//! next one is checked: eight seconds at most, so that nobody is locked out for good. This doesn't
+//! apply to addresses from which this user has logged in before ([`Guard::succeeded`]).
 
 mod failures;
 mod familiar;
@@ -31,16 +31,19 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use xdfs_crowd::Network;
 use xdfs_proto::{Code, Fault, Retry};
 
 use crate::AUTHENTICATE;
-pub(crate) use failures::Network;
 use failures::{Failures, UserHash};
 use familiar::Familiar;
 
 /// Suggested retry delay when a limit is reached, in milliseconds.
 const FULL_RETRY_MS: u32 = 1000;
-/// Maximum delay of an address.
+/// Users of an address whose passwords may be wrong before others there must wait too: more than one
+/// broken job behind a shared address.
+const USERS_PER_ADDRESS: u32 = 10;
+/// Maximum delay of a user at an address, and of an address.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 /// Maximum delay of a user: at most ten thousand guesses a day, and only a nuisance for a user at a
 /// new address.
@@ -49,11 +52,8 @@ const USER_WAIT_MAX: Duration = Duration::from_secs(8);
 /// The limits of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of concurrent handshakes.
-    pub handshakes_max: usize,
-    /// Maximum number of concurrent handshakes per address.
-    pub handshakes_per_address_max: usize,
-    /// Failures of an address without a delay, including the one that causes the first delay.
+    /// Wrong passwords of a user at an address without a delay, including the one that causes the
+    /// first delay.
     pub failures_free: u32,
     /// Wrong passwords for a user, from all addresses, before the user must wait.
     pub guesses_free: u32,
@@ -74,8 +74,6 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            handshakes_max: 256,
-            handshakes_per_address_max: 32,
             failures_free: 3,
             guesses_free: 10,
             addresses_max: 65_536,
@@ -103,9 +101,9 @@ struct Shared {
 #[derive(Debug)]
 struct GuardCounts {
     limits: Limits,
-    handshakes: usize,
-    by_network: HashMap<Network, usize>,
-    failures: Failures<Network>,
+    failures: Failures<(Network, UserHash)>,
+    /// The same of all users of an address.
+    at_address: Failures<Network>,
     guesses: Failures<UserHash>,
     familiar: Familiar,
     sessions: HashMap<String, usize>,
@@ -119,9 +117,15 @@ impl Guard {
     pub fn new(limits: Limits) -> Self {
         let state = GuardCounts {
             limits,
-            handshakes: 0,
-            by_network: HashMap::new(),
             failures: Failures::new(limits.failures_free, limits.addresses_max, WAIT_MAX),
+            at_address: Failures::new(
+                limits
+                    .failures_free
+                    .max(1)
+                    .saturating_mul(USERS_PER_ADDRESS),
+                limits.addresses_max,
+                WAIT_MAX,
+            ),
             guesses: Failures::new(limits.guesses_free, limits.addresses_max, USER_WAIT_MAX),
             familiar: Familiar::new(limits.addresses_max),
             sessions: HashMap::new(),
@@ -136,53 +140,25 @@ impl Guard {
         }
     }
 
-    /// Changes the numbers of concurrent handshakes, sessions and channels. Whoever is above them
+    /// Changes the numbers of concurrent sessions and channels. Whoever is above them
     /// keeps what it has. Failures are counted and remembered as before.
     pub fn set_limits(&self, limits: Limits) {
         self.shared.lock().limits = limits;
     }
 
-    /// Takes a slot for a handshake with a peer at `address`; `now` is monotonic time since some
-    /// fixed moment.
-    ///
-    /// # Errors
-    /// [`Code::LimitExceeded`] with the time to wait: the address has failed too often, or too many
-    /// handshakes are in progress.
-    pub fn begin(&self, address: IpAddr, now: Duration) -> Result<Handshake, Fault> {
-        let network = Network::of(address);
-        let mut state = self.shared.lock();
-        let limits = state.limits;
-        if let Some(wait) = state.failures.wait(network, now) {
-            let cause = "too many attempts from this address failed";
-            return Err(refusal(AUTHENTICATE, cause, milliseconds(wait)));
-        }
-        if state.handshakes >= limits.handshakes_max {
-            let cause = "too many peers are authenticating at this moment";
-            return Err(refusal(AUTHENTICATE, cause, FULL_RETRY_MS));
-        }
-        if !raise(
-            &mut state.by_network,
-            network,
-            limits.handshakes_per_address_max,
-        ) {
-            let cause = "too many handshakes from this address are running";
-            return Err(refusal(AUTHENTICATE, cause, FULL_RETRY_MS));
-        }
-        state.handshakes += 1;
-        drop(state);
-        Ok(Handshake {
-            shared: Arc::clone(&self.shared),
-            network,
-        })
-    }
-
-    /// Records that a peer at `address` failed to prove that it is `user`, and returns the
-    /// resulting delay of the address; zero while failures are free.
+    /// Records that a peer at `address` failed to prove by a password that it is `user`, and returns
+    /// the resulting delay of this user there; zero while failures are free. `now` is monotonic time
+    /// since some fixed moment.
     pub fn failed(&self, address: IpAddr, user: &str, now: Duration) -> Duration {
         let (network, user) = (Network::of(address), self.shared.names.hash_one(user));
         let mut state = self.shared.lock();
-        state.failures.add(network, user, now);
-        state.failures.wait(network, now).unwrap_or_default()
+        let own = state.failures.add((network, user), user, now);
+        // One user alone, who has to wait, doesn't make others wait.
+        if own <= state.limits.failures_free.max(1) || state.at_address.is_delayed(network) {
+            state.at_address.add(network, user, now);
+        }
+        let wait = state.failures.wait((network, user), now);
+        wait.unwrap_or_default()
     }
 
     /// Records a wrong password for `user`, beside the failure of the address.
@@ -194,31 +170,52 @@ impl Guard {
     /// Checks whether a password for `user` from `address` may be verified now.
     ///
     /// # Errors
-    /// [`Code::LimitExceeded`] with the time to wait: there were too many wrong passwords from any
-    /// addresses, and the user has never logged in from this one.
+    /// [`Code::LimitExceeded`] with the time to wait: there were too many wrong passwords of this user
+    /// at this address; or the user has never logged in from there, and there were too many of others
+    /// at this address, or of this user from any addresses.
     pub fn may_guess(&self, address: IpAddr, user: &str, now: Duration) -> Result<(), Fault> {
         let (network, user) = (Network::of(address), self.shared.names.hash_one(user));
         let state = self.shared.lock();
-        match state.guesses.wait(user, now) {
-            Some(wait) if !state.familiar.contains(network, user) => {
-                let cause = "too many wrong passwords of this user came in";
+        let is_stranger = !state.familiar.contains(network, user);
+        let of_strangers = |wait: Option<Duration>| wait.filter(|_| is_stranger);
+        let waits = [
+            (
+                state.failures.wait((network, user), now),
+                "too many wrong passwords of this user came from this address",
+            ),
+            (
+                of_strangers(state.at_address.wait(network, now)),
+                "too many wrong passwords came from this address",
+            ),
+            (
+                of_strangers(state.guesses.wait(user, now)),
+                "too many wrong passwords of this user came in",
+            ),
+        ];
+        let longest = waits
+            .into_iter()
+            .filter_map(|(wait, cause)| Some((wait?, cause)));
+        match longest.max_by_key(|(wait, _)| *wait) {
+            Some((wait, cause)) => {
                 let mut fault = refusal(AUTHENTICATE, cause, milliseconds(wait));
                 fault.hint += ", or come with a key";
                 Err(fault)
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 
     /// Records that a peer at `address` that requested `wanted` (possibly empty) was authenticated
-    /// as `user`: clears the failures of this address for them, and makes the user familiar there.
+    /// as `user`: clears their failures at this address, and makes the user familiar there.
     /// Not to be called for anonymous peers.
     pub fn succeeded(&self, address: IpAddr, wanted: &str, user: &str) {
         let network = Network::of(address);
         let hash = |name: &str| self.shared.names.hash_one(name);
         let mut state = self.shared.lock();
-        state.failures.forgive(network, hash(wanted));
-        state.failures.forgive(network, hash(user));
+        for user in [hash(wanted), hash(user)] {
+            state.failures.forgive((network, user), user);
+            state.at_address.forgive(network, user);
+        }
         state.familiar.add(network, hash(user));
     }
 
@@ -292,27 +289,6 @@ enum Kind {
     Channel,
     Connection,
     Session,
-}
-
-/// The slot of a handshake in progress. Dropping it releases the slot.
-#[must_use = "the place is free again when this is dropped"]
-pub struct Handshake {
-    shared: Arc<Shared>,
-    network: Network,
-}
-
-impl Drop for Handshake {
-    fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        state.handshakes = state.handshakes.saturating_sub(1);
-        lower(&mut state.by_network, self.network);
-    }
-}
-
-impl fmt::Debug for Handshake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Handshake").field(&self.network).finish()
-    }
 }
 
 /// The slot of a user's session or channel. Dropping it releases the slot.

@@ -5,8 +5,6 @@ use super::*;
 fn limits() -> Limits {
     Limits {
         bytes_per_second_per_user_max: None,
-        handshakes_max: 4,
-        handshakes_per_address_max: 2,
         failures_free: 3,
         guesses_free: 5,
         addresses_max: 8,
@@ -44,52 +42,63 @@ fn refused<T: fmt::Debug>(result: Result<T, Fault>) -> u32 {
 }
 
 #[test]
-fn handshakes_of_an_address_are_bounded_and_given_back() {
-    let guard = guard();
-    let first = guard.begin(v4(1), at(0)).unwrap();
-    let _second = guard.begin(v4(1), at(0)).unwrap();
-    refused(guard.begin(v4(1), at(0)));
-    let _other = guard.begin(v4(2), at(0)).unwrap();
-    drop(first);
-    let _third = guard.begin(v4(1), at(0)).unwrap();
-    refused(guard.begin(v4(1), at(0)));
-}
-
-#[test]
-fn handshakes_are_bounded_over_all_addresses() {
-    let guard = guard();
-    let mut running: Vec<_> = (1..=4)
-        .map(|last| guard.begin(v4(last), at(0)).unwrap())
-        .collect();
-    refused(guard.begin(v4(5), at(0)));
-    // A refusal takes no slot.
-    let copy = guard.clone();
-    refused(copy.begin(v4(5), at(0)));
-    drop(copy);
-    running.pop();
-    running.push(guard.begin(v4(5), at(0)).unwrap());
-    running.clear();
-    let state = guard.shared.lock();
-    assert_eq!((state.handshakes, state.by_network.len()), (0, 0));
-}
-
-#[test]
 fn the_delay_doubles_up_to_its_bound() {
     let guard = guard();
     let mut now = at(10);
+    let guess = |now| guard.may_guess(v4(1), "alice", now);
     assert_eq!(guard.failed(v4(1), "alice", now), Duration::ZERO);
     assert_eq!(guard.failed(v4(1), "alice", now), Duration::ZERO);
-    drop(guard.begin(v4(1), now).unwrap());
+    guess(now).unwrap();
     for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300] {
         assert_eq!(guard.failed(v4(1), "alice", now), at(seconds));
-        assert_eq!(refused(guard.begin(v4(1), now)), seconds as u32 * 1000);
+        assert_eq!(refused(guess(now)), seconds as u32 * 1000);
         let almost = now + at(seconds) - Duration::from_nanos(1);
-        assert_eq!(refused(guard.begin(v4(1), almost)), 1);
-        // Others aren't affected.
-        drop(guard.begin(v4(2), now).unwrap());
+        assert_eq!(refused(guess(almost)), 1);
+        // Others aren't affected, neither there nor elsewhere.
+        guard.may_guess(v4(1), "bob", now).unwrap();
+        guard.may_guess(v4(2), "alice", now).unwrap();
         now += at(seconds);
-        drop(guard.begin(v4(1), now).unwrap());
+        guess(now).unwrap();
     }
+}
+
+/// Behind one address, the failures of a few users are theirs alone, and an address that guesses at
+/// many has to wait.
+#[test]
+fn an_address_waits_when_passwords_of_many_users_were_wrong() {
+    let guard = Guard::new(Limits {
+        addresses_max: 100,
+        ..limits()
+    });
+    guard.succeeded(v4(1), "carol", "carol");
+    let names: Vec<_> = (0..USERS_PER_ADDRESS).map(|i| format!("user{i}")).collect();
+    // A broken job goes on for an hour.
+    for minute in 0..60 {
+        guard.failed(v4(1), "broken", at(minute * 60));
+    }
+    let now = at(3600);
+    for name in &names[..names.len() - 1] {
+        guard.may_guess(v4(1), "bob", now).unwrap();
+        for _ in 0..3 {
+            guard.failed(v4(1), name, now);
+        }
+    }
+    refused(guard.may_guess(v4(1), "bob", now));
+    // Who has logged in there before doesn't wait, nor do others elsewhere.
+    guard.may_guess(v4(1), "carol", now).unwrap();
+    guard.may_guess(v4(2), "bob", now).unwrap();
+    // From then on each failure counts, also of those that have to wait themselves.
+    let mut wait = 0;
+    for round in 1..20 {
+        let now = now + at(round * 300);
+        guard.failed(v4(1), &names[0], now);
+        guard.failed(v4(1), "broken", now);
+        wait = refused(guard.may_guess(v4(1), "dave", now));
+    }
+    assert_eq!(wait, 300_000);
+    guard
+        .may_guess(v4(1), "dave", at(3600 + 20 * 300 + 900))
+        .unwrap();
 }
 
 #[test]
@@ -114,7 +123,7 @@ fn time_and_success_forgive() {
         guard.failed(v4(1), "alice", at(2000));
     }
     guard.succeeded(v4(1), "", "alice");
-    drop(guard.begin(v4(1), at(2000)).unwrap());
+    guard.may_guess(v4(1), "alice", at(2000)).unwrap();
     assert_eq!(guard.failed(v4(1), "alice", at(2000)), Duration::ZERO);
 }
 
@@ -124,31 +133,22 @@ fn a_clock_that_goes_back_does_no_harm() {
     for _ in 0..3 {
         guard.failed(v4(1), "alice", at(100));
     }
-    assert_eq!(refused(guard.begin(v4(1), at(50))), 1000);
+    assert_eq!(refused(guard.may_guess(v4(1), "alice", at(50))), 1000);
 }
 
 #[test]
-fn an_ipv6_network_is_one_address() {
+fn a_network_is_one_address() {
     let guard = guard();
     for last in ["2001:db8::1", "2001:db8::2", "2001:db8:0:0:ffff::1"] {
         guard.failed(address(last), "alice", at(0));
     }
-    refused(guard.begin(address("2001:db8::3"), at(0)));
-    drop(guard.begin(address("2001:db8:0:1::1"), at(0)).unwrap());
-    let _first = guard.begin(address("2001:db8:0:2::1"), at(0)).unwrap();
-    let _second = guard.begin(address("2001:db8:0:2::2"), at(0)).unwrap();
-    refused(guard.begin(address("2001:db8:0:2::3"), at(0)));
-}
-
-#[test]
-fn a_mapped_address_is_the_address() {
-    let guard = guard();
+    refused(guard.may_guess(address("2001:db8::3"), "alice", at(0)));
+    let other = address("2001:db8:0:1::1");
+    guard.may_guess(other, "alice", at(0)).unwrap();
     for _ in 0..3 {
         guard.failed(address("::ffff:192.0.2.1"), "alice", at(0));
     }
-    refused(guard.begin(v4(1), at(0)));
-    // Otherwise all of IPv4 would be one network.
-    drop(guard.begin(address("::ffff:192.0.2.2"), at(0)).unwrap());
+    refused(guard.may_guess(v4(1), "alice", at(0)));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn an_address_is_not_flushed_by_failures_of_others() {
         guard.failed(v4(last), "alice", now);
         guard.failed(v4(last), "alice", now);
     }
-    assert_eq!(refused(guard.begin(attacker, now)), 64_000);
+    assert_eq!(refused(guard.may_guess(attacker, "alice", now)), 64_000);
 }
 
 #[test]
@@ -221,28 +221,29 @@ fn a_success_forgives_what_failed_at_this_user_alone() {
     }
     guard.failed(v4(1), "mallory", at(2));
     guard.succeeded(v4(1), "mallory", "mallory");
-    drop(guard.begin(v4(1), at(2)).unwrap());
+    guard.may_guess(v4(1), "alice", at(2)).unwrap();
     guard.failed(v4(1), "alice", at(2));
     guard.succeeded(v4(1), "mallory", "mallory");
-    refused(guard.begin(v4(1), at(2)));
+    refused(guard.may_guess(v4(1), "alice", at(2)));
     // Attempts without a name are forgiven when the name is known.
     guard.failed(v4(2), "", at(2));
     guard.failed(v4(2), "", at(2));
     guard.succeeded(v4(2), "", "bob");
-    assert_eq!(guard.failed(v4(2), "bob", at(2)), Duration::ZERO);
+    assert_eq!(guard.failed(v4(2), "", at(2)), Duration::ZERO);
     guard.succeeded(v4(2), "bob", "bob");
-    assert_eq!(guard.shared.lock().failures.len(), 1);
+    assert_eq!(guard.shared.lock().at_address.len(), 2);
 }
 
 /// More users than an address has shares for: failures not attributed to a user aren't forgiven.
 #[test]
 fn failures_at_many_users_are_not_forgiven_by_few() {
-    let guard = guard();
-    for user in ["a", "b", "c", "d", "e", "f", "g"] {
-        guard.failed(v4(1), user, at(0));
+    let mut failures = Failures::new(3, 8, WAIT_MAX);
+    let network = Network::of(v4(1));
+    for user in 0..7 {
+        failures.add(network, user, at(0));
     }
-    guard.succeeded(v4(1), "g", "g");
-    refused(guard.begin(v4(1), at(0)));
+    failures.forgive(network, 6);
+    assert!(failures.wait(network, at(0)).is_some());
 }
 
 #[test]
@@ -287,35 +288,6 @@ fn familiar_addresses_are_bounded() {
     assert!(!none.contains(a, 5));
 }
 
-/// A refused handshake takes no slot, neither in total nor of its address.
-#[test]
-fn refusals_take_no_place() {
-    let guard = guard();
-    let counts = || {
-        let state = guard.shared.lock();
-        let of_address = state.by_network.get(&Network::of(v4(1))).copied();
-        (state.handshakes, state.by_network.len(), of_address)
-    };
-    let held = [guard.begin(v4(1), at(0)), guard.begin(v4(1), at(0))].map(Result::unwrap);
-    let before = counts();
-    for _ in 0..5 {
-        refused(guard.begin(v4(1), at(0)));
-        assert_eq!(counts(), before);
-    }
-    let others = [guard.begin(v4(2), at(0)), guard.begin(v4(2), at(0))].map(Result::unwrap);
-    // Full for all addresses.
-    refused(guard.begin(v4(3), at(0)));
-    drop(others);
-    assert_eq!(counts(), before);
-    for now in 0..3 {
-        guard.failed(v4(1), "alice", at(now));
-    }
-    refused(guard.begin(v4(1), at(2)));
-    assert_eq!(counts(), before);
-    drop(held);
-    assert_eq!(counts(), (0, 0, None));
-}
-
 #[test]
 fn sessions_and_channels_of_a_user_are_bounded_and_given_back() {
     let guard = guard();
@@ -330,17 +302,4 @@ fn sessions_and_channels_of_a_user_are_bounded_and_given_back() {
     drop((sessions, channels));
     let state = guard.shared.lock();
     assert_eq!((state.sessions.len(), state.channels.len()), (1, 0));
-}
-
-#[test]
-fn no_places_at_all() {
-    let guard = Guard::new(Limits {
-        handshakes_per_address_max: 0,
-        sessions_per_user_max: 0,
-        ..limits()
-    });
-    refused(guard.begin(v4(1), at(0)));
-    refused(guard.session("a"));
-    let state = guard.shared.lock();
-    assert_eq!((state.by_network.len(), state.sessions.len()), (0, 0));
 }

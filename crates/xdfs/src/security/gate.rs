@@ -172,13 +172,6 @@ impl Gate for SecureGate {
         !rules(&self.current).access.tunnels().is_empty()
     }
 
-    fn admit_connection(&self, peer: &str) -> Result<PeerGuard, Fault> {
-        let permit = rules(&self.current)
-            .access
-            .admit_connection(&peer_of(peer))?;
-        Ok(PeerGuard(Box::new(permit)))
-    }
-
     fn join(&self, user: &str) -> Result<PeerGuard, Fault> {
         let access = &rules(&self.current).access;
         let permit = access.join(user).map_err(|fault| Fault {

@@ -5,9 +5,7 @@
 //! process sees them; the kernel is the only judge. So a ticket is worth what a login as that user
 //! is.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
 
 use rustls::ServerConfig;
 use xdfs_access::{SystemClock, Tickets};
@@ -30,7 +28,6 @@ pub(crate) struct PersonalGate {
     takes_clear: bool,
     tickets: Tickets,
     guard: Guard,
-    started: Instant,
     store: Arc<dyn Store>,
     /// To every target: whoever could log in there could connect from there.
     tunnels: Arc<TunnelsWithoutUsers>,
@@ -48,7 +45,6 @@ impl PersonalGate {
             tunnels: Arc::new(TunnelsWithoutUsers::personal(user.clone(), guard.clone())),
             tickets: Tickets::new(user, Arc::new(SystemClock)),
             guard,
-            started: Instant::now(),
             store: Arc::new(ServerStore::new(LocalStore::unrooted())),
             config: identity.config(ClientCertificates::None)?,
             fingerprint: identity.fingerprint(),
@@ -87,16 +83,6 @@ impl Gate for PersonalGate {
 
     fn has_tunnels(&self) -> bool {
         true
-    }
-
-    fn admit_connection(&self, peer: &str) -> Result<PeerGuard, Fault> {
-        let address = peer
-            .parse::<SocketAddr>()
-            .map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| {
-                peer.ip().to_canonical()
-            });
-        let handshake = self.guard.begin(address, self.started.elapsed())?;
-        Ok(PeerGuard(Box::new(handshake)))
     }
 
     fn join(&self, user: &str) -> Result<PeerGuard, Fault> {

@@ -125,7 +125,7 @@ impl ServerSecurity {
             gsi: None,
             audit: None,
             accounts: None,
-            limits: channel_limits(),
+            limits: GuardLimits::default(),
             takes_clear: false,
         }
     }
@@ -234,16 +234,6 @@ impl ServerSecurity {
             clock: Arc::new(SystemClock),
         };
         Ok((parts, identity))
-    }
-}
-
-/// The default limits of servers.
-pub(crate) fn channel_limits() -> GuardLimits {
-    // A session opens all its channels at once, and a thousand of them is normal.
-    GuardLimits {
-        handshakes_max: 4096,
-        handshakes_per_address_max: 2048,
-        ..GuardLimits::default()
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use xdfs::{Code, LocalPlace};
 use xdfs_proto::handshake::{Initiator, InitiatorStep, Purpose};
-use xdfs_testkit::{skip, wait};
+use xdfs_testkit::skip;
 
 use crate::raw::{Raw, session_request};
 use crate::world::{PATIENCE, World, assert_same, finish, wait_for_bytes};
@@ -45,31 +45,6 @@ fn an_upload_goes_on_among_half_open_connections() {
     // A further session comes in, too.
     visit.upload(&source, "again").unwrap();
     drop((before, during));
-}
-
-/// An address has only so many places for channels that aren't in a session, and gets them back.
-#[test]
-fn half_open_connections_of_an_address_are_bounded() {
-    let world = World::with(|security, _| security.limits.handshakes_per_address_max = 20);
-    let source = world.source(1000);
-    let visit = world.visit("", vec![world.owner_key()]);
-    let client = visit.connect().unwrap();
-    let place = LocalPlace::Path(source.clone());
-    let upload = || finish(client.upload(&place, b"/copy", &visit.transfer())?);
-    upload().unwrap();
-    let held = silent(world.addr, 20);
-    let fault = visit.upload(&source, "other").unwrap_err();
-    assert!(
-        matches!(fault.code, Code::ConnectionLost | Code::LimitExceeded),
-        "{fault:?}"
-    );
-    assert!(!world.path("root/other").exists());
-    // Who is inside is not asked to leave.
-    upload().unwrap();
-    drop(held);
-    assert!(wait::until(PATIENCE, || visit
-        .upload(&source, "other")
-        .is_ok()));
 }
 
 /// Proofs that never become whole are held for a bounded number of strangers: the oldest have to
