@@ -13,6 +13,7 @@ mod download;
 mod exchange;
 #[cfg(feature = "gsi")]
 mod gsi;
+mod held;
 mod job;
 mod link;
 mod node;
@@ -29,7 +30,7 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,6 +43,7 @@ use xdfs_store::Store;
 use xdfs_sys::poll::{Event, Notifier, Poller, Token};
 
 use self::catalogue::Catalogues;
+use self::held::Listings;
 use crate::session::{Config as SessionConfig, Session, Tls};
 
 #[cfg(feature = "gsi")]
@@ -176,7 +178,7 @@ struct Context {
     /// Transactions that are kept.
     catalogues: Mutex<Catalogues>,
     /// Trees whose rows are made or sent.
-    trees_opening: Arc<AtomicUsize>,
+    listings: Listings,
     /// Where to look for the next passive port.
     next_port: AtomicU16,
     next_session: AtomicU64,
@@ -262,7 +264,7 @@ impl Door {
             logins_refused: Mutex::default(),
             ends_at: Mutex::default(),
             catalogues: Mutex::default(),
-            trees_opening: Arc::default(),
+            listings: Listings::default(),
             next_port: AtomicU16::new(0),
             next_session: AtomicU64::new(0),
             notifier: poller.notifier(),

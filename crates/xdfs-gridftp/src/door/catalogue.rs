@@ -6,11 +6,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use xdfs_proto::path::FileKind;
 use xdfs_proto::{Code, Fault};
 
+use super::held::{ENTRY_BYTES, Held};
 use super::rows::Rows;
 use crate::archive::FILE_BYTES_MAX;
 use crate::client::listing::parse_facts;
@@ -21,9 +21,6 @@ const OPERATION: &str = "list the tree";
 const KEPT_BYTES_MAX: usize = CATALOGUE_BYTES_MAX;
 /// Transactions that are kept, at most.
 const KEPT_MAX: usize = 64;
-/// Trees of all users whose rows are made or sent at a time, at most: each takes up to 64 MiB, and
-/// as much beside it.
-const OPENING_MAX: usize = 4;
 /// Bytes of rows that are handed out at once.
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -52,25 +49,7 @@ pub(super) struct Opened {
     pub(super) catalogue: Arc<Catalogue>,
     rows: VecDeque<Vec<u8>>,
     left_out: u64,
-    _place: Place,
-}
-
-/// One of [`OPENING_MAX`] places, given back when this is dropped.
-#[derive(Debug)]
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        let before = taken.fetch_add(1, Ordering::SeqCst);
-        let place = Self(Arc::clone(taken));
-        (before < OPENING_MAX).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
+    held: Held,
 }
 
 /// Those of all users, with the names of their users and the paths of their trees. The latest is
@@ -79,25 +58,17 @@ impl Drop for Place {
 pub(super) struct Catalogues(VecDeque<(String, Vec<u8>, Arc<Catalogue>)>);
 
 impl Opened {
-    /// Lists the tree at `path`. `places` counts the trees that are opened.
+    /// Lists the tree at `path`. Its rows are `held`.
     ///
     /// # Errors
-    /// It can't be listed, or has too many entries; or too many others are listed.
-    pub(super) fn new(
-        path: &[u8],
-        mut listing: Rows,
-        places: &Arc<AtomicUsize>,
-    ) -> Result<Self, Fault> {
-        let Some(place) = Place::take(places) else {
-            let cause = format!("{OPENING_MAX} trees are being listed");
-            let fault = Fault::new(Code::LimitExceeded, OPERATION, cause).path(path);
-            return Err(fault.hint("try again later, or use MODE E"));
-        };
+    /// It can't be listed, or has too many entries; or listings hold too much already.
+    pub(super) fn new(path: &[u8], mut listing: Rows, mut held: Held) -> Result<Self, Fault> {
         let (mut found, mut bytes) = (Vec::new(), 0);
         while !listing.is_at_end() {
             let mut page = Vec::new();
             listing.fill(&mut page)?;
             bytes += page.len();
+            let before = found.len();
             for row in page
                 .split(|byte| *byte == b'\n')
                 .filter(|row| !row.is_empty())
@@ -117,6 +88,9 @@ impl Opened {
                 let rank = (!is_directory, if is_directory { 0 } else { item.size });
                 found.push((rank, item, row.to_vec()));
             }
+            // A name is no longer than its row.
+            let more = 2 * page.len() + (found.len() - before) * ENTRY_BYTES;
+            held.grow(more).map_err(|fault| fault.path(path))?;
             if found.len() > ENTRIES_MAX || bytes > CATALOGUE_BYTES_MAX {
                 let cause = format!(
                     "the tree has more than {ENTRIES_MAX} entries, or {} MiB of rows",
@@ -153,7 +127,7 @@ impl Opened {
             catalogue,
             rows,
             left_out: listing.left_out(),
-            _place: place,
+            held,
         })
     }
 
@@ -164,6 +138,7 @@ impl Opened {
         {
             out.extend_from_slice(&row);
             out.extend_from_slice(b"\r\n");
+            self.held.shrink(2 * row.len() + ENTRY_BYTES);
         }
     }
 
@@ -197,22 +172,5 @@ impl Catalogues {
         let mut kept = self.0.iter();
         let found = kept.find(|(a, b, one)| a == user && b == path && one.id == id);
         found.map(|(.., one)| Arc::clone(one))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_are_given_back() {
-        let taken = Arc::default();
-        let places: Vec<_> = (0..OPENING_MAX)
-            .filter_map(|_| Place::take(&taken))
-            .collect();
-        assert_eq!(places.len(), OPENING_MAX);
-        assert!(Place::take(&taken).is_none() && Place::take(&taken).is_none());
-        drop(places);
-        assert!(Place::take(&taken).is_some());
     }
 }

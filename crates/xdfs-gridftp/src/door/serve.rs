@@ -662,12 +662,16 @@ impl Server {
             path,
             prefix: Vec::new(),
         };
-        let opened = Opened::new(
-            &listing.path,
-            self.rows(&listing)?,
-            &self.context.trees_opening,
-        )?;
         let user = self.user.as_ref().map_or("", |user| user.name.as_str());
+        // Where nobody has a name, each address is somebody else.
+        let held = match user.is_empty() {
+            true => self
+                .context
+                .listings
+                .begin(&self.shared.network.to_string()),
+            false => self.context.listings.begin(user),
+        };
+        let opened = Opened::new(&listing.path, self.rows(&listing)?, held)?;
         let mut kept = locked(&self.context.catalogues);
         kept.keep(user, &listing.path, &opened.catalogue);
         Ok(opened)
