@@ -7,8 +7,8 @@
 //!   with the most places, a silent one before others, and the oldest of those. So a network that
 //!   opens connections without end displaces only its own, and who logs in at its usual speed
 //!   comes in.
-//! - An IPv6 network is the upper 64 bits of an address. When all places are taken, those of the same
-//!   upper 48 bits are compared first, since one customer has that many networks of 64 bits.
+//! - An IPv6 network is the upper 64 bits of an address. When all places are taken, those of the
+//!   same upper 48 bits are compared first, since one customer has that many networks of 64 bits.
 //! - When half of the places are taken, strangers that are silent have to say something within
 //!   [`HURRY`].
 //! - What happened is one warning a minute, with the name of the listener.
@@ -97,8 +97,8 @@ impl<K: Copy + Hash + Ord> Crowd<K> {
                     %listener,
                     %network,
                     closed,
-                    "more connections are being opened than there are places for: the oldest of the \
-                     networks with most of them are closed"
+                    "more connections are being opened than there are places for: the oldest of \
+                     the networks with most of them are closed"
                 );
             }
         }

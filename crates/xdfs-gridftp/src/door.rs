@@ -64,8 +64,8 @@ const TICK: Duration = Duration::from_millis(100);
 const MAP_INTERVAL: Duration = Duration::from_secs(1);
 /// Places for connections that aren't logged in. Each has a thread and a few descriptors.
 const STRANGERS_MAX: usize = 256;
-/// Threads of connections that had to give way and haven't ended yet: beyond those, no connection is
-/// accepted. One may wait for its turn to have a password checked.
+/// Threads of connections that had to give way and haven't ended yet: beyond those, no connection
+/// is accepted. One may wait for its turn to have a password checked.
 const LEAVING_MAX: usize = STRANGERS_MAX;
 /// Interval of looks at silent strangers while places are scarce.
 const HURRY_INTERVAL: Duration = Duration::from_millis(500);

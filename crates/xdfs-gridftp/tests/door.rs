@@ -173,8 +173,8 @@ impl Client {
     }
 }
 
-/// Connections that aren't logged in have places of their own, from which each network displaces only
-/// its own. Sessions have others, which a login takes.
+/// Connections that aren't logged in have places of their own, from which each network displaces
+/// only its own. Sessions have others, which a login takes.
 #[test]
 fn strangers_keep_nobody_out() {
     let server = Running::start(Options::default());

@@ -236,8 +236,8 @@ impl Records {
     }
 
     /// Takes content of the records at the front of `encoded`, as much as fits into `buffer`.
-    /// Returns it with the number of bytes that are used up. What has to be answered, also the alert
-    /// that tells why records are refused, is put at the end of `out`.
+    /// Returns it with the number of bytes that are used up. What has to be answered, also the
+    /// alert that tells why records are refused, is put at the end of `out`.
     ///
     /// # Errors
     /// A record is none of this connection.

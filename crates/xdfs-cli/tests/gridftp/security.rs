@@ -211,8 +211,8 @@ fn wrong_passwords_make_their_user_wait_at_every_door() {
         let (code, text) = guess("bob", "wrong horse");
         assert_eq!(code, 530, "{text}");
     }
-    // Nor does the right one help now, nor another connection, nor another door. On a slow machine the
-    // first waits may have passed meanwhile; each failure makes the next one longer.
+    // Nor does the right one help now, nor another connection, nor another door. On a slow machine
+    // the first waits may have passed meanwhile; each failure makes the next one longer.
     let stays_out = |attempt: &dyn Fn() -> bool| {
         wait::until(PATIENCE, || {
             guess("bob", "wrong horse");

@@ -1,5 +1,6 @@
-//! The memory that listings of trees hold until their rows are sent, at the pace of their receivers:
-//! bounded for each user and for all, by bytes, so that nobody keeps others from listing.
+//! The memory that listings of trees hold until their rows are sent, at the pace of their
+//! receivers: bounded for each user and for all, by bytes, so that nobody keeps others from
+//! listing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

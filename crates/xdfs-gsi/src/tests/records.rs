@@ -346,8 +346,8 @@ fn messages_that_make_no_sense_are_refused() {
     }
 }
 
-/// RFC 8446, sections 4.6.1 and 5.1: only a server has tickets, and nothing comes between the parts of
-/// a message.
+/// RFC 8446, sections 4.6.1 and 5.1: only a server has tickets, and nothing comes between the parts
+/// of a message.
 #[test]
 fn messages_that_may_not_come_now_are_refused() {
     let sides = Sides::new();

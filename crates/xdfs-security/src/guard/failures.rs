@@ -97,8 +97,8 @@ impl<K: Copy + Eq + Hash + Ord> Failures<K> {
         (DELAY_FIRST * (1 << doublings.min(DOUBLINGS_MAX))).min(self.delay_max)
     }
 
-    /// Counts a failure of `key` at `user`. Returns those of this user that are remembered for `key`,
-    /// without what it has inherited.
+    /// Counts a failure of `key` at `user`. Returns those of this user that are remembered for
+    /// `key`, without what it has inherited.
     pub(super) fn add(&mut self, key: K, user: UserHash, now: Duration) -> u32 {
         if self.most == 0 {
             return 0;

@@ -1,17 +1,18 @@
 //! Limits on unauthenticated peers, and on what users may hold open.
 //!
 //! A [`Guard`] counts three things: wrong passwords of a user at an address, those of a user from
-//! all addresses, and the sessions and channels of a user. Dropping a [`Slot`] decrements its count,
-//! so no code path can forget to. Strangers have their places at each listener (`xdfs-crowd`).
+//! all addresses, and the sessions and channels of a user. Dropping a [`Slot`] decrements its
+//! count, so no code path can forget to. Strangers have their places at each listener
+//! (`xdfs-crowd`).
 //!
-//! Only passwords wait: no other proof can be guessed. After [`Limits::failures_free`] wrong ones, a
-//! user must wait at this address: one second, then two, then four, up to five minutes. Fifteen
+//! Only passwords wait: no other proof can be guessed. After [`Limits::failures_free`] wrong ones,
+//! a user must wait at this address: one second, then two, then four, up to five minutes. Fifteen
 //! minutes without a failure clear them, and so does a successful login of this user there. Others
 //! at the same address don't wait, until passwords of [`USERS_PER_ADDRESS`] users were wrong: then
-//! all users who haven't logged in there before wait likewise, or an address would have a few guesses
-//! at each of any number of users. One's own account doesn't help to guess those of others, and a
-//! login without a user name clears nothing. An IPv6 address counts as its /64 network, since whoever
-//! has one address there has them all.
+//! all users who haven't logged in there before wait likewise, or an address would have a few
+//! guesses at each of any number of users. One's own account doesn't help to guess those of others,
+//! and a login without a user name clears nothing. An IPv6 address counts as its /64 network, since
+//! whoever has one address there has them all.
 //!
 //! After [`Limits::guesses_free`] wrong passwords from any addresses, a user must wait before the
 //! next one is checked: eight seconds at most, so that nobody is locked out for good. This doesn't
@@ -40,8 +41,8 @@ use familiar::Familiar;
 
 /// Suggested retry delay when a limit is reached, in milliseconds.
 const FULL_RETRY_MS: u32 = 1000;
-/// Users of an address whose passwords may be wrong before others there must wait too: more than one
-/// broken job behind a shared address.
+/// Users of an address whose passwords may be wrong before others there must wait too: more than
+/// one broken job behind a shared address.
 const USERS_PER_ADDRESS: u32 = 10;
 /// Maximum delay of a user at an address, and of an address.
 const WAIT_MAX: Duration = Duration::from_secs(300);
@@ -146,9 +147,9 @@ impl Guard {
         self.shared.lock().limits = limits;
     }
 
-    /// Records that a peer at `address` failed to prove by a password that it is `user`, and returns
-    /// the resulting delay of this user there; zero while failures are free. `now` is monotonic time
-    /// since some fixed moment.
+    /// Records that a peer at `address` failed to prove by a password that it is `user`, and
+    /// returns the resulting delay of this user there; zero while failures are free. `now` is
+    /// monotonic time since some fixed moment.
     pub fn failed(&self, address: IpAddr, user: &str, now: Duration) -> Duration {
         let (network, user) = (Network::of(address), self.shared.names.hash_one(user));
         let mut state = self.shared.lock();
@@ -169,10 +170,9 @@ impl Guard {
 
     /// Checks whether a password for `user` from `address` may be verified now.
     ///
-    /// # Errors
-    /// [`Code::LimitExceeded`] with the time to wait: there were too many wrong passwords of this user
-    /// at this address; or the user has never logged in from there, and there were too many of others
-    /// at this address, or of this user from any addresses.
+    /// # Errors [`Code::LimitExceeded`] with the time to wait: there were too many wrong passwords
+    /// of this user at this address; or the user has never logged in from there, and there were too
+    /// many of others at this address, or of this user from any addresses.
     pub fn may_guess(&self, address: IpAddr, user: &str, now: Duration) -> Result<(), Fault> {
         let (network, user) = (Network::of(address), self.shared.names.hash_one(user));
         let state = self.shared.lock();

@@ -529,8 +529,8 @@ impl Engine {
         }
     }
 
-    /// Ends a guest's connection at once, and tells the peer by one datagram. Nothing of it stays, as
-    /// it would in the closing of RFC 9000, section 10.2: guests come without end.
+    /// Ends a guest's connection at once, and tells the peer by one datagram. Nothing of it stays,
+    /// as it would in the closing of RFC 9000, section 10.2: guests come without end.
     fn displace(&mut self, handle: ConnectionHandle, now: Instant) {
         self.guests.leave(handle);
         let Some(mut connection) = self.connections.remove(&handle) else {

@@ -662,8 +662,8 @@ fn records_of_nothing_come_to_an_end() {
     assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
 }
 
-/// RFC 8446, sections 4.6.1 and 5.1: only a server has tickets, and nothing comes between the parts of
-/// one.
+/// RFC 8446, sections 4.6.1 and 5.1: only a server has tickets, and nothing comes between the parts
+/// of one.
 #[test]
 fn tickets_come_from_servers_and_whole() {
     let ticket = &[4, 0, 0, 2, 7, 7][..];
