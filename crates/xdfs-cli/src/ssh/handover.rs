@@ -8,11 +8,16 @@
 //! The line holds the server's ticket, and so it travels within ssh and nowhere else. What the
 //! user's shell there prints before it is ignored.
 
-use std::io::{BufRead, Read as _};
+use std::io::{BufRead, BufReader, Read};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use xdfs::{Code, Fault};
 
+/// The operation in faults.
+const OPERATION: &str = "start the server through ssh";
 /// The beginning of the line, before its version.
 const START: &str = "xdfs-over-ssh ";
 /// The version of the line, from which the other one can tell that it won't understand the rest.
@@ -35,6 +40,12 @@ pub(super) struct Handover {
     pub(super) home: Option<String>,
 }
 
+/// What the thread that reads has heard.
+enum Heard<R> {
+    Something,
+    All(Result<Option<Handover>, Fault>, BufReader<R>),
+}
+
 impl Handover {
     /// The line, with its end.
     ///
@@ -46,12 +57,50 @@ impl Handover {
         Ok(format!("{START}{VERSION}{text}\n"))
     }
 
-    /// Reads lines up to the handover; `None` if the input ends before.
+    /// Reads up to the handover, and returns it with the rest of the input; `None` if the input ends
+    /// before. Waits without bound for the first byte, since somebody may have to type a password,
+    /// and then for `patience`.
+    ///
+    /// # Errors
+    /// Those of [`Self::read`], or the handover took longer.
+    pub(super) fn wait<R: Read + Send + 'static>(
+        input: R,
+        patience: Duration,
+    ) -> Result<Option<(Self, BufReader<R>)>, Fault> {
+        let (sender, heard) = mpsc::channel();
+        // It ends with the input, whether it is waited for or not.
+        let reading = move || {
+            let mut input = BufReader::new(input);
+            // The receiver is gone after its patience. What can't be read is reported below.
+            if input.fill_buf().is_ok_and(|bytes| !bytes.is_empty()) {
+                let _ = sender.send(Heard::Something);
+            }
+            let read = Self::read(&mut input);
+            let _ = sender.send(Heard::All(read, input));
+        };
+        thread::Builder::new()
+            .name("xdfs-ssh".into())
+            .spawn(reading)
+            .map_err(|e| Fault::from_io(OPERATION, "", &e))?;
+        let all = match heard.recv() {
+            Ok(Heard::Something) => heard.recv_timeout(patience),
+            all => all.map_err(mpsc::RecvTimeoutError::from),
+        };
+        if let Ok(Heard::All(read, input)) = all {
+            return Ok(read?.map(|handover| (handover, input)));
+        }
+        let seconds = patience.as_secs();
+        let cause =
+            format!("the shell there prints something, but no program began within {seconds} s");
+        Err(Fault::new(Code::DeadlineExceeded, OPERATION, cause)
+            .hint("let its start-up files end, and print nothing to commands of ssh"))
+    }
+
+    /// Reads up to the handover; `None` if the input ends before.
     ///
     /// # Errors
     /// The input can't be read, is too long, or the handover is of another version.
-    pub(super) fn read(input: &mut impl BufRead) -> Result<Option<Self>, Fault> {
-        const OPERATION: &str = "start the server through ssh";
+    fn read(input: &mut impl BufRead) -> Result<Option<Self>, Fault> {
         let mut input = input.take(BYTES_MAX);
         let mut line = Vec::new();
         loop {
@@ -67,12 +116,17 @@ impl Handover {
             if read == 0 {
                 return Ok(None);
             }
-            let Some(rest) = line.strip_prefix(START.as_bytes()) else {
+            // What was printed before may have no line end.
+            let places = line.windows(START.len()).enumerate();
+            let places = places.filter(|(_, window)| *window == START.as_bytes());
+            let mut rests = places.map(|(at, _)| &line[at + START.len()..]).peekable();
+            if rests.peek().is_none() {
                 continue;
-            };
-            let found = rest
-                .strip_prefix(VERSION.as_bytes())
-                .and_then(|text| serde_json::from_slice(text).ok());
+            }
+            let found = rests.find_map(|rest| {
+                let text = rest.strip_prefix(VERSION.as_bytes())?;
+                serde_json::from_slice(text).ok()
+            });
             return found.map(Some).ok_or_else(|| {
                 let cause = "the xdfs there is of another version";
                 Fault::new(Code::Unsupported, OPERATION, cause)
@@ -84,6 +138,8 @@ impl Handover {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     fn handover() -> Handover {
@@ -99,7 +155,13 @@ mod tests {
     #[test]
     fn it_is_found_after_what_a_shell_prints() {
         let line = handover().line().unwrap();
-        for before in ["", "welcome\n", "\n\u{1b}[1mhello\n"] {
+        for before in [
+            "",
+            "welcome\n",
+            "\n\u{1b}[1mhello\n",
+            "hello",
+            "a\nxdfs-over-ssh ",
+        ] {
             let text = format!("{before}{line}more");
             let found = Handover::read(&mut text.as_bytes()).unwrap().unwrap();
             assert_eq!(found.ticket, "secret");
@@ -111,6 +173,28 @@ mod tests {
     }
 
     #[test]
+    fn a_shell_that_prints_and_starts_nothing_is_not_waited_for() {
+        let (mut shell, read) = std::io::pipe().map(|(read, write)| (write, read)).unwrap();
+        shell.write_all(b"hello").unwrap();
+        let fault = Handover::wait(read, Duration::ZERO).unwrap_err();
+        assert_eq!(fault.code, Code::DeadlineExceeded);
+        // What it would have printed.
+        drop(shell);
+        let (mut shell, read) = std::io::pipe().map(|(read, write)| (write, read)).unwrap();
+        let line = handover().line().unwrap();
+        shell.write_all(format!("hello{line}").as_bytes()).unwrap();
+        let (found, _) = Handover::wait(read, Duration::from_secs(60))
+            .unwrap()
+            .unwrap();
+        assert_eq!(found.ticket, "secret");
+        assert!(
+            Handover::wait(std::io::empty(), Duration::ZERO)
+                .unwrap()
+                .is_none()
+        );
+    }
+
+    #[test]
     fn other_versions_and_endless_greetings_are_refused() {
         let cut = handover().line().unwrap().replace('}', "");
         for text in ["xdfs-over-ssh 2 {}\n", "xdfs-over-ssh 1 {}\n", &cut] {
@@ -118,7 +202,7 @@ mod tests {
             assert_eq!(fault.code, Code::Unsupported, "{text}");
             assert!(!fault.to_string().contains("secret"));
         }
-        let mut endless = std::io::BufReader::new(std::io::repeat(b'x'));
+        let mut endless = BufReader::new(std::io::repeat(b'x'));
         let fault = Handover::read(&mut endless).unwrap_err();
         assert_eq!(fault.code, Code::LimitExceeded);
     }

@@ -24,7 +24,7 @@ mod sshftp;
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
-use std::io::{BufRead, BufReader};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +47,9 @@ pub(crate) use server::serve;
 const START: &str = "start the server through ssh";
 /// How long the end of ssh may take after that of the command.
 const END: Duration = Duration::from_secs(2);
+/// Time from the first byte that the shell there prints until the program begins: its start-up files
+/// may load modules from slow file systems.
+const GREETING: Duration = Duration::from_secs(60);
 /// The directory of the sockets there: every Unix has it, and all users may write to it.
 const SOCKETS: &str = "/tmp";
 /// Longest path of a socket on common systems, in bytes.
@@ -217,9 +220,8 @@ impl SshServer {
         let (Some(stdin), Some(stdout), _) = program.take_streams() else {
             return Err(Fault::new(Code::Internal, START, "ssh has no pipes"));
         };
-        let mut stdout = BufReader::new(stdout);
-        let handover = match Handover::read(&mut stdout) {
-            Ok(Some(handover)) => handover,
+        let (handover, stdout) = match Handover::wait(stdout, GREETING) {
+            Ok(Some(found)) => found,
             refused => {
                 drop(stdin);
                 let patience = match refused {

@@ -454,8 +454,10 @@ fn what_is_wrong_is_told() {
         assert!(run.stderr.contains(words), "{program}: {}", run.stderr);
     }
     // What the user's start-up files print is no answer.
-    let chatty = format!("echo welcome; {}", env!("CARGO_BIN_EXE_xdfs"));
-    sshd.run(&["ls", "--remote-program", &chatty, &url]).ok();
+    for print in ["echo welcome", "printf hello"] {
+        let chatty = format!("{print}; {}", env!("CARGO_BIN_EXE_xdfs"));
+        sshd.run(&["ls", "--remote-program", &chatty, &url]).ok();
+    }
     let wrong = sshd.place.path().join("wrong");
     let ssh = format!("{} -o UserKnownHostsFile='{}'", sshd.ssh(), wrong.display());
     sshd.run(&["ls", "--ssh", &ssh, &url])

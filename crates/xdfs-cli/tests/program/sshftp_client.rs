@@ -319,9 +319,12 @@ fn the_beginning_is_found() {
     let serve = format!("'{}' serve --gridftp-over-ssh", env!("CARGO_BIN_EXE_xdfs"));
     let forced = format!("exec {serve}");
     let chatty = "echo welcome; exec sh -c \"$SSH_ORIGINAL_COMMAND\"";
+    // Without a line end.
+    let curt = "printf hello; exec sh -c \"$SSH_ORIGINAL_COMMAND\"";
     for (command, flags) in [
         (forced.as_str(), &[][..]),
         (chatty, &[]),
+        (curt, &[]),
         (chatty, &["--remote-program", serve.as_str()]),
     ] {
         let script = format!("exec {serve}");

@@ -175,8 +175,10 @@ enum Line {
 
 impl Line {
     fn read(line: &[u8]) -> Self {
-        if let Some(rest) = line.strip_prefix(MARK.as_bytes()) {
-            let words = String::from_utf8_lossy(rest);
+        // What the shell printed before may have no line end.
+        let mut places = line.windows(MARK.len());
+        if let Some(at) = places.rposition(|window| window == MARK.as_bytes()) {
+            let words = String::from_utf8_lossy(&line[at + MARK.len()..]);
             let server = words.split_ascii_whitespace().nth(2);
             return Self::Mark(server.and_then(|word| word.parse().ok()));
         }
@@ -520,6 +522,8 @@ mod tests {
         ] {
             assert_eq!(mark(text), Line::Mark(told.map(ip)), "{text}");
         }
+        let noisy = Line::read(b"hello, \xff220 xdfs-sshftp 192.0.2.1 5 192.0.2.7 22\n");
+        assert_eq!(noisy, Line::Mark(Some(ip("192.0.2.7"))));
         for line in ["220 ready\r\n", "421 closing\r\n", "500-no\r\n"] {
             assert_eq!(Line::read(line.as_bytes()), Line::Reply);
         }
@@ -530,7 +534,7 @@ mod tests {
             "100 users\n",
             "200-300\n",
             "5oo \n",
-            " xdfs-sshftp \n",
+            "xdfs-sshftp\n",
         ] {
             assert_eq!(Line::read(line.as_bytes()), Line::Other);
         }
