@@ -167,6 +167,40 @@ fn lines_that_are_pasted_are_carried_out_one_by_one() {
     assert!(place.remote("a\nb").is_dir() && place.remote("after").is_dir());
 }
 
+/// Lines that come at once, or while a command runs, are run one after the other.
+#[test]
+fn what_is_typed_ahead_is_kept() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    fs::create_dir(place.remote("st")).unwrap();
+    fs::write(place.remote("st/inside"), "").unwrap();
+    make_pipe(place.remote("p")).unwrap();
+    let mut typed = Typed::start(&place, &server.url("/"));
+    typed.types("cd st\rpwd\rls\r");
+    typed.sees("\n/st");
+    typed.sees("\ninside");
+    typed.sees(":/st> ");
+    typed.types("cat ../p\r");
+    let mut writer = fs::OpenOptions::new()
+        .write(true)
+        .open(place.remote("p"))
+        .unwrap();
+    writer.write_all(b"something came\n").unwrap();
+    typed.sees("something came");
+    typed.types("mkdir one\rmkdir two\rls\rpw");
+    // The terminal shows it before the command ends.
+    typed.sees("mkdir two");
+    drop(writer);
+    typed.sees("inside");
+    typed.sees("one");
+    typed.sees("two");
+    // The line that has no end yet.
+    typed.types("d\r");
+    typed.sees("\n/st");
+    typed.sees("> ");
+    typed.leave();
+}
+
 #[test]
 fn ctrl_c_ends_what_waits_for_a_pipe_and_not_the_shell() {
     let place = Place::new();
