@@ -110,6 +110,11 @@ impl Context {
         Ok(shared.map(|(client, lease)| SharedClient::shared(client, lease)))
     }
 
+    /// Whether wildcards in a path of `place` are a shell's, which has expanded them.
+    pub(crate) fn has_expanded(&self, place: &RemotePlace) -> bool {
+        self.shell.as_ref().is_some_and(|shell| shell.serves(place))
+    }
+
     /// Asks for secrets that have to be typed for a session with the server of `place`.
     ///
     /// # Errors

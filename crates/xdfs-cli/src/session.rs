@@ -16,6 +16,7 @@ use crate::console::Console;
 use crate::context::Context;
 use crate::flags::{OutputFlags, SessionFlags, StripeFlags};
 use crate::interrupt::Interrupt;
+use crate::paths::wildcards;
 use crate::place::Place;
 use crate::report::{Label, Reporter};
 
@@ -91,6 +92,33 @@ impl Connector {
             ..self.flags.client_options()?
         };
         self.context.connect(place, options, &self.flags.security)
+    }
+
+    /// The words that a word stands for, if it has wildcards on a server, and that server if it was
+    /// asked.
+    ///
+    /// # Errors
+    /// Nothing matches, or too much, or the server can't be asked.
+    pub(crate) fn words_of(
+        &self,
+        word: &OsStr,
+    ) -> Result<(Vec<OsString>, Option<SharedClient>), Fault> {
+        let mut asked = None;
+        let words = wildcards::words_of(&self.context, word, |place| {
+            let client = self.connect(place)?;
+            asked = Some(client.clone());
+            self.leave(place, client.clone());
+            Ok(client)
+        });
+        Ok((words?, asked))
+    }
+
+    /// The one word that a word stands for, if it has wildcards on a server.
+    ///
+    /// # Errors
+    /// Nothing or more than one matches, or the server can't be asked.
+    pub(crate) fn word_of(&self, word: &OsStr) -> Result<OsString, Fault> {
+        wildcards::only(word, self.words_of(word)?.0)
     }
 
     /// Asks for secrets that have to be typed for a session with the server of `place`. Opens it

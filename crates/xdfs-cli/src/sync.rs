@@ -230,14 +230,18 @@ fn sync(
     reporter: &mut Reporter,
 ) -> Result<SyncResult, Fault> {
     let config = context.config()?;
-    let route = route(config, flags)?;
     let words = (std::slice::from_ref(&flags.source), &*flags.target);
     check_stripes(context, &flags.stripe, words)?;
+    let connector = Connector::new(context.clone(), flags.session.comparing(flags.digest));
+    let connector = connector.striped(flags.stripe.stripes(false));
+    let flags = &SyncFlags {
+        source: connector.word_of(&flags.source)?,
+        ..flags.clone()
+    };
+    let route = route(config, flags)?;
     let (SyncDirection::Up(_, server)
     | SyncDirection::Down(server, _)
     | SyncDirection::Between(_, server)) = &route;
-    let connector = Connector::new(context.clone(), flags.session.comparing(flags.digest));
-    let connector = connector.striped(flags.stripe.stripes(false));
     let client = connector.connect(server)?;
     let origins = Origins::new(&connector, flags.between.into());
     let interrupt = context.interrupt()?;

@@ -32,7 +32,6 @@ pub mod getput;
 mod layer;
 pub mod line;
 pub mod node;
-mod pattern;
 pub mod receiver;
 pub mod reply;
 pub mod restart;

@@ -12,6 +12,7 @@ mod delta;
 mod file;
 pub mod local;
 pub mod memory;
+mod pattern;
 pub mod rate;
 pub mod stream;
 pub mod tree_journal;
@@ -24,6 +25,7 @@ pub use local::{
     Added, LocalStore, PackBuilder, PackChange, PackOptions, PackRules, RemovedName, SyncGroup,
 };
 pub use memory::MemStore;
+pub use pattern::{NamePattern, PathPattern};
 pub use stream::{StreamSink, StreamSource};
 pub use work::{check_cancelled, watched};
 

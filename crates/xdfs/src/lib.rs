@@ -146,6 +146,7 @@ pub use xdfs_proto::{
     ChecksumKind, ChecksumValue, Code, DigestKind, DigestValue, Fault, Limits, Machine, Quoting,
     Retry, Side, quoted,
 };
+pub use xdfs_store::NamePattern;
 pub use xdfs_sys::program;
 pub use xdfs_xio::{ListeningSocket, PathSample};
 

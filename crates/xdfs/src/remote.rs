@@ -733,6 +733,6 @@ impl fmt::Display for RemotePlace {
             address => write!(f, "{scheme}://{user}{address}")?,
         }
         // Tickets and passwords are secrets and aren't shown.
-        f.write_str(&percent_encode(&self.url_path(), b"?"))
+        f.write_str(&percent_encode(&self.url_path(), b"?*["))
     }
 }

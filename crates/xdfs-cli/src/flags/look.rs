@@ -239,7 +239,7 @@ pub(crate) struct FindFlags {
     #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) urls: Vec<OsString>,
 
-    /// The file name matches a pattern: *, ? and [a-z], as in a shell.
+    /// The file name matches a pattern: *, ?, [a-z] and [[:digit:]].
     #[arg(long, value_name = "GLOB")]
     pub(crate) name: Option<OsString>,
 

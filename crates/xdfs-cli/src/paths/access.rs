@@ -16,7 +16,8 @@ pub(crate) fn chmod(context: &Context, flags: &ChmodFlags) -> u8 {
         path: path.to_vec(),
         mode: flags.mode.apply(a.mode, a.kind == FileKind::Directory),
     };
-    command.each(&flags.urls, |command, operand| {
+    let urls = command.expanded(&flags.urls);
+    command.each(&urls, |command, operand| {
         let client = command.client(operand)?;
         let attributes = stat(&client, &operand.path, true)?;
         client.call(set(&operand.path, &attributes))?;
@@ -37,7 +38,8 @@ pub(crate) fn chmod(context: &Context, flags: &ChmodFlags) -> u8 {
 /// Runs `xdfs chown` and returns the exit code.
 pub(crate) fn chown(context: &Context, flags: &ChownFlags) -> u8 {
     let mut command = PathCommand::new(context, "chown", &flags.common);
-    command.each(&flags.urls, |command, operand| {
+    let urls = command.expanded(&flags.urls);
+    command.each(&urls, |command, operand| {
         let client = command.client(operand)?;
         let [uid, gid] = numbers(&client, &operand.path, &flags.owner)?;
         let set = |path: &[u8], follow: bool| Call::SetOwner {

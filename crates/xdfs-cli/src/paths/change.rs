@@ -47,7 +47,15 @@ pub(crate) fn rm(context: &Context, flags: &RmFlags) -> u8 {
     if flags.recursive {
         command = command.with_own_sessions();
     }
-    command.each(&flags.urls, |command, operand| {
+    let mut urls = Vec::new();
+    for word in &flags.urls {
+        match command.words_of(word) {
+            Ok(words) => urls.extend(words),
+            Err(fault) if flags.force && fault.code == Code::NotFound => {}
+            Err(fault) => command.one(&text_of(word), |_| Err(fault)),
+        }
+    }
+    command.each(&urls, |command, operand| {
         if is_root(&operand.path) {
             let cause = "the root of a server is never removed";
             let fault = Fault::new(Code::InvalidArgument, "remove", cause);
@@ -138,7 +146,8 @@ pub(crate) fn mv(context: &Context, flags: &MvFlags) -> u8 {
             return command.finish();
         }
     };
-    command.each(sources, |command, source| {
+    let sources = command.expanded(sources);
+    command.each(&sources, |command, source| {
         if !source.shares_session(&target) {
             return Err(two_servers("rename"));
         }
@@ -252,7 +261,8 @@ pub(crate) fn touch(context: &Context, flags: &TouchFlags) -> u8 {
         }
     };
     let both = flags.access == flags.modified;
-    command.each(&flags.urls, |command, operand| {
+    let urls = command.expanded(&flags.urls);
+    command.each(&urls, |command, operand| {
         let client = command.client(operand)?;
         let call = Call::SetTimes {
             path: operand.path.clone(),
@@ -307,7 +317,8 @@ fn wanted_times(command: &mut PathCommand, flags: &TouchFlags) -> Result<Times, 
 /// Runs `xdfs truncate` and returns the exit code.
 pub(crate) fn truncate(context: &Context, flags: &TruncateFlags) -> u8 {
     let mut command = PathCommand::new(context, "truncate", &flags.common).with_transfers();
-    command.each(&flags.urls, |command, operand| {
+    let urls = command.expanded(&flags.urls);
+    command.each(&urls, |command, operand| {
         let client = command.client(operand)?;
         let path = operand.path.clone();
         let bytes = match stat(&client, &path, true) {

@@ -123,8 +123,10 @@ fn stat(command: &PathCommand, operand: &SideOperand, word: &OsStr) -> Result<At
 
 fn compare(command: &mut PathCommand, flags: &CheckFlags) -> Result<(), Fault> {
     let filter = flags.filter.filter()?;
-    let source = SideOperand::open(command, &flags.source)?;
-    let target = SideOperand::open(command, &flags.target)?;
+    let source = command.word_of(&flags.source)?;
+    let source = SideOperand::open(command, &source)?;
+    let target = command.word_of(&flags.target)?;
+    let target = SideOperand::open(command, &target)?;
     let roots = [
         stat(command, &source, &flags.source)?,
         stat(command, &target, &flags.target)?,

@@ -11,6 +11,7 @@ use xdfs::{
 
 use super::json::{PathRecord, SummaryBody, error_line};
 use super::operand::{Operand, text_of};
+use super::wildcards;
 use crate::client::{RunningCopy, SharedClient};
 use crate::client_config::ClientConfig;
 use crate::console::Console;
@@ -175,6 +176,40 @@ impl PathCommand {
         let client = self.context.connect(place, options, &self.security)?;
         self.clients.push((place.clone(), client.clone()));
         Ok(client)
+    }
+
+    /// The words that a word stands for, if it has wildcards.
+    ///
+    /// # Errors
+    /// Nothing matches, or the server can't be asked.
+    pub(crate) fn words_of(&mut self, word: &OsStr) -> Result<Vec<OsString>, Fault> {
+        let context = self.context.clone();
+        wildcards::words_of(&context, word, |place| {
+            self.client(&Operand::new(word, place.clone()))
+        })
+    }
+
+    /// The one word that a word stands for, if it has wildcards.
+    ///
+    /// # Errors
+    /// Nothing or more than one matches, or the server can't be asked.
+    pub(crate) fn word_of(&mut self, word: &OsStr) -> Result<OsString, Fault> {
+        wildcards::only(word, self.words_of(word)?)
+    }
+
+    /// The words that these stand for. Reports those for which nothing matches.
+    pub(crate) fn expanded(&mut self, words: &[OsString]) -> Vec<OsString> {
+        let mut expanded = Vec::with_capacity(words.len());
+        for word in words {
+            if self.is_over() {
+                break;
+            }
+            match self.words_of(word) {
+                Ok(words) => expanded.extend(words),
+                Err(fault) => self.one(&text_of(word), |_| Err(fault)),
+            }
+        }
+        expanded
     }
 
     /// Runs `act` for each operand, even if others fail.

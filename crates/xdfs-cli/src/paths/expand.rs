@@ -1,8 +1,6 @@
 //! Expands patterns to the paths that match.
 
-use xdfs::{Code, Fault};
-
-use super::glob::Glob;
+use xdfs::{Code, Fault, NamePattern};
 
 /// Most matches of a pattern.
 const NAMES_MAX: usize = 100_000;
@@ -17,6 +15,9 @@ pub(crate) trait Names {
 
     /// Whether the path exists.
     fn exists(&mut self, path: &[u8]) -> bool;
+
+    /// Whether the path is a directory, or a link to one.
+    fn is_directory(&mut self, path: &[u8]) -> bool;
 }
 
 /// Expands a pattern to at least one path, in sorted order. Names that start with a dot match only
@@ -24,23 +25,26 @@ pub(crate) trait Names {
 ///
 /// # Errors
 /// There is no match, or too many, or a named directory can't be listed.
-pub(crate) fn expand(pattern: &[u8], side: &mut impl Names) -> Result<Vec<Vec<u8>>, Fault> {
-    let fault = |code, cause: &str| Fault::new(code, "find", cause).path(pattern);
+pub(crate) fn expand(text: &[u8], side: &mut impl Names) -> Result<Vec<Vec<u8>>, Fault> {
+    let fault = |code, cause: &str| Fault::new(code, "find", cause).path(text);
     let mut found: Vec<Vec<u8>> = vec![Vec::new()];
     let mut matched = false;
-    for (at, part) in pattern.split(|&b| b == b'/').enumerate() {
+    for (at, part) in text.split(|&b| b == b'/').enumerate() {
         if at > 0 {
             found.iter_mut().for_each(|path| path.push(b'/'));
         }
-        if !is_pattern(part) {
+        if !NamePattern::is_wildcard(part) {
             let part = unescaped(part);
             found.iter_mut().for_each(|path| path.extend(&part));
-            if matched && !part.is_empty() {
-                found.retain(|path| side.exists(path));
+            if matched {
+                found.retain(|path| match part.is_empty() {
+                    true => side.is_directory(path),
+                    false => side.exists(path),
+                });
             }
             continue;
         }
-        let glob = Glob::new(part);
+        let pattern = NamePattern::new(part);
         let mut longer = Vec::new();
         for path in found {
             let directory = if path.is_empty() { b"." } else { &path[..] };
@@ -51,8 +55,7 @@ pub(crate) fn expand(pattern: &[u8], side: &mut impl Names) -> Result<Vec<Vec<u8
                 Err(fault) => return Err(fault),
             };
             for name in names {
-                let is_hidden = name.starts_with(b".") && !part.starts_with(b".");
-                if !is_hidden && glob.matches(&name) {
+                if pattern.stands_for(&name) {
                     longer.push([path.as_slice(), &name].concat());
                 }
             }
@@ -70,21 +73,6 @@ pub(crate) fn expand(pattern: &[u8], side: &mut impl Names) -> Result<Vec<Vec<u8
         );
     }
     Ok(found)
-}
-
-/// Whether the text has an unquoted character of a pattern.
-pub(crate) fn is_pattern(part: &[u8]) -> bool {
-    let mut bytes = part.iter();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'\\' => {
-                bytes.next();
-            }
-            b'*' | b'?' | b'[' => return true,
-            _ => {}
-        }
-    }
-    false
 }
 
 fn unescaped(part: &[u8]) -> Vec<u8> {
@@ -118,6 +106,10 @@ mod tests {
         fn exists(&mut self, path: &[u8]) -> bool {
             path == b"d/y"
         }
+
+        fn is_directory(&mut self, path: &[u8]) -> bool {
+            self.names(path).is_ok()
+        }
     }
 
     #[test]
@@ -142,6 +134,7 @@ mod tests {
         assert_eq!(all("*/z").unwrap_err().code, Code::NotFound);
         assert_eq!(all("*/y").unwrap(), ["d/y"]);
         assert_eq!(all("*/*").unwrap(), ["d/y", "d/z", "e/z"]);
+        assert_eq!(all("*/").unwrap(), ["d/", "e/"]);
         assert_eq!(all("d/*").unwrap(), ["d/y", "d/z"]);
         assert_eq!(all("/*").unwrap(), ["/r"]);
         assert_eq!(all("?.y").unwrap_err().code, Code::NotFound);

@@ -1,9 +1,8 @@
 //! `xdfs find`.
 
-use xdfs::{Answer, Call, Client, Code, Fault};
+use xdfs::{Answer, Call, Client, Code, Fault, NamePattern};
 
 use super::command::{InFlight, PathCommand, stat};
-use super::glob::Glob;
 use super::json::PathRecord;
 use super::operand::{Operand, is_root, last_part};
 use super::time;
@@ -17,7 +16,7 @@ const NAMED_AT_ONCE: usize = 128;
 /// The tests of `find`.
 struct Tests<'a> {
     flags: &'a FindFlags,
-    name: Option<Glob>,
+    name: Option<NamePattern>,
     now_ns: i64,
 }
 
@@ -56,11 +55,12 @@ pub(crate) fn find(context: &Context, flags: &FindFlags) -> u8 {
         name: flags
             .name
             .as_ref()
-            .map(|name| Glob::new(name.as_encoded_bytes())),
+            .map(|name| NamePattern::new(name.as_encoded_bytes())),
         now_ns: time::now(),
     };
     let end: &[u8] = if flags.print0 { b"\0" } else { b"\n" };
-    command.each(&flags.urls, |command, operand| {
+    let urls = command.expanded(&flags.urls);
+    command.each(&urls, |command, operand| {
         if flags.delete && tests.are_none() && is_root(&operand.path) {
             let cause = "everything below the root of the server would be removed";
             let fault = Fault::new(Code::InvalidArgument, "remove", cause);

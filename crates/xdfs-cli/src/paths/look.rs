@@ -59,6 +59,7 @@ struct Directory {
 /// Runs `xdfs ls` and returns the exit code.
 pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
     let mut command = PathCommand::new(context, "ls", &flags.common);
+    let urls = command.expanded(&flags.urls);
     let mut format = ListingFormat {
         flags,
         quoting: command.quoting(flags.zero),
@@ -70,12 +71,12 @@ pub(crate) fn ls(context: &Context, flags: &LsFlags) -> u8 {
         zone: TimeZone::system(),
         now_ns: time::now(),
         begun: false,
-        headed: flags.urls.len() > 1 || flags.recursive,
+        headed: urls.len() > 1 || flags.urls.len() > 1 || flags.recursive,
     };
     // Other entries come before directories, together.
     let mut directories = Vec::new();
     let mut items: Vec<(String, Item)> = Vec::new();
-    command.each(&flags.urls, |command, operand| {
+    command.each(&urls, |command, operand| {
         let client = command.client(operand)?;
         let follow = !flags.is_long() && !flags.directory;
         // In the round trip of the lookup, since most operands are directories. Listings that wait
@@ -370,7 +371,8 @@ pub(crate) fn stat(context: &Context, flags: &StatFlags) -> u8 {
     let mut command = PathCommand::new(context, "stat", &flags.common);
     let quoting = command.quoting(false);
     let zone = TimeZone::system();
-    command.each(&flags.urls, |command, operand| {
+    let urls = command.expanded(&flags.urls);
+    command.each(&urls, |command, operand| {
         let client = command.client(operand)?;
         let attributes = attributes_of(&client, &operand.path, flags.dereference)?;
         let is_named = flags

@@ -1,8 +1,8 @@
 //! The commands about paths on servers, some of which take local paths too ([`side`]).
 //!
 //! [`command`] has the common parts: sessions, output, failures. [`walk`] walks trees. Related
-//! commands share a file. Small pure parts: permissions ([`mode`]), times
-//! ([`time`]), patterns ([`glob`], [`expand`]), values of flags ([`criteria`]), lines of `stat`
+//! commands share a file. Small pure parts: permissions ([`mode`]), times ([`time`]), wildcards
+//! ([`expand`], [`wildcards`]), values of flags ([`criteria`]), lines of `stat`
 //! ([`format`]).
 
 mod access;
@@ -13,7 +13,6 @@ pub(crate) mod criteria;
 pub(crate) mod expand;
 mod find;
 pub(crate) mod format;
-pub(crate) mod glob;
 pub(crate) mod json;
 mod look;
 pub(crate) mod mode;
@@ -25,6 +24,7 @@ mod sum;
 mod text;
 pub(crate) mod time;
 pub(crate) mod walk;
+pub(crate) mod wildcards;
 
 pub(crate) use access::{chmod, chown};
 pub(crate) use change::{ln, mkdir, mv, rm, touch, truncate};

@@ -29,7 +29,8 @@ pub(crate) fn cat(context: &Context, flags: &CatFlags) -> u8 {
     };
     let mut command = PathCommand::new(context, "cat", &common).with_transfers();
     // One after the other, since they share standard output.
-    command.each(&flags.urls, |command, operand| {
+    let urls = command.expanded(&flags.urls);
+    command.each(&urls, |command, operand| {
         let client = command.client(operand)?;
         let route = TransferRoute::Download {
             from: operand.path.clone(),
@@ -51,7 +52,8 @@ pub(crate) fn df(context: &Context, flags: &DfFlags) -> u8 {
     };
     let heading = [unit, "Used", "Available", "Use%", "Path"];
     let mut rows = vec![Vec::from(heading.map(String::from))];
-    command.each(&flags.urls, |command, operand| {
+    let urls = command.expanded(&flags.urls);
+    command.each(&urls, |command, operand| {
         let client = command.client(operand)?;
         let path = operand.path.clone();
         let Answer::Space {
@@ -110,7 +112,8 @@ pub(crate) fn du(context: &Context, flags: &DuFlags) -> u8 {
     let quoting = command.quoting(false);
     // Hard-linked files counted already, by device and inode.
     let mut counted: HashSet<(u64, u64)> = HashSet::new();
-    command.each(&flags.urls, |command, operand| {
+    let urls = command.expanded(&flags.urls);
+    command.each(&urls, |command, operand| {
         let client = command.client(operand)?;
         // FTP tells no allocated space.
         let apparent = flags.apparent_size || operand.place.address.is_ftp();

@@ -55,12 +55,13 @@ pub(crate) fn sum(context: &Context, flags: &SumFlags) -> u8 {
     }
     if flags.recursive {
         command.one(&joined(&flags.places), |command| {
-            let root = SideOperand::open(command, single(&flags.places)?)?;
+            let root = command.word_of(single(&flags.places)?)?;
+            let root = SideOperand::open(command, &root)?;
             sum_tree(command, flags, &root)
         });
         return command.finish();
     }
-    for word in &flags.places {
+    for word in &command.expanded(&flags.places) {
         if command.is_over() {
             break;
         }
@@ -279,7 +280,8 @@ fn check(command: &mut PathCommand, flags: &SumFlags, list: &Path) -> Result<(),
         [] => here.as_os_str(),
         places => single(places)?,
     };
-    let root = SideOperand::open(command, root)?;
+    let root = command.word_of(root)?;
+    let root = SideOperand::open(command, &root)?;
     let list_name = list.as_os_str().as_encoded_bytes();
     let failed = |error: &std::io::Error| Fault::from_io("read the digests", list_name, error);
     let mut lines: Box<dyn BufRead> = match list_name {

@@ -557,6 +557,19 @@ impl Names for RemoteNames<'_> {
         let client = self.shell.session.session();
         client.is_ok_and(|client| client.call(call).is_ok())
     }
+
+    fn is_directory(&mut self, path: &[u8]) -> bool {
+        let Ok(path) = self.shell.absolute(path) else {
+            return false;
+        };
+        let call = Call::Stat {
+            path: trimmed(path),
+            follow: true,
+        };
+        let client = self.shell.session.session();
+        let answer = client.and_then(|client| client.call(call));
+        matches!(answer, Ok(Answer::Attributes(a)) if a.kind == FileKind::Directory)
+    }
 }
 
 /// Names on this machine.
@@ -576,6 +589,10 @@ impl Names for LocalNames {
 
     fn exists(&mut self, path: &[u8]) -> bool {
         local_path(path).is_ok_and(|path| path.symlink_metadata().is_ok())
+    }
+
+    fn is_directory(&mut self, path: &[u8]) -> bool {
+        local_path(path).is_ok_and(|path| path.is_dir())
     }
 }
 

@@ -348,6 +348,78 @@ fn find_finds_what_find_finds() {
     there(&["find", &server.url("/none"), &server.url("/empty")]).fails(4, &["/none"]);
 }
 
+/// Wildcards are expanded at the server, in every command that takes places.
+#[test]
+fn wildcards_stand_for_names_in_every_command() {
+    let (place, server) = tree();
+    let root = place.root();
+    for name in ["w1", "w2", "w{3}", ".w4"] {
+        fs::write(root.join(name), name).unwrap();
+    }
+    let w = server.url("/w*");
+    let lines = |words: &[&str]| {
+        let text = there(words).ok().text();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(&["ls", &w]), ["/w1", "/w2", "/w{3}"]);
+    assert_eq!(there(&["cat", &w]).ok().text(), "w1w2w{3}");
+    for words in [
+        &["stat", "-c", "%n"][..],
+        &["du"],
+        &["sum"],
+        &["find"],
+        &["chmod", "600"],
+        &["chown", "0"],
+        &["touch"],
+        &["truncate", "-s", "1"],
+    ] {
+        if words[0] == "chown" && !xdfs_testkit::nobody::is_root() {
+            continue;
+        }
+        let words = [words, &["--json", &w]].concat();
+        let words: Vec<_> = words.into_iter().filter(|word| *word != "%n").collect();
+        let words: Vec<_> = words.into_iter().filter(|word| *word != "-c").collect();
+        let run = there(&words).ok();
+        let summary = run.json().pop().unwrap();
+        assert_eq!(summary["operands"], 3, "{words:?}");
+        let text = run.text();
+        for name in ["/w1", "/w2", "/w{3}"] {
+            assert!(text.contains(name), "{words:?}: {text}");
+        }
+    }
+    assert_eq!(fs::read(root.join("w{3}")).unwrap().len(), 1);
+    assert_eq!(fs::read(root.join(".w4")).unwrap(), b".w4");
+    // A single tree.
+    there(&[
+        "check",
+        &server.url("/ru*s/"),
+        root.join("runs").to_str().unwrap(),
+    ])
+    .ok();
+    there(&["sum", "-r", &server.url("/ru[m-o]s")]).ok();
+    there(&["check", &w, root.join("runs").to_str().unwrap()]).fails(2, &["3 names match"]);
+    let target = place.here("synced");
+    there(&["sync", &server.url("/r*s"), &target]).ok();
+    assert!(fs::exists(format!("{target}/one/b.dat")).unwrap());
+    // Nothing matches, and other operands are done.
+    let none = server.url("/none*");
+    for words in [&["rm"][..], &["ls"], &["touch"], &["stat"], &["find"]] {
+        there(&[words, &[&none]].concat()).fails(4, &["/none*", "no name matches"]);
+    }
+    there(&["rm", "-f", &none]).ok();
+    assert!(!fs::exists(root.join("none*")).unwrap());
+    // Quoted, and a name that exists.
+    there(&["touch", &server.url("/w%2A")]).ok();
+    there(&["rm", &server.url("/w*")]).ok();
+    assert!(fs::exists(root.join("w1")).unwrap() && !fs::exists(root.join("w*")).unwrap());
+    there(&["rm", &server.url("/w[*]")]).fails(4, &["no name matches"]);
+    there(&["mkdir", &server.url("/into")]).ok();
+    there(&["mv", &server.url("/w[12]"), &server.url("/into")]).ok();
+    there(&["rm", &none, &server.url("/into/*"), &w]).fails(4, &["no name matches"]);
+    assert!(!fs::exists(root.join("into/w1")).unwrap() && !fs::exists(root.join("w{3}")).unwrap());
+    assert!(fs::exists(root.join(".w4")).unwrap());
+}
+
 #[test]
 fn digests_are_computed_there() {
     let (_place, server) = tree();

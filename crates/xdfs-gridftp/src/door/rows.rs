@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use xdfs_proto::path::{Answer, Attributes, Call, Entry, FileKind};
 use xdfs_proto::{Code, Fault};
-use xdfs_store::Store;
+use xdfs_store::{NamePattern, Store};
 
 use crate::command::Form;
 use crate::facts::{Row, can_be_listed};
-use crate::pattern;
 use crate::session::Listing;
 
 /// Entries of a page.
@@ -37,7 +36,7 @@ pub(super) struct Rows {
     /// The row of a listed file, or of the listed directory itself.
     first: Vec<u8>,
     /// Of the names in the directory, only those that match are wanted.
-    pattern: Option<Vec<u8>>,
+    pattern: Option<NamePattern>,
     /// Names that can't stand in a row.
     left_out: u64,
 }
@@ -75,9 +74,9 @@ impl Rows {
             Err(fault) => {
                 let is_missing = fault.code == Code::NotFound;
                 let takes_patterns = matches!(form, Form::Long | Form::Names);
-                let split = pattern::split(path).filter(|_| is_missing && takes_patterns);
+                let split = split(path).filter(|_| is_missing && takes_patterns);
                 let (folder, pattern) = split.ok_or(fault)?;
-                rows.pattern = Some(pattern.to_vec());
+                rows.pattern = Some(NamePattern::new(pattern));
                 return rows.begun(folder, prefix);
             }
         };
@@ -202,7 +201,7 @@ impl Rows {
             name,
             mut attributes,
         } = entry;
-        let is_wanted = |pattern: &Vec<u8>| pattern::matches(pattern, &name);
+        let is_wanted = |pattern: &NamePattern| pattern.stands_for(&name);
         if !self.pattern.as_ref().is_none_or(is_wanted) {
             return Ok(());
         }
@@ -286,5 +285,27 @@ pub(super) fn stat(store: &dyn Store, path: &[u8], follow: bool) -> Result<Attri
             call.operation(),
             "no attributes came",
         )),
+    }
+}
+
+/// The directory and the pattern of a path whose last part has a wildcard.
+fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let slash = path.iter().rposition(|byte| *byte == b'/')?;
+    let (folder, pattern) = (&path[..slash], &path[slash + 1..]);
+    let folder: &[u8] = if folder.is_empty() { b"/" } else { folder };
+    NamePattern::is_wildcard(pattern).then_some((folder, pattern))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_last_part_has_wildcards() {
+        assert_eq!(split(b"/a/*.c"), Some((&b"/a"[..], &b"*.c"[..])));
+        assert_eq!(split(b"/x[1]"), Some((&b"/"[..], &b"x[1]"[..])));
+        for path in [&b"/*/a"[..], b"/a", b"/", b""] {
+            assert_eq!(split(path), None);
+        }
     }
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use xdfs_proto::{Code, Fault};
+use xdfs_store::PathPattern;
 
 const OPERATION: &str = "read the filter rules";
 /// Largest rule file, in bytes.
@@ -75,7 +75,7 @@ pub(super) fn upwards(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// left out isn't listed, so nothing beneath it can be included again.
 #[derive(Clone, Default)]
 pub struct Filter {
-    rules: Option<Arc<Gitignore>>,
+    rules: Option<Arc<[Rule]>>,
     only: Option<Arc<ListedPaths>>,
     limits: FileLimits,
     /// The time that ages count from, in nanoseconds since 1970.
@@ -88,23 +88,21 @@ impl Filter {
     /// A filter with these rules, in this order.
     ///
     /// # Errors
-    /// A pattern is invalid, or a file can't be read. The fault names the file and the line.
+    /// A pattern of its own can match nothing, or a file can't be read.
     pub fn new(rules: &[FilterRule]) -> Result<Self, Fault> {
-        let mut builder = GitignoreBuilder::new("");
-        builder.allow_unclosed_class(false);
+        let mut parsed = Vec::new();
         let mut identity = blake3::Hasher::new();
         for rule in rules {
             let line = match rule {
-                FilterRule::Exclude(pattern) => add(&mut builder, "", pattern)?,
-                FilterRule::Include(pattern) => add(&mut builder, "!", pattern)?,
-                FilterRule::File(path) => add_file(&mut builder, path)?,
+                FilterRule::Exclude(pattern) => add(&mut parsed, "", pattern)?,
+                FilterRule::Include(pattern) => add(&mut parsed, "!", pattern)?,
+                FilterRule::File(path) => add_file(&mut parsed, path)?,
             };
             identity.update(&line);
             // No pattern contains a line break.
             identity.update(b"\n");
         }
-        let rules = builder.build().map_err(|error| bad(&error.to_string()))?;
-        let rules = (!rules.is_empty()).then(|| Arc::new(rules));
+        let rules = (!parsed.is_empty()).then(|| Arc::from(parsed));
         Ok(Self {
             identity: rules.as_ref().map(|_| identity.finalize().into()),
             rules,
@@ -195,10 +193,9 @@ impl Filter {
         let Some(rules) = &self.rules else {
             return false;
         };
-        // A name that is invalid on this system is matched lossily.
-        let path = xdfs_sys::fs::path_from_bytes(path)
-            .unwrap_or_else(|_| String::from_utf8_lossy(path).into_owned().into());
-        rules.matched(&path, is_directory).is_ignore()
+        let decides = |rule: &&Rule| rule.matches(path, is_directory);
+        let last = rules.iter().rev().find(decides);
+        last.is_some_and(|rule| !rule.includes)
     }
 }
 
@@ -219,24 +216,25 @@ fn bad(cause: &str) -> Fault {
         .hint("patterns are written as in a gitignore file")
 }
 
-/// Adds a single pattern, and returns its line.
-fn add(builder: &mut GitignoreBuilder, sign: &str, pattern: &str) -> Result<Vec<u8>, Fault> {
-    let is_nothing = pattern.trim_end().is_empty() || pattern.starts_with('#');
-    let is_twice = !sign.is_empty() && pattern.starts_with('!');
-    if is_nothing || is_twice || pattern.contains('\n') {
-        return Err(bad(&format!(
-            "'{}' is not a valid pattern",
-            pattern.escape_default()
-        )));
-    }
+/// Adds a single pattern, and returns its line. Unlike one in a file, it was written for this command:
+/// that it can match nothing is a slip.
+fn add(rules: &mut Vec<Rule>, sign: &str, pattern: &str) -> Result<Vec<u8>, Fault> {
     let line = format!("{sign}{pattern}");
-    let added = builder.add_line(None, &line);
-    added.map_err(|error| bad(&error.to_string()))?;
+    let is_comment = pattern.starts_with('#');
+    let is_twice = !sign.is_empty() && pattern.starts_with('!');
+    let rule = Rule::parse(line.as_bytes()).filter(|rule| rule.pattern.is_valid());
+    match rule.filter(|_| !is_comment && !is_twice && !pattern.contains('\n')) {
+        Some(rule) => rules.push(rule),
+        None => {
+            let pattern = pattern.escape_default();
+            return Err(bad(&format!("'{pattern}' is not a valid pattern")));
+        }
+    }
     Ok(line.into_bytes())
 }
 
 /// Adds the rules of a file, and returns its bytes.
-fn add_file(builder: &mut GitignoreBuilder, path: &Path) -> Result<Vec<u8>, Fault> {
+fn add_file(rules: &mut Vec<Rule>, path: &Path) -> Result<Vec<u8>, Fault> {
     let name = path.as_os_str().as_encoded_bytes();
     let io = |error: &std::io::Error| Fault::from_io(OPERATION, name, error);
     let length = std::fs::metadata(path).map_err(|error| io(&error))?.len();
@@ -245,14 +243,55 @@ fn add_file(builder: &mut GitignoreBuilder, path: &Path) -> Result<Vec<u8>, Faul
     }
     let bytes = std::fs::read(path).map_err(|error| io(&error))?;
     let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
-    for (number, line) in (1..).zip(text.split(|b| *b == b'\n')) {
-        let at = |cause: &str| bad(&format!("line {number}: {cause}")).path(name);
-        let line = str::from_utf8(line).map_err(|_| at("it is not UTF-8"))?;
-        let line = line.strip_suffix('\r').unwrap_or(line);
-        let added = builder.add_line(None, line);
-        added.map_err(|error| at(&error.to_string()))?;
+    for line in text.split(|b| *b == b'\n') {
+        rules.extend(Rule::parse(line.strip_suffix(b"\r").unwrap_or(line)));
     }
     Ok(bytes)
+}
+
+/// A line of a gitignore file.
+struct Rule {
+    pattern: PathPattern,
+    /// It begins with `!`.
+    includes: bool,
+    /// It ends in a slash.
+    directories_only: bool,
+}
+
+impl Rule {
+    /// Parses a line; `None` if it has no pattern.
+    fn parse(line: &[u8]) -> Option<Self> {
+        if line.starts_with(b"#") {
+            return None;
+        }
+        let line = without_blanks(line);
+        let included = line.strip_prefix(b"!");
+        let pattern = included.unwrap_or(line);
+        let directory = pattern.strip_suffix(b"/");
+        let pattern = directory.unwrap_or(pattern);
+        (!pattern.is_empty()).then(|| Self {
+            pattern: PathPattern::new(pattern),
+            includes: included.is_some(),
+            directories_only: directory.is_some(),
+        })
+    }
+
+    fn matches(&self, path: &[u8], is_directory: bool) -> bool {
+        (is_directory || !self.directories_only) && self.pattern.matches(path)
+    }
+}
+
+/// A line without the blanks at its end, unless a backslash is before them.
+fn without_blanks(line: &[u8]) -> &[u8] {
+    let mut end = 0;
+    let mut at = 0;
+    while let Some(byte) = line.get(at) {
+        at += if *byte == b'\\' { 2 } else { 1 };
+        if *byte != b' ' {
+            end = at.min(line.len());
+        }
+    }
+    &line[..end]
 }
 
 #[cfg(test)]
@@ -417,8 +456,8 @@ mod tests {
     }
 
     #[test]
-    fn bad_rules_name_file_and_line() {
-        for bad in ["[a", "", " ", "#x", "a\nb"] {
+    fn odd_rules() {
+        for bad in ["[a", "", " ", "#x", "a\nb", "a\\", "[[:x:]]", "!", "/"] {
             let rule = FilterRule::Exclude(bad.into());
             let fault = Filter::new(&[rule]).unwrap_err();
             assert_eq!(fault.code, Code::InvalidArgument, "{bad}");
@@ -426,15 +465,236 @@ mod tests {
         assert!(Filter::new(&[FilterRule::Include("!x".into())]).is_err());
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rules");
-        std::fs::write(&path, "# words\r\n\r\n*.o\r\n[z-a]\n").unwrap();
-        let fault = Filter::new(&[FilterRule::File(path.clone())]).unwrap_err();
-        assert_eq!(fault.path, path.as_os_str().as_encoded_bytes());
-        assert!(fault.cause.starts_with("line 4:"), "{fault}");
+        // Odd patterns of files match nothing, as for git.
+        let lines = b"# words\r\n\r\n*.o\r\n[z-a]\n[b\nc\\\n[[:x:]]\n\xff\n";
+        std::fs::write(&path, lines).unwrap();
+        let rules = Filter::new(&[FilterRule::File(path.clone())]).unwrap();
+        assert!(rules.leaves_out(b"\xff", false) && rules.leaves_out(b"b.o", false));
+        assert!(!rules.leaves_out(b"[b", false) && !rules.leaves_out(b"x", false));
         std::fs::write(&path, "\u{feff}*.o\r\n!a.o\n").unwrap();
         let rules = Filter::new(&[FilterRule::File(path)]).unwrap();
         assert!(rules.leaves_out(b"b.o", false) && !rules.leaves_out(b"a.o", false));
         let missing = folder.path().join("missing");
         let fault = Filter::new(&[FilterRule::File(missing)]).unwrap_err();
         assert_eq!(fault.code, Code::NotFound);
+    }
+
+    /// The entries of [`verdicts_are_those_of_git`].
+    const TREE: &[&str] = &[
+        "a",
+        "ab",
+        "a{b}",
+        "{x,y}.txt",
+        "x.txt",
+        "a{b",
+        "a}b",
+        "[a",
+        "[]",
+        "a\\",
+        "-",
+        "]",
+        "!a",
+        "#h",
+        "file7",
+        "fileA",
+        "b ",
+        "a b",
+        "\u{e9}",
+        "a\u{e9}b",
+        ".hid",
+        "{{cookiecutter.name}}",
+        "d/a",
+        "d/ab",
+        "d/c.txt",
+        "d/e/a",
+        "d/e/b1",
+        "d/e/f/a",
+        "d/e/f/c.txt",
+        "foo/bar",
+        "foox/y/bar",
+        "foo/a/bar",
+        "x/d/a",
+        "b1/z",
+        "[d]/a",
+    ];
+    /// What patterns are made of.
+    const PARTS: &[&str] = &[
+        "a",
+        "b",
+        "d",
+        "e",
+        "f",
+        "x",
+        "foo",
+        "bar",
+        ".txt",
+        "c",
+        "1",
+        "file",
+        "*",
+        "*",
+        "*",
+        "**",
+        "**/",
+        "/**",
+        "/**/",
+        "/",
+        "/",
+        "?",
+        "?",
+        "[",
+        "]",
+        "[a-c]",
+        "[!a]",
+        "[^b]",
+        "[]a]",
+        "[c-a]",
+        "[a-",
+        "[[:digit:]]",
+        "[[:alpha:]-]",
+        "[[:no:]]",
+        "[[:",
+        ":]",
+        "\\",
+        "\\",
+        "{",
+        "}",
+        "{a,b}",
+        ",",
+        "!",
+        "-",
+        " ",
+        "\u{e9}",
+        "#",
+        "[\\]]",
+        "[d]",
+        "[/]",
+        "[*]",
+    ];
+
+    /// The verdicts of git and of a filter about each entry, under patterns as they are known to be
+    /// difficult and some hundreds of generated ones.
+    #[test]
+    fn verdicts_are_those_of_git() {
+        use std::io::Write as _;
+        use std::process::{Command, Stdio};
+
+        let folder = tempfile::tempdir().unwrap();
+        let git = |args: &[&str]| {
+            let mut git = Command::new("git");
+            git.current_dir(folder.path()).args(args);
+            git.env("GIT_CONFIG_GLOBAL", "/dev/null")
+                .env("GIT_CONFIG_NOSYSTEM", "1")
+                .env("HOME", folder.path());
+            git
+        };
+        match git(&["init", "-q"]).status() {
+            Ok(status) if status.success() => {}
+            _ => return xdfs_testkit::skip::test("git isn't installed"),
+        }
+        let mut entries = Vec::new();
+        for path in TREE {
+            let file = folder.path().join(path);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            if std::fs::write(file, "").is_err() {
+                continue;
+            }
+            entries.push((*path, false));
+            let above = upwards(path.as_bytes()).skip(1);
+            entries.extend(above.map(|path| (str::from_utf8(path).unwrap(), true)));
+        }
+        entries.sort_unstable();
+        entries.dedup();
+        let stdin: Vec<u8> = entries
+            .iter()
+            .flat_map(|(path, _)| [path.as_bytes(), b"\0"].concat())
+            .collect();
+
+        let mut files: Vec<String> = [
+            "a{b}",
+            "{x,y}.txt",
+            "a{b",
+            "a}b",
+            "/{{cookiecutter.name}}",
+            "file[[:digit:]]",
+            "[c-a]*",
+            "[a",
+            "[]",
+            "a\\",
+            "foo**/bar",
+            "?oo**/bar",
+            "foo/**/bar",
+            "foo/**",
+            "foo**",
+            "**",
+            "*/",
+            "*/*",
+            "/*",
+            "!",
+            "/",
+            "//",
+            "d//",
+            "b\\ ",
+            "b ",
+            "a b  ",
+            "*\n!*/\n!*.txt",
+            "d/\n!d/a",
+            "d/*\n!d/e",
+            "*.txt\r\n!x.txt\r",
+            "#h",
+            "\\#h",
+            "\\!a",
+            "d\\/a",
+            "d/**\\/a",
+            "?",
+            "\u{feff}a",
+            "[\u{e9}]*",
+            "**/e/**/a",
+            "[[]d]/a",
+            "[[]*",
+            "d/e/f/",
+            "**/f/",
+            "a\t",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let mut random = xdfs_testkit::tree::Random::new(7);
+        for _ in 0..500 {
+            let mut below = |n: usize| usize::try_from(random.below(n as u64)).unwrap();
+            let lines = (0..1 + below(2)).map(|line| {
+                let sign = if line > 0 { "!" } else { "" };
+                let parts = (0..1 + below(5)).map(|_| PARTS[below(PARTS.len())]);
+                sign.to_owned() + &parts.collect::<String>()
+            });
+            files.push(lines.collect::<Vec<_>>().join("\n"));
+        }
+        let mut matching = 0;
+        for text in &files {
+            std::fs::write(folder.path().join(".git/info/exclude"), text).unwrap();
+            let mut check = git(&["-c", "core.ignorecase=false", "check-ignore"])
+                .args(["--no-index", "-z", "--stdin"])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            check.stdin.take().unwrap().write_all(&stdin).unwrap();
+            let ignored = check.wait_with_output().unwrap().stdout;
+            let ignored: HashSet<&[u8]> = ignored.split(|byte| *byte == 0).collect();
+
+            let rules = folder.path().join(".git/rules");
+            std::fs::write(&rules, text).unwrap();
+            let filter = Filter::new(&[FilterRule::File(rules)]).unwrap();
+            for (path, is_directory) in &entries {
+                let path = path.as_bytes();
+                let out = filter.leaves_out(path, *is_directory)
+                    || upwards(path)
+                        .skip(1)
+                        .any(|path| filter.leaves_out(path, true));
+                let shown = String::from_utf8_lossy(path);
+                assert_eq!(out, ignored.contains(path), "{shown:?} under {text:?}");
+                matching += usize::from(out);
+            }
+        }
+        assert!(matching > files.len(), "{matching}");
     }
 }

@@ -1,0 +1,187 @@
+//! Wildcards in paths on servers, as operands of any command.
+//!
+//! A path that exists as it is written stays, so that a name with `*` needs no quoting as long as it
+//! is there. Otherwise `%2A` in a URL, or `[*]`, stands for the character itself.
+
+use std::ffi::{OsStr, OsString};
+
+use xdfs::{Client, Code, Fault, FileKind, NamePattern, RemotePlace};
+
+use super::command::stat;
+use super::expand::{Names, expand};
+use crate::client::SharedClient;
+use crate::context::Context;
+use crate::place::{Place, shown, word_of};
+
+/// The words that a word stands for: one for each path that matches, sorted, if it has wildcards on a
+/// server, and otherwise the word itself. `connect` opens a session with the server of a place.
+///
+/// # Errors
+/// Nothing matches, or too much, or the server can't be asked.
+pub(crate) fn words_of(
+    context: &Context,
+    word: &OsStr,
+    connect: impl FnOnce(&RemotePlace) -> Result<SharedClient, Fault>,
+) -> Result<Vec<OsString>, Fault> {
+    let itself = || Ok(vec![word.to_owned()]);
+    // Other places, and what is wrong with them, are the command's.
+    let Ok(Place::Remote(place)) = Place::parse(context.config()?, word) else {
+        return itself();
+    };
+    // A URL is text.
+    let url = word.to_string_lossy();
+    let (pattern, query) = match place.profile {
+        Some(_) if context.has_expanded(&place) => return itself(),
+        Some(_) => (pattern_of_name(&place.path), ""),
+        None => (pattern_of(&url), split_query(&url).1),
+    };
+    let Some(pattern) = pattern else {
+        return itself();
+    };
+    let client = connect(&place)?;
+    let Some(paths) = matches(&client, &place.path, &pattern)? else {
+        return itself();
+    };
+    let words = paths.into_iter().map(|path| {
+        let found = RemotePlace {
+            path,
+            ..place.clone()
+        };
+        let mut word = word_of(&found).ok_or_else(|| {
+            let cause = "names with these bytes are not possible on this system";
+            Fault::new(Code::InvalidArgument, "find", cause).path(found.path)
+        })?;
+        word.push(query);
+        Ok(word)
+    });
+    words.collect()
+}
+
+/// The only one of the words that a word stands for.
+///
+/// # Errors
+/// There is more than one.
+pub(crate) fn only(word: &OsStr, mut words: Vec<OsString>) -> Result<OsString, Fault> {
+    let count = words.len();
+    match words.pop() {
+        Some(only) if count == 1 => Ok(only),
+        _ => {
+            let cause = format!("{count} names match, and one is needed");
+            Err(Fault::new(Code::InvalidArgument, "find", cause).path(shown(word)))
+        }
+    }
+}
+
+/// The URL without its ticket or pin, and these.
+fn split_query(url: &str) -> (&str, &str) {
+    match url.rfind("?ticket=").or_else(|| url.rfind("?pin=")) {
+        Some(at) => url.split_at(at),
+        None => (url, ""),
+    }
+}
+
+/// The pattern in the path of a URL, in which percent-encoded characters are literal; `None` if
+/// there is none.
+fn pattern_of(url: &str) -> Option<Vec<u8>> {
+    let (url, _) = split_query(url);
+    let (_, rest) = url.split_once("://")?;
+    let path = rest.get(rest.find('/')?..)?;
+    let mut pattern = Vec::with_capacity(path.len());
+    let mut bytes = path.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte == b'\\' {
+            pattern.push(byte);
+        }
+        if byte != b'%' {
+            pattern.push(byte);
+            continue;
+        }
+        let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+        let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
+        pattern.push(b'\\');
+        pattern.push(u8::try_from(high * 16 + low).ok()?);
+    }
+    NamePattern::is_wildcard(&pattern).then_some(pattern)
+}
+
+/// The pattern in the path of `NAME:PATH`, in which nothing is encoded; `None` if there is none.
+fn pattern_of_name(path: &[u8]) -> Option<Vec<u8>> {
+    let mut pattern = Vec::with_capacity(path.len());
+    for &byte in path {
+        if byte == b'\\' {
+            pattern.push(byte);
+        }
+        pattern.push(byte);
+    }
+    NamePattern::is_wildcard(&pattern).then_some(pattern)
+}
+
+/// The paths that match; `None` if the path exists as it is written.
+fn matches(client: &Client, path: &[u8], pattern: &[u8]) -> Result<Option<Vec<Vec<u8>>>, Fault> {
+    let mut names = ServerNames(client);
+    match names.look(path) {
+        Ok(()) => Ok(None),
+        Err(fault) if matches!(fault.code, Code::NotFound | Code::NotDirectory) => {
+            let hint = "'xdfs ls' and 'xdfs find' show the names that there are";
+            let found = expand(pattern, &mut names);
+            found.map(Some).map_err(|fault| match fault.side {
+                xdfs::Side::Local if fault.code == Code::NotFound => {
+                    client.fault_there(fault.path(path).hint(hint))
+                }
+                xdfs::Side::Local => client.fault_there(fault),
+                xdfs::Side::Remote => fault,
+            })
+        }
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Names on a server.
+struct ServerNames<'a>(&'a Client);
+
+impl ServerNames<'_> {
+    fn look(&self, path: &[u8]) -> Result<(), Fault> {
+        stat(self.0, path, false).map(|_| ())
+    }
+}
+
+impl Names for ServerNames<'_> {
+    fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
+        let entries = self.0.list(directory);
+        entries.map(|entry| entry.map(|entry| entry.name)).collect()
+    }
+
+    fn exists(&mut self, path: &[u8]) -> bool {
+        self.look(path).is_ok()
+    }
+
+    fn is_directory(&mut self, path: &[u8]) -> bool {
+        let found = stat(self.0, path, true);
+        found.is_ok_and(|found| found.kind == FileKind::Directory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_in_urls() {
+        for (url, pattern) in [
+            ("xdfs://h/a/*.dat", Some("/a/*.dat")),
+            ("xdfs://u@[::1]:7/a?", Some("/a?")),
+            ("xdfs://h/%2A*", Some("/\\**")),
+            ("xdfs://h/[ab]?ticket=x*y", Some("/[ab]")),
+            ("xdfs+unix://%2Fs/x*", Some("/x*")),
+            ("xdfs://[::1]/a", None),
+            ("xdfs://h/a%2A", None),
+            ("xdfs://h/a?pin=SHA256:*", None),
+            ("xdfs://h", None),
+            ("xdfs://h/*%", None),
+            ("xdfs://h/a\\*", Some("/a\\\\*")),
+        ] {
+            let pattern = pattern.map(|pattern| pattern.as_bytes().to_vec());
+            assert_eq!(pattern_of(url), pattern, "{url}");
+        }
+    }
+}
