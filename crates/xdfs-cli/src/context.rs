@@ -309,6 +309,10 @@ impl ShellSession {
             block_size: options.block_size.or(own.block_size),
             window: options.window.or(own.window),
             stripes: options.stripes,
+            drivers: match options.drivers.stacks.is_empty() {
+                true => own.drivers.clone(),
+                false => options.drivers,
+            },
             security,
             ..own.clone()
         };

@@ -83,7 +83,11 @@ pub(crate) fn run(context: &Context, flags: &TunnelFlags) -> u8 {
 fn serve(context: &Context, flags: &TunnelFlags) -> Result<(), Fault> {
     let place = server_only(context.config()?, &flags.server)?;
     let interrupt = Interrupt::install(|| ())?;
-    let options = context.tunnel_options(&place, ClientOptions::default(), &flags.security)?;
+    let options = ClientOptions {
+        drivers: flags.stack.drivers()?,
+        ..ClientOptions::default()
+    };
+    let options = context.tunnel_options(&place, options, &flags.security)?;
     let output = flags.output;
     let plan = TunnelPlan {
         local: flags.local.clone(),

@@ -45,6 +45,7 @@ fn ask_server(context: &Context, flags: &WhoamiFlags) -> Result<(), Fault> {
     let place = server_only(context.config()?, &flags.server)?;
     let options = ClientOptions {
         channels: Some(1),
+        drivers: flags.stack.drivers()?,
         ..ClientOptions::default()
     };
     let client = context.connect(&place, options, &flags.security)?;

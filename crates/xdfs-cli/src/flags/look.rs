@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use xdfs::ChecksumKind;
 
-use super::{OutputFlags, SecurityFlags};
+use super::{OutputFlags, SecurityFlags, StackFlags};
 use crate::paths::criteria::{Days, FindKind, SizeTest, parse_days, parse_size_test};
 use crate::paths::format::StatFormat;
 use crate::size;
@@ -28,6 +28,9 @@ pub(crate) struct PathFlags {
     /// Open a session of this command's own, even if an agent shares one (xdfs agent --help).
     #[arg(long)]
     pub(crate) own_session: bool,
+
+    #[command(flatten)]
+    pub(crate) stack: StackFlags,
 
     #[command(flatten)]
     pub(crate) security: SecurityFlags,
@@ -213,6 +216,9 @@ pub(crate) struct CatFlags {
     /// Print the engine's log to standard error; repeat for more.
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
+
+    #[command(flatten)]
+    pub(crate) stack: StackFlags,
 
     #[command(flatten)]
     pub(crate) security: SecurityFlags,

@@ -357,6 +357,17 @@ pub(crate) struct SessionFlags {
     #[arg(long)]
     pub(crate) nice: bool,
 
+    #[command(flatten)]
+    pub(crate) stack: StackFlags,
+
+    #[command(flatten)]
+    pub(crate) security: SecurityFlags,
+}
+
+/// What channels consist of, in all commands that open sessions.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = CONNECTION)]
+pub(crate) struct StackFlags {
     /// Driver stack of the channels, as the server listens with: quic, or tcp,tls,zstd:level=3.
     ///
     /// Repeated, the others are tried in order if the server can't be reached with the first one,
@@ -373,9 +384,26 @@ pub(crate) struct SessionFlags {
     /// all libraries of a directory.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) driver: Vec<PathBuf>,
+}
 
-    #[command(flatten)]
-    pub(crate) security: SecurityFlags,
+impl StackFlags {
+    /// Whether none of these flags is given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stack.is_empty() && self.driver.is_empty()
+    }
+
+    /// The same for the library.
+    ///
+    /// # Errors
+    /// A driver can't be loaded.
+    pub(crate) fn drivers(&self) -> Result<xdfs::drivers::Drivers, xdfs::Fault> {
+        let mut drivers = xdfs::drivers::Drivers {
+            stacks: self.stack.clone(),
+            ..xdfs::drivers::Drivers::default()
+        };
+        self.driver.iter().try_for_each(|file| drivers.load(file))?;
+        Ok(drivers)
+    }
 }
 
 fn parse_stack(text: &str) -> Result<xdfs::drivers::StackSpec, String> {
@@ -422,17 +450,12 @@ impl SessionFlags {
     /// # Errors
     /// A driver can't be loaded.
     pub(crate) fn client_options(&self) -> Result<xdfs::ClientOptions, xdfs::Fault> {
-        let mut drivers = xdfs::drivers::Drivers {
-            stacks: self.stack.clone(),
-            ..xdfs::drivers::Drivers::default()
-        };
-        self.driver.iter().try_for_each(|file| drivers.load(file))?;
         Ok(xdfs::ClientOptions {
             channels: self.channels,
             block_size: self.block_size,
             window: self.window,
             yields: self.nice,
-            drivers,
+            drivers: self.stack.drivers()?,
             ftp_uploads: crate::state::uploads(),
             ftp_uncompared: self.uncompared,
             ..xdfs::ClientOptions::default()

@@ -3,7 +3,7 @@
 use clap::{ArgGroup, Args, ValueHint};
 use xdfs::Forward;
 
-use super::{OutputFlags, SecurityFlags};
+use super::{OutputFlags, SecurityFlags, StackFlags};
 
 /// Lead connections through a server: from local ports to targets beyond it (-L), and from ports
 /// of the server to targets on this side (-R).
@@ -60,6 +60,9 @@ pub(crate) struct TunnelFlags {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) channels: u16,
+
+    #[command(flatten)]
+    pub(crate) stack: StackFlags,
 
     #[command(flatten)]
     pub(crate) security: SecurityFlags,

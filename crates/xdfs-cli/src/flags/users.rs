@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueHint};
 use xdfs::security::Fingerprint;
 
-use super::SecurityFlags;
+use super::{SecurityFlags, StackFlags};
 
 /// Show how a server identifies you.
 ///
@@ -25,6 +25,9 @@ pub(crate) struct WhoamiFlags {
     /// Print a JSON object to standard output; docs/json.md describes it.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) stack: StackFlags,
 
     #[command(flatten)]
     pub(crate) security: SecurityFlags,

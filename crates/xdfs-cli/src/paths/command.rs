@@ -17,7 +17,7 @@ use crate::client_config::ClientConfig;
 use crate::console::Console;
 use crate::context::Context;
 use crate::exit_codes::DIFFERENT;
-use crate::flags::{PathFlags, SecurityFlags};
+use crate::flags::{PathFlags, SecurityFlags, StackFlags};
 use crate::interrupt::Interrupt;
 use crate::log::start_log;
 use crate::report::unwritten;
@@ -32,6 +32,7 @@ pub(crate) struct PathCommand {
     command: &'static str,
     json: bool,
     security: SecurityFlags,
+    stack: StackFlags,
     console: Console,
     out: BufWriter<Stdout>,
     /// Standard output is closed, or can't be written.
@@ -68,6 +69,7 @@ impl PathCommand {
             command,
             json: flags.json,
             security: flags.security.clone(),
+            stack: flags.stack.clone(),
             console: Console::new(flags.output()),
             out: BufWriter::new(std::io::stdout()),
             unread: false,
@@ -75,7 +77,7 @@ impl PathCommand {
             context: context.clone(),
             clients: Vec::new(),
             channels: Some(1),
-            may_share: !flags.own_session,
+            may_share: !flags.own_session && flags.stack.is_empty(),
             operands: 0,
             failed: 0,
             exit: 0,
@@ -171,6 +173,7 @@ impl PathCommand {
         }
         let options = ClientOptions {
             channels: self.channels,
+            drivers: self.stack.drivers()?,
             ..ClientOptions::default()
         };
         let client = self.context.connect(place, options, &self.security)?;

@@ -18,6 +18,7 @@ pub(crate) fn cat(context: &Context, flags: &CatFlags) -> u8 {
     let common = PathFlags {
         json: false,
         verbose: flags.verbose,
+        stack: flags.stack.clone(),
         security: flags.security.clone(),
         own_session: true,
     };

@@ -45,13 +45,21 @@ fn files_move_over_any_stack() {
         let names = stack
             .split(',')
             .map(|driver| driver.split(':').next().unwrap());
-        let scheme = names.collect::<Vec<_>>().join("+");
-        let url = format!("xdfs+{scheme}://{}/", host(&server, number));
-        let listed = String::from_utf8(xdfs(["ls", &url]).ok().stdout).unwrap();
-        assert!(
-            listed.lines().any(|line| line == number.to_string()),
-            "{listed}"
-        );
+        let names: Vec<_> = names.collect();
+        let host = host(&server, number);
+        for scheme in [names.join("+"), names.join(",")] {
+            let url = format!("xdfs+{scheme}://{host}/");
+            let listed = xdfs(["ls", &url]).ok().text();
+            assert!(
+                listed.lines().any(|line| line == number.to_string()),
+                "{listed}"
+            );
+        }
+        let url = format!("xdfs://{host}/{number}");
+        for command in ["ls", "stat", "sum", "cat", "touch", "rm"] {
+            xdfs([command, "--stack", stack, &url]).ok();
+        }
+        xdfs(["whoami", "--stack", stack, &format!("xdfs://{host}")]).ok();
     }
 }
 
