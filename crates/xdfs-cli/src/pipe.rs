@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use xdfs::{
     Answer, Call, Client, Code, DigestValue, Fault, FileKind, LimitedBy, OpenOptions, Progress,
-    TimeShares, TransferResult,
+    TimeShares, TransferResult, stream_fault,
 };
 
 use crate::interrupt::Interrupt;
@@ -263,7 +263,7 @@ fn print(
         }
         // Immediately, since a reader may wait for it.
         let written = out.write_all(&piece[..read]).and_then(|()| out.flush());
-        written.map_err(|error| Fault::from_io("write to standard output", "", &error))?;
+        written.map_err(|error| stream_fault("write to standard output", "", &error))?;
         shared.bytes.fetch_add(read as u64, Ordering::Relaxed);
     }
 }

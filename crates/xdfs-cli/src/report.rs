@@ -565,6 +565,13 @@ impl Reporter {
         self.console.one_error(fault);
     }
 
+    /// The program that reads standard output has ended before a file was printed to it, which is no
+    /// failure.
+    pub(crate) fn file_unread(&mut self) {
+        self.current = None;
+        self.run.files = self.run.files.saturating_sub(1);
+    }
+
     /// Ends the run; all files that were not copied count as failed.
     pub(crate) fn finish(&mut self) -> u8 {
         self.console.clear();

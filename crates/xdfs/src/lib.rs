@@ -147,6 +147,7 @@ pub use xdfs_proto::{
     Retry, Side, quoted,
 };
 pub use xdfs_store::NamePattern;
+pub use xdfs_store::stream::{fault as stream_fault, is_unread};
 pub use xdfs_sys::program;
 pub use xdfs_xio::{ListeningSocket, PathSample};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use xdfs::{
     Client, Code, Fault, Observer, Queue, QueueEvent, QueueOptions, RemotePlace, RetryPolicy,
-    Transfer, TransferOptions, TransferResult,
+    Transfer, TransferOptions, TransferResult, is_unread,
 };
 
 use super::plan::PlannedCopy;
@@ -186,6 +186,7 @@ fn copy_stream(
     });
     match copied {
         Ok(result) => reporter.file_done(&job.label, result),
+        Err(fault) if is_unread(&fault) => reporter.file_unread(),
         Err(fault) => reporter.failure(Some(&job.label), &explained(fault, true)),
     }
 }

@@ -6,7 +6,8 @@ use std::io::{BufWriter, IsTerminal as _, Stdout, Write as _};
 use std::time::Duration;
 
 use xdfs::{
-    Answer, Attributes, Call, Client, ClientOptions, Code, Fault, PendingCall, Quoting, RemotePlace,
+    Answer, Attributes, Call, Client, ClientOptions, Code, Fault, PendingCall, Quoting,
+    RemotePlace, is_unread,
 };
 
 use super::json::{PathRecord, SummaryBody, error_line};
@@ -114,11 +115,11 @@ impl PathCommand {
         self.unread || self.interrupt.requested()
     }
 
-    /// Waits for the end of a transfer.
+    /// Waits for the end of a transfer. One to standard output without a reader ends the command.
     ///
     /// # Errors
     /// The fault that ended it.
-    pub(crate) fn follow(&self, copy: impl Into<RunningCopy>) -> Result<(), Fault> {
+    pub(crate) fn follow(&mut self, copy: impl Into<RunningCopy>) -> Result<(), Fault> {
         let mut copy = copy.into();
         while !copy.is_finished() {
             if self.interrupt.requested() {
@@ -126,7 +127,13 @@ impl PathCommand {
             }
             let _ = copy.progress(TICK);
         }
-        copy.wait().map(|_| ())
+        match copy.wait() {
+            Err(fault) if is_unread(&fault) => {
+                self.unread = true;
+                Ok(())
+            }
+            copied => copied.map(|_| ()),
+        }
     }
 
     /// The quoting of names on standard output.

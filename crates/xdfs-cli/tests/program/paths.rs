@@ -3,10 +3,11 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use xdfs_testkit::tree::make_pipe;
 
@@ -418,6 +419,55 @@ fn wildcards_stand_for_names_in_every_command() {
     there(&["rm", &none, &server.url("/into/*"), &w]).fails(4, &["no name matches"]);
     assert!(!fs::exists(root.join("into/w1")).unwrap() && !fs::exists(root.join("w{3}")).unwrap());
     assert!(fs::exists(root.join(".w4")).unwrap());
+}
+
+/// A reader that has read enough ends a command without a message.
+#[test]
+fn a_reader_that_ends_is_no_failure() {
+    let (place, server) = tree();
+    let big = server.url("/big.img");
+    make_pipe(place.remote("pipe")).unwrap();
+    let pipe = server.url("/pipe");
+    there(&["ls", &pipe]).ok();
+    for words in [
+        &["cat", &big, &big][..],
+        &["cp", &big, "-"],
+        &["cp", "-n", "3", &big, "-"],
+        &["cat", &pipe],
+        &["ls", "-lR", &server.url("/")],
+        &["find", &server.url("/")],
+        &["cat", "--help"],
+        &["completions", "bash"],
+    ] {
+        let mut command = program();
+        command.args(words).stdin(Stdio::null());
+        let (read, write) = std::io::pipe().unwrap();
+        command.stdout(write).stderr(Stdio::piped());
+        // It has nothing to wait for before the reader is gone.
+        drop(read);
+        let mut child = command.spawn().unwrap();
+        drop(command);
+        if words[1] == pipe {
+            let mut writer = fs::OpenOptions::new()
+                .write(true)
+                .open(place.remote("pipe"));
+            let writer = writer.as_mut().unwrap();
+            // Until the pipe has no reader either.
+            let ended = xdfs_testkit::wait::until(std::time::Duration::from_secs(60), || {
+                std::io::Write::write_all(writer, b"more").is_err()
+            });
+            assert!(ended);
+        }
+        let mut said = String::new();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!((status.code(), said.as_str()), (Some(0), ""), "{words:?}");
+    }
 }
 
 #[test]
@@ -964,7 +1014,7 @@ fn a_reader_that_goes_away_ends_a_listing() {
     let mut command = program();
     command
         .args(["find", &server.url("")])
-        .stdout(std::process::Stdio::piped());
+        .stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());
@@ -986,7 +1036,7 @@ fn output_that_cannot_be_written_is_a_failure() {
         drop(writer);
         let mut command = program();
         command.args(words).stdin(reader).stdout(out);
-        command.stderr(std::process::Stdio::piped());
+        command.stderr(Stdio::piped());
         let done = command.output().unwrap();
         let said = String::from_utf8(done.stderr).unwrap();
         assert_eq!(done.status.code(), Some(7), "{words:?}: {said}");
