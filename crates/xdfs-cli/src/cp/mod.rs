@@ -1,5 +1,6 @@
 //! `xdfs cp`: plans the files, copies them back to back, reports.
 
+mod chosen;
 mod expand;
 mod list;
 pub(crate) mod origins;
@@ -35,12 +36,14 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     let words = (&flags.places.sources[..], &*flags.places.target);
     let sources = check_stripes(context, &flags.stripe, words);
     let sources = sources.and_then(|()| expand::expand_sources(&connector, &mut expanded));
+    let many = expanded.places.sources.len() > 1;
+    let sources = sources.and_then(|()| chosen::leave_out_files(&connector, &mut expanded));
     let flags = &expanded;
     if flags.recursive || flags.archive || flags.files_from.is_some() {
-        return run_trees(&connector, context, flags, sources);
+        return run_trees(&connector, context, flags, many, sources);
     }
     let origins = Origins::new(&connector, flags.between.into());
-    let planned = sources.and_then(|()| plan::plan(context.config()?, flags, &origins));
+    let planned = sources.and_then(|()| plan::plan(context.config()?, flags, many, &origins));
     let bytes = planned.as_ref().ok().and_then(|jobs| {
         jobs.iter()
             .try_fold(0_u64, |sum, job| sum.checked_add(job.bytes?))
@@ -99,6 +102,7 @@ fn run_trees(
     connector: &Connector,
     context: &Context,
     flags: &CpFlags,
+    many: bool,
     sources: Result<(), Fault>,
 ) -> u8 {
     let mut files = flags.clone();
@@ -109,7 +113,7 @@ fn run_trees(
         let jobs = if files.places.sources.is_empty() {
             Vec::new()
         } else {
-            plan::plan(context.config()?, &files, &origins)?
+            plan::plan(context.config()?, &files, many, &origins)?
         };
         Ok((trees, jobs))
     });

@@ -17,7 +17,7 @@ use xdfs::{Code, Fault, TransferRoute};
 
 use super::origins::Origins;
 use super::plan::{self, PlannedCopy};
-use super::{copy_files, expand, retries_of, tree};
+use super::{chosen, copy_files, expand, retries_of, tree};
 use crate::context::Context;
 use crate::flags::{CpFlags, Places};
 use crate::interrupt::Interrupt;
@@ -155,6 +155,8 @@ impl Run<'_> {
         let words = (&flags.places.sources[..], &*flags.places.target);
         check_stripes(self.context, &flags.stripe, words)?;
         expand::expand_sources(self.connector, &mut flags)?;
+        let many = flags.places.sources.len() > 1;
+        chosen::leave_out_files(self.connector, &mut flags)?;
         if flags.recursive || flags.archive {
             let trees = tree::take_trees(self.connector, &mut flags, &self.origins)?;
             if !trees.is_empty() {
@@ -168,7 +170,7 @@ impl Run<'_> {
                 return Ok(Vec::new());
             }
         }
-        let jobs = plan::plan(self.context.config()?, &flags, &self.origins)?;
+        let jobs = plan::plan(self.context.config()?, &flags, many, &self.origins)?;
         if jobs.iter().any(PlannedCopy::is_stream) {
             let cause = "a standard stream can't be in a list";
             return Err(Fault::new(Code::InvalidArgument, OPERATION, cause)

@@ -42,13 +42,14 @@ fn invalid(cause: impl Into<String>) -> Fault {
     Fault::new(Code::InvalidArgument, "plan the copy", cause)
 }
 
-/// Plans the copies.
+/// Plans the copies; with `many` the target is a directory.
 ///
 /// # Errors
 /// The command as a whole is invalid, or the local target directory doesn't exist.
 pub(super) fn plan(
     config: &ClientConfig,
     flags: &CpFlags,
+    many: bool,
     origins: &Origins,
 ) -> Result<Vec<PlannedCopy>, Fault> {
     let parse = |word: &OsString| Place::parse(config, word);
@@ -61,22 +62,13 @@ pub(super) fn plan(
                 .hint("leave out --json, or name a file as the target"),
         );
     }
-    if !flags.filter.is_empty()
-        && let Some(at) = sources.iter().position(is_no_directory)
-    {
-        let cause = "--exclude, --max-size and the like choose among the entries of directories, \
-                     and this isn't one";
-        return Err(invalid(cause)
-            .path(shown(&flags.places.sources[at]))
-            .hint("copy directories with --recursive, and files in a command without these"));
-    }
     if flags.remove_source && (sources.contains(&Place::Standard) || target == Place::Standard) {
         return Err(
             invalid("what goes through a standard stream can't be compared")
                 .hint("leave out --remove-source"),
         );
     }
-    if sources.len() > 1 {
+    if many {
         check_many(&sources, &target)?;
     }
     let texts = flags.places.sources.iter().map(|word| shown(word));
@@ -91,22 +83,17 @@ pub(super) fn plan(
                         check_removal(flags.remove_source, [place, &server])?;
                         check_one_password(&flags.session.security, [place, &server])?;
                         let file = origins.file(place);
-                        between(&file, text, &server, &target_text, sources.len() > 1)
+                        between(&file, text, &server, &target_text, many)
                     }
                     Place::Standard => upload_stream(&server, &target_text),
-                    Place::Local(path) => Ok(upload(
-                        path,
-                        text,
-                        &server,
-                        &target_text,
-                        sources.len() > 1,
-                        flags,
-                    )),
+                    Place::Local(path) => {
+                        Ok(upload(path, text, &server, &target_text, many, flags))
+                    }
                 });
             jobs.collect()
         }
         local => {
-            let place = local_target(&local, sources.len() > 1)?;
+            let place = local_target(&local, many)?;
             let jobs = sources
                 .iter()
                 .zip(texts)
@@ -120,15 +107,6 @@ pub(super) fn plan(
                 });
             jobs.collect()
         }
-    }
-}
-
-/// Whether a source that is copied as a file is one. What is missing or a directory is refused for
-/// that.
-fn is_no_directory(source: &Place) -> bool {
-    match source {
-        Place::Local(path) => path.is_file(),
-        Place::Standard | Place::Remote(_) => true,
     }
 }
 
@@ -381,7 +359,8 @@ mod tests {
     fn planned(flags: &CpFlags) -> Result<Vec<PlannedCopy>, Fault> {
         let connector = Connector::new(Context::new(true), flags.session.clone());
         let origins = Origins::new(&connector, Way::Any);
-        plan(&ClientConfig::default(), flags, &origins)
+        let many = flags.places.sources.len() > 1;
+        plan(&ClientConfig::default(), flags, many, &origins)
     }
 
     fn refusal(words: &[&str]) -> Fault {

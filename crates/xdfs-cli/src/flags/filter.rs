@@ -57,8 +57,10 @@ impl Args for FilterFlags {
                          '/a/b' from the root of the tree, 'd/' for directories only, '**' for \
                          any number of directories.\n\nOf --exclude, --include and \
                          --filter-file, in the order of the command line, the last matching rule \
-                         applies. The scan does not enter excluded directories. 'xdfs cp' refuses \
-                         these flags for a SOURCE that is a file.",
+                         applies. The scan does not enter excluded directories. A SOURCE of 'xdfs \
+                         cp' that is a file is chosen by its name, like an entry of the root. '?' \
+                         and [...] match a byte, braces are characters, and a malformed pattern \
+                         in a file matches nothing, all as for git.",
                     ),
             )
             .arg(

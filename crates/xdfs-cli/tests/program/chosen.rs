@@ -130,6 +130,42 @@ fn a_pattern_takes_no_session_more() {
     }
 }
 
+/// Files among the sources are chosen like the entries of directories.
+#[test]
+fn rules_concern_files_that_are_named() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    fs::create_dir_all(place.here("tree")).unwrap();
+    for name in ["a.o", "b.c", "tree/c.o", "tree/d.c"] {
+        place.make_here(name, name.as_bytes());
+    }
+    place.make_here("big.c", &[0; 5000]);
+    let here = |name: &str| place.here(name);
+    let target = server.url("/up");
+    fs::create_dir(place.remote("up")).unwrap();
+    let flags = ["cp", "-r", "--exclude", "*.o", "--max-size", "4K"];
+    let sources = [here("tree"), here("a.o"), here("b.c"), here("big.c")];
+    let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
+    xdfs([&flags[..], &sources, &[&target]].concat()).ok();
+    assert_eq!(names(place.remote("up")), ["b.c", "tree"]);
+    assert_eq!(names(place.remote("up/tree")), ["d.c"]);
+    // Of two files one is left, and the target is still a directory.
+    let words = ["cp", "--exclude", "/a.o", &here("a.o"), &here("b.c")];
+    xdfs([&words[..], &[&server.url("/other")]].concat()).fails(4, &["/other"]);
+    // From a server, also by size, and nothing at all.
+    fs::copy(here("big.c"), place.remote("up/big.c")).unwrap();
+    fs::create_dir(here("down")).unwrap();
+    let urls = [server.url("/up/*.c"), server.url("/up/tree")];
+    let down = here("down");
+    let words = [&flags[..], &[&urls[0], &urls[1], &down]].concat();
+    xdfs(words).ok();
+    assert_eq!(names(here("down")), ["b.c", "tree"]);
+    let big = server.url("/up/big.c");
+    xdfs(["cp", "--min-size", "1M", &big, &here("none")]).ok();
+    assert!(!place.path().join("none").exists());
+    xdfs_with_input(["cp", "--exclude", "*", "-", &server.url("/x")], b"").fails(2, &["--exclude"]);
+}
+
 /// All paths below a directory, sorted.
 fn all(dir: impl AsRef<std::path::Path>) -> Vec<String> {
     let run = std::process::Command::new("find")

@@ -115,7 +115,7 @@ fn a_filter_is_not_ignored_for_files() {
     let server = Server::start(&place.root());
     let file = place.make_here("fresh", b"still being written");
     fs::create_dir(place.here("tree")).unwrap();
-    fs::write(place.remote("there"), b"x").unwrap();
+    fs::write(place.remote("there"), b"xy").unwrap();
     let (tree, url) = (place.here("tree"), server.url("/"));
     let (there, back) = (server.url("/there"), place.here("."));
     for filter in ["--min-age=1d", "--max-size=1", "--exclude=*"] {
@@ -126,11 +126,12 @@ fn a_filter_is_not_ignored_for_files() {
             &["-r", &there, &back],
         ] {
             let words = ["cp", "--remove-source", filter];
-            xdfs(words.iter().chain(places)).fails(2, &["directories", "--recursive"]);
+            xdfs(words.iter().chain(places)).ok();
         }
     }
     assert_content(&file, b"still being written");
-    assert_eq!(names(place.root()), ["there"]);
+    assert_eq!(names(place.root()), ["there", "tree"]);
+    assert!(!Path::new(&place.here("there")).exists());
     xdfs(["cp", "--max-size", "1", &tree, &url]).fails(6, &["use --recursive"]);
     xdfs(["cp", "-r", "--max-size", "1", &place.here("none"), &url]).fails(4, &["no such file"]);
 }
