@@ -297,8 +297,9 @@ Examples:
   xdfs sum xdfs://host/big.img                      what b3sum prints there
   xdfs sum --digest sha256 xdfs://host/a b          one there, one here
   xdfs sum -r --digest sha256 xdfs://host/tree > SHA256SUMS
-  xdfs sum -c SHA256SUMS --digest sha256 tree       the copy here; or: cd tree; sha256sum -c
-  xdfs sum -c SHA256SUMS --digest sha256 xdfs://other/tree")]
+  sha256sum -c SHA256SUMS                           the copy here, with lines such as tree/a
+  xdfs sum -c SHA256SUMS --digest sha256 xdfs://other/      tree there
+  xdfs sum xdfs://host/f > sums; xdfs sum -c sums xdfs://host/")]
 pub(crate) struct SumFlags {
     /// Files on servers or here.
     #[arg(required_unless_present = "check", value_name = "PLACE", value_hint = ValueHint::AnyPath)]
@@ -308,9 +309,10 @@ pub(crate) struct SumFlags {
     #[arg(long, value_name = "KIND", value_enum, default_value_t = SumDigest::Blake3)]
     pub(crate) digest: SumDigest,
 
-    /// All files in one directory, sorted by name, with paths relative to it.
+    /// All files in one directory, sorted by name.
     ///
-    /// Symbolic links and special files in it are left out.
+    /// Their paths begin with the directory as it was written, so that they are found from where the
+    /// command runs; with its last part if it is on a server. Symbolic links and special files in it are left out.
     #[arg(short, long)]
     pub(crate) recursive: bool,
 

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use xdfs::{Answer, Attributes, Call, Code, Entry, Fault, Listing, PendingCall, call_local};
 
 use super::command::{PathCommand, unexpected};
-use super::operand::{Operand, last_part, text_of};
+use super::operand::{Operand, join, last_part, text_of};
 use super::walk::{LISTINGS_AHEAD, List, Walk, WalkEntry};
 use crate::client::SharedClient;
 use crate::place::Place;
@@ -151,6 +151,22 @@ impl SideOperand {
             depth: 0,
         };
         Walk::new(&self.side, start, u32::MAX, LISTINGS_AHEAD).sorted()
+    }
+
+    /// The name of an entry with this path relative to the root, as from where the command runs: a
+    /// local tree has the path as it was written, and one on a server, of which a copy may be here,
+    /// its last part.
+    pub(crate) fn name_of(&self, relative: &[u8]) -> Vec<u8> {
+        let root = match &self.side {
+            PathSide::Local if self.path == b"." => b"",
+            PathSide::Local => self.path.as_slice(),
+            PathSide::Remote(_) => last_part(&self.path),
+        };
+        match (root, relative) {
+            (b"", relative) => relative.to_vec(),
+            (root, b"") => root.to_vec(),
+            (root, relative) => join(root, relative),
+        }
     }
 
     /// The path of an entry of the tree, relative to its root; empty for the root.

@@ -10,8 +10,8 @@ use xdfs::{Answer, Call, ChecksumKind, ChecksumValue, Code, Fault, FileKind, Quo
 
 use super::command::{PathCommand, unexpected};
 use super::json::{PathBody, PathRecord, SumBody};
-use super::operand::{join, last_part, text_of};
-use super::side::{SideCall, SideOperand};
+use super::operand::{join, text_of};
+use super::side::{PathSide, SideCall, SideOperand};
 use super::walk::WalkStep;
 use crate::context::Context;
 use crate::flags::SumFlags;
@@ -98,7 +98,7 @@ fn sum_tree(command: &mut PathCommand, flags: &SumFlags, root: &SideOperand) -> 
     let attributes = root.stat()?;
     let mut sums = Sums::new(root);
     if attributes.kind != FileKind::Directory {
-        let name = last_part(&root.path).to_vec();
+        let name = root.name_of(b"");
         sums.push(command, root.path.clone(), name, flags.digest.into(), None);
         sums.finish(command);
         return Ok(());
@@ -106,7 +106,7 @@ fn sum_tree(command: &mut PathCommand, flags: &SumFlags, root: &SideOperand) -> 
     for step in root.walk(attributes) {
         match step {
             WalkStep::Entry(found) if found.attributes.kind == FileKind::File => {
-                let name = root.relative(&found.path).to_vec();
+                let name = root.name_of(root.relative(&found.path));
                 sums.push(command, found.path, name, flags.digest.into(), None);
             }
             WalkStep::Entry(_) | WalkStep::Left(_) => {}
@@ -136,6 +136,16 @@ struct Sums<'a> {
     quoting: Option<Quoting>,
     waiting: VecDeque<Sum>,
     different: u64,
+}
+
+/// What a path in a list may lack to be found.
+fn missing_hint(side: &PathSide, name: &[u8]) -> &'static str {
+    match (side, name.first()) {
+        (PathSide::Local, Some(b'/')) => {
+            "if it is the path of a file on a server, name the server: xdfs sum -c FILE xdfs://HOST/"
+        }
+        _ => "relative paths begin in PLACE, or without it in the current directory",
+    }
 }
 
 impl<'a> Sums<'a> {
@@ -185,6 +195,9 @@ impl<'a> Sums<'a> {
             Err(fault) => {
                 let fault = match fault.code {
                     Code::IsDirectory => fault.hint("use --recursive for all files in it"),
+                    Code::NotFound if sum.expected.is_some() => {
+                        fault.hint(missing_hint(&self.root.side, &sum.name))
+                    }
                     _ => fault,
                 };
                 return command.fault(Some(&self.root.text), &fault);

@@ -519,10 +519,13 @@ fn digests_are_those_of_other_programs() {
         assert_eq!(run.text(), expected.replace("  runs/", "  /runs/"));
         // A tree, in order, and as the other program checks it.
         let lists = ["runs/", "runs"].map(|name| {
-            let local = root.join(name);
-            let local = local.to_str().unwrap();
             let url = server.url(&format!("/{name}"));
-            [local, &url].map(|place| there(&["sum", "-r", "--digest", kind, place]).ok().text())
+            [name, &url].map(|place| {
+                let mut command = program();
+                command.args(["sum", "-r", "--digest", kind, place]);
+                let run = Running::start(command.current_dir(&root)).wait();
+                run.ok().text()
+            })
         });
         let list = &lists[0][0];
         assert!(
@@ -533,9 +536,11 @@ fn digests_are_those_of_other_programs() {
             .lines()
             .map(|line| line.split_once("  ").unwrap().1)
             .collect();
-        assert_eq!(names, ["a.dat", "odd\\nna\\\\me", "one/b.dat", "two/c.txt"]);
+        let expected = ["a.dat", "odd\\nna\\\\me", "one/b.dat", "two/c.txt"];
+        assert_eq!(names, expected.map(|name| format!("runs/{name}")));
         let file = place.make_here(other, list.as_bytes());
-        let checked = here(&root.join("runs"), &[other, "-c", &file]);
+        // From where the list was made.
+        let checked = here(&root, &[other, "-c", &file]);
         assert_eq!(checked.matches(": OK\n").count(), 4, "{checked}");
         // And here its lists.
         let list = here(
@@ -569,16 +574,18 @@ fn digests_are_those_of_other_programs() {
 #[test]
 fn lists_of_digests_are_checked() {
     let (place, server) = tree();
-    let (root, runs) = (place.root(), server.url("/runs"));
+    let (root, runs, top) = (place.root(), server.url("/runs"), server.url("/"));
     let list = there(&["sum", "-r", &runs]).ok().text();
     let file = place.make_here("list", list.as_bytes());
-    there(&["sum", "-c", &file, &runs]).ok();
-    let run = xdfs_with_input(["sum", "-c", "-", &runs], list.as_bytes()).ok();
-    assert_eq!(run.text(), "a.dat: OK\none/b.dat: OK\ntwo/c.txt: OK\n");
+    there(&["sum", "-c", &file, &top]).ok();
+    let run = xdfs_with_input(["sum", "-c", "-", &top], list.as_bytes()).ok();
+    let ok = "runs/a.dat: OK\nruns/one/b.dat: OK\nruns/two/c.txt: OK\n";
+    assert_eq!(run.text(), ok);
+    there(&["sum", "-c", &file, &runs]).fails(4, &["relative paths begin in PLACE"]);
     fs::write(root.join("runs/one/b.dat"), content(2, 2_000)).unwrap();
-    let words = ["sum", "-c", &file, &runs];
+    let words = ["sum", "-c", &file, &top];
     let run = there(&words).fails(18, &["1 of 3 digests differ"]);
-    assert_eq!(run.text(), "a.dat: OK\none/b.dat: FAILED\ntwo/c.txt: OK\n");
+    assert_eq!(run.text(), ok.replace("b.dat: OK", "b.dat: FAILED"));
     let run = there(&[&words[..], &["--json"]].concat()).fails(18, &[]);
     let lines = run.json();
     let matches: Vec<_> = lines[..3]
@@ -590,7 +597,12 @@ fn lists_of_digests_are_checked() {
     // A file that is gone is a failure, which goes first.
     fs::remove_file(root.join("runs/a.dat")).unwrap();
     let run = there(&words).fails(4, &["error: server ", "/runs/a.dat", "1 of 3"]);
-    assert_eq!(run.text(), "one/b.dat: FAILED\ntwo/c.txt: OK\n");
+    assert_eq!(run.text(), "runs/one/b.dat: FAILED\nruns/two/c.txt: OK\n");
+    // The path of a file on a server leads to it with its server only.
+    let sums = there(&["sum", &server.url("/big.img")]).ok().text();
+    let file = place.make_here("one", sums.as_bytes());
+    there(&["sum", "-c", &file]).fails(4, &["/big.img", "xdfs sum -c FILE xdfs://HOST/"]);
+    there(&["sum", "-c", &file, &top]).ok();
     // From the current directory, and absolute paths.
     let sums = here(
         &root,
