@@ -144,15 +144,16 @@ fn sessions_of_removed_users_end() {
     let config = settings(&place, &[("data", "*")]);
     let key = key_of(&place, "bob");
     let server = start(&place, &config);
-    let mut owner = slow_upload(&place, &server.url("/data/owner"), &[]);
-    let url = server.url("/data/bob").replace("xdfs://", "xdfs://bob@");
-    let mut bob = slow_upload(&place, &url, &["--key", &key]);
     let users = |words: &[&str]| {
         let mut command = own_program(&place);
         command.args(["user", "--config", &config]).args(words);
         crate::support::run_with_input(&mut command, b"correct horse\n").ok();
     };
+    // Before the uploads, which it may outlast on a busy machine.
     users(&["add", "alice"]);
+    let mut owner = slow_upload(&place, &server.url("/data/owner"), &[]);
+    let url = server.url("/data/bob").replace("xdfs://", "xdfs://bob@");
+    let mut bob = slow_upload(&place, &url, &["--key", &key]);
     let password = place.make_here("password", b"correct horse\n");
     let url = server
         .url("/data/alice")
