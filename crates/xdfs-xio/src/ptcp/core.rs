@@ -167,12 +167,21 @@ impl Core {
         self.bundle = Some(bundle);
         self.attach(0, stream);
         self.joined = 0;
+        if self.left.is_some() {
+            self.end_bundle();
+        }
+    }
+
+    /// Whether streams may still join.
+    pub(super) fn takes_streams(&self) -> bool {
+        self.failure.is_none() && self.closing.is_none()
     }
 
     /// Whether a join with this serial number may take the place, which it then does.
     pub(super) fn admit(&mut self, index: usize, serial: u32) -> bool {
+        let takes = self.takes_streams();
         match self.serials.get_mut(index) {
-            Some(last) if *last < serial && self.failure.is_none() && self.closing.is_none() => {
+            Some(last) if *last < serial && takes => {
                 *last = serial;
                 true
             }
@@ -182,7 +191,7 @@ impl Core {
 
     /// A stream takes the place `index`.
     pub(super) fn attach(&mut self, index: usize, mut stream: Box<dyn Stream>) {
-        if self.failure.is_some() || self.closing.is_some() {
+        if !self.takes_streams() {
             return;
         }
         if self.streams.get(index).is_some_and(Option::is_some) {
@@ -229,12 +238,28 @@ impl Core {
         let Some(mut stream) = self.streams.get_mut(index).and_then(Option::take) else {
             return;
         };
+        // A stream that takes nothing any more may still have what the peer sent before: that it
+        // has left, above all, without which others would be waited for.
+        let mut violation = None;
+        for _ in 0..STEPS_MAX {
+            match bundle.receive(index, None, now, &mut |bufs| stream.read_vectored(bufs)) {
+                Ok(Step::Moved) => {}
+                Ok(_) => break,
+                Err(found) => {
+                    violation = Some(found);
+                    break;
+                }
+            }
+        }
         if let Some(home) = &mut self.home {
             // It is closed next, which withdraws the registration too.
             let _ = stream.deregister(&mut home.poller);
         }
         drop(stream);
         bundle.detach(index);
+        if let Some(violation) = violation {
+            return self.violated(violation);
+        }
         if bundle.is_alone() || self.closing.is_some() {
             // The reader may wait for bytes that don't come any more.
             self.notify(true, true);
@@ -612,21 +637,28 @@ impl Core {
         // The streams are closed, or registered elsewhere, in any case.
         let _ = self.deregister();
         self.left = Some(self.now());
-        let Some(bundle) = &mut self.bundle else {
-            self.fail(ErrorKind::ConnectionAborted, "the user has left");
-            return false;
-        };
         if self.failure.is_some() {
             return false;
         }
-        match self.aborts {
-            true => bundle.abort(),
-            false => bundle.leave(),
+        self.is_watched = true;
+        if self.bundle.is_none() {
+            // The peer may have it already, and waits for this side then.
+            return self.dial.is_some();
+        }
+        self.end_bundle();
+        !self.advance_leaving()
+    }
+
+    /// Has the peer learn that the user has left.
+    fn end_bundle(&mut self) {
+        if let Some(bundle) = &mut self.bundle {
+            match self.aborts {
+                true => bundle.abort(),
+                false => bundle.leave(),
+            }
         }
         self.pump_out();
         self.pump_in(None);
-        self.is_watched = true;
-        !self.advance_leaving()
     }
 
     /// Continues after the user has left. Whether nothing is left to do.
@@ -669,12 +701,12 @@ impl Core {
     /// What time brings. Returns whether there is nothing more to look after.
     pub(super) fn tick(&mut self) -> bool {
         let now = self.now();
-        let Some(bundle) = &mut self.bundle else {
-            return true;
-        };
         if self.failure.is_some() {
             return true;
         }
+        let Some(bundle) = &mut self.bundle else {
+            return self.left.is_none_or(|left| now > left + CLOSING);
+        };
         let delivered = bundle.delivered_bytes();
         let moves = std::mem::replace(&mut self.delivered, delivered) != delivered;
         // A reader that gets on needs no help, and would pay for it with copies.
@@ -707,8 +739,10 @@ impl Core {
     /// The places to be dialled now.
     pub(super) fn dials(&mut self) -> Vec<(usize, u32)> {
         let now = self.now();
-        let is_needed = self.failure.is_none()
-            && self.closing.is_none()
+        // A user who has left has all of its bytes with the streams that there are.
+        let is_used = self.left.is_none() || self.dead.is_some();
+        let is_needed = is_used
+            && self.takes_streams()
             && self
                 .bundle
                 .as_ref()

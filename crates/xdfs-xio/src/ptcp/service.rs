@@ -357,6 +357,14 @@ impl Worker {
         for key in late {
             self.end(key, Err(ErrorKind::TimedOut.into()));
         }
+        // A stream that nothing needs any more is closed, so that the peer waits for none.
+        let is_needed = |half: &Half| match &half.task {
+            Task::Join { shared, .. } => shared
+                .upgrade()
+                .is_some_and(|shared| shared.try_core().is_none_or(|core| core.takes_streams())),
+            _ => true,
+        };
+        self.half.retain(|_, half| is_needed(half));
         for shared in self.lingering.values().cloned().collect::<Vec<_>>() {
             self.tick_lingering(&shared);
         }
@@ -605,6 +613,11 @@ impl Worker {
                 let opened = result.and_then(|()| create(&shared, &options, &input, &binding));
                 let mut core = shared.core();
                 match opened {
+                    Ok(bundle) if self.lingering.contains_key(&shared.key) => {
+                        core.begin(bundle, stream);
+                        drop(core);
+                        self.tick_lingering(&shared);
+                    }
                     Ok(bundle) => {
                         core.begin(bundle, stream);
                         core.is_watched = true;

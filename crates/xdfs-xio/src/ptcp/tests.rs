@@ -3,12 +3,16 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read as _};
 use std::rc::Rc;
 use std::time::Duration;
 
+use xdfs_sys::poll::{Poller, Token};
+
 use super::bundle::{Bundle, Sizes, Step};
+use super::core::{Core, First};
 use super::wire::FRAME_BYTES;
+use crate::stream::{Capabilities, Stream};
 use crate::transform::Room;
 
 struct Random(u64);
@@ -374,6 +378,97 @@ impl World {
             assert!(self.sides[1 - side].bundle.is_alone(), "seed {}", self.seed);
         }
         assert!(self.sides.iter().all(|side| side.bundle.is_over()));
+    }
+}
+
+/// A stream that takes nothing, and from which `left` can still be read before it ends.
+#[derive(Debug)]
+struct Halved {
+    left: VecDeque<u8>,
+}
+
+impl Stream for Halved {
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.left.read_vectored(bufs)
+    }
+
+    fn write_vectored(&mut self, _: &[IoSlice<'_>]) -> io::Result<usize> {
+        Err(ErrorKind::BrokenPipe.into())
+    }
+
+    fn finish_open(&mut self) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn register(&mut self, _: &mut Poller, _: Token) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn deregister(&mut self, _: &mut Poller) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            integrity: false,
+            local: false,
+        }
+    }
+
+    fn peer(&self) -> String {
+        String::new()
+    }
+}
+
+/// A side that writes before it reads finds the stream broken on which the peer said that it left.
+/// It would wait for other streams then, for as long as its patience lasts.
+#[test]
+fn a_peer_that_left_is_heard_on_a_stream_that_takes_nothing() {
+    let sizes = Sizes {
+        streams: 4,
+        piece: 100,
+        window: 1000,
+        peer_window: 1000,
+    };
+    for aborts in [false, true] {
+        let mut peer = Bundle::new(sizes);
+        peer.attach(0);
+        match aborts {
+            true => peer.abort(),
+            false => peer.leave(),
+        }
+        let mut left = VecDeque::new();
+        let mut write = |bufs: &[IoSlice<'_>]| {
+            let before = left.len();
+            bufs.iter().for_each(|buf| left.extend(buf.iter()));
+            Ok(left.len() - before)
+        };
+        while peer.send(0, Duration::ZERO, &mut write) == Step::Moved {}
+        for has_heard in [false, true] {
+            let left = match has_heard {
+                true => left.clone(),
+                false => VecDeque::new(),
+            };
+            let stream = Halved { left };
+            let patience = Duration::from_secs(3600);
+            let mut core = Core::new(First::of(&stream), None, patience);
+            core.begin(Bundle::new(sizes), Box::new(stream));
+            let _ = core.write(&[IoSlice::new(b"answer")]);
+            // Without a word it waits for other streams.
+            assert_eq!(core.needs_service(), !has_heard);
+            let mut bytes = [0; 10];
+            let read = core.read(&mut [IoSliceMut::new(&mut bytes)]);
+            let expected = match (has_heard, aborts) {
+                (false, _) => Err(ErrorKind::WouldBlock),
+                (true, false) => Ok(0),
+                (true, true) => Err(ErrorKind::ConnectionReset),
+            };
+            assert_eq!(read.map_err(|error| error.kind()), expected);
+        }
     }
 }
 

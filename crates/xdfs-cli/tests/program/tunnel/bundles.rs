@@ -7,7 +7,7 @@ use xdfs_testkit::proxy::{FaultProxy, Plan};
 
 use super::{
     PATIENCE, TO_LOOPBACK, address_of, connect, echo, hello, listening, open_server, ping, request,
-    start, tunnel, tunnel_to,
+    start, tunnel, tunnel_to, wait_until,
 };
 use crate::support::{Place, Running, Server, content, program};
 
@@ -74,6 +74,33 @@ fn a_connection_survives_the_loss_of_channels() {
         .filter(|line| line.contains("\"event\":\"authenticate\""));
     // The question at the start, and the connection: channels that join need no login.
     assert_eq!(lines.count(), 2, "{audit}");
+}
+
+/// Programs that close at once, while further channels are being opened: what they leave at the
+/// server ends with them, and not by its patience with channels that might come back.
+#[test]
+fn connections_that_close_at_once_leave_nothing() {
+    const COUNT: usize = 60;
+    let place = Place::new();
+    let server = start(&place, &[TO_LOOPBACK]);
+    let target = echo().to_string();
+    let (_running, address) = tunnel(&place, &server, &target, &["-n", "4"]);
+    for _ in 0..COUNT {
+        connect(address).write_all(b"x").unwrap();
+    }
+    let ends = || {
+        let audit = std::fs::read_to_string(place.here("audit.jsonl")).unwrap_or_default();
+        let ends = audit
+            .lines()
+            .filter(|line| line.contains("\"event\":\"tunnel-end\""));
+        ends.map(str::to_owned).collect::<Vec<_>>()
+    };
+    wait_until("the end of all", || ends().len() == COUNT);
+    let late: Vec<_> = ends();
+    let late = late
+        .iter()
+        .filter(|line| line.contains("deadline-exceeded"));
+    assert_eq!(late.count(), 0, "{:?}", ends());
 }
 
 #[test]
