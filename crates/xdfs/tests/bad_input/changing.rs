@@ -1,12 +1,13 @@
 //! Sources that change while they are read. A bound on the rate makes time for it.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use xdfs::{Code, Fault, LocalPlace, Side, Transfer, TransferOptions, TransferResult};
+use xdfs_testkit::wait;
 
 use crate::stage::{Stage, assert_fault, assert_old, make_old};
 use crate::support::{PATIENCE, client, finish, hidden_names};
@@ -77,13 +78,26 @@ fn found_out(seed: u64, change: impl Fn(&Path)) {
         } else {
             (stage.folders.there("target"), stage.folders.root())
         };
-        // What has arrived is kept for another try, hidden; the target is as it was.
+        // What has arrived is kept for another try, hidden; the target is as it was. A server hears
+        // later than its client that the file has failed.
+        wait_until_closed(&folder);
         for name in hidden_names(&folder) {
             std::fs::remove_file(folder.join(name)).unwrap();
         }
         assert_old(&target);
         stage.still_serves();
     }
+}
+
+/// Waits until no sink writes any more: each holds the lock of its unfinished file.
+#[track_caller]
+fn wait_until_closed(folder: &Path) {
+    let is_free = |name: &String| match File::open(folder.join(name)) {
+        Ok(file) => file.try_lock().is_ok(),
+        Err(_) => true,
+    };
+    let closed = wait::until(PATIENCE, || hidden_names(folder).iter().all(is_free));
+    assert!(closed, "a sink stays open: {:?}", hidden_names(folder));
 }
 
 #[test]
