@@ -67,6 +67,8 @@ pub enum QueueEvent<'a> {
         fault: &'a Fault,
         /// Number of the coming retry, counted from 1 after each attempt that transferred bytes.
         retry: u32,
+        /// The number of retries after which the job fails. Few, if the server never answered.
+        retries_max: u32,
         /// Time until the retry.
         pause: Duration,
     },

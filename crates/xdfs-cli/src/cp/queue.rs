@@ -62,7 +62,6 @@ impl Sessions {
 /// Forwards job events by number: a start, or the reason of a retry.
 struct Relay {
     events: mpsc::Sender<(u64, Option<String>)>,
-    retries_max: u32,
 }
 
 impl Observer for Relay {
@@ -72,10 +71,10 @@ impl Observer for Relay {
             QueueEvent::Retry {
                 fault,
                 retry,
+                retries_max,
                 pause,
             } => Some(format!(
-                "{fault}; retry {retry} of {} in {:.1} s",
-                self.retries_max,
+                "{fault}; retry {retry} of {retries_max} in {:.1} s",
                 pause.as_secs_f64(),
             )),
             _ => return ControlFlow::Continue(()),
@@ -133,10 +132,7 @@ pub(super) fn run(
         ..QueueOptions::default()
     };
     let (sender, events) = mpsc::channel();
-    let relay = Relay {
-        events: sender,
-        retries_max: limits.retry.retries_max,
-    };
+    let relay = Relay { events: sender };
     let opened = sessions.clone();
     let connect = move |server: &RemotePlace| -> Result<Arc<Client>, Fault> {
         opened

@@ -420,7 +420,7 @@ pub(crate) struct RetryFlags {
     /// If the connection breaks or the server restarts, another session is opened, and the transfer
     /// goes on where it was. The pauses before the retries grow from 0.2 to 10 seconds: 30 retries
     /// take about four minutes while the server can't be reached. A server that never answered is
-    /// not tried again.
+    /// not tried again, and one that closes the connection within the TLS handshake 5 times.
     #[arg(long, value_name = "N")]
     pub(crate) retries: Option<u32>,
 }

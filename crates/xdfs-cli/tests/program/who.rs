@@ -302,7 +302,7 @@ fn a_server_that_is_busy_is_tried_again() {
     let file = place.make_here("file", b"content");
     proxy.block_new(true);
     let mut patient = crate::support::Running::start(program().args(["cp", "-v", &file, &url]));
-    patient.wait_for_message("retry 2 of 30");
+    patient.wait_for_message("retry 2 of 5");
     proxy.block_new(false);
     let run = patient.wait().ok();
     assert!(
@@ -314,6 +314,11 @@ fn a_server_that_is_busy_is_tried_again() {
     // One who doesn't come in after all is told why that may be.
     proxy.block_new(true);
     xdfs(["whoami", &url]).fails(3, &["TLS handshake", "busy", "try again"]);
+    // A server with another stack looks the same. It isn't waited for as one that went away.
+    let copy = xdfs(["cp", "-v", &file, &url]).fails(3, &["hint: if it listens", "--stack"]);
+    assert!(copy.stderr.contains("retry 5 of 5"), "{}", copy.stderr);
+    let most = xdfs(["cp", "-v", "--retries", "1", &file, &url]).fails(3, &["retry 1 of 1"]);
+    assert!(!most.stderr.contains("retry 2"), "{}", most.stderr);
 }
 
 /// A ticket comes in by a file, by standard input and by the environment, so that it needn't stand

@@ -24,6 +24,9 @@ use crate::remote::RemotePlace;
 use crate::retry::RetryPolicy;
 use crate::transfer::{LocalPlace, TransferOptions, TransferRoute};
 
+/// Retries of a server that never answered, where a fault says that they may help: about six seconds.
+const FIRST_RETRIES_MAX: u32 = 5;
+
 /// A file to copy, for a [`Queue`](crate::Queue).
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -456,6 +459,7 @@ impl<C: Connect> Schedule<C> {
             let event = QueueEvent::Retry {
                 fault: &fault,
                 retry: task.retries,
+                retries_max: self.retries_max(index),
                 pause,
             };
             self.report(task.number, event);
@@ -482,10 +486,20 @@ impl<C: Connect> Schedule<C> {
         }
     }
 
+    /// The largest number of retries in a row for a job of this server. One that never answered is
+    /// more likely not what it is taken for than away for a while.
+    fn retries_max(&self, server: usize) -> u32 {
+        let most = self.options.retry.retries_max;
+        match self.servers[server].is_reached {
+            true => most,
+            false => most.min(FIRST_RETRIES_MAX),
+        }
+    }
+
     fn is_worth_retrying(&self, server: usize, task: &QueuedJob, fault: &Fault) -> bool {
         if self.is_stopping
             || task.is_cancelled
-            || task.retries >= self.options.retry.retries_max
+            || task.retries >= self.retries_max(server)
             || task.is_stream() && task.was_started
         {
             return false;

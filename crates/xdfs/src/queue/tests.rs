@@ -477,7 +477,7 @@ fn a_lost_connection_is_made_again_and_the_order_stays() {
 #[test]
 fn tries_are_bounded_and_progress_renews_them() {
     let world = World {
-        steps: vec![steps("a", vec![(0, Err(lost()))])],
+        steps: vec![steps("a", vec![(5, Err(lost())), (0, Err(lost()))])],
         ..World::default()
     };
     let scene = run(world, jobs(&["a"]));
@@ -495,6 +495,29 @@ fn tries_are_bounded_and_progress_renews_them() {
     let scene = run(world, jobs(&["a"]));
     assert_eq!(scene.pauses, [200; 12]);
     assert_eq!(scene.codes(), [None]);
+}
+
+/// It closes each connection: it may be busy, but rather is no such server.
+#[test]
+fn a_server_that_never_answered_gets_few_tries() {
+    for (retries_max, expected) in [(30, 5), (3, 3)] {
+        let options = QueueOptions {
+            retry: RetryPolicy {
+                retries_max,
+                ..RetryPolicy::default()
+            },
+            ..QueueOptions::default()
+        };
+        let world = World {
+            steps: vec![steps("a", vec![(0, Err(lost()))])],
+            ..World::default()
+        };
+        let mut scene = Scene::with(world, options, Heard::default());
+        scene.add(jobs(&["a"]));
+        scene.run();
+        assert_eq!(scene.pauses.len(), expected);
+        assert_eq!(scene.codes(), [Some(Code::ConnectionLost)]);
+    }
 }
 
 #[test]

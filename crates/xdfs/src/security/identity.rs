@@ -334,7 +334,10 @@ impl Identity for SecureIdentity {
             let cause = "the server closed the connection before the TLS handshake was through";
             return Some(
                 Fault::new(Code::ConnectionLost, "secure the connection", cause)
-                    .hint("it may be busy with as many handshakes as it takes: try again")
+                    .hint(
+                        "if it listens with another driver stack, name that with --stack; or it is \
+                         busy with as many handshakes as it takes: try again later",
+                    )
                     .retry(Retry::AfterMs(500)),
             );
         }
