@@ -253,10 +253,11 @@ fuzz_target!(|data: &[u8]| {
             return;
         }
         let mut said = 0;
+        let mut closing = Vec::new();
         while let Some(output) = receiver.poll_output() {
             said += 1;
             match output {
-                ReceiverOutput::Hole { file, range } => {
+                ReceiverOutput::Hole { file, range, .. } => {
                     let held = &mut held[file.0 as usize];
                     assert!(!held.overlaps(range));
                     held.insert(range);
@@ -269,12 +270,17 @@ fuzz_target!(|data: &[u8]| {
                     assert!(held[file.0 as usize].contains(whole));
                     assert_eq!(held[file.0 as usize].total(), length);
                 }
-                ReceiverOutput::Failed { file, .. } | ReceiverOutput::Finished { file, .. } => {
+                ReceiverOutput::Failed { file, .. } => {
+                    assert!(!receiver.has_file(file));
+                    closing.push(file);
+                }
+                ReceiverOutput::Finished { file, .. } => {
                     assert!(!receiver.has_file(file));
                 }
                 _ => {}
             }
         }
+        closing.into_iter().for_each(|file| receiver.closed(file));
         // A lost channel repeats what is outstanding, of which each operation made a bounded part.
         assert!(said <= 64 + 16 + 4 * operations);
     }

@@ -5,7 +5,7 @@
 //! module decides the order of data, sync and journal. Sinks in memory take no time: the pipeline's
 //! thread runs the same [`Writer`] inline for them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
@@ -48,22 +48,30 @@ pub(crate) enum SinkJob {
         resumed: u64,
         unverified: bool,
     },
-    /// Make the data durable, record it, and close the sink.
+    /// Make the data durable, record it, and close the sink, if it is still open: the last job of a
+    /// file that failed.
     Detach(FileId),
     /// Close the sink and delete its content.
     Discard(FileId),
-    /// All bytes of this fragment are written and verified. An unencrypted (`clear`) fragment may
-    /// have been changed in transit, so the journal records it only once the digest of the file
-    /// agrees: a resumed attempt would trust its digest state.
+    /// All bytes of this fragment are written and verified. One that is `late` is recorded only
+    /// together with the publication: an unencrypted one may have been changed in transit, and a
+    /// resumed attempt would trust its digest state before the digest of the file agrees; the ragged
+    /// end of a file of unknown length can't be told from a whole block by that attempt.
     Held {
         file: FileId,
         fragment: Fragment,
-        clear: bool,
+        late: bool,
     },
     /// Publish the file.
     Publish { file: FileId, length: u64 },
     /// The region is a hole. Sinks that take bytes in order only get zeros written.
-    Hole { file: FileId, range: ByteRange },
+    /// Its fragments are held like those of a block.
+    Hole {
+        file: FileId,
+        range: ByteRange,
+        fragments: Vec<Fragment>,
+        late: bool,
+    },
     /// Write `len` bytes of `buffer` at `offset`.
     Write {
         file: FileId,
@@ -78,6 +86,8 @@ pub(crate) enum SinkJob {
 pub(crate) enum SinkCompletion {
     /// A buffer is free again.
     Buffer(Buffer),
+    /// The file has no sink any more: the answer to each [`SinkJob::Detach`].
+    Closed(FileId),
     /// The file failed; its sink is closed, durable ranges are kept.
     Failed { file: FileId, fault: Fault },
     /// The file has its final name.
@@ -108,8 +118,9 @@ struct OpenSink {
     durable_sink: bool,
     /// Fragments written since the last checkpoint.
     fresh: FragmentMap,
-    /// Unencrypted fragments, which no checkpoint records.
-    clear: FragmentMap,
+    /// Fragments that no checkpoint records.
+    late: FragmentMap,
+    /// Payload bytes of the fresh fragments.
     fresh_bytes: u64,
     durable_bytes: u64,
     checkpoint_at: Instant,
@@ -118,6 +129,11 @@ struct OpenSink {
 }
 
 impl OpenSink {
+    /// Whether a checkpoint would record anything.
+    fn has_fresh(&self) -> bool {
+        !self.fresh.ranges().as_slice().is_empty()
+    }
+
     /// Writes adjacent pieces, and starts their write-back in time.
     fn write(&mut self, run: &[Piece]) -> Result<(), Fault> {
         let Some((start, ..)) = run.first() else {
@@ -190,7 +206,7 @@ impl Writer {
                     durable_sink: sink.capabilities().durable,
                     sink,
                     fresh: FragmentMap::new(kind),
-                    clear: FragmentMap::new(kind),
+                    late: FragmentMap::new(kind),
                     fresh_bytes: 0,
                     durable_bytes: resumed,
                     checkpoint_at: self.environment.now(),
@@ -203,6 +219,7 @@ impl Writer {
                 self.flush();
                 self.checkpoint(file);
                 self.sinks.remove(&file);
+                self.done.push_back(SinkCompletion::Closed(file));
             }
             SinkJob::Discard(file) => {
                 self.flush();
@@ -217,33 +234,29 @@ impl Writer {
             SinkJob::Held {
                 file,
                 fragment,
-                clear,
+                late,
             } => {
-                let Some(open) = self.sinks.get_mut(&file) else {
-                    return;
-                };
-                if !open.durable_sink {
-                    return;
-                }
-                if clear {
-                    let _ = open.clear.insert(fragment);
-                    return;
-                }
-                open.fresh_bytes += fragment.range.len();
-                let _ = open.fresh.insert(fragment);
-                if open.fresh_bytes >= CHECKPOINT_BYTES {
+                if self.hold(file, &[fragment], late, fragment.range.len()) {
                     self.flush();
                     self.checkpoint(file);
                 }
             }
-            SinkJob::Hole { file, range } => self.fill(file, range),
+            SinkJob::Hole {
+                file,
+                range,
+                fragments,
+                late,
+            } => {
+                self.fill(file, range);
+                self.hold(file, &fragments, late, 0);
+            }
             SinkJob::Publish { file, length } => {
                 self.flush();
                 let Some(mut open) = self.sinks.remove(&file) else {
                     return;
                 };
                 let start = self.environment.now();
-                let fresh = open.fresh.fragments().chain(open.clear.fragments());
+                let fresh = open.fresh.fragments().chain(open.late.fragments());
                 let fresh: Vec<Fragment> = fresh.copied().collect();
                 let publish = || open.sink.publish(length, &fresh);
                 let result = guarded("publish the file", publish).flatten();
@@ -279,6 +292,26 @@ impl Writer {
                 }
             }
         }
+    }
+
+    /// Notes fragments that are written, with so many bytes of payload, for the next checkpoint or
+    /// for the publication. Returns whether a checkpoint is due for their bytes.
+    fn hold(&mut self, file: FileId, fragments: &[Fragment], late: bool, payload: u64) -> bool {
+        let open = self.sinks.get_mut(&file);
+        let Some(open) = open.filter(|open| open.durable_sink) else {
+            return false;
+        };
+        if late {
+            for fragment in fragments {
+                let _ = open.late.insert(*fragment);
+            }
+            return false;
+        }
+        for fragment in fragments {
+            let _ = open.fresh.insert(*fragment);
+        }
+        open.fresh_bytes += payload;
+        open.fresh_bytes >= CHECKPOINT_BYTES
     }
 
     /// Writes the zeros of a hole if the sink can't leave them out.
@@ -345,7 +378,7 @@ impl Writer {
         let Some(open) = self.sinks.get_mut(&file) else {
             return;
         };
-        if !open.durable_sink || open.fresh_bytes == 0 {
+        if !open.has_fresh() {
             return;
         }
         let start = self.environment.now();
@@ -358,7 +391,7 @@ impl Writer {
         open.time.syncing += took;
         match result {
             Ok(()) => {
-                open.durable_bytes += open.fresh_bytes;
+                open.durable_bytes += open.fresh.ranges().total();
                 open.fresh_bytes = 0;
                 open.fresh = FragmentMap::new(open.fresh.kind());
                 let bytes = open.durable_bytes;
@@ -376,7 +409,7 @@ impl Writer {
         let due: Vec<FileId> = self
             .sinks
             .iter()
-            .filter(|(_, o)| o.fresh_bytes > 0 && now - o.checkpoint_at >= CHECKPOINT_INTERVAL)
+            .filter(|(_, o)| o.has_fresh() && now - o.checkpoint_at >= CHECKPOINT_INTERVAL)
             .map(|(&file, _)| file)
             .collect();
         if !due.is_empty() {
@@ -444,10 +477,8 @@ impl WriterTask {
                 SinkCompletion::Failed { file, fault }
             }
             SinkJob::Write { buffer, .. } => SinkCompletion::Buffer(buffer),
-            SinkJob::Detach(_)
-            | SinkJob::Discard(_)
-            | SinkJob::Held { .. }
-            | SinkJob::Hole { .. } => return,
+            SinkJob::Detach(file) => SinkCompletion::Closed(file),
+            SinkJob::Discard(_) | SinkJob::Held { .. } | SinkJob::Hole { .. } => return,
         };
         self.writer.done.push_back(completion);
     }
@@ -522,6 +553,8 @@ pub(crate) struct Storage {
     environment: Arc<dyn Environment>,
     inline: Writer,
     inline_files: Vec<FileId>,
+    /// Files whose sinks the thread has.
+    thread_files: BTreeSet<FileId>,
     thread: Option<Thread>,
     worker: Option<Worker>,
     notifier: Notifier,
@@ -539,6 +572,7 @@ impl Storage {
             inline: Writer::new(Arc::clone(&environment)),
             environment,
             inline_files: Vec::new(),
+            thread_files: BTreeSet::new(),
             thread: None,
             worker: None,
             notifier,
@@ -582,6 +616,9 @@ impl Storage {
             self.thread = Some(Thread { jobs, done });
             self.worker = Some(worker);
         }
+        if !self.inline_files.contains(&file) {
+            self.thread_files.insert(file);
+        }
         self.submit(
             file,
             SinkJob::Attach {
@@ -595,25 +632,37 @@ impl Storage {
         Ok(())
     }
 
+    /// Has a job done; those of a file whose sink isn't open need nothing.
     pub(crate) fn submit(&mut self, file: FileId, job: SinkJob) {
+        let detaches = matches!(job, SinkJob::Detach(_));
+        let last = detaches || matches!(job, SinkJob::Discard(_) | SinkJob::Publish { .. });
         if self.inline_files.contains(&file) {
-            let last = matches!(
-                job,
-                SinkJob::Detach(_) | SinkJob::Discard(_) | SinkJob::Publish { .. }
-            );
             self.inline.handle(job);
             self.inline.flush();
             if last {
                 self.inline_files.retain(|f| *f != file);
             }
-        } else if let Some(thread) = &self.thread
-            && let Err(mpsc::SendError(lost)) = thread.jobs.send(job)
-            && let SinkJob::Publish { file, .. } | SinkJob::Write { file, .. } = lost
+        } else if self.thread_files.contains(&file)
+            && let Some(thread) = &self.thread
         {
-            let fault = Fault::new(Code::Internal, WRITE, "the storage thread has ended");
-            self.inline
-                .done
-                .push_back(SinkCompletion::Failed { file, fault });
+            // After the content was discarded the sink is to be detached still.
+            if last && !matches!(job, SinkJob::Discard(_)) {
+                self.thread_files.remove(&file);
+            }
+            let completion = match thread.jobs.send(job) {
+                Err(mpsc::SendError(SinkJob::Publish { .. } | SinkJob::Write { .. })) => {
+                    let cause = "the storage thread has ended";
+                    let fault = Fault::new(Code::Internal, WRITE, cause);
+                    SinkCompletion::Failed { file, fault }
+                }
+                Err(mpsc::SendError(SinkJob::Detach(_))) => SinkCompletion::Closed(file),
+                _ => return,
+            };
+            self.inline.done.push_back(completion);
+        } else if detaches {
+            self.inline.done.push_back(SinkCompletion::Closed(file));
+        } else if let SinkJob::Write { buffer, .. } = job {
+            self.inline.done.push_back(SinkCompletion::Buffer(buffer));
         }
     }
 

@@ -47,6 +47,36 @@ impl FileNumbers {
     }
 }
 
+/// What the machine of one direction knows of a number that the peer uses for a file of the other.
+/// Both directions of a session share their numbers: CANCEL and exceptions name nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumberUse {
+    /// It is new.
+    New,
+    /// It is that of a file which is open, or whose final answer is kept.
+    Known,
+    /// It counts as used, and nothing more is known of it.
+    Forgotten,
+}
+
+impl NumberUse {
+    /// The answer to the peer's first frame of the file; `None` where the number is new.
+    ///
+    /// # Errors
+    /// A violation that ends the session.
+    pub fn answer(self, file: FileId) -> Result<Option<Frame>, Fault> {
+        match self {
+            Self::New => Ok(None),
+            Self::Known => Err(Fault::new(
+                Code::ProtocolViolation,
+                "begin a file",
+                format!("file number {file} was used before, in the other direction"),
+            )),
+            Self::Forgotten => Ok(Some(forgotten(file))),
+        }
+    }
+}
+
 /// The answer to a peer that waits for a file whose outcome is no longer known here.
 pub(crate) fn forgotten(file: FileId) -> Frame {
     let fault = Fault::new(

@@ -39,6 +39,7 @@ pub use digest::{ChecksumKind, ChecksumValue, DigestKind, DigestValue};
 pub use fault::{Code, Fault, Machine, Retry, Side};
 pub use frame::Frame;
 pub use id::{CallId, ChannelIndex, FileId, SessionId, SessionSecret, SourceTag};
+pub use ledger::NumberUse;
 pub use limits::Limits;
 pub use quote::{Quoting, quoted};
 pub use range::{ByteRange, RangeSet};

@@ -12,6 +12,9 @@
 //!                                                 +-------------> (gone) <---------+--------+
 //! ```
 //!
+//! A file that fails is gone at once, but its target isn't free before its sink is closed: the sender
+//! gets the final answer then, by `closed()`, so that it may offer the target anew.
+//!
 //! The edge on the right is `published()`. While a file is being published only the store can make
 //! it fail. A side that cancels then is told the outcome.
 //!
@@ -20,6 +23,7 @@
 
 mod acks;
 mod dropped;
+mod ending;
 mod file;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,7 +31,7 @@ use std::collections::{BTreeMap, VecDeque};
 use acks::Acks;
 
 use crate::digest::{DigestKind, DigestValue, Fragment, FragmentMap};
-use crate::fault::{Code, Fault, Retry, Side};
+use crate::fault::{Code, Fault, Retry};
 use crate::frame::{
     Accept, Ack, BlockHeader, Cancel, Durable, Eofr, Frame, Hole, Offer, Published, Repeat,
     Request, Resume, TimeAccount,
@@ -59,7 +63,8 @@ pub enum ReceiverOutput {
         /// The file.
         file: FileId,
     },
-    /// The file ended in a failure; durable ranges are kept. It is gone from the machine.
+    /// The file ended in a failure; durable ranges are kept. It is gone from the machine. Close its
+    /// sink, if there is one, and call [`Receiver::closed`].
     Failed {
         /// The file.
         file: FileId,
@@ -86,6 +91,8 @@ pub enum ReceiverOutput {
         file: FileId,
         /// The region.
         range: ByteRange,
+        /// Its digest states: the caller records them as written.
+        fragments: Vec<Fragment>,
     },
     /// Open a sink for the file and call [`Receiver::opened`] or [`Receiver::fail`].
     Open(Offer),
@@ -113,6 +120,8 @@ pub enum FileState {
     Receiving,
     /// All bytes are held and verified; the store is publishing it.
     Publishing,
+    /// It failed, and the store is closing its sink.
+    Closing,
 }
 
 #[derive(Clone, Debug)]
@@ -156,6 +165,8 @@ pub struct Receiver {
     limits: Limits,
     files: BTreeMap<FileId, File>,
     ended_files: VecDeque<EndedFile>,
+    /// Files that failed and whose sinks aren't closed yet: their final answers wait for that.
+    closing: BTreeMap<FileId, EndedFile>,
     /// All numbers offered or requested.
     numbers: FileNumbers,
     acks: Acks,
@@ -171,6 +182,7 @@ impl Receiver {
             limits,
             files: BTreeMap::new(),
             ended_files: VecDeque::new(),
+            closing: BTreeMap::new(),
             acks: Acks::default(),
             outputs: VecDeque::new(),
         }
@@ -280,7 +292,7 @@ impl Receiver {
         if self.numbers.contains(offer.file) {
             return self.handle_repeated_offer(&offer);
         }
-        if self.files.len() >= self.limits.open_files_max {
+        if self.files.len() + self.closing.len() >= self.limits.open_files_max {
             let fault = Fault::new(
                 Code::LimitExceeded,
                 "offer the file",
@@ -305,7 +317,9 @@ impl Receiver {
 
     /// An offer of a file that has ended here: repeated after the loss of a channel, or overtaken.
     fn handle_repeated_offer(&mut self, offer: &Offer) -> Result<(), Fault> {
-        let Some(ended) = self.ended_files.iter().find(|e| e.file == offer.file) else {
+        let closing = self.closing.get(&offer.file);
+        let mut ended = self.ended_files.iter();
+        let Some(ended) = closing.or_else(|| ended.find(|e| e.file == offer.file)) else {
             self.outputs
                 .push_back(ReceiverOutput::Transmit(forgotten(offer.file)));
             return Ok(());
@@ -315,6 +329,9 @@ impl Receiver {
                 "file number {} was used before",
                 offer.file
             )));
+        }
+        if closing.is_some() {
+            return Ok(());
         }
         // PUBLISHED answers EOFR: a sender that still waits for ACCEPT wouldn't understand it. For
         // a pack EOFR may have been sent ahead of ACCEPT.
@@ -392,24 +409,35 @@ impl Receiver {
         let grid = u64::from(block_size);
         for fragment in &durable {
             let range = fragment.range;
-            let on_grid = range.start.is_multiple_of(grid)
-                && (range.end.is_multiple_of(grid) || Some(range.end) == file.length);
-            if !on_grid || !whole.contains(&range) || !file.held.insert(*fragment) {
-                return Err(Fault::new(
-                    Code::Internal,
-                    "resume the transfer",
-                    "the journal's ranges overlap, lie past the end, or aren't on the grid",
-                ));
+            let is_ragged = !range.end.is_multiple_of(grid);
+            // Where the length isn't known, a ragged end tells it.
+            if file.length.is_none() && is_ragged && file.tail.is_none() {
+                file.tail = Some(range.end);
             }
+            let end = file.length.or(file.tail);
+            let on_grid =
+                range.start.is_multiple_of(grid) && (!is_ragged || Some(range.end) == end);
+            let is_within = whole.contains(&range) && end.is_none_or(|end| range.end <= end);
+            if !on_grid || !is_within || !file.held.insert(*fragment) {
+                return Err(misplaced());
+            }
+        }
+        let end = file.held.ranges().as_slice().last().map_or(0, |r| r.end);
+        if file.tail.is_some_and(|tail| end > tail) {
+            return Err(misplaced());
         }
         file.state = FileState::Receiving;
         file.resumed = file.held.ranges().total();
         file.block_size = u64::from(block_size);
+        // The sender doesn't know that the file ends there, and sends those bytes again.
+        durable.retain(|f| file.length.is_some() || f.range.end.is_multiple_of(grid));
         // A journal may have more ranges than a frame can list: the others are sent again and
         // discarded.
         let told_max = Accept::durable_max(file.held.kind(), &self.limits);
         if durable.len() > told_max {
-            durable = file.held.fragments().copied().collect();
+            let mut held = FragmentMap::new(file.held.kind());
+            durable.retain(|fragment| held.insert(*fragment));
+            durable = held.fragments().copied().collect();
             durable.sort_by_key(|f| std::cmp::Reverse(f.range.len()));
             durable.truncate(told_max);
             durable.sort_by_key(|f| f.range.start);
@@ -602,7 +630,7 @@ impl Receiver {
             return Ok(());
         }
         if let Some(file) = self.files.get_mut(&id) {
-            let block_size = file.block_size;
+            let (kind, block_size) = (file.held.kind(), file.block_size);
             let mut gaps = RangeSet::new();
             if file.held.ranges().overlaps(range) {
                 gaps = file.held.ranges().gaps(range);
@@ -610,10 +638,16 @@ impl Receiver {
                 gaps.insert(range);
             }
             for &gap in gaps.as_slice() {
-                let _ = file.held.insert_zeros(gap, block_size);
+                let mut zeros = FragmentMap::new(kind);
+                let _ = zeros.insert_zeros(gap, block_size);
+                let fragments: Vec<Fragment> = zeros.fragments().copied().collect();
+                for fragment in &fragments {
+                    let _ = file.held.insert(*fragment);
+                }
                 self.outputs.push_back(ReceiverOutput::Hole {
                     file: id,
                     range: gap,
+                    fragments,
                 });
             }
             file.repeats.remove(range);
@@ -662,6 +696,9 @@ impl Receiver {
                 return Err(violation(format!(
                     "EOFR came for file {id}, which is unknown"
                 )));
+            }
+            if self.closing.contains_key(&id) {
+                return Ok(());
             }
             let answer = match self.ended_files.iter().find(|e| e.file == id) {
                 Some(ended) => ended.answer.clone(),
@@ -763,67 +800,13 @@ impl Receiver {
         }
     }
 
-    /// Sends the final answer for a file, and keeps it for repeated frames of the sender.
-    fn finish(&mut self, file: FileId, offer: Option<Offer>, answer: Option<Frame>) {
-        self.outputs
-            .extend(answer.iter().cloned().map(ReceiverOutput::Transmit));
-        self.keep(file, offer, answer);
-    }
-
-    fn keep(&mut self, file: FileId, offer: Option<Offer>, answer: Option<Frame>) {
-        self.ended_files.push_back(EndedFile {
-            file,
-            offer,
-            answer,
-        });
-        if self.ended_files.len() > self.limits.ended_files_kept {
-            self.ended_files.pop_front();
-        }
-    }
-
-    /// Ends a file because the user of this side cancels it. A file that is being published goes
-    /// on, since it may already have its name.
-    pub fn cancel(&mut self, id: FileId, fault: Fault) {
-        if !self.is_publishing(id) {
-            self.fail(id, fault);
-        }
-    }
-
-    /// Ends a file because the sender did, by CANCEL or an exception. A file that is being
-    /// published goes on. The sender is answered, since it may wait for the outcome.
-    pub fn withdraw(&mut self, id: FileId, fault: Fault) {
-        if self.is_publishing(id) {
-            return;
-        }
-        if let Some(file) = self.files.remove(&id) {
-            let asked = file.state == FileState::Requested;
-            let answer = (!asked).then_some(Frame::Cancel(Cancel { file: id }));
-            self.finish(id, file.offer, answer);
-            self.outputs
-                .push_back(ReceiverOutput::Failed { file: id, fault });
-        }
-    }
-
-    fn is_publishing(&self, id: FileId) -> bool {
-        let file = self.files.get(&id);
-        file.is_some_and(|f| f.state == FileState::Publishing)
-    }
-
-    /// Ends a file in any state, because of a fault of this side or (a remote fault) of the sender.
-    /// A local fault is sent to the sender.
-    pub fn fail(&mut self, id: FileId, fault: Fault) {
-        if let Some(file) = self.files.remove(&id) {
-            let local = fault.side == Side::Local;
-            self.finish(id, file.offer, local.then(|| failure_frame(id, &fault)));
-            self.outputs
-                .push_back(ReceiverOutput::Failed { file: id, fault });
-        }
-    }
-
     /// The state of a file; `None` if it isn't open.
     #[must_use]
     pub fn state(&self, id: FileId) -> Option<FileState> {
-        self.files.get(&id).map(|file| file.state)
+        match self.files.get(&id) {
+            Some(file) => Some(file.state),
+            None => self.closing.get(&id).map(|_| FileState::Closing),
+        }
     }
 
     /// Whether the machine knows the file.
@@ -838,22 +821,21 @@ impl Receiver {
         self.numbers.contains(id)
     }
 
-    /// Whether a file that was offered here was published whole, a pack without failures; `None`
-    /// as long as it may still come. Of a file that ended too long ago it is no longer known.
+    /// Whether a block that ends here is a ragged end of a file whose length the offer didn't tell.
+    /// Its state can't be told from that of the file's end: a journal has no use for it before the
+    /// file is published.
     #[must_use]
-    pub fn arrived(&self, id: FileId) -> Option<bool> {
-        if !self.was_offered(id) || self.has_file(id) {
-            return None;
-        }
-        let mut ended = self.ended_files.iter();
-        let answer = ended.find(|e| e.file == id).and_then(|e| e.answer.as_ref());
-        Some(matches!(answer, Some(Frame::Published(done)) if done.failures.is_empty()))
+    pub fn is_open_end(&self, id: FileId, end: u64) -> bool {
+        self.files.get(&id).is_some_and(|file| {
+            let is_unknown = file.offer.as_ref().is_some_and(|o| o.length.is_none());
+            is_unknown && !end.is_multiple_of(file.block_size)
+        })
     }
 
-    /// Whether no file is left.
+    /// Whether no file is left, and no sink to be closed.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.files.is_empty()
+        self.files.is_empty() && self.closing.is_empty()
     }
 
     /// Whether payload of any file has begun to come, and not all of it is held.
@@ -889,6 +871,14 @@ impl Receiver {
 enum DataFrameKind {
     Block,
     Hole,
+}
+
+fn misplaced() -> Fault {
+    Fault::new(
+        Code::Internal,
+        "resume the transfer",
+        "the journal's ranges overlap, lie past the end, or aren't on the grid",
+    )
 }
 
 fn violation(cause: String) -> Fault {

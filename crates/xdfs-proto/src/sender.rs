@@ -24,6 +24,7 @@
 //! returns `None`, then [`Sender::next_extent`] for channels that can take a block, and
 //! [`Sender::next_pack`] where there is none.
 
+mod ending;
 mod file;
 mod late;
 mod stalls;
@@ -35,7 +36,7 @@ use crate::digest::{DigestValue, Fragment, FragmentMap};
 use crate::fault::{Code, Fault, Side};
 use crate::frame::{Accept, Ack, Cancel, Frame, Offer, Published, Repeat, Resume, TimeAccount};
 use crate::id::{ChannelIndex, FileId, SourceTag};
-use crate::ledger::{FileNumbers, cancelled_by_peer, failure_frame, forgotten};
+use crate::ledger::{FileNumbers, cancelled_by_peer};
 use crate::limits::{BLOCK_SIZE_MIN, CLEAR_OFFSET_MIN, HOLE_BYTES_MAX, Limits};
 use crate::pack::Failures;
 use crate::range::{ByteRange, RangeSet};
@@ -779,29 +780,6 @@ impl Sender {
         let fault = first.filter(|_| follows).unwrap_or(fault);
         self.outputs
             .push_back(SenderOutput::Failed { file: id, fault });
-    }
-
-    /// Handles a request that was received before. If its file has ended, the final answer is sent
-    /// again.
-    pub fn handle_repeated_request(&mut self, id: FileId) {
-        if self.files.contains_key(&id) || id.0 == 0 {
-            // The offer is repeated on its own.
-            return;
-        }
-        let kept = self.failure_frames.iter().find(|(file, _)| *file == id);
-        let frame = kept.map_or_else(|| forgotten(id), |(_, frame)| frame.clone());
-        self.outputs.push_back(SenderOutput::Transmit(frame));
-    }
-
-    /// Refuses a request that can't be served. The refusal is repeated when a channel is lost.
-    pub fn refuse(&mut self, id: FileId, fault: &Fault) {
-        self.numbers.insert(id);
-        let frame = failure_frame(id, fault);
-        self.failure_frames.push_back((id, frame.clone()));
-        if self.failure_frames.len() > self.limits.ended_files_kept {
-            self.failure_frames.pop_front();
-        }
-        self.outputs.push_back(SenderOutput::Transmit(frame));
     }
 
     /// The grid of the file's blocks in bytes, and its length if known. `None` before ACCEPT.

@@ -614,9 +614,10 @@ class Session:
         if receiving and receiving.offer:
             receiving.sink.checkpoint(receiving.states)
             word = encode("CANCEL", file=number)
-            self.send(word)
         sending = self.sending.get(number)
         self.close_file(number, word)
+        if word:  # the target is free now
+            self.send(word)
         self.file_done(number, sending and sending.failing or fault, [])
 
     def acknowledged(self, channel, count):

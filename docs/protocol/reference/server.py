@@ -138,6 +138,8 @@ class Acceptor(Session):
     def upload(self, offer):
         """An offer of a file or pack: the target is opened."""
         number = offer["file"]
+        if number in self.sending:
+            raise violation("the number is that of a download (X-1)")
         file = self.receiving.get(number)
         if file or number in self.over:
             first, word = (file.offer, file.accept) if file else self.over[number]
@@ -184,6 +186,9 @@ class Acceptor(Session):
     def download(self, request):
         """A request for a file or pack: the source is opened."""
         number = request["file"]
+        first = self.over.get(number, (request, None))[0]
+        if number in self.receiving or (first and first["frame"] == "XFTSMU"):
+            raise violation("the number is that of an upload (X-1)")
         if self.is_used(number):  # it came again
             if number not in self.sending:
                 self.say_again(number, self.over.get(number, (None, None))[1])

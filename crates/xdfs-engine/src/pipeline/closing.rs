@@ -7,6 +7,7 @@ use xdfs_proto::{Code, Fault, Retry, Side};
 
 use super::calls::refuse;
 use super::open::{no_such_session, refuse_join};
+use super::transfers::StartedTransfer;
 use super::{Pipeline, Stage, TICK};
 use crate::channel::{Channel, Phase, Written};
 use crate::command::{Command, TransferEvent};
@@ -28,6 +29,8 @@ pub(super) struct Ending {
     /// Why the user of the session isn't admitted any more.
     withdrawn: Option<&'static str>,
     result: Option<Result<(), Fault>>,
+    /// The peer has ended it by an exception, and reads nothing any more.
+    is_by_peer: bool,
     /// Workers that are still ending.
     workers: Vec<Worker>,
 }
@@ -93,6 +96,12 @@ impl<K: Kernel> Pipeline<K> {
         self.ending.result.get_or_insert(result);
     }
 
+    /// Ends the session by an exception of the peer.
+    pub(super) fn end_by_peer(&mut self, fault: Fault) {
+        self.ending.is_by_peer |= !self.ending.has_ended();
+        self.end(Err(fault));
+    }
+
     /// The result of the session; `Ok` while it runs.
     pub fn result(&self) -> Result<(), Fault> {
         self.ending.result.clone().unwrap_or(Ok(()))
@@ -105,23 +114,24 @@ impl<K: Kernel> Pipeline<K> {
         self.result().err().unwrap_or(orderly)
     }
 
-    /// Sends the peer the reason or EOFT.
+    /// Sends the peer the reason or EOFT, and nothing to one that has ended the session itself.
     pub(super) fn begin_shutdown(&mut self) -> Turn {
-        let farewell = match self.result() {
-            Err(fault) if fault.side == Side::Local => Frame::Exception(Exception {
-                scope: Scope::Session,
-                fault,
-            }),
-            _ => Frame::Eoft,
-        };
-        self.transmit(farewell);
+        match self.result() {
+            _ if self.ending.is_by_peer => {}
+            Err(fault) if fault.side == Side::Local => {
+                let scope = Scope::Session;
+                self.transmit(Frame::Exception(Exception { scope, fault }));
+            }
+            _ => self.transmit(Frame::Eoft),
+        }
         self.stage = Stage::Flushing(self.now + FAREWELL);
         Turn::Again
     }
 
     /// Writes the last frames until the deadline, and closes the channels in an orderly way.
     pub(super) fn flush_channels(&mut self, until: Duration) -> Turn {
-        let slots: Vec<usize> = self.channels.open().map(|(slot, _)| slot).collect();
+        let open = self.channels.open().filter(|_| !self.ending.is_by_peer);
+        let slots: Vec<usize> = open.map(|(slot, _)| slot).collect();
         let mut waits = false;
         for slot in slots {
             let Some(channel) = self.channels.get_mut(slot) else {
@@ -161,7 +171,9 @@ impl<K: Kernel> Pipeline<K> {
         }
         let fault = self.closing_fault();
         for file in self.transfers.all_started() {
-            self.transfer_ended(file, Err(fault.clone()));
+            let own = self.transfers.started_mut(file);
+            let own = own.and_then(StartedTransfer::take_fault);
+            self.transfer_ended(file, Err(own.unwrap_or_else(|| fault.clone())));
         }
         self.ending.workers = self.calls.end(&fault);
         self.ending.workers.extend(self.store_jobs.finish());

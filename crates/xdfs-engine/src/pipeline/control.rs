@@ -7,11 +7,12 @@ use xdfs_proto::frame::{Cancel, Eofr, Exception, Frame, Offer, Request, Resume, 
 use xdfs_proto::pack::Failures;
 use xdfs_proto::receiver::ReceiverOutput;
 use xdfs_proto::sender::SenderOutput;
-use xdfs_proto::{ChannelIndex, Code, Fault, FileId, Retry, SourceTag};
+use xdfs_proto::{ChannelIndex, Code, Fault, FileId, NumberUse, Retry, SourceTag};
 use xdfs_store::Source;
 
 use super::buffers::BLOCK_BYTES;
 use super::network_path::Workload;
+use super::transfers::StartedTransfer;
 use super::{Pipeline, Role};
 use crate::channel::{Channel, Phase};
 use crate::command::Command;
@@ -126,6 +127,9 @@ impl<K: Kernel> Pipeline<K> {
         frame: Frame,
     ) -> Result<(), Fault> {
         let initiator = matches!(self.role, Role::Initiator(_));
+        if !initiator && self.answer_used_number(&frame)? {
+            return Ok(());
+        }
         match frame {
             Frame::Noop | Frame::Conm => Ok(()),
             Frame::Accept(ref accept) => {
@@ -194,7 +198,7 @@ impl<K: Kernel> Pipeline<K> {
                 scope: Scope::Session,
                 fault,
             }) => {
-                self.end(Err(fault));
+                self.end_by_peer(fault);
                 Ok(())
             }
             Frame::Exception(Exception {
@@ -214,6 +218,28 @@ impl<K: Kernel> Pipeline<K> {
             )),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// Answers the first frame of a file if its number was used in the other direction; `true` if it
+    /// was.
+    fn answer_used_number(&mut self, frame: &Frame) -> Result<bool, Fault> {
+        let (file, used) = match frame {
+            Frame::Xftsmu(offer) if !self.receiver.was_offered(offer.file) => {
+                let file = offer.file;
+                match self.transfers.preparing_mut(file) {
+                    Some(_) => (file, NumberUse::Known),
+                    None => (file, self.sender.number_use(file)),
+                }
+            }
+            Frame::Xftsm(request) if !self.sender.was_offered(request.file) => {
+                (request.file, self.receiver.number_use(request.file))
+            }
+            _ => return Ok(false),
+        };
+        let answer = used.answer(file)?;
+        let is_used = answer.is_some();
+        answer.into_iter().for_each(|frame| self.transmit(frame));
+        Ok(is_used)
     }
 
     /// Opens the source that a downloading peer requests (acceptor).
@@ -448,9 +474,15 @@ impl<K: Kernel> Pipeline<K> {
             }
             ReceiverOutput::Failed { file, fault } => {
                 self.transfers.take_pack(file);
-                self.transfers.close_sink(file);
-                self.storage.submit(file, SinkJob::Detach(file));
-                self.transfer_ended(file, Err(fault));
+                // Its user may try again at once, so the target has to be free before.
+                if let Some(transfer) = self.transfers.started_mut(file) {
+                    transfer.set_fault(fault);
+                }
+                let is_being_opened = self.transfers.close_sink(file);
+                if !is_being_opened {
+                    self.storage.submit(file, SinkJob::Detach(file));
+                    self.process_completions();
+                }
             }
             ReceiverOutput::Finished {
                 file,
@@ -465,10 +497,21 @@ impl<K: Kernel> Pipeline<K> {
                 }
                 self.transfer_finished(file, length, digest, time);
             }
-            ReceiverOutput::Hole { file, range } => {
+            ReceiverOutput::Hole {
+                file,
+                range,
+                fragments,
+            } => {
                 let in_pack = self.transfers.zero_pack(file, range);
                 if !in_pack {
-                    self.storage.submit(file, SinkJob::Hole { file, range });
+                    let late = self.receiver.is_open_end(file, range.end);
+                    let hole = SinkJob::Hole {
+                        file,
+                        range,
+                        fragments,
+                        late,
+                    };
+                    self.storage.submit(file, hole);
                 }
             }
             ReceiverOutput::Open(offer) => self.handle_offer(offer),
@@ -502,6 +545,13 @@ impl<K: Kernel> Pipeline<K> {
             match completion {
                 SinkCompletion::Buffer(buffer) => {
                     self.buffers.give_stored(buffer);
+                }
+                SinkCompletion::Closed(file) => {
+                    self.receiver.closed(file);
+                    let transfer = self.transfers.started_mut(file);
+                    if let Some(fault) = transfer.and_then(StartedTransfer::take_fault) {
+                        self.transfer_ended(file, Err(fault));
+                    }
                 }
                 SinkCompletion::Failed { file, fault } => self.receiver.fail(file, fault),
                 SinkCompletion::Published { file, time } => {

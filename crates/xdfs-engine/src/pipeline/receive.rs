@@ -507,7 +507,7 @@ impl<K: Kernel> Pipeline<K> {
             let held = SinkJob::Held {
                 file,
                 fragment,
-                clear: header.clear,
+                late: header.clear || self.receiver.is_open_end(file, fragment.range.end),
             };
             self.storage.submit(file, held);
         }

@@ -247,14 +247,9 @@ impl<K: Kernel> Pipeline<K> {
         if let Ok(SinkOutcome::Open(opened)) = opened {
             let kind = DigestKind::None;
             // If the thread can't be started, the sink is dropped here.
-            if self
-                .storage
-                .attach(file, opened.sink, kind, 0, false)
-                .is_ok()
-            {
-                self.storage.submit(file, SinkJob::Detach(file));
-            }
+            let _ = self.storage.attach(file, opened.sink, kind, 0, false);
         }
+        self.storage.submit(file, SinkJob::Detach(file));
     }
 
     /// A dry run has found that the file can be received.

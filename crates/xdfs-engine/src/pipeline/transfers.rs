@@ -358,11 +358,13 @@ impl Transfers {
         })
     }
 
-    /// Forgets the sink of a file.
-    pub(super) fn close_sink(&mut self, file: FileId) {
+    /// Forgets the sink of a file. Returns whether a worker is still opening it.
+    pub(super) fn close_sink(&mut self, file: FileId) -> bool {
         self.end_storing(file);
-        let offered = self.take(file, |entry| std::mem::take(&mut entry.sink).offered);
-        self.sinks -= usize::from(offered.is_some());
+        let closed = self.take(file, |entry| Some(std::mem::take(&mut entry.sink)));
+        let is_open = |sink: &SinkEntry| sink.offered.is_some();
+        self.sinks -= usize::from(closed.as_ref().is_some_and(is_open));
+        closed.is_some_and(|sink| sink.opening.is_some())
     }
 }
 
@@ -400,6 +402,8 @@ pub(super) struct StartedTransfer {
     store_time: StoreTime,
     /// For a pack: the entries that failed.
     failures: Failures,
+    /// Why it failed, while its sink is being closed.
+    fault: Option<Fault>,
 }
 
 impl StartedTransfer {
@@ -429,6 +433,7 @@ impl StartedTransfer {
             retransmitted: 0,
             store_time: StoreTime::default(),
             failures: Failures::default(),
+            fault: None,
         }
     }
 
@@ -570,6 +575,16 @@ impl StartedTransfer {
             is_skipped: false,
             is_direct: false,
         }
+    }
+
+    /// It has failed, which is reported once its target is free.
+    pub(super) fn set_fault(&mut self, fault: Fault) {
+        self.fault.get_or_insert(fault);
+    }
+
+    /// Why it failed, if that isn't reported yet.
+    pub(super) fn take_fault(&mut self) -> Option<Fault> {
+        self.fault.take()
     }
 
     /// Reports the end.

@@ -87,7 +87,11 @@ fn next(storage: &mut Storage) -> SinkCompletion {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         match storage.completion() {
-            Some(SinkCompletion::Buffer(_) | SinkCompletion::Recorded { .. }) => {}
+            Some(
+                SinkCompletion::Buffer(_)
+                | SinkCompletion::Closed(_)
+                | SinkCompletion::Recorded { .. },
+            ) => {}
             Some(completion) => return completion,
             None => thread::sleep(Duration::from_millis(1)),
         }
@@ -134,7 +138,7 @@ fn a_panic_is_a_fault_of_its_file() {
                 let held = SinkJob::Held {
                     file: bad,
                     fragment,
-                    clear: false,
+                    late: false,
                 };
                 storage.submit(bad, held);
             }
@@ -250,6 +254,8 @@ fn later_data_wins() {
             SinkJob::Hole {
                 file,
                 range: ByteRange { start: 2, end: 10 },
+                fragments: Vec::new(),
+                late: false,
             }
         } else {
             write(2, b"correct.")

@@ -129,6 +129,7 @@ struct File {
     started: bool,
     opening: bool,
     publishing: bool,
+    closing: bool,
     published: bool,
     cancelled: bool,
     held: BTreeSet<u64>,
@@ -169,6 +170,7 @@ pub(crate) enum Event {
     Acknowledge,
     Open(FileId),
     Publish(FileId),
+    Close(FileId),
     SenderCancels(FileId),
     ReceiverCancels(FileId),
     Break { on: usize, keeps: u8 },
@@ -444,7 +446,7 @@ impl World {
                 }
                 ReceiverOutput::Open(offer) => self.file(offer.file).opening = true,
                 ReceiverOutput::Publish { file, .. } => self.file(file).publishing = true,
-                ReceiverOutput::Hole { file, range } => {
+                ReceiverOutput::Hole { file, range, .. } => {
                     for start in (range.start..range.end).step_by(BLOCK as usize) {
                         self.hold(file, start / BLOCK);
                     }
@@ -454,6 +456,8 @@ impl World {
                     self.ends_at_receiver(file, Fate::Done);
                 }
                 ReceiverOutput::Failed { file, fault } => {
+                    let is_closing = self.receiver.state(file).is_some();
+                    self.file(file).closing = is_closing;
                     self.ends_at_receiver(file, fate(&fault));
                 }
                 other => panic!("{other:?}"),
@@ -480,7 +484,7 @@ impl World {
     /// Nothing is on its way, and nobody works.
     fn is_quiet(&self) -> bool {
         let is_empty = |l: &Link| l.to_receiver.is_empty() && l.to_sender.is_empty();
-        let idles = |f: &File| !f.opening && !f.publishing;
+        let idles = |f: &File| !f.opening && !f.publishing && !f.closing;
         self.links.iter().all(is_empty)
             && self.files.values().all(idles)
             && !self.receiver.has_acks()
@@ -497,8 +501,9 @@ impl World {
         let file = &self.files[&id];
         let named = |fate: Option<Fate>, state: Option<String>| match (fate, state) {
             (Some(Fate::Done), _) => "Done".into(),
-            (Some(_), _) => "Failed".into(),
-            (None, state) => state.unwrap_or_else(|| "[*]".into()),
+            (_, Some(state)) => state,
+            (Some(_), None) => "Failed".into(),
+            (None, None) => "[*]".into(),
         };
         let sender = self.sender.state(id).map(|s| format!("{s:?}"));
         let receiver = self.receiver.state(id).map(|s| format!("{s:?}"));
@@ -526,6 +531,7 @@ impl World {
             }
             Event::Open(_) => [None, own("opened")],
             Event::Publish(_) => [None, own("named")],
+            Event::Close(_) => [None, own("closed")],
             Event::SenderCancels(_) => [own("cancel"), None],
             Event::ReceiverCancels(_) => [None, own("cancel")],
             Event::SenderNotices(_) => [own("channel lost"), None],
@@ -601,6 +607,9 @@ impl crate::World for World {
             if file.publishing {
                 events.push(Event::Publish(id));
             }
+            if file.closing {
+                events.push(Event::Close(id));
+            }
             if self.bounds.cancels > 0 && self.sender.has_file(id) {
                 events.push(Event::SenderCancels(id));
             }
@@ -634,6 +643,10 @@ impl crate::World for World {
             Event::Acknowledge => self.receiver.flush_acks(),
             Event::Open(id) => self.open(id),
             Event::Publish(id) => self.publish(id),
+            Event::Close(id) => {
+                self.file(id).closing = false;
+                self.receiver.closed(id);
+            }
             Event::SenderCancels(id) => {
                 self.bounds.cancels -= 1;
                 self.file(id).cancelled = true;

@@ -7,8 +7,11 @@ use xdfs_proto::frame::{
     TimeAccount,
 };
 use xdfs_proto::limits::HOLE_BYTES_MAX;
-use xdfs_proto::receiver::{Disposition, Receiver, ReceiverOutput};
-use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, SourceTag};
+use xdfs_proto::pack::Failures;
+use xdfs_proto::receiver::{Disposition, FileState, Receiver, ReceiverOutput};
+use xdfs_proto::{
+    ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, NumberUse, SourceTag,
+};
 
 use crate::store::hash;
 
@@ -51,8 +54,16 @@ fn header(file: u32, offset: u64, length: u64) -> BlockHeader {
     }
 }
 
+/// What the machine says, whose caller closes the sink of a file that fails at once.
 fn outputs(receiver: &mut Receiver) -> Vec<ReceiverOutput> {
-    std::iter::from_fn(|| receiver.poll_output()).collect()
+    let mut said = Vec::new();
+    while let Some(output) = receiver.poll_output() {
+        if let ReceiverOutput::Failed { file, .. } = output {
+            receiver.closed(file);
+        }
+        said.push(output);
+    }
+    said
 }
 
 fn frames(receiver: &mut Receiver) -> Vec<Frame> {
@@ -140,6 +151,26 @@ fn x1_a_number_is_not_offered_twice() {
     violates(receiver.handle_frame(A, Frame::Xftsmu(offer(0, Some(1)))));
 }
 
+/// A number is of one file, in whichever direction it moves.
+#[test]
+fn x1_a_number_of_the_other_direction_is_known_or_forgotten() {
+    let file = FileId(1);
+    let mut receiver = accepted(Some(0));
+    assert_eq!(receiver.number_use(file), NumberUse::Known);
+    assert_eq!(receiver.number_use(FileId(2)), NumberUse::New);
+    violates(receiver.number_use(file).answer(file));
+    receiver
+        .handle_frame(A, eofr(0, zeros(0)))
+        .expect("the end");
+    receiver.published(file, TimeAccount::default(), Failures::default());
+    assert_eq!(receiver.number_use(file), NumberUse::Known);
+    let last = Frame::Xftsmu(offer(u32::MAX, Some(1)));
+    receiver.handle_frame(A, last).expect("an offer");
+    assert_eq!(receiver.number_use(FileId(4)), NumberUse::Forgotten);
+    receiver.fail(FileId(u32::MAX), Fault::new(Code::NoSpace, "write", "full"));
+    assert_eq!(receiver.number_use(FileId(u32::MAX)), NumberUse::Known);
+}
+
 #[test]
 fn s12_offers_may_overtake_each_other() {
     let mut receiver = fresh();
@@ -170,11 +201,7 @@ fn s18_an_offer_that_comes_after_publication_changes_nothing() {
     let mut receiver = accepted(Some(0));
     let end = eofr(0, zeros(0));
     receiver.handle_frame(A, end.clone()).expect("the end");
-    receiver.published(
-        FileId(1),
-        TimeAccount::default(),
-        xdfs_proto::pack::Failures::default(),
-    );
+    receiver.published(FileId(1), TimeAccount::default(), Failures::default());
     outputs(&mut receiver);
     receiver
         .handle_frame(B, Frame::Xftsmu(offer(1, Some(0))))
@@ -208,11 +235,7 @@ fn k12_a_pack_that_is_offered_again_may_be_published_already() {
     receiver.channel_up(B);
     let end = eofr(BLOCK, zeros(BLOCK));
     receiver.handle_frame(A, end).expect("the end");
-    receiver.published(
-        FileId(1),
-        TimeAccount::default(),
-        xdfs_proto::pack::Failures::default(),
-    );
+    receiver.published(FileId(1), TimeAccount::default(), Failures::default());
     outputs(&mut receiver);
     receiver.handle_frame(B, pack).expect("it came again");
     let answers = frames(&mut receiver);
@@ -292,11 +315,7 @@ fn s18_a_lost_channel_repeats_what_may_be_lost() {
     receiver
         .handle_frame(B, eofr(2 * BLOCK, zeros(2 * BLOCK)))
         .expect("the end");
-    receiver.published(
-        FileId(1),
-        TimeAccount::default(),
-        xdfs_proto::pack::Failures::default(),
-    );
+    receiver.published(FileId(1), TimeAccount::default(), Failures::default());
     let word = frames(&mut receiver);
     assert!(matches!(word[..], [Frame::Published(_)]));
     receiver.channel_down(B);
@@ -449,6 +468,7 @@ fn x10_of_a_hole_the_rest_is_taken() {
     let hole = |start, end| ReceiverOutput::Hole {
         file: FileId(1),
         range: range(start, end),
+        fragments: vec![hash(KIND, start, &vec![0; (end - start) as usize]).1],
     };
     assert_eq!(
         outputs(&mut receiver),
@@ -593,8 +613,8 @@ fn x20_the_ninth_wrong_check_value_fails_the_file() {
     take_wrong(&mut receiver, A, 0, BLOCK);
     let said = outputs(&mut receiver);
     let [
-        ReceiverOutput::Transmit(Frame::Exception(_)),
         ReceiverOutput::Failed { fault, .. },
+        ReceiverOutput::Transmit(Frame::Exception(_)),
     ] = &said[..]
     else {
         panic!("{said:?}");
@@ -662,29 +682,21 @@ fn x27_a_wrong_digest_discards_and_publishes_nothing() {
     let said = outputs(&mut receiver);
     let [
         ReceiverOutput::Discard { file: FileId(1) },
-        ReceiverOutput::Transmit(Frame::Exception(_)),
         ReceiverOutput::Failed { fault, .. },
+        ReceiverOutput::Transmit(Frame::Exception(_)),
     ] = &said[..]
     else {
         panic!("{said:?}");
     };
     assert_eq!(fault.code, Code::IntegrityMismatch);
-    receiver.published(
-        FileId(1),
-        TimeAccount::default(),
-        xdfs_proto::pack::Failures::default(),
-    );
+    receiver.published(FileId(1), TimeAccount::default(), Failures::default());
     assert_eq!(outputs(&mut receiver), []);
 }
 
 #[test]
 fn x28_published_is_said_once_the_store_has_done_it() {
     let mut receiver = accepted(Some(0));
-    receiver.published(
-        FileId(1),
-        TimeAccount::default(),
-        xdfs_proto::pack::Failures::default(),
-    );
+    receiver.published(FileId(1), TimeAccount::default(), Failures::default());
     assert_eq!(outputs(&mut receiver), []);
     receiver
         .handle_frame(A, eofr(0, zeros(0)))
@@ -693,11 +705,7 @@ fn x28_published_is_said_once_the_store_has_done_it() {
         outputs(&mut receiver)[..],
         [ReceiverOutput::Publish { .. }]
     ));
-    receiver.published(
-        FileId(1),
-        TimeAccount::default(),
-        xdfs_proto::pack::Failures::default(),
-    );
+    receiver.published(FileId(1), TimeAccount::default(), Failures::default());
     let said = outputs(&mut receiver);
     assert!(matches!(
         said[..],
@@ -777,6 +785,110 @@ fn x35_what_failed_is_told_and_its_blocks_are_discarded() {
         .expect("it is over");
 }
 
+/// The sender may offer the target anew when it hears of the end: the target has to be free then.
+#[test]
+fn x35_the_last_answer_waits_until_the_target_is_free() {
+    let cancel = Frame::Cancel(Cancel { file: FileId(1) });
+    let full = || Fault::new(Code::NoSpace, "write", "it is full");
+    let ends: [&dyn Fn(&mut Receiver); 3] = [
+        &|receiver| {
+            let taken = receiver.handle_frame(A, cancel.clone());
+            taken.expect("a cancel");
+        },
+        &|receiver| receiver.fail(FileId(1), full()),
+        &|receiver| {
+            take(receiver, A, 0, BLOCK);
+            let taken = receiver.handle_frame(A, eofr(BLOCK, zeros(1)));
+            taken.expect("a digest");
+        },
+    ];
+    for end in ends {
+        let mut receiver = accepted(Some(BLOCK));
+        end(&mut receiver);
+        let quiet = |receiver: &mut Receiver| {
+            let said = std::iter::from_fn(|| receiver.poll_output());
+            !said
+                .into_iter()
+                .any(|o| matches!(o, ReceiverOutput::Transmit(_)))
+        };
+        // Nor is it told to one that asks again, or when a channel is lost.
+        assert!(quiet(&mut receiver) && !receiver.is_idle());
+        assert_eq!(receiver.state(FileId(1)), Some(FileState::Closing));
+        let again = Frame::Xftsmu(offer(1, Some(BLOCK)));
+        receiver.handle_frame(B, again).expect("the same");
+        let late = eofr(BLOCK, zeros(BLOCK));
+        receiver.handle_frame(B, late).expect("it has ended");
+        receiver.channel_down(A);
+        assert!(quiet(&mut receiver));
+        receiver.closed(FileId(1));
+        let said = frames(&mut receiver);
+        let is_last = |f: &Frame| matches!(f, Frame::Cancel(_) | Frame::Exception(_));
+        assert!(said.len() == 1 && is_last(&said[0]), "{said:?}");
+        assert!(receiver.is_idle());
+        receiver.closed(FileId(1));
+        assert_eq!(frames(&mut receiver), []);
+    }
+}
+
+/// Whatever a peer does, the sinks that are open and those that are being closed are as many as
+/// files may be open.
+#[test]
+fn x7_sinks_that_are_being_closed_count() {
+    let mut receiver = fresh();
+    let files = Limits::default().open_files_max as u32;
+    for file in 1..=files + 1 {
+        let offered = receiver.handle_frame(A, Frame::Xftsmu(offer(file, Some(BLOCK))));
+        offered.expect("an offer");
+        let cancel = Frame::Cancel(Cancel { file: FileId(file) });
+        receiver.handle_frame(A, cancel).expect("a cancel");
+    }
+    let said: Vec<_> = std::iter::from_fn(|| receiver.poll_output()).collect();
+    let is_refusal = |o: &&ReceiverOutput| {
+        matches!(o, ReceiverOutput::Transmit(Frame::Exception(e))
+            if e.fault.code == Code::LimitExceeded && e.scope == Scope::File(FileId(files + 1)))
+    };
+    assert_eq!(said.iter().filter(is_refusal).count(), 1, "{said:?}");
+}
+
+/// Where the length isn't known, every range that is listed ends on the grid.
+#[test]
+fn x59_a_ragged_end_is_held_and_not_listed() {
+    let ragged = hash(KIND, 2 * BLOCK, &[0; 100]).1;
+    let whole = hash(KIND, 0, &[0; BLOCK as usize]).1;
+    let opened = |durable: Vec<Fragment>| {
+        let mut receiver = fresh();
+        let offered = receiver.handle_frame(A, Frame::Xftsmu(offer(1, None)));
+        offered.expect("an offer");
+        let taken = receiver.opened(FileId(1), Vec::new(), BLOCK as u32, durable);
+        taken.map(|()| (frames(&mut receiver), receiver))
+    };
+    let (said, mut receiver) = opened(vec![whole, ragged]).expect("a sound journal");
+    let [Frame::Accept(accept)] = &said[..] else {
+        panic!("{said:?}");
+    };
+    assert_eq!(accept.durable, [whole]);
+    // The sender sends it again, and nothing behind it.
+    violates(receiver.clone().begin_block(A, &header(1, 3 * BLOCK, 1)));
+    assert!(!take(&mut receiver, A, 2 * BLOCK, 100));
+    assert!(take(&mut receiver, A, BLOCK, BLOCK));
+    let length = 2 * BLOCK + 100;
+    let end = eofr(length, zeros(length));
+    receiver.handle_frame(A, end).expect("the end");
+    let said = outputs(&mut receiver);
+    assert!(
+        matches!(said[..], [ReceiverOutput::Publish { .. }]),
+        "{said:?}"
+    );
+    // A journal that contradicts itself.
+    let beyond = hash(KIND, 4 * BLOCK, &[0; BLOCK as usize]).1;
+    for journal in [vec![ragged, beyond], vec![beyond, ragged]] {
+        assert_eq!(
+            opened(journal).expect_err("it is unsound").code,
+            Code::Internal
+        );
+    }
+}
+
 #[test]
 fn x51_a_sender_that_cancels_is_answered_once() {
     let mut receiver = accepted(Some(BLOCK));
@@ -784,8 +896,8 @@ fn x51_a_sender_that_cancels_is_answered_once() {
     receiver.handle_frame(A, cancel.clone()).expect("a cancel");
     let said = outputs(&mut receiver);
     let [
-        ReceiverOutput::Transmit(answer),
         ReceiverOutput::Failed { fault, .. },
+        ReceiverOutput::Transmit(answer),
     ] = &said[..]
     else {
         panic!("{said:?}");
@@ -849,11 +961,7 @@ fn x50_whoever_cancels_what_is_published_is_told_so() {
         let mut receiver = publishing();
         event(&mut receiver);
         assert_eq!(outputs(&mut receiver), []);
-        receiver.published(
-            FileId(1),
-            TimeAccount::default(),
-            xdfs_proto::pack::Failures::default(),
-        );
+        receiver.published(FileId(1), TimeAccount::default(), Failures::default());
         assert!(matches!(
             outputs(&mut receiver)[..],
             [
@@ -874,15 +982,11 @@ fn x50_a_store_that_can_not_publish_fails_the_file() {
     assert!(matches!(
         outputs(&mut receiver)[..],
         [
-            ReceiverOutput::Transmit(Frame::Exception(_)),
-            ReceiverOutput::Failed { .. }
+            ReceiverOutput::Failed { .. },
+            ReceiverOutput::Transmit(Frame::Exception(_))
         ]
     ));
-    receiver.published(
-        FileId(1),
-        TimeAccount::default(),
-        xdfs_proto::pack::Failures::default(),
-    );
+    receiver.published(FileId(1), TimeAccount::default(), Failures::default());
     assert_eq!(outputs(&mut receiver), []);
 }
 

@@ -9,7 +9,9 @@ use xdfs_proto::frame::{
 };
 use xdfs_proto::limits::HOLE_BYTES_MAX;
 use xdfs_proto::sender::{Extent, Sender, SenderOutput};
-use xdfs_proto::{ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, SourceTag};
+use xdfs_proto::{
+    ByteRange, ChannelIndex, Code, Fault, FileId, Frame, Limits, NumberUse, SourceTag,
+};
 
 use crate::store::hash;
 
@@ -474,6 +476,35 @@ fn s18_a_refused_request_is_refused_once() {
     sender.channel_down(A);
     assert_eq!(frames(&mut sender), word);
     assert!(sender.was_offered(FILE));
+}
+
+/// A number is of one file, in whichever direction it moves.
+#[test]
+fn x1_a_number_of_the_other_direction_is_known_or_forgotten() {
+    let mut sender = accepted(Some(BLOCK));
+    assert_eq!(sender.number_use(FILE), NumberUse::Known);
+    assert_eq!(sender.number_use(FileId(2)), NumberUse::New);
+    violates(sender.number_use(FILE).answer(FILE));
+    // Its final answer is kept, and then it isn't.
+    sender.fail(FILE, Fault::new(Code::Io, "read", "it is gone"));
+    assert_eq!(sender.number_use(FILE), NumberUse::Known);
+    for number in 2..=65 {
+        let fault = Fault::new(Code::NotFound, "open", "no such file");
+        sender.refuse(FileId(number), &fault);
+    }
+    assert_eq!(sender.number_use(FILE), NumberUse::Forgotten);
+    sender.refuse(
+        FileId(u32::MAX),
+        &Fault::new(Code::NotFound, "open", "none"),
+    );
+    let answer = sender.number_use(FileId(1000)).answer(FileId(1000));
+    assert!(matches!(
+        answer,
+        Ok(Some(Frame::Exception(Exception { fault, .. }))) if fault.code == Code::LimitExceeded
+    ));
+    let limit = u32::MAX - Limits::default().file_numbers_kept;
+    assert_eq!(sender.number_use(FileId(limit)), NumberUse::Forgotten);
+    assert_eq!(sender.number_use(FileId(limit + 1)), NumberUse::New);
 }
 
 /// A sender that has sent all of file 1 and its end.

@@ -121,9 +121,11 @@ impl Sink {
         );
     }
 
-    pub(crate) fn hole(&mut self, range: ByteRange, block_size: u64) {
-        assert!(self.fresh.insert_zeros(range, block_size), "held twice");
-        assert!(!self.journal.ranges().overlaps(range), "durable already");
+    pub(crate) fn hole(&mut self, range: ByteRange, fragments: &[Fragment]) {
+        for fragment in fragments {
+            self.held(*fragment);
+        }
+        assert!(self.fresh.ranges().contains(range), "not all of a hole");
         self.write(range.start, &vec![0; range.len() as usize]);
     }
 

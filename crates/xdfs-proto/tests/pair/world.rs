@@ -84,6 +84,7 @@ struct Session {
     next_file: u32,
     opening: Vec<Offer>,
     publishing: Vec<(FileId, u64)>,
+    closing: Vec<FileId>,
     told: BTreeMap<FileId, RangeSet>,
     taken: BTreeMap<FileId, RangeSet>,
     mismatches: BTreeMap<FileId, u32>,
@@ -102,6 +103,7 @@ enum Step {
     Acknowledge,
     Open(usize),
     Publish(usize),
+    Close(usize),
     Start,
     Join,
 }
@@ -304,6 +306,7 @@ impl World {
         }
         steps.extend((0..self.session.opening.len()).map(Step::Open));
         steps.extend((0..self.session.publishing.len()).map(Step::Publish));
+        steps.extend((0..self.session.closing.len()).map(Step::Close));
         let open = self.session.plans.values();
         let open = open.filter(|i| !self.plans[**i].is_over()).count();
         if open < self.ahead && self.unstarted().is_some() {
@@ -423,6 +426,10 @@ impl World {
             Step::Send(i) => self.send(i),
             Step::Acknowledge => self.session.receiver.flush_acks(),
             Step::Open(i) => self.open(i),
+            Step::Close(i) => {
+                let file = self.session.closing.remove(i);
+                self.session.receiver.closed(file);
+            }
             Step::Publish(i) => {
                 let (file, length) = self.session.publishing.remove(i);
                 if self.session.receiver.has_file(file) {
@@ -552,8 +559,7 @@ impl World {
         }
         let plan = self.session.plans[&offer.file];
         let sink = &mut self.sinks[plan];
-        // A short last block of unknown length would end the journal off the grid.
-        if offer.tag == SourceTag::default() || offer.length.is_none() {
+        if offer.tag == SourceTag::default() {
             sink.discard();
         }
         let durable: Vec<_> = sink.journal.fragments().copied().collect();
@@ -880,11 +886,14 @@ impl World {
                     assert_eq!(self.session.taken[&file].total(), length);
                     self.session.publishing.push((file, length));
                 }
-                ReceiverOutput::Hole { file, range } => {
+                ReceiverOutput::Hole {
+                    file,
+                    range,
+                    fragments,
+                } => {
                     self.session.take(file, range);
                     let sink = &mut self.sinks[self.session.plans[&file]];
-                    let block_size = u64::from(sink.block_size);
-                    sink.hole(range, block_size);
+                    sink.hole(range, &fragments);
                 }
                 ReceiverOutput::Discard { file } => {
                     self.sinks[self.session.plans[&file]].discard();
@@ -892,6 +901,7 @@ impl World {
                 ReceiverOutput::Failed { file, fault } => {
                     let plan = self.session.plans[&file];
                     self.sinks[plan].checkpoint();
+                    self.session.closing.push(file);
                     self.receiver_is_over(file, Err(fault));
                 }
                 ReceiverOutput::Finished {
@@ -1054,6 +1064,7 @@ impl Session {
             next_file: 1,
             opening: Vec::new(),
             publishing: Vec::new(),
+            closing: Vec::new(),
             told: BTreeMap::new(),
             taken: BTreeMap::new(),
             mismatches: BTreeMap::new(),

@@ -135,6 +135,7 @@ pub(crate) fn frames() -> Vec<Value> {
         ("kind-unknown", damaged(&sample("noop"), 0, &[0x60])),
         ("kind-zero", damaged(&sample("noop"), 0, &[0])),
         ("flag-undefined", damaged(&sample("noop"), 1, &[1])),
+        // Of a channel that is protected or not open yet: on others it is a damaged BLOCK (F-21).
         ("reserved-set", damaged(&sample("noop"), 2, &[0, 1])),
         (
             "longer-than-the-limit",

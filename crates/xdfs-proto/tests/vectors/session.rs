@@ -19,7 +19,8 @@ use crate::{describe, hex, samples, unhex};
 pub(crate) const ABOUT: &str = "\
     One session without protection, in an order in which its bytes may have travelled; see \
     docs/protocol/session.md. Two channels; an upload during which one is lost; a download \
-    that goes on from a journal, with a damaged block; two calls; the end. A step with `hex` \
+    that goes on from a journal, with a damaged block; two calls; an upload of unknown length that \
+    goes on; the end. A step with `hex` \
     is one message of one side on one channel, all of its bytes; other steps are events. \
     Byte i of either file is (i * 7 + i / 251) modulo 256. `damaged` marks a block whose \
     check value doesn't fit.";
@@ -262,6 +263,41 @@ fn download(script: &mut Script) {
     script.ask(0, "", &published(2, kind));
 }
 
+fn unknown_length(script: &mut Script) {
+    let kind = DigestKind::Crc64Nvme;
+    let offer = Offer {
+        file: FileId(3),
+        path: b"in/stream".to_vec(),
+        length: None,
+        tag: SourceTag([0x6b; 16]),
+        digest: kind,
+        ..sample_offer("xftsmu")
+    };
+    script.event("of an earlier upload of a source whose length isn't known all blocks had come");
+    script.ask(
+        0,
+        "the same upload, unknown as before [X-59]",
+        &Frame::Xftsmu(offer),
+    );
+    let mut held = FragmentMap::new(kind);
+    assert!(held.insert(state(kind, 3, 0).1) && held.insert(state(kind, 3, BLOCK).1));
+    let accept = Frame::Accept(Accept {
+        file: FileId(3),
+        path: b"/srv/in/stream".to_vec(),
+        block_size: BLOCK as u32,
+        durable: held.fragments().copied().collect(),
+    });
+    script.tell(
+        2,
+        "without the short block, which ended off the grid [X-59]",
+        &accept,
+    );
+    script.block("initiator", 0, "it comes again", 3, 2 * BLOCK, false);
+    script.ask(0, "which tells the length [X-14]", &eofr(3, kind));
+    script.tell(0, "", &ack(4));
+    script.tell(2, "", &published(3, kind));
+}
+
 fn calls(script: &mut Script) {
     let id = |slot, sequence| CallId { slot, sequence };
     let call = |id, call| Frame::Xpathm(CallRequest { id, call: Ok(call) });
@@ -314,6 +350,7 @@ pub(crate) fn vectors() -> Vec<Value> {
     register(&mut script);
     download(&mut script);
     calls(&mut script);
+    unknown_length(&mut script);
     script.ask(0, "nothing is open any more [S-24]", &Frame::Eoft);
     script.tell(2, "on any channel [S-25]", &Frame::Eoft);
     script.event("both sides close all channels");

@@ -24,6 +24,7 @@ mod opening;
 mod peer;
 #[cfg(unix)]
 mod places;
+mod rules;
 mod silent;
 mod sizes;
 #[cfg(target_os = "linux")]

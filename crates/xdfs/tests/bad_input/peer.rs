@@ -124,7 +124,19 @@ impl Peer {
 
     /// Sends a block of file 1 with the right check value.
     pub(crate) fn block(&mut self, offset: u64, payload: &[u8]) {
-        let mut bytes = block_header(offset, payload).encode().to_vec();
+        self.block_of(FileId(1), offset, payload);
+    }
+
+    /// Sends a block of a file with the right check value.
+    pub(crate) fn block_of(&mut self, file: FileId, offset: u64, payload: &[u8]) {
+        let mut hasher = BlockHasher::new(DigestKind::None, true, offset);
+        hasher.update(payload);
+        let header = BlockHeader {
+            file,
+            check: hasher.finish(file).0,
+            ..block_header(offset, payload)
+        };
+        let mut bytes = header.encode().to_vec();
         bytes.extend_from_slice(payload);
         self.raw(&bytes);
     }
