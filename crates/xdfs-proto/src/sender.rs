@@ -155,6 +155,8 @@ struct File {
 #[derive(Clone, Debug, Default)]
 struct Channel {
     unacknowledged: VecDeque<Extent>,
+    /// When each of these was assigned.
+    assigned: VecDeque<Duration>,
     sent_frames: u64,
     acknowledged_frames: u64,
     last_progress: Duration,
@@ -171,6 +173,8 @@ pub struct Sender {
     in_flight_max: u64,
     /// Bytes acknowledged in all, on all channels.
     acknowledged_bytes: u64,
+    /// The shortest time from assigning to acknowledging a data frame, since it was taken last.
+    acknowledgement_time: Option<Duration>,
     files: BTreeMap<FileId, File>,
     channels: BTreeMap<ChannelIndex, Channel>,
     outputs: VecDeque<SenderOutput>,
@@ -192,6 +196,7 @@ impl Sender {
             in_flight: 0,
             in_flight_max,
             acknowledged_bytes: 0,
+            acknowledgement_time: None,
             files: BTreeMap::new(),
             channels: BTreeMap::new(),
             outputs: VecDeque::new(),
@@ -486,6 +491,11 @@ impl Sender {
             let Some(extent) = state.unacknowledged.pop_front() else {
                 break;
             };
+            if let Some(at) = state.assigned.pop_front() {
+                let time = now.saturating_sub(at);
+                let shortest = self.acknowledgement_time.get_or_insert(time);
+                *shortest = (*shortest).min(time);
+            }
             delivered += extent.range.len();
             self.in_flight -= extent.range.len();
             self.acknowledged_bytes += extent.range.len();
@@ -727,6 +737,7 @@ impl Sender {
             state.acknowledged_before = self.acknowledged_bytes;
         }
         state.unacknowledged.push_back(extent);
+        state.assigned.push_back(now);
         state.sent_frames += 1;
         self.in_flight += len;
         self.end_if_complete(extent.file);
@@ -847,6 +858,13 @@ impl Sender {
     #[must_use]
     pub fn acknowledged_bytes(&self) -> u64 {
         self.acknowledged_bytes
+    }
+
+    /// The shortest time from [`Self::assign`] to the acknowledgement of a data frame, of those
+    /// acknowledged since the last call.
+    #[must_use]
+    pub fn take_acknowledgement_time(&mut self) -> Option<Duration> {
+        self.acknowledgement_time.take()
     }
 
     /// Number of data frames outstanding on a channel.

@@ -102,20 +102,53 @@ impl<K: Kernel> Pipeline<K> {
     /// Sets the round-trip time of the network path.
     pub(super) fn set_round_trip(&mut self, round_trip: Option<Duration>) {
         self.network_path.set_round_trip(round_trip);
+        round_trip
+            .into_iter()
+            .for_each(|time| self.see_answer(time));
         self.bound_in_flight();
+    }
+
+    /// Records the time in which the peer has answered something, and follows what it shows of the
+    /// path.
+    pub(super) fn see_answer(&mut self, time: Duration) {
+        if !self.network_path.see_answer(time) {
+            return;
+        }
+        self.bound_in_flight();
+        if self.transfers.any_started() && self.network_path.is_long() {
+            self.pick_channels(Workload::file(self.bytes_left()));
+        }
+    }
+
+    /// Follows the rate with the bound on the bytes in flight.
+    pub(super) fn follow_rate(&mut self) {
+        let moved = self.moved_bytes();
+        let is_reached = self.sender.in_flight() >= self.in_flight_max;
+        let is_working = self.sender.in_flight() > 0 || self.receiver.is_receiving();
+        // A rate that somebody has set says nothing of the path.
+        if !is_working || self.bounds.are_set() {
+            self.in_flight_bound.rest(self.now, moved);
+        } else if self.in_flight_bound.step(self.now, moved, is_reached) {
+            self.bound_in_flight();
+        }
+    }
+
+    /// Payload bytes moved so far, in both directions.
+    pub(super) fn moved_bytes(&self) -> u64 {
+        self.sender.acknowledged_bytes() + self.received_bytes
     }
 
     /// Bounds the bytes in flight by what is known of the path. Within one machine few suffice, and
     /// stay in the CPU caches; elsewhere the socket buffers are the limit, which follow the
     /// bandwidth-delay product.
     pub(super) fn bound_in_flight(&mut self) {
-        let bound = if self.network_path.is_local() {
-            self.limits.in_flight_bytes_max
-        } else {
-            u64::MAX
-        };
         let least = 2 * u64::from(self.parameters.block_size().max(BLOCK_BYTES));
-        self.sender.set_in_flight_max(bound.max(least));
+        let first = self.limits.in_flight_bytes_max.max(least);
+        self.in_flight_max = match self.network_path.is_local() {
+            true => self.in_flight_bound.bytes(first),
+            false => u64::MAX,
+        };
+        self.sender.set_in_flight_max(self.in_flight_max);
         self.channels.set_local(self.network_path.is_local());
     }
 
@@ -133,12 +166,21 @@ impl<K: Kernel> Pipeline<K> {
         match frame {
             Frame::Noop | Frame::Conm => Ok(()),
             Frame::Accept(ref accept) => {
-                if let Some(round_trip) = self.network_path.answered(accept.file, self.now) {
-                    self.set_round_trip(Some(round_trip));
+                if let Some(time) = self.network_path.answered(accept.file, self.now) {
+                    match self.network_path.is_measured() {
+                        true => self.see_answer(time),
+                        false => self.set_round_trip(Some(time)),
+                    }
                 }
                 self.sender.handle_frame(channel, frame, self.now)
             }
-            Frame::Ack(_) | Frame::Repeat(_) | Frame::Durable(_) | Frame::Published(_) => {
+            Frame::Ack(_) => {
+                self.sender.handle_frame(channel, frame, self.now)?;
+                let time = self.sender.take_acknowledgement_time();
+                time.into_iter().for_each(|time| self.see_answer(time));
+                Ok(())
+            }
+            Frame::Repeat(_) | Frame::Durable(_) | Frame::Published(_) => {
                 self.sender.handle_frame(channel, frame, self.now)
             }
             Frame::Cancel(Cancel { file }) if self.sender.has_file(file) => {
@@ -159,6 +201,11 @@ impl<K: Kernel> Pipeline<K> {
                 Ok(())
             }
             Frame::Offer(_) if !initiator => Err(unexpected(&frame)),
+            Frame::Offer(ref offer) => {
+                let time = self.network_path.answered(offer.file, self.now);
+                time.into_iter().for_each(|time| self.see_answer(time));
+                self.receiver.handle_frame(channel, frame)
+            }
             Frame::Eofr(Eofr { file, .. }) => {
                 self.receiver.handle_frame(channel, frame)?;
                 if self.receiver.has_file(file) {
@@ -167,7 +214,7 @@ impl<K: Kernel> Pipeline<K> {
                 }
                 Ok(())
             }
-            Frame::Xftsmu(_) | Frame::Offer(_) | Frame::Hole(_) | Frame::Cancel(_) => {
+            Frame::Xftsmu(_) | Frame::Hole(_) | Frame::Cancel(_) => {
                 self.receiver.handle_frame(channel, frame)
             }
             Frame::Xftsm(request) if !initiator => {
@@ -478,6 +525,7 @@ impl<K: Kernel> Pipeline<K> {
                 if let Some(transfer) = self.transfers.started_mut(file) {
                     transfer.set_fault(fault);
                 }
+                self.network_path.ended(file);
                 let is_being_opened = self.transfers.close_sink(file);
                 if !is_being_opened {
                     self.storage.submit(file, SinkJob::Detach(file));
@@ -525,7 +573,12 @@ impl<K: Kernel> Pipeline<K> {
                     self.process_completions();
                 }
             }
-            ReceiverOutput::Transmit(frame) => self.transmit(frame),
+            ReceiverOutput::Transmit(frame) => {
+                if let Frame::Xftsm(request) = &frame {
+                    self.network_path.offered(request.file, self.now);
+                }
+                self.transmit(frame);
+            }
             ReceiverOutput::TransmitOn(index, frame) => {
                 if let Some(slot) = self.channels.slot_of(index) {
                     self.transmit_on(slot, &frame);

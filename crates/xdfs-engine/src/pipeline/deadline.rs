@@ -76,6 +76,7 @@ impl<K: Kernel> Pipeline<K> {
             return;
         }
         self.measure_channels();
+        self.follow_rate();
         self.pace_channels();
         self.tune_channels();
         self.check_channels();

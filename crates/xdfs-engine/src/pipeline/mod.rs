@@ -10,6 +10,7 @@
 //! - `dialer`: the channels that an initiator opens, and their endpoints.
 //! - `parameters`: the parameters that the peers agreed on.
 //! - `yielding`: the rate of a session that yields to others.
+//! - `in_flight`: the bound on the bytes in flight within one machine.
 //! - `network_path`: the round-trip time, and what is chosen for it.
 //! - `channel_count`: the search for the number of channels that fills a long path.
 //! - `transfers`: the state of each transfer.
@@ -40,6 +41,7 @@ mod control;
 mod deadline;
 mod dialer;
 mod faults;
+mod in_flight;
 mod ledger;
 mod level;
 mod network_path;
@@ -89,6 +91,7 @@ use channels::Channels;
 use closing::Ending;
 use dialer::Dialer;
 pub use dialer::{Dial, Route};
+use in_flight::InFlightBound;
 use ledger::{Ledger, Spent, Waiting};
 use network_path::NetworkPath;
 pub(crate) use open::no_such_session;
@@ -175,6 +178,9 @@ pub struct Pipeline<K> {
     timers: Timers,
     ending: Ending,
     network_path: NetworkPath,
+    in_flight_bound: InFlightBound,
+    /// The bound that the sender has.
+    in_flight_max: u64,
     /// Yields to others on the path.
     yielding: Option<Yielding>,
 }
@@ -316,6 +322,8 @@ impl<K: Kernel> Pipeline<K> {
             timers: Timers::new(TICK, limits.stall_timeout),
             ending: Ending::default(),
             network_path: NetworkPath::default(),
+            in_flight_bound: InFlightBound::default(),
+            in_flight_max: limits.in_flight_bytes_max,
             yielding: None,
             limits,
         };

@@ -17,6 +17,9 @@ const SHORT: Duration = Duration::from_millis(2);
 const LONG: Duration = Duration::from_millis(10);
 /// Round-trip time from which a path is very long.
 const FAR: Duration = Duration::from_millis(150);
+/// Answers from an address of this machine that all take as long as those over a long path, for it
+/// to be a forwarder's.
+const FORWARDED_ANSWERS: u32 = 5;
 /// Interval of the measurements of channels.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 /// Packets wait in a queue from this factor between the present round-trip time and the shortest
@@ -56,8 +59,10 @@ impl Workload {
 /// What is known about the path.
 #[derive(Debug, Default)]
 pub(super) struct NetworkPath {
-    /// Both ends are on the same machine.
+    /// The address of the other end is of the same machine. A forwarder may have it.
     is_local: bool,
+    /// The shortest time in which the peer has answered anything, and the number of answers.
+    answers: (Option<Duration>, u32),
     /// From the first exchange of frames; `None` until it is measured.
     round_trip: Option<Duration>,
     /// The shortest one that the system has measured on any channel.
@@ -76,7 +81,7 @@ pub(super) struct NetworkPath {
     decisions: PathDecisions,
     /// The search for the number of channels.
     channel_count: Option<ChannelCount>,
-    /// The offer whose answer measures the round trip, and when it was sent.
+    /// The offer or request whose answer is measured, and when it was sent.
     offered_at: Option<(FileId, Duration)>,
     /// Workloads that started before the path was measured.
     unpicked: Vec<Workload>,
@@ -109,9 +114,33 @@ impl NetworkPath {
     }
 
     /// The round-trip time: the system's where it measures one, since a peer that is slow to answer
-    /// makes the first exchange longer.
+    /// makes the first exchange longer. Behind a forwarder, to which alone the system measures, that
+    /// of the quickest answer.
     pub(super) fn round_trip(&self) -> Option<Duration> {
-        self.sampled.or(self.round_trip)
+        match self.is_forwarded() {
+            true => self.answers.0,
+            false => self.sampled.or(self.round_trip),
+        }
+    }
+
+    /// Records the time in which the peer has answered something, at least. Returns whether it is
+    /// known since now whether a forwarder stands before the peer.
+    pub(super) fn see_answer(&mut self, time: Duration) -> bool {
+        let before = self.is_forwarded();
+        let (shortest, count) = &mut self.answers;
+        *shortest = Some(shortest.map_or(time, |shortest| shortest.min(time)));
+        *count = count.saturating_add(1);
+        self.tell_class();
+        before != self.is_forwarded()
+    }
+
+    /// Whether the address is of this machine, and no answer came as quickly as from there.
+    fn is_forwarded(&self) -> bool {
+        self.is_local && self.answers.1 >= FORWARDED_ANSWERS && self.is_slow_to_answer()
+    }
+
+    fn is_slow_to_answer(&self) -> bool {
+        self.answers.0.is_some_and(|shortest| shortest >= LONG)
     }
 
     /// The time that a round trip takes at present, with what waits in queues.
@@ -122,7 +151,7 @@ impl NetworkPath {
 
     /// What the path is, as far as it is known.
     fn class(&self) -> Option<PathClass> {
-        if self.is_local {
+        if self.is_local() {
             return Some(PathClass::Local);
         }
         Some(match self.round_trip()? {
@@ -138,7 +167,7 @@ impl NetworkPath {
         let now = self.class();
         if let Some(class) = now.filter(|_| now != self.told.0) {
             self.told.0 = now;
-            let round_trip = self.round_trip().filter(|_| !self.is_local);
+            let round_trip = self.round_trip().filter(|_| !self.is_local());
             self.decisions
                 .tell(PathDecision::Class { class, round_trip });
         }
@@ -155,10 +184,15 @@ impl NetworkPath {
         }
     }
 
-    /// Whether both ends are on the same machine. A long round trip there only means that a process
-    /// waited to be scheduled.
-    pub(super) fn is_local(&self) -> bool {
+    /// Whether the other end has an address of this machine, be it that of a forwarder.
+    pub(super) fn has_local_address(&self) -> bool {
         self.is_local
+    }
+
+    /// Whether both ends are on the same machine. One long round trip there only means that a
+    /// process waited to be scheduled.
+    pub(super) fn is_local(&self) -> bool {
+        self.is_local && !self.is_forwarded()
     }
 
     /// Whether few channels suffice.
@@ -245,7 +279,9 @@ impl NetworkPath {
 
     /// The size of blocks on this path, if the session allows `agreed` bytes.
     pub(super) fn block_size(&self, agreed: u32) -> u32 {
-        match self.is_long() {
+        // Within one machine the size is chosen when little is known yet.
+        let is_long = self.is_long() || self.is_local && self.is_slow_to_answer();
+        match is_long {
             true => agreed.min(BLOCK_BYTES_LONG),
             false => agreed,
         }
@@ -271,16 +307,16 @@ impl NetworkPath {
         self.channel_count = None;
     }
 
-    /// Records an offer, to measure the round trip by its answer unless another one is pending.
+    /// Records an offer or a request, to measure the time of its answer unless another one is
+    /// pending.
     pub(super) fn offered(&mut self, file: FileId, now: Duration) {
         self.offered_at.get_or_insert((file, now));
     }
 
-    /// Records the answer to an offer. Returns the round-trip time if this is the first
-    /// measurement.
+    /// Takes the answer to an offer. Returns how long it took, if that was measured.
     pub(super) fn answered(&mut self, file: FileId, now: Duration) -> Option<Duration> {
         let (_, at) = self.offered_at.take_if(|(offered, _)| *offered == file)?;
-        (!self.is_measured()).then(|| now.saturating_sub(at))
+        Some(now.saturating_sub(at))
     }
 
     /// Drops the pending measurement if it is of this file.
@@ -398,6 +434,56 @@ mod tests {
         fn peer(&self) -> String {
             String::new()
         }
+    }
+
+    /// Answers in so many milliseconds, at an address of this machine.
+    fn answered_in(times: &[u64]) -> (NetworkPath, bool) {
+        let mut path = NetworkPath::default();
+        path.see_channel(true);
+        let times = times.iter().copied().map(Duration::from_millis);
+        let changed = times
+            .map(|time| path.see_answer(time))
+            .fold(false, |a, b| a ^ b);
+        (path, changed)
+    }
+
+    #[test]
+    fn a_forwarder_is_told_by_the_time_of_answers() {
+        let (mut path, changed) = answered_in(&[45, 40, 60, 90, 50]);
+        assert!(changed && !path.is_local() && path.is_long());
+        assert_eq!(path.round_trip(), Some(Duration::from_millis(40)));
+        assert_eq!(path.present_round_trip(), Duration::from_millis(40));
+        assert_eq!(path.pick_channels(LARGE), Some(CHANNELS_LONG));
+        assert_eq!(path.block_size(2 << 20), BLOCK_BYTES_LONG);
+        // What the system says of the connection is of its way to the forwarder.
+        assert!(!path.take_sample_due(Duration::from_secs(9)));
+        assert!(!path.suit_channel(&mut Measured::new(50)));
+        // One quick answer shows that the peer is near.
+        assert!(path.see_answer(Duration::from_millis(1)) && path.is_local());
+    }
+
+    /// Where the peer waits for the processor or a disk now and then.
+    #[test]
+    fn a_few_slow_answers_make_no_forwarder() {
+        for times in [
+            &[45, 40, 60, 60][..],
+            &[1, 45, 40, 60, 60],
+            &[45, 40, 60, 60, 60, 1],
+        ] {
+            let (mut path, changed) = answered_in(times);
+            assert!(!changed && path.is_local() && !path.is_long());
+            assert_eq!(path.pick_channels(LARGE), Some(CHANNELS_SHORT));
+        }
+        // Only blocks are smaller meanwhile.
+        assert_eq!(answered_in(&[45]).0.block_size(2 << 20), BLOCK_BYTES_LONG);
+        assert_eq!(answered_in(&[45, 1]).0.block_size(2 << 20), 2 << 20);
+        // The answers of other machines are no measure.
+        let mut path = NetworkPath::default();
+        path.suit_channel(&mut Measured::new(1));
+        for _ in 0..9 {
+            assert!(!path.see_answer(Duration::from_millis(50)));
+        }
+        assert!(!path.is_long());
     }
 
     const LARGE: Workload = Workload::File(1 << 30);

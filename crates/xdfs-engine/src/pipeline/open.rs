@@ -197,7 +197,7 @@ impl<K: Kernel> Pipeline<K> {
         let Some(yielding) = &mut self.yielding else {
             return;
         };
-        let is_due = yielding.is_due(self.now) && !self.network_path.is_local();
+        let is_due = yielding.is_due(self.now) && !self.network_path.has_local_address();
         if !is_due || self.channels.open().next().is_none() {
             return;
         }
@@ -338,7 +338,10 @@ impl<K: Kernel> Pipeline<K> {
                     self.dial_missing();
                 }
             }
-            Some(other) => channel.greet(other, false),
+            Some(other) => {
+                channel.greet(other, false);
+                channel.heard_at = self.now;
+            }
         }
     }
 
@@ -579,6 +582,7 @@ impl<K: Kernel> Pipeline<K> {
         if let Role::Initiator(dialer) = &mut self.role {
             dialer.opened();
         }
+        let joins = accepted.is_none();
         if let Some(accepted) = accepted {
             let size = accepted.block_size;
             if !size.is_power_of_two() || size < 1024 || size > self.parameters.block_size() {
@@ -594,6 +598,10 @@ impl<K: Kernel> Pipeline<K> {
             if let Role::Initiator(dialer) = &mut self.role {
                 dialer.accepted(&accepted);
             }
+        }
+        // How long a join took. The session's own request is measured by its first answer.
+        if joins && let Some(channel) = self.channels.get(slot) {
+            self.see_answer(self.now.saturating_sub(channel.heard_at));
         }
         self.opened(slot);
         if let Role::Initiator(dialer) = &mut self.role

@@ -392,13 +392,16 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Looks for a better number of channels on a long path while much is left to move, unless the
-    /// user chose the number (initiator).
+    /// Looks for a better number of channels while much is left to move, unless the user chose the
+    /// number (initiator): on a long path, and on any other out of the machine that moves little, since what is known
+    /// of it may be only its way to a forwarder.
     pub(super) fn tune_channels(&mut self) {
         // More channels would only take more from others.
         let yields = self.yielding.is_some();
         let is_settled = self.explicit_channels() || self.bounds.are_set() || yields;
-        let left = match !is_settled && self.network_path.is_long() {
+        let is_slow = self.in_flight_bound.is_slow() && !self.network_path.is_local();
+        let searches = self.network_path.is_long() || is_slow;
+        let left = match !is_settled && searches {
             true => self.bytes_left(),
             false => Some(0),
         };
@@ -408,7 +411,7 @@ impl<K: Kernel> Pipeline<K> {
         }
         let traffic = Traffic {
             now: self.now,
-            bytes: self.sender.acknowledged_bytes() + self.received_bytes,
+            bytes: self.moved_bytes(),
             left,
             channels: self.count().staying,
             round_trip: self.network_path.present_round_trip(),
@@ -425,7 +428,7 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Bytes that the started transfers still have to move; `None` if the length of one is unknown.
-    fn bytes_left(&self) -> Option<u64> {
+    pub(super) fn bytes_left(&self) -> Option<u64> {
         let left = |file| {
             let transfer = self.transfers.started(file)?;
             let moved = match transfer.uploads() {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use xdfs::{Code, Limits, LocalPlace, TransferOptions};
+use xdfs::{Code, Limits, LocalPlace, PathClass, PathDecision, TransferOptions};
+use xdfs_testkit::proxy::{FaultProxy, Plan};
 
 use crate::scene::{everywhere, wait_for_bytes};
 use crate::support::{Folders, Serving, client, download, finish, upload};
@@ -20,11 +21,9 @@ fn a_strict_start_with_missing_channels() {
         scene.limits = limits;
         // Everything after the second connection is a black hole.
         for _ in 0..2 {
-            scene.line.push_plan(xdfs_testkit::proxy::Plan::default());
+            scene.line.push_plan(Plan::default());
         }
-        scene
-            .line
-            .set_plan(xdfs_testkit::proxy::Plan::up(|f| f.hang_after = Some(0)));
+        scene.line.set_plan(Plan::up(|f| f.hang_after = Some(0)));
         let fault = scene.run(&scene.client(4)).unwrap_err();
         assert_eq!(fault.code, Code::DeadlineExceeded, "{fault}");
         assert!(fault.cause.contains("of 4 channels"), "{fault}");
@@ -38,11 +37,9 @@ fn an_elastic_start_with_missing_channels() {
     everywhere(|case| {
         let scene = case.scene(401, SIZE);
         for _ in 0..2 {
-            scene.line.push_plan(xdfs_testkit::proxy::Plan::default());
+            scene.line.push_plan(Plan::default());
         }
-        scene
-            .line
-            .set_plan(xdfs_testkit::proxy::Plan::up(|f| f.hang_after = Some(0)));
+        scene.line.set_plan(Plan::up(|f| f.hang_after = Some(0)));
         let client = scene.client_with(|options| options.channels = Some(4));
         let result = scene.run(&client).unwrap();
         assert!(result.channels <= 2, "{result:?}");
@@ -118,6 +115,31 @@ fn two_thousand_channels() {
     let back = folders.here("back");
     download(&client, "/file", &back, &options).unwrap();
     crate::support::assert_equal(&source, &back);
+}
+
+/// The address is that of this machine, and every answer comes from further away.
+#[test]
+fn behind_a_forwarder_the_path_is_a_long_one() {
+    const DELAY: Duration = Duration::from_millis(20);
+    let folders = Folders::new(410);
+    let server = Serving::start(&folders.root(), |_| {});
+    let source = folders.make_here("source", SIZE);
+    let forwarder = FaultProxy::new(server.addr).unwrap();
+    forwarder.set_plan(Plan::up(|f| f.delay = DELAY).and_down(|f| f.delay = DELAY));
+    let options = TransferOptions::default();
+    for downloads in [false, true] {
+        let client = client(forwarder.addr(), |_| {});
+        match downloads {
+            false => upload(&client, &source, "/there", &options).unwrap(),
+            true => download(&client, "/there", &folders.here("back"), &options).unwrap(),
+        };
+        let decisions = client.take_path_decisions();
+        let is_long = |decision: &PathDecision| {
+            matches!(decision, PathDecision::Class { class: PathClass::Long | PathClass::VeryLong,
+                round_trip: Some(time) } if *time >= 2 * DELAY)
+        };
+        assert!(decisions.iter().any(is_long), "{decisions:?}");
+    }
 }
 
 /// However early a transfer begins: the path is known when the first channel is open.
