@@ -565,8 +565,8 @@ impl Reporter {
         self.console.one_error(fault);
     }
 
-    /// The program that reads standard output has ended before a file was printed to it, which is no
-    /// failure.
+    /// The program that reads standard output has ended before a file was printed to it, which is
+    /// no failure.
     pub(crate) fn file_unread(&mut self) {
         self.current = None;
         self.run.files = self.run.files.saturating_sub(1);

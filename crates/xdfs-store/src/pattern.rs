@@ -1,10 +1,10 @@
 //! Patterns of names and paths, with the meaning that gitignore files give them: the only engine,
 //! for filters, `find`, wildcards on command lines and in listings of the GridFTP door.
 //!
-//! `*` is any text without a slash, `?` any character but a slash, `[a-z]`, `[!a-z]` and `[^a-z]` are
-//! sets with ranges and the classes of POSIX (`[[:digit:]]`, ASCII only), and `\` makes the next
-//! character literal. Braces are characters. A pattern that is malformed (an open bracket, an unknown
-//! class, a `\` at its end) matches nothing.
+//! `*` is any text without a slash, `?` any character but a slash, `[a-z]`, `[!a-z]` and `[^a-z]`
+//! are sets with ranges and the classes of POSIX (`[[:digit:]]`, ASCII only), and `\` makes the
+//! next character literal. Braces are characters. A pattern that is malformed (an open bracket, an
+//! unknown class, a `\` at its end) matches nothing.
 
 /// One position of a pattern.
 #[derive(Clone, Debug)]
@@ -70,8 +70,8 @@ impl NamePattern {
         self.0.as_ref().is_some_and(holds)
     }
 
-    /// Whether a wildcard stands for a name: as [`matches`](Self::matches), except that a dot at the
-    /// beginning of a name has to be written.
+    /// Whether a wildcard stands for a name: as [`matches`](Self::matches), except that a dot at
+    /// the beginning of a name has to be written.
     #[must_use]
     pub fn stands_for(&self, name: &[u8]) -> bool {
         let first = self.0.as_ref().and_then(|items| items.first());
@@ -96,8 +96,8 @@ impl NamePattern {
     }
 }
 
-/// A pattern of a gitignore file, without `!`, and without the slash at its end. As for git, `?` and
-/// sets match bytes.
+/// A pattern of a gitignore file, without `!`, and without the slash at its end. As for git, `?`
+/// and sets match bytes.
 #[derive(Clone, Debug)]
 pub struct PathPattern {
     items: Option<Vec<Item>>,
@@ -295,8 +295,8 @@ fn matches<T: Copy + Into<Unit>>(items: &[Item], text: &[T]) -> bool {
         return false;
     }
     let (mut item, mut at) = (0, 0);
-    // Where to begin again if the rest doesn't match: it suffices that the last star of each kind takes
-    // more. Each is behind an item, with where the text behind it began.
+    // Where to begin again if the rest doesn't match: it suffices that the last star of each kind
+    // takes more. Each is behind an item, with where the text behind it began.
     let mut any: Option<(usize, usize)> = None;
     let mut deep: Option<(usize, usize)> = None;
     loop {

@@ -451,8 +451,8 @@ fn scheme(stack: Option<&StackSpec>, address: &Address) -> String {
     }
 }
 
-/// The stack in the scheme of a URL: names with `+` between them, or with commas as elsewhere. Schemes
-/// have no characters for attributes.
+/// The stack in the scheme of a URL: names with `+` between them, or with commas as elsewhere.
+/// Schemes have no characters for attributes.
 fn stack_of(names: &str) -> Result<StackSpec, String> {
     let mut drivers = names.split(['+', ',']).map(DriverSpec::new);
     let invalid = |error: SpecError| format!("'{names}' names no driver stack: {error}");

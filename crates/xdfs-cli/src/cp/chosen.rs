@@ -1,4 +1,5 @@
-//! `--exclude` and the like for sources that are files: as if they were in a directory that is copied.
+//! `--exclude` and the like for sources that are files: as if they were in a directory that is
+//! copied.
 
 use std::ffi::OsStr;
 
@@ -9,7 +10,8 @@ use crate::paths::time::nanoseconds_of;
 use crate::place::{Place, remote_name};
 use crate::session::Connector;
 
-/// Removes the sources that the filter leaves out. Directories stay: it chooses among their entries.
+/// Removes the sources that the filter leaves out. Directories stay: it chooses among their
+/// entries.
 ///
 /// # Errors
 /// A rule makes no sense, a source is a stream, or a server can't be asked.

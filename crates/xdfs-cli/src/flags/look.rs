@@ -311,8 +311,9 @@ pub(crate) struct SumFlags {
 
     /// All files in one directory, sorted by name.
     ///
-    /// Their paths begin with the directory as it was written, so that they are found from where the
-    /// command runs; with its last part if it is on a server. Symbolic links and special files in it are left out.
+    /// Their paths begin with the directory as it was written, so that they are found from where
+    /// the command runs; with its last part if it is on a server. Symbolic links and special files
+    /// in it are left out.
     #[arg(short, long)]
     pub(crate) recursive: bool,
 

@@ -142,7 +142,7 @@ struct Sums<'a> {
 fn missing_hint(side: &PathSide, name: &[u8]) -> &'static str {
     match (side, name.first()) {
         (PathSide::Local, Some(b'/')) => {
-            "if it is the path of a file on a server, name the server: xdfs sum -c FILE xdfs://HOST/"
+            "the path of a file on a server needs the server: xdfs sum -c FILE xdfs://HOST/"
         }
         _ => "relative paths begin in PLACE, or without it in the current directory",
     }

@@ -1,7 +1,7 @@
 //! Wildcards in paths on servers, as operands of any command.
 //!
-//! A path that exists as it is written stays, so that a name with `*` needs no quoting as long as it
-//! is there. Otherwise `%2A` in a URL, or `[*]`, stands for the character itself.
+//! A path that exists as it is written stays, so that a name with `*` needs no quoting as long as
+//! it is there. Otherwise `%2A` in a URL, or `[*]`, stands for the character itself.
 
 use std::ffi::{OsStr, OsString};
 
@@ -13,8 +13,8 @@ use crate::client::SharedClient;
 use crate::context::Context;
 use crate::place::{Place, shown, word_of};
 
-/// The words that a word stands for: one for each path that matches, sorted, if it has wildcards on a
-/// server, and otherwise the word itself. `connect` opens a session with the server of a place.
+/// The words that a word stands for: one for each path that matches, sorted, if it has wildcards on
+/// a server, and otherwise the word itself. `connect` opens a session with the server of a place.
 ///
 /// # Errors
 /// Nothing matches, or too much, or the server can't be asked.

@@ -57,9 +57,9 @@ impl Handover {
         Ok(format!("{START}{VERSION}{text}\n"))
     }
 
-    /// Reads up to the handover, and returns it with the rest of the input; `None` if the input ends
-    /// before. Waits without bound for the first byte, since somebody may have to type a password,
-    /// and then for `patience`.
+    /// Reads up to the handover, and returns it with the rest of the input; `None` if the input
+    /// ends before. Waits without bound for the first byte, since somebody may have to type a
+    /// password, and then for `patience`.
     ///
     /// # Errors
     /// Those of [`Self::read`], or the handover took longer.

@@ -47,8 +47,8 @@ pub(crate) use server::serve;
 const START: &str = "start the server through ssh";
 /// How long the end of ssh may take after that of the command.
 const END: Duration = Duration::from_secs(2);
-/// Time from the first byte that the shell there prints until the program begins: its start-up files
-/// may load modules from slow file systems.
+/// Time from the first byte that the shell there prints until the program begins: its start-up
+/// files may load modules from slow file systems.
 const GREETING: Duration = Duration::from_secs(60);
 /// The directory of the sockets there: every Unix has it, and all users may write to it.
 const SOCKETS: &str = "/tmp";

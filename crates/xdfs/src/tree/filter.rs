@@ -216,8 +216,8 @@ fn bad(cause: &str) -> Fault {
         .hint("patterns are written as in a gitignore file")
 }
 
-/// Adds a single pattern, and returns its line. Unlike one in a file, it was written for this command:
-/// that it can match nothing is a slip.
+/// Adds a single pattern, and returns its line. Unlike one in a file, it was written for this
+/// command: that it can match nothing is a slip.
 fn add(rules: &mut Vec<Rule>, sign: &str, pattern: &str) -> Result<Vec<u8>, Fault> {
     let line = format!("{sign}{pattern}");
     let is_comment = pattern.starts_with('#');
