@@ -765,10 +765,8 @@ impl Task for SessionTask {
 
 /// Whether sessions end so without anything being wrong at the server.
 fn is_usual(code: Code) -> bool {
-    matches!(
-        code,
-        Code::ConnectionLost | Code::Cancelled | Code::ShuttingDown
-    )
+    use Code::{Cancelled, ConnectionLost, ShuttingDown};
+    matches!(code, ConnectionLost | Cancelled | ShuttingDown)
 }
 
 fn unprotected() -> Fault {
