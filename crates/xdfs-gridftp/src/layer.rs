@@ -51,11 +51,11 @@ pub(crate) struct Control {
 impl Layer {
     /// The layer of a control connection whose context is established.
     pub(crate) fn control(context: Box<Established>, side: Side) -> Self {
-        let mut lines = LineReader::new();
-        lines.set_line_bytes_max(match side {
-            Side::Client => REPLY_BYTES_MAX,
-            Side::Server => COMMAND_BYTES_MAX,
-        });
+        let (mut lines, bytes_max) = match side {
+            Side::Client => (LineReader::of_replies(), REPLY_BYTES_MAX),
+            Side::Server => (LineReader::new(), COMMAND_BYTES_MAX),
+        };
+        lines.set_line_bytes_max(bytes_max);
         Self::Control(Box::new(Control {
             side,
             context,

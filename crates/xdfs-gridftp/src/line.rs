@@ -1,8 +1,9 @@
 //! Lines of the control channel, split off a stream of bytes.
 //!
-//! A line ends with CRLF (RFC 959, section 3.1.1); a bare CR or LF belongs to the line, and the
-//! [command parser](crate::command) refuses it there. Interrupts of Telnet at the start of a line,
-//! which clients send before ABOR, are dropped.
+//! A line ends with CRLF (RFC 959, section 3.1.1). In a command, a bare CR or LF belongs to the line,
+//! and the [command parser](crate::command) refuses it there: a name that somebody else chose must
+//! not end a command. Replies of some servers end with LF alone, which ends their lines too.
+//! Interrupts of Telnet at the start of a line, which clients send before ABOR, are dropped.
 
 /// Bytes of the longest line, without its end: a path of the longest kind and a long command.
 pub const LINE_BYTES_MAX: usize = 8 << 10;
@@ -22,6 +23,34 @@ pub struct LineReader {
     searched: usize,
     /// The rest of a line that was too long is being dropped.
     skips: bool,
+    end: LineEnd,
+}
+
+/// What ends a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineEnd {
+    /// CRLF.
+    CrLf,
+    /// LF, with or without a CR before it.
+    Lf,
+}
+
+impl LineEnd {
+    /// Where the first end of a line at or behind `from` begins, and where it ends.
+    fn find(self, bytes: &[u8], from: usize) -> Option<(usize, usize)> {
+        match self {
+            Self::CrLf => {
+                let mut pairs = bytes[from..].windows(2);
+                let at = from + pairs.position(|two| two == b"\r\n")?;
+                Some((at, at + 2))
+            }
+            Self::Lf => {
+                let at = from + bytes[from..].iter().position(|byte| *byte == b'\n')?;
+                let is_after_cr = bytes[..at].ends_with(b"\r");
+                Some((at - usize::from(is_after_cr), at + 1))
+            }
+        }
+    }
 }
 
 /// A line, or what is wrong with it.
@@ -34,14 +63,25 @@ pub enum Line {
 }
 
 impl LineReader {
-    /// A reader without bytes, of lines with at most [`LINE_BYTES_MAX`].
+    /// A reader of commands without bytes, of lines with at most [`LINE_BYTES_MAX`].
     #[must_use]
     pub fn new() -> Self {
+        Self::with_end(LineEnd::CrLf)
+    }
+
+    /// The same for replies.
+    #[must_use]
+    pub fn of_replies() -> Self {
+        Self::with_end(LineEnd::Lf)
+    }
+
+    fn with_end(end: LineEnd) -> Self {
         Self {
             bytes: Vec::new(),
             line_bytes_max: LINE_BYTES_MAX,
             searched: 0,
             skips: false,
+            end,
         }
     }
 
@@ -77,12 +117,11 @@ impl LineReader {
     pub fn next_line(&mut self) -> Option<Line> {
         loop {
             let from = self.searched.saturating_sub(1);
-            let found = self.bytes[from..].windows(2).position(|two| two == b"\r\n");
-            let Some(end) = found.map(|at| from + at) else {
+            let Some((end, next)) = self.end.find(&self.bytes, from) else {
                 self.searched = self.bytes.len();
                 return self.without_end();
             };
-            let line: Vec<u8> = self.bytes.drain(..end + 2).take(end).collect();
+            let line: Vec<u8> = self.bytes.drain(..next).take(end).collect();
             self.searched = 0;
             if std::mem::take(&mut self.skips) {
                 continue;
@@ -110,13 +149,13 @@ impl LineReader {
     /// Drops the next line if it is this command without an argument, in either case. Returns
     /// whether it was.
     pub fn take_command(&mut self, verb: &[u8]) -> bool {
-        let end = self.bytes.windows(2).position(|two| two == b"\r\n");
-        let Some(end) = end.filter(|_| !self.skips) else {
+        let end = self.end.find(&self.bytes, 0);
+        let Some((end, next)) = end.filter(|_| !self.skips) else {
             return false;
         };
         let is_it = interrupts_cut(&self.bytes[..end]).eq_ignore_ascii_case(verb);
         if is_it {
-            self.bytes.drain(..end + 2);
+            self.bytes.drain(..next);
             self.searched = 0;
         }
         is_it
@@ -188,6 +227,27 @@ mod tests {
             assert_eq!(seen, wanted, "in pieces of {piece}");
             assert_eq!(reader.held(), 5);
         }
+    }
+
+    #[test]
+    fn replies_may_end_with_lf_alone() {
+        let input = b"220 a\n\n221 b\r\n\r222 \rc\r\r\nrest\r";
+        let wanted = [&b"220 a"[..], b"", b"221 b", b"\r222 \rc\r"].map(text);
+        for piece in 1..input.len() {
+            let mut reader = LineReader::of_replies();
+            let mut seen = Vec::new();
+            for part in input.chunks(piece) {
+                reader.push(part);
+                seen.extend(lines(&mut reader));
+            }
+            assert_eq!(seen, wanted, "in pieces of {piece}");
+            assert_eq!(reader.held(), 5);
+        }
+        let mut reader = LineReader::of_replies();
+        reader.push(&[b'x'; LINE_BYTES_MAX + 1]);
+        assert_eq!(lines(&mut reader), [Line::TooLong(*b"xxxx")]);
+        reader.push(b"\n220 a\n");
+        assert_eq!(lines(&mut reader), [text(b"220 a")]);
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl fmt::Display for ReplyError {
 impl std::error::Error for ReplyError {}
 
 /// Reads replies from a stream of bytes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ReplyReader {
     lines: LineReader,
     partial: Option<Reply>,
@@ -142,7 +142,11 @@ impl ReplyReader {
     /// A reader without bytes.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self {
+            lines: LineReader::of_replies(),
+            partial: None,
+            partial_bytes: 0,
+        }
     }
 
     /// Adds received bytes.
@@ -190,6 +194,10 @@ impl ReplyReader {
                 },
                 Line::TooLong(_) => return Err(ReplyError::TooLong),
             };
+            // Some servers write empty lines between replies.
+            if line.is_empty() && self.partial.is_none() {
+                continue;
+            }
             if let Some(reply) = self.line(line)? {
                 return Ok(Some(reply));
             }
@@ -235,13 +243,14 @@ fn no_code(line: &[u8]) -> ReplyError {
     ReplyError::NoCode(shown.escape_ascii().to_string())
 }
 
-/// The number at the start of a line, and whether a space follows.
+/// The number at the start of a line, and whether it is the last one of its reply: a space follows,
+/// or nothing.
 fn start_of(line: &[u8]) -> Option<(u16, bool)> {
     let (digits, rest) = line.split_at_checked(3)?;
     let is_last = match rest.first() {
-        Some(b' ') => true,
+        Some(b' ') | None => true,
         Some(b'-') => false,
-        _ => return None,
+        Some(_) => return None,
     };
     let text = std::str::from_utf8(digits).ok()?;
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -286,7 +295,13 @@ mod tests {
 
     #[test]
     fn what_is_no_reply_is_an_error() {
-        for text in ["220\r\n", "hello\r\n", "22x ready\r\n", "099 x\r\n", "\r\n"] {
+        for text in [
+            "22\r\n",
+            "hello\r\n",
+            "22x ready\r\n",
+            "099 x\r\n",
+            "2200\r\n",
+        ] {
             let mut reader = ReplyReader::new();
             reader.push(text.as_bytes());
             let shown = text.trim_end().to_owned();
@@ -296,10 +311,22 @@ mod tests {
         reader.push(&[&b"\x1b]0;"[..], &[b'x'; 1000], b"\r\n"].concat());
         let shown = format!("\\x1b]0;{}", "x".repeat(SHOWN_BYTES_MAX - 4));
         assert_eq!(reader.next_reply(), Err(ReplyError::NoCode(shown)));
-        // Real clients and servers don't take it for the end of a line either.
+    }
+
+    #[test]
+    fn replies_of_careless_servers_are_read() {
         let mut reader = ReplyReader::new();
-        reader.push(b"220 ready\n");
+        reader.push(b"220 ready\n\n\r\n226\r\n211-a\n MLST\n211-\n211\n200 b\r\n");
+        for wanted in [
+            Reply::new(220, "ready"),
+            Reply::new(226, ""),
+            Reply::of_lines(211, "a", [b"MLST".to_vec(), Vec::new()], ""),
+            Reply::new(200, "b"),
+        ] {
+            assert_eq!(reader.next_reply(), Ok(Some(wanted)));
+        }
         assert_eq!(reader.next_reply(), Ok(None));
+        assert!(!reader.has_more());
     }
 
     #[test]
