@@ -240,10 +240,11 @@ impl ArchiveWriter {
         });
         header.set_size(member.data.len() as u64);
         let mut extension = Vec::new();
-        let time = member.mtime_s.unwrap_or_default();
-        match u64::try_from(time) {
-            Ok(time) => header.set_mtime(time),
-            Err(_) => record(&mut extension, "mtime", time.to_string().as_bytes()),
+        match member.mtime_s.map(|time| (time, u64::try_from(time))) {
+            None => header.set_mtime(0),
+            Some((_, Ok(time @ 1..))) => header.set_mtime(time),
+            // In a header it would be none.
+            Some((time, _)) => record(&mut extension, "mtime", time.to_string().as_bytes()),
         }
         let name = &mut header.as_old_mut().name;
         match name.get_mut(..path.len()) {

@@ -138,6 +138,12 @@ pub struct ReplyReader {
     partial_bytes: usize,
 }
 
+impl Default for ReplyReader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl ReplyReader {
     /// A reader without bytes.
     #[must_use]

@@ -21,7 +21,11 @@ pub enum FileKind {
     Other,
 }
 
-/// Attributes of an entry. Fields unknown to a store are 0.
+/// The time of modification of an entry whose store tells none, such as some FTP servers. No entry
+/// has it: a store that doesn't know a time must not say 0, which is the time of many files.
+pub const NO_TIME_NS: i64 = i64::MIN + 1;
+
+/// Attributes of an entry. Fields unknown to a store are 0, but for [`NO_TIME_NS`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// Its kind.
@@ -44,10 +48,24 @@ pub struct Attributes {
     pub inode: u64,
     /// Time of the last access.
     pub atime_ns: i64,
-    /// Time of the last modification of the content.
+    /// Time of the last modification of the content; [`NO_TIME_NS`] if it is unknown.
     pub mtime_ns: i64,
     /// Time of the last change of content or attributes.
     pub ctime_ns: i64,
+}
+
+impl Attributes {
+    /// Time of the last modification of the content, if it is known.
+    #[must_use]
+    pub fn mtime(&self) -> Option<i64> {
+        known_time(self.mtime_ns)
+    }
+}
+
+/// A time that may be [`NO_TIME_NS`].
+#[must_use]
+pub fn known_time(time_ns: i64) -> Option<i64> {
+    (time_ns != NO_TIME_NS).then_some(time_ns)
 }
 
 /// An unfinished transfer to a name in a directory.

@@ -9,7 +9,7 @@ mod account;
 mod codec;
 
 pub use self::account::{ACCOUNT_NAME_BYTES_MAX, ACCOUNTS_MAX, Account};
-pub use crate::attributes::{Attributes, Entry, FileKind, PartialFile};
+pub use crate::attributes::{Attributes, Entry, FileKind, NO_TIME_NS, PartialFile, known_time};
 use crate::delta::{Seed, Signatures};
 use crate::digest::{ChecksumKind, ChecksumValue, DigestKind};
 use crate::file::{Extent, FileAnswer, FileCall};

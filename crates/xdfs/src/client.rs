@@ -390,6 +390,17 @@ impl Client {
         Ok(self.session()?.end.clone())
     }
 
+    /// Whether a transfer of so many bytes that is interrupted goes on where it was when it is
+    /// started again. With servers of FTP that is so only where they compute checksums, and promise
+    /// more for uploads; with others always.
+    #[must_use]
+    pub fn resumes(&self, route: &TransferRoute, bytes: Option<u64>) -> bool {
+        self.ftp_store().is_none_or(|store| match route {
+            TransferRoute::Upload { .. } => store.resumes_upload(bytes),
+            TransferRoute::Download { .. } => store.resumes_downloads(),
+        })
+    }
+
     /// The files of the server, if it is one of FTP.
     pub(crate) fn ftp_store(&self) -> Option<FtpStore> {
         let session = self.session().ok()?;

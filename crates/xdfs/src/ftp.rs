@@ -9,7 +9,7 @@ use std::thread;
 
 #[cfg(feature = "gsi")]
 use xdfs_gridftp::client::Gsi;
-use xdfs_gridftp::client::{FtpStore, Protection, Settings, Tls};
+use xdfs_gridftp::client::{FtpStore, PathOrigin, Protection, Settings, Tls};
 use xdfs_proto::{Code, Fault, Retry, Side};
 use xdfs_security::identity::{read_certificates, read_key};
 use xdfs_security::trust::{NewHosts, TrustPolicy, server_name};
@@ -71,6 +71,7 @@ impl FtpGateway {
                     password: Some(NO_PASSWORD.to_owned()),
                     protection: Protection::None,
                     carrier: Some(carrier.clone()),
+                    paths: path_origin(&place.address),
                     is_uncompared: options.ftp_uncompared,
                     channels: options.channels,
                     uploads: options.ftp_uploads.clone(),
@@ -91,6 +92,7 @@ impl FtpGateway {
             password: place.invitation.password.clone(),
             protection: Protection::None,
             carrier: None,
+            paths: path_origin(&place.address),
             is_uncompared: options.ftp_uncompared,
             channels: options.channels,
             uploads: options.ftp_uploads.clone(),
@@ -204,6 +206,14 @@ impl FtpGateway {
     /// Ends what waits for the other server.
     pub(crate) fn close(&self) {
         self.store.close();
+    }
+}
+
+/// Where paths of a server begin.
+fn path_origin(address: &Address) -> PathOrigin {
+    match address.begins_at_login() {
+        true => PathOrigin::Login,
+        false => PathOrigin::Root,
     }
 }
 

@@ -120,7 +120,7 @@ pub use gridftp::GridftpOverSsh;
 pub use gridftp::{GRIDFTP_PORT, GridftpAddress, GridftpNode, GridftpSettings};
 pub use paths::{
     Account, AccountNames, Answer, Attributes, Call, Entry, FileKind, Listing, OwnerNames,
-    PartialFile, PendingAccountNames, PendingCall, call_local,
+    PartialFile, PendingAccountNames, PendingCall, call_local, known_time,
 };
 pub use queue::{Job, Queue, QueueOptions};
 pub use remote::{Address, DEFAULT_PORT, FtpProtection, Invitation, Listen, RemotePlace};

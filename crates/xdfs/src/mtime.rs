@@ -19,8 +19,7 @@ pub(crate) fn is_same_time(found: i64, given: i64) -> bool {
 /// have truncated it. Truncation to two seconds isn't considered, so that a file that changed a
 /// moment later is not missed.
 pub(crate) fn is_equal_or_cut(source: i64, target: i64) -> bool {
-    let cut =
-        |unit: i64| target.rem_euclid(unit) == 0 && source - source.rem_euclid(unit) == target;
+    let cut = |unit: i64| source.checked_sub(source.rem_euclid(unit)) == Some(target);
     source == target || [100, 1_000, 1_000_000, 1_000_000_000].into_iter().any(cut)
 }
 

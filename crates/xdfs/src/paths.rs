@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use xdfs_engine::mailbox::{Mailbox, mailbox};
 use xdfs_engine::{CallPart, CallSpec, Command, Commands};
-pub use xdfs_proto::path::{Account, Answer, Attributes, Call, Entry, FileKind, PartialFile};
+pub use xdfs_proto::path::{
+    Account, Answer, Attributes, Call, Entry, FileKind, PartialFile, known_time,
+};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::{LocalStore, Store as _};
 

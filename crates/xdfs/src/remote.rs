@@ -88,8 +88,9 @@ pub struct Listen {
 /// and no path at all is the home itself; or a path on an FTP or GridFTP server:
 /// `ftp://[user[:password]@]host[:port]/path`, `ftps://[user@]host[:port]/path` with TLS,
 /// `gsiftp://[user@]host[:port]/path` with GSI, or `sshftp://[user@]host[:port]/path` for one that
-/// ssh starts, where a path with one slash begins in the directory
-/// of the login, and `//path` at the root of the server.
+/// ssh starts. With `ftp://` and `ftps://` a path with one slash begins in the directory of the
+/// login, and `//path` at the root of the server. With `gsiftp://` and `sshftp://`, `/path` begins
+/// at the root, and `/~/path` in the directory of the login, which no path at all is itself.
 ///
 /// Bytes that a URL can't hold are percent-encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -321,6 +322,21 @@ impl Address {
         matches!(self, Self::Ftp { .. } | Self::SshFtp { .. })
     }
 
+    /// Whether paths with one slash begin in the directory of the login, and those with two at the
+    /// root: `ftp://` and `ftps://`, as RFC 1738 and curl have it. Elsewhere paths begin at the
+    /// root.
+    #[must_use]
+    pub fn begins_at_login(&self) -> bool {
+        use FtpProtection::{None, Tls};
+        matches!(
+            self,
+            Self::Ftp {
+                protection: None | Tls,
+                ..
+            }
+        )
+    }
+
     /// Whether ssh leads to it, and logs the user in.
     #[must_use]
     pub fn is_of_ssh(&self) -> bool {
@@ -507,6 +523,7 @@ impl RemotePlace {
         let is_ssh = matches!(self.address, Address::Ssh { .. });
         let is_ftp = self.address.is_ftp();
         let path = match path.strip_prefix(b"/") {
+            _ if is_ftp && path.is_empty() && !self.address.begins_at_login() => b"/~/".to_vec(),
             _ if is_ftp => path,
             // `/mem:null` names the store of the server itself, not a file.
             Some(rest) if rest.starts_with(b"mem:") => rest.to_vec(),

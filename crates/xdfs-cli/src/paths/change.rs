@@ -301,7 +301,11 @@ fn wanted_times(command: &mut PathCommand, flags: &TouchFlags) -> Result<Times, 
     if command.config()?.is_remote(reference) {
         let operand = command.operand(reference)?;
         let attributes = stat(&*command.client(&operand)?, &operand.path, true)?;
-        return Ok((attributes.atime_ns, attributes.mtime_ns));
+        let time = attributes.mtime().ok_or_else(|| {
+            let cause = "the server tells no time of it";
+            Fault::new(Code::Unsupported, "look at the reference", cause).path(&operand.path)
+        })?;
+        return Ok((attributes.atime_ns, time));
     }
     let path = reference.as_encoded_bytes();
     let at = |error: &std::io::Error| Fault::from_io("look at the reference", path, error);

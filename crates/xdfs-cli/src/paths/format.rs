@@ -128,7 +128,10 @@ impl Field<'_> {
             'y' => write!(line, "{}", time::full(a.mtime_ns, self.zone)),
             'z' => write!(line, "{}", time::full(a.ctime_ns, self.zone)),
             'X' => write!(line, "{}", a.atime_ns.div_euclid(SECOND_NS)),
-            'Y' => write!(line, "{}", a.mtime_ns.div_euclid(SECOND_NS)),
+            'Y' => match a.mtime() {
+                Some(time) => write!(line, "{}", time.div_euclid(SECOND_NS)),
+                None => write!(line, "?"),
+            },
             'Z' => write!(line, "{}", a.ctime_ns.div_euclid(SECOND_NS)),
             // Only 'n' is left of the letters that `parse` accepts.
             _ => write!(line, "{}", self.names[0]),

@@ -43,7 +43,7 @@ impl Operand {
     pub(crate) fn new(word: &OsStr, place: RemotePlace) -> Self {
         let path = match trimmed(&place.path) {
             // The root of an FTP server, and not the directory of the login.
-            b"/" if place.address.is_ftp() => b"//",
+            b"/" if place.address.begins_at_login() => b"//",
             b"" | b"/" => &b"/"[..],
             path => path,
         };

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
+use xdfs::known_time;
 
 /// Half a mean year: older and future times are shown with the year instead of the hour.
 const RECENT_NS: i64 = 31_556_952 / 2 * 1_000_000_000;
@@ -25,7 +26,7 @@ pub(crate) fn nanoseconds_of(time: SystemTime) -> i64 {
 }
 
 fn local(time_ns: i64, zone: &TimeZone) -> Option<Zoned> {
-    let time = Timestamp::from_nanosecond(time_ns.into()).ok()?;
+    let time = Timestamp::from_nanosecond(known_time(time_ns)?.into()).ok()?;
     Some(time.to_zoned(zone.clone()))
 }
 

@@ -7,14 +7,14 @@ use xdfs::{Code, Fault, RemotePlace};
 pub(crate) enum Roots {
     /// At `/`.
     One,
-    /// At `/`, the directory of the login, or at `//`, the root: the server speaks FTP.
+    /// At `/`, the directory of the login, or at `//`, the root: with ftp:// and ftps://.
     Two,
 }
 
 impl Roots {
     /// Those of the server of a place.
     pub(crate) fn of(place: &RemotePlace) -> Self {
-        match place.address.is_ftp() {
+        match place.address.begins_at_login() {
             true => Self::Two,
             false => Self::One,
         }

@@ -62,6 +62,10 @@ fn what_is_written_is_read() {
             ..file(&long, b"1")
         },
         Member {
+            mtime_s: Some(0),
+            ..file(b"z", b"1")
+        },
+        Member {
             mtime_s: None,
             ..file(&[b'y'; 100], &[0; 100_000])
         },

@@ -13,7 +13,7 @@ use super::link::{Link, STALL};
 use super::listing::Listed;
 use super::listings::Directory;
 use super::pool::{FtpStore, exists};
-use super::sink::{rename, set_metadata, set_time};
+use super::sink::{rename, rename_over, set_metadata, set_time};
 use super::{missing, plain};
 use crate::checksum::{Algorithm, Hasher};
 
@@ -98,7 +98,10 @@ pub(super) fn answer(store: &FtpStore, call: &Call, part: Part<'_>) -> Result<An
             if !overwrite && FtpStore::find(link, &to)?.is_some() {
                 return Err(exists(call.operation(), &to));
             }
-            rename(link, &from, &to)?;
+            match overwrite {
+                true => rename_over(link, &from, &to)?,
+                false => rename(link, &from, &to)?,
+            }
             Ok(Answer::Done)
         }),
         Call::SetMode { path, mode } => store.with(|link| {

@@ -7,10 +7,10 @@ use xdfs_proto::path::FileKind;
 use xdfs_proto::{Code, Fault};
 
 use super::channel::Direction;
-use super::fault::{self, violation};
+use super::fault::{self, says_empty, violation};
 use super::incoming::Incoming;
 use super::link::Link;
-use super::listing::{Listed, RowError, Rows};
+use super::listing::{Listed, RowError, Rows, parse_facts, row_of};
 use super::listings::NAMES_MAX;
 use super::pool::FtpStore;
 use super::{missing, plain};
@@ -32,6 +32,8 @@ pub(super) enum Told {
     All(u64),
     /// The server has refused the command, before any row.
     Refused(Reply),
+    /// Its rows don't say what is a directory.
+    Kindless,
 }
 
 /// Lists a directory to its end. Returns how many names in it the server couldn't tell.
@@ -65,9 +67,15 @@ pub(super) fn each_entry(
         let listed = match has_rows {
             true => {
                 let command = ("MLSD", resolved.as_slice());
-                let listed = rows(store, &mut link, command, &resolved, &mut take);
-                let listed = listed.and_then(|told| told.or_refused(&resolved));
-                if listed.is_ok() && !links.is_empty() {
+                let listed = match rows(store, &mut link, command, &resolved, &mut take) {
+                    Ok(Told::Kindless) => {
+                        link.leave_out_facts();
+                        plain::list(store, &mut link, &resolved, &mut take).map(|()| 0)
+                    }
+                    Ok(Told::Refused(reply)) if is_empty(&mut link, &resolved, &reply)? => Ok(0),
+                    told => told.and_then(|told| told.or_refused(&resolved)),
+                };
+                if link.features.mlst && listed.is_ok() && !links.is_empty() {
                     // MLST may tell what they lead to alone.
                     store.told().keep(&resolved, links.iter());
                 }
@@ -103,6 +111,7 @@ pub(super) fn rows(
     link.command(verb, argument)?;
     let mut incoming = Incoming::new(OPERATION, path, mode, 0, None);
     let (mut names, mut bytes, mut piece) = (0, 0, vec![0; PIECE_BYTES]);
+    let mut is_kindless = false;
     let mut seen = SeenNames::default();
     let mut rows = match verb {
         "LIST" => Rows::long(),
@@ -129,7 +138,17 @@ pub(super) fn rows(
             return Err(Fault::new(Code::LimitExceeded, OPERATION, cause).path(path));
         }
         rows.push(&piece[..count]);
-        while let Some(listed) = rows.next_row(incoming.is_complete()).map_err(broken)? {
+        while !is_kindless {
+            let row = match rows.next_row(incoming.is_complete()) {
+                Err(RowError::NoKind) if names == 0 => {
+                    is_kindless = true;
+                    break;
+                }
+                row => row.map_err(broken)?,
+            };
+            let Some(listed) = row else {
+                break;
+            };
             names += 1;
             seen.check(&listed, path)?;
             entry(listed)?;
@@ -139,6 +158,7 @@ pub(super) fn rows(
         }
     }
     match missing::doubt(&incoming) {
+        None if is_kindless => Ok(Told::Kindless),
         None => Ok(Told::All(incoming.confirmation().map_or(0, left_out))),
         Some(said) => {
             let cause = format!("the server may not have told all names: {said}");
@@ -156,7 +176,42 @@ impl Told {
         match self {
             Self::All(left_out) => Ok(left_out),
             Self::Refused(reply) => Err(fault::refused(OPERATION, path, &reply)),
+            Self::Kindless => Err(violation(OPERATION, RowError::NoKind.to_string()).path(path)),
         }
+    }
+}
+
+impl Link {
+    /// Whether a reply to MLST doesn't say what is there. Then MLST and MLSD are left out from now
+    /// on: other commands tell.
+    pub(super) fn lacks_kinds(&mut self, reply: &Reply) -> bool {
+        let lacks = matches!(reply.code, 200..300)
+            && matches!(parse_facts(row_of(reply)), Err(RowError::NoKind));
+        if lacks {
+            self.leave_out_facts();
+        }
+        lacks
+    }
+
+    /// MLST and MLSD aren't used from now on.
+    pub(super) fn leave_out_facts(&mut self) {
+        tracing::debug!("MLST and MLSD don't say what is a directory: they are left out");
+        self.features.mlst = false;
+    }
+}
+
+/// Whether a refusal to list a directory says that nothing is in it, and a directory is there.
+///
+/// # Errors
+/// The connection is broken.
+fn is_empty(link: &mut Link, path: &[u8], reply: &Reply) -> Result<bool, Fault> {
+    if !says_empty(reply, path) {
+        return Ok(false);
+    }
+    match FtpStore::look(link, path) {
+        Ok(found) => Ok(found.attributes.kind == FileKind::Directory),
+        Err(fault) if !link.is_usable() => Err(fault),
+        Err(_) => Ok(false),
     }
 }
 

@@ -56,6 +56,22 @@ pub(super) fn is_unclear(reply: &Reply, fault: &Fault) -> bool {
     reply.code == 550 && fault.code == Code::Io
 }
 
+/// Whether a refusal to list a directory says that nothing is in it.
+pub(super) fn says_empty(reply: &Reply, path: &[u8]) -> bool {
+    let words = without(&text(reply), path);
+    let says = [
+        "no files",
+        "no file found",
+        "no entries",
+        "empty directory",
+        "directory empty",
+        "directory is empty",
+        "nothing found",
+    ];
+    let is_said = says.iter().any(|part| words.contains(part));
+    matches!(reply.code, 450 | 550) && is_said && !words.contains("not empty")
+}
+
 /// What the Globus server says of a data connection that broke.
 const CUT_OFF: [&str; 4] = [
     "end of file",

@@ -9,8 +9,10 @@ use crate::xmode::{self, Sum};
 /// The features that this client uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// MLSD and MLST (RFC 3659).
+    /// MLSD and MLST (RFC 3659), which say what an entry is.
     pub mlst: bool,
+    /// The argument of OPTS by which MLSD and MLST tell facts that they leave out otherwise.
+    pub facts_option: Option<String>,
     /// MFMT, which sets a modification time.
     pub mfmt: bool,
     /// MDTM was refused: the server tells no times of modification.
@@ -66,7 +68,7 @@ impl Features {
             let split = line.iter().position(|byte| *byte == b' ');
             let (name, rest) = line.split_at(split.unwrap_or(line.len()));
             match name.to_ascii_uppercase().as_slice() {
-                b"MLST" => features.mlst = true,
+                b"MLST" => (features.mlst, features.facts_option) = facts(rest),
                 b"MFMT" => features.mfmt = true,
                 b"PARALLEL" => features.extended = true,
                 b"MODE" => {
@@ -139,6 +141,32 @@ impl Features {
     }
 }
 
+/// The facts that this client reads.
+const FACTS: [&str; 7] = [
+    "type",
+    "size",
+    "modify",
+    "unix.mode",
+    "unix.uid",
+    "unix.gid",
+    "unix.slink",
+];
+
+/// Whether rows say what an entry is, by the facts that are announced (RFC 3659, section 7.8), and
+/// what asks for those of [`FACTS`] that aren't told unasked: such have no asterisk.
+fn facts(announced: &[u8]) -> (bool, Option<String>) {
+    let text = String::from_utf8_lossy(announced.trim_ascii());
+    let all: Vec<_> = text.split(';').filter(|fact| !fact.is_empty()).collect();
+    let name = |fact: &str| fact.trim_end_matches('*').to_ascii_lowercase();
+    let is_read = |fact: &&&str| FACTS.contains(&name(fact).as_str());
+    let read: Vec<_> = all.iter().filter(is_read).collect();
+    let says_kind = all.is_empty() || read.iter().any(|fact| name(fact) == "type");
+    let is_untold = read.iter().any(|fact| !fact.ends_with('*'));
+    let names = read.iter().map(|fact| fact.trim_end_matches('*'));
+    let option = names.fold("MLST ".to_owned(), |option, name| option + name + ";");
+    (says_kind, is_untold.then_some(option).filter(|_| says_kind))
+}
+
 /// The name of a kind of checksum in commands.
 #[must_use]
 pub fn name_of(kind: Algorithm) -> &'static str {
@@ -165,6 +193,23 @@ fn algorithms(text: &[u8]) -> Vec<Algorithm> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn facts_that_are_not_told_unasked_are_asked_for() {
+        let features = |line: &str| {
+            let features =
+                Features::parse(&Reply::of_lines(211, "Extensions", [line.into()], "End"));
+            (features.mlst, features.facts_option)
+        };
+        assert_eq!(features("MLST"), (true, None));
+        assert_eq!(features("MLST Type*;SIZE*;Lang;"), (true, None));
+        let wanted = Some("MLST type;Modify;unix.mode;".to_owned());
+        assert_eq!(
+            features("MLST type*;perm;Modify;unix.mode*"),
+            (true, wanted)
+        );
+        assert_eq!(features("MLST size*;modify;"), (false, None));
+    }
 
     #[test]
     fn the_lists_of_known_servers_are_read() {

@@ -22,7 +22,10 @@ pub(super) const FRESH: Duration = Duration::from_secs(2);
 pub(super) fn is_fresh(listed: &Listed) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |since| since.as_nanos() as i128);
-    let age = now - i128::from(listed.attributes.mtime_ns);
+    let Some(time) = listed.attributes.mtime() else {
+        return false;
+    };
+    let age = now - i128::from(time);
     let fresh = FRESH.as_nanos() as i128;
     // Far in the future is no time of writing.
     (-fresh..fresh).contains(&age)

@@ -30,6 +30,8 @@ const EXCHANGE_BYTES_MAX: usize = 64 << 20;
 const HEADERS_AT_ONCE: u32 = 64;
 /// Time for the server to open the first connection in MODE E.
 const CONNECT: Duration = Duration::from_secs(10);
+/// Time for data after a server has confirmed a transfer that it never announced.
+const UNANNOUNCED: Duration = Duration::from_secs(3);
 
 /// A transfer whose command is the oldest without a final reply, or will be.
 #[derive(Debug)]
@@ -52,6 +54,8 @@ pub(super) struct Incoming {
     begun: Option<Instant>,
     moved: Instant,
     has_started: bool,
+    /// When the server confirmed a transfer that it had not announced, of which nothing has come.
+    confirmed_at_once: Option<Instant>,
     has_stream_ended: bool,
     last: Option<Reply>,
     is_complete: bool,
@@ -87,6 +91,7 @@ impl Incoming {
             begun: None,
             moved: Instant::now(),
             has_started: false,
+            confirmed_at_once: None,
             has_stream_ended: false,
             last: None,
             is_complete: false,
@@ -202,6 +207,9 @@ impl Incoming {
             }
             // In MODE X a server could go on for ever with what isn't new.
             let is_looked_at = self.mode != Mode::Exchange || self.early.has(self.next);
+            if has_moved {
+                self.confirmed_at_once = None;
+            }
             if filled > 0 || has_moved && is_looked_at {
                 return Ok(filled);
             }
@@ -216,7 +224,9 @@ impl Incoming {
                     return Ok(0);
                 }
                 Some(Event::Final(reply)) if reply.code < 300 => {
-                    self.has_started = true;
+                    if !std::mem::replace(&mut self.has_started, true) {
+                        self.confirmed_at_once = Some(Instant::now());
+                    }
                     self.last = Some(reply);
                     return Ok(0);
                 }
@@ -229,6 +239,15 @@ impl Incoming {
             }
         }
         if self.last.is_some() && self.has_all() {
+            return self.complete(link);
+        }
+        if let Some(confirmed) = self.confirmed_at_once
+            && self.mode != Mode::Exchange
+            && confirmed.elapsed() >= UNANNOUNCED
+        {
+            // So some servers tell that a directory is empty, and close no data connection, since
+            // they have opened none.
+            link.close_channels();
             return self.complete(link);
         }
         let mut deadline = self.moved + STALL;

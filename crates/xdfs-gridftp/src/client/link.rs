@@ -29,9 +29,11 @@ use super::features::Features;
 use super::protection::{Established, Protection};
 #[cfg(feature = "gsi")]
 use super::protection::{Gsi, subject_of};
+use super::slots::Slot;
 use super::striping::{Striping, connect_to};
 use super::tls::{SessionTls, Tls};
-use super::told::{extended_port, passive_address, quoted};
+use super::told::quoted;
+use super::tree::Home;
 #[cfg(feature = "gsi")]
 use crate::layer::{Layer, Side};
 use crate::receiver::CONNECTIONS_MAX;
@@ -85,8 +87,8 @@ pub(super) struct Link {
     pub(super) features: Features,
     /// The server drops bytes of names that are not ASCII, as the Globus server does.
     drops_bytes: bool,
-    /// The directory after the login.
-    pub(super) home: Vec<u8>,
+    /// Where paths begin.
+    pub(super) home: Home,
     /// Time from a command to its reply.
     pub(super) round_trip: Duration,
     /// Nobody wants anything any more.
@@ -98,6 +100,8 @@ pub(super) struct Link {
     pub(super) striping: Option<Striping>,
     /// Ends after the connection.
     carried: Option<Carried>,
+    /// Free after both.
+    slot: Slot,
 }
 
 impl Link {
@@ -105,10 +109,14 @@ impl Link {
     ///
     /// # Errors
     /// The server can't be reached, or refuses the user.
-    pub(super) fn connect(settings: &Settings, is_closed: &Arc<AtomicBool>) -> Result<Self, Fault> {
+    pub(super) fn connect(
+        settings: &Settings,
+        is_closed: &Arc<AtomicBool>,
+        slot: Slot,
+    ) -> Result<Self, Fault> {
         if let Some(carrier) = &settings.carrier {
             let (stream, ends) = carrier.open(is_closed)?;
-            let opened = Self::log_in(stream, ends, settings, Arc::clone(is_closed));
+            let opened = Self::log_in(stream, ends, settings, Arc::clone(is_closed), slot);
             return opened.map_err(|fault| carrier.hinted(fault));
         }
         let operation = format!("connect to {}:{}", settings.host, settings.port);
@@ -122,7 +130,7 @@ impl Link {
             match std::net::TcpStream::connect_timeout(&address, CONNECT) {
                 Ok(stream) => {
                     let ends = Ends::of(&stream)?;
-                    return Self::log_in(stream, ends, settings, Arc::clone(is_closed));
+                    return Self::log_in(stream, ends, settings, Arc::clone(is_closed), slot);
                 }
                 Err(error) => last = error,
             }
@@ -135,6 +143,7 @@ impl Link {
         ends: Ends,
         settings: &Settings,
         is_closed: Arc<AtomicBool>,
+        slot: Slot,
     ) -> Result<Self, Fault> {
         let failed = |error: io::Error| lost("open the control connection", &error);
         stream.set_nonblocking(true).map_err(failed)?;
@@ -165,7 +174,10 @@ impl Link {
             told_parallelism: None,
             features: Features::default(),
             drops_bytes: false,
-            home: b"/".to_vec(),
+            home: Home {
+                directory: b"/".to_vec(),
+                origin: settings.paths,
+            },
             round_trip: Duration::ZERO,
             is_closed,
             is_ending: false,
@@ -174,6 +186,7 @@ impl Link {
                 Striping::new(wanted, format!("{}:{}", settings.host, settings.port))
             }),
             carried: ends.carried,
+            slot,
         };
         link.dialogue.input(&ends.greeting);
         let greeting = link.reply("connect")?;
@@ -247,6 +260,10 @@ impl Link {
         if link.striping.is_some() {
             Striping::limit(&mut link.features);
         }
+        if let Some(option) = link.features.facts_option.clone() {
+            // A refusal leaves it as it is.
+            link.command("OPTS", option.as_bytes())?;
+        }
         link.features.is_uncompared = settings.is_uncompared;
         link.features.is_exposed = link.carried.is_some() || link.protection.exposes_data();
         let typed = link.reply("choose the type I")?;
@@ -255,10 +272,13 @@ impl Link {
         }
         let home = link.reply("ask for the directory")?;
         if let Some(path) = quoted(&home) {
-            link.home = path;
+            link.home.directory = path;
         }
         let entered = link.reply("try a name")?;
         link.drops_bytes = matches!(entered.code, 200..300);
+        if link.features.facts_option.is_some() {
+            link.reply("choose the facts of listings")?;
+        }
         Ok(link)
     }
 
@@ -595,6 +615,7 @@ impl Link {
         most: Duration,
     ) -> Result<(), Fault> {
         self.check_wanted(operation)?;
+        self.slot.touch();
         self.flush()?;
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -840,36 +861,6 @@ impl Link {
     /// The addresses of this machine at which the server's connections arrive.
     pub(super) fn arrivals(&self) -> usize {
         self.listeners.len()
-    }
-
-    /// Asks the server to listen. Returns its address, which is that of the control connection.
-    ///
-    /// # Errors
-    /// It doesn't listen, or names another address.
-    pub(super) fn passive(&mut self) -> Result<SocketAddr, Fault> {
-        let operation = "open a passive data connection";
-        // A data node may listen, at an address of its own.
-        if self.striping.is_none() {
-            let reply = self.exchange("EPSV", b"")?;
-            if reply.code == 229 {
-                let port = extended_port(&reply)
-                    .ok_or_else(|| violation(operation, "the reply to EPSV has no port"))?;
-                return Ok(SocketAddr::new(self.peer, port));
-            }
-        }
-        let reply = self.must(operation, "PASV", b"")?;
-        let address = passive_address(&reply)
-            .ok_or_else(|| violation(operation, "the reply to PASV has no address"))?;
-        if !self.takes(address.ip()) {
-            let cause = format!(
-                "the server names {} for its data, and is itself at {}",
-                address.ip(),
-                self.peer
-            );
-            return Err(violation(operation, cause)
-                .hint("the server has to offer EPSV, or tell its own address"));
-        }
-        Ok(address)
     }
 }
 

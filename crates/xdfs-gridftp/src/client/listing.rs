@@ -6,10 +6,11 @@
 
 use std::fmt;
 
-use xdfs_proto::path::{Attributes, FileKind};
+use xdfs_proto::path::{Attributes, FileKind, NO_TIME_NS};
 
 use super::long_row::{is_total, parse_long_row};
 use crate::facts::can_be_listed;
+use crate::reply::Reply;
 use crate::time::parse_time;
 
 /// Bytes of the longest row.
@@ -22,7 +23,8 @@ const SHOWN_BYTES: usize = 200;
 pub struct Listed {
     /// The name in MLSD, or the path that MLST repeats.
     pub name: Vec<u8>,
-    /// What the facts say; what they don't is 0. Of the file to which a link leads.
+    /// What the facts say; what they don't is as in [`Attributes`]. Of the file to which a link
+    /// leads.
     pub attributes: Attributes,
     /// Where it leads, if it is a symbolic link.
     pub link: Option<Vec<u8>>,
@@ -40,6 +42,8 @@ pub struct Listed {
 pub enum RowError {
     /// There is no space between facts and name.
     NoName,
+    /// The facts don't say what it is.
+    NoKind,
     /// The name isn't one of an entry.
     BadName(Vec<u8>),
     /// The size isn't one of a file.
@@ -56,6 +60,7 @@ impl fmt::Display for RowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoName => f.write_str("a row of the listing has no name"),
+            Self::NoKind => f.write_str("a row of the listing doesn't say what it is"),
             Self::BadName(name) => {
                 let name = name.escape_ascii();
                 write!(f, "the listing has '{name}', which is no name of an entry")
@@ -97,6 +102,37 @@ pub fn parse_row(row: &[u8]) -> Result<Listed, RowError> {
     }
 }
 
+/// Facts of RFC 3659 and of the registry of RFC 5797 that are not of one system.
+const FACTS: [&[u8]; 9] = [
+    b"type",
+    b"size",
+    b"modify",
+    b"create",
+    b"unique",
+    b"perm",
+    b"lang",
+    b"media-type",
+    b"charset",
+];
+
+/// Whether what stands behind the first space goes on with facts: a value before it has a space
+/// then, and where the name begins can't be told.
+fn goes_on(name: &[u8]) -> bool {
+    let is_fact = |part: &[u8]| {
+        let key = part.split(|byte| *byte == b'=').next().unwrap_or(part);
+        let key = key.to_ascii_lowercase();
+        part.contains(&b'=') && (FACTS.contains(&key.as_slice()) || key.starts_with(b"unix."))
+    };
+    let mut parts = name.split(|byte| *byte == b';').skip(1).peekable();
+    while let Some(part) = parts.next() {
+        // The last one is a name.
+        if parts.peek().is_some() && is_fact(part) {
+            return true;
+        }
+    }
+    false
+}
+
 /// Reads the row of MLST, in which any path stands in place of the name.
 ///
 /// # Errors
@@ -104,6 +140,11 @@ pub fn parse_row(row: &[u8]) -> Result<Listed, RowError> {
 pub fn parse_facts(row: &[u8]) -> Result<Listed, RowError> {
     let space = row.iter().position(|byte| *byte == b' ');
     let (facts, name) = row.split_at(space.ok_or(RowError::NoName)?);
+    // Each fact ends with a semicolon.
+    let is_cut = !facts.is_empty() && !facts.ends_with(b";") && name.contains(&b';');
+    if is_cut || goes_on(name) {
+        return Err(RowError::Unknown(row.to_vec()));
+    }
     // The rest of a name with an end of a line in it has no facts.
     let is_fact = |fact: &[u8]| fact.contains(&b'=');
     let mut all = facts
@@ -126,7 +167,7 @@ pub fn parse_facts(row: &[u8]) -> Result<Listed, RowError> {
             device: 0,
             inode: 0,
             atime_ns: 0,
-            mtime_ns: 0,
+            mtime_ns: NO_TIME_NS,
             ctime_ns: 0,
         },
         name,
@@ -135,7 +176,7 @@ pub fn parse_facts(row: &[u8]) -> Result<Listed, RowError> {
         has_size: false,
         has_mode: false,
     };
-    let mut mode = None;
+    let (mut mode, mut has_kind) = (None, false);
     for fact in facts.split(|byte| *byte == b';') {
         let Some(equals) = fact.iter().position(|byte| *byte == b'=') else {
             continue;
@@ -144,6 +185,7 @@ pub fn parse_facts(row: &[u8]) -> Result<Listed, RowError> {
         let attributes = &mut listed.attributes;
         match key.to_ascii_lowercase().as_slice() {
             b"type" => {
+                has_kind = true;
                 let value = value.to_ascii_lowercase();
                 (attributes.kind, listed.is_own) = match value.as_slice() {
                     b"file" => (FileKind::File, false),
@@ -157,18 +199,24 @@ pub fn parse_facts(row: &[u8]) -> Result<Listed, RowError> {
                     _ => (FileKind::Other, false),
                 };
             }
+            // Some servers say so of what has none.
+            b"size" if value.is_empty() => {}
             b"size" => {
                 let size = number(value, 10).filter(|size| i64::try_from(*size).is_ok());
                 attributes.size = size.ok_or_else(|| RowError::BadSize(listed.name.clone()))?;
                 listed.has_size = true;
             }
-            b"modify" => attributes.mtime_ns = parse_time(value).unwrap_or_default(),
-            b"unix.mode" => mode = number(value, 8),
+            b"modify" => attributes.mtime_ns = parse_time(value).unwrap_or(NO_TIME_NS),
+            // With a prefix from pyftpdlib.
+            b"unix.mode" => mode = number(value.strip_prefix(b"0o").unwrap_or(value), 8),
             b"unix.uid" => attributes.uid = small(value),
             b"unix.gid" => attributes.gid = small(value),
             b"unix.slink" => listed.link = Some(value.to_vec()),
             _ => {}
         }
+    }
+    if !has_kind {
+        return Err(RowError::NoKind);
     }
     let usual = match listed.attributes.kind {
         FileKind::Directory => 0o755,
@@ -178,6 +226,12 @@ pub fn parse_facts(row: &[u8]) -> Result<Listed, RowError> {
     listed.has_mode = mode.is_some();
     listed.attributes.mode = mode.map_or(usual, |mode| mode & 0o7777);
     Ok(listed)
+}
+
+/// The row of facts in a reply to MLST.
+pub(super) fn row_of(reply: &Reply) -> &[u8] {
+    let row = reply.lines.get(1).map(|line| line.trim_ascii_start());
+    row.unwrap_or_default()
 }
 
 fn number(text: &[u8], radix: u32) -> Option<u64> {
@@ -285,11 +339,51 @@ mod tests {
             let error = parse_row(row).unwrap_err();
             assert_eq!(error, RowError::Unknown(row.to_vec()));
         }
-        assert!(parse_row(b" name").is_ok());
+        for row in [&b" name"[..], b"Size=1;Modify=20261121192331; name"] {
+            assert_eq!(parse_row(row), Err(RowError::NoKind));
+        }
+        assert!(!parse_row(b"Type=dir;Size=; d").unwrap().has_size);
+        let listed = parse_row(b"type=file;unix.mode=0o640; f").unwrap();
+        assert!(listed.has_mode && listed.attributes.mode == 0o640);
         for size in ["-1", "99999999999999999999", "9223372036854775808", "x"] {
             let row = format!("Type=file;Size={size}; n");
             let error = parse_row(row.as_bytes()).unwrap_err();
             assert_eq!(error, RowError::BadSize(b"n".to_vec()), "{size}");
+        }
+    }
+
+    #[test]
+    fn a_space_in_a_value_is_no_begin_of_a_name() {
+        for row in [
+            "Type=file;Size=3;UNIX.groupname=domain users;UNIX.mode=0644; b.txt",
+            "Type=file;Size=3;UNIX.groupname=domain users; b.txt",
+            "Type=file;UNIX.owner=a b;Size=3; b.txt",
+            "type=file;unix.owner=a; b;size=3; b.txt",
+            "type=file;x=a; b;perm=r;x=c; b.txt",
+        ] {
+            let error = parse_row(row.as_bytes()).unwrap_err();
+            assert_eq!(error, RowError::Unknown(row.as_bytes().to_vec()));
+        }
+        for (row, name) in [
+            ("Type=file;Size=3; a;b=c; d", "a;b=c; d"),
+            ("Type=file;Size=3; a; b;size=3", "a; b;size=3"),
+            ("Type=file;Size=3 a b", "a b"),
+            ("TYPE=file;SIZE=3; size=4; a", "size=4; a"),
+        ] {
+            assert_eq!(parse_row(row.as_bytes()).unwrap().name, name.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_time_of_zero_is_a_time() {
+        let time = |row: &str| parse_row(row.as_bytes()).unwrap().attributes.mtime();
+        assert_eq!(time("Type=file;Modify=19700101000000; a"), Some(0));
+        for row in [
+            "Type=file; a",
+            "Type=file;Modify=; a",
+            "Type=file;Modify=0; a",
+        ] {
+            assert_eq!(time(row), None, "{row}");
         }
     }
 

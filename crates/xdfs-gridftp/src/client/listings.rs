@@ -77,7 +77,7 @@ impl Files {
     pub(super) fn note(&mut self, directory: &[u8], listed: &Listed) {
         let attributes = &listed.attributes;
         let is_file = attributes.kind == FileKind::File && listed.link.is_none();
-        if !is_file || !listed.has_size || attributes.mtime_ns == 0 {
+        if !is_file || !listed.has_size || attributes.mtime().is_none() {
             return;
         }
         if self.by_path.len() >= FILES_MAX {

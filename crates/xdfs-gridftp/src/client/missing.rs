@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use xdfs_proto::{Code, Fault};
 
 use super::channel::{Direction, Mode};
-use super::fault::{is_unclear, refused};
+use super::fault::{is_unclear, refused, says_empty};
 use super::incoming::Incoming;
 use super::link::Link;
 use super::listing::{ROW_BYTES_MAX, Rows};
@@ -114,7 +114,16 @@ fn names_in(link: &mut Link, path: &[u8]) -> Result<Option<Names>, Fault> {
     let mut piece = vec![0; PIECE_BYTES];
     let broken = |cause: String| Fault::new(Code::ProtocolViolation, "list", cause);
     while !incoming.is_complete() {
-        let count = incoming.read(link, &mut piece)?;
+        let count = match incoming.read(link, &mut piece) {
+            Ok(count) => count,
+            Err(fault) => {
+                let said = incoming.confirmation().filter(|_| !incoming.has_started());
+                return match said {
+                    Some(reply) if says_empty(reply, path) => Ok(Some(Names::new())),
+                    _ => Err(fault),
+                };
+            }
+        };
         bytes += count;
         if bytes > BYTES_MAX || rest.len() > ROW_BYTES_MAX + PIECE_BYTES {
             return Err(broken("the listing is too long".into()).path(path));

@@ -38,6 +38,8 @@ pub mod markers;
 mod missing;
 mod outgoing;
 mod pack;
+mod parked;
+mod passive;
 mod plain;
 mod pool;
 mod protection;
@@ -45,6 +47,7 @@ mod resumed;
 mod runs;
 mod segment;
 mod sink;
+mod slots;
 mod source;
 mod store;
 mod striping;
@@ -72,6 +75,17 @@ pub const FTP_PORT: u16 = 21;
 /// The port of GridFTP servers (registered by IANA).
 pub const GSIFTP_PORT: u16 = 2811;
 
+/// Where paths with one slash begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathOrigin {
+    /// In the directory of the login, and those with two slashes at the root of the server
+    /// (RFC 1738, section 3.2.2).
+    Login,
+    /// At the root of the server, and those after `/~` in the directory of the login: as the tools
+    /// of Globus have it.
+    Root,
+}
+
 /// A server, and how to talk to it.
 #[derive(Clone)]
 pub struct Settings {
@@ -88,6 +102,8 @@ pub struct Settings {
     /// What carries control connections, and with them the proof of who is at their ends; data
     /// connections are without protection then. `None` for a connection to the port.
     pub carrier: Option<Carrier>,
+    /// Where paths begin.
+    pub paths: PathOrigin,
     /// Files aren't compared by checksums; their size and time are.
     pub is_uncompared: bool,
     /// Data connections for a large file in MODE E, 1 to 64; `None` for 4.
@@ -109,6 +125,7 @@ impl std::fmt::Debug for Settings {
             .field("password", &self.password.as_ref().map(|_| "..."))
             .field("protection", &self.protection)
             .field("carrier", &self.carrier)
+            .field("paths", &self.paths)
             .field("is_uncompared", &self.is_uncompared)
             .field("channels", &self.channels)
             .field("uploads", &self.uploads)

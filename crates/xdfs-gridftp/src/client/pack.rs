@@ -17,7 +17,7 @@ use super::link::Link;
 use super::outgoing::Outgoing;
 use super::pool::{FtpStore, exists};
 use super::segment;
-use super::sink::{AskedTime, hidden, same_size, set_metadata};
+use super::sink::{AskedTime, hidden, replace, same_size, set_metadata};
 use super::source::same_checksum;
 use super::tree::join;
 use super::window::{WINDOW, ask_checksum, look_at, read_windows};
@@ -277,14 +277,26 @@ impl Writing<'_> {
         Ok(sizes)
     }
 
+    /// Whether a command may follow a file before the server has confirmed it: in stream mode some
+    /// servers answer it first.
+    fn asks_ahead(&self) -> bool {
+        self.mode == Mode::Extended
+    }
+
+    fn ask_checksum(&mut self, file: &ToStore<'_>) -> Result<(), Fault> {
+        let kind = self.link.features.checksum();
+        ask_checksum(self.link, &file.hidden, kind)
+    }
+
     /// Sends a file for which STOR is sent, and asks for what is compared.
     fn send(&mut self, file: &ToStore<'_>) -> Result<Outgoing, Fault> {
         let mut outgoing = Outgoing::begin("store", &file.path, self.link)?;
         outgoing.write(self.link, file.data)?;
         outgoing.end(self.link)?;
         // Not for the size: some servers answer at once, before the file has its end.
-        let kind = self.link.features.checksum();
-        ask_checksum(self.link, &file.hidden, kind)?;
+        if self.asks_ahead() {
+            self.ask_checksum(file)?;
+        }
         Ok(outgoing)
     }
 
@@ -304,7 +316,7 @@ impl Writing<'_> {
             if self.link.pending() == pending {
                 return Err(fault);
             }
-            if self.link.features.checksum().is_some() {
+            if self.asks_ahead() && self.link.features.checksum().is_some() {
                 self.link.reply("compare a file")?;
             }
             if self.link.pending() == 0 {
@@ -317,6 +329,9 @@ impl Writing<'_> {
             sizes.push(file);
             return Ok(true);
         };
+        if !self.asks_ahead() {
+            self.ask_checksum(file)?;
+        }
         let reply = self.link.reply("compare a file")?;
         let mut hasher = Hasher::new(kind);
         hasher.update(file.data);
@@ -361,6 +376,7 @@ impl Writing<'_> {
             self.link.command("RNTO", &file.path)?;
             waiting.push((file, usize::from(mode.is_some()), time));
         }
+        let mut unreplaced = Vec::new();
         for (file, modes, time) in waiting {
             for _ in 0..modes {
                 // As far as the server can.
@@ -373,13 +389,28 @@ impl Writing<'_> {
                 Some(set) => set.map(drop),
                 None => Ok(()),
             };
-            for operation in ["rename", "rename"] {
-                let reply = self.link.reply(operation)?;
-                if reply.code >= 400 && result.is_ok() {
-                    result = Err(refused(operation, &file.path, &reply));
-                }
+            let operation = "rename";
+            let (first, second) = (self.link.reply(operation)?, self.link.reply(operation)?);
+            if result.is_ok() {
+                result = match (first.code, second.code) {
+                    (..400, ..400) => Ok(()),
+                    (..400, _) => {
+                        unreplaced.push(file);
+                        Err(refused(operation, &file.path, &second))
+                    }
+                    _ => Err(refused(operation, &file.path, &first)),
+                };
             }
             results[file.number] = result;
+        }
+        if !self.options.overwrite {
+            return Ok(());
+        }
+        for file in unreplaced {
+            if let Err(refusal) = results[file.number].clone() {
+                results[file.number] = replace(self.link, &file.hidden, &file.path, refusal);
+                self.still_usable(&results[file.number])?;
+            }
         }
         Ok(())
     }

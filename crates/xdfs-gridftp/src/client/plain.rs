@@ -7,11 +7,11 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use xdfs_proto::path::FileKind;
+use xdfs_proto::path::{FileKind, NO_TIME_NS};
 use xdfs_proto::{Code, Fault};
 
 use super::directory::{self, Take, Told};
-use super::fault::refused;
+use super::fault::{refused, says_empty};
 use super::link::Link;
 use super::listing::Listed;
 use super::missing::{self, Known};
@@ -124,7 +124,7 @@ fn times<P: AsRef<[u8]>>(link: &mut Link, files: &mut [(P, &mut Listed)]) -> Res
             let reply = link.reply("ask for a time")?;
             let text = reply.lines.first().filter(|_| reply.code == 213);
             let time = text.and_then(|text| parse_time(text.trim_ascii()));
-            listed.attributes.mtime_ns = time.unwrap_or_default();
+            listed.attributes.mtime_ns = time.unwrap_or(NO_TIME_NS);
             if matches!(reply.code, 500..=504) && !link.features.lacks_times {
                 link.features.lacks_times = true;
                 tracing::info!("the server tells no times: a synchronisation copies every file");
@@ -166,7 +166,7 @@ fn read(store: &FtpStore, link: &mut Link, path: &[u8]) -> Result<Vec<Listed>, F
     let rows = read_here(store, link, path);
     if link.is_usable() {
         // Some systems don't remove a directory in which somebody is.
-        let home = link.home.clone();
+        let home = link.home.directory.clone();
         link.exchange("CWD", &home)?;
     }
     let rows = rows?;
@@ -187,6 +187,11 @@ fn read_here(store: &FtpStore, link: &mut Link, path: &[u8]) -> Result<Vec<Liste
         })?;
         Ok::<_, Fault>((told, rows, has_own))
     };
+    // The directory is there: the session is in it.
+    let is_empty = |told: &Told| match told {
+        Told::Refused(reply) => says_empty(reply, path),
+        _ => false,
+    };
     let doubt = |code, cause: &str| Err(Fault::new(code, "list", cause).path(path));
     // Hidden names too. Where this option works, the directory itself is among them.
     let (told, all, has_own) = ask(b"-a")?;
@@ -196,6 +201,8 @@ fn read_here(store: &FtpStore, link: &mut Link, path: &[u8]) -> Result<Vec<Liste
     }
     let lists_hidden = store.lists_hidden().load(Ordering::Relaxed);
     match &told {
+        told if is_empty(told) && lists_hidden => return Ok(all),
+        told if is_empty(told) => {}
         Told::Refused(reply) if lists_hidden || !matches!(reply.code, 500 | 501 | 504 | 550) => {
             return told.or_refused(path).map(|_| all);
         }
@@ -207,7 +214,9 @@ fn read_here(store: &FtpStore, link: &mut Link, path: &[u8]) -> Result<Vec<Liste
     }
     // It is unknown, or was taken for a name.
     let (told, plain, _) = ask(b"")?;
-    told.or_refused(path)?;
+    if !is_empty(&told) {
+        told.or_refused(path)?;
+    }
     let key = |row: &Listed| (row.name.clone(), row.attributes.kind as u8);
     let known: HashSet<_> = all.iter().map(key).collect();
     let is_name = |row: &Listed| row.name == b"-a";

@@ -1,30 +1,32 @@
 //! The pool of connections to a server, and what every use of its files needs.
-//!
-//! The directory of the login is the root of paths with one slash; `//` begins at the root of the
-//! server.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use xdfs_proto::path::{Attributes, FileKind};
-use xdfs_proto::{Code, Fault};
-use xdfs_store::SinkRequest;
+use xdfs_proto::{Code, Fault, Retry};
+use xdfs_store::{SinkRequest, check_cancelled};
 
 use super::Settings;
 use super::channel::{Direction, Mode};
 use super::fault::{lacking, refused, violation};
+use super::features::Features;
 use super::incoming::Incoming;
-use super::link::{CHANNELS, Link};
-use super::listing::{Listed, parse_facts};
+use super::link::{CHANNELS, Link, STALL};
+use super::listing::{Listed, parse_facts, row_of};
 use super::listings::{Files, Listings};
 use super::missing;
+use super::parked::Parkings;
 use super::plain;
+use super::resumed;
+use super::sink::JOURNALED_BYTES_MIN;
+use super::slots::{FULL, FULL_PAUSE, Slot, Slots, is_full};
 use super::third_party::Pair;
 use super::told_rows::ToldRows;
-use super::tree::{Tree, resolve_from};
+use super::tree::Tree;
 use crate::archive::Compression;
 use crate::reply::Reply;
 use crate::segment::{CATALOGUE_BYTES_MAX, Opening};
@@ -44,6 +46,9 @@ const CHANNELS_MAX: u32 = 64;
 const LARGE_BYTES: u64 = 8 << 20;
 
 const LIST_TREE: &str = "list the tree";
+const WAIT: &str = "wait for a session with the server";
+/// Interval of looks at whether a call is still wanted, and at transfers that rest.
+const WAIT_TICK: Duration = Duration::from_millis(200);
 /// Bytes of a tree that are read at once.
 const PIECE_BYTES: usize = 256 << 10;
 /// Most memory of segments that is kept: in pieces, and bytes of each.
@@ -61,9 +66,13 @@ pub struct FtpStore {
 #[derive(Debug)]
 struct Shared {
     settings: Settings,
+    slots: Slots,
     idle: Mutex<Vec<Link>>,
+    parkings: Parkings,
     /// Of transfers from this server to others.
     pairs: Mutex<Vec<Pair>>,
+    /// The servers that send to this one, whose pairs have sessions of it.
+    senders: Mutex<Vec<Weak<Self>>>,
     /// Servers to which this one can't send, and why.
     unreachable: Mutex<Vec<(FtpStore, Fault)>>,
     /// Files in a row that did not go straight to another server.
@@ -74,6 +83,8 @@ struct Shared {
     /// LIST has options: `-a` has shown a directory itself.
     lists_hidden: AtomicBool,
     files: Mutex<Files>,
+    /// What the latest new connection has told.
+    features: Mutex<Features>,
     /// Hidden files that the next new connection removes.
     left: Mutex<Vec<Vec<u8>>>,
     /// The tree that is being read.
@@ -105,14 +116,18 @@ impl FtpStore {
         Self {
             shared: Arc::new(Shared {
                 settings,
+                slots: Slots::new(),
                 idle: Mutex::default(),
+                parkings: Parkings::default(),
                 pairs: Mutex::default(),
+                senders: Mutex::default(),
                 unreachable: Mutex::default(),
                 doubts: AtomicU32::new(0),
                 listings: Mutex::default(),
                 told: Mutex::default(),
                 lists_hidden: AtomicBool::new(false),
                 files: Mutex::default(),
+                features: Mutex::default(),
                 left: Mutex::default(),
                 tree: Mutex::default(),
                 segments: Mutex::default(),
@@ -128,18 +143,17 @@ impl FtpStore {
 
     /// Ends what waits for the server, soon, and everything that is begun later.
     pub fn close(&self) {
-        self.idle().clear();
         if !self.left().is_empty() {
             self.remove_left();
         }
         self.shared.is_closed.store(true, Ordering::Relaxed);
         self.idle().clear();
+        self.shared.parkings.clear();
         self.pairs().clear();
         self.unreachable().clear();
     }
 
-    /// Has hidden files removed over a new connection, if that comes about soon; they stay
-    /// otherwise.
+    /// Has hidden files removed, if a connection for that comes about soon; they stay otherwise.
     fn remove_left(&self) {
         let (told, ended) = mpsc::channel::<()>();
         let store = self.clone();
@@ -147,7 +161,7 @@ impl FtpStore {
         let begun = removal.spawn(move || {
             // Dropped at the end.
             let _told = told;
-            if let Err(fault) = store.take(None) {
+            if let Err(fault) = store.with(|link| store.delete_left(link)) {
                 tracing::debug!(%fault, "hidden files stay at the server");
             }
         });
@@ -239,10 +253,41 @@ impl FtpStore {
 
     /// Keeps them for the next file.
     pub(super) fn give_back_pair(&self, pair: Pair) {
+        let are_few = |store: &Self| store.shared.slots.are_few();
+        if are_few(self) || are_few(pair.target()) {
+            return;
+        }
+        pair.target().note_sender(self);
         let mut pairs = self.pairs();
         if pairs.len() < IDLE_MAX {
             pairs.push(pair);
         }
+    }
+
+    fn senders(&self) -> MutexGuard<'_, Vec<Weak<Shared>>> {
+        let senders = self.shared.senders.lock();
+        senders.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_sender(&self, sender: &Self) {
+        let mut senders = self.senders();
+        senders.retain(|other| other.strong_count() > 0);
+        let sender = Arc::downgrade(&sender.shared);
+        if !senders.iter().any(|other| other.ptr_eq(&sender)) {
+            senders.push(sender);
+        }
+    }
+
+    /// Ends the sessions of pairs that are not in use. Returns whether there were any.
+    fn end_pairs(&self) -> bool {
+        let mut ended = std::mem::take(&mut *self.pairs());
+        let senders: Vec<_> = self.senders().iter().filter_map(Weak::upgrade).collect();
+        for shared in senders {
+            let sender = Self { shared };
+            let is_it = |pair: &mut Pair| Arc::ptr_eq(&pair.target().shared, &self.shared);
+            ended.extend(sender.pairs().extract_if(.., is_it));
+        }
+        !ended.is_empty()
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Link>> {
@@ -252,8 +297,55 @@ impl FtpStore {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection: an unused one, if possible with data connections of this kind, or a new one.
+    /// A connection: an unused one, if possible with data connections of this kind, or a new one. If
+    /// the server takes no more, waits until one is free.
+    ///
+    /// # Errors
+    /// There is none, and none can be opened; or those that there are don't get free.
     pub(super) fn take(&self, wanted: Option<(Direction, u32)>) -> Result<Link, Fault> {
+        loop {
+            let seen = self.shared.slots.seen();
+            if let Some(link) = self.take_now(wanted)? {
+                return Ok(link);
+            }
+            if self.end_pairs() {
+                continue;
+            }
+            if let Some(mut link) = self.shared.parkings.steal() {
+                tracing::debug!("a transfer that rests leaves its session to others");
+                if link.abort(None) {
+                    return Ok(link);
+                }
+                continue;
+            }
+            check_cancelled()?;
+            if self.shared.is_closed.load(Ordering::Relaxed) {
+                let cause = "the session has ended";
+                return Err(Fault::new(Code::Cancelled, WAIT, cause));
+            }
+            if self.shared.slots.wait(seen, WAIT_TICK) >= STALL {
+                let cause = "the server takes no more sessions, and those that are open are in use";
+                return Err(Fault::new(Code::Busy, WAIT, cause).retry(Retry::Now));
+            }
+        }
+    }
+
+    /// The same without waiting; `None` if the server takes no more.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub(super) fn take_now(&self, wanted: Option<(Direction, u32)>) -> Result<Option<Link>, Fault> {
+        if let Some(link) = self.take_idle(wanted) {
+            return Ok(Some(link));
+        }
+        match self.shared.slots.open() {
+            Some(slot) => self.connected(slot),
+            None => Ok(None),
+        }
+    }
+
+    /// An unused connection.
+    fn take_idle(&self, wanted: Option<(Direction, u32)>) -> Option<Link> {
         loop {
             let mut idle = self.idle();
             let suits = |link: &Link| wanted.is_some_and(|(d, n)| link.has_channels(d, n));
@@ -261,30 +353,101 @@ impl FtpStore {
                 .iter()
                 .rposition(suits)
                 .or_else(|| idle.len().checked_sub(1));
-            let Some(at) = at else {
-                break;
-            };
+            let at = at?;
             let mut link = idle.swap_remove(at);
             drop(idle);
             let has_channels = wanted.is_some_and(|(d, n)| link.has_channels(d, n));
             if link.is_usable() && (has_channels || !link.is_used_up()) {
-                return Ok(link);
+                return Some(link);
             }
         }
-        self.connected()
     }
 
-    /// A new connection.
-    fn connected(&self) -> Result<Link, Fault> {
-        let mut link = Link::connect(&self.shared.settings, &self.shared.is_closed)?;
+    /// A new connection; `None` if the server refuses it beside others that are open.
+    fn connected(&self, slot: Slot) -> Result<Option<Link>, Fault> {
+        let slots = &self.shared.slots;
+        let full = Instant::now() + FULL;
+        let mut slot = slot;
+        let mut link = loop {
+            let opened = Link::connect(&self.shared.settings, &self.shared.is_closed, slot);
+            let fault = match opened {
+                Ok(link) => break link,
+                Err(fault) => fault,
+            };
+            if slots.note_refusal(&fault) {
+                return Ok(None);
+            }
+            if !is_full(&fault) || Instant::now() >= full {
+                return Err(fault);
+            }
+            thread::sleep(FULL_PAUSE);
+            slot = slots.replacement();
+        };
         let is_near = link.round_trip < LONG_PATH;
         self.shared.is_near.store(is_near, Ordering::Relaxed);
+        self.features().clone_from(&link.features);
+        self.delete_left(&mut link)?;
+        Ok(Some(link))
+    }
+
+    /// Removes hidden files that were left.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    fn delete_left(&self, link: &mut Link) -> Result<(), Fault> {
         let left = std::mem::take(&mut *self.left());
-        if let Err(fault) = link.delete_all(&left) {
-            left.into_iter().for_each(|path| self.remove_later(path));
-            return Err(fault);
+        link.delete_all(&left).inspect_err(|_| {
+            left.iter().for_each(|path| self.remove_later(path.clone()));
+        })
+    }
+
+    /// A connection in place of one that may have ended.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub(super) fn renewed(&self, mut link: Link) -> Result<Link, Fault> {
+        if link.is_usable() {
+            return Ok(link);
         }
-        Ok(link)
+        // Nobody else gets its place.
+        let slot = self.shared.slots.replacement();
+        drop(link);
+        match self.connected(slot)? {
+            Some(link) => Ok(link),
+            None => self.take(None),
+        }
+    }
+
+    /// Ends a transfer that isn't wanted any more. Where sessions are few, its session is kept.
+    pub(super) fn let_go(&self, mut link: Link) {
+        if self.shared.slots.are_few() && link.abort(None) {
+            self.give_back(link);
+        }
+    }
+
+    /// Transfers that wait to be read on.
+    pub(super) fn parkings(&self) -> &Parkings {
+        &self.shared.parkings
+    }
+
+    fn features(&self) -> MutexGuard<'_, Features> {
+        let features = self.shared.features.lock();
+        features.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a download that is interrupted goes on where it was when it is begun again.
+    #[must_use]
+    pub fn resumes_downloads(&self) -> bool {
+        resumed::can_resume(&self.features())
+    }
+
+    /// The same for an upload of so many bytes.
+    #[must_use]
+    pub fn resumes_upload(&self, bytes: Option<u64>) -> bool {
+        let is_long = bytes.is_some_and(|bytes| bytes >= JOURNALED_BYTES_MIN);
+        let features = self.features();
+        let can_resume = features.checksum().is_some() && features.exclusive && features.extended;
+        is_long && can_resume && self.uploads().is_some()
     }
 
     /// Listings that are not yet served to their end.
@@ -382,12 +545,18 @@ impl FtpStore {
             let store = self.clone();
             let opening = thread::Builder::new().name("xdfs-ftp-ahead".into());
             let begun = opening.spawn(move || {
-                let opened = store.connected().and_then(|mut link| {
-                    let mode = store.mode(&link, Direction::Receive);
-                    link.prepare(Direction::Receive, mode, 1)?;
-                    store.give_back(link);
-                    Ok(())
-                });
+                let opened = || {
+                    let Some(slot) = store.shared.slots.open() else {
+                        return Ok(());
+                    };
+                    if let Some(mut link) = store.connected(slot)? {
+                        let mode = store.mode(&link, Direction::Receive);
+                        link.prepare(Direction::Receive, mode, 1)?;
+                        store.give_back(link);
+                    }
+                    Ok::<_, Fault>(())
+                };
+                let opened = opened();
                 match opened {
                     Ok(()) => tracing::debug!("a connection is opened ahead"),
                     Err(fault) => tracing::debug!(%fault, "a connection isn't opened ahead"),
@@ -469,6 +638,8 @@ impl FtpStore {
         let mut idle = self.idle();
         if idle.len() < IDLE_MAX && !self.shared.is_closed.load(Ordering::Relaxed) {
             idle.push(link);
+            drop(idle);
+            self.shared.slots.note_change();
         }
     }
 
@@ -504,7 +675,8 @@ impl FtpStore {
     /// As [`Self::connect`].
     pub fn reconnect(&self) -> Result<(), Fault> {
         self.idle().clear();
-        self.connected().map(|link| self.give_back(link))
+        self.shared.slots.reset();
+        self.take(None).map(|link| self.give_back(link))
     }
 
     /// Does something on a connection, which is kept unless the fault says that it is broken.
@@ -618,7 +790,7 @@ impl FtpStore {
 
     /// The path at the server.
     pub(super) fn resolve(link: &Link, path: &[u8]) -> Vec<u8> {
-        resolve_from(&link.home, path)
+        link.home.resolve(path)
     }
 
     /// The attributes of what is at a resolved path, and where it leads if it is a link.
@@ -628,8 +800,10 @@ impl FtpStore {
     pub(super) fn look(link: &mut Link, path: &[u8]) -> Result<Listed, Fault> {
         if link.features.mlst {
             let reply = link.exchange("MLST", path)?;
-            let looked = Self::looked(path, &reply);
-            return looked.map_err(|fault| missing::explain(link, path, &reply, fault));
+            if !link.lacks_kinds(&reply) {
+                let looked = Self::looked(path, &reply);
+                return looked.map_err(|fault| missing::explain(link, path, &reply, fault));
+            }
         }
         plain::look(link, path)
     }
@@ -639,8 +813,7 @@ impl FtpStore {
         if !matches!(reply.code, 200..300) {
             return Err(refused("look at", path, reply));
         }
-        let row = reply.lines.get(1).map(|line| line.trim_ascii_start());
-        let mut listed = Self::facts(path, row.unwrap_or_default())?;
+        let mut listed = Self::facts(path, row_of(reply))?;
         listed.is_own = false;
         if !path.is_ascii() && listed.name.is_ascii() && listed.name != b"." {
             let cause = "the server takes another path for this one: it repeats it without the \

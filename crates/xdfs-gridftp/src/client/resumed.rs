@@ -13,6 +13,7 @@ use xdfs_proto::digest::Fragment;
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet, Retry, SourceTag};
 use xdfs_store::{Capabilities, OpenedSink, Sink, SinkRequest, Store};
 
+use super::features::Features;
 use super::link::Link;
 use super::listing::Listed;
 use super::pool::FtpStore;
@@ -24,16 +25,20 @@ const STEP_BYTES: u64 = 8 << 20;
 /// Bytes that are read back at once.
 const PIECE_BYTES: usize = 256 << 10;
 
+/// Whether interrupted downloads from a server with these features can be gone on with.
+pub(super) fn can_resume(features: &Features) -> bool {
+    features.checksum().is_some() && features.restarts
+}
+
 /// What looks like the version of a file at a server. It is none, so that nothing is gone on with,
 /// where the server computes no checksum, can't begin in the middle, or tells no time.
 pub(super) fn version(server: &FtpStore, link: &Link, path: &[u8], listed: &Listed) -> SourceTag {
     let found = &listed.attributes;
-    let can_be_compared = link.features.checksum().is_some();
-    if !can_be_compared || !link.features.restarts || found.mtime_ns == 0 {
+    let Some(time) = found.mtime().filter(|_| can_resume(&link.features)) else {
         return SourceTag::default();
-    }
+    };
     let mut hasher = blake3::Hasher::new();
-    let numbers = [found.size, found.mtime_ns.cast_unsigned()].map(u64::to_be_bytes);
+    let numbers = [found.size, time.cast_unsigned()].map(u64::to_be_bytes);
     hasher.update(numbers.as_flattened());
     hasher.update(server.server().as_bytes());
     hasher.update(b"\n");

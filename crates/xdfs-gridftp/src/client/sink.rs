@@ -4,6 +4,7 @@ use std::io::IoSlice;
 
 use xdfs_proto::digest::{DigestKind, Fragment};
 use xdfs_proto::frame::Resume;
+use xdfs_proto::path::FileKind;
 use xdfs_proto::{Code, Fault, Retry, SourceTag};
 use xdfs_store::{Capabilities, OpenedSink, Sink, SinkRequest};
 
@@ -22,7 +23,7 @@ use crate::time::{format_time, parse_time};
 /// Bytes of a name that are kept in the hidden one: with the rest, file systems take it.
 const NAME_BYTES_MAX: usize = 200;
 /// Smaller files begin anew.
-const JOURNALED_BYTES_MIN: u64 = 32 << 20;
+pub(super) const JOURNALED_BYTES_MIN: u64 = 32 << 20;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -37,6 +38,9 @@ pub(super) struct FtpSink {
     overwrite: bool,
     compares: bool,
     transfer: Option<(Link, Outgoing)>,
+    /// The session for it, before it begins: whoever writes has other files too, and must not wait
+    /// for one.
+    reserved: Option<Link>,
     /// Of what this attempt sends.
     hasher: Option<(Algorithm, Hasher)>,
     /// The hidden file may be there.
@@ -80,11 +84,18 @@ impl FtpSink {
             overwrite: request.overwrite,
             compares: request.digest != DigestKind::None,
             transfer: None,
+            reserved: None,
             hasher: None,
             has_begun: false,
             begun: None,
         };
-        let durable = sink.go_on(request);
+        let durable = sink.go_on(request).and_then(|durable| {
+            if sink.transfer.is_none() {
+                let wanted = (Direction::Send, sink.store.parallelism(sink.length));
+                sink.reserved = Some(sink.store.take(Some(wanted))?);
+            }
+            Ok(durable)
+        });
         let durable = durable.map_err(|fault| fault.preventing(&path))?;
         Ok(OpenedSink {
             sink: Box::new(sink),
@@ -213,7 +224,10 @@ impl FtpSink {
     /// Begins to store.
     fn begin(&mut self) -> Result<(Link, Outgoing), Fault> {
         let parallelism = self.store.parallelism(self.length);
-        let mut link = self.store.take(Some((Direction::Send, parallelism)))?;
+        let mut link = match self.reserved.take() {
+            Some(link) => self.store.renewed(link)?,
+            None => self.store.take(Some((Direction::Send, parallelism)))?,
+        };
         let mode = self.store.mode_of(&link, Direction::Send, parallelism);
         link.prepare(Direction::Send, mode, parallelism)?;
         // Whoever comes after a killed program has to know the name.
@@ -234,7 +248,8 @@ impl FtpSink {
 
     /// Ends the transfer, and leaves or removes what the server has of it.
     fn abandon(&mut self, end: impl FnOnce(&mut Self, Option<&mut Link>)) {
-        let mut link = self.transfer.take().map(|(link, _)| link);
+        let begun = self.transfer.take().map(|(link, _)| link);
+        let mut link = begun.or_else(|| self.reserved.take());
         end(self, link.as_mut());
         if let Some(mut link) = link
             && link.is_usable()
@@ -364,7 +379,10 @@ impl FtpSink {
         if !self.overwrite && FtpStore::find(link, path)?.is_some() {
             return Err(exists("publish", path));
         }
-        rename(link, hidden, path)
+        match self.overwrite {
+            true => rename_over(link, hidden, path),
+            false => rename(link, hidden, path),
+        }
     }
 }
 
@@ -499,20 +517,75 @@ impl AskedMetadata {
     }
 }
 
-/// Renames, and replaces what has the new name.
+const RENAME: &str = "rename";
+
+/// Renames. At most servers that replaces what has the new name.
 ///
 /// # Errors
 /// The server refuses.
 pub(super) fn rename(link: &mut Link, from: &[u8], to: &[u8]) -> Result<(), Fault> {
-    let operation = "rename";
     link.command("RNFR", from)?;
     link.command("RNTO", to)?;
-    let (first, second) = (link.reply(operation)?, link.reply(operation)?);
+    let (first, second) = (link.reply(RENAME)?, link.reply(RENAME)?);
     match (first.code, second.code) {
         (300..400, 200..300) => Ok(()),
-        (300..400, _) => Err(refused(operation, to, &second)),
-        _ => Err(refused(operation, from, &first)),
+        (300..400, _) => Err(refused(RENAME, to, &second)),
+        _ => Err(refused(RENAME, from, &first)),
     }
+}
+
+/// Renames, and replaces the file that has the new name, also at servers that refuse to: there that
+/// file gets a hidden name for so long, and its name back if the other one can't have it.
+///
+/// # Errors
+/// The server refuses.
+pub(super) fn rename_over(link: &mut Link, from: &[u8], to: &[u8]) -> Result<(), Fault> {
+    match rename(link, from, to) {
+        Err(fault) if link.is_usable() => replace(link, from, to, fault),
+        renamed => renamed,
+    }
+}
+
+/// The second part of [`rename_over`], after a refusal.
+///
+/// # Errors
+/// The same refusal, if it has another reason than the file there; or that of what is tried.
+pub(super) fn replace(
+    link: &mut Link,
+    from: &[u8],
+    to: &[u8],
+    refusal: Fault,
+) -> Result<(), Fault> {
+    let is_replaceable = match FtpStore::find(link, to) {
+        Ok(found) => found.is_some_and(|found| found.kind != FileKind::Directory),
+        Err(fault) if !link.is_usable() => return Err(fault),
+        Err(_) => false,
+    };
+    if !is_replaceable {
+        return Err(refusal);
+    }
+    let earlier = hidden(to)?;
+    if let Err(fault) = rename(link, to, &earlier) {
+        tracing::debug!(%fault, "what has the name can't get another one");
+        return Err(if link.is_usable() { refusal } else { fault });
+    }
+    let left = |fault: Fault| {
+        let earlier = earlier.escape_ascii();
+        fault.hint(format!(
+            "the earlier file is '{earlier}' at the server: rename it"
+        ))
+    };
+    let renamed = rename(link, from, to);
+    if let Err(fault) = renamed {
+        let is_back = link.is_usable() && rename(link, &earlier, to).is_ok();
+        return Err(if is_back { fault } else { left(fault) });
+    }
+    let removed = link.exchange("DELE", &earlier).map_err(left)?;
+    if !matches!(removed.code, 200..300) {
+        let fault = left(refused("remove the earlier file", to, &removed));
+        tracing::warn!(%fault, "a file is replaced, and its earlier version stays");
+    }
+    Ok(())
 }
 
 impl Sink for FtpSink {

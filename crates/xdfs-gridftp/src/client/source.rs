@@ -14,6 +14,7 @@ use super::features::name_of;
 use super::incoming::Incoming;
 use super::link::{Link, STALL};
 use super::listing::Listed;
+use super::parked::Parking;
 use super::pool::FtpStore;
 use super::runs::Runs;
 use crate::checksum::Algorithm;
@@ -31,7 +32,8 @@ pub(super) struct FtpSource {
     path: Vec<u8>,
     length: u64,
     info: SourceInfo,
-    transfer: Option<(Link, Incoming)>,
+    /// A transfer that has begun.
+    parking: Parking,
     /// How the last transfer was begun; `None` if the server wasn't reached.
     mode: Option<Mode>,
     /// Where it was begun.
@@ -52,11 +54,11 @@ impl FtpSource {
                 length: Some(found.size),
                 tag,
                 mode: Some(found.mode).filter(|_| listed.has_mode),
-                mtime_ns: Some(found.mtime_ns).filter(|time| *time != 0),
+                mtime_ns: found.mtime(),
                 random_reads: true,
                 sparse: false,
             },
-            transfer: None,
+            parking: Parking::default(),
             mode: None,
             begun_at: 0,
             runs: Runs::default(),
@@ -117,34 +119,54 @@ impl FtpSource {
 
     /// Compares the first bytes from the middle of a file in stream mode, where the server can have
     /// begun elsewhere.
-    fn check_place(&mut self, bytes: &[u8], kind: Algorithm) -> Result<(), Fault> {
+    fn check_place(&self, bytes: &[u8], kind: Algorithm) -> Result<(), Fault> {
         let mut runs = Runs::default();
         runs.note(self.begun_at, bytes, kind);
         let path = &self.path;
-        let compared = self.store.with(|link| runs.compare(link, path, None));
+        let Some(mut link) = self.store.take_now(None)? else {
+            // All bytes are compared in the end.
+            return Ok(());
+        };
+        let compared = runs.compare(&mut link, path, None);
+        if link.is_usable() {
+            self.store.give_back(link);
+        }
         compared.map(drop).map_err(|fault| match fault.code {
-            Code::IntegrityMismatch => {
-                self.transfer = None;
-                violation(RESTART, fault.cause).path(path)
-            }
+            Code::IntegrityMismatch => violation(RESTART, fault.cause).path(path),
             _ => fault,
         })
     }
 
+    /// The transfer that has begun, if others have not taken its session.
+    fn take_transfer(&self) -> Option<(Link, Incoming)> {
+        self.store.parkings().remove(&self.parking);
+        self.parking.take()
+    }
+
+    /// Leaves the transfer until more of it is wanted.
+    fn leave(&self, link: Link, incoming: Incoming) {
+        self.parking.leave(link, incoming);
+        self.store.parkings().add(&self.parking);
+    }
+
     /// Reads, and returns the number of bytes with the checksum that the server has.
     fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(usize, Option<Algorithm>), Fault> {
-        let (mut link, mut incoming) = match self.transfer.take() {
+        let (mut link, mut incoming) = match self.take_transfer() {
             Some(same) if same.1.position() == offset => same,
-            // The other one ends with its connections.
-            _ => self.begin(offset)?,
+            Some((other, _)) => {
+                self.store.let_go(other);
+                self.begin(offset)?
+            }
+            None => self.begin(offset)?,
         };
         let is_first = incoming.position() == self.begun_at;
         let kind = link.features.checksum();
         let read = incoming.read(&mut link, buf);
         let read = read.map_err(|fault| link.explained(fault, incoming.has_moved()));
+        let mut begun = None;
         match read {
             Ok(_) if incoming.is_complete() => self.store.give_back(link),
-            Ok(_) => self.transfer = Some((link, incoming)),
+            Ok(_) => begun = Some((link, incoming)),
             Err(_) if !incoming.has_started() && link.is_usable() => self.store.give_back(link),
             Err(_) => {}
         }
@@ -155,6 +177,9 @@ impl FtpSource {
             && self.mode == Some(Mode::Stream)
         {
             self.check_place(&buf[..count], kind)?;
+        }
+        if let Some((link, incoming)) = begun {
+            self.leave(link, incoming);
         }
         Ok((count, kind))
     }
@@ -192,12 +217,16 @@ impl Source for FtpSource {
 
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
         let (runs, path, length) = (std::mem::take(&mut self.runs), &self.path, self.length);
-        let time = self.info.mtime_ns.unwrap_or_default();
+        let time = self.info.mtime_ns;
+        // Of a part.
+        if let Some((link, _)) = self.take_transfer() {
+            self.store.let_go(link);
+        }
         self.store.with(|link| {
             // Where the server refuses, its size and time are what there is.
             runs.compare(link, path, Some(length))?;
             let found = FtpStore::look(link, path)?.attributes;
-            if (found.size, found.mtime_ns) == (length, time) {
+            if (found.size, found.mtime()) == (length, time) {
                 return Ok(());
             }
             let cause = "its size or its time has changed meanwhile";
@@ -205,6 +234,12 @@ impl Source for FtpSource {
                 .path(path)
                 .retry(Retry::Now))
         })
+    }
+}
+
+impl Drop for FtpSource {
+    fn drop(&mut self) {
+        drop(self.take_transfer());
     }
 }
 

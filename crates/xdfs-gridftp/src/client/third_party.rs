@@ -30,7 +30,7 @@ use super::listing::Listed;
 use super::markers::Markers;
 use super::missing;
 use super::pool::{FtpStore, exists};
-use super::sink::{AskedMetadata, hidden, rename, same_size};
+use super::sink::{AskedMetadata, hidden, rename, rename_over, same_size};
 use super::source::{checksum_time, same_checksum};
 use super::store::readable;
 use super::striping::connect_to;
@@ -539,7 +539,7 @@ impl Pair {
             self.sender.command("MLST", &copy.from)?;
         }
         let found = &copy.listed.attributes;
-        let time = Some(found.mtime_ns).filter(|time| *time != 0);
+        let time = found.mtime();
         let mode = Some(found.mode).filter(|_| copy.listed.has_mode);
         let metadata = AskedMetadata::ask(&mut self.receiver, &copy.hidden, time, mode)?;
         let asks_target = tells_facts[1] && !copy.overwrite;
@@ -606,6 +606,7 @@ impl Pair {
         };
         match is_taken {
             true => Err(exists("publish", &copy.path)),
+            false if copy.overwrite => rename_over(receiver, &copy.hidden, &copy.path),
             false => rename(receiver, &copy.hidden, &copy.path),
         }
     }

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use xdfs_proto::path::FileKind;
 use xdfs_proto::{Code, Fault};
 
+use super::PathOrigin;
 use super::fault::violation;
 use super::listing::{Listed, ROW_BYTES_MAX, is_entry_name, parse_facts};
 use crate::segment::{ENTRIES_MAX, Opening, TransactionId};
@@ -18,8 +19,7 @@ const OPERATION: &str = "list the tree";
 pub(super) struct Tree {
     /// The path at the server.
     pub(super) root: Vec<u8>,
-    /// The directory of the login.
-    home: Vec<u8>,
+    home: Home,
     pub(super) transaction: TransactionId,
     /// Its entries in the server's order, with their paths beneath the root as names.
     rows: Vec<Listed>,
@@ -46,19 +46,36 @@ pub(super) fn join(root: &[u8], name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The path at the server whose logins begin in `home`.
-pub(super) fn resolve_from(home: &[u8], path: &[u8]) -> Vec<u8> {
-    let home = home.strip_suffix(b"/").unwrap_or(home);
-    let path = match path {
-        [b'/', b'/', ..] => path[1..].to_vec(),
-        [] | b"/" => home.to_vec(),
-        [b'/', ..] => [home, path].concat(),
-        _ => [home, b"/", path].concat(),
-    };
-    let end = path.iter().rposition(|byte| *byte != b'/');
-    match end {
-        None => b"/".to_vec(),
-        Some(end) => path[..=end].to_vec(),
+/// The directories in which paths of calls begin.
+#[derive(Clone, Debug)]
+pub(super) struct Home {
+    /// That of the login.
+    pub(super) directory: Vec<u8>,
+    pub(super) origin: PathOrigin,
+}
+
+impl Home {
+    /// The path at the server.
+    pub(super) fn resolve(&self, path: &[u8]) -> Vec<u8> {
+        let home = &self.directory;
+        let home = home.strip_suffix(b"/").unwrap_or(home);
+        let path = match (self.origin, path) {
+            (_, []) | (PathOrigin::Login, b"/") | (PathOrigin::Root, b"/~") => home.to_vec(),
+            (PathOrigin::Root, [b'/', b'~', rest @ ..]) if rest.starts_with(b"/") => {
+                [home, rest].concat()
+            }
+            (PathOrigin::Root, [b'/', ..]) => path.to_vec(),
+            (PathOrigin::Login, [b'/', rest @ ..]) if rest.starts_with(b"/") => rest.to_vec(),
+            (PathOrigin::Login, [b'/', ..]) => [home, path].concat(),
+            _ => [home, b"/", path].concat(),
+        };
+        // Of several slashes at the beginning one is left, also where the home is the root.
+        let start = path.iter().position(|byte| *byte != b'/');
+        let end = path.iter().rposition(|byte| *byte != b'/');
+        match start.zip(end) {
+            None => b"/".to_vec(),
+            Some((start, end)) => [b"/", &path[start..=end]].concat(),
+        }
     }
 }
 
@@ -69,7 +86,7 @@ impl Tree {
     /// It isn't what `opening` says, or no tree.
     pub(super) fn read(
         root: Vec<u8>,
-        home: Vec<u8>,
+        home: Home,
         rows: &[u8],
         opening: &Opening,
     ) -> Result<Self, Fault> {
@@ -131,12 +148,12 @@ impl Tree {
 
     /// Whether a path of a call is its root.
     pub(super) fn is_at(&self, path: &[u8]) -> bool {
-        resolve_from(&self.home, path) == self.root
+        self.home.resolve(path) == self.root
     }
 
     /// The entries of a directory, unless they were served already or aren't known.
     pub(super) fn take_listing(&self, path: &[u8]) -> Option<Vec<Listed>> {
-        let path = resolve_from(&self.home, path);
+        let path = self.home.resolve(path);
         let below = match self.root.as_slice() {
             b"/" => path.strip_prefix(b"/")?,
             root => match path.strip_prefix(root)? {
@@ -184,7 +201,40 @@ mod tests {
             entries,
             left_out: 0,
         };
-        Tree::read(b"/r".to_vec(), b"/".to_vec(), rows.as_bytes(), &opening)
+        let home = Home {
+            directory: b"/".to_vec(),
+            origin: PathOrigin::Login,
+        };
+        Tree::read(b"/r".to_vec(), home, rows.as_bytes(), &opening)
+    }
+
+    #[test]
+    fn paths_begin_where_their_urls_say() {
+        for (origin, directory, path, wanted) in [
+            (PathOrigin::Login, "/home/u", "/a", "/home/u/a"),
+            (PathOrigin::Login, "/home/u", "a/", "/home/u/a"),
+            (PathOrigin::Login, "/home/u", "/", "/home/u"),
+            (PathOrigin::Login, "/home/u", "", "/home/u"),
+            (PathOrigin::Login, "/home/u", "//", "/"),
+            (PathOrigin::Login, "/home/u", "//a/b/", "/a/b"),
+            (PathOrigin::Login, "/home/u", "/~/a", "/home/u/~/a"),
+            (PathOrigin::Login, "/", "/a", "/a"),
+            (PathOrigin::Root, "/home/u", "/a", "/a"),
+            (PathOrigin::Root, "/home/u", "//a", "/a"),
+            (PathOrigin::Root, "/home/u", "/", "/"),
+            (PathOrigin::Root, "/home/u", "", "/home/u"),
+            (PathOrigin::Root, "/home/u", "/~", "/home/u"),
+            (PathOrigin::Root, "/home/u", "/~/", "/home/u"),
+            (PathOrigin::Root, "/home/u/", "/~/a/b/", "/home/u/a/b"),
+            (PathOrigin::Root, "/", "/~/a", "/a"),
+            (PathOrigin::Root, "/", "/~", "/"),
+            (PathOrigin::Root, "/home/u", "/~v/a", "/~v/a"),
+        ] {
+            let directory = directory.as_bytes().to_vec();
+            let home = Home { directory, origin };
+            let found = home.resolve(path.as_bytes());
+            assert_eq!(String::from_utf8_lossy(&found), wanted, "{origin:?} {path}");
+        }
     }
 
     #[test]

@@ -58,10 +58,12 @@ pub(super) fn look_at(
     for path in paths {
         asked.push(link.command("MLST", path));
     }
+    let mut lacks_kinds = false;
     for (path, asked) in paths.iter().zip(asked) {
         found.push(match asked {
             Ok(()) => {
                 let reply = link.reply("look at")?;
+                lacks_kinds |= link.lacks_kinds(&reply);
                 let looked = FtpStore::looked(path, &reply);
                 looked.inspect_err(|fault| {
                     if is_unclear(&reply, fault) {
@@ -71,6 +73,9 @@ pub(super) fn look_at(
             }
             Err(fault) => Err(fault.path(path)),
         });
+    }
+    if lacks_kinds {
+        return plain::look_at(link, paths);
     }
     let mut known = Known::default();
     for (number, reply) in unclear {
@@ -184,18 +189,22 @@ fn read_window(
             continue;
         }
         let size = listed.attributes.size;
-        let mut incoming = match ahead.pop_front() {
-            Some(incoming) => incoming,
-            None => {
-                let incoming = store.request(link, "RETR", path, Some(size))?;
-                ask_proof(link, path, kind)?;
-                incoming
-            }
+        // In stream mode nothing is asked for while a file is on its way: some servers answer then
+        // before the end of the file, and the answers can't be told apart.
+        let (mut incoming, is_asked) = match ahead.pop_front() {
+            Some(incoming) => (incoming, true),
+            None => (store.request(link, "RETR", path, Some(size))?, false),
         };
         let metadata = metadata_of(&listed);
         let bytes = usize::try_from(size).unwrap_or(usize::MAX);
         let packed = pack.file(name, &metadata, bytes, |room| {
-            fetch(link, (path, &listed), &mut incoming, kind, room)
+            let count = incoming.read(link, room)?;
+            incoming.finish(link)?;
+            if !is_asked {
+                ask_proof(link, path, kind)?;
+            }
+            prove(link, (path, &listed), kind, &room[..count])?;
+            Ok(count)
         });
         match packed {
             Ok(true) => {}
@@ -205,7 +214,7 @@ fn read_window(
                 if store.falls_back(mode, &fault) {
                     return Err(fault);
                 }
-                if !incoming.has_started() && (kind.is_some() || link.features.mlst) {
+                if is_asked && !incoming.has_started() {
                     link.reply("look at")?;
                 }
                 if !pack.entry(&failed(name, fault)) {
@@ -259,24 +268,21 @@ pub(super) fn ask_checksum(
     link.command("CKSM", &argument)
 }
 
-/// Receives a file that was asked for, and compares it: by its checksum, or else it has to have the
-/// size and the time that it had before.
-fn fetch(
+/// Compares a file that has come, for which [`ask_proof`] has asked: by its checksum, or else it has
+/// to have the size and the time that it had before.
+fn prove(
     link: &mut Link,
     (path, before): (&[u8], &Listed),
-    incoming: &mut Incoming,
     kind: Option<Algorithm>,
-    room: &mut [u8],
-) -> Result<usize, Fault> {
-    let count = incoming.read(link, room)?;
-    incoming.finish(link)?;
+    content: &[u8],
+) -> Result<(), Fault> {
     if let Some(kind) = kind {
         let reply = link.reply("compute the checksum of")?;
         let mut hasher = Hasher::new(kind);
-        hasher.update(&room[..count]);
+        hasher.update(content);
         let is_exposed = link.features.is_exposed;
         if same_checksum(path, name_of(kind), &hasher.finish(), &reply, is_exposed)? {
-            return Ok(count);
+            return Ok(());
         }
         // What this server says that it can do, it can't.
         link.features.checksums.clear();
@@ -294,7 +300,7 @@ fn fetch(
     };
     let (found, before) = (found.attributes, &before.attributes);
     if (found.size, found.mtime_ns) == (before.size, before.mtime_ns) {
-        return Ok(count);
+        return Ok(());
     }
     changed("its size or its time has changed meanwhile")
 }
@@ -304,7 +310,7 @@ pub(super) fn metadata_of(listed: &Listed) -> Metadata<'_> {
         mode: u16::try_from(listed.attributes.mode)
             .ok()
             .filter(|_| listed.has_mode),
-        mtime_ns: Some(listed.attributes.mtime_ns).filter(|time| *time != 0),
+        mtime_ns: listed.attributes.mtime(),
         ..Metadata::default()
     }
 }

@@ -109,7 +109,7 @@ impl SessionSource {
             length: Some(found.size),
             tag: tag(&found),
             mode: Some(found.mode & 0o777),
-            mtime_ns: Some(found.mtime_ns),
+            mtime_ns: found.mtime(),
             random_reads: true,
             sparse: false,
         };

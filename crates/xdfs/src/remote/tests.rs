@@ -215,12 +215,27 @@ fn places_on_one_server() {
         ("xdfs://h/a", "/mem:null", "xdfs://h:2799/mem:null"),
         ("ssh://h/a", "/~/b", "ssh://h/~/b"),
         ("ssh://h", "/b", "ssh://h/b"),
+        ("gsiftp://h/a", "/~/b", "gsiftp://h/~/b"),
+        ("ftp://h/a", "//b", "ftp://h//b"),
     ] {
         let at = place(at);
         let other = place(url).at(path.into());
         assert_eq!(other, at, "{url} {path}");
         assert_eq!(other.url_path(), path.as_bytes());
         assert!(other.shares_session(&place(url)));
+    }
+    // No path is the directory of the login.
+    for (text, path, begins_at_login) in [
+        ("gsiftp://h", "/~/", false),
+        ("sshftp://h", "/~/", false),
+        ("gsiftp://h/", "/", false),
+        ("ftp://h", "", true),
+        ("ftps://h/", "/", true),
+        ("xdfs://h", "", false),
+    ] {
+        let found = place(text);
+        assert_eq!(found.path, path.as_bytes(), "{text}");
+        assert_eq!(found.address.begins_at_login(), begins_at_login, "{text}");
     }
     let server = place("xdfs://u@h/a");
     assert!(!server.shares_session(&place("xdfs://h/a")));

@@ -122,7 +122,7 @@ impl Moving<'_, '_> {
             path: &path,
             metadata: Metadata {
                 mode: u16::try_from(mode).ok(),
-                mtime_ns: self.run.source.time_of(found.mtime_ns),
+                mtime_ns: found.mtime(),
                 ..Metadata::default()
             },
             content,

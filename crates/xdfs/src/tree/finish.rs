@@ -16,7 +16,7 @@ use super::options::{PACKS_MAX, ROUNDS};
 use super::run::{Moving, TreeRun};
 use super::tracker::{CompletedDirectory, Directory, DirectoryMetadata, OWNER_ALL, split};
 use super::version::{looks_like, mark_of};
-use crate::paths::FileKind;
+use crate::paths::{FileKind, known_time};
 
 impl BothEnds for TreeRun<'_> {
     fn source(&self, directory: &[u8], names: &mut Names<'_>) -> Result<(), Fault> {
@@ -425,7 +425,7 @@ impl TreeRun<'_> {
         };
         Metadata {
             mode: mode.filter(|_| has_mode && !is_kept),
-            mtime_ns: self.source.time_of(known.mtime_ns),
+            mtime_ns: known_time(known.mtime_ns),
             // Others got their owner when they were created.
             owner: (path.is_empty() && self.options.owner && !is_kept).then_some(owner),
             ..Metadata::default()

@@ -378,11 +378,6 @@ impl<'a> Namespace<'a> {
         store.is_some()
     }
 
-    /// A time of an entry, if there is one.
-    pub(super) fn time_of(&self, mtime_ns: i64) -> Option<i64> {
-        (mtime_ns != 0 || !self.is_ftp()).then_some(mtime_ns)
-    }
-
     /// Whether its side computes checksums of this kind where the files are.
     pub(super) fn computes(&self, kind: ChecksumKind) -> bool {
         let store = self.session.and_then(|session| session.client.ftp_store());

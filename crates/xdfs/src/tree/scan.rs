@@ -222,7 +222,7 @@ impl TreeRun<'_> {
         filter.leaves_out(&found.path, found.is_directory)
             || is_limited
                 && self.source.attributes(found).is_some_and(|found| {
-                    let time = self.source.time_of(found.mtime_ns);
+                    let time = found.mtime();
                     self.options.is_beyond_limits(&found, time)
                 })
     }

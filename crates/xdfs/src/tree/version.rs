@@ -3,7 +3,7 @@
 use xdfs_store::tree_journal::{Mark, Totals};
 
 use crate::mtime::is_same_time;
-use crate::paths::{Attributes, FileKind};
+use crate::paths::{Attributes, FileKind, known_time};
 
 /// The mark of an entry with these attributes; `None` for kinds that are never claimed.
 pub(super) fn mark_of(attributes: &Attributes) -> Option<Mark> {
@@ -24,6 +24,7 @@ pub(super) fn mark_of(attributes: &Attributes) -> Option<Mark> {
 /// Whether the entry at the target looks like the wanted version.
 pub(super) fn looks_like(there: Mark, wanted: Mark) -> bool {
     there.kind == wanted.kind
+        && known_time(wanted.mtime_ns).is_some()
         && there.size == wanted.size
         && is_same_time(there.mtime_ns, wanted.mtime_ns)
 }

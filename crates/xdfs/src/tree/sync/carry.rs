@@ -200,7 +200,7 @@ impl Carrier<'_> {
             path,
             metadata: Metadata {
                 mode: u16::try_from(attributes.mode).ok().filter(|_| !is_kept),
-                mtime_ns: self.run.source.time_of(attributes.mtime_ns),
+                mtime_ns: attributes.mtime(),
                 owner: (self.run.options.owner && !is_kept).then_some(owner),
                 ..Metadata::default()
             },

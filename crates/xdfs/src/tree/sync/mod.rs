@@ -273,9 +273,7 @@ fn check_source(source: &Namespace<'_>, options: &SyncOptions) -> Result<Vec<Ent
     names.retain(|entry| {
         let found = &entry.attributes;
         !filter.leaves_out(&entry.name, found.kind == FileKind::Directory)
-            && !options
-                .tree
-                .is_beyond_limits(found, source.time_of(found.mtime_ns))
+            && !options.tree.is_beyond_limits(found, found.mtime())
     });
     if names.is_empty() && !options.force {
         let cause = "the source is empty, and everything at the target would be deleted";

@@ -146,8 +146,6 @@ pub(super) struct Comparison<'a> {
     options: &'a SyncOptions,
     /// By which contents are compared.
     digest: ChecksumKind,
-    /// A time of 0 is none: a side is an FTP server, which may tell no times.
-    may_lack_times: bool,
     backup: Option<&'a Backup<'a>>,
     stop: &'a AtomicBool,
     emit: &'a mut Emit<'a>,
@@ -175,7 +173,6 @@ impl<'a> Comparison<'a> {
             target,
             options,
             digest: digest_kind(options, [source, target]),
-            may_lack_times: source.may_lack_times() || target.may_lack_times(),
             backup,
             stop,
             emit,
@@ -358,8 +355,8 @@ impl<'a> Comparison<'a> {
     /// Whether the filter leaves out an entry, be it of the source or an extraneous one.
     fn leaves_out(&self, path: &[u8], entry: &Entry) -> bool {
         let found = &entry.attributes;
-        let time = Some(found.mtime_ns).filter(|time| *time != 0 || !self.may_lack_times);
-        self.leaves_out_name(path, entry) || self.options.tree.is_beyond_limits(found, time)
+        let is_beyond = || self.options.tree.is_beyond_limits(found, found.mtime());
+        self.leaves_out_name(path, entry) || is_beyond()
     }
 
     /// Whether the filter leaves out an entry by its name. Of an entry on both sides the limits on
@@ -589,15 +586,10 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Whether the times are known.
-    fn has_times(&self, source: &Attributes, target: &Attributes) -> bool {
-        !self.may_lack_times || source.mtime_ns != 0 && target.mtime_ns != 0
-    }
-
     /// Whether the time has to be set.
     fn has_other_time(&self, source: &Attributes, target: &Attributes) -> bool {
-        let is_same = is_equal_or_cut(source.mtime_ns, target.mtime_ns);
-        self.has_times(source, target) && !is_same
+        let times = source.mtime().zip(target.mtime());
+        times.is_some_and(|(source, target)| !is_equal_or_cut(source, target))
     }
 
     /// Whether metadata other than the time differs.
@@ -624,8 +616,8 @@ impl<'a> Comparison<'a> {
     ) -> Result<(), Fault> {
         let (path, source) = &entry;
         let is_file = source.kind == FileKind::File;
-        let is_same_time =
-            self.has_times(source, target) && is_equal_or_cut(source.mtime_ns, target.mtime_ns);
+        let times = source.mtime().zip(target.mtime());
+        let is_same_time = times.is_some_and(|(source, target)| is_equal_or_cut(source, target));
         let by_time = is_file && self.options.compare == Compare::SizeAndTime;
         if source.size != target.size || by_time && !is_same_time {
             self.replace(entry, target.size, directory);

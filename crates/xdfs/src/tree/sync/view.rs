@@ -28,11 +28,6 @@ impl<'a> View<'a> {
         self.0.computes(kind)
     }
 
-    /// Whether its server may tell no times.
-    pub(super) fn may_lack_times(self) -> bool {
-        self.0.is_ftp()
-    }
-
     /// Starts to list a directory.
     pub(super) fn start_list(self, path: &[u8]) -> Pending<'a> {
         self.0.start_list(path)
