@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use xdfs::{
-    Client, Code, Fault, Observer, Queue, QueueEvent, QueueOptions, RemotePlace, RetryPolicy,
-    Transfer, TransferOptions, TransferResult, is_unread,
+    Address, Client, Code, Fault, LocalPlace, Observer, Queue, QueueEvent, QueueOptions,
+    RemotePlace, RetryPolicy, Transfer, TransferOptions, TransferResult, is_unread,
 };
 
 use super::plan::PlannedCopy;
@@ -48,6 +48,28 @@ impl Sessions {
     fn report(&self, reporter: &mut Reporter) {
         for (_, client) in &*self.open() {
             report_session(client, reporter);
+        }
+    }
+
+    /// What becomes of a copy when its command is run again.
+    fn again(&self, job: &PlannedCopy) -> Again {
+        let other = match job.route.local() {
+            LocalPlace::Server(file) => Some(&file.place().address),
+            _ => None,
+        };
+        let is_ftp = |address: &Address| address.is_ftp();
+        if other.is_some_and(is_ftp) {
+            return Again::StartsOver;
+        }
+        if !is_ftp(&job.server.address) {
+            return Again::Resumes;
+        }
+        let open = self.open();
+        let mut open = open.iter();
+        let found = open.find(|(server, _)| server.shares_session(&job.server));
+        match found.is_some_and(|(_, client)| client.resumes(&job.route, job.bytes)) {
+            true => Again::Resumes,
+            false => Again::StartsOver,
         }
     }
 
@@ -183,7 +205,7 @@ fn copy_stream(
     match copied {
         Ok(result) => reporter.file_done(&job.label, result),
         Err(fault) if is_unread(&fault) => reporter.file_unread(),
-        Err(fault) => reporter.failure(Some(&job.label), &explained(fault, true)),
+        Err(fault) => reporter.failure(Some(&job.label), &explained(fault, Again::Never)),
     }
 }
 
@@ -226,7 +248,9 @@ impl QueueReporter<'_> {
                     rest = Some(label);
                 }
                 Err(fault) => {
-                    let fault = explained(fault, false);
+                    let job = number.and_then(|number| self.job(number));
+                    let again = job.map_or(Again::Resumes, |job| self.sessions.again(job));
+                    let fault = explained(fault, again);
                     self.reporter.failure(Some(&label), &fault);
                 }
             }
@@ -235,7 +259,7 @@ impl QueueReporter<'_> {
             self.queue.stop();
             // One message for all files that had not started.
             if let Some(label) = rest.or_else(|| files.next().map(|(label, _)| label)) {
-                let fault = Interrupt::fault("copy").hint("run the same command again to resume");
+                let fault = Interrupt::fault("copy").hint(RESUME);
                 self.reporter.failure(Some(&label), &fault);
             }
         }
@@ -287,8 +311,22 @@ impl QueueReporter<'_> {
     }
 }
 
-/// Adds a hint to the fault, unless it has one.
-fn explained(fault: Fault, is_stream: bool) -> Fault {
+/// What becomes of an interrupted copy when its command is run again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    /// It goes on where it was.
+    Resumes,
+    /// It starts over.
+    StartsOver,
+    /// A stream is read or written once.
+    Never,
+}
+
+/// What a user can do who reads that a copy was interrupted.
+const RESUME: &str = "run the same command again to resume";
+
+/// Adds a hint to the fault, unless it has one that is right.
+fn explained(fault: Fault, again: Again) -> Fault {
     if fault.code == Code::IsDirectory && fault.hint.is_empty() {
         return fault.hint("use --recursive to copy it with its contents");
     }
@@ -299,11 +337,13 @@ fn explained(fault: Fault, is_stream: bool) -> Fault {
     if !resumable {
         return fault;
     }
-    if is_stream {
-        return fault.hint("a stream can't be resumed: run the command again from the start");
+    match again {
+        Again::Never => {
+            fault.hint("a stream can't be resumed: run the command again from the start")
+        }
+        Again::StartsOver if fault.hint.is_empty() || fault.hint == RESUME => fault
+            .hint("run the same command again: this copy starts over, as with most FTP servers"),
+        Again::Resumes if fault.hint.is_empty() => fault.hint(RESUME),
+        _ => fault,
     }
-    if !fault.hint.is_empty() {
-        return fault;
-    }
-    fault.hint("run the same command again to resume")
 }
