@@ -79,7 +79,10 @@ impl Context {
         let shell = self.shell.as_ref().filter(|shell| shell.serves(place));
         let client = match shell {
             Some(shell) if !self.own_sessions => return shell.session(),
-            Some(shell) => Arc::new(shell.other_session(options, security)?),
+            Some(shell) => {
+                let security = security.clone().for_place(place)?;
+                Arc::new(shell.other_session(options, &security)?)
+            }
             None => self.open(place, options, security)?.0,
         };
         if let Some(shell) = &self.shell {

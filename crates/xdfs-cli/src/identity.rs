@@ -321,8 +321,10 @@ pub(crate) fn check_one_password(
     flags: &SecurityFlags,
     places: [&RemotePlace; 2],
 ) -> Result<(), Fault> {
+    // One of them gets none.
+    let is_for_one = flags.clone().for_places(places).is_consent_to_ftp;
     match &flags.password_file {
-        Some(file) if file.as_os_str() != "-" => check_owners(file, places),
+        Some(file) if file.as_os_str() != "-" && !is_for_one => check_owners(file, places),
         _ => Ok(()),
     }
 }

@@ -49,6 +49,34 @@ impl Connector {
         }
     }
 
+    /// The same, for places that are used together.
+    pub(crate) fn for_places<'a>(self, places: impl IntoIterator<Item = &'a RemotePlace>) -> Self {
+        let SessionFlags { security, .. } = self.flags.clone();
+        Self {
+            flags: SessionFlags {
+                security: security.for_places(places),
+                ..self.flags
+            },
+            spare: Arc::default(),
+            ..self
+        }
+    }
+
+    /// The same, for the places that these words name. Other words are refused elsewhere.
+    pub(crate) fn for_words<'a>(self, words: impl IntoIterator<Item = &'a OsString>) -> Self {
+        let places: Vec<_> = match self.context.config() {
+            Ok(config) => {
+                let places = words.into_iter().map(|word| Place::parse(config, word));
+                places.filter_map(Result::ok).collect()
+            }
+            Err(_) => Vec::new(),
+        };
+        self.for_places(places.iter().filter_map(|place| match place {
+            Place::Remote(place) => Some(place),
+            _ => None,
+        }))
+    }
+
     /// The same, with files that are striped.
     pub(crate) fn striped(self, stripes: Option<Stripes>) -> Self {
         Self { stripes, ..self }

@@ -234,6 +234,7 @@ fn sync(
     check_stripes(context, &flags.stripe, words)?;
     let connector = Connector::new(context.clone(), flags.session.comparing(flags.digest));
     let connector = connector.striped(flags.stripe.stripes(false));
+    let connector = connector.for_words([&flags.source, &flags.target]);
     let flags = &SyncFlags {
         source: connector.word_of(&flags.source)?,
         ..flags.clone()

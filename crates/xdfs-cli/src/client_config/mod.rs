@@ -226,9 +226,19 @@ impl ClientConfig {
         place: &RemotePlace,
         flags: &SecurityFlags,
     ) -> Result<SecurityFlags, Fault> {
+        let flags = &flags.clone().for_place(place)?;
         let Some(Remote { security: own, .. }) = self.remote(place) else {
             return Ok(flags.clone());
         };
+        if own.insecure && flags.protects() {
+            let name = place.profile.as_deref().unwrap_or_default();
+            let cause = format!("the settings of '{name}' say that its sessions are insecure");
+            return Err(
+                Fault::new(Code::InvalidArgument, "open the session", cause).hint(
+                    "leave out the flags for a protected session, or name the server by its URL",
+                ),
+            );
+        }
         if flags.insecure && own.protects() {
             let name = place.profile.as_deref().unwrap_or_default();
             let cause = format!("the settings of '{name}' protect its sessions");
@@ -236,6 +246,7 @@ impl ClientConfig {
                 .hint("with --insecure, name the server by its URL"));
         }
         let mut all = flags.clone();
+        all.insecure |= own.insecure;
         // Credentials are replaced as a whole, and so is what the server has to prove.
         if !flags.names_credentials() {
             all.key = own.key.clone();
@@ -340,6 +351,7 @@ impl TryFrom<RemoteText> for Remote {
             pin: text.pin,
             known_only: text.known_only,
             protect: text.protect,
+            insecure: text.insecure,
             ssh: SshFlags {
                 ssh: text.ssh,
                 remote_program: text.remote_program,
@@ -358,6 +370,9 @@ impl TryFrom<RemoteText> for Remote {
         };
         if security.anonymous && others.names_credentials() {
             return Err("`anonymous` excludes other credentials".into());
+        }
+        if security.insecure && security.protects() {
+            return Err("`insecure` excludes credentials, and all that protects a session".into());
         }
         if security.pin.is_some() && security.ca.is_some() {
             return Err("`pin` and `ca` exclude each other: nothing counts beside a pin".into());

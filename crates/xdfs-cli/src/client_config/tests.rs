@@ -91,7 +91,7 @@ fn mistakes_are_named_with_their_line() {
             4,
             "`private`, `safe`, `clear`, `unauthenticated`",
         ),
-        ("insecure = true", 4, "unknown field `insecure`"),
+        ("insecure = true\nkey = \"k\"", 2, "`insecure` excludes"),
         ("password = \"x\"", 4, "unknown field `password`"),
         ("cert = \"c\"", 2, "need each other"),
         ("cert_key = \"c\"", 2, "need each other"),

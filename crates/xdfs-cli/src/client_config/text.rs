@@ -36,6 +36,8 @@ pub(super) struct RemoteText {
     #[serde(default)]
     pub(super) known_only: bool,
     pub(super) protect: Option<LevelFlag>,
+    #[serde(default)]
+    pub(super) insecure: bool,
     pub(super) ssh: Option<String>,
     pub(super) remote_program: Option<String>,
     // Those of `SessionSettings`: a flattened struct would take unknown settings.

@@ -28,7 +28,8 @@ use plan::PlannedCopy;
 /// Runs the command and returns the exit code.
 pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
     start_log(flags.output.log_level());
-    let connector = connector(context, flags);
+    let words = flags.places.sources.iter().chain([&flags.places.target]);
+    let connector = connector(context, flags).for_words(words);
     if let Some(list) = &flags.from_file {
         return run_list(&connector, context, flags, list);
     }

@@ -58,10 +58,11 @@ pub(super) fn run(
     let interrupt = context.interrupt()?;
     interrupt.orderly(true);
     let mut run = Run {
-        connector,
+        sessions: Sessions::new(connector.clone(), flags),
+        sessions_of_ftp: None,
+        is_of_ftp: false,
         context,
         flags,
-        origins: Origins::new(connector, flags.between.into()),
         interrupt: &interrupt,
         reporter,
         batch: Vec::new(),
@@ -98,11 +99,30 @@ pub(super) fn run(
     }
 }
 
+/// The sessions of lines.
+#[derive(Clone)]
+struct Sessions {
+    connector: Connector,
+    origins: Origins,
+}
+
+impl Sessions {
+    fn new(connector: Connector, flags: &CpFlags) -> Self {
+        Self {
+            origins: Origins::new(&connector, flags.between.into()),
+            connector,
+        }
+    }
+}
+
 struct Run<'a> {
-    connector: &'a Connector,
+    sessions: Sessions,
+    /// Those of lines in which `--insecure` is about FTP only.
+    sessions_of_ftp: Option<Sessions>,
+    /// The batch is of these.
+    is_of_ftp: bool,
     context: &'a Context,
     flags: &'a CpFlags,
-    origins: Origins,
     interrupt: &'a Interrupt,
     reporter: &'a mut Reporter,
     /// Files to copy, which have the same number of retries.
@@ -154,29 +174,48 @@ impl Run<'_> {
         };
         let words = (&flags.places.sources[..], &*flags.places.target);
         check_stripes(self.context, &flags.stripe, words)?;
-        expand::expand_sources(self.connector, &mut flags)?;
+        let Sessions { connector, origins } = self.sessions_for(&flags.places)?;
+        expand::expand_sources(&connector, &mut flags)?;
         let many = flags.places.sources.len() > 1;
-        chosen::leave_out_files(self.connector, &mut flags)?;
+        chosen::leave_out_files(&connector, &mut flags)?;
         if flags.recursive || flags.archive {
-            let trees = tree::take_trees(self.connector, &mut flags, &self.origins)?;
+            let trees = tree::take_trees(&connector, &mut flags, &origins)?;
             if !trees.is_empty() {
                 // In the order of the list.
                 self.copy_batch()?;
-                let (connector, interrupt) = (self.connector, self.interrupt);
-                let (origins, reporter) = (&self.origins, &mut *self.reporter);
-                tree::copy(connector, &flags, &trees, origins, interrupt, reporter);
+                let (interrupt, reporter) = (self.interrupt, &mut *self.reporter);
+                tree::copy(&connector, &flags, &trees, &origins, interrupt, reporter);
             }
             if flags.places.sources.is_empty() {
                 return Ok(Vec::new());
             }
         }
-        let jobs = plan::plan(self.context.config()?, &flags, many, &self.origins)?;
+        let jobs = plan::plan(self.context.config()?, &flags, many, &origins)?;
         if jobs.iter().any(PlannedCopy::is_stream) {
             let cause = "a standard stream can't be in a list";
             return Err(Fault::new(Code::InvalidArgument, OPERATION, cause)
                 .hint("copy it by a command of its own"));
         }
         Ok(jobs)
+    }
+
+    /// The sessions for a line. A batch is of those for all of its lines.
+    fn sessions_for(&mut self, places: &Places) -> Result<Sessions, Fault> {
+        let words = places.sources.iter().chain([&places.target]);
+        let connector = self.sessions.connector.clone().for_words(words);
+        let is_of_ftp = connector.flags.security.is_consent_to_ftp;
+        if is_of_ftp != self.is_of_ftp {
+            self.copy_batch()?;
+            self.is_of_ftp = is_of_ftp;
+        }
+        let flags = self.flags;
+        Ok(match is_of_ftp {
+            true => {
+                let new = || Sessions::new(connector, flags);
+                self.sessions_of_ftp.get_or_insert_with(new).clone()
+            }
+            false => self.sessions.clone(),
+        })
     }
 
     /// Queues a copy. Those to one target are made in the order of the list, one after the other.
@@ -215,11 +254,13 @@ impl Run<'_> {
         if jobs.is_empty() || self.interrupt.requested() {
             return Ok(());
         }
+        let of_ftp = self.sessions_of_ftp.as_ref().filter(|_| self.is_of_ftp);
+        let Sessions { connector, origins } = of_ftp.unwrap_or(&self.sessions);
         copy_files(
-            self.connector,
+            connector,
             self.flags,
             jobs,
-            &self.origins,
+            origins,
             self.interrupt,
             self.reporter,
         )

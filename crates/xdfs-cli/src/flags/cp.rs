@@ -22,9 +22,10 @@ use crate::size;
 /// that machine through ssh, for this command only; /~/path begins in the user's home there.
 /// FTP and GridFTP servers are reached by ftps://[user@]host[:port]/path with TLS, by
 /// gsiftp://[user@]host[:port]/path with GSI, and by ftp://[user[:password]@]host[:port]/path and
-/// --insecure without either; //path begins at the root, and not in the directory of the login.
-/// With sshftp://[user@]host[:port]/path such a server is started through ssh, which protects
-/// commands and replies; content and names in listings need --protect clear.
+/// --insecure without either. With sshftp://[user@]host[:port]/path such a server is started through
+/// ssh, which protects commands and replies; content and names in listings need --protect clear.
+/// With ftp:// and ftps://, /path begins in the directory of the login, and //path at the root; with
+/// gsiftp:// and sshftp://, /path begins at the root, and /~/path in the directory of the login.
 /// NAME:path is on a server with a name: see `xdfs remotes --help`. At least one side must be a
 /// server; if both are, files go from one to the other (--between). With several sources, the
 /// target is a directory in which each file keeps its name; they are copied back to back in one
@@ -37,7 +38,7 @@ use crate::size;
 /// The target appears under its name only once all its bytes have arrived, have been verified and
 /// are durable. Until then they are in a hidden partial file beside it, so that the same command
 /// resumes after an interruption of any kind. If the source has changed in the meantime, or one of
-/// the sides is an FTP server, the copy starts over.
+/// the sides is an FTP server without checksums, the copy starts over.
 ///
 /// Ctrl-C stops in an orderly way; a second Ctrl-C stops at once.
 #[derive(Clone, Debug, Args)]

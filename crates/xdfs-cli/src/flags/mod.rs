@@ -6,6 +6,7 @@
 mod agent;
 mod change;
 mod check;
+mod consent;
 mod cp;
 mod demo;
 mod filter;
@@ -565,11 +566,16 @@ pub(crate) struct SecurityFlags {
     /// Open channels without encryption and authentication.
     ///
     /// Only servers started with --insecure accept them. With ftp:// there are no others: FTP
-    /// servers get passwords, names and data unencrypted then. ftps:// is always protected. With
-    /// sshftp:// it stands for --protect clear, for copies between such a server and others.
-    #[arg(long, conflicts_with_all = ["key", "agent", "password_file", "token_file",
-        "ticket_file", "anonymous", "cert", "ca", "pin", "known_only", "protect"])]
+    /// servers get passwords, names and data unencrypted then. Where one place of a copy is an
+    /// ftp:// URL, this concerns FTP only: an xdfs:// or ssh:// place is protected as ever, and the
+    /// other flags are about it. ftps:// is always protected. With sshftp:// it stands for
+    /// --protect clear, for copies between such a server and others.
+    #[arg(long)]
     pub(crate) insecure: bool,
+
+    /// `insecure` is the consent to FTP without protection, and concerns no other place.
+    #[arg(skip)]
+    pub(crate) is_consent_to_ftp: bool,
 
     #[command(flatten)]
     pub(crate) ssh: SshFlags,

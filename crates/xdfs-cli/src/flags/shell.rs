@@ -17,7 +17,8 @@ use super::{OUTPUT, OutputFlags, SessionFlags};
 /// put takes local files and last a server path; get takes server paths and last a local one. With
 /// only one path, the target is the working directory of the other side. cp, sync and touch -r take
 /// paths of either side, so there a server path has a colon before it. URLs are accepted
-/// everywhere. On FTP servers / is the directory of the login and // the root, as in their URLs.
+/// everywhere. With ftp:// and ftps://, / is the directory of the login and // the root; with
+/// gsiftp:// and sshftp://, / is the root and /~ the directory of the login, as in their URLs.
 ///
 /// Quoting works as in a POSIX shell: 'a b', "a b", a\ b, and $'\377' for bytes that can't be
 /// typed. Unquoted *, ? and [a-z] expand to the matching names on the side of the operand; for a
