@@ -83,17 +83,32 @@ pub(crate) struct Talk {
     pub(crate) is_extended: bool,
     /// The directory that the client has changed to, for answers that keep it.
     pub(crate) here: String,
+    /// Replies end with LF alone.
+    is_bare: bool,
 }
 
 impl Talk {
     /// Sends replies. The client may be gone.
     pub(crate) fn say(&mut self, text: &str) -> bool {
+        let text = match self.is_bare {
+            true => &text.replace("\r\n", "\n"),
+            false => text,
+        };
         let said = self.control.write_all(text.as_bytes());
         said.and_then(|()| self.control.flush()).is_ok()
     }
 
+    /// Whether the client has sent another command already.
+    pub(crate) fn has_more(&self) -> bool {
+        let stream = self.control.tcp();
+        stream.set_nonblocking(true).unwrap();
+        let seen = stream.peek(&mut [0]);
+        stream.set_nonblocking(false).unwrap();
+        matches!(seen, Ok(1))
+    }
+
     /// The next line of the client; `None` at the end.
-    fn line(&mut self) -> Option<String> {
+    pub(crate) fn line(&mut self) -> Option<String> {
         let (mut line, mut byte) = (Vec::new(), [0]);
         while !line.ends_with(b"\r\n") {
             match self.control.read(&mut byte) {
@@ -180,9 +195,26 @@ impl Fake {
         Self::start_with(None, features, answer)
     }
 
+    /// The same, whose replies end with LF alone.
+    pub(crate) fn start_bare(
+        features: &str,
+        answer: impl Fn(&str, &str, &mut Talk) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self::start_as(None, true, features, answer)
+    }
+
     /// The same, which has TLS after AUTH if `tls` is something.
     pub(crate) fn start_with(
         tls: Option<Arc<ServerConfig>>,
+        features: &str,
+        answer: impl Fn(&str, &str, &mut Talk) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self::start_as(tls, false, features, answer)
+    }
+
+    fn start_as(
+        tls: Option<Arc<ServerConfig>>,
+        is_bare: bool,
         features: &str,
         answer: impl Fn(&str, &str, &mut Talk) -> bool + Send + Sync + 'static,
     ) -> Self {
@@ -197,7 +229,7 @@ impl Fake {
                 let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
                 let (stream, features) = (stream.unwrap(), features.clone());
                 let tls = tls.clone();
-                thread::spawn(move || serve(stream, tls, &features, &seen, &*answer));
+                thread::spawn(move || serve(stream, (tls, is_bare), &features, &seen, &*answer));
             }
         });
         Self { address, commands }
@@ -227,7 +259,7 @@ impl Fake {
 
 fn serve(
     stream: TcpStream,
-    tls: Option<Arc<ServerConfig>>,
+    (tls, is_bare): (Option<Arc<ServerConfig>>, bool),
     features: &str,
     seen: &Mutex<Vec<String>>,
     answer: &dyn Fn(&str, &str, &mut Talk) -> bool,
@@ -241,6 +273,7 @@ fn serve(
         active: None,
         is_extended: false,
         here: String::new(),
+        is_bare,
     };
     talk.say("220 ready\r\n");
     while let Some(line) = talk.line() {

@@ -6,9 +6,11 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
+mod careless;
 mod client;
 mod fake;
 mod far;
+mod few_sessions;
 mod ftps;
 #[cfg(feature = "gsi")]
 mod grid;

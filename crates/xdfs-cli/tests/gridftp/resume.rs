@@ -719,13 +719,8 @@ fn what_goes_through_here_to_another_server_begins_anew() {
     let (stage, other) = (Stage::open(167, &[]), Stage::open(168, &[]));
     let mut content = Stage::make(&stage.root("file"), UP);
     make_old(&stage.root("file"));
-    let said = other.server.output();
-    let mut lines = said.iter();
-    let address = lines.find_map(|line| line.strip_prefix("listening on "));
-    let (from, to) = (
-        stage.url("/file"),
-        format!("xdfs://{}/file", address.unwrap()),
-    );
+    let there = stage.knows_open("other", &other);
+    let (from, to) = (stage.url("/file"), format!("{there}/file"));
     let mut client = begin(&stage, &from, &to);
     let arrives = || !ending(&other.root(""), "-part").is_empty();
     await_record(&client, arrives);

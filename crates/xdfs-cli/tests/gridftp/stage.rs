@@ -160,6 +160,23 @@ impl Stage {
     pub(crate) fn url(&self, path: &str) -> String {
         format!("ftp://{}{path}", self.address)
     }
+
+    /// Has the client know another server, which speaks xDFS without protection, by this name.
+    /// Returns the place of its root.
+    pub(crate) fn knows_open(&self, name: &str, other: &Self) -> String {
+        let said = other.server.output();
+        let mut lines = said.iter();
+        let address = lines.find_map(|line| line.strip_prefix("listening on "));
+        let settings = format!(
+            "[remote.{name}]\nurl = \"xdfs://{}/\"\ninsecure = true\n",
+            address.unwrap()
+        );
+        let config = self.beside("client/config.toml");
+        fs::create_dir_all(config.parent().unwrap()).unwrap();
+        let before = fs::read_to_string(&config).unwrap_or_default();
+        fs::write(config, before + &settings).unwrap();
+        format!("{name}:")
+    }
 }
 
 /// Starts a server, and returns its address for GridFTP.

@@ -144,10 +144,7 @@ fn contents_are_compared_where_they_are() {
 #[test]
 fn servers_of_other_kinds_follow_too() {
     let stage = Stage::open(422, &[]);
-    let output = stage.server.output();
-    let mut addresses = output.iter();
-    let address = addresses.find_map(|line| line.strip_prefix("listening on "));
-    let own = format!("xdfs://{}", address.unwrap());
+    let own = stage.knows_open("own", &stage);
     make(&stage.root("tree"));
     std::os::unix::fs::symlink("d0", stage.root("tree/link")).unwrap();
     age(&stage.root("tree"));

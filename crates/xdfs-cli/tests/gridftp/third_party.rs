@@ -214,15 +214,9 @@ fn a_server_that_sends_to_nobody_else_has_the_file_relayed() {
 fn servers_of_other_kinds_are_relayed() {
     let stage = Stage::open(118, &[]);
     let other = Stage::open(119, &[]);
-    let listening = |stage: &Stage| {
-        let address = stage.server.output();
-        let line = address
-            .iter()
-            .find_map(|line| line.strip_prefix("listening on "));
-        format!("xdfs://{}", line.unwrap())
-    };
     let content = Stage::make(&stage.root("file"), LARGE);
-    let [here, there] = [listening(&stage), listening(&other)];
+    let [here, there] = [("here", &stage), ("there", &other)];
+    let [here, there] = [here, there].map(|(name, server)| stage.knows_open(name, server));
     for (from, to) in [
         (stage.url("/file"), format!("{there}/a")),
         (format!("{here}/file"), other.url("/b")),
