@@ -14,6 +14,9 @@ const WORDS_MAX: usize = 16;
 /// Spaces between `<DIR>` and a name in rows of IIS.
 const DOS_SPACES: usize = 10;
 
+const ENGLISH: [&[u8]; 12] = [
+    b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep", b"oct", b"nov", b"dec",
+];
 /// Months as `ls` writes them, without a dot behind, in lower case: in English, and then only those
 /// that other languages write in another way.
 const MONTHS: [&str; 12] = [
@@ -61,7 +64,11 @@ const NUMBERS_MAX: usize = 2;
 /// # Errors
 /// It has another form, or its name is none of an entry.
 pub fn parse_long_row(row: &[u8]) -> Result<Listed, RowError> {
-    let listed = of_dos(row).or_else(|| of_unix(behind_numbers(row)));
+    let listed = match row.first() {
+        Some(byte) if byte.is_ascii_digit() => of_dos(row).or_else(|| of_unix(behind_numbers(row))),
+        Some(b' ') => of_unix(behind_numbers(row)),
+        _ => of_unix(row),
+    };
     let mut listed = listed.ok_or_else(|| RowError::Unknown(row.to_vec()))?;
     listed.is_own = matches!(listed.name.as_slice(), b"." | b"..");
     match listed.is_own || is_entry_name(&listed.name) {
@@ -137,6 +144,13 @@ fn text_of(word: &[u8]) -> String {
 }
 
 fn is_month(word: &[u8]) -> bool {
+    // Nearly all words and months of long listings.
+    if word.is_ascii() && !word.first().is_some_and(u8::is_ascii_alphabetic) {
+        return false;
+    }
+    if ENGLISH.iter().any(|month| word.eq_ignore_ascii_case(month)) {
+        return true;
+    }
     let text = text_of(word);
     if let Some(count) = text.strip_suffix(MONTH_SIGNS) {
         return number(count.as_bytes()).is_some_and(|month| (1..=12).contains(&month));
@@ -147,6 +161,9 @@ fn is_month(word: &[u8]) -> bool {
 }
 
 fn is_day(word: &[u8]) -> bool {
+    if word.is_ascii() && !word.ends_with(b".") {
+        return word.len() <= 2 && number(word).is_some_and(|day| (1..=31).contains(&day));
+    }
     let text = text_of(word);
     let text = text.strip_suffix(DAY_SIGNS).unwrap_or(&text);
     text.len() <= 2 && number(text.as_bytes()).is_some_and(|day| (1..=31).contains(&day))
@@ -281,8 +298,8 @@ fn of_unix(row: &[u8]) -> Option<Listed> {
     let mode = mode_of(letters).filter(|_| matches!(more, [] | [b'+' | b'@' | b'.']))?;
     // The first place where a size and a time stand: what follows is the name.
     let (date, count) = (2..words.len()).find_map(|at| {
-        let count = date_words(row, &words[at..])?;
-        number(words[at - 1].0).map(|_| (at, count))
+        number(words[at - 1].0)?;
+        date_words(row, &words[at..]).map(|count| (at, count))
     })?;
     if tells_time(&words[1..date - 1]) {
         return None;
