@@ -53,6 +53,7 @@ mod state;
 mod stats;
 mod stderr;
 mod sync;
+mod tips;
 mod tune;
 mod tunnel;
 mod users;
@@ -73,7 +74,10 @@ fn main() -> ExitCode {
     {
         return ExitCode::from(complete::run(line));
     }
-    let cli = Cli::parse_from(words);
+    let command = words.get(1).map(|word| word.to_string_lossy().into_owned());
+    let cli = Cli::try_parse_from(words).unwrap_or_else(|error| {
+        tips::with_tip(command.as_deref().unwrap_or_default(), error).exit()
+    });
     if let Some(path) = &cli.log_file
         && let Err(fault) = log::use_file(path)
     {

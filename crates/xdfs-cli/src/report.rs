@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use xdfs::security::FirstUse;
 use xdfs::{
-    Deletion, Fault, PathDecision, Progress, RemotePlace, SyncResult, SyncStep, TransferResult,
-    TreeResult,
+    Deletion, Fault, PathDecision, Progress, Quoting, RemotePlace, SyncResult, SyncStep,
+    TransferResult, TreeResult,
 };
 
 use crate::console::{Console, printable};
@@ -45,8 +45,12 @@ impl Label {
         match place.and_then(|url| url.parse::<RemotePlace>().ok()) {
             // The whole server.
             Some(place) if place.path.iter().all(|&b| b == b'/') => self.source.clone(),
-            Some(place) => String::from_utf8_lossy(&place.path).into_owned(),
-            None => self.source.clone(),
+            Some(place) => Quoting::Plain.text(&place.path),
+            // The root of a named server: a colon follows the name in any case.
+            None => match self.source.strip_suffix(':') {
+                Some(name) => name.to_owned(),
+                None => Quoting::Plain.text(self.source.as_bytes()),
+            },
         }
     }
 }
@@ -447,7 +451,7 @@ impl Reporter {
         };
         let failed = match result.failed {
             0 => String::new(),
-            failed => format!("; {failed} not copied"),
+            failed => format!("; {failed} failed"),
         };
         let matched = match result.matched_bytes {
             0 => String::new(),
@@ -470,6 +474,11 @@ impl Reporter {
             self.print(&Record::deletion(deletion, &examples).line());
             return;
         }
+        let shown: Vec<_> = deletion
+            .examples
+            .iter()
+            .map(|path| Quoting::Plain.text(path))
+            .collect();
         let rest = match deletion.names - examples.len() as u64 {
             0 => String::new(),
             rest => format!(" and {rest} more"),
@@ -479,7 +488,7 @@ impl Reporter {
             label.target,
             deletion.names,
             human::count(deletion.names_at_target, "name"),
-            examples.join(", "),
+            shown.join(", "),
         ));
     }
 
@@ -490,15 +499,22 @@ impl Reporter {
             b"" => ".".to_owned(),
             path => String::from_utf8_lossy(path).into_owned(),
         };
-        let (path, from) = (text(path), from.map(text));
-        let verb = json::step(step);
         if self.json {
+            let (path, from) = (text(path), from.map(text));
             self.print(&Record::step(step, &path, from.as_deref(), self.run.dry_run).line());
             return;
         }
+        let verb = match step {
+            SyncStep::Set => "set attributes of",
+            step => json::step(step),
+        };
+        let shown = |path: &[u8]| match path {
+            b"" => "the target directory itself".to_owned(),
+            path => Quoting::Plain.text(path),
+        };
         let line = match from {
-            Some(from) => format!("{verb} {} to {}", printable(&from), printable(&path)),
-            None => format!("{verb} {}", printable(&path)),
+            Some(from) => format!("{verb} {} to {}", shown(from), shown(path)),
+            None => format!("{verb} {}", shown(path)),
         };
         if !self.run.dry_run {
             self.console.detail(&line);
@@ -520,8 +536,12 @@ impl Reporter {
         }
         let mut parts = vec![entries(tree.files, tree.directories, tree.others)];
         let words = match self.run.dry_run {
-            true => ["to be set", "to be renamed", "to be deleted"],
-            false => ["set", "renamed", "deleted"],
+            true => [
+                "with attributes to be set",
+                "to be renamed",
+                "to be deleted",
+            ],
+            false => ["with new attributes", "renamed", "deleted"],
         };
         let counts = [
             (result.set, words[0]),
@@ -545,8 +565,19 @@ impl Reporter {
             false => format!(" in {}", human::seconds(tree.elapsed.as_secs_f64())),
         };
         let source = printable(&label.name());
-        self.console
-            .info(&format!("{source}: {verb}{}{time}", parts.join(", ")));
+        let changed = [
+            tree.files,
+            tree.directories,
+            tree.others,
+            tree.failed,
+            result.kept,
+        ];
+        let changed = changed.iter().chain(counts.iter().map(|(count, _)| count));
+        let parts = match changed.sum::<u64>() {
+            0 => format!("up to date ({})", parts.join(", ")),
+            _ => format!("{verb}{}", parts.join(", ")),
+        };
+        self.console.info(&format!("{source}: {parts}{time}"));
     }
 
     /// Reports the failure of a file, or of the run if `label` is `None`.
@@ -593,7 +624,7 @@ impl Reporter {
         } else if self.run.files > 1 && !self.run.dry_run && !self.trees {
             let failed = match totals.failed {
                 0 => String::new(),
-                failed => format!(", {failed} not copied"),
+                failed => format!(", {failed} failed"),
             };
             let text = format!(
                 "total: {} of {} files, {} in {}, {}{failed}",
@@ -643,9 +674,9 @@ fn entries(files: u64, directories: u64, others: u64) -> String {
     }
     if others > 0 {
         let nouns = if others == 1 {
-            "link or pipe"
+            "other entry"
         } else {
-            "links and pipes"
+            "other entries"
         };
         parts.push(format!("{others} {nouns}"));
     }
@@ -696,7 +727,7 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), Fault> {
 /// The fault of a failed write to standard output; `None` for a closed pipe.
 pub(crate) fn unwritten(error: &std::io::Error) -> Option<Fault> {
     let is_unread = error.kind() == std::io::ErrorKind::BrokenPipe;
-    (!is_unread).then(|| Fault::from_io("write to standard output", "", error))
+    (!is_unread).then(|| Fault::from_io("write to standard output", "", error).hint(""))
 }
 
 #[cfg(test)]

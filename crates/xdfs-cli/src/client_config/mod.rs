@@ -413,13 +413,13 @@ fn check_name(name: &str) -> Result<(), String> {
     let begins_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
     if name.len() < 2 || !begins_well || !name.chars().all(fits) {
         return Err(format!(
-            "'{}' is no name of a remote: it has 2 or more letters, digits, '-', '_' and '.', and \
-             begins with a letter or a digit",
+            "'{}' can't be the name of a remote: a name needs at least 2 characters: letters, digits, \
+             '-', '_' and '.', of which the first is a letter or a digit",
             name.escape_default()
         ));
     }
     if SCHEMES.contains(&name.to_ascii_lowercase().as_str()) {
-        return Err(format!("'{name}' has a meaning of its own in places"));
+        return Err(format!("'{name}' is the scheme of a URL"));
     }
     Ok(())
 }

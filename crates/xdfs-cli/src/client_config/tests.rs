@@ -158,7 +158,10 @@ fn names_mean_nothing_else() {
         "a\\nb",
     ] {
         let fault = read(&format!("remote.\"{name}\".url = \"xdfs://h\"")).unwrap_err();
-        assert!(fault.cause.contains("is no name of a remote"), "{name}");
+        assert!(
+            fault.cause.contains("can't be the name of a remote"),
+            "{name}"
+        );
     }
     for name in SCHEMES {
         read(&format!("remote.{name}.url = \"xdfs://h\"")).unwrap_err();

@@ -364,7 +364,7 @@ fn pair(line: &[u8]) -> Result<Places, &'static str> {
     let [source, target] = match words.as_slice() {
         [source, target] => [*source, *target],
         [_, _, _] => return Err("has a third word; parts of files can't be chosen by line"),
-        _ => return Err("has not two places"),
+        _ => return Err("doesn't have a source and a target"),
     };
     Ok(Places {
         sources: vec![word(source)?],
@@ -422,8 +422,8 @@ mod tests {
             assert_eq!(words(line).unwrap(), wanted, "{line}");
         }
         for (line, cause) in [
-            ("a", "has not two places"),
-            ("a b c d", "has not two places"),
+            ("a", "doesn't have a source and a target"),
+            ("a b c d", "doesn't have a source and a target"),
             ("ftp://h/a b 0,-1", "third word"),
             ("\"a b", "doesn't end"),
             ("\"a\"b c", "right after"),

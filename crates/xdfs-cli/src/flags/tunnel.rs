@@ -5,7 +5,7 @@ use xdfs::Forward;
 
 use super::{OutputFlags, SecurityFlags, StackFlags};
 
-/// Lead connections through a server: from local ports to targets beyond it (-L), and from ports
+/// Forward connections through a server: from local ports to targets beyond it (-L), and from ports
 /// of the server to targets on this side (-R).
 ///
 /// Any program can use such a port: whatever connects to it talks to the target, as if it were
@@ -39,7 +39,7 @@ pub(crate) struct TunnelFlags {
     #[arg(value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) server: String,
 
-    /// Listen here, and lead connections to a target; may be repeated.
+    /// Listen here, and forward connections to a target; may be repeated.
     ///
     /// [BIND:]PORT:HOST:PORT. Either side may be unix:PATH instead. Without BIND only this machine
     /// can connect, and '*' lets others connect too: nobody is asked who they are. Port 0 picks a
@@ -47,7 +47,7 @@ pub(crate) struct TunnelFlags {
     #[arg(short = 'L', long = "local", value_name = "SPEC", value_parser = parse_forward)]
     pub(crate) local: Vec<Forward>,
 
-    /// Have the server listen, and lead connections to a target on this side; may be repeated.
+    /// Have the server listen, and forward connections to a target on this side; may be repeated.
     ///
     /// [BIND:]PORT:HOST:PORT, as for -L, with BIND and PORT at the server. Without BIND only the
     /// server's machine can connect. A name of the target is looked up once, at the start.

@@ -144,7 +144,7 @@ fn what_is_left_out_is_missed_and_nothing_is_deleted() {
     Stage::make(&own.join("n\nm"), 100);
     let said = fails(&stage, &["cp", "-r", &text(&own), &stage.url("/up")]);
     assert!(
-        said.contains("FTP can't tell names with an end of a line"),
+        said.contains("FTP can't carry names with an end of a line"),
         "{said}"
     );
     fs::remove_file(own.join("n\nm")).unwrap();

@@ -120,7 +120,7 @@ fn a_failure_is_that_of_its_line() {
         .collect();
     let causes = [
         "/missing",
-        "line 3 has not two places",
+        "line 3 doesn't have a source and a target",
         "line 4 has a third word",
         "log in as me",
         "both sides are on this machine",

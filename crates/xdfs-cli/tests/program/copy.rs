@@ -248,7 +248,7 @@ fn a_refusal_says_in_plain_words_why() {
         place.make_here(&format!("many/{name}"), b"x");
     }
     let many = ["cp", "-r", &place.here("many"), &server.url("/many")];
-    let run = xdfs(many).fails(5, &["read-only", " more: ", "301 not copied"]);
+    let run = xdfs(many).fails(5, &["read-only", " more: ", "301 failed"]);
     assert!(run.stderr.lines().count() < 10, "{}", run.stderr);
 
     let server = Server::start(&place.root());

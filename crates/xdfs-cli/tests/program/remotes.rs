@@ -306,7 +306,7 @@ fn a_file_that_is_unsafe_or_wrong_is_refused_before_anything_is_sent() {
         (format!("{good}agent = 3\n"), "line 4: "),
         (
             good.replace("lab", "l"),
-            "line 1: 'l' is no name of a remote",
+            "line 1: 'l' can't be the name of a remote",
         ),
         (format!("{good}[broken\n"), "line 4: "),
     ] {

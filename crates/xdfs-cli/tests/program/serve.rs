@@ -264,7 +264,7 @@ fn a_home_with_the_servers_own_files_is_not_served() {
     let elsewhere = place.here("elsewhere");
     let config = home.join("xdfs.toml");
     std::fs::write(&config, "").unwrap();
-    let words = ["xdfs.toml", "lies beneath"];
+    let words = ["xdfs.toml", "it contains"];
     let flags = ["--root", root, "--config", config.to_str().unwrap()];
     serve(&flags, Some(&elsewhere)).wait().fails(2, &words);
     let settings = format!("audit = '{root}/logs/audit'\n");

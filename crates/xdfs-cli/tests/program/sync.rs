@@ -73,9 +73,12 @@ fn a_dry_run_prints_one_line_for_each_thing() {
         "delete extra",
         "rename b to c",
         "replace a",
-        "set .",
+        "set attributes of the target directory itself",
     ];
-    let lines: Vec<&str> = lines.into_iter().filter(|line| *line != "set .").collect();
+    let lines: Vec<&str> = lines
+        .into_iter()
+        .filter(|line| *line != "set attributes of the target directory itself")
+        .collect();
     assert_eq!(lines, expected[..5]);
     assert_eq!(names(place.remote("copy")), ["a", "b", "extra"]);
     let run = xdfs(words.iter().chain(&["--json"])).ok();

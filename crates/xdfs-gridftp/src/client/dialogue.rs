@@ -172,7 +172,7 @@ fn check(argument: &[u8], others: usize, most: usize) -> Result<(), Fault> {
     let bad = |code, cause: &str| Err(Fault::new(code, "use the name", cause));
     let is_odd = |byte: &u8| matches!(byte, b'\r' | b'\n' | 0 | 0xff);
     if argument.iter().any(is_odd) {
-        let cause = "FTP can't tell names with an end of a line, a zero byte or a byte 255";
+        let cause = "FTP can't carry names with an end of a line, a zero byte or a byte 255";
         return bad(Code::InvalidArgument, cause);
     }
     if others + argument.len() > most {

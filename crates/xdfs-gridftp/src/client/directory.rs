@@ -254,7 +254,7 @@ pub(super) fn untold(path: &[u8], names: u64) -> Fault {
         1 => "1 name in it is".to_owned(),
         names => format!("{names} names in it are"),
     };
-    let cause = format!("{what} left out: FTP can't tell names with an end of a line");
+    let cause = format!("{what} left out: FTP can't carry names with an end of a line");
     let fault = Fault::new(Code::Unsupported, OPERATION, cause).path(path);
     fault.hint("give them other names, or reach the server by xdfs:// or ssh://")
 }

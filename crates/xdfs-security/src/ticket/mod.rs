@@ -47,7 +47,7 @@ pub fn prove(text: &str, binding: &Binding) -> Result<Vec<u8>, Fault> {
             "read the ticket",
             "this isn't a ticket",
         )
-        .hint("copy the whole link")
+        .hint("copy the whole line with ticket= and pin=")
     })?;
     let mut body = id.to_vec();
     body.extend(tag(&secret, binding, &id).as_ref());

@@ -177,5 +177,5 @@ fn refusal() -> Fault {
         "authenticate the user",
         NOT_ACCEPTED,
     )
-    .hint("ask for a new link: a ticket is good once, and for a limited time")
+    .hint("ask for a new ticket: each can be used once, and for a limited time")
 }

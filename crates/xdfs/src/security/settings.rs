@@ -248,8 +248,8 @@ pub(crate) fn keep_apart<'a>(
     for path in own {
         if let Some(root) = roots.holding(path).map_err(io)? {
             let cause = format!(
-                "{} lies beneath it, which the server or its owner rests on: whoever is let in \
-                 could read it or write to it",
+                "it contains {}, which the server or its owner trusts: clients could read or \
+                 change it",
                 path.display()
             );
             return Err(Fault::new(Code::InvalidArgument, OPERATION, cause)

@@ -200,7 +200,7 @@ impl JournalWriter {
         };
         let is_source = is_same(root.source_inode, source_inode);
         let cause = match is_source {
-            true => "its target isn't the one of the earlier run",
+            true => "its target isn't that of the earlier run",
             false => "its source isn't the one of the earlier run",
         };
         match look(&root.path)?.filter(|_| is_source) {
@@ -225,7 +225,7 @@ impl JournalWriter {
             _ => {
                 let fault = Fault::new(Code::Stale, "resume the tree", cause);
                 let fault = self.of_target(fault, &root.path);
-                report.warn(&fault.hint("it starts over"));
+                report.warn(&fault.hint("everything is compared again"));
             }
         }
         self.index.earlier = Arc::default();
