@@ -20,6 +20,8 @@ const SCHEMA: u32 = 1;
 pub(crate) enum Record<'a> {
     Progress(ProgressBody<'a>),
     File(FileBody<'a>),
+    #[serde(rename = "file")]
+    TreeFile(TreeFileBody<'a>),
     Tree(TreeBody<'a>),
     #[serde(rename = "tree-progress")]
     TreeProgress(TreeBody<'a>),
@@ -106,6 +108,25 @@ pub(crate) struct FileBody<'a> {
     time_shares: Shares,
     skipped: bool,
     /// Straight from one server to another.
+    direct: bool,
+    dry_run: bool,
+}
+
+/// A file of a tree: what it shared with others is null.
+#[derive(Debug, Serialize)]
+pub(crate) struct TreeFileBody<'a> {
+    source: &'a str,
+    target: &'a str,
+    bytes: u64,
+    seconds: Option<f64>,
+    bytes_per_second: Option<f64>,
+    channels: Option<u32>,
+    resumed_bytes: Option<u64>,
+    retransmitted_bytes: Option<u64>,
+    digest: Digest,
+    limited_by: Option<&'static str>,
+    time_shares: Option<Shares>,
+    skipped: bool,
     direct: bool,
     dry_run: bool,
 }
@@ -350,6 +371,32 @@ impl<'a> Record<'a> {
             skipped: result.is_skipped,
             direct: result.is_direct,
             dry_run,
+        })
+    }
+
+    /// A file of a tree that was moved.
+    pub(crate) fn tree_file(
+        source: &'a str,
+        target: &'a str,
+        bytes: u64,
+        digest: &DigestValue,
+    ) -> Self {
+        let (kind, value) = progress::digest(digest);
+        Self::TreeFile(TreeFileBody {
+            source,
+            target,
+            bytes,
+            seconds: None,
+            bytes_per_second: None,
+            channels: None,
+            resumed_bytes: None,
+            retransmitted_bytes: None,
+            digest: Digest { kind, value },
+            limited_by: None,
+            time_shares: None,
+            skipped: false,
+            direct: false,
+            dry_run: false,
         })
     }
 

@@ -54,6 +54,7 @@ mod stats;
 mod stderr;
 mod sync;
 mod tips;
+mod transfer_log;
 mod tune;
 mod tunnel;
 mod users;

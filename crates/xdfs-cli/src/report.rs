@@ -4,12 +4,13 @@
 //! less often. Totals are summed up here.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use xdfs::security::FirstUse;
 use xdfs::{
-    Deletion, Fault, PathDecision, Progress, Quoting, RemotePlace, SyncResult, SyncStep,
-    TransferResult, TreeResult,
+    Deletion, DigestValue, Fault, PathDecision, Progress, Quoting, RemotePlace, SyncResult,
+    SyncStep, TransferResult, TreeResult,
 };
 
 use crate::console::{Console, printable};
@@ -19,6 +20,7 @@ use crate::json::{self, Record, Totals};
 use crate::progress::{self, ProgressLine};
 use crate::rate::RateMeter;
 use crate::stats::Stats;
+use crate::transfer_log::TransferLog;
 
 /// Shortest interval between two drawings on a terminal.
 const DRAW_STEP: Duration = Duration::from_millis(100);
@@ -39,6 +41,15 @@ pub(crate) struct Label {
 }
 
 impl Label {
+    /// The label of an entry of the tree that has this one.
+    fn entry(&self, path: &[u8]) -> Self {
+        let path = String::from_utf8_lossy(path);
+        Self {
+            source: format!("{}/{path}", self.source.trim_end_matches('/')),
+            target: format!("{}/{path}", self.target.trim_end_matches('/')),
+        }
+    }
+
     /// The source in messages about it: its path, on this side and on the server.
     pub(crate) fn name(&self) -> String {
         let place = Some(&self.source).filter(|source| RemotePlace::is_remote(source));
@@ -102,6 +113,7 @@ pub(crate) struct Reporter {
     stats: Stats,
     /// The fault of standard output, reported at the end.
     unwritten: Option<Fault>,
+    transfers: Option<TransferLog>,
 }
 
 impl Reporter {
@@ -124,7 +136,46 @@ impl Reporter {
             trees: false,
             stats: Stats::default(),
             unwritten: None,
+            transfers: None,
         }
+    }
+
+    /// Appends a line for each transferred file to a file from now on, if one is named.
+    ///
+    /// # Errors
+    /// It can't be opened.
+    pub(crate) fn log_transfers(&mut self, path: Option<&Path>) -> Result<(), Fault> {
+        self.transfers = path.map(TransferLog::open).transpose()?;
+        Ok(())
+    }
+
+    fn log_transfer(&mut self, label: &Label, bytes: u64, digest: &DigestValue) {
+        if let Some(log) = &mut self.transfers
+            && let Err(fault) = log.add(&label.source, &label.target, bytes, digest)
+        {
+            self.unwritten.get_or_insert(fault);
+        }
+    }
+
+    /// Reports a file of a tree that was moved.
+    pub(crate) fn tree_file(
+        &mut self,
+        label: &Label,
+        path: &[u8],
+        bytes: u64,
+        digest: &DigestValue,
+    ) {
+        if !self.json && !self.console.is_verbose() && self.transfers.is_none() {
+            return;
+        }
+        let entry = label.entry(path);
+        if self.json {
+            self.print(&Record::tree_file(&entry.source, &entry.target, bytes, digest).line());
+        } else {
+            let size = human::size(bytes);
+            self.console.detail(&format!("{}: {size}", entry.name()));
+        }
+        self.log_transfer(&entry, bytes, digest);
     }
 
     /// Standard error, for messages.
@@ -293,6 +344,9 @@ impl Reporter {
         if result.is_skipped {
             self.stats.skipped += 1;
         } else {
+            if !self.run.dry_run {
+                self.log_transfer(label, result.bytes, &result.digest);
+            }
             self.stats.copied += 1;
             let time = Duration::from_secs_f64(result.seconds);
             self.stats.time.add(&result.time_shares, time);
@@ -403,12 +457,7 @@ impl Reporter {
         if path.is_empty() {
             return self.failure(Some(label), fault);
         }
-        let path = String::from_utf8_lossy(path);
-        let entry = Label {
-            source: format!("{}/{path}", label.source.trim_end_matches('/')),
-            target: format!("{}/{path}", label.target.trim_end_matches('/')),
-        };
-        self.failure(Some(&entry), fault);
+        self.failure(Some(&label.entry(path)), fault);
     }
 
     /// Reports a completed tree (in a dry run, one that would be copied), possibly with failed
@@ -606,6 +655,9 @@ impl Reporter {
     /// Ends the run; all files that were not copied count as failed.
     pub(crate) fn finish(&mut self) -> u8 {
         self.console.clear();
+        if let Some(Err(fault)) = self.transfers.take().map(TransferLog::finish) {
+            self.unwritten.get_or_insert(fault);
+        }
         if self.trees || self.run.is_open {
             self.run.files = self.totals.files + self.totals.failed;
         } else {
@@ -732,7 +784,7 @@ pub(crate) fn unwritten(error: &std::io::Error) -> Option<Fault> {
 
 #[cfg(test)]
 mod tests {
-    use xdfs::{Code, DigestValue, LimitedBy, TimeShares};
+    use xdfs::{Code, LimitedBy, TimeShares};
 
     use super::*;
 

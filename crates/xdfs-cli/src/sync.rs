@@ -48,6 +48,10 @@ pub(crate) fn run(context: &Context, flags: &SyncFlags) -> u8 {
             is_open: false,
         },
     );
+    if let Err(fault) = reporter.log_transfers(flags.transfer_log.as_deref()) {
+        reporter.failure(None, &fault);
+        return reporter.finish();
+    }
     match sync(context, flags, &label, &mut reporter) {
         Ok(result) => reporter.sync_done(&label, &result),
         Err(fault) => reporter.failure(None, &fault),
@@ -132,6 +136,8 @@ fn options(
             dry_run: flags.dry_run,
             durability: flags.durability.into(),
             digest: flags.digest.map(Into::into),
+            file_digests: (flags.output.json || flags.transfer_log.is_some())
+                .then(|| flags.digest.map(Into::into).unwrap_or_default()),
             rate_bytes_per_s_max: settings.rate(flags.limit_rate),
             verify_resumed: flags.verify_resumed,
             reconnect_observer: session::reconnect_observer(
@@ -253,6 +259,11 @@ fn sync(
         match event {
             TreeEvent::Progress(result) => reporter.tree_progress(label, result),
             TreeEvent::Failed { path, fault } => reporter.tree_failure(label, path, fault),
+            TreeEvent::File {
+                path,
+                bytes,
+                digest,
+            } => reporter.tree_file(label, path, bytes, digest),
             TreeEvent::Warning(fault) => reporter.warn(fault),
             TreeEvent::Deletion(deletion) => reporter.sync_deletion(label, deletion),
             TreeEvent::Step { step, path, from } => reporter.tree_step(step, path, from),

@@ -148,6 +148,17 @@ pub enum TreeEvent<'a> {
         /// Why.
         fault: &'a Fault,
     },
+    /// A file that was moved. The path is relative.
+    File {
+        /// The file.
+        path: &'a [u8],
+        /// Bytes of its content.
+        bytes: u64,
+        /// The digest of its content: that of its transfer, or one of
+        /// [`TreeOptions::file_digests`](crate::TreeOptions::file_digests). None if the session
+        /// broke while it was in flight and it was found at the target.
+        digest: &'a DigestValue,
+    },
     /// A problem that doesn't stop the tree, such as an unusable journal.
     Warning(&'a Fault),
     /// A synchronisation is about to remove these names, if there is consent where it needs any.

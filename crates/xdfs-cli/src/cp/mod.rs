@@ -65,6 +65,10 @@ pub(crate) fn run(context: &Context, flags: &CpFlags) -> u8 {
             ..Run::default()
         },
     );
+    if let Err(fault) = reporter.log_transfers(flags.transfer_log.as_deref()) {
+        reporter.failure(None, &fault);
+        return reporter.finish();
+    }
     let copied = planned.and_then(|jobs| {
         let interrupt = context.interrupt()?;
         copy_files(&connector, flags, jobs, &origins, &interrupt, &mut reporter)
@@ -92,6 +96,10 @@ fn run_list(connector: &Connector, context: &Context, flags: &CpFlags, list: &Pa
             ..Run::default()
         },
     );
+    if let Err(fault) = reporter.log_transfers(flags.transfer_log.as_deref()) {
+        reporter.failure(None, &fault);
+        return reporter.finish();
+    }
     if let Err(fault) = pairs::run(connector, context, flags, list, &mut reporter) {
         reporter.failure(None, &fault);
     }
@@ -131,6 +139,10 @@ fn run_trees(
             ..Run::default()
         },
     );
+    if let Err(fault) = reporter.log_transfers(flags.transfer_log.as_deref()) {
+        reporter.failure(None, &fault);
+        return reporter.finish();
+    }
     let copied = planned.and_then(|(trees, jobs)| {
         let interrupt = context.interrupt()?;
         interrupt.orderly(true);

@@ -234,6 +234,11 @@ fn copy_one(
         match event {
             TreeEvent::Progress(result) => reporter.tree_progress(&tree.label, result),
             TreeEvent::Failed { path, fault } => reporter.tree_failure(&tree.label, path, fault),
+            TreeEvent::File {
+                path,
+                bytes,
+                digest,
+            } => reporter.tree_file(&tree.label, path, bytes, digest),
             TreeEvent::Warning(fault) => reporter.warn(fault),
             TreeEvent::Step { step, path, from } => reporter.tree_step(step, path, from),
             _ => {}
@@ -314,6 +319,8 @@ fn options(
         dry_run: flags.dry_run,
         durability: flags.durability.into(),
         digest: flags.digest.map(Into::into),
+        file_digests: (flags.output.json || flags.transfer_log.is_some())
+            .then(|| flags.digest.map(Into::into).unwrap_or_default()),
         rate_bytes_per_s_max: settings.rate(flags.limit_rate),
         journal: state::trees(),
         begin_anew: flags.no_resume,

@@ -311,6 +311,14 @@ pub(crate) struct CpFlags {
     #[arg(long, help_heading = OUTPUT)]
     pub(crate) stats: bool,
 
+    /// Append a line for each file that was transferred to FILE.
+    ///
+    /// It has the time (UTC), the bytes of the file, its digest, and source and target, quoted as
+    /// in a shell where that is needed; a '-' stands for a digest that isn't known. Files of
+    /// directories are in it one by one. FILE is created if missing, readable by its owner only.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) transfer_log: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) output: OutputFlags,
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use xdfs_testkit::nobody::is_root;
 use xdfs_testkit::skip;
 
-use crate::support::{Place, Server, content, xdfs};
+use crate::support::{Place, Run, Server, content, xdfs};
 
 #[track_caller]
 fn has(object: &Value, fields: &[&str]) {
@@ -146,4 +146,69 @@ fn an_error_of_the_server_has_all_its_fields() {
         (&result["failed"], &result["files"]),
         (&1.into(), &0.into())
     );
+}
+
+#[test]
+fn each_file_of_a_tree_is_named_with_its_digest() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    fs::create_dir_all(place.here("tree/sub")).unwrap();
+    let contents = [
+        ("a", content(1, 300)),
+        ("empty", Vec::new()),
+        ("sub/large one", content(2, 3 << 20)),
+    ];
+    for (name, bytes) in &contents {
+        fs::write(format!("{}/{name}", place.here("tree")), bytes).unwrap();
+    }
+    let url = server.url("/up");
+    let log = place.here("log");
+    let tree = place.here("tree");
+    let up = xdfs(["cp", "-r", "--json", "--transfer-log", &log, &tree, &url]).ok();
+    // A synchronisation names only what it moves.
+    fs::remove_file(place.remote("up/a")).unwrap();
+    let synced = xdfs(["sync", "--json", "--transfer-log", &log, &tree, &url]).ok();
+    let down = place.here("down");
+    let back = xdfs(["cp", "-r", "--json", "--transfer-log", &log, &url, &down]).ok();
+    let files = |run: &Run| {
+        let mut files = run.json();
+        files.retain(|object| object["type"] == "file");
+        files.sort_by_key(|file| file["source"].to_string());
+        files
+    };
+    let digest = |name: &str| {
+        let url = server.url(&format!("/up/{name}"));
+        let text = xdfs(["sum", "--digest", "crc64nvme", &url]).ok().text();
+        text.split_whitespace()
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let lines = fs::read_to_string(&log).unwrap();
+    assert_eq!(lines.lines().count(), 7, "{lines}");
+    for run in [&up, &back] {
+        let files = files(run);
+        assert_eq!(files.len(), 3);
+        for (file, (name, bytes)) in files.iter().zip(&contents) {
+            assert!(file["source"].as_str().unwrap().ends_with(name), "{file}");
+            assert!(file["target"].as_str().unwrap().ends_with(name), "{file}");
+            assert_eq!(file["bytes"], bytes.len());
+            let digest = digest(&name.replace(' ', "%20"));
+            assert_eq!(file["digest"]["value"], digest.as_str(), "{name}");
+            let line = format!("Z {} crc64nvme:{digest} ", bytes.len());
+            assert!(lines.matches(&line).count() >= 2, "{line}: {lines}");
+        }
+    }
+    let synced = files(&synced);
+    assert_eq!(synced.len(), 1);
+    assert!(synced[0]["source"].as_str().unwrap().ends_with("/a"));
+    // For people, if they want details.
+    for (flag, is_named) in [("-v", true), ("--no-resume", false)] {
+        let run = xdfs(["cp", "-rf", flag, &tree, &server.url(&format!("/{flag}"))]).ok();
+        let found = run.stderr.contains("sub/large one: 3.15 MB");
+        assert_eq!(found, is_named, "{}", run.stderr);
+    }
+    let missing = place.here("no/log");
+    let run = xdfs(["cp", "--transfer-log", &missing, &tree, &url]);
+    run.fails(4, &["open the transfer log"]);
 }

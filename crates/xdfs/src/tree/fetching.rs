@@ -6,7 +6,7 @@ use std::sync::Arc;
 use xdfs_engine::DownloadSpec;
 use xdfs_engine::command::TransferKind;
 use xdfs_proto::pack::{Content, Entry, Metadata, PACK_REQUEST_BYTES_MAX, PackRequest};
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::{Code, DigestKind, Fault};
 use xdfs_store::Store;
 use xdfs_store::tree_journal::Mark;
 
@@ -181,7 +181,8 @@ impl Moving<'_, '_> {
         let names = std::mem::take(&mut self.request).names;
         self.run.pack_sizes.begin();
         let relaxed = self.run.options.durability == Durability::None;
-        let inspector = PackInspector::new(names, self.run.options.keeps_more(), relaxed);
+        let inspector = PackInspector::new(names, self.run.options.keeps_more(), relaxed)
+            .with_digests(self.run.options.file_digests.unwrap_or(DigestKind::None));
         let pack = self
             .run
             .start_request(Arc::new(inspector), self.overwrite)?;

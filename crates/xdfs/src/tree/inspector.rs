@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use xdfs_proto::pack::{Content, Failures, PackReader};
-use xdfs_proto::{Code, Fault, Limits};
+use xdfs_proto::{Code, DigestKind, Fault, Limits};
 use xdfs_store::{LocalStore, PackOptions, Store};
 
 use super::item::{DeferredMetadata, Item, attributes_of};
@@ -27,6 +27,8 @@ pub(super) struct PackInspector {
     relaxed: bool,
     /// Inspect entries without writing them.
     metadata_only: bool,
+    /// Record digests of this kind.
+    digests: DigestKind,
     received: Mutex<Vec<Received>>,
 }
 
@@ -37,8 +39,14 @@ impl PackInspector {
             keeps_more,
             relaxed,
             metadata_only: false,
+            digests: DigestKind::None,
             received: Mutex::default(),
         }
+    }
+
+    /// The same, which records digests of this kind.
+    pub(super) fn with_digests(self, digests: DigestKind) -> Self {
+        Self { digests, ..self }
     }
 
     /// An inspector that writes nothing, to get the metadata of a large file.
@@ -87,7 +95,7 @@ impl Store for PackInspector {
                     Received::Large(item, kept)
                 }
                 Content::Failed(fault) => Received::Failed(entry.path.to_vec(), fault),
-                _ => Received::Moved(Item::of(&entry)),
+                _ => Received::Moved(Item::with_digest(&entry, self.digests)),
             });
         }
         if received.is_empty() {

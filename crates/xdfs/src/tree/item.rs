@@ -1,7 +1,8 @@
 //! Entries in flight: how each is counted, and its mark in a journal.
 
-use xdfs_proto::Limits;
+use xdfs_proto::digest::{BlockHasher, FragmentMap};
 use xdfs_proto::pack::{Content, Entry, PACK_BYTES_MAX, PackReader, PackWriter};
+use xdfs_proto::{DigestKind, DigestValue, FileId, Limits};
 use xdfs_store::tree_journal::Mark;
 
 use crate::paths::FileKind;
@@ -28,6 +29,8 @@ pub(super) struct Item {
     pub(super) bytes: u64,
     /// Its version in a journal; `None` if it is never claimed.
     pub(super) mark: Option<Mark>,
+    /// The digest of a file's content, if it was asked for and is known.
+    pub(super) digest: DigestValue,
 }
 
 impl Kind {
@@ -54,6 +57,7 @@ impl Item {
             kind,
             bytes,
             mark: None,
+            digest: DigestValue::None,
         }
     }
 
@@ -78,6 +82,19 @@ impl Item {
                 size: bytes,
                 mtime_ns,
             }),
+            digest: DigestValue::None,
+        }
+    }
+
+    /// Likewise, with a digest of this kind of a file's content.
+    pub(super) fn with_digest(entry: &Entry<'_>, kind: DigestKind) -> Self {
+        let digest = match entry.content {
+            Content::File(bytes) => digest_of(kind, bytes),
+            _ => DigestValue::None,
+        };
+        Self {
+            digest,
+            ..Self::of(entry)
         }
     }
 
@@ -92,18 +109,34 @@ impl Item {
                 size: bytes,
                 mtime_ns,
             }),
+            digest: DigestValue::None,
         }
     }
 
-    /// The items of a pack that was built locally.
-    pub(super) fn of_pack(pack: &[u8]) -> Vec<Self> {
+    /// The items of a pack that was built locally, with digests of this kind.
+    pub(super) fn of_pack(pack: &[u8], kind: DigestKind) -> Vec<Self> {
         let limits = Limits::default();
         let entries = PackReader::new(pack, &limits);
         entries
             .map_while(Result::ok)
-            .map(|e| Self::of(&e))
+            .map(|e| Self::with_digest(&e, kind))
             .collect()
     }
+}
+
+/// The digest of the whole content of a file.
+fn digest_of(kind: DigestKind, content: &[u8]) -> DigestValue {
+    if kind == DigestKind::None {
+        return DigestValue::None;
+    }
+    let mut hasher = BlockHasher::new(kind, false, 0);
+    hasher.update(content);
+    let mut map = FragmentMap::new(kind);
+    if !content.is_empty() {
+        map.insert(hasher.finish(FileId(0)).1);
+    }
+    map.digest(content.len() as u64)
+        .unwrap_or(DigestValue::None)
 }
 
 /// Metadata of a large file beyond what its transfer preserves, as a pack that sets it once the

@@ -137,6 +137,7 @@ impl Moving<'_, '_> {
                 self.run.session.note_progress();
                 self.report.result.matched_bytes += result.resumed_bytes;
                 item.bytes = result.bytes;
+                item.digest = result.digest;
                 let time = Duration::from_secs_f64(result.seconds);
                 self.run.add_time((result.time_shares, time));
                 if let Err(fault) = self.run.learn_server_run(&item.path, self.report) {

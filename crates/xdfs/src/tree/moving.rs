@@ -179,6 +179,13 @@ impl<'a> Report<'a> {
         if self.keeps_unsynced && item.kind.has_name() {
             self.unsynced.push((item.path.clone(), item.mark));
         }
+        if item.kind == Kind::File {
+            self.notify(TreeEvent::File {
+                path: &item.path,
+                bytes: item.bytes,
+                digest: &item.digest,
+            });
+        }
         match item.kind {
             Kind::File | Kind::Other => {
                 self.tracker.settled(&item.path, Ok((totals, item.mark)));

@@ -78,6 +78,9 @@ pub struct TreeOptions {
     /// Digest of large files, `None` for [`Client::default_digest`]. Packs are checked block by
     /// block.
     pub digest: Option<DigestKind>,
+    /// Digest of small files in [`TreeEvent::File`](crate::TreeEvent::File), which costs one more
+    /// pass over their content in memory; `None` for none.
+    pub file_digests: Option<DigestKind>,
     /// Rate limit in bytes per second; `None` for no limit.
     pub rate_bytes_per_s_max: Option<u64>,
     /// Directory for the journals of trees, created if missing; `None` for no journal. While a tree

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError, mpsc};
 
-use xdfs_proto::Fault;
 use xdfs_proto::pack::{PACK_BYTES_MAX, PackWriter};
+use xdfs_proto::{DigestKind, Fault};
 use xdfs_store::LocalStore;
 use xdfs_store::local::{Added, PackBuilder};
 
@@ -34,7 +34,10 @@ impl TreeRun<'_> {
         }
         self.pack_sizes.begin();
         let (memory, length) = std::mem::replace(pack, self.begin_pack()).finish();
-        let items = Item::of_pack(&memory[..length]);
+        let items = Item::of_pack(
+            &memory[..length],
+            self.options.file_digests.unwrap_or(DigestKind::None),
+        );
         feed.send(Event::Pack {
             memory,
             length,
