@@ -202,6 +202,13 @@ pub enum Call {
         /// The accounts: at least 1, at most [`ACCOUNTS_MAX`].
         accounts: Vec<Account>,
     },
+    /// Finds out which owners the answering side can give to files. Answered by
+    /// [`Answer::Accounts`]: one unknown account if it can give any owner; otherwise the user that
+    /// it acts as, whose files it can change, and the groups that it can give to them.
+    SettableOwners {
+        /// A path that the caller may look at; nothing needs to be there.
+        path: Vec<u8>,
+    },
     /// A file call.
     File(FileCall),
 }
@@ -310,6 +317,7 @@ impl Call {
             | Self::ListPartial { path, .. }
             | Self::RemovePartial { path, .. }
             | Self::LookUp { path, .. }
+            | Self::SettableOwners { path }
             | Self::Signatures { path, .. } => path,
             Self::Rename { from, .. } | Self::Copy { from, .. } => from,
             Self::Seed(seed) => &seed.from,
@@ -344,6 +352,7 @@ impl Call {
             Self::ListPartial { .. } => "list the unfinished transfers in",
             Self::RemovePartial { .. } => "remove the unfinished transfer",
             Self::LookUp { .. } => "look up users and groups for",
+            Self::SettableOwners { .. } => "find out which owners can be set in",
             Self::File(call) => call.operation(),
         }
     }
@@ -365,6 +374,7 @@ impl Call {
                 | Self::Signatures { .. }
                 | Self::ListPartial { .. }
                 | Self::LookUp { .. }
+                | Self::SettableOwners { .. }
         )
     }
 
@@ -376,6 +386,7 @@ impl Call {
             Self::Signatures { digest, count, .. } => Signatures::data_bytes(*digest, *count),
             Self::ListPartial { .. } => PART_BYTES,
             Self::LookUp { accounts, .. } => accounts.iter().map(Account::answer_bytes_max).sum(),
+            Self::SettableOwners { .. } => account::SETTABLE_BYTES_MAX,
             _ => 0,
         }
     }
@@ -430,6 +441,13 @@ impl Call {
                 };
                 accounts.len() == found.len() && accounts.iter().zip(found).all(answers)
             }
+            (Self::SettableOwners { .. }, Answer::Accounts(found)) => match &found[..] {
+                [None] => true,
+                [Some(Account::User(_)), groups @ ..] => groups
+                    .iter()
+                    .all(|group| matches!(group, Some(Account::Group(_)))),
+                _ => false,
+            },
             _ => false,
         }
     }

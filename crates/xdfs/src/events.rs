@@ -223,6 +223,12 @@ pub struct TreeResult {
     pub failed: u64,
     /// Files moved without their set-user-id and set-group-id bits, since owners aren't preserved.
     pub unkept: u64,
+    /// Files, directories and others moved without their owner or group, since the target can't
+    /// give files to it.
+    pub owners_unkept: u64,
+    /// Files, directories and others whose modification time is beyond the range that can be
+    /// carried, which is from 1677 to 2262: they have the time at its end.
+    pub times_cut: u64,
     /// Entries that were at the target already and not moved, and directories that are known to
     /// have been there: those of an earlier run, and with a [`Skip`](crate::Skip) by size and
     /// time. Not included in the other counts, once the copy has ended.

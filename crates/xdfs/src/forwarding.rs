@@ -143,6 +143,7 @@ fn only_looks(call: &Call) -> bool {
             | Call::Space { .. }
             | Call::ListPartial { .. }
             | Call::LookUp { .. }
+            | Call::SettableOwners { .. }
     )
 }
 

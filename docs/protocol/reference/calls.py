@@ -294,6 +294,7 @@ CALLS = {
            lambda c: ((c["unchanged_since_ns"] is not None) << 1,
                       pack("q", c["unchanged_since_ns"] or 0) + string(c["path"]))),
     0x17: ("look-up", 0, _read_look_up, lambda c: (0, string(c["path"]) + _write_accounts(c["accounts"]))),
+    0x18: _one_path("settable-owners"),
     0x20: ("open", 0xFF, _read_open, _write_open),
     0x21: ("read", 1, lambda r, o: {"locked": bool(o), "handle": _handle(r), "extents": _extents(r)},
            lambda c: (c["locked"], pack("I", c["handle"]) + _write_extents(c["extents"]))),

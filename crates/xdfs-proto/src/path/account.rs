@@ -22,6 +22,9 @@ const NUMBER_BYTES: usize = FORM_BYTES + 4;
 /// Size of an account by its name, without the name.
 const NAME_FIXED_BYTES: usize = FORM_BYTES + 2;
 
+/// Maximum size of the accounts that can be set as owners, each by its number.
+pub(super) const SETTABLE_BYTES_MAX: usize = ACCOUNTS_MAX * NUMBER_BYTES;
+
 const NAME: &str = "name of an account";
 const COUNT: &str = "number of accounts";
 

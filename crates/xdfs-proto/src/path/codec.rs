@@ -48,6 +48,7 @@ mod operation {
     pub(super) const LIST_PARTIAL: u8 = 0x15;
     pub(super) const REMOVE_PARTIAL: u8 = 0x16;
     pub(super) const LOOK_UP: u8 = 0x17;
+    pub(super) const SETTABLE_OWNERS: u8 = 0x18;
 }
 
 /// Numbers of the contents of an answer.
@@ -134,7 +135,8 @@ impl Call {
             operation::CHECKSUM | operation::REMOVE_PARTIAL => Some(FIRST),
             operation::STAT..=operation::SIGNATURES
             | operation::LIST_PARTIAL
-            | operation::LOOK_UP => Some(0),
+            | operation::LOOK_UP
+            | operation::SETTABLE_OWNERS => Some(0),
             number => FileCall::options_defined(number),
         }
     }
@@ -206,7 +208,8 @@ impl Call {
             | Self::RemoveTree { path }
             | Self::ReadLink { path }
             | Self::Space { path }
-            | Self::Sync { path } => w.path(path),
+            | Self::Sync { path }
+            | Self::SettableOwners { path } => w.path(path),
             Self::List {
                 path,
                 cursor,
@@ -351,6 +354,7 @@ impl Call {
                 flag(unchanged_since_ns.is_some(), FIRST),
             ),
             Self::LookUp { .. } => (operation::LOOK_UP, 0),
+            Self::SettableOwners { .. } => (operation::SETTABLE_OWNERS, 0),
         }
     }
 
@@ -469,6 +473,7 @@ impl Call {
                 path: path(r)?,
                 accounts: account::decode_asked(r)?,
             },
+            operation::SETTABLE_OWNERS => Self::SettableOwners { path: path(r)? },
             number => Self::File(FileCall::decode(number, options, r, limits)?),
         })
     }

@@ -100,6 +100,7 @@ pub(crate) fn call(id: CallId, call: &Call) -> Value {
             "call": "look-up",
             "accounts": accounts.iter().map(account).collect::<Value>(),
         }),
+        Call::SettableOwners { .. } => json!({ "call": "settable-owners" }),
         Call::Seed(seed) => json!({
             "call": "seed",
             "to": hex(&seed.to),
@@ -367,6 +368,12 @@ fn calls() -> Vec<(&'static str, Frame)> {
             look_up(&vec![Account::User(0); ACCOUNTS_MAX]),
         ),
         ("xpathm-look-up-longest", look_up(&[longest])),
+        (
+            "xpathm-settable-owners",
+            asks(Call::SettableOwners {
+                path: b"data".to_vec(),
+            }),
+        ),
         ("xpathm-list-partial", list_partial(b"big.img")),
         ("xpathm-list-partial-start", list_partial(b"")),
         ("xpathm-remove-partial", remove_partial(None)),
@@ -919,6 +926,10 @@ pub(crate) fn negative() -> Vec<(&'static str, Vec<u8>)> {
         (
             "xpathm-look-up-option-undefined",
             at("xpathm-look-up", options, &[1]),
+        ),
+        (
+            "xpathm-settable-owners-option-undefined",
+            at("xpathm-settable-owners", options, &[1]),
         ),
         (
             "xpathm-look-up-of-an-unknown",

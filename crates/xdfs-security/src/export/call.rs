@@ -5,7 +5,7 @@
 //! | stat | `list`; `read` suffices for anything but a directory |
 //! | list | `list`; the list of exports contains those with any right |
 //! | look up | `list`; in the directory of all exports that of any of them |
-//! | space | any |
+//! | space, settable owners | any |
 //! | sync | `create`, `write` or `delete` |
 //! | read link, checksum, signatures | `read` |
 //! | make directory or symbolic link | `create` |
@@ -175,7 +175,7 @@ impl ExportStore {
         let any: &[Rights] = match call {
             Call::Stat { .. } => &[Rights::LIST, Rights::READ],
             Call::List { .. } | Call::ListPartial { .. } | Call::LookUp { .. } => &[Rights::LIST],
-            Call::Space { .. } => &[
+            Call::Space { .. } | Call::SettableOwners { .. } => &[
                 Rights::LIST,
                 Rights::READ,
                 Rights::CREATE,
@@ -343,6 +343,7 @@ fn with_path(call: &Call, inner: &[u8]) -> Call {
         | Call::ListPartial { path, .. }
         | Call::RemovePartial { path, .. }
         | Call::LookUp { path, .. }
+        | Call::SettableOwners { path }
         | Call::Signatures { path, .. } => *path = inner.to_vec(),
         // Calls with two paths are built from scratch.
         _ => {}

@@ -27,6 +27,7 @@ mod zeros;
 
 pub use calls::RemovedName;
 pub use file_systems::SyncGroup;
+pub use owners::SettableOwners;
 pub use pack::{Added, PackBuilder, PackChange, PackOptions, PackRules};
 pub use store::LocalStore;
 

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::io;
+use std::iter;
 
 use xdfs_proto::pack::Owner;
-use xdfs_proto::path::Account;
+use xdfs_proto::path::{ACCOUNTS_MAX, Account};
 use xdfs_proto::{Code, Fault};
 use xdfs_sys::ids;
 
@@ -26,6 +27,8 @@ type Names = HashMap<u32, Vec<u8>>;
 pub(super) struct OwnerNumbers {
     users: Numbers,
     groups: Numbers,
+    /// The owners that can be set, once they are needed.
+    settable: Option<SettableOwners>,
 }
 
 impl OwnerNumbers {
@@ -37,6 +40,14 @@ impl OwnerNumbers {
     /// The id of the group with this name.
     fn group(&mut self, name: &[u8]) -> Result<Option<u32>, Fault> {
         number_of(&mut self.groups, name, ids::group_of_name)
+    }
+
+    /// The owners that the calling thread can give to files.
+    pub(super) fn settable(&mut self) -> io::Result<&SettableOwners> {
+        if self.settable.is_none() {
+            self.settable = Some(settable()?);
+        }
+        Ok(self.settable.get_or_insert(SettableOwners::Any))
     }
 
     /// User and group id of an owner on this system: by name if known here, otherwise its own ids.
@@ -122,6 +133,71 @@ fn name_of<K: Copy + Eq + Hash>(
             entry.insert(name.into_bytes())
         }
     }
+}
+
+/// The owners that a side can give to the files that it creates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettableOwners {
+    /// Any.
+    Any,
+    /// Those of one user.
+    Own {
+        /// The user.
+        uid: u32,
+        /// The groups that it can give.
+        gids: Vec<u32>,
+    },
+}
+
+impl SettableOwners {
+    /// As an answer to
+    /// [`Call::SettableOwners`](xdfs_proto::path::Call::SettableOwners).
+    pub(super) fn accounts(&self) -> Vec<Option<Account>> {
+        match self {
+            Self::Any => vec![None],
+            Self::Own { uid, gids } => {
+                let groups = gids.iter().copied().map(Account::Group);
+                let all = iter::once(Account::User(*uid)).chain(groups);
+                all.map(Some).take(ACCOUNTS_MAX).collect()
+            }
+        }
+    }
+
+    /// From such an answer.
+    #[must_use]
+    pub fn of(accounts: &[Option<Account>]) -> Self {
+        let Some(Some(Account::User(uid))) = accounts.first() else {
+            return Self::Any;
+        };
+        let gids = accounts.iter().filter_map(|account| match account {
+            Some(Account::Group(gid)) => Some(*gid),
+            _ => None,
+        });
+        Self::Own {
+            uid: *uid,
+            gids: gids.collect(),
+        }
+    }
+
+    /// Whether it can give this owner and this group.
+    #[must_use]
+    pub fn contains(&self, uid: u32, gid: u32) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Own { uid: own, gids } => *own == uid && gids.contains(&gid),
+        }
+    }
+}
+
+/// The owners that the calling thread can give to files.
+///
+/// # Errors
+/// Any error of the system call.
+pub(super) fn settable() -> io::Result<SettableOwners> {
+    Ok(match ids::settable_owners()? {
+        None => SettableOwners::Any,
+        Some((uid, gids)) => SettableOwners::Own { uid, gids },
+    })
 }
 
 /// Looks up accounts, each by name instead of number or by number instead of name. `None` for those

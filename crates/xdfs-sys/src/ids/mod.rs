@@ -133,6 +133,40 @@ pub fn check_may_change() -> io::Result<()> {
     imp::check_may_change()
 }
 
+/// The owners that the calling thread can give to files that it creates: its user, and its groups
+/// without duplicates; `None` if it can give any, and where files have no owners.
+///
+/// # Errors
+/// Any error of the system call.
+pub fn settable_owners() -> io::Result<Option<(u32, Vec<u32>)>> {
+    #[cfg(unix)]
+    {
+        use rustix::process::{getegid, geteuid, getgroups};
+        if may_change_owners()? {
+            return Ok(None);
+        }
+        let mut groups: Vec<u32> = getgroups()?.into_iter().map(|gid| gid.as_raw()).collect();
+        groups.push(getegid().as_raw());
+        groups.sort_unstable();
+        groups.dedup();
+        Ok(Some((geteuid().as_raw(), groups)))
+    }
+    #[cfg(not(unix))]
+    Ok(None)
+}
+
+/// Whether the calling thread may give files to other users.
+#[cfg(unix)]
+fn may_change_owners() -> io::Result<bool> {
+    #[cfg(target_os = "linux")]
+    {
+        let has = rustix::thread::capabilities(None)?.effective;
+        Ok(has.contains(rustix::thread::CapabilitySet::CHOWN))
+    }
+    #[cfg(not(target_os = "linux"))]
+    Ok(rustix::process::geteuid().is_root())
+}
+
 /// The user for whom the calling thread opens files; `None` where users have no numeric ids.
 #[must_use]
 pub fn effective_user() -> Option<u32> {

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 
-use super::{Ids, check_may_change, effective_user};
+use super::{Ids, check_may_change, effective_user, settable_owners};
 
 fn account(name: &str) -> Ids {
     let ids = Ids::of_account(name).expect("the databases can be asked");
@@ -57,6 +57,9 @@ fn one_thread_changes_and_never_back() {
             write("a", &daemon);
             fs::read(&closed).unwrap_err();
             assert_eq!(effective_user(), Some(daemon.uid()));
+            let (user, groups) = settable_owners().unwrap().expect("not any");
+            assert_eq!(user, daemon.uid());
+            assert!(groups.contains(&daemon.gid()) && !groups.contains(&games.gid()));
             for other in [&root, &games] {
                 let error = other.take_on().unwrap_err();
                 assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);

@@ -142,6 +142,7 @@ pub(super) fn copy(
         run.stop.store(true, Ordering::Relaxed);
         result
     })?;
+    run.count_unkept_owners(&mut report);
     report.finish()
 }
 

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use xdfs_engine::DownloadSpec;
 use xdfs_engine::command::TransferKind;
-use xdfs_proto::pack::{Content, Entry, Metadata, PACK_REQUEST_BYTES_MAX, PackRequest};
-use xdfs_proto::{Code, DigestKind, Fault};
+use xdfs_proto::pack::{
+    Content, Entry, Metadata, PACK_REQUEST_BYTES_MAX, PackReader, PackRequest,
+};
+use xdfs_proto::{Code, DigestKind, Fault, Limits};
 use xdfs_store::Store;
 use xdfs_store::tree_journal::Mark;
 
 use super::inspector::{PackInspector, Received};
-use super::item::{Item, Kind};
+use super::item::{Item, Kind, OwnedXattr, owned_xattrs};
 use super::moving::{MovingPack, PackTransfer};
 use super::namespace::{FoundName, odd_answer};
 use super::options::{Durability, SET_ID, SMALL_BYTES_MAX};
@@ -51,7 +53,10 @@ impl Moving<'_, '_> {
             tracker.found(&found.path, (&attributes).into());
             if found.path.is_empty() {
                 self.run.target.make_root()?;
-                let root = Item::new(Vec::new(), Kind::Directory, 0);
+                let mut root = Item::new(Vec::new(), Kind::Directory, 0);
+                if self.run.options.xattrs {
+                    root.late_xattrs = self.run.root_xattrs()?;
+                }
                 self.report.moved(&root);
                 return Ok(());
             }
@@ -196,14 +201,25 @@ impl TreeRun<'_> {
         inspector: Arc<PackInspector>,
         overwrite: bool,
     ) -> Result<MovingPack, Fault> {
+        let from = (self.source.root(), self.source.follows());
+        self.start_request_in(from, inspector, overwrite)
+    }
+
+    /// Likewise in any directory; with the flag, links are followed.
+    fn start_request_in(
+        &self,
+        (directory, follow): (&[u8], bool),
+        inspector: Arc<PackInspector>,
+        overwrite: bool,
+    ) -> Result<MovingPack, Fault> {
         let job = DownloadSpec {
-            source: self.source.root().to_vec(),
+            source: directory.to_vec(),
             store: Arc::clone(&inspector) as Arc<dyn Store>,
             target: self.target.root().to_vec(),
             name: Vec::new(),
             pack_request: Some(PackRequest {
                 keep: self.options.keep(),
-                follow: self.source.follows(),
+                follow,
                 file_bytes_max: SMALL_BYTES_MAX,
                 names: inspector.names.clone(),
             }),
@@ -215,6 +231,42 @@ impl TreeRun<'_> {
             items: Vec::new(),
             inspector: Some(inspector),
         })
+    }
+
+    /// The extended attributes of the root of the source.
+    ///
+    /// A server is asked for those of an entry of the directory above, since a request names entries
+    /// beneath a directory. Where there is none above, as at the root of an export, they aren't
+    /// known.
+    ///
+    /// # Errors
+    /// No session is there any more, or a local root can't be read.
+    pub(super) fn root_xattrs(&self) -> Result<Vec<OwnedXattr>, Fault> {
+        let kept = if self.source.is_remote() {
+            let root = self.source.root();
+            let end = root.iter().rposition(|byte| *byte != b'/');
+            let root = &root[..end.map_or(0, |end| end + 1)];
+            let at = root.iter().rposition(|byte| *byte == b'/');
+            let (above, name) = root.split_at(at.map_or(0, |at| at + 1));
+            if matches!(name, b"" | b"." | b"..") {
+                return Ok(Vec::new());
+            }
+            let inspector = Arc::new(PackInspector::for_metadata(name));
+            let pack = self.start_request_in((above, true), Arc::clone(&inspector), false)?;
+            match self.finish_pack(pack.transfer, false)?.1 {
+                Err(fault) if fault.ends_session => return Err(fault),
+                _ => match inspector.take().pop() {
+                    Some(Received::Large(_, Some(kept))) => kept,
+                    _ => return Ok(Vec::new()),
+                },
+            }
+        } else {
+            self.pack_metadata(b"")?
+        };
+        match PackReader::new(&kept, &Limits::default()).next() {
+            Some(Ok(entry)) => Ok(owned_xattrs(&entry.metadata, |_| true)),
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// Fetches a pack that sets the metadata of a large file on the server.

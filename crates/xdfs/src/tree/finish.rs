@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use xdfs_proto::pack::{Content, Entry, Metadata, Owner};
 use xdfs_proto::{Code, Fault};
 
-use super::item::{Item, Kind};
+use super::item::{Item, Kind, OwnedXattr};
 use super::links::{Link, linkable};
 use super::moving::{Report, RetryEntry};
 use super::name_collisions::{BothEnds, Deferred, Names, Verdict, identity, resolve_collisions};
@@ -187,7 +187,9 @@ impl Moving<'_, '_> {
             };
             let entry = Entry {
                 path,
-                metadata: self.run.directory_metadata(path, directory, known),
+                metadata: self
+                    .run
+                    .directory_metadata(path, directory, known, &directory.xattrs),
                 content: Content::Attributes,
             };
             if !pack.entry(&entry) {
@@ -407,12 +409,13 @@ impl TreeRun<'_> {
     }
 
     /// The metadata to set on a directory.
-    pub(super) fn directory_metadata(
+    pub(super) fn directory_metadata<'x>(
         &self,
         path: &[u8],
         directory: &Directory,
         known: DirectoryMetadata,
-    ) -> Metadata<'static> {
+        xattrs: &'x [OwnedXattr],
+    ) -> Metadata<'x> {
         let is_kept = path.is_empty() && self.keeps_root;
         // Systems without modes provide none.
         let has_mode = self.source.is_remote() || cfg!(unix);
@@ -428,6 +431,13 @@ impl TreeRun<'_> {
             mtime_ns: known_time(known.mtime_ns),
             // Others got their owner when they were created.
             owner: (path.is_empty() && self.options.owner && !is_kept).then_some(owner),
+            xattrs: match is_kept {
+                true => Vec::new(),
+                false => xattrs
+                    .iter()
+                    .map(|(name, value)| (&name[..], &value[..]))
+                    .collect(),
+            },
             ..Metadata::default()
         }
     }

@@ -12,7 +12,8 @@ use super::item::{DeferredMetadata, Item, attributes_of};
 #[derive(Debug)]
 pub(super) enum Received {
     Moved(Item),
-    /// A file that needs a transfer of its own, with its further metadata.
+    /// A file that needs a transfer of its own, with its further metadata; or the metadata alone
+    /// of a directory.
     Large(Item, DeferredMetadata),
     Failed(Vec<u8>, Fault),
 }
@@ -49,7 +50,7 @@ impl PackInspector {
         Self { digests, ..self }
     }
 
-    /// An inspector that writes nothing, to get the metadata of a large file.
+    /// An inspector that writes nothing, to get the metadata of a large file or a directory.
     pub(super) fn for_metadata(name: &[u8]) -> Self {
         let metadata_only = true;
         Self {
@@ -95,6 +96,9 @@ impl Store for PackInspector {
                     Received::Large(item, kept)
                 }
                 Content::Failed(fault) => Received::Failed(entry.path.to_vec(), fault),
+                Content::Directory if self.metadata_only => {
+                    Received::Large(Item::of(&entry), Some(attributes_of(&entry)))
+                }
                 _ => Received::Moved(Item::with_digest(&entry, self.digests)),
             });
         }

@@ -1,10 +1,11 @@
 //! Entries in flight: how each is counted, and its mark in a journal.
 
 use xdfs_proto::digest::{BlockHasher, FragmentMap};
-use xdfs_proto::pack::{Content, Entry, PACK_BYTES_MAX, PackReader, PackWriter};
+use xdfs_proto::pack::{Content, Entry, Metadata, PACK_BYTES_MAX, PackReader, PackWriter};
 use xdfs_proto::{DigestKind, DigestValue, FileId, Limits};
 use xdfs_store::tree_journal::Mark;
 
+use super::options::SET_ID;
 use crate::paths::FileKind;
 
 /// How a moved entry is counted.
@@ -31,6 +32,38 @@ pub(super) struct Item {
     pub(super) mark: Option<Mark>,
     /// The digest of a file's content, if it was asked for and is known.
     pub(super) digest: DigestValue,
+    /// Owner and group at the source, if they are to be kept.
+    pub(super) owner: Option<(u32, u32)>,
+    /// It has set-user-id or set-group-id, and isn't a directory.
+    pub(super) has_set_id: bool,
+    /// Its modification time is beyond the range that can be carried.
+    pub(super) has_cut_time: bool,
+    /// Extended attributes of a directory that it gets when it is complete: entries made in it
+    /// would inherit some, and the root isn't made by an entry.
+    pub(super) late_xattrs: Vec<OwnedXattr>,
+}
+
+/// Name and value of an extended attribute.
+pub(super) type OwnedXattr = (Vec<u8>, Vec<u8>);
+
+/// The access control list that new entries of a directory inherit.
+const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+
+/// The extended attributes of an entry with names that are `wanted`.
+pub(super) fn owned_xattrs(
+    metadata: &Metadata<'_>,
+    wanted: impl Fn(&[u8]) -> bool,
+) -> Vec<OwnedXattr> {
+    let xattrs = metadata.xattrs.iter();
+    let wanted = xattrs.filter(|(name, _)| wanted(name));
+    wanted
+        .map(|(name, value)| (name.to_vec(), value.to_vec()))
+        .collect()
+}
+
+/// Whether a time is at the end of the range, where those beyond it are cut off.
+fn is_cut(mtime_ns: Option<i64>) -> bool {
+    matches!(mtime_ns, Some(i64::MIN | i64::MAX))
 }
 
 impl Kind {
@@ -58,6 +91,10 @@ impl Item {
             bytes,
             mark: None,
             digest: DigestValue::None,
+            owner: None,
+            has_set_id: false,
+            has_cut_time: false,
+            late_xattrs: Vec::new(),
         }
     }
 
@@ -72,18 +109,25 @@ impl Item {
             Content::HardLink(_) => (Kind::Link, 0, None),
             _ => (Kind::Other, 0, None),
         };
-        let mark = marked.zip(entry.metadata.mtime_ns);
+        let metadata = &entry.metadata;
+        let mark = marked.zip(metadata.mtime_ns);
+        let late_xattrs = match kind {
+            Kind::Directory => owned_xattrs(metadata, |name| {
+                entry.path.is_empty() || name == DEFAULT_ACL
+            }),
+            _ => Vec::new(),
+        };
         Self {
-            path: entry.path.to_vec(),
-            kind,
-            bytes,
             mark: mark.map(|(kind, mtime_ns)| Mark {
                 kind,
                 size: bytes,
                 mtime_ns,
             }),
-            digest: DigestValue::None,
+            has_cut_time: is_cut(metadata.mtime_ns),
+            late_xattrs,
+            ..Self::new(entry.path.to_vec(), kind, bytes)
         }
+        .owned(metadata)
     }
 
     /// Likewise, with a digest of this kind of a file's content.
@@ -101,15 +145,31 @@ impl Item {
     /// A file with a transfer of its own.
     pub(super) fn large(path: Vec<u8>, bytes: u64, mtime_ns: Option<i64>) -> Self {
         Self {
-            path,
-            kind: Kind::File,
-            bytes,
             mark: mtime_ns.map(|mtime_ns| Mark {
                 kind: 0,
                 size: bytes,
                 mtime_ns,
             }),
-            digest: DigestValue::None,
+            has_cut_time: is_cut(mtime_ns),
+            ..Self::new(path, Kind::File, bytes)
+        }
+    }
+
+    /// The same item with the owner and the set-id bits of the source.
+    fn owned(self, metadata: &Metadata<'_>) -> Self {
+        let mode = metadata.mode.map_or(0, u32::from);
+        Self {
+            owner: metadata.owner.map(|owner| (owner.uid, owner.gid)),
+            has_set_id: self.kind != Kind::Directory && mode & SET_ID != 0,
+            ..self
+        }
+    }
+
+    /// Likewise those in a pack that sets its metadata.
+    pub(super) fn owned_as(self, kept: &[u8]) -> Self {
+        match PackReader::new(kept, &Limits::default()).next() {
+            Some(Ok(entry)) => self.owned(&entry.metadata),
+            _ => self,
         }
     }
 

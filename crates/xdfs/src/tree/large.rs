@@ -162,7 +162,7 @@ impl Moving<'_, '_> {
     /// Sets the further metadata of large files that have arrived. That completes them.
     pub(super) fn apply_metadata(&mut self) -> Result<(), Fault> {
         for (item, kept) in std::mem::take(&mut self.awaiting_metadata) {
-            let length = kept.len();
+            let (item, length) = (item.owned_as(&kept), kept.len());
             let pack = self
                 .run
                 .start_metadata_pack((kept, length), vec![item], true)?;

@@ -11,6 +11,7 @@ use xdfs_engine::{PackSource, UploadSpec};
 use xdfs_proto::pack::{Content, Entry};
 use xdfs_proto::{Code, Fault, FileId};
 
+use super::item::OwnedXattr;
 use super::moving::{PackTransfer, may_pass};
 use super::options::Durability;
 use super::run::{Moving, TreeRun};
@@ -111,12 +112,19 @@ impl Moving<'_, '_> {
     fn last_pack(&self) -> Option<LastPack> {
         let mut pack = self.run.begin_pack();
         let mut directories = HashMap::new();
+        // Of directories whose own entries are still in flight.
+        let in_flight = self.packs.iter().flat_map(|pack| &pack.items);
+        let xattrs: HashMap<&[u8], &[OwnedXattr]> = in_flight
+            .filter(|item| !item.late_xattrs.is_empty())
+            .map(|item| (&item.path[..], &item.late_xattrs[..]))
+            .collect();
         let completed = self.completed.iter().map(|c| (&c.path[..], &c.directory));
         for (path, directory) in completed.chain(self.report.tracker.foreseen()?) {
             let known = directory.known.or_else(|| self.run.known_here(path))?;
+            let xattrs = xattrs.get(path).copied().unwrap_or(&directory.xattrs);
             let entry = Entry {
                 path,
-                metadata: self.run.directory_metadata(path, directory, known),
+                metadata: self.run.directory_metadata(path, directory, known, xattrs),
                 content: Content::Attributes,
             };
             if !pack.entry(&entry) {

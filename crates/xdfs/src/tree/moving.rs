@@ -15,6 +15,7 @@ use super::count::SourceCount;
 use super::ends::Ends;
 use super::inspector::PackInspector;
 use super::item::{DeferredMetadata, Item, Kind};
+use super::owners::MovedOwners;
 use super::tracker::Tracker;
 use super::version::{looks_like, mark_of};
 use crate::events::{Deletion, Observer, SyncStep, TreeEvent, TreeResult};
@@ -102,6 +103,8 @@ pub(super) struct Report<'a> {
     pub(super) server_run: ServerRun,
     /// The count of the source, if there is one.
     pub(super) count: Option<Arc<SourceCount>>,
+    /// What was moved, by owners.
+    pub(super) moved_owners: MovedOwners,
 }
 
 /// The number by which a server shows whether it may have lost what wasn't durable ([D-6] of the
@@ -149,6 +152,7 @@ impl<'a> Report<'a> {
             unsynced_generation: 0,
             server_run: ServerRun::default(),
             count: None,
+            moved_owners: MovedOwners::default(),
         }
     }
 
@@ -176,6 +180,10 @@ impl<'a> Report<'a> {
 
     pub(super) fn moved(&mut self, item: &Item) {
         let totals = self.count(item);
+        if item.kind.has_name() {
+            self.moved_owners.add(item);
+            self.result.times_cut += u64::from(item.has_cut_time);
+        }
         if self.keeps_unsynced && item.kind.has_name() {
             self.unsynced.push((item.path.clone(), item.mark));
         }
@@ -192,7 +200,10 @@ impl<'a> Report<'a> {
             }
             // Every run has to see the file it belongs to.
             Kind::Link => self.tracker.settled(&item.path, Ok((totals, None))),
-            Kind::Directory => self.tracker.made(&item.path, true),
+            Kind::Directory => {
+                self.tracker.keep_xattrs(&item.path, &item.late_xattrs);
+                self.tracker.made(&item.path, true);
+            }
             Kind::Attributes | Kind::Silent => {}
         }
     }
@@ -473,17 +484,39 @@ impl<'a> Report<'a> {
         let existing = self.tracker.existing.min(self.result.directories);
         self.result.directories -= existing;
         self.result.resumed.directories += existing;
-        if self.result.unkept > 0 {
-            let files = match self.result.unkept {
-                1 => "1 file".to_owned(),
-                number => format!("{number} files"),
-            };
+        let files = |number| match number {
+            1 => "1 file".to_owned(),
+            number => format!("{number} files"),
+        };
+        let TreeResult {
+            unkept,
+            owners_unkept,
+            times_cut,
+            ..
+        } = self.result;
+        if unkept > 0 {
             let cause = format!(
-                "set-user-id and set-group-id of {files} were not kept: a program is to run as its \
+                "set-user-id and set-group-id of {} were not kept: a program is to run as its \
                  owner alone, and owners are not kept",
+                files(unkept),
             );
             let fault = Fault::new(Code::PermissionDenied, "copy", cause);
             self.warn(&fault.hint("as root, keep owners too, by --owner or -a"));
+        }
+        if owners_unkept > 0 {
+            let cause = format!(
+                "the owner of {} was not kept: only root may give files to other users, or to \
+                 groups that it isn't in",
+                files(owners_unkept),
+            );
+            self.warn(&Fault::new(Code::PermissionDenied, "copy a tree", cause));
+        }
+        if times_cut > 0 {
+            let cause = format!(
+                "the time of {} was not kept: it is before 1677 or after 2262",
+                files(times_cut),
+            );
+            self.warn(&Fault::new(Code::InvalidArgument, "copy a tree", cause));
         }
         Ok(self.result)
     }

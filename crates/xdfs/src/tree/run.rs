@@ -1,11 +1,11 @@
 //! The run of a tree copy between a local and a remote side: entries go into packs or separate
 //! transfers, and their outcomes are counted.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::iter;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use xdfs_engine::command::TransferKind;
 use xdfs_engine::{PackSource, Spares, TimeSum, UploadSpec};
 use xdfs_proto::pack::Failures;
 use xdfs_proto::{Code, DigestKind, Fault};
+use xdfs_store::local::SettableOwners;
 use xdfs_store::{LocalStore, PackOptions, Store as _};
 
 use super::count::SourceCount;
@@ -87,6 +88,10 @@ pub(super) struct TreeRun<'a> {
     pub(super) unkept: AtomicU64,
     /// The count of the source, if progress is to have totals.
     pub(super) count: Option<Arc<SourceCount>>,
+    /// The owners that the target can give to files, once they are needed.
+    pub(super) settable_owners: OnceLock<SettableOwners>,
+    /// Directories that were given all rights of their owner for a while, with their modes.
+    pub(super) opened: Mutex<BTreeMap<Vec<u8>, u32>>,
     /// Where the time of the transfers went.
     time: Mutex<TimeSum>,
 }
@@ -591,6 +596,8 @@ impl<'a> TreeRun<'a> {
             existing_directories: Mutex::default(),
             unkept: AtomicU64::new(0),
             count: None,
+            settable_owners: OnceLock::new(),
+            opened: Mutex::default(),
             time: Mutex::default(),
         }
     }

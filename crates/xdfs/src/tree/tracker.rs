@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use xdfs_store::tree_journal::{Finished, Header, Mark, Record, Totals};
 
+use super::item::OwnedXattr;
 use crate::paths::Attributes;
 
 /// Permissions that the owner of a directory needs to create entries in it.
@@ -34,6 +35,8 @@ pub(super) struct Directory {
     totals: Totals,
     /// Metadata to set, if the source was listed with it.
     pub(super) known: Option<DirectoryMetadata>,
+    /// Extended attributes to set.
+    pub(super) xattrs: Vec<OwnedXattr>,
     /// Claimed one by one if the directory can't be claimed as a whole.
     entries: Entries,
 }
@@ -193,6 +196,13 @@ impl Tracker {
     /// Records the metadata of a directory found at the source.
     pub(super) fn found(&mut self, path: &[u8], known: DirectoryMetadata) {
         self.directory(path).known = Some(known);
+    }
+
+    /// Records extended attributes that a directory gets when it is complete.
+    pub(super) fn keep_xattrs(&mut self, path: &[u8], xattrs: &[OwnedXattr]) {
+        if !xattrs.is_empty() {
+            self.directory(path).xattrs = xattrs.to_vec();
+        }
     }
 
     /// Records that an incomplete directory existed before the run.

@@ -197,6 +197,11 @@ fn dispatch(
             let found = owners::look_up(accounts).map_err(|fault| fault.path(path))?;
             Ok(Answer::Accounts(found))
         }
+        Call::SettableOwners { path } => {
+            paths.check(path)?;
+            let owners = owners::settable().map_err(|error| io_fault(path, &error))?;
+            Ok(Answer::Accounts(owners.accounts()))
+        }
         _ => {
             let cause = "this call isn't supported";
             Err(Fault::new(Code::Unsupported, "", cause).path(call.path()))

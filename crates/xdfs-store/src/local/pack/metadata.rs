@@ -10,7 +10,7 @@ use xdfs_proto::Code;
 use xdfs_proto::pack::{Metadata, Owner};
 use xdfs_sys::fs::{self, Handle};
 
-use super::super::owners::OwnerNumbers;
+use super::super::owners::{OwnerNumbers, SettableOwners};
 use super::Problem;
 
 /// Set-user-id and set-group-id.
@@ -26,15 +26,15 @@ pub(super) fn is_carried(name: &[u8]) -> bool {
 
 /// An open entry that accepts metadata.
 pub(super) trait MetadataTarget {
-    fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()>;
+    fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> io::Result<()>;
     fn set_mode(&self, mode: u32) -> io::Result<()>;
     fn set_xattr(&self, name: &[u8], value: &[u8]) -> io::Result<()>;
     fn set_times(&self, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> io::Result<()>;
 }
 
 impl MetadataTarget for File {
-    fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()> {
-        fs::set_owner(self, Some(uid), Some(gid))
+    fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+        fs::set_owner(self, uid, gid)
     }
 
     fn set_mode(&self, mode: u32) -> io::Result<()> {
@@ -51,8 +51,8 @@ impl MetadataTarget for File {
 }
 
 impl MetadataTarget for Handle {
-    fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()> {
-        self.set_owner(Some(uid), Some(gid))
+    fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+        self.set_owner(uid, gid)
     }
 
     fn set_mode(&self, mode: u32) -> io::Result<()> {
@@ -96,7 +96,7 @@ impl FirstProblem {
 
 /// Applies the metadata of an entry. `current_mode` is `None` if unknown. `mode` includes the bits
 /// of [`SET_ID`] that may be set together with the owner; it is a problem if the metadata requires
-/// others.
+/// others, unless this user can't give files to others anyway.
 pub(super) fn set_metadata(
     target: &dyn MetadataTarget,
     metadata: &Metadata<'_>,
@@ -108,15 +108,18 @@ pub(super) fn set_metadata(
     let io = |result: io::Result<()>| result.map_err(|error| Problem::io(&error));
     let mut is_as_made = true;
     if let Some(owner) = &metadata.owner {
-        let result = set_owner(owner, owners, |uid, gid| target.set_owner(uid, gid));
-        let is_set = first_problem.record("owner", result);
+        let set = set_owner(owner, owners, |uid, gid| target.set_owner(uid, gid));
+        let is_set = matches!(set, Ok(OwnerOutcome::Set));
+        if let Err(problem) = set {
+            first_problem.record("owner", Err(problem));
+        }
         if !is_set {
             // Without the intended owner, set-id bits would grant another user's rights.
             mode = mode.map(|mode| mode & !SET_ID);
         }
         is_as_made = false;
         let lost = metadata.mode.map_or(0, u32::from) & SET_ID & !mode.unwrap_or(0);
-        if is_set && lost != 0 {
+        if is_set && lost != 0 && matches!(owners.settable(), Ok(SettableOwners::Any)) {
             let cause = "set-user-id and set-group-id may not be set here";
             let denied = Problem::new(Code::PermissionDenied, cause);
             first_problem.record("set-user-id or set-group-id", Err(denied));
@@ -143,12 +146,35 @@ pub(super) fn set_metadata(
     }
 }
 
-/// Resolves an owner to numbers and sets it.
+/// What became of the owner of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OwnerOutcome {
+    /// Owner and group are those of the source.
+    Set,
+    /// This user can't give files to others: at most the group was set.
+    LeftOut,
+}
+
+/// Resolves an owner to numbers and sets it, or what of it this user may set.
 pub(super) fn set_owner(
     owner: &Owner<'_>,
     owners: &mut OwnerNumbers,
-    set: impl FnOnce(u32, u32) -> io::Result<()>,
-) -> Result<(), Problem> {
+    set: impl Fn(Option<u32>, Option<u32>) -> io::Result<()>,
+) -> Result<OwnerOutcome, Problem> {
     let (uid, gid) = owners.of(owner)?;
-    set(uid, gid).map_err(|error| Problem::io(&error))
+    let io = |error: io::Error| Problem::io(&error);
+    match set(Some(uid), Some(gid)) {
+        Ok(()) => return Ok(OwnerOutcome::Set),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            if *owners.settable().map_err(io)? == SettableOwners::Any {
+                return Err(io(error));
+            }
+        }
+        Err(error) => return Err(io(error)),
+    }
+    match set(None, Some(gid)) {
+        // The user isn't a member of the group, or doesn't own the entry.
+        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Err(io(error)),
+        _ => Ok(OwnerOutcome::LeftOut),
+    }
 }

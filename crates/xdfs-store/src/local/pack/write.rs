@@ -629,10 +629,9 @@ impl<'r, 'p> Writing<'r, 'p> {
         first_problem: &mut FirstProblem,
     ) {
         if let Some(owner) = &metadata.owner {
-            let result = set_owner(owner, &mut self.owners, |uid, gid| {
-                dir.set_owner(name, Some(uid), Some(gid))
-            });
-            first_problem.record("owner", result);
+            let set = |uid, gid| dir.set_owner(name, uid, gid);
+            let result = set_owner(owner, &mut self.owners, set);
+            first_problem.record("owner", result.map(drop));
         }
         if !metadata.xattrs.is_empty() {
             let error = io::ErrorKind::Unsupported.into();

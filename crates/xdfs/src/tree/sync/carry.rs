@@ -218,6 +218,25 @@ impl Carrier<'_> {
         Ok(())
     }
 
+    /// Sets the extended attributes of the root of the target, which this run has made.
+    pub(super) fn set_root_xattrs(&self, report: &mut Report<'_>) -> Result<(), Fault> {
+        let xattrs = self.run.root_xattrs()?;
+        let entry = Entry {
+            path: b"",
+            metadata: Metadata {
+                xattrs: xattrs
+                    .iter()
+                    .map(|(name, value)| (&name[..], &value[..]))
+                    .collect(),
+                ..Metadata::default()
+            },
+            content: Content::Attributes,
+        };
+        let item = Item::of(&entry);
+        let entries = (!xattrs.is_empty()).then_some((entry, item));
+        self.run.apply(entries.into_iter(), true, report)
+    }
+
     /// Sets the metadata of entries, in this order.
     pub(super) fn set<'e>(
         &self,
@@ -368,7 +387,8 @@ impl Carrier<'_> {
             match swapped {
                 Ok(bytes) => {
                     report.result.unkept += u64::from(is_special && !self.run.options.owner);
-                    report.moved(&Item::large(entry.0, bytes, None));
+                    let (bytes, kept) = bytes;
+                    report.moved(&Item::large(entry.0, bytes, None).owned_as(&kept));
                 }
                 Err(fault) => report.fail_permanently(&entry.0, &fault),
             }
@@ -379,7 +399,12 @@ impl Carrier<'_> {
         self.run.make_links(links, report)
     }
 
-    fn swap_one(&self, (path, attributes): &Listed, report: &mut Report<'_>) -> Result<u64, Fault> {
+    /// Returns the bytes moved, and the pack that set the metadata.
+    fn swap_one(
+        &self,
+        (path, attributes): &Listed,
+        report: &mut Report<'_>,
+    ) -> Result<(u64, Vec<u8>), Fault> {
         // Before it is read, which changes its access time.
         let kept = match self.run.options.keeps_more() {
             true => self.run.metadata_of(path)?,
@@ -387,7 +412,7 @@ impl Carrier<'_> {
         };
         let (beside, bytes) = self.move_beside(path, report)?;
         match self.take_place(path, &beside, &kept) {
-            Ok(lacks) => lacks.map_or(Ok(bytes), |fault| Err(fault.path(path))),
+            Ok(lacks) => lacks.map_or(Ok((bytes, kept)), |fault| Err(fault.path(path))),
             Err(fault) if fault.ends_session => Err(fault),
             Err(fault) => {
                 let path = self.run.target.at(&beside);

@@ -38,7 +38,6 @@ pub use consent::{DeletionConsent, DeletionRisk};
 use delta::Delta;
 use name_matches::{DeferredEntry, Listed};
 use plan::{Comparison, Emit, Outcome, Replaces};
-use view::View;
 
 const OPERATION: &str = "synchronise";
 /// Names given as examples of those that are about to be removed.
@@ -253,6 +252,7 @@ fn run(
         .run
         .follow_sessions(&mut report, options.compare == Compare::SizeAndTime);
     sync.execute(&mut report)?;
+    sync.carrier.run.count_unkept_owners(&mut report);
     let tree = report.finish()?;
     Ok(SyncResult {
         tree,
@@ -294,14 +294,8 @@ struct Sync<'a> {
 
 impl Sync<'_> {
     fn comparison<'s>(&'s self, stop: &'s AtomicBool, emit: &'s mut Emit<'s>) -> Comparison<'s> {
-        let run = &self.carrier.run;
-        let sides = (View::new(run.source), View::new(run.target));
-        Comparison::new(
-            sides,
-            self.options,
-            self.carrier.backup.as_ref(),
-            (stop, emit),
-        )
+        let backup = self.carrier.backup.as_ref();
+        Comparison::new(&self.carrier.run, self.options, backup, (stop, emit))
     }
 
     fn compare(&self, stop: &AtomicBool, emit: &mut Emit<'_>) -> Result<Outcome, Fault> {
@@ -342,6 +336,14 @@ impl Sync<'_> {
     }
 
     fn execute(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
+        let executed = self.settle_everything(report);
+        if executed.is_err() || report.is_stopped() {
+            self.carrier.run.close_directories(&|_| false);
+        }
+        executed
+    }
+
+    fn settle_everything(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
         if self.roots.1.is_none() {
             self.carrier.make_root(report)?;
         }
@@ -363,6 +365,13 @@ impl Sync<'_> {
         // Subdirectories first, since the mode of a parent may deny access to them.
         let directories = outcome.directories.iter().rev();
         self.carrier.set(directories, report)?;
+        let run = &self.carrier.run;
+        run.close_directories(&|path| {
+            outcome.directories.contains_key(path) && !(path.is_empty() && run.keeps_root)
+        });
+        if self.roots.1.is_none() && self.options.tree.xattrs {
+            self.carrier.set_root_xattrs(report)?;
+        }
         if self.options.tree.durability == Durability::None {
             return Ok(());
         }
@@ -437,6 +446,8 @@ impl Sync<'_> {
                 return Ok(());
             }
             let round = self.carrier.keep_missing(waiting.take_round(), report)?;
+            let run = &self.carrier.run;
+            run.open_parents(round.iter().map(|waits| &waits.entry.0[..]))?;
             let more = self.carrier.carry(
                 &|stop, emit| self.comparison(stop, emit).run_deferred(&round),
                 report,

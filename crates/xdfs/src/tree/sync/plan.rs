@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use xdfs_proto::{ChecksumKind, ChecksumValue, Code, Fault};
+use xdfs_store::local::SettableOwners;
 
 use super::backup::Backup;
 use super::name_matches::{DeferredEntry, Listed, NameMatch, NameMatches, match_names, same};
@@ -19,10 +20,14 @@ use crate::paths::{Answer, Attributes, Entry, FileKind, join};
 use crate::tree::filter::upwards;
 use crate::tree::namespace::{Namespace, Pending, odd_answer};
 use crate::tree::options::{SET_ID, SMALL_BYTES_MAX};
+use crate::tree::run::TreeRun;
+use crate::tree::tracker::OWNER_ALL;
 
 /// Pending directories that are listed ahead on the server, and the most such listings in total.
 const LISTINGS_AHEAD: usize = 8;
 const LISTINGS_MAX: usize = 32;
+/// Permissions that the owner of a directory needs to list it.
+const OWNER_LOOKS: u32 = 0o500;
 /// Concurrent comparisons of contents.
 const QUESTIONS_MAX: usize = 16;
 
@@ -50,8 +55,7 @@ pub(super) enum Replaces {
 #[derive(Clone, Debug)]
 pub(super) struct Extraneous {
     pub(super) path: Vec<u8>,
-    kind: FileKind,
-    size: u64,
+    pub(super) attributes: Attributes,
     /// An entry of another kind has to take its place, or that of a directory above it.
     pub(super) is_in_the_way: bool,
     /// The source has an entry of another kind under this name.
@@ -62,15 +66,14 @@ impl Extraneous {
     fn new(path: Vec<u8>, found: &Attributes, is_in_the_way: bool, has_successor: bool) -> Self {
         Self {
             path,
-            kind: found.kind,
-            size: found.size,
+            attributes: found.clone(),
             is_in_the_way,
             has_successor,
         }
     }
 
     pub(super) fn is_directory(&self) -> bool {
-        self.kind == FileKind::Directory
+        self.attributes.kind == FileKind::Directory
     }
 }
 
@@ -143,6 +146,9 @@ struct Question<'a> {
 pub(super) struct Comparison<'a> {
     source: View<'a>,
     target: View<'a>,
+    run: &'a TreeRun<'a>,
+    /// Directories of the target in which the own user may change nothing, for now, by path.
+    closed: HashMap<Vec<u8>, Attributes>,
     options: &'a SyncOptions,
     /// By which contents are compared.
     digest: ChecksumKind,
@@ -163,14 +169,17 @@ pub(super) struct Comparison<'a> {
 impl<'a> Comparison<'a> {
     /// A comparison that ends early when `stop` is set.
     pub(super) fn new(
-        (source, target): (View<'a>, View<'a>),
+        run: &'a TreeRun<'a>,
         options: &'a SyncOptions,
         backup: Option<&'a Backup<'a>>,
         (stop, emit): (&'a AtomicBool, &'a mut Emit<'a>),
     ) -> Self {
+        let (source, target) = (View::new(run.source), View::new(run.target));
         Self {
             source,
             target,
+            run,
+            closed: HashMap::new(),
             options,
             digest: digest_kind(options, [source, target]),
             backup,
@@ -258,7 +267,11 @@ impl<'a> Comparison<'a> {
         self.failed(path, fault);
     }
 
+    /// Something in this directory changes, or its own metadata.
     fn touch(&mut self, (path, attributes): &Listed) {
+        if let Some(there) = self.closed.remove(path) {
+            self.run.open_directory(path, &there);
+        }
         let directories = &mut self.outcome.directories;
         if !directories.contains_key(path) {
             directories.insert(path.clone(), attributes.clone());
@@ -582,7 +595,14 @@ impl<'a> Comparison<'a> {
         let differs = !is_kept && self.differs(source, target);
         if differs || self.has_other_time(source, target) {
             self.outcome.directories_set.push(path.clone());
-            self.touch(&(path, source.clone()));
+            self.touch(&(path.clone(), source.clone()));
+        }
+        if target.mode & OWNER_ALL != OWNER_ALL {
+            self.closed.insert(path.clone(), target.clone());
+            // Its entries can't be looked up otherwise.
+            if target.mode & OWNER_LOOKS != OWNER_LOOKS {
+                self.touch(&(path, source.clone()));
+            }
         }
     }
 
@@ -594,18 +614,33 @@ impl<'a> Comparison<'a> {
 
     /// Whether metadata other than the time differs.
     fn differs(&self, source: &Attributes, target: &Attributes) -> bool {
-        let is_owner_kept = self.options.tree.owner;
         let ignored = match source.kind {
             FileKind::Directory => 0,
             // Set together with owners only.
-            _ if !is_owner_kept => SET_ID,
-            _ => 0,
+            _ if (source.mode ^ target.mode) & SET_ID == 0 || self.keeps_set_id(source) => 0,
+            _ => SET_ID,
         };
         (source.mode ^ target.mode) & !ignored != 0 || self.has_other_owner(source, target)
     }
 
+    /// Whether an owner or a group differs that can be set.
     fn has_other_owner(&self, source: &Attributes, target: &Attributes) -> bool {
-        self.options.tree.owner && (source.uid, source.gid) != (target.uid, target.gid)
+        self.options.tree.owner
+            && match self.run.settable_owners() {
+                SettableOwners::Any => (source.uid, source.gid) != (target.uid, target.gid),
+                SettableOwners::Own { uid, gids } => {
+                    target.uid == *uid && source.gid != target.gid && gids.contains(&source.gid)
+                }
+            }
+    }
+
+    /// Whether the target gives set-user-id and set-group-id to a file.
+    fn keeps_set_id(&self, source: &Attributes) -> bool {
+        self.options.tree.owner
+            && match self.run.settable_owners() {
+                SettableOwners::Any => true,
+                settable => !self.target.is_remote() && settable.contains(source.uid, source.gid),
+            }
     }
 
     fn compare_content(
@@ -720,9 +755,10 @@ impl<'a> Comparison<'a> {
         let sizes: HashSet<u64> = missing.iter().map(|(_, a)| a.size).collect();
         let mut extras: HashMap<u64, Vec<Vec<u8>>> = HashMap::new();
         for extra in &self.outcome.extras {
-            let is_file = extra.kind == FileKind::File && !extra.is_in_the_way;
-            if is_file && sizes.contains(&extra.size) {
-                let same_size = extras.entry(extra.size).or_default();
+            let found = &extra.attributes;
+            let is_file = found.kind == FileKind::File && !extra.is_in_the_way;
+            if is_file && sizes.contains(&found.size) {
+                let same_size = extras.entry(found.size).or_default();
                 same_size.push(extra.path.clone());
             }
         }

@@ -35,6 +35,12 @@ pub(super) fn remove(
         extras.into_iter().partition(Extraneous::is_directory);
     let depth = |extra: &Extraneous| extra.path.iter().filter(|b| **b == b'/').count();
     directories.sort_by_key(|extra| std::cmp::Reverse(depth(extra)));
+    // Those above come first: the way to the others may lead through them.
+    for directory in directories.iter().rev() {
+        carrier
+            .run
+            .open_directory(&directory.path, &directory.attributes);
+    }
     let levels = directories.chunk_by(|a, b| depth(a) == depth(b));
     for level in std::iter::once(&*files).chain(levels) {
         // In groups of at most the calls in flight, so that the lookups are recent.
