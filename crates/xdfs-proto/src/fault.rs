@@ -348,9 +348,13 @@ impl Fault {
             K::DirectoryNotEmpty => (Code::NotEmpty, "remove its content first"),
             K::CrossesDevices => (Code::CrossDevice, "copy it, and remove it then"),
             K::InvalidFilename => (Code::NameTooLong, "use a shorter name"),
-            K::StorageFull | K::QuotaExceeded | K::FileTooLarge => (
+            K::StorageFull | K::QuotaExceeded => (
                 Code::NoSpace,
                 "free some space and run the same command again to resume",
+            ),
+            K::FileTooLarge => (
+                Code::LimitExceeded,
+                "the file system, or the limits of the process, allow no file of this size",
             ),
             K::ReadOnlyFilesystem => (Code::ReadOnly, ""),
             K::ConnectionRefused => (Code::ConnectionRefused, "is `xdfs serve` running there?"),

@@ -46,7 +46,30 @@ pub(super) fn check(target: &Target, request: &SinkRequest) -> Result<(), Fault>
         .dir
         .check_writable()
         .map_err(|error| Fault::from_io(OPEN_TARGET, &target.path, &error))?;
-    partial::check_free(target, &names)
+    partial::check_free(target, &names)?;
+    check_space(target, &names, request)
+}
+
+/// Checks that a file would fit. What an earlier attempt has left of it takes no more.
+fn check_space(target: &Target, names: &HiddenNames, request: &SinkRequest) -> Result<(), Fault> {
+    // The storage needed by a sparse file is unknown.
+    let Some(length) = request.length.filter(|_| !request.sparse) else {
+        return Ok(());
+    };
+    let earlier = target.dir.meta_of(&names.partial).ok().flatten();
+    let earlier = earlier.and_then(|meta| meta.allocated).unwrap_or(0);
+    let left = target.dir.reopen().ok().as_ref().and_then(fs::space_left);
+    check_left(target, length.saturating_sub(earlier), left)
+}
+
+/// Fails if more bytes are missing than are left. Without a limit any number fits.
+fn check_left(target: &Target, missing: u64, left: Option<u64>) -> Result<(), Fault> {
+    let Some(left) = left.filter(|left| *left < missing) else {
+        return Ok(());
+    };
+    let cause = format!("{missing} bytes are needed and {left} are left");
+    let fault = Fault::new(Code::NoSpace, "reserve space for", cause).path(&target.path);
+    Err(fault.hint("free some space and run the same command again"))
 }
 
 /// Opens the sink of a resolved target.
@@ -204,13 +227,7 @@ impl LocalSink {
             // Reserving pages costs as much as writing them.
             Storage::Memory => {
                 let missing = length.saturating_sub(self.durable.ranges().total());
-                let left = fs::space_left(&self.file);
-                if let Some(left) = left.filter(|left| *left < missing) {
-                    let cause = format!("{missing} bytes are needed and {left} are left");
-                    return Err(Fault::new(Code::NoSpace, "reserve space for", cause)
-                        .path(&self.target.path)
-                        .hint("free some space and run the same command again"));
-                }
+                check_left(&self.target, missing, fs::space_left(&self.file))?;
             }
             _ => {}
         }

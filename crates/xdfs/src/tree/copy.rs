@@ -141,7 +141,11 @@ pub(super) fn copy(
         // Ends the count.
         run.stop.store(true, Ordering::Relaxed);
         result
-    })?;
+    })
+    .map_err(|fault| report.reason(fault))?;
+    if options.dry_run {
+        run.check_space(has_target && options.overwrite, &report)?;
+    }
     run.count_unkept_owners(&mut report);
     report.finish()
 }

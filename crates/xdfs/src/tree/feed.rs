@@ -24,8 +24,13 @@ pub(super) enum Event {
     },
     /// A local file that is too large for a pack.
     Large(Vec<u8>),
-    /// An action that a dry run of a synchronisation only reports.
-    Step(SyncStep, Item),
+    /// An action that a dry run of a synchronisation only reports, with the bytes of storage that
+    /// the entry needs and those that it replaces.
+    Step {
+        step: SyncStep,
+        item: Item,
+        storage: (u64, u64),
+    },
     /// An entry whose name may collide with another.
     Deferred(FoundName),
     /// A further hard link.

@@ -36,7 +36,9 @@ impl Moving<'_, '_> {
         if self.run.options.dry_run {
             if !found.path.is_empty() {
                 let kind = Kind::of(attributes.kind);
-                self.report.would_copy(&Item::new(found.path, kind, size));
+                let storage = self.run.storage(&attributes);
+                self.report
+                    .would_copy(&Item::new(found.path, kind, size), storage);
             }
             return Ok(());
         }

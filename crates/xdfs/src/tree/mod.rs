@@ -31,6 +31,7 @@ mod packing;
 mod run;
 mod scan;
 pub(crate) mod session;
+mod space;
 mod sync;
 mod tracker;
 mod unsynced;

@@ -16,6 +16,7 @@ use super::ends::Ends;
 use super::inspector::PackInspector;
 use super::item::{DeferredMetadata, Item, Kind};
 use super::owners::MovedOwners;
+use super::space::NeededSpace;
 use super::tracker::Tracker;
 use super::version::{looks_like, mark_of};
 use crate::events::{Deletion, Observer, SyncStep, TreeEvent, TreeResult};
@@ -105,6 +106,10 @@ pub(super) struct Report<'a> {
     pub(super) count: Option<Arc<SourceCount>>,
     /// What was moved, by owners.
     pub(super) moved_owners: MovedOwners,
+    /// The storage that a dry run has found to be needed.
+    pub(super) needed: NeededSpace,
+    /// The target is full, which stopped the run.
+    full: Option<Fault>,
 }
 
 /// The number by which a server shows whether it may have lost what wasn't durable ([D-6] of the
@@ -153,6 +158,8 @@ impl<'a> Report<'a> {
             server_run: ServerRun::default(),
             count: None,
             moved_owners: MovedOwners::default(),
+            needed: NeededSpace::default(),
+            full: None,
         }
     }
 
@@ -226,9 +233,11 @@ impl<'a> Report<'a> {
         totals
     }
 
-    /// Reports and counts an entry that a dry run would copy. Directories are counted only: they
+    /// Reports and counts an entry that a dry run would copy, with the bytes of storage that its
+    /// content takes. Directories are counted only: they
     /// may exist, and their entries show their names.
-    pub(super) fn would_copy(&mut self, item: &Item) {
+    pub(super) fn would_copy(&mut self, item: &Item, storage: u64) {
+        self.needed.add(storage);
         if matches!(item.kind, Kind::File | Kind::Other | Kind::Link) {
             self.step(SyncStep::Copy, &item.path, None);
         }
@@ -246,12 +255,32 @@ impl<'a> Report<'a> {
 
     pub(super) fn failed(&mut self, path: &[u8], fault: &Fault) {
         self.result.failed += 1;
+        if fault.code == Code::NoSpace {
+            self.stop_full(path, fault);
+            return;
+        }
         // A disk may fail after the names have been created.
         let lost = [Code::ConnectionLost, Code::DeadlineExceeded];
-        let unstored = [Code::Io, Code::NoSpace, Code::ReadOnly];
+        let unstored = [Code::Io, Code::ReadOnly];
         self.has_doubts |= lost.contains(&fault.code) || unstored.contains(&fault.code);
         let fault = &self.ends.named(&self.result.target, path, fault);
         self.notify(TreeEvent::Failed { path, fault });
+    }
+
+    /// Stops the run since the target is full: everything else would fail for the same reason.
+    fn stop_full(&mut self, path: &[u8], fault: &Fault) {
+        self.has_doubts = true;
+        self.stopped = true;
+        if self.full.is_none() {
+            let hint = "free some space there and run the same command again to resume";
+            let named = self.ends.named(&self.result.target, path, fault);
+            self.full = Some(named.hint(hint));
+        }
+    }
+
+    /// The fault with which a run ends that ended with `fault`: what filled the target is the reason.
+    pub(super) fn reason(&mut self, fault: Fault) -> Fault {
+        self.full.take().unwrap_or(fault)
     }
 
     /// Records that metadata could not be set. Not reported again for a directory whose creation
@@ -279,7 +308,7 @@ impl<'a> Report<'a> {
         let is_closed = fault.code == Code::PermissionDenied && self.has_run;
         let has_room = |again: &Vec<_>| again.len() < RETRIES_MAX;
         let is_retried = self.retries.as_ref().is_some_and(has_room);
-        if is_retried && (is_closed || is_ours || may_pass(&fault)) {
+        if is_retried && fault.code != Code::NoSpace && (is_closed || is_ours || may_pass(&fault)) {
             let is_unknown = matches!(fault.code, Code::ConnectionLost | Code::DeadlineExceeded);
             let path = path.to_vec();
             if is_unknown {
@@ -473,8 +502,11 @@ impl<'a> Report<'a> {
     /// The end.
     ///
     /// # Errors
-    /// The observer stopped it.
+    /// The observer stopped it, or the target is full.
     pub(super) fn finish(mut self) -> Result<TreeResult, Fault> {
+        if let Some(full) = self.full {
+            return Err(full);
+        }
         if self.stopped {
             let cause = "it was stopped";
             return Err(Fault::new(Code::Cancelled, "copy", cause)

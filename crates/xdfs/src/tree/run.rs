@@ -296,7 +296,7 @@ impl<'r, 'o> Moving<'r, 'o> {
             Event::Pack { memory, items, .. } if self.run.options.dry_run => {
                 self.run.spares.give(memory);
                 for item in &items {
-                    self.report.would_copy(item);
+                    self.report.would_copy(item, item.bytes);
                 }
             }
             Event::Pack {
@@ -313,17 +313,22 @@ impl<'r, 'o> Moving<'r, 'o> {
                 self.push(pack)?;
             }
             Event::Large(path) if self.run.options.dry_run => {
-                let size = self
-                    .run
-                    .source
-                    .local_attributes(&path)
-                    .map_or(0, |a| a.size);
-                self.report.would_copy(&Item::large(path, size, None));
+                let found = self.run.source.local_attributes(&path);
+                let (size, storage) =
+                    found.map_or((0, 0), |found| (found.size, self.run.storage(&found)));
+                self.report
+                    .would_copy(&Item::large(path, size, None), storage);
             }
             Event::Large(path) => {
                 self.start_large(Item::large(path, 0, None), None)?;
             }
-            Event::Step(step, item) => {
+            Event::Step {
+                step,
+                item,
+                storage: (needed, replaced),
+            } => {
+                self.report.needed.add(needed);
+                self.report.needed.replace(replaced);
                 self.report.step(step, &item.path, None);
                 self.report.count(&item);
             }

@@ -118,7 +118,7 @@ impl Carrier<'_> {
     ) -> Result<Outcome, Fault> {
         let run = &self.run;
         if self.is_dry() {
-            return actions(&run.stop, &mut |action| feed.send(dry_run_event(action)));
+            return actions(&run.stop, &mut |action| feed.send(dry_run_event(run, action)));
         }
         let mut batch = Vec::new();
         let mut replaced = Vec::new();
@@ -487,12 +487,13 @@ impl Carrier<'_> {
 }
 
 /// The event by which a dry run reports an action.
-fn dry_run_event(action: Action) -> Event {
+fn dry_run_event(run: &TreeRun<'_>, action: Action) -> Event {
     match action {
         Action::Copy((path, attributes), replaces) => {
-            let step = match replaces {
-                Replaces::Nothing => SyncStep::Copy,
-                Replaces::Entry | Replaces::File(_) => SyncStep::Replace,
+            let (step, replaced) = match replaces {
+                Replaces::Nothing => (SyncStep::Copy, 0),
+                Replaces::Entry => (SyncStep::Replace, 0),
+                Replaces::File(old) => (SyncStep::Replace, old),
             };
             let kind = Kind::of(attributes.kind);
             let bytes = if kind == Kind::File {
@@ -500,9 +501,17 @@ fn dry_run_event(action: Action) -> Event {
             } else {
                 0
             };
-            Event::Step(step, Item::new(path, kind, bytes))
+            Event::Step {
+                step,
+                item: Item::new(path, kind, bytes),
+                storage: (run.storage(&attributes), replaced),
+            }
         }
-        Action::Set((path, _)) => Event::Step(SyncStep::Set, Item::new(path, Kind::Attributes, 0)),
+        Action::Set((path, _)) => Event::Step {
+            step: SyncStep::Set,
+            item: Item::new(path, Kind::Attributes, 0),
+            storage: (0, 0),
+        },
         Action::Failed(path, fault) => Event::Failed(path, fault),
     }
 }

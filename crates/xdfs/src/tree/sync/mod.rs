@@ -251,7 +251,11 @@ fn run(
     sync.carrier
         .run
         .follow_sessions(&mut report, options.compare == Compare::SizeAndTime);
-    sync.execute(&mut report)?;
+    sync.execute(&mut report)
+        .map_err(|fault| report.reason(fault))?;
+    if carried.dry_run {
+        sync.carrier.run.check_space(false, &report)?;
+    }
     sync.carrier.run.count_unkept_owners(&mut report);
     let tree = report.finish()?;
     Ok(SyncResult {

@@ -1,0 +1,102 @@
+//! The free space of the target, which a dry run compares with what the files need.
+
+use xdfs_proto::{Code, Fault};
+
+use super::moving::Report;
+use super::run::TreeRun;
+use super::tracker::split;
+use crate::paths::{Answer, Attributes, Call, FileKind};
+
+/// The storage that files need at the target, in bytes.
+#[derive(Debug, Default)]
+pub(super) struct NeededSpace {
+    /// All of them, without what they replace.
+    total: u64,
+    /// What they replace.
+    replaced: u64,
+    /// The largest of them: it is complete before it replaces anything.
+    largest: u64,
+}
+
+impl NeededSpace {
+    /// Adds a file.
+    pub(super) fn add(&mut self, bytes: u64) {
+        self.total = self.total.saturating_add(bytes);
+        self.largest = self.largest.max(bytes);
+    }
+
+    /// Adds bytes that a file replaces.
+    pub(super) fn replace(&mut self, bytes: u64) {
+        self.replaced = self.replaced.saturating_add(bytes);
+    }
+
+    /// The most that is needed at a time. Of what is `unseen` at the target nobody knows how much
+    /// will be replaced.
+    fn most(&self, unseen: bool) -> u64 {
+        match unseen {
+            true => self.largest,
+            false => self.largest.max(self.total.saturating_sub(self.replaced)),
+        }
+    }
+}
+
+impl TreeRun<'_> {
+    /// The storage that the content of an entry needs: not more than it takes at the source.
+    pub(super) fn storage(&self, found: &Attributes) -> u64 {
+        match found.kind {
+            // FTP doesn't say how much a file takes.
+            FileKind::File if self.source.is_ftp() => found.size,
+            FileKind::File => found.size.min(found.allocated),
+            _ => 0,
+        }
+    }
+
+    /// Whether the target has the space that a dry run has found to be needed, by what its file
+    /// system and the user's quota leave. What can't be asked is no obstacle. `unseen` says that
+    /// files are replaced that weren't looked at.
+    ///
+    /// # Errors
+    /// [`Code::NoSpace`].
+    pub(super) fn check_space(&self, unseen: bool, report: &Report<'_>) -> Result<(), Fault> {
+        let needed = report.needed.most(unseen);
+        let Some(left) = self.space_left().filter(|left| *left < needed) else {
+            return Ok(());
+        };
+        let cause = format!("{needed} bytes are needed and {left} are left");
+        let fault = Fault::new(Code::NoSpace, "reserve space for", cause);
+        let fault = fault.path(self.target.root()).hint("free some space there");
+        Err(match self.target.is_remote() {
+            true => fault.remote(),
+            false => fault,
+        })
+    }
+
+    /// The bytes left for this user at the target, or at the directory in which it will be made;
+    /// `None` if there is no limit or it isn't known.
+    fn space_left(&self) -> Option<u64> {
+        let root = self.target.root();
+        let mut path = match root {
+            b"" => &b"."[..],
+            root => root,
+        };
+        loop {
+            let call = Call::Space {
+                path: path.to_vec(),
+            };
+            match self.target.start(call).wait() {
+                // A file system without a size has no limit.
+                Ok(Answer::Space {
+                    total, available, ..
+                }) => return (total > 0).then_some(available),
+                Err(fault) if fault.code == Code::NotFound => {}
+                _ => return None,
+            }
+            path = match split(path).0 {
+                _ if matches!(path, b"/" | b".") => return None,
+                b"" if path.starts_with(b"/") => b"/",
+                b"" => b".",
+                above => above,
+            };
+        }
+    }
+}
