@@ -32,6 +32,8 @@ mod demo;
 mod drivers;
 #[cfg(target_os = "linux")]
 mod far;
+#[cfg(target_os = "linux")]
+mod full;
 mod generated;
 #[cfg(unix)]
 mod guide;
@@ -95,6 +97,8 @@ mod tunnel;
 mod typed;
 #[cfg(target_os = "linux")]
 mod unheard;
+#[cfg(target_os = "linux")]
+mod unprivileged;
 #[cfg(unix)]
 mod unreadable;
 mod usage;

@@ -132,15 +132,17 @@ pub(super) fn set_metadata(
     }
     for (name, value) in &metadata.xattrs {
         let result = if is_carried(name) {
-            target.set_xattr(name, value).map_err(|error| match error.kind() {
-                // Some file systems have little room for attributes, and it says nothing about
-                // the room for files.
-                io::ErrorKind::StorageFull => {
-                    let cause = "the file system has no room for so many or such long ones";
-                    Problem::new(Code::LimitExceeded, cause)
-                }
-                _ => Problem::io(&error),
-            })
+            target
+                .set_xattr(name, value)
+                .map_err(|error| match error.kind() {
+                    // Some file systems have little room for attributes, and it says nothing about
+                    // the room for files.
+                    io::ErrorKind::StorageFull => {
+                        let cause = "the file system has no room for so many or such long ones";
+                        Problem::new(Code::LimitExceeded, cause)
+                    }
+                    _ => Problem::io(&error),
+                })
         } else {
             let name = name.escape_ascii();
             let cause = format!("'{name}' is neither a user's attribute nor a list of access");

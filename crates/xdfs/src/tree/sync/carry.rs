@@ -118,7 +118,9 @@ impl Carrier<'_> {
     ) -> Result<Outcome, Fault> {
         let run = &self.run;
         if self.is_dry() {
-            return actions(&run.stop, &mut |action| feed.send(dry_run_event(run, action)));
+            return actions(&run.stop, &mut |action| {
+                feed.send(dry_run_event(run, action))
+            });
         }
         let mut batch = Vec::new();
         let mut replaced = Vec::new();
