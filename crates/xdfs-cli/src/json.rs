@@ -140,6 +140,8 @@ pub(crate) struct TreeBody<'a> {
     others: u64,
     failed: u64,
     without_special_bits: u64,
+    without_owner: u64,
+    without_time: u64,
     bytes: u64,
     resumed_files: u64,
     resumed_directories: u64,
@@ -167,6 +169,8 @@ impl<'a> TreeBody<'a> {
             others: result.others,
             failed: result.failed,
             without_special_bits: result.unkept,
+            without_owner: result.owners_unkept,
+            without_time: result.times_cut,
             bytes: result.bytes,
             resumed_files: result.resumed.files,
             resumed_directories: result.resumed.directories,
@@ -613,6 +617,7 @@ mod tests {
             time_shares: TimeShares::only(LimitedBy::TargetWrite),
             is_skipped: false,
             is_direct: false,
+            has_cut_time: false,
         }
     }
 

@@ -235,6 +235,7 @@ impl Flow {
             }),
             is_skipped: false,
             is_direct: false,
+            has_cut_time: false,
         })
     }
 }

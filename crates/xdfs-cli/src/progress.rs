@@ -340,6 +340,7 @@ mod tests {
             time_shares: TimeShares::only(LimitedBy::Network),
             is_skipped: false,
             is_direct: false,
+            has_cut_time: false,
         };
         assert_eq!(result(&done), "268 MB in 134 ms, 2.00 GB/s, 1 channel");
         done.resumed_bytes = 1 << 20;

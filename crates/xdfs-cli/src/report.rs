@@ -111,6 +111,8 @@ pub(crate) struct Reporter {
     /// Trees were copied, so the number of files wasn't known in advance.
     trees: bool,
     stats: Stats,
+    /// Files whose time could not be kept.
+    times_cut: u64,
     /// The fault of standard output, reported at the end.
     unwritten: Option<Fault>,
     transfers: Option<TransferLog>,
@@ -135,6 +137,7 @@ impl Reporter {
             drawn: None,
             trees: false,
             stats: Stats::default(),
+            times_cut: 0,
             unwritten: None,
             transfers: None,
         }
@@ -347,6 +350,7 @@ impl Reporter {
             if !self.run.dry_run {
                 self.log_transfer(label, result.bytes, &result.digest);
             }
+            self.times_cut += u64::from(result.has_cut_time);
             self.stats.copied += 1;
             let time = Duration::from_secs_f64(result.seconds);
             self.stats.time.add(&result.time_shares, time);
@@ -658,6 +662,9 @@ impl Reporter {
         if let Some(Err(fault)) = self.transfers.take().map(TransferLog::finish) {
             self.unwritten.get_or_insert(fault);
         }
+        if let Some(fault) = xdfs::time_warning(self.times_cut) {
+            self.warn(&fault);
+        }
         if self.trees || self.run.is_open {
             self.run.files = self.totals.files + self.totals.failed;
         } else {
@@ -800,6 +807,7 @@ mod tests {
             time_shares: TimeShares::only(LimitedBy::Network),
             is_skipped: false,
             is_direct: false,
+            has_cut_time: false,
         }
     }
 

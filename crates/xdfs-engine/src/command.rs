@@ -229,6 +229,8 @@ pub struct Outcome {
     /// The bytes went from one server to another without this process, which the engine itself
     /// never does.
     pub is_direct: bool,
+    /// The modification time of the source, in nanoseconds since 1970, if known.
+    pub mtime_ns: Option<i64>,
 }
 
 /// An event of a transfer.

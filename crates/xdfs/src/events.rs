@@ -7,6 +7,8 @@ use xdfs_engine::Outcome;
 pub use xdfs_engine::{LimitedBy, Progress, TimeShares, TimeSum};
 use xdfs_proto::{DigestValue, Fault};
 
+use crate::mtime::is_cut;
+
 /// Receives events. The default methods ignore them and continue. [`ControlFlow::Break`] stops the
 /// operation in an orderly way, so that it can be resumed.
 ///
@@ -104,6 +106,9 @@ pub struct TransferResult {
     /// The bytes went straight from one server to another, which have compared checksums of their
     /// own: `digest` has none.
     pub is_direct: bool,
+    /// The modification time of the source is beyond the range that can be carried, which is from
+    /// 1677 to 2262: the target has the time at its end.
+    pub has_cut_time: bool,
 }
 
 impl TransferResult {
@@ -131,6 +136,7 @@ impl From<Outcome> for TransferResult {
             time_shares: outcome.time_shares,
             is_skipped: outcome.is_skipped,
             is_direct: outcome.is_direct,
+            has_cut_time: is_cut(outcome.mtime_ns),
         }
     }
 }

@@ -118,6 +118,7 @@ pub use files::{FileIdentity, HeldLock, LockRange, OpenOptions, RemoteFile};
 #[cfg(unix)]
 pub use gridftp::GridftpOverSsh;
 pub use gridftp::{GRIDFTP_PORT, GridftpAddress, GridftpNode, GridftpSettings};
+pub use mtime::time_warning;
 pub use paths::{
     Account, AccountNames, Answer, Attributes, Call, Entry, FileKind, Listing, OwnerNames,
     PartialFile, PendingAccountNames, PendingCall, call_local, known_time,

@@ -1,6 +1,26 @@
 //! Modification times in the resolution of file systems.
 
+use xdfs_proto::{Code, Fault};
+
 const SECOND_NS: i64 = 1_000_000_000;
+
+/// Whether a time is at an end of the range in nanoseconds, where stores cut off those beyond it.
+pub(crate) fn is_cut(time_ns: Option<i64>) -> bool {
+    matches!(time_ns, Some(i64::MIN | i64::MAX))
+}
+
+/// The warning that so many files have another time than their sources
+/// ([`TransferResult::has_cut_time`](crate::TransferResult::has_cut_time)); `None` for none.
+#[must_use]
+pub fn time_warning(files: u64) -> Option<Fault> {
+    let files = match files {
+        0 => return None,
+        1 => "1 file".to_owned(),
+        number => format!("{number} files"),
+    };
+    let cause = format!("the time of {files} was not kept: it is before 1677 or after 2262");
+    Some(Fault::new(Code::InvalidArgument, "set the time", cause))
+}
 
 /// Whether a time is in whole seconds, the resolution of some file systems.
 pub(crate) fn is_coarse(time_ns: i64) -> bool {

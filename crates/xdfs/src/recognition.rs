@@ -143,13 +143,16 @@ impl ComparedPaths {
         }
         let is_file = there.kind == FileKind::File;
         let has_size = is_file && there.size == length;
-        let has_time = is_same_time(there.mtime_ns, from.mtime_ns);
+        let times = there.mtime().zip(from.mtime());
+        let has_time = times.is_some_and(|(there, from)| is_same_time(there, from));
         let may_skip = match self.skip {
             Skip::Never => false,
             Skip::Identical => has_size && has_time && has_mode(&from, &there),
             Skip::SizeAndTime => has_size && has_time,
             Skip::Content => has_size,
-            Skip::NotOlder => is_file && (has_time || there.mtime_ns >= from.mtime_ns),
+            Skip::NotOlder => {
+                is_file && (has_time || times.is_some_and(|(there, from)| there >= from))
+            }
             Skip::All => true,
         };
         if !may_skip {
@@ -187,6 +190,7 @@ impl ComparedPaths {
             failures: Failures::default(),
             is_skipped: true,
             is_direct: false,
+            mtime_ns: from.mtime(),
         }))
     }
 

@@ -133,8 +133,8 @@ pub(crate) struct CpFlags {
     /// Archive mode: --recursive --owner --xattrs --hard-links. It leaves out what --xattrs does,
     /// and access times.
     ///
-    /// It copies a tree as far as the other side allows; what needs privileges that are missing
-    /// there is reported for each entry.
+    /// It copies a tree as far as the other side allows. Where that isn't root, files belong to its
+    /// user: a warning says how many lost their owner.
     #[arg(short, long)]
     pub(crate) archive: bool,
 
@@ -184,7 +184,11 @@ pub(crate) struct CpFlags {
     #[arg(short = '0', long, requires = "files_from", help_heading = FILTERS)]
     pub(crate) null: bool,
 
-    /// Preserve owner and group, by name where the other side knows it. Needs privileges there.
+    /// Preserve owner and group, by name where the other side knows it.
+    ///
+    /// Only root may give files to others. Another user keeps the groups that it is in, and a
+    /// warning says how many files lost their owner. set-user-id and set-group-id stay with the
+    /// owner.
     ///
     /// Without it everything belongs to the user of the target, and set-user-id and set-group-id
     /// bits are left out.

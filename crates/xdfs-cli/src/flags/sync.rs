@@ -105,7 +105,8 @@ pub(crate) struct SyncFlags {
     /// and what is replaced gets a hard link until the new content takes its place. Files that an
     /// earlier run kept under the same names are replaced; a directory for each run, such as
     /// ../old/$(date +%F), keeps all. Directories are made as needed; deleted directories leave
-    /// their contents. A DIR in TARGET takes no part in the comparison.
+    /// their contents. A DIR in TARGET takes no part in the comparison, and gets an entry
+    /// .xdfs-backup, by which later runs know it: they never delete it.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) backup_dir: Option<OsString>,
 
@@ -138,12 +139,15 @@ pub(crate) struct SyncFlags {
     /// Archive mode: --owner --xattrs --hard-links. It leaves out what --xattrs does, and access
     /// times.
     ///
-    /// It copies a tree as far as the other side allows; what needs privileges that are missing
-    /// there is reported for each entry.
+    /// It copies a tree as far as the other side allows. Where that isn't root, files belong to its
+    /// user: a warning says how many lost their owner.
     #[arg(short, long)]
     pub(crate) archive: bool,
 
-    /// Preserve owner and group, compared by number. Needs privileges on the target.
+    /// Preserve owner and group, compared by number.
+    ///
+    /// Only root may give files to others. Another user keeps the groups that it is in, and a
+    /// warning says how many files lost their owner; what it can't set isn't compared.
     ///
     /// Without it everything belongs to the user of the target, and set-user-id and set-group-id
     /// bits are left out.

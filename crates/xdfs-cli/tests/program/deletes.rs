@@ -274,7 +274,9 @@ fn assert_kept(backup: &Path, inodes: [u64; 4], large: usize) {
         fs::read_link(backup.join("link")).unwrap(),
         Path::new("old")
     );
-    assert_eq!(names(backup), ["d", "gone", "link", "small"]);
+    let mut kept = names(backup);
+    kept.retain(|name| name != ".xdfs-backup");
+    assert_eq!(kept, ["d", "gone", "link", "small"]);
     assert_eq!(names(backup.join("d")), ["large"]);
 }
 
@@ -325,6 +327,67 @@ fn what_goes_is_kept_in_the_backup_directory() {
     xdfs(["sync", "--delete", "--backup-dir", &link, &down, &back]).ok();
     assert_eq!(names(&back), [".old", "d", "link"]);
     assert_eq!(fs::read(Path::new(&kept).join("small")).unwrap(), b"newer");
+}
+
+#[test]
+fn a_backup_directory_in_the_target_outlives_later_runs() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let tree = place.here("tree");
+    fs::create_dir_all(place.here("tree/d")).unwrap();
+    let (up, down) = (server.url("/copy"), place.here("back"));
+    for name in ["a", "b", "d/c"] {
+        fs::write(place.here(&format!("tree/{name}")), name).unwrap();
+    }
+    xdfs(["sync", &tree, &up]).ok();
+    xdfs(["sync", &up, &down]).ok();
+    fs::write(place.here("tree/a"), "newer").unwrap();
+    fs::remove_file(place.here("tree/d/c")).unwrap();
+    let places = [place.remote("copy"), down.clone().into()];
+    let source = place.remote("source");
+    fs::create_dir(&source).unwrap();
+    for name in ["a", "b"] {
+        fs::copy(place.here(&format!("tree/{name}")), source.join(name)).unwrap();
+    }
+    fs::create_dir(source.join("d")).unwrap();
+    let url = server.url("/source");
+    let ways = [[&*tree, &*up], [&url, &down]];
+    for ([source, target], at) in ways.into_iter().zip(&places) {
+        let kept = ["old/runs/1/a", "old/runs/1/d/c"].map(|name| at.join(name));
+        xdfs([
+            "sync",
+            "--delete",
+            "--backup-dir",
+            "old/runs/1",
+            source,
+            target,
+        ])
+        .ok();
+        assert!(kept.iter().all(|kept| kept.exists()));
+        fs::write(at.join("old/other"), "of nobody").unwrap();
+        for flags in [
+            &["--dry-run"][..],
+            &[],
+            &["--force"],
+            &["--compare", "digest"],
+        ] {
+            let run = xdfs([&["sync", "--delete", source, target][..], flags].concat()).ok();
+            let words = [
+                "'old/runs/1'",
+                "it keeps what an earlier run",
+                "--backup-dir",
+            ];
+            assert!(
+                words.iter().all(|word| run.stderr.contains(word)),
+                "{}",
+                run.stderr
+            );
+            assert!(kept.iter().all(|kept| kept.exists()), "{flags:?}");
+        }
+        assert!(!at.join("old/other").exists(), "what isn't kept there goes");
+        let run = xdfs(["sync", source, target]).ok();
+        assert!(!run.stderr.contains("warning"), "{}", run.stderr);
+    }
 }
 
 #[test]

@@ -88,6 +88,8 @@ mod stacks;
 mod support;
 #[cfg(unix)]
 mod sync;
+#[cfg(target_os = "linux")]
+mod times;
 #[cfg(unix)]
 mod trees;
 mod tune;

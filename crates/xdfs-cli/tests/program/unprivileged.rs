@@ -153,6 +153,17 @@ fn make_owned(root: &Path) {
         chown(&directory, Some(uid), Some(gid)).unwrap();
     }
     set_mode(root.join("d0"), 0o555);
+    // Not of the second in which they are copied: rsync takes that for the same time.
+    let mut command = Command::new("find");
+    command.arg(root).args([
+        "-depth",
+        "-exec",
+        "touch",
+        "-h",
+        "-d",
+        "@1500000000.123456789",
+    ]);
+    assert!(command.args(["{}", "+"]).status().unwrap().success());
 }
 
 #[test]
@@ -238,7 +249,8 @@ fn make_closed(root: &Path, version: u32) {
         else
             rm -r ro/gone ro/kind/p; echo p > ro/kind/p; echo new > ro/in/new
         fi
-        echo 1$1$1 > ro/f; echo $1 > ro/in/deep/g; head -c 3000000 /dev/zero > ro/big; echo $1 >> ro/big
+        echo 1$1$1 > ro/f; echo $1 > ro/in/deep/g; head -c 3000000 /dev/zero > ro/big
+        echo $1 >> ro/big
         mkdir -p dark; echo 2$1 > dark/s
         chmod 555 ro/in/deep ro/in ro/kind ro; chmod 111 dark; chmod 555 .
         [ $1 = 2 ] || chmod 555 ro/gone/away ro/gone";

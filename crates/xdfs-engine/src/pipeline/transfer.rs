@@ -65,10 +65,11 @@ impl<K: Kernel> Pipeline<K> {
                     relaxed,
                     last,
                 };
+                let mtime_ns = offer.mtime_ns;
                 match self.open_offer(source, offer, spec.offset, spec.length, true) {
                     Ok(length) => {
                         if let Some(transfer) = self.transfers.started_mut(spec.file) {
-                            transfer.set_total(length);
+                            transfer.set_source(length, mtime_ns);
                         }
                         if pack {
                             self.pick_channels(Workload::Packs);
@@ -205,7 +206,7 @@ impl<K: Kernel> Pipeline<K> {
                 let Some(Target { store, path, name }) = transfer.target().cloned() else {
                     return;
                 };
-                transfer.set_total(offer.length);
+                transfer.set_source(offer.length, offer.mtime_ns);
                 let mut request = sink_request(&offer, path, name);
                 transfer.limit(&mut request);
                 (store, request)

@@ -398,6 +398,8 @@ pub(super) struct StartedTransfer {
     resumed_bytes: u64,
     bytes_total: Option<u64>,
     retransmitted: u64,
+    /// The modification time of the source, if known.
+    mtime_ns: Option<i64>,
     /// The time that the local store took (download).
     store_time: StoreTime,
     /// For a pack: the entries that failed.
@@ -431,6 +433,7 @@ impl StartedTransfer {
             resumed_bytes: 0,
             bytes_total: None,
             retransmitted: 0,
+            mtime_ns: None,
             store_time: StoreTime::default(),
             failures: Failures::default(),
             fault: None,
@@ -462,9 +465,10 @@ impl StartedTransfer {
         request.resume = self.resume;
     }
 
-    /// Sets the length of the transfer, if known.
-    pub(super) fn set_total(&mut self, bytes: Option<u64>) {
+    /// Sets the length of the transfer and the modification time of the source, if known.
+    pub(super) fn set_source(&mut self, bytes: Option<u64>, mtime_ns: Option<i64>) {
         self.bytes_total = bytes;
+        self.mtime_ns = mtime_ns;
     }
 
     /// The length of the transfer, if known.
@@ -574,6 +578,7 @@ impl StartedTransfer {
             failures: std::mem::take(&mut self.failures),
             is_skipped: false,
             is_direct: false,
+            mtime_ns: self.mtime_ns,
         }
     }
 

@@ -283,5 +283,6 @@ fn outcome(copied: Copied, elapsed: Duration) -> Outcome {
         failures: Failures::default(),
         is_skipped: false,
         is_direct: true,
+        mtime_ns: None,
     }
 }

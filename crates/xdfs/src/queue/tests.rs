@@ -171,6 +171,7 @@ fn outcome(bytes: u64) -> Outcome {
         failures: Failures::default(),
         is_skipped: false,
         is_direct: false,
+        mtime_ns: None,
     }
 }
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use xdfs_engine::DownloadSpec;
 use xdfs_engine::command::TransferKind;
-use xdfs_proto::pack::{
-    Content, Entry, Metadata, PACK_REQUEST_BYTES_MAX, PackReader, PackRequest,
-};
+use xdfs_proto::pack::{Content, Entry, Metadata, PACK_REQUEST_BYTES_MAX, PackReader, PackRequest};
 use xdfs_proto::{Code, DigestKind, Fault, Limits};
 use xdfs_store::Store;
 use xdfs_store::tree_journal::Mark;
@@ -56,6 +54,8 @@ impl Moving<'_, '_> {
             if found.path.is_empty() {
                 self.run.target.make_root()?;
                 let mut root = Item::new(Vec::new(), Kind::Directory, 0);
+                let owner = (attributes.uid, attributes.gid);
+                root.owner = (self.run.options.owner && !self.run.keeps_root).then_some(owner);
                 if self.run.options.xattrs {
                     root.late_xattrs = self.run.root_xattrs()?;
                 }
@@ -237,8 +237,8 @@ impl TreeRun<'_> {
 
     /// The extended attributes of the root of the source.
     ///
-    /// A server is asked for those of an entry of the directory above, since a request names entries
-    /// beneath a directory. Where there is none above, as at the root of an export, they aren't
+    /// A server is asked for those of an entry of the directory above, since a request names
+    /// entries beneath a directory. Where there is none above, as at the root of an export, they aren't
     /// known.
     ///
     /// # Errors

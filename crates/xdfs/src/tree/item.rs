@@ -6,6 +6,7 @@ use xdfs_proto::{DigestKind, DigestValue, FileId, Limits};
 use xdfs_store::tree_journal::Mark;
 
 use super::options::SET_ID;
+use crate::mtime::is_cut;
 use crate::paths::FileKind;
 
 /// How a moved entry is counted.
@@ -59,11 +60,6 @@ pub(super) fn owned_xattrs(
     wanted
         .map(|(name, value)| (name.to_vec(), value.to_vec()))
         .collect()
-}
-
-/// Whether a time is at the end of the range, where those beyond it are cut off.
-fn is_cut(mtime_ns: Option<i64>) -> bool {
-    matches!(mtime_ns, Some(i64::MIN | i64::MAX))
 }
 
 impl Kind {

@@ -20,6 +20,7 @@ use super::space::NeededSpace;
 use super::tracker::Tracker;
 use super::version::{looks_like, mark_of};
 use crate::events::{Deletion, Observer, SyncStep, TreeEvent, TreeResult};
+use crate::mtime::time_warning;
 use crate::paths::{Attributes, FileKind};
 use crate::transfer::{SharedTime, Transfer};
 
@@ -278,7 +279,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The fault with which a run ends that ended with `fault`: what filled the target is the reason.
+    /// The fault of a run that ended with `fault`: what filled the target is the reason.
     pub(super) fn reason(&mut self, fault: Fault) -> Fault {
         self.full.take().unwrap_or(fault)
     }
@@ -541,14 +542,10 @@ impl<'a> Report<'a> {
                  groups that it isn't in",
                 files(owners_unkept),
             );
-            self.warn(&Fault::new(Code::PermissionDenied, "copy a tree", cause));
+            self.warn(&Fault::new(Code::PermissionDenied, "copy", cause));
         }
-        if times_cut > 0 {
-            let cause = format!(
-                "the time of {} was not kept: it is before 1677 or after 2262",
-                files(times_cut),
-            );
-            self.warn(&Fault::new(Code::InvalidArgument, "copy a tree", cause));
+        if let Some(fault) = time_warning(times_cut) {
+            self.warn(&fault);
         }
         Ok(self.result)
     }

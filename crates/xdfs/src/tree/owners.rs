@@ -1,5 +1,5 @@
-//! Owners that the target can't give to files: without privileges a side makes files of its own user
-//! only. That is no failure of an entry, but the user hears of how many the owner wasn't kept.
+//! Owners that the target can't give to files: without privileges a side makes files of its own
+//! user only. That is no failure of an entry, but the user hears of how many the owner wasn't kept.
 
 use std::collections::HashMap;
 
@@ -46,8 +46,8 @@ impl MovedOwners {
 }
 
 impl TreeRun<'_> {
-    /// The owners that the target can give to files. A server that doesn't say is taken for one that
-    /// can give any, and then reports what it couldn't do.
+    /// The owners that the target can give to files. A server that doesn't say is taken for one
+    /// that can give any, and then reports what it couldn't do.
     pub(super) fn settable_owners(&self) -> &SettableOwners {
         self.settable_owners.get_or_init(|| {
             let path = self.target.root().to_vec();
@@ -61,7 +61,7 @@ impl TreeRun<'_> {
     /// Counts the moved entries whose owner the target couldn't keep.
     pub(super) fn count_unkept_owners(&self, report: &mut Report<'_>) {
         let moved = std::mem::take(&mut report.moved_owners);
-        if moved.counts.is_empty() {
+        if moved.counts.is_empty() || report.is_stopped() {
             return;
         }
         let settable = self.settable_owners();

@@ -16,6 +16,15 @@ use crate::paths::{Call, Entry};
 use crate::tree::namespace::{CALLS_MAX, Namespace, Pending};
 use crate::tree::tracker::split;
 
+/// The entry by which a later run without a backup directory recognises one within the target,
+/// which it then doesn't delete.
+const MARK: &[u8] = b".xdfs-backup";
+
+/// Whether a directory of the target with these entries is the backup directory of an earlier run.
+pub(super) fn is_marked(entries: &[Entry]) -> bool {
+    entries.iter().any(|entry| entry.name == MARK)
+}
+
 /// How an entry gets into the backup directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
@@ -150,12 +159,19 @@ impl<'a> Backup<'a> {
                 if made.contains(above) {
                     return Ok(());
                 }
-                let call = Call::MakeDirectory {
-                    path: self.directory.path(above),
-                    mode: None,
-                    parents: true,
+                let make = |path: &[u8]| {
+                    let call = Call::MakeDirectory {
+                        path: self.directory.path(path),
+                        mode: None,
+                        parents: true,
+                    };
+                    self.target.start(call).wait()
                 };
-                self.target.start(call).wait()?;
+                if made.is_empty() && self.beneath.is_some() {
+                    // It is there if an earlier run has made it.
+                    make(MARK)?;
+                }
+                make(above)?;
                 made.insert(above.to_vec());
                 Ok(())
             })

@@ -211,10 +211,20 @@ impl Carrier<'_> {
     }
 
     /// Creates the root of the target.
-    pub(super) fn make_root(&self, report: &mut Report<'_>) -> Result<(), Fault> {
+    pub(super) fn make_root(
+        &self,
+        source: &Attributes,
+        report: &mut Report<'_>,
+    ) -> Result<(), Fault> {
         match self.is_dry() {
             true => report.step(SyncStep::Copy, b"", None),
-            false => self.run.target.make_root()?,
+            false => {
+                self.run.target.make_root()?;
+                let mut root = Item::new(Vec::new(), Kind::Directory, 0);
+                let owner = (source.uid, source.gid);
+                root.owner = self.run.options.owner.then_some(owner);
+                report.moved_owners.add(&root);
+            }
         }
         report.result.directories += 1;
         Ok(())

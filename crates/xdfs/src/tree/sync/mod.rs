@@ -80,8 +80,9 @@ pub struct SyncOptions {
     /// name and instead of what an earlier run kept there; `None` to keep nothing. A path that
     /// isn't absolute is relative to the target. It has to be in the same file system, and where
     /// there are no hard links nothing can be replaced. Created when it is needed; one within the
-    /// target takes no part in the comparison. Removed directories aren't kept, only their
-    /// contents. If replacing an entry fails, it is in both places.
+    /// target takes no part in the comparison, and later runs without it don't delete it. Removed
+    /// directories aren't kept, only their contents. If replacing an entry fails, it is in both
+    /// places.
     pub backup: Option<Vec<u8>>,
     /// Send only the changed parts of files of 1 MiB or more that exist on both sides, if at least
     /// a quarter of the new version occurs in the old one, at any offset. Both sides read their
@@ -341,15 +342,18 @@ impl Sync<'_> {
 
     fn execute(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
         let executed = self.settle_everything(report);
-        if executed.is_err() || report.is_stopped() {
-            self.carrier.run.close_directories(&|_| false);
+        let run = &self.carrier.run;
+        let is_lost = executed.as_ref().is_err_and(|fault| fault.ends_session);
+        let has_ended_early = executed.is_err() || report.is_stopped();
+        if has_ended_early && !(is_lost && run.target.is_remote()) {
+            run.close_directories(&|_| false);
         }
         executed
     }
 
     fn settle_everything(&mut self, report: &mut Report<'_>) -> Result<(), Fault> {
         if self.roots.1.is_none() {
-            self.carrier.make_root(report)?;
+            self.carrier.make_root(&self.roots.0, report)?;
         }
         let mut outcome = self.carry(report)?;
         if report.is_stopped() {
@@ -400,6 +404,14 @@ impl Sync<'_> {
 
     /// Renames, replaces entries of another kind, and deletes.
     fn settle(&mut self, outcome: &mut Outcome, report: &mut Report<'_>) -> Result<(), Fault> {
+        if self.options.delete {
+            for path in &outcome.backups {
+                let cause = "it stays: it keeps what an earlier run has replaced or removed";
+                let fault = Fault::new(Code::NotEmpty, "delete the backup directory", cause);
+                let hint = "name it with --backup-dir, or remove it by hand";
+                report.warn(&fault.path(path).hint(hint));
+            }
+        }
         let left_over = std::mem::take(&mut outcome.left_over);
         removal::remove(&self.carrier, left_over, None, &mut self.counts, report)?;
         let may_delete = self.may_delete(outcome, report)?;

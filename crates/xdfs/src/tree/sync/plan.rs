@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use xdfs_proto::{ChecksumKind, ChecksumValue, Code, Fault};
 use xdfs_store::local::SettableOwners;
 
-use super::backup::Backup;
+use super::backup::{Backup, is_marked};
 use super::name_matches::{DeferredEntry, Listed, NameMatch, NameMatches, match_names, same};
 use super::view::View;
 use super::{Compare, OPERATION, SyncOptions, swap};
@@ -95,6 +95,8 @@ pub(super) struct Outcome {
     /// Entries to copy at the end, since their names may collide with others.
     pub(super) deferred: Vec<DeferredEntry>,
     pub(super) extras: Vec<Extraneous>,
+    /// Backup directories of earlier runs, which stay.
+    pub(super) backups: Vec<Vec<u8>>,
     /// Number of names that were found at the target.
     pub(super) target_names: u64,
     /// Temporary files of interrupted swaps, deleted in any case.
@@ -402,6 +404,10 @@ impl<'a> Comparison<'a> {
                 }
             }
             Presence::Target(is_in_the_way) => match self.list(self.target, &path)? {
+                Some(target) if is_marked(&target) => {
+                    self.keep(&path);
+                    self.outcome.backups.push(path);
+                }
                 Some(target) => {
                     for entry in target {
                         let path = join(&path, &entry.name);
@@ -435,6 +441,11 @@ impl<'a> Comparison<'a> {
             let found = target.extract_if(.., |entry| backup.is_at(&at(entry), entry));
             let found: Vec<_> = found.map(|entry| entry.name).collect();
             source.retain(|entry| !backup.is_named(&at(entry)) && !found.contains(&entry.name));
+        }
+        if is_marked(&target) && !is_marked(&source) {
+            // It stays even if the source has a directory of this name by now.
+            target.retain(|there| source.iter().any(|entry| entry.name == there.name));
+            self.outcome.backups.push(directory.0.clone());
         }
         for (path, entry) in swap::take_left_over(&directory.0, &source, &mut target) {
             if !self.leaves_out_name(&path, &entry) {
