@@ -713,7 +713,8 @@ mod tests {
             parse(&Record::error(Some(("a", "b")), &fault)),
             json!({
                 "schema": 1, "type": "error", "code": "busy", "side": "remote",
-                "machine": "lab", "operation": "open", "path": "/\u{fffd}", "cause": "in use", "hint": null,
+                "machine": "lab", "operation": "open", "path": "/\u{fffd}", "cause": "in use",
+                "hint": null,
                 "retry": "after", "retry_after_ms": 200, "exit_code": 12,
                 "source": "a", "target": "b"
             })

@@ -108,7 +108,8 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
     server.run()
 }
 
-/// What the check of the settings warns of. Certificates that have ended don't keep it from serving.
+/// What the check of the settings warns of. Certificates that have ended don't keep it from
+/// serving.
 fn more_warnings(report: &SettingsReport) -> Vec<String> {
     let outdated = report.outdated.iter().map(|found| found.fault.to_string());
     outdated.chain(report.warnings.iter().cloned()).collect()

@@ -55,8 +55,8 @@ pub(crate) enum SinkJob {
     Discard(FileId),
     /// All bytes of this fragment are written and verified. One that is `late` is recorded only
     /// together with the publication: an unencrypted one may have been changed in transit, and a
-    /// resumed attempt would trust its digest state before the digest of the file agrees; the ragged
-    /// end of a file of unknown length can't be told from a whole block by that attempt.
+    /// resumed attempt would trust its digest state before the digest of the file agrees; the
+    /// ragged end of a file of unknown length can't be told from a whole block by that attempt.
     Held {
         file: FileId,
         fragment: Fragment,

@@ -1,8 +1,8 @@
 //! Lines of the control channel, split off a stream of bytes.
 //!
-//! A line ends with CRLF (RFC 959, section 3.1.1). In a command, a bare CR or LF belongs to the line,
-//! and the [command parser](crate::command) refuses it there: a name that somebody else chose must
-//! not end a command. Replies of some servers end with LF alone, which ends their lines too.
+//! A line ends with CRLF (RFC 959, section 3.1.1). In a command, a bare CR or LF belongs to the
+//! line, and the [command parser](crate::command) refuses it there: a name that somebody else chose
+//! must not end a command. Replies of some servers end with LF alone, which ends their lines too.
 //! Interrupts of Telnet at the start of a line, which clients send before ABOR, are dropped.
 
 /// Bytes of the longest line, without its end: a path of the longest kind and a long command.

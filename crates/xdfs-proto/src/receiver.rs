@@ -12,8 +12,8 @@
 //!                                                 +-------------> (gone) <---------+--------+
 //! ```
 //!
-//! A file that fails is gone at once, but its target isn't free before its sink is closed: the sender
-//! gets the final answer then, by `closed()`, so that it may offer the target anew.
+//! A file that fails is gone at once, but its target isn't free before its sink is closed: the
+//! sender gets the final answer then, by `closed()`, so that it may offer the target anew.
 //!
 //! The edge on the right is `published()`. While a file is being published only the store can make
 //! it fail. A side that cancels then is told the outcome.

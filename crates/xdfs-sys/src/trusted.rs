@@ -20,7 +20,8 @@ mod imp;
 #[cfg(unix)]
 #[path = "trusted/unix.rs"]
 mod imp;
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 #[path = "trusted/tests.rs"]
 mod tests;
 

@@ -89,8 +89,8 @@ impl KeptSessions {
 }
 
 impl KeptSession {
-    /// The session, opened if it isn't open. It is opened again after a change of the server's known
-    /// keys, since the trust in it may have ended.
+    /// The session, opened if it isn't open. It is opened again after a change of the server's
+    /// known keys, since the trust in it may have ended.
     ///
     /// # Errors
     /// The answer to the command.

@@ -413,8 +413,8 @@ fn check_name(name: &str) -> Result<(), String> {
     let begins_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
     if name.len() < 2 || !begins_well || !name.chars().all(fits) {
         return Err(format!(
-            "'{}' can't be the name of a remote: a name needs at least 2 characters: letters, digits, \
-             '-', '_' and '.', of which the first is a letter or a digit",
+            "'{}' can't be the name of a remote: a name needs at least 2 characters: letters, \
+             digits, '-', '_' and '.', of which the first is a letter or a digit",
             name.escape_default()
         ));
     }

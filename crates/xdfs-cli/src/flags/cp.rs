@@ -22,13 +22,13 @@ use crate::size;
 /// that machine through ssh, for this command only; /~/path begins in the user's home there.
 /// FTP and GridFTP servers are reached by ftps://[user@]host[:port]/path with TLS, by
 /// gsiftp://[user@]host[:port]/path with GSI, and by ftp://[user[:password]@]host[:port]/path and
-/// --insecure without either. With sshftp://[user@]host[:port]/path such a server is started through
-/// ssh, which protects commands and replies; content and names in listings need --protect clear.
-/// With ftp:// and ftps://, /path begins in the directory of the login, and //path at the root; with
-/// gsiftp:// and sshftp://, /path begins at the root, and /~/path in the directory of the login.
-/// NAME:path is on a server with a name: see `xdfs remotes --help`. At least one side must be a
-/// server; if both are, files go from one to the other (--between). With several sources, the
-/// target is a directory in which each file keeps its name; they are copied back to back in one
+/// --insecure without either. With sshftp://[user@]host[:port]/path such a server is started
+/// through ssh, which protects commands and replies; content and names in listings need --protect
+/// clear. With ftp:// and ftps://, /path begins in the directory of the login, and //path at the
+/// root; with gsiftp:// and sshftp://, /path begins at the root, and /~/path in the directory of
+/// the login. NAME:path is on a server with a name: see `xdfs remotes --help`. At least one side
+/// must be a server; if both are, files go from one to the other (--between). With several sources,
+/// the target is a directory in which each file keeps its name; they are copied back to back in one
 /// session.
 ///
 /// In the URL of a source, *, ? and [a-z] match names on the server, unless a path exists as it is

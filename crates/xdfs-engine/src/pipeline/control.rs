@@ -267,8 +267,8 @@ impl<K: Kernel> Pipeline<K> {
         }
     }
 
-    /// Answers the first frame of a file if its number was used in the other direction; `true` if it
-    /// was.
+    /// Answers the first frame of a file if its number was used in the other direction; `true` if
+    /// it was.
     fn answer_used_number(&mut self, frame: &Frame) -> Result<bool, Fault> {
         let (file, used) = match frame {
             Frame::Xftsmu(offer) if !self.receiver.was_offered(offer.file) => {

@@ -114,8 +114,8 @@ impl NetworkPath {
     }
 
     /// The round-trip time: the system's where it measures one, since a peer that is slow to answer
-    /// makes the first exchange longer. Behind a forwarder, to which alone the system measures, that
-    /// of the quickest answer.
+    /// makes the first exchange longer. Behind a forwarder, to which alone the system measures,
+    /// that of the quickest answer.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         match self.is_forwarded() {
             true => self.answers.0,

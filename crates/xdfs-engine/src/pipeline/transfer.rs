@@ -394,8 +394,8 @@ impl<K: Kernel> Pipeline<K> {
     }
 
     /// Looks for a better number of channels while much is left to move, unless the user chose the
-    /// number (initiator): on a long path, and on any other out of the machine that moves little, since what is known
-    /// of it may be only its way to a forwarder.
+    /// number (initiator): on a long path, and on any other out of the machine that moves little,
+    /// since what is known of it may be only its way to a forwarder.
     pub(super) fn tune_channels(&mut self) {
         // More channels would only take more from others.
         let yields = self.yielding.is_some();

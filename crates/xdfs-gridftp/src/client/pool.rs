@@ -297,8 +297,8 @@ impl FtpStore {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection: an unused one, if possible with data connections of this kind, or a new one. If
-    /// the server takes no more, waits until one is free.
+    /// A connection: an unused one, if possible with data connections of this kind, or a new one.
+    /// If the server takes no more, waits until one is free.
     ///
     /// # Errors
     /// There is none, and none can be opened; or those that there are don't get free.

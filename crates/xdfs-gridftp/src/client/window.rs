@@ -268,8 +268,8 @@ pub(super) fn ask_checksum(
     link.command("CKSM", &argument)
 }
 
-/// Compares a file that has come, for which [`ask_proof`] has asked: by its checksum, or else it has
-/// to have the size and the time that it had before.
+/// Compares a file that has come, for which [`ask_proof`] has asked: by its checksum, or else it
+/// has to have the size and the time that it had before.
 fn prove(
     link: &mut Link,
     (path, before): (&[u8], &Listed),

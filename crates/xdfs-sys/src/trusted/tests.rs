@@ -1,3 +1,5 @@
+//! Files and directories of others, links, and modes: what is believed, and what isn't.
+
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};

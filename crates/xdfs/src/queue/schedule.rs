@@ -24,7 +24,8 @@ use crate::remote::RemotePlace;
 use crate::retry::RetryPolicy;
 use crate::transfer::{LocalPlace, TransferOptions, TransferRoute};
 
-/// Retries of a server that never answered, where a fault says that they may help: about six seconds.
+/// Retries of a server that never answered, where a fault says that they may help: about six
+/// seconds.
 const FIRST_RETRIES_MAX: u32 = 5;
 
 /// A file to copy, for a [`Queue`](crate::Queue).

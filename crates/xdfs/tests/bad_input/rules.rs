@@ -1,6 +1,6 @@
-//! What the protocol allows or forbids and the project's own client never does: transfers of unknown
-//! length that go on, holes in journals, numbers of both directions, targets offered again at once,
-//! and the end by an exception.
+//! What the protocol allows or forbids and the project's own client never does: transfers of
+//! unknown length that go on, holes in journals, numbers of both directions, targets offered again
+//! at once, and the end by an exception.
 
 use std::net::{SocketAddr, TcpListener};
 use std::thread;

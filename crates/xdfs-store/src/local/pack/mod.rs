@@ -96,7 +96,8 @@ pub struct PackOptions {
 /// The reason for which an entry is not written.
 #[derive(Clone, Debug)]
 struct Problem {
-    fault: Fault,
+    /// Boxed, since results with it are returned for each entry.
+    fault: Box<Fault>,
     /// It applies to all following entries.
     is_final: bool,
 }
@@ -104,7 +105,7 @@ struct Problem {
 impl From<Fault> for Problem {
     fn from(fault: Fault) -> Self {
         Self {
-            fault,
+            fault: Box::new(fault),
             is_final: false,
         }
     }
@@ -126,7 +127,7 @@ impl Problem {
             _ => Fault::from_io("", b"", error),
         };
         Self {
-            fault,
+            fault: Box::new(fault),
             is_final: matches!(
                 kind,
                 K::StorageFull | K::QuotaExceeded | K::ReadOnlyFilesystem

@@ -191,7 +191,7 @@ impl PackBuilder {
     }
 
     fn fault(&self, path: &[u8], problem: Problem) -> Fault {
-        let mut fault = problem.fault;
+        let mut fault = *problem.fault;
         fault.operation = OPERATION.into();
         fault.path(shown(&self.root, path))
     }

@@ -214,7 +214,7 @@ impl<'r, 'p> Writing<'r, 'p> {
     }
 
     fn fail(&mut self, number: u32, entry: &Entry<'_>, problem: Problem) {
-        let mut fault = problem.fault;
+        let mut fault = *problem.fault;
         fault.operation = operation(&entry.content).into();
         fault.path = shown(self.root, entry.path);
         if problem.is_final {
