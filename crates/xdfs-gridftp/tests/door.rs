@@ -27,7 +27,7 @@ use xdfs_testkit::strangers::Strangers;
 const PATIENCE: Duration = Duration::from_secs(60);
 const SESSIONS_MAX: usize = 10;
 const SHORT: Duration = Duration::from_millis(50);
-const CONTENT: [u8; 32 << 10] = [7; 32 << 10];
+static CONTENT: [u8; 32 << 10] = [7; 32 << 10];
 
 struct Running {
     address: SocketAddr,

@@ -95,13 +95,26 @@ impl Told {
 
 /// Why records are refused, and the alert that tells it to the peer.
 struct Refusal {
-    fault: Fault,
+    /// Boxed, since each record may end in one.
+    fault: Box<Fault>,
     alert: Option<u8>,
+}
+
+impl Refusal {
+    fn telling(alert: u8, fault: Fault) -> Self {
+        Self {
+            fault: Box::new(fault),
+            alert: Some(alert),
+        }
+    }
 }
 
 impl From<Fault> for Refusal {
     fn from(fault: Fault) -> Self {
-        Self { fault, alert: None }
+        Self {
+            fault: Box::new(fault),
+            alert: None,
+        }
     }
 }
 
@@ -256,7 +269,7 @@ impl Records {
                 // If it can't be told, the end of the connection tells it.
                 let _ = self.seal(ALERT, &[FATAL, alert], out);
             }
-            refusal.fault
+            *refusal.fault
         })
     }
 
@@ -269,17 +282,17 @@ impl Records {
             };
             let [kind, _, _, high, low] = header;
             if kind != APPLICATION_DATA {
-                return Err(Refusal {
-                    fault: damaged("a record has no protection"),
-                    alert: Some(UNEXPECTED_MESSAGE),
-                });
+                return Err(Refusal::telling(
+                    UNEXPECTED_MESSAGE,
+                    damaged("a record has no protection"),
+                ));
             }
             let length = usize::from(u16::from_be_bytes([high, low]));
             if length > BODY_BYTES {
-                return Err(Refusal {
-                    fault: damaged("a record is too long"),
-                    alert: Some(RECORD_OVERFLOW),
-                });
+                return Err(Refusal::telling(
+                    RECORD_OVERFLOW,
+                    damaged("a record is too long"),
+                ));
             }
             let Some(body) = rest.get(HEADER_BYTES..HEADER_BYTES + length) else {
                 break;
@@ -297,10 +310,8 @@ impl Records {
                 }
             };
             let opened = self.incoming.direction.open(header, body, target);
-            let (kind, length) = opened.map_err(|error| Refusal {
-                fault: damaged(&error.to_string()),
-                alert: Some(BAD_RECORD_MAC),
-            })?;
+            let (kind, length) = opened
+                .map_err(|error| Refusal::telling(BAD_RECORD_MAC, damaged(&error.to_string())))?;
             // Nothing may come between the parts of a message (RFC 8446, section 5.1).
             if kind != HANDSHAKE && !self.message.is_empty() {
                 return Err(unexpected("something else comes within a message"));
@@ -409,10 +420,7 @@ fn damaged(reason: &str) -> Fault {
 }
 
 fn unexpected(reason: &str) -> Refusal {
-    Refusal {
-        fault: violated(reason),
-        alert: Some(UNEXPECTED_MESSAGE),
-    }
+    Refusal::telling(UNEXPECTED_MESSAGE, violated(reason))
 }
 
 /// The fault of a peer whose records are not what they have to be.

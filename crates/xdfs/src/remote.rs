@@ -695,7 +695,7 @@ impl FromStr for RemotePlace {
                     match protection {
                         Some(protection) => Address::Ftp {
                             host,
-                            port: port.unwrap_or(usual_port(&protection)),
+                            port: port.unwrap_or_else(|| usual_port(&protection)),
                             protection,
                         },
                         None => Address::Host {

@@ -21,12 +21,18 @@ const ENGLISH: [&[u8]; 12] = [
 /// that other languages write in another way.
 const MONTHS: [&str; 12] = [
     "jan janv ene gen ian led sty tammi oca \u{44f}\u{43d}\u{432} \u{441}\u{456}\u{447}",
-    "feb febr fev f\u{e9}v f\u{e9}vr \u{fa}no lut helmi \u{15f}ub \u{444}\u{435}\u{432} \u{43b}\u{44e}\u{442}",
-    "mar mars m\u{e4}r mrz mrt m\u{e1}rc b\u{159}e maalis \u{43c}\u{430}\u{440} \u{431}\u{435}\u{440}",
-    "apr april avr avril abr \u{e1}pr dub kwi huhti nis \u{430}\u{43f}\u{440} \u{43a}\u{432}\u{456}",
-    "may mai maj mei mag m\u{e1}j kv\u{11b} touko \u{43c}\u{430}\u{439} \u{43c}\u{430}\u{44f} \u{442}\u{440}\u{430}",
-    "jun juin juni giu iun j\u{fa}n \u{10d}en cze kes\u{e4} haz \u{438}\u{44e}\u{43d} \u{447}\u{435}\u{440}",
-    "jul jui juil juli lug iul j\u{fa}l \u{10d}ec lip hein\u{e4} tem \u{438}\u{44e}\u{43b} \u{43b}\u{438}\u{43f}",
+    "feb febr fev f\u{e9}v f\u{e9}vr \u{fa}no lut helmi \u{15f}ub \u{444}\u{435}\u{432} \
+     \u{43b}\u{44e}\u{442}",
+    "mar mars m\u{e4}r mrz mrt m\u{e1}rc b\u{159}e maalis \u{43c}\u{430}\u{440} \
+     \u{431}\u{435}\u{440}",
+    "apr april avr avril abr \u{e1}pr dub kwi huhti nis \u{430}\u{43f}\u{440} \
+     \u{43a}\u{432}\u{456}",
+    "may mai maj mei mag m\u{e1}j kv\u{11b} touko \u{43c}\u{430}\u{439} \u{43c}\u{430}\u{44f} \
+     \u{442}\u{440}\u{430}",
+    "jun juin juni giu iun j\u{fa}n \u{10d}en cze kes\u{e4} haz \u{438}\u{44e}\u{43d} \
+     \u{447}\u{435}\u{440}",
+    "jul jui juil juli lug iul j\u{fa}l \u{10d}ec lip hein\u{e4} tem \u{438}\u{44e}\u{43b} \
+     \u{43b}\u{438}\u{43f}",
     "aug ago ao\u{fb} ao\u{fb}t srp sie elo a\u{11f}u \u{430}\u{432}\u{433} \u{441}\u{435}\u{440}",
     "sep sept set szept z\u{e1}\u{159} wrz syys eyl \u{441}\u{435}\u{43d} \u{432}\u{435}\u{440}",
     "oct okt ott out \u{159}\u{ed}j pa\u{17a} loka eki \u{43e}\u{43a}\u{442} \u{436}\u{43e}\u{432}",

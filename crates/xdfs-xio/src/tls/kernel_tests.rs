@@ -475,7 +475,8 @@ fn other_keys_break_the_channel() {
 fn records_without_content_are_no_end() {
     let mut pair = Pair::mixed();
     for _ in 0..5 {
-        pair.client.send_record(xdfs_tls::record::APPLICATION_DATA, &[]);
+        pair.client
+            .send_record(xdfs_tls::record::APPLICATION_DATA, &[]);
         transfer(&mut pair.client, &mut pair.server, 100);
     }
 }

@@ -238,8 +238,8 @@ impl TreeRun<'_> {
     /// The extended attributes of the root of the source.
     ///
     /// A server is asked for those of an entry of the directory above, since a request names
-    /// entries beneath a directory. Where there is none above, as at the root of an export, they aren't
-    /// known.
+    /// entries beneath a directory. Where there is none above, as at the root of an export, they
+    /// aren't known.
     ///
     /// # Errors
     /// No session is there any more, or a local root can't be read.

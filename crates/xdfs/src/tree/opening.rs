@@ -1,5 +1,6 @@
 //! Directories of the target that are closed to their owner, while a synchronisation changes
-//! entries in them. As `xdfs cp`, it gives the owner all rights, and the directory its mode at the end.
+//! entries in them. As `xdfs cp`, it gives the owner all rights, and the directory its mode at the
+//! end.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
