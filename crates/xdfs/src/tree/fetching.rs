@@ -277,7 +277,7 @@ impl TreeRun<'_> {
         let pack = self.start_request(Arc::clone(&inspector), false)?;
         self.finish_pack(pack.transfer, false)?.1?;
         match inspector.take().pop() {
-            Some(Received::Large(_, Some(kept))) => Ok(kept),
+            Some(Received::Large(item, Some(kept))) if item.kind == Kind::File => Ok(kept),
             Some(Received::Failed(_, fault)) => Err(fault),
             _ => {
                 let cause = "it is not a large file any more";
