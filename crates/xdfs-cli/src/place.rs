@@ -46,12 +46,17 @@ impl Place {
             return Ok(Self::Remote(place));
         }
         if let Some(scheme) = scheme(&text) {
-            return Err(
-                bad(&format!("'{scheme}' is not a supported protocol")).hint(
-                    "write xdfs://HOST/PATH, ftps://HOST/PATH or ftp://HOST/PATH, or ./ before a \
-                     local path",
-                ),
-            );
+            let hint = match scheme {
+                "sftp" | "scp" | "rsync" => {
+                    "write ssh://HOST/PATH, for which xdfs has to be installed there too, or ./ \
+                     before a local path"
+                }
+                _ => {
+                    "write xdfs://HOST/PATH, ssh://HOST/PATH, ftps://HOST/PATH or \
+                     ftp://HOST/PATH, or ./ before a local path"
+                }
+            };
+            return Err(bad(&format!("'{scheme}' is not a supported protocol")).hint(hint));
         }
         let text = shown(word);
         if let Some((host, path)) = text.split_once(":/")
@@ -61,8 +66,13 @@ impl Place {
             && !Path::new(&format!("{host}:")).exists()
         {
             let path = path.trim_start_matches('/');
-            let hint =
-                format!("did you mean xdfs://{host}/{path}, ssh://{host}/{path}, or ./{text}?");
+            let hint = match RemotePlace::is_remote(&format!("{host}://")) {
+                // A URL without one of its slashes.
+                true => format!("did you mean {host}://{path}?"),
+                false => {
+                    format!("did you mean xdfs://{host}/{path}, ssh://{host}/{path}, or ./{text}?")
+                }
+            };
             let fault = bad("it is neither a URL nor a local path").hint(hint);
             return Err(config.hinted(fault, [word]));
         }
@@ -173,6 +183,20 @@ mod tests {
             "xdfs://h/%",
         ] {
             assert_eq!(parse(bad).unwrap_err().code, Code::InvalidArgument, "{bad}");
+        }
+    }
+
+    #[test]
+    fn hints_name_what_was_meant() {
+        for (word, meant) in [
+            ("xdfs:/localhost/", "did you mean xdfs://localhost/?"),
+            ("ftps:/host/d/f", "did you mean ftps://host/d/f?"),
+            ("host:/d", "xdfs://host/d, ssh://host/d"),
+            ("sftp://h/x", "write ssh://HOST/PATH"),
+            ("s3://bucket/x", "ssh://HOST/PATH"),
+        ] {
+            let hint = parse(word).unwrap_err().hint;
+            assert!(hint.contains(meant), "{word}: {hint}");
         }
     }
 
