@@ -455,7 +455,9 @@ fn a_foreign_server_takes_and_gives_trees_and_answers_calls() {
     assert!(text("sum", &[":tree/zero"]).starts_with(&blake3_of(b"not any more")));
     for kind in ["blake3", "sha256", "md5", "crc64nvme"] {
         let sums = |word: &str| text(&format!("sum -r --digest {kind}"), &[word]);
-        assert_eq!(sums(":tree"), sums("@tree"), "{kind}");
+        // Paths of this side are printed as they are written.
+        let above = format!("{}/", foreign.place.display());
+        assert_eq!(sums(":tree"), sums("@tree").replace(&above, ""), "{kind}");
     }
     foreign.xdfs("check", &["@tree", ":tree"]).ok();
     // It can't look up accounts, as an older version: owners are numbers.
@@ -578,7 +580,7 @@ fn k20_a_foreign_server_without_packs() {
     for words in [["@tree", ":new"], [":there", "@new"]] {
         for command in ["cp -r", "sync"] {
             let run = foreign.xdfs(command, &words);
-            run.fails(14, &["move a pack 'd/file 7': this side doesn't offer"]);
+            run.fails(14, &["move a pack", "this side doesn't offer the call"]);
         }
     }
     // It goes on with what it can do.

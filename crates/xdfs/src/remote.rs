@@ -567,8 +567,9 @@ impl RemotePlace {
         let authority = rest.split('/').next().unwrap_or(rest);
         let start = &text[..text.len() - rest.len()];
         if let Some((user, host)) = authority.rsplit_once('@') {
-            let (user, end) = (user.split_once(':'), &rest[authority.len()..]);
-            return user.map_or_else(same, |(user, _)| format!("{start}{user}@{host}{end}"));
+            let encoded = || user.to_ascii_lowercase().find("%3a");
+            let (colon, end) = (user.find(':').or_else(encoded), &rest[authority.len()..]);
+            return colon.map_or_else(same, |at| format!("{start}{}@{host}{end}", &user[..at]));
         }
         // A password may have a slash that isn't encoded, and a path an '@'.
         match (authority.split_once(':'), rest.rsplit_once('@')) {

@@ -80,7 +80,7 @@ fn mistakes_are_named_with_their_line() {
         ("key = \"k\"\nkey = \"l\"", 5, "duplicate"),
         ("channels = 0", 4, "from 1 to 4096"),
         ("channels = 4097", 4, "from 1 to 4096"),
-        ("channels = \"8\"", 4, "u32"),
+        ("channels = \"8\"", 4, "expected a whole number"),
         ("retries = -1", 4, ""),
         ("block_size = \"3000\"", 4, "power of two"),
         ("window = true", 4, "expected a number, or text"),

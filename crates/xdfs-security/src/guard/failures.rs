@@ -123,6 +123,15 @@ impl<K: Copy + Eq + Hash + Ord> Failures<K> {
         count
     }
 
+    /// Keeps the failures of `key` from being forgiven, as a further one would, without counting it.
+    pub(super) fn remember(&mut self, key: K, now: Duration) {
+        self.forget_forgiven(now);
+        if let Some(mut record) = self.take(key) {
+            record.last = now;
+            self.put(key, record);
+        }
+    }
+
     /// Forgives the failures of `key` for `user`, and no others.
     pub(super) fn forgive(&mut self, key: K, user: UserHash) {
         let Some(mut record) = self.take(key) else {

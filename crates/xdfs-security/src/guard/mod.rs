@@ -157,6 +157,8 @@ impl Guard {
         // One user alone, who has to wait, doesn't make others wait.
         if own <= state.limits.failures_free.max(1) || state.at_address.is_delayed(network) {
             state.at_address.add(network, user, now);
+        } else {
+            state.at_address.remember(network, now);
         }
         let wait = state.failures.wait((network, user), now);
         wait.unwrap_or_default()
