@@ -419,7 +419,7 @@ fn what_one_server_does_not_confirm_gets_no_name() {
             talk.say(&format!("{stored}\r\n"));
         });
         let text = between(&stage, &from, &to).unwrap_err();
-        assert!(text.contains("at 127.0.0.1:"), "{number}: {text}");
+        assert!(text.contains("server 127.0.0.1:"), "{number}: {text}");
         assert!(commands(&to, "RNFR").is_empty(), "{number}");
         assert_eq!(commands(&to, "DELE").len(), 1, "{number}");
     }

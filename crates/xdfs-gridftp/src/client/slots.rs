@@ -84,10 +84,12 @@ impl Slots {
     /// Takes note that another session could not be opened, whose place is free again. Returns
     /// whether others are open, which have to do.
     pub(super) fn note_refusal(&self, fault: &Fault) -> bool {
-        // What another attempt, or the other sessions, would not change.
+        // What another attempt, or the other sessions, would not change; and a server that doesn't
+        // listen has ended, and the other sessions with it.
         let is_final = matches!(
             fault.code,
             Code::Cancelled
+                | Code::ConnectionRefused
                 | Code::Internal
                 | Code::InvalidArgument
                 | Code::ProtectionRefused
@@ -191,7 +193,12 @@ mod tests {
     fn what_others_would_not_change_is_no_refusal_of_one_more() {
         let slots = Slots::new();
         let _open = slots.open().unwrap();
-        for code in [Code::ServerUntrusted, Code::Cancelled] {
+        let others = [
+            Code::ServerUntrusted,
+            Code::Cancelled,
+            Code::ConnectionRefused,
+        ];
+        for code in others {
             assert!(!slots.note_refusal(&refusal(code)));
         }
         assert!(!slots.are_few());

@@ -8,7 +8,7 @@
 //! Only passwords wait: no other proof can be guessed. After [`Limits::failures_free`] wrong ones,
 //! a user must wait at this address: one second, then two, then four, up to five minutes. Fifteen
 //! minutes without a failure clear them, and so does a successful login of this user there. Others
-//! at the same address don't wait, until passwords of [`USERS_PER_ADDRESS`] users were wrong: then
+//! at the same address don't wait, until passwords of ten users were wrong: then
 //! all users who haven't logged in there before wait likewise, or an address would have a few
 //! guesses at each of any number of users. One's own account doesn't help to guess those of others,
 //! and a login without a user name clears nothing. An IPv6 address counts as its /64 network, since
