@@ -109,7 +109,8 @@ fn payload_is_clear_where_both_sides_say_so() {
     for name in ["a", "b", "c"] {
         assert_content(place.remote(name), b"abc");
     }
-    xdfs(["cp", "--insecure", "--protect", "clear", &source, &url]).fails(2, &["--protect"]);
+    xdfs(["cp", "--insecure", "--protect", "clear", &source, &url])
+        .fails(2, &["--insecure can't be combined"]);
     let file = place.make_here("clear.toml", b"protect = \"clear\"\n");
     let server = Server::start_with(&place.root(), &["--listen", "127.0.0.1:0", "-c", &file]);
     xdfs(["cp", "--protect", "clear", &source, &server.url("/d")]).ok();

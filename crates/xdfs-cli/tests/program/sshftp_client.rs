@@ -207,7 +207,7 @@ fn everything_goes_both_ways_at_xdfs() {
     if let Some(machine) = Machine::xdfs() {
         works(&machine);
         // The directory of the login is that of ssh.
-        let url = format!("sshftp://127.0.0.1:{}/x", machine.sshd.port());
+        let url = format!("sshftp://127.0.0.1:{}/~/x", machine.sshd.port());
         let file = machine.place.make_here("x", b"1");
         machine.run(&["cp", &file, &url]).ok();
         assert_content(machine.place.path().join("home/x"), b"1");

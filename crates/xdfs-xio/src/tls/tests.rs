@@ -674,6 +674,7 @@ fn tickets_come_from_servers_and_whole() {
     pair.client.send_record(HANDSHAKE, ticket);
     let error = read_until_answer(&mut pair.server, false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+    let mut pair = Pair::moving(26, 400_000);
     pair.server.send_record(HANDSHAKE, &ticket[..5]);
     let error = read_until_answer(&mut pair.client, false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");

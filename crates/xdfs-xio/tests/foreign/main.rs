@@ -213,8 +213,8 @@ fn files_that_are_no_libraries_are_refused() {
             ErrorKind::InvalidData,
             "no library that can be loaded",
         ),
-        ("folder.so", ErrorKind::InvalidInput, "not a regular file"),
-        ("socket.so", ErrorKind::InvalidInput, "not a regular file"),
+        ("folder.so", ErrorKind::InvalidInput, "isn't a regular file"),
+        ("socket.so", ErrorKind::InvalidInput, "isn't a regular file"),
         ("dangling.so", ErrorKind::NotFound, "No such file"),
         ("none.so", ErrorKind::NotFound, "No such file"),
     ] {
