@@ -123,7 +123,8 @@ impl<K: Copy + Eq + Hash + Ord> Failures<K> {
         count
     }
 
-    /// Keeps the failures of `key` from being forgiven, as a further one would, without counting it.
+    /// Keeps the failures of `key` from being forgiven, as a further one would, without counting
+    /// it.
     pub(super) fn remember(&mut self, key: K, now: Duration) {
         self.forget_forgiven(now);
         if let Some(mut record) = self.take(key) {
