@@ -47,7 +47,7 @@ impl Actor {
         }
     }
 
-    /// What is to be watched while it calls a file system.
+    /// A guard by which the call is watched while the file system holds it.
     fn watch(&self, operation: &'static str, path: &[u8], is_long: bool) -> Watched {
         let who = (&*self.user, &*self.from);
         self.ongoing.watch(who, operation, path, is_long)

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 /// Time after which a call is worth a line in the log. Healthy file systems take less, even under
 /// load.
 const LATE: Duration = Duration::from_secs(10);
-/// The same of a call that works through a file or a tree, or waits for a disk.
+/// The same limit for a call that works through a file or a tree, or waits for a disk.
 const LONG_LATE: Duration = Duration::from_secs(120);
 /// Time that calls may take after the end of the sessions.
 const HELD: Duration = Duration::from_secs(2);

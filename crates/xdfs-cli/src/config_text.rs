@@ -128,7 +128,7 @@ fn in_plain_words(message: &str) -> String {
         return message.to_owned();
     };
     let (mut found, mut expected) = (found.to_owned(), expected.to_owned());
-    // What the file has is quoted: only the beginning is the parser's.
+    // Text of the file follows in quotes: only the beginning is the parser's.
     for (theirs, ours) in WORDS {
         if let Some(rest) = found.strip_prefix(theirs) {
             found = format!("{ours}{rest}");

@@ -34,7 +34,7 @@ pub(super) fn leave_out_files(connector: &Connector, flags: &mut CpFlags) -> Res
 type NamedSource = (Vec<u8>, Option<(u64, i64)>);
 
 fn is_left_out(connector: &Connector, filter: &Filter, word: &OsStr) -> Result<bool, Fault> {
-    // What isn't there, and what can't be looked at, is reported when it is opened.
+    // A missing or unreadable file is reported when it is opened.
     let found = match Place::parse(connector.context.config()?, word)? {
         Place::Local(path) => {
             let name = path

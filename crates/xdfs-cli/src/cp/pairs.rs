@@ -117,7 +117,7 @@ impl Sessions {
 
 struct Run<'a> {
     sessions: Sessions,
-    /// Those of lines in which `--insecure` is about FTP only.
+    /// The sessions of lines in which `--insecure` is about FTP only.
     sessions_of_ftp: Option<Sessions>,
     /// The batch is of these.
     is_of_ftp: bool,

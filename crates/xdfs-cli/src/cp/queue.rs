@@ -51,7 +51,7 @@ impl Sessions {
         }
     }
 
-    /// What becomes of a copy when its command is run again.
+    /// The effect on a copy when its command is run again.
     fn again(&self, job: &PlannedCopy) -> Again {
         let other = match job.route.local() {
             LocalPlace::Server(file) => Some(&file.place().address),
@@ -311,10 +311,10 @@ impl QueueReporter<'_> {
     }
 }
 
-/// What becomes of an interrupted copy when its command is run again.
+/// The effect on an interrupted copy when its command is run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Again {
-    /// It goes on where it was.
+    /// It resumes.
     Resumes,
     /// It starts over.
     StartsOver,
@@ -322,7 +322,7 @@ enum Again {
     Never,
 }
 
-/// What a user can do who reads that a copy was interrupted.
+/// The hint to a user whose copy was interrupted.
 const RESUME: &str = "run the same command again to resume";
 
 /// Adds a hint to the fault, unless it has one that is right.
