@@ -53,6 +53,19 @@ impl OutputLines {
     }
 }
 
+/// The umask of this process, which the programs that it starts inherit.
+///
+/// # Errors
+/// There is no room for a temporary directory.
+#[cfg(unix)]
+pub fn umask() -> io::Result<u32> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = tempfile::tempdir()?;
+    let made = place.path().join("made");
+    std::fs::create_dir(&made)?;
+    Ok(0o777 & !std::fs::metadata(&made)?.permissions().mode())
+}
+
 impl Guard {
     /// Starts `command` with nothing to read, and collects both of its outputs.
     ///

@@ -163,7 +163,13 @@ impl Client {
         let place = target;
         let is_file = matches!(target, LocalPlace::Path(_));
         let (store, target): (Arc<dyn Store>, Vec<u8>) = match target {
-            LocalPlace::Path(path) => (Arc::new(LocalStore::unrooted()), path_bytes(path)),
+            LocalPlace::Path(path) => {
+                let store = match options.exact_mode {
+                    true => LocalStore::unrooted(),
+                    false => LocalStore::unrooted().masking_modes(),
+                };
+                (Arc::new(store), path_bytes(path))
+            }
             LocalPlace::Standard => (Arc::new(Nameless::StandardOutput), b"-".to_vec()),
             LocalPlace::Memory => (Arc::new(Nameless::Null), b"mem:null".to_vec()),
             LocalPlace::Server(_) => {
@@ -288,6 +294,7 @@ impl Client {
             digest: self.digest(options.digest),
             dry_run: options.dry_run,
             skip,
+            masks_mode: !is_upload && !options.exact_mode,
         })
     }
 

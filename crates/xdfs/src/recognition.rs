@@ -20,6 +20,7 @@ use xdfs_proto::pack::Failures;
 use xdfs_proto::path::{Answer, Attributes, Call, FileKind};
 use xdfs_proto::{ChecksumKind, Code, DigestKind, DigestValue, Fault, FileId};
 use xdfs_store::Store;
+use xdfs_sys::fs::masked;
 
 use crate::mtime::is_same_time;
 use crate::paths::{Caller, join};
@@ -52,6 +53,8 @@ pub(crate) struct ComparedPaths {
     pub(crate) digest: DigestKind,
     pub(crate) dry_run: bool,
     pub(crate) skip: Skip,
+    /// The umask has decided on the mode of the target.
+    pub(crate) masks_mode: bool,
 }
 
 /// One of the two files.
@@ -147,7 +150,7 @@ impl ComparedPaths {
         let has_time = times.is_some_and(|(there, from)| is_same_time(there, from));
         let may_skip = match self.skip {
             Skip::Never => false,
-            Skip::Identical => has_size && has_time && has_mode(&from, &there),
+            Skip::Identical => has_size && has_time && self.has_mode(&from, &there),
             Skip::SizeAndTime => has_size && has_time,
             Skip::Content => has_size,
             Skip::NotOlder => {
@@ -275,6 +278,16 @@ impl ComparedPaths {
         Ok(whole.finish())
     }
 
+    /// Whether a target has the permissions that a transfer gives it, if both sides have any.
+    fn has_mode(&self, source: &Attributes, target: &Attributes) -> bool {
+        let given = |mode: u32| match self.masks_mode {
+            true => masked(mode & 0o777),
+            false => mode & 0o777,
+        };
+        let modes = mode_of(source).zip(mode_of(target));
+        modes.is_none_or(|(source, target)| target == given(source))
+    }
+
     fn stat(&self, end: &End, follow: bool) -> Result<Attributes, Fault> {
         let path = end.path.clone();
         match self.ask(end.is_here, Call::Stat { path, follow })? {
@@ -297,10 +310,10 @@ pub(crate) fn may_exist(fault: &Fault) -> bool {
     matches!(fault.code, Code::AlreadyExists | Code::PermissionDenied)
 }
 
-/// Whether a target has the permissions of the source, if both sides have any.
-fn has_mode(source: &Attributes, target: &Attributes) -> bool {
-    let both = source.mode != 0 && target.mode != 0;
-    !both || target.mode == source.mode & 0o777
+/// The mode of an entry, if its store has modes. One that has none has no inode numbers either.
+fn mode_of(attributes: &Attributes) -> Option<u32> {
+    let is_known = attributes.mode != 0 || attributes.inode != 0;
+    is_known.then_some(attributes.mode)
 }
 
 /// Whether a file is still the same version.

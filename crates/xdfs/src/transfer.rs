@@ -89,6 +89,10 @@ pub struct TransferOptions {
     pub skip: Skip,
     /// Check everything and write nothing.
     pub dry_run: bool,
+    /// Give a fetched file the permission bits that the server wishes. Otherwise it gets what the
+    /// umask of this process leaves of them. Set-user-id, set-group-id and sticky are given to no
+    /// file by itself.
+    pub exact_mode: bool,
 }
 
 impl Default for TransferOptions {
@@ -104,6 +108,7 @@ impl Default for TransferOptions {
             overwrite: false,
             skip: Skip::Identical,
             dry_run: false,
+            exact_mode: false,
         }
     }
 }

@@ -245,5 +245,6 @@ fn transfer_options(flags: &CpFlags) -> TransferOptions {
         overwrite: flags.overwrites(),
         skip: flags.skip(),
         dry_run: flags.dry_run,
+        exact_mode: flags.archive || flags.owner || flags.xattrs,
     }
 }

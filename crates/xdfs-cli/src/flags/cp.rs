@@ -191,7 +191,8 @@ pub(crate) struct CpFlags {
     /// owner.
     ///
     /// Without it everything belongs to the user of the target, and set-user-id and set-group-id
-    /// bits are left out.
+    /// bits are left out. Permissions that come from a server are cut by the umask, unless this or
+    /// --xattrs is given.
     #[arg(long, help_heading = METADATA)]
     pub(crate) owner: bool,
 

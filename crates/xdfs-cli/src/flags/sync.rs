@@ -149,8 +149,9 @@ pub(crate) struct SyncFlags {
     /// Only root may give files to others. Another user keeps the groups that it is in, and a
     /// warning says how many files lost their owner; what it can't set isn't compared.
     ///
-    /// Without it everything belongs to the user of the target, and set-user-id and set-group-id
-    /// bits are left out.
+    /// Without it everything belongs to the user of the target, set-user-id and set-group-id bits
+    /// are left out, and the sticky bit isn't compared. Permissions that come from a server are
+    /// cut by the umask, and compared so, unless this or --xattrs is given.
     #[arg(long, help_heading = METADATA)]
     pub(crate) owner: bool,
 

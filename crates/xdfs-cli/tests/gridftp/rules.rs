@@ -3,10 +3,14 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
 use std::process::Command;
 
+use xdfs_testkit::process::umask;
+
 use crate::client::{Client, blocks, data};
-use crate::stage::{PATIENCE, Stage, assert_bytes};
+use crate::places::xdfs;
+use crate::stage::{PATIENCE, Stage, assert_bytes, run};
 
 const PUBLIC: &str = r#"folder = "server"
 audit = "audit.jsonl"
@@ -121,6 +125,64 @@ fn anonymous_users_have_the_rights_of_public_exports() {
     );
     assert!(has(&["\"gridftp\"", "refuse"]), "{audit}");
     assert!(has(&["\"gridftp\"", "change", "open/d"]), "{audit}");
+}
+
+/// Neither users without a name nor servers decide on set-user-id, set-group-id and sticky.
+#[test]
+fn special_bits_are_no_strangers() {
+    let stage = stage(45, PUBLIC);
+    let set = |path: &Path, mode: u32| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+    let mut client = Client::connect(&stage);
+    client.ask("USER anonymous", 331);
+    client.ask("PASS x", 230);
+    client.ask("MKD drop/d", 257);
+    for bits in ["6777", "4755", "2755", "1777"] {
+        client.ask(&format!("SITE CHMOD {bits} drop/d"), 550);
+        client.ask(&format!("SITE CHMOD {bits} drop/file"), 550);
+    }
+    client.ask("SITE CHMOD 711 drop/d", 250);
+    assert_eq!(mode(&stage.root("drop/d")), 0o711);
+    // In MODE T what can't be had is left out.
+    let tree = stage.here("tree");
+    for name in ["d", "sticky"] {
+        Stage::make(&tree.join(name).join("tool"), 100);
+        set(&tree.join(name).join("tool"), 0o6755);
+    }
+    set(&tree.join("d"), 0o6775);
+    set(&tree.join("sticky"), 0o1777);
+    let act = |words: &[&str]| run(&mut xdfs(&stage, words));
+    let is_same = |from: &str, to: &str| {
+        let said = act(&["sync", "--dry-run", "--insecure", from, to]);
+        assert!(said.contains(": up to date ("), "{said}");
+    };
+    let (from, to) = (tree.display().to_string(), stage.url("/drop/sent"));
+    act(&["cp", "-r", "--insecure", &from, &to]);
+    let members = [("d", 0o775), ("d/tool", 0o755), ("sticky", 0o777)];
+    for (name, wanted) in members {
+        assert_eq!(mode(&stage.root("drop/sent").join(name)), wanted, "{name}");
+    }
+    is_same(&from, &to);
+    // The client gives none either, whatever the server wishes.
+    for (name, bits) in [("d", 0o6777), ("d/tool", 0o4777), ("sticky", 0o1777)] {
+        set(&stage.root("drop/sent").join(name), bits);
+    }
+    let left = 0o777 & !umask().unwrap();
+    for command in [&["cp", "-r"][..], &["sync"]] {
+        let target = stage.here(command[0]);
+        let target = target.display().to_string();
+        act(&[command, &["--insecure", &to, &target]].concat());
+        for name in ["d", "d/tool", "sticky"] {
+            let found = mode(&Path::new(&target).join(name));
+            assert_eq!(found, left, "{name}");
+        }
+        is_same(&to, &target);
+        let single = format!("{target}-tool");
+        act(&["cp", "--insecure", &format!("{to}/d/tool"), &single]);
+        assert_eq!(mode(Path::new(&single)), left);
+    }
 }
 
 #[test]

@@ -49,6 +49,8 @@ mod logged;
 mod many;
 #[cfg(target_os = "linux")]
 mod memory;
+#[cfg(unix)]
+mod modes;
 #[cfg(target_os = "linux")]
 mod mounts;
 #[cfg(unix)]

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use xdfs_testkit::nobody::{ID, is_root, let_in};
+use xdfs_testkit::process::umask;
 use xdfs_testkit::skip;
 
 use crate::support::{Place, Run, Running, Server, program};
@@ -236,6 +237,70 @@ fn programs_of_others_lose_their_set_id_bits_without_a_failure() {
             .run(&["sync", "-a", "--dry-run", &source, &target])
             .ok();
         assert_eq!(dry.text(), "");
+    }
+}
+
+/// A tree whose modes are those of root's programs and open directories, and also nobody's.
+fn make_open(root: &Path) -> Vec<(&'static str, u32)> {
+    let entries = [
+        ("theirs", 0o6777, None),
+        ("theirs/sticky", 0o3777, None),
+        ("theirs/tool", 0o6777, Some(7)),
+        ("theirs/large", 0o4766, Some(2 << 20)),
+        ("mine", 0o6775, None),
+        ("mine/sticky", 0o1777, None),
+        ("mine/tool", 0o4777, Some(7)),
+    ];
+    for (name, mode, length) in entries {
+        let path = root.join(name);
+        match length {
+            None => fs::create_dir_all(&path).unwrap(),
+            Some(length) => fs::write(&path, vec![7; length]).unwrap(),
+        }
+        let owner = if name.starts_with("mine") { ID } else { 0 };
+        chown(&path, Some(owner), Some(owner)).unwrap();
+        set_mode(&path, mode);
+    }
+    entries
+        .iter()
+        .map(|(name, mode, _)| (*name, *mode))
+        .collect()
+}
+
+#[test]
+fn modes_of_others_are_the_same_after_one_run() {
+    let Some(scene) = Scene::new() else { return };
+    let here = scene.place.here("tree");
+    let entries = make_open(Path::new(&here));
+    make_open(&scene.place.remote("tree"));
+    let left = 0o777 & !umask().unwrap();
+    for (name, flags) in [("plain", &[][..]), ("a", &["-a"]), ("lists", &["--xattrs"])] {
+        for (way, [source, target, at]) in scene.ways(name).into_iter().enumerate() {
+            let steps = || {
+                let run = scene.run(&[&["sync", "--dry-run"], flags, &[&source, &target]].concat());
+                run.ok().text()
+            };
+            for _ in 0..2 {
+                scene
+                    .run(&[&["sync"], flags, &[&*source, &*target]].concat())
+                    .ok();
+                assert_eq!(steps(), "", "{name} {source} {target}");
+            }
+            let is_masked = way == 1 && flags.is_empty();
+            for (entry, mode) in &entries {
+                let found = fs::metadata(Path::new(&at).join(entry)).unwrap().mode() & 0o7777;
+                match is_masked {
+                    true => assert_eq!(found, mode & left, "{entry}"),
+                    false => assert_eq!(found & 0o777, mode & 0o777, "{name} {source} {entry}"),
+                }
+                // What belongs to root there runs as nobody here.
+                let is_special = found & 0o6000 != 0;
+                assert!(
+                    !is_special || flags == ["-a"] && entry.starts_with("mine"),
+                    "{entry}"
+                );
+            }
+        }
     }
 }
 

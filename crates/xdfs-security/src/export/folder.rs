@@ -280,7 +280,8 @@ pub(super) struct Counted {
 pub(super) enum Confinement {
     /// Only by the directory.
     Nowhere,
-    /// Symbolic links can't be renamed or hard-linked.
+    /// Symbolic links can't be renamed or hard-linked, and no set-user-id, set-group-id or sticky
+    /// bit can be set.
     Here,
     /// The same, and paths outside of these scopes can't be reached.
     Within(Vec<Vec<u8>>),
@@ -302,7 +303,7 @@ impl Folder {
         })?;
         let files = match held {
             Confinement::Nowhere => files,
-            Confinement::Here => files.keeping_links(),
+            Confinement::Here => files.confined(),
             Confinement::Within(scopes) => files.within(scopes),
         };
         if quota == Quota::default() {

@@ -147,7 +147,11 @@ impl Store for LocalStore {
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
         self.refuse_read_only(request)?;
         let target = target::Target::resolve(self.root.as_deref(), request)?;
-        sink::open(target, request)
+        let request = SinkRequest {
+            mode: request.mode.map(|mode| self.granted(mode)),
+            ..request.clone()
+        };
+        sink::open(target, &request)
     }
 
     fn open_partial(&self, path: &[u8], number: u64) -> Result<Box<dyn File>, Fault> {

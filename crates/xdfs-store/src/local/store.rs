@@ -11,14 +11,20 @@ use super::root::Root;
 use super::source::{self, LocalSource};
 use crate::SinkRequest;
 
+/// Set-user-id, set-group-id and the sticky bit.
+pub(super) const SPECIAL: u32 = 0o7000;
+
 /// A store of local files.
 #[derive(Clone, Debug)]
 pub struct LocalStore {
     /// The directory that confines paths; `None` for the usual rules.
     pub(super) root: Option<Arc<Root>>,
     pub(super) read_only: bool,
-    /// Symbolic links are neither renamed nor hard-linked.
-    keeps_links: bool,
+    /// The users are anonymous or confined to parts of the root: symbolic links are neither renamed
+    /// nor hard-linked, and nothing gets a bit of [`SPECIAL`].
+    is_confined: bool,
+    /// The umask decides on the modes of transfers.
+    masks_modes: bool,
 }
 
 impl LocalStore {
@@ -33,30 +39,66 @@ impl LocalStore {
         Ok(Self {
             root: Some(Arc::new(Root::new(root))),
             read_only,
-            keeps_links: false,
+            is_confined: false,
+            masks_modes: false,
         })
     }
 
     /// The same store restricted to these scopes of the root: a path resolves beneath the deepest
-    /// scope that covers it, whatever links exist there, and symbolic links are fixed as with
-    /// [`keeping_links`](Self::keeping_links). Has no effect without a root.
+    /// scope that covers it, whatever links exist there, and the rules of
+    /// [`confined`](Self::confined) apply. Has no effect without a root.
     #[must_use]
     pub fn within(self, scopes: &[Vec<u8>]) -> Self {
         let root = self.root.map(|root| Arc::new(root.within(scopes)));
         Self {
             root,
-            keeps_links: true,
+            is_confined: true,
             ..self
         }
     }
 
-    /// The same store without renaming and linking of symbolic links: the meaning of a link depends
-    /// on its place.
+    /// The same store without renaming and linking of symbolic links, whose meaning depends on
+    /// their place, and without giving set-user-id, set-group-id and the sticky bit to anything.
     #[must_use]
-    pub fn keeping_links(self) -> Self {
+    pub fn confined(self) -> Self {
         Self {
-            keeps_links: true,
+            is_confined: true,
             ..self
+        }
+    }
+
+    /// The same store for transfers whose modes another machine wishes: files and directories get
+    /// what the umask of the process leaves of the permission bits, and neither set-user-id and
+    /// set-group-id nor the sticky bit. Calls set modes exactly all the same.
+    #[must_use]
+    pub fn masking_modes(self) -> Self {
+        Self {
+            masks_modes: true,
+            ..self
+        }
+    }
+
+    /// The mode that a transfer gives for this one.
+    pub(super) fn granted(&self, mode: u32) -> u32 {
+        match self.masks_modes {
+            true => fs::masked(mode & !SPECIAL),
+            false => mode,
+        }
+    }
+
+    /// The bits of [`SPECIAL`] that a transfer gives to nothing.
+    pub(super) fn denied(&self) -> u32 {
+        match self.masks_modes {
+            true => SPECIAL,
+            false => self.denied_by_calls(),
+        }
+    }
+
+    /// The bits of [`SPECIAL`] that a call gives to nothing.
+    pub(super) fn denied_by_calls(&self) -> u32 {
+        match self.is_confined {
+            true => SPECIAL,
+            false => 0,
         }
     }
 
@@ -66,14 +108,15 @@ impl LocalStore {
         Self {
             root: None,
             read_only: false,
-            keeps_links: false,
+            is_confined: false,
+            masks_modes: false,
         }
     }
 
     /// Refuses to give a symbolic link another name, if this store keeps links. The fault has no
     /// path.
     pub(super) fn check_kept(&self, kind: FileKind) -> Result<(), Fault> {
-        if self.keeps_links && kind == FileKind::Symlink {
+        if self.is_confined && kind == FileKind::Symlink {
             let cause = "symbolic links are renamed and linked by those who may make them";
             return Err(Fault::new(Code::PermissionDenied, "", cause));
         }

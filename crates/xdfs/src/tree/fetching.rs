@@ -7,8 +7,8 @@ use xdfs_engine::DownloadSpec;
 use xdfs_engine::command::TransferKind;
 use xdfs_proto::pack::{Content, Entry, Metadata, PACK_REQUEST_BYTES_MAX, PackReader, PackRequest};
 use xdfs_proto::{Code, DigestKind, Fault, Limits};
-use xdfs_store::Store;
 use xdfs_store::tree_journal::Mark;
+use xdfs_store::{LocalStore, Store};
 
 use super::inspector::{PackInspector, Received};
 use super::item::{Item, Kind, OwnedXattr, owned_xattrs};
@@ -122,9 +122,7 @@ impl Moving<'_, '_> {
                 return Ok(());
             }
         };
-        if found.kind != FileKind::Directory {
-            mode &= !SET_ID;
-        }
+        mode &= !SET_ID;
         let entry = Entry {
             path: &path,
             metadata: Metadata {
@@ -188,7 +186,8 @@ impl Moving<'_, '_> {
         let names = std::mem::take(&mut self.request).names;
         self.run.pack_sizes.begin();
         let relaxed = self.run.options.durability == Durability::None;
-        let inspector = PackInspector::new(names, self.run.options.keeps_more(), relaxed)
+        let store = self.run.receiving(LocalStore::unrooted());
+        let inspector = PackInspector::new(names, self.run.options.keeps_more(), relaxed, store)
             .with_digests(self.run.options.file_digests.unwrap_or(DigestKind::None));
         let pack = self
             .run

@@ -419,7 +419,8 @@ impl TreeRun<'_> {
         let is_kept = path.is_empty() && self.keeps_root;
         // Systems without modes provide none.
         let has_mode = self.source.is_remote() || cfg!(unix);
-        let mode = u16::try_from(directory.mode(known.mode)).ok();
+        let mode = directory.mode(self.options.kept_mode(known.mode));
+        let mode = u16::try_from(mode).ok();
         let (uid, gid) = known.owner;
         let owner = Owner {
             uid,

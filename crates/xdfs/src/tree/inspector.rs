@@ -30,12 +30,20 @@ pub(super) struct PackInspector {
     metadata_only: bool,
     /// Record digests of this kind.
     digests: DigestKind,
+    /// The target.
+    store: LocalStore,
     received: Mutex<Vec<Received>>,
 }
 
 impl PackInspector {
-    pub(super) fn new(names: Vec<Vec<u8>>, keeps_more: bool, relaxed: bool) -> Self {
+    pub(super) fn new(
+        names: Vec<Vec<u8>>,
+        keeps_more: bool,
+        relaxed: bool,
+        store: LocalStore,
+    ) -> Self {
         Self {
+            store,
             names,
             keeps_more,
             relaxed,
@@ -55,7 +63,7 @@ impl PackInspector {
         let metadata_only = true;
         Self {
             metadata_only,
-            ..Self::new(vec![name.to_vec()], true, true)
+            ..Self::new(vec![name.to_vec()], true, true, LocalStore::unrooted())
         }
     }
 
@@ -71,7 +79,7 @@ impl PackInspector {
 
 impl Store for PackInspector {
     fn packs_wait(&self, root: &[u8]) -> bool {
-        !self.relaxed && LocalStore::unrooted().packs_wait(root)
+        !self.relaxed && self.store.packs_wait(root)
     }
 
     fn write_pack(&self, root: &[u8], how: PackOptions, pack: &[u8]) -> Result<Failures, Fault> {
@@ -114,6 +122,6 @@ impl Store for PackInspector {
             relaxed: self.relaxed,
             ..how
         };
-        LocalStore::unrooted().write_pack(root, how, pack)
+        self.store.write_pack(root, how, pack)
     }
 }

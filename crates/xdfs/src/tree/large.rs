@@ -1,5 +1,6 @@
 //! Large files of a tree: each has its own transfer, with a few in flight.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use xdfs_engine::command::TransferKind;
@@ -216,7 +217,7 @@ impl TreeRun<'_> {
         let kind = if self.source.is_remote() {
             TransferKind::Download(DownloadSpec {
                 source: source_path,
-                store: self.target.beneath()?,
+                store: Arc::new(self.receiving(LocalStore::clone(&*self.target.beneath()?))),
                 target,
                 name,
                 pack_request: None,

@@ -17,7 +17,7 @@ use crate::skip::Skip;
 
 /// Largest file that travels in a pack, in bytes.
 pub(super) const SMALL_BYTES_MAX: u32 = 512 << 10;
-/// Set-user-id and set-group-id; files get them only together with their owners.
+/// Set-user-id and set-group-id, which are kept only together with the owner.
 pub(super) const SET_ID: u32 = 0o6000;
 /// Bytes of the first pack, small so that the other side starts early; sizes double from there.
 pub(super) const PACK_BYTES_FIRST: usize = 64 << 10;
@@ -53,10 +53,16 @@ pub struct TreeOptions {
     /// not skipped. Ignored by synchronisations. With [`Skip::Never`], [`Skip::Identical`] and
     /// [`Skip::Content`] there is no journal, which goes by size and time.
     pub skip: Skip,
-    /// Preserve owner and group, by name where the other side knows it.
+    /// Preserve owner and group, by name where the other side knows it, and with them set-user-id
+    /// and set-group-id.
+    ///
+    /// Without this and [`xattrs`](Self::xattrs), what is fetched gets what the umask of this
+    /// process leaves of the permission bits that the server wishes, and no sticky bit. What is
+    /// sent keeps its permission bits in any case.
     pub owner: bool,
-    /// Preserve user extended attributes (`user.`) and access control lists. System attributes such
-    /// as `security.capability` and `trusted.` are never preserved; that isn't a failure.
+    /// Preserve user extended attributes (`user.`) and access control lists, and so exact
+    /// permission bits. System attributes such as `security.capability` and `trusted.` are never
+    /// preserved; that isn't a failure.
     pub xattrs: bool,
     /// Preserve access times.
     pub read_times: bool,
@@ -130,6 +136,21 @@ pub enum Durability {
 }
 
 impl TreeOptions {
+    /// Whether the target gives permission bits exactly, also those that a server wishes. They are
+    /// a part of access control lists.
+    pub(super) fn has_exact_modes(&self) -> bool {
+        self.owner || self.xattrs
+    }
+
+    /// The bits of a source's mode that the target gets: set-user-id and set-group-id only together
+    /// with the owner.
+    pub(super) fn kept_mode(&self, mode: u32) -> u32 {
+        match self.owner {
+            true => mode,
+            false => mode & !SET_ID,
+        }
+    }
+
     /// Whether the filter leaves out an entry because of its size or age, which counts from
     /// `mtime_ns`, if that is known.
     pub(crate) fn is_beyond_limits(&self, found: &Attributes, mtime_ns: Option<i64>) -> bool {

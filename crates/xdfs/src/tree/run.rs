@@ -758,6 +758,20 @@ impl<'a> TreeRun<'a> {
         Ok(())
     }
 
+    /// Whether the umask decides on the modes at the target.
+    pub(super) fn masks_modes(&self) -> bool {
+        let is_fetched = self.source.is_remote() && !self.target.is_remote();
+        is_fetched && !self.options.has_exact_modes()
+    }
+
+    /// The store of a local target.
+    pub(super) fn receiving(&self, store: LocalStore) -> LocalStore {
+        match self.masks_modes() {
+            true => store.masking_modes(),
+            false => store,
+        }
+    }
+
     /// Options for the transfer of a large file.
     pub(super) fn transfer_options(&self, overwrite: bool) -> TransferOptions {
         TransferOptions {
@@ -809,7 +823,8 @@ impl<'a> TreeRun<'a> {
                 overwrite,
                 relaxed: false,
             };
-            let done = LocalStore::unrooted().write_pack(root, how, &memory[..length]);
+            let store = self.receiving(LocalStore::unrooted());
+            let done = store.write_pack(root, how, &memory[..length]);
             self.spares.give(memory);
             PackTransfer::ended(done)
         };

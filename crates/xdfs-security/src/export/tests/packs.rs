@@ -436,3 +436,93 @@ fn who_is_held_to_a_part_makes_nothing_that_runs_as_somebody_else() {
         assert_eq!(mode("d/program"), 0o755);
     }
 }
+
+/// Set-user-id, set-group-id and sticky are set by no stranger, whatever the way; and only with
+/// their owner from a pack.
+#[cfg(unix)]
+#[test]
+fn strangers_set_no_special_bits() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    let scene = Scene::new(
+        "[[export]]\nname = 'data'\npath = 'ROOT'\npublic = true\nanonymous = 'all'
+        grant = [{ user = 'alice', rights = 'all' }]",
+    );
+    let path = |name: &str| scene.temp.path().join(name);
+    let mode = |name: &str| std::fs::metadata(path(name)).unwrap().permissions().mode() & 0o7777;
+    let set = |name: &str, mode: u32| {
+        std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let call = |store: &dyn Store, call: Call| {
+        let answer = store.call(&call, &mut |part| panic!("{part:?}"));
+        answer.map(drop).map_err(|fault| fault.code)
+    };
+    let meta = std::fs::metadata(scene.temp.path()).unwrap();
+    let owner = Owner {
+        uid: meta.uid(),
+        gid: meta.gid(),
+        names: None,
+    };
+    let is_root = xdfs_sys::ids::effective_user() == Some(0);
+    let token = scoped("alice", &[("data/d", Rights::ALL)]);
+    for (who, is_stranger) in [(anonymous(), true), (token, true), (user("alice"), false)] {
+        let store = scene.of(&who);
+        for (number, bits) in (0..).zip([0o4000, 0o2000, 0o1000, 0o7000]) {
+            let outcome = match is_stranger {
+                true => Err(Code::PermissionDenied),
+                false => Ok(()),
+            };
+            let wished = u16::try_from(bits | 0o755).unwrap();
+            std::fs::create_dir_all(path("d/there")).unwrap();
+            std::fs::write(path("d/file"), "x").unwrap();
+            let set_mode = |name: &str| Call::SetMode {
+                path: format!("data/d/{name}").into(),
+                mode: bits | 0o755,
+            };
+            assert_eq!(call(&*store, set_mode("there")), outcome, "{bits:o}");
+            let of_file = match bits {
+                0o1000 => outcome,
+                _ => Err(Code::PermissionDenied),
+            };
+            assert_eq!(call(&*store, set_mode("file")), of_file, "{bits:o}");
+            let make = Call::MakeDirectory {
+                path: format!("data/d/made{number}").into(),
+                mode: Some(bits | 0o755),
+                parents: true,
+            };
+            assert_eq!(call(&*store, make), outcome, "{bits:o}");
+            // A pack says what its sender wishes: what can't be had is left out.
+            let wishes = |content| Entry {
+                metadata: Metadata {
+                    mode: Some(wished),
+                    ..Metadata::default()
+                },
+                ..entry("new", content)
+            };
+            let given = 0o755 | if is_stranger { 0 } else { bits & 0o1000 };
+            for content in [Content::Directory, Content::Attributes] {
+                assert!(
+                    send(&*store, "data/d", &[wishes(content)])
+                        .unwrap()
+                        .is_empty()
+                );
+                assert_eq!(mode("d/new"), given, "{bits:o}");
+            }
+            // With an owner it is asked for, and so reported by a server that is root's.
+            let mut asked = wishes(Content::Directory);
+            asked.metadata.owner = Some(owner);
+            let failures = send(&*store, "data/d", &[asked]).unwrap();
+            let code = failures.of(0).map(|fault| fault.code);
+            let is_reported = is_stranger && is_root;
+            assert_eq!(code, is_reported.then_some(Code::PermissionDenied));
+            let given = 0o755 | if is_stranger { 0 } else { bits };
+            assert_eq!(mode("d/new"), given, "{bits:o}");
+            std::fs::remove_dir(path("d/new")).unwrap();
+            // What has the bits may keep them.
+            set("d/there", bits | 0o700);
+            assert_eq!(call(&*store, set_mode("there")), Ok(()), "{bits:o}");
+            assert_eq!(mode("d/there"), bits | 0o755);
+            std::fs::remove_dir_all(path("d")).unwrap();
+            std::fs::create_dir(path("d")).unwrap();
+        }
+    }
+}

@@ -15,31 +15,53 @@ pub(super) fn set_mode(paths: &Paths<'_>, requested: &[u8], mode: u32) -> Result
     check_mode(requested, mode)?;
     let found = paths.find(requested)?;
     let meta = found.meta().map_err(|error| io_fault(requested, &error))?;
-    if paths.root().is_some() && meta.kind != FileKind::Directory && mode & SET_ID != 0 {
-        return Err(set_id_fault(requested));
+    match meta.kind {
+        // It may keep what it has.
+        FileKind::Directory => {
+            let new = mode & !meta.mode.unwrap_or(0);
+            check_directory_mode(paths, requested, new)?;
+        }
+        _ => check_file_mode(paths, requested, mode)?,
     }
     found
         .set_mode(mode)
         .map_err(|error| io_fault(requested, &error))
 }
 
-/// Checks the permission bits of a file to be created.
-pub(super) fn check_new_mode(paths: &Paths<'_>, requested: &[u8], mode: u32) -> Result<(), Fault> {
+/// Checks the permission bits that a file is to get.
+pub(super) fn check_file_mode(paths: &Paths<'_>, requested: &[u8], mode: u32) -> Result<(), Fault> {
+    let denied = match paths.root() {
+        Some(_) => SET_ID | paths.store.denied_by_calls(),
+        None => 0,
+    };
+    check_bits(requested, mode, denied)
+}
+
+/// Checks the permission bits that a directory is to get.
+pub(super) fn check_directory_mode(
+    paths: &Paths<'_>,
+    requested: &[u8],
+    mode: u32,
+) -> Result<(), Fault> {
+    check_bits(requested, mode, paths.store.denied_by_calls())
+}
+
+fn check_bits(requested: &[u8], mode: u32, denied: u32) -> Result<(), Fault> {
     check_mode(requested, mode)?;
-    if paths.root().is_some() && mode & SET_ID != 0 {
-        return Err(set_id_fault(requested));
+    if mode & denied == 0 {
+        return Ok(());
     }
-    Ok(())
-}
-
-fn set_id_fault(requested: &[u8]) -> Fault {
-    let cause = "set-user-id and set-group-id may not be set here";
-    Fault::new(Code::PermissionDenied, "", cause)
+    let bits = match mode & denied & SET_ID {
+        0 => "the sticky bit",
+        _ => "set-user-id and set-group-id",
+    };
+    let cause = format!("{bits} may not be set here");
+    Err(Fault::new(Code::PermissionDenied, "", cause)
         .path(requested)
-        .hint("leave out set-user-id and set-group-id")
+        .hint(format!("leave out {bits}")))
 }
 
-pub(super) fn check_mode(requested: &[u8], mode: u32) -> Result<(), Fault> {
+fn check_mode(requested: &[u8], mode: u32) -> Result<(), Fault> {
     if mode > MODE_MAX {
         let cause = format!("{mode:o} has more than permission bits");
         return Err(Fault::new(Code::InvalidArgument, "", cause).path(requested));

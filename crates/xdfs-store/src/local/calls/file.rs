@@ -120,7 +120,7 @@ fn open_found(found: &Handle, request: &FileRequest) -> Result<OpenedFile, Fault
 fn create(paths: &Paths<'_>, request: &FileRequest) -> Result<Option<OpenedFile>, Fault> {
     let requested = &*request.path;
     if let Some(mode) = request.mode {
-        attributes::check_new_mode(paths, requested, mode)?;
+        attributes::check_file_mode(paths, requested, mode)?;
     }
     let name = paths.name(requested)?;
     if name.is_directory {

@@ -10,7 +10,7 @@ use xdfs_sys::fs::{Dir, FileKind};
 
 use super::super::pack::is_hidden_by_pack;
 use super::super::path;
-use super::attributes::check_mode;
+use super::attributes::check_directory_mode;
 use super::{Name, Paths, io_fault, not_found, resolve_fault};
 
 /// Maximum number of leftover journals and pack files removed with a directory.
@@ -23,7 +23,7 @@ pub(super) fn make_directory(
     parents: bool,
 ) -> Result<(), Fault> {
     paths.check(requested)?;
-    mode.map_or(Ok(()), |mode| check_mode(requested, mode))?;
+    mode.map_or(Ok(()), |mode| check_directory_mode(paths, requested, mode))?;
     if parents {
         return make_all(paths, requested, mode, &mut || Ok(()), &mut 0);
     }

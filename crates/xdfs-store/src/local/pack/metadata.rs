@@ -11,6 +11,7 @@ use xdfs_proto::pack::{Metadata, Owner};
 use xdfs_sys::fs::{self, Handle};
 
 use super::super::owners::{OwnerNumbers, SettableOwners};
+use super::super::store::SPECIAL;
 use super::Problem;
 
 /// Set-user-id and set-group-id.
@@ -95,7 +96,7 @@ impl FirstProblem {
 }
 
 /// Applies the metadata of an entry. `current_mode` is `None` if unknown. `mode` includes the bits
-/// of [`SET_ID`] that may be set together with the owner; it is a problem if the metadata requires
+/// of [`SPECIAL`] that may be set together with the owner; it is a problem if the metadata requires
 /// others, unless this user can't give files to others anyway.
 pub(super) fn set_metadata(
     target: &dyn MetadataTarget,
@@ -118,11 +119,17 @@ pub(super) fn set_metadata(
             mode = mode.map(|mode| mode & !SET_ID);
         }
         is_as_made = false;
-        let lost = metadata.mode.map_or(0, u32::from) & SET_ID & !mode.unwrap_or(0);
+        let lost = metadata.mode.map_or(0, u32::from) & SPECIAL & !mode.unwrap_or(0);
         if is_set && lost != 0 && matches!(owners.settable(), Ok(SettableOwners::Any)) {
-            let cause = "set-user-id and set-group-id may not be set here";
+            let (what, cause) = match lost & SET_ID {
+                0 => ("sticky bit", "the sticky bit may not be set here"),
+                _ => (
+                    "set-user-id or set-group-id",
+                    "set-user-id and set-group-id may not be set here",
+                ),
+            };
             let denied = Problem::new(Code::PermissionDenied, cause);
-            first_problem.record("set-user-id or set-group-id", Err(denied));
+            first_problem.record(what, Err(denied));
         }
     }
     if let Some(mode) = mode

@@ -222,12 +222,12 @@ impl PackBuilder {
     /// Reads the attributes of an open entry.
     fn look<'a>(&mut self, path: &'a [u8], file: &File) -> Result<FoundEntry<'a>, NotAdded> {
         let mut meta = fs::meta(file).map_err(|error| Problem::io(&error))?;
-        let mode = meta.mode.unwrap_or(0);
-        let is_owned = self.keep.owner || meta.kind == FileKind::Directory;
-        self.is_special = !is_owned && mode & SET_ID != 0;
-        if self.is_special {
-            meta.mode = Some(mode & !SET_ID);
-        }
+        let set_id = match self.keep.owner {
+            true => 0,
+            false => meta.mode.unwrap_or(0) & SET_ID,
+        };
+        self.is_special = set_id != 0 && meta.kind != FileKind::Directory;
+        meta.mode = meta.mode.map(|mode| mode & !set_id);
         let mut found = FoundEntry {
             path,
             meta,

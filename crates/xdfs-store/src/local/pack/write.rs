@@ -528,12 +528,26 @@ impl<'r, 'p> Writing<'r, 'p> {
         }
     }
 
-    /// The mode that an entry other than a directory may get: set-id bits only together with the
-    /// owner of the source.
+    /// The mode that an entry other than a directory gets.
     fn mode(&self, metadata: &Metadata<'_>) -> Option<u32> {
-        let may_set_id = self.sets_id && metadata.owner.is_some();
-        let denied = if may_set_id { 0 } else { SET_ID };
-        metadata.mode.map(|mode| u32::from(mode) & !denied)
+        let denied = self.denied(metadata, self.sets_id);
+        let mode = metadata.mode.map(u32::from);
+        mode.map(|mode| self.store.granted(mode & !denied))
+    }
+
+    /// The mode that a directory gets, which has the mode `has`. What the entry can't decide stays
+    /// as it is, such as the set-group-id bit inherited from the parent.
+    fn directory_mode(&self, metadata: &Metadata<'_>, has: u32) -> Option<u32> {
+        let denied = self.denied(metadata, true);
+        let mode = metadata.mode.map(u32::from);
+        mode.map(|mode| self.store.granted(mode & !denied) | has & denied)
+    }
+
+    /// The special bits that an entry doesn't get: set-user-id and set-group-id come only together
+    /// with the owner of the source.
+    fn denied(&self, metadata: &Metadata<'_>, sets_id: bool) -> u32 {
+        let may_set_id = sets_id && metadata.owner.is_some();
+        self.store.denied() | if may_set_id { 0 } else { SET_ID }
     }
 
     fn file(
@@ -552,7 +566,7 @@ impl<'r, 'p> Writing<'r, 'p> {
         place: &Destination<'_>,
         metadata: &Metadata<'_>,
     ) -> Result<(), Problem> {
-        let mode = metadata.mode.map(u32::from);
+        let mode = self.directory_mode(metadata, 0);
         // Directories closed to the owner get their mode when the tree is complete.
         let is_open = mode.is_none_or(|mode| mode & OWNER_ALL == OWNER_ALL);
         let made_as = mode.map_or(0o777, |mode| mode & 0o777 | OWNER_ALL);
@@ -577,26 +591,21 @@ impl<'r, 'p> Writing<'r, 'p> {
         let mut first_problem = FirstProblem::default();
         // Also if it exists: its entries may have been written before its own.
         let mut own = metadata.clone();
-        (own.mode, own.mtime_ns, own.atime_ns) = (None, None, None);
+        (own.mtime_ns, own.atime_ns) = (None, None);
         // Entries created in it would inherit this.
         own.xattrs.retain(|(name, _)| *name != DEFAULT_ACL);
+        // The entry that comes when the tree is complete has no owner, so it can't set set-id bits.
+        let is_set = own.owner.is_some() || is_open && (is_new || place.replace);
+        own.mode = own.mode.filter(|_| is_set);
+        let mode = self.directory_mode(&own, meta.mode.unwrap_or(0));
         set_metadata(
             &found,
             &own,
-            None,
-            None,
+            mode.map(|mode| mode | OWNER_ALL),
+            meta.mode,
             &mut self.owners,
             &mut first_problem,
         );
-        if let Some(mode) = mode.filter(|_| is_open && (is_new || place.replace)) {
-            let has = meta.mode.unwrap_or(mode);
-            // The set-group-id bit inherited from the parent.
-            let wanted = mode | has & 0o2000;
-            if has != wanted {
-                let set = found.set_mode(wanted);
-                first_problem.record("mode", set.map_err(|error| Problem::io(&error)));
-            }
-        }
         first_problem.into_result()
     }
 
@@ -741,7 +750,7 @@ impl<'r, 'p> Writing<'r, 'p> {
             FileKind::Symlink => {
                 return Err(Problem::new(Code::Busy, "it is changed at this moment"));
             }
-            FileKind::Directory => metadata.mode.map(u32::from),
+            FileKind::Directory => self.directory_mode(metadata, meta.mode.unwrap_or(0)),
             _ => self.mode(metadata),
         };
         let thing: &dyn MetadataTarget = found;

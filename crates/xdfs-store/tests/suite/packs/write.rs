@@ -127,6 +127,72 @@ fn what_runs_as_its_owner_is_given_with_the_owner_or_reported() {
     assert_eq!(scene.mode_of("program"), 0o755);
 }
 
+/// Directories get the bits with the owner too, in whatever order their own entries, others and
+/// the last one come; without an owner they keep what they have.
+#[test]
+fn special_directories_are_given_with_the_owner() {
+    let scene = Scene::new();
+    let meta = fs::metadata(scene.path("")).unwrap();
+    let owner = Some(Owner {
+        uid: meta.uid(),
+        gid: meta.gid(),
+        names: None,
+    });
+    let directory = |name: &'static str, bits, owner: &Option<Owner<'static>>| {
+        let mut entry = with(entry(name, Content::Directory), mode(bits));
+        entry.metadata.owner = *owner;
+        entry
+    };
+    for (bits, name) in [(0o6775, "special"), (0o2555, "shut")] {
+        let all = u32::from(bits);
+        let end = with(entry(name, Content::Attributes), mode(bits));
+        assert_done(&scene.write(&[directory(name, bits, &None), end.clone()]));
+        assert_eq!(scene.mode_of(name), all & 0o777);
+        // It is there already.
+        assert_done(&scene.write(&[directory(name, bits, &owner)]));
+        assert_eq!(scene.mode_of(name), all | 0o700);
+        assert_done(&scene.write(&[end]));
+        assert_eq!(scene.mode_of(name), all);
+        let plain = with(entry(name, Content::Attributes), mode(0o755));
+        assert_done(&scene.write(&[plain]));
+        assert_eq!(scene.mode_of(name), all & 0o6000 | 0o755);
+        assert_done(&scene.write(&[directory(name, 0o755, &owner)]));
+        assert_eq!(scene.mode_of(name), 0o755);
+    }
+}
+
+#[test]
+fn modes_that_are_wishes_are_cut_by_the_umask() {
+    let scene = Scene::new();
+    let store = scene.store.clone().masking_modes();
+    fs::create_dir(scene.path("own")).unwrap();
+    fs::set_permissions(scene.path("own"), fs::Permissions::from_mode(0o3700)).unwrap();
+    let kinds = [
+        ("file", Content::File(b"x")),
+        ("directory", Content::Directory),
+        ("pipe", Content::Fifo),
+    ];
+    for (name, content) in kinds {
+        for wished in [0o7777, 0o4755, 0o666, 0o700] {
+            let made = with(entry(name, content.clone()), mode(wished));
+            let end = with(entry(name, Content::Attributes), mode(wished));
+            let written = store.write_pack(b"", KEEP, &pack(&[made, end]));
+            assert_done(&written.unwrap());
+            let expected = xdfs_sys::fs::masked(u32::from(wished) & 0o777);
+            assert_eq!(scene.mode_of(name), expected, "{name} {wished:o}");
+            match name {
+                "directory" => fs::remove_dir(scene.path(name)).unwrap(),
+                _ => fs::remove_file(scene.path(name)).unwrap(),
+            }
+        }
+    }
+    // The special bits of what is there are the user's own.
+    let end = with(entry("own", Content::Attributes), mode(0o4777));
+    let written = store.write_pack(b"", KEEP, &pack(&[end]));
+    assert_done(&written.unwrap());
+    assert_eq!(scene.mode_of("own"), 0o3000 | xdfs_sys::fs::masked(0o777));
+}
+
 #[test]
 fn what_is_there_is_replaced_only_if_asked() {
     let scene = Scene::new();

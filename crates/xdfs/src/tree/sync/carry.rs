@@ -193,6 +193,7 @@ impl Carrier<'_> {
 
     fn attributes_entry<'e>(&self, path: &'e [u8], attributes: &Attributes) -> Entry<'e> {
         let is_kept = path.is_empty() && self.run.keeps_root;
+        let mode = u16::try_from(self.run.options.kept_mode(attributes.mode)).ok();
         let owner = Owner {
             uid: attributes.uid,
             gid: attributes.gid,
@@ -201,7 +202,7 @@ impl Carrier<'_> {
         Entry {
             path,
             metadata: Metadata {
-                mode: u16::try_from(attributes.mode).ok().filter(|_| !is_kept),
+                mode: mode.filter(|_| !is_kept),
                 mtime_ns: attributes.mtime(),
                 owner: (self.run.options.owner && !is_kept).then_some(owner),
                 ..Metadata::default()

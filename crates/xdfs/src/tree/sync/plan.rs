@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use xdfs_proto::{ChecksumKind, ChecksumValue, Code, Fault};
 use xdfs_store::local::SettableOwners;
+use xdfs_sys::fs::masked;
 
 use super::backup::{Backup, is_marked};
 use super::name_matches::{DeferredEntry, Listed, NameMatch, NameMatches, match_names, same};
@@ -19,7 +20,7 @@ use crate::mtime::is_equal_or_cut;
 use crate::paths::{Answer, Attributes, Entry, FileKind, join};
 use crate::tree::filter::upwards;
 use crate::tree::namespace::{Namespace, Pending, odd_answer};
-use crate::tree::options::{SET_ID, SMALL_BYTES_MAX};
+use crate::tree::options::SMALL_BYTES_MAX;
 use crate::tree::run::TreeRun;
 use crate::tree::tracker::OWNER_ALL;
 
@@ -28,6 +29,8 @@ const LISTINGS_AHEAD: usize = 8;
 const LISTINGS_MAX: usize = 32;
 /// Permissions that the owner of a directory needs to list it.
 const OWNER_LOOKS: u32 = 0o500;
+/// What everybody may do with an entry: its mode without set-user-id, set-group-id and sticky.
+const PERMISSIONS: u32 = 0o777;
 /// Concurrent comparisons of contents.
 const QUESTIONS_MAX: usize = 16;
 
@@ -625,13 +628,14 @@ impl<'a> Comparison<'a> {
 
     /// Whether metadata other than the time differs.
     fn differs(&self, source: &Attributes, target: &Attributes) -> bool {
-        let ignored = match source.kind {
-            FileKind::Directory => 0,
-            // Set together with owners only.
-            _ if (source.mode ^ target.mode) & SET_ID == 0 || self.keeps_set_id(source) => 0,
-            _ => SET_ID,
+        let wanted = match self.run.masks_modes() {
+            true => masked(source.mode),
+            false => source.mode,
         };
-        (source.mode ^ target.mode) & !ignored != 0 || self.has_other_owner(source, target)
+        let other = wanted ^ target.mode;
+        // Without owners the target may refuse the other bits.
+        let differs = other & PERMISSIONS != 0 || other != 0 && self.keeps_set_id(source);
+        differs || self.has_other_owner(source, target)
     }
 
     /// Whether an owner or a group differs that can be set.
@@ -645,7 +649,7 @@ impl<'a> Comparison<'a> {
             }
     }
 
-    /// Whether the target gives set-user-id and set-group-id to a file.
+    /// Whether the target gives set-user-id, set-group-id and the sticky bit to an entry.
     fn keeps_set_id(&self, source: &Attributes) -> bool {
         self.options.tree.owner
             && match self.run.settable_owners() {
