@@ -84,7 +84,16 @@ impl Console {
 
     /// Prints the failures that were left out: a line for each kind.
     pub(crate) fn end_errors(&mut self) {
-        let text = self.folded.take_rest(self.color);
+        let (faults, others) = self.folded.take_rest();
+        let mut text: String = faults
+            .iter()
+            .map(|fault| error_text(fault, self.color))
+            .collect();
+        match others {
+            0 => {}
+            1 => text += "1 other error; -v shows all\n",
+            others => text += &format!("{others} other errors; -v shows all\n"),
+        }
         if !text.is_empty() {
             self.print(&text);
         }

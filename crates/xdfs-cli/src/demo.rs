@@ -21,11 +21,11 @@ use crate::console::Console;
 use crate::exit_codes::SUCCESS;
 use crate::flags::{DemoFlags, OutputFlags};
 use crate::human;
-use crate::identity;
 use crate::interrupt::Interrupt;
 use crate::progress;
 use crate::report::{Label, Reporter, Run, print};
 use crate::session::{follow, local_file};
+use crate::user_name::user_name;
 
 /// Name of the large file.
 const LARGE: &str = "large.bin";
@@ -281,7 +281,7 @@ impl RunningServer {
                 .into(),
             ],
             root: root.into(),
-            security: Some(ServerSecurity::new(keys, identity::user_name())),
+            security: Some(ServerSecurity::new(keys, user_name())),
             ..ServerBuilder::default()
         }
         .bind()?;

@@ -2,13 +2,12 @@
 //!
 //! A full disk or a directory of somebody else stops thousands of files, and a line for each says
 //! no more than their number. Memory is bounded by the kinds of failures, of which the first
-//! [`KINDS_MAX`] are told apart.
+//! [`KINDS_MAX`] are counted one by one.
 
 use xdfs::{Code, Fault, quoted};
 
-use crate::console::error_text;
-
-/// Kinds of failures that are told apart. Later ones are only counted.
+/// Kinds of failures that are counted one by one, and reported with their paths. Later ones are
+/// counted together.
 const KINDS_MAX: usize = 24;
 /// Paths that the line about the others names at most.
 const PATHS_MAX: usize = 3;
@@ -66,19 +65,12 @@ impl FoldedErrors {
         Some(shown)
     }
 
-    /// The lines about the failures that were not printed, and forgets all.
-    pub(crate) fn take_rest(&mut self, color: bool) -> String {
+    /// The failures that were not printed, one for each kind, and the number of those of further
+    /// kinds. Forgets all.
+    pub(crate) fn take_rest(&mut self) -> (Vec<Fault>, u64) {
         let Self { kinds, others, .. } = std::mem::take(self);
-        let mut text = String::new();
-        for kind in kinds.iter().filter(|kind| kind.more > 0) {
-            text += &error_text(&kind.rest(), color);
-        }
-        match others {
-            0 => {}
-            1 => text += "1 other error; -v shows all\n",
-            others => text += &format!("{others} other errors; -v shows all\n"),
-        }
-        text
+        let rest = kinds.iter().filter(|kind| kind.more > 0).map(Kind::rest);
+        (rest.collect(), others)
     }
 }
 
@@ -152,8 +144,13 @@ mod tests {
         fault.path(path).hint("free some")
     }
 
+    fn rest(folded: &mut FoldedErrors) -> Vec<String> {
+        let (faults, _) = folded.take_rest();
+        faults.iter().map(Fault::to_string).collect()
+    }
+
     #[test]
-    fn a_reason_is_told_once_and_its_other_paths_at_the_end() {
+    fn a_reason_is_given_once_and_its_other_paths_at_the_end() {
         let mut folded = FoldedErrors::default();
         assert_eq!(folded.next(&full("/a"), false), Some(full("/a")));
         for number in 0..399 {
@@ -161,18 +158,21 @@ mod tests {
         }
         let dir = Fault::new(Code::NoSpace, "make the directory", "disk full").path("/x");
         assert_eq!(folded.next(&dir, false), None, "the same full disk");
-        // Of another machine, and for another reason: the hint stands above it.
+        // The one of another machine has another reason: the hint stands above it.
         let far = full("/a").remote().at(&Machine::server("lab"));
         assert_eq!(folded.next(&far, false), Some(far.clone().hint("")));
         let gone = Fault::new(Code::NotFound, "open", "no such file").path("b");
         assert_eq!(folded.next(&gone, false), Some(gone.clone()));
         assert_eq!(folded.next(&gone.clone().path("c"), false), None);
         assert_eq!(
-            folded.take_rest(false),
-            "error: cannot write '/d/0', '/d/1', '/d/2' and 397 more: no space left on device \
-             (-v names all)\nerror: cannot open 'c': no such file\n"
+            rest(&mut folded),
+            [
+                "cannot write '/d/0', '/d/1', '/d/2' and 397 more: no space left on device (-v \
+                 names all)",
+                "cannot open 'c': no such file",
+            ]
         );
-        assert_eq!(folded.take_rest(false), "");
+        assert_eq!(folded.take_rest(), (vec![], 0));
     }
 
     #[test]
@@ -189,12 +189,9 @@ mod tests {
         assert!(folded.next(&pathless, false).is_some());
         assert!(folded.next(&pathless, false).is_none());
         assert!(folded.next(&pathless, false).is_none());
-        let rest = folded.take_rest(false);
-        assert!(rest.contains("cannot open '/a/file2': "), "{rest}");
-        assert!(
-            rest.contains("error: cannot read: broken (2 times more)\n"),
-            "{rest}"
-        );
+        let rest = rest(&mut folded);
+        assert!(rest[0].starts_with("cannot open '/a/file2': "), "{rest:?}");
+        assert_eq!(rest[1], "cannot read: broken (2 times more)");
     }
 
     #[test]
@@ -203,13 +200,13 @@ mod tests {
         for _ in 0..3 {
             assert!(folded.next(&full("/a"), true).is_some());
         }
-        assert_eq!(folded.take_rest(false), "");
+        assert_eq!(folded.take_rest(), (vec![], 0));
         for number in 0..KINDS_MAX + 5 {
             let operation = format!("do {number}");
             let fault = Fault::new(Code::Io, operation, "it broke").path("x");
             let shown = folded.next(&fault, false).is_some();
             assert_eq!(shown, number < KINDS_MAX);
         }
-        assert_eq!(folded.take_rest(false), "5 other errors; -v shows all\n");
+        assert_eq!(folded.take_rest(), (vec![], 5));
     }
 }

@@ -18,6 +18,7 @@ use xdfs::{Address, Call, Client, Code, DEFAULT_PORT, Fault, Invitation, RemoteP
 use crate::console::{Console, printable};
 use crate::flags::{OutputFlags, SecurityFlags};
 use crate::secret::{self, LoginAnswer};
+use crate::user_name::user_name;
 
 /// Name of the directory of this user's keys and known servers, unless XDFS_CONFIG_DIR is set.
 const FOLDER: &str = "xdfs";
@@ -78,14 +79,6 @@ pub(crate) fn make_own_key(path: &Path) -> Result<xdfs::security::PublicKey, Fau
         trusted::make_folder("create the key directory", parent)?;
     }
     make_key(path, &format!("{} xdfs", user_name()))
-}
-
-/// The name of the current user.
-pub(crate) fn user_name() -> String {
-    ["USER", "LOGNAME", "USERNAME"]
-        .iter()
-        .find_map(|name| env::var(name).ok().filter(|value| !value.is_empty()))
-        .unwrap_or_else(|| "owner".into())
 }
 
 /// Trust and credentials for the server of `place`; `None` for channels without protection.

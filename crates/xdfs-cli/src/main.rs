@@ -57,6 +57,7 @@ mod tips;
 mod transfer_log;
 mod tune;
 mod tunnel;
+mod user_name;
 mod users;
 mod xioperf;
 

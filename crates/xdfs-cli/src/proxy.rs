@@ -54,7 +54,7 @@ fn usual_path() -> PathBuf {
     #[cfg(unix)]
     let (user, folder) = (rustix::process::getuid().as_raw(), PathBuf::from("/tmp"));
     #[cfg(not(unix))]
-    let (user, folder) = (crate::identity::user_name(), std::env::temp_dir());
+    let (user, folder) = (crate::user_name::user_name(), std::env::temp_dir());
     folder.join(format!("x509up_u{user}"))
 }
 

@@ -24,6 +24,7 @@ use crate::identity;
 use crate::paths::criteria::parse_age;
 use crate::size::{parse_memory, parse_rate};
 use crate::state;
+use crate::user_name::user_name;
 
 /// The hint of faults of the file.
 const HINT: &str = "`xdfs serve --help` lists the settings";
@@ -371,7 +372,7 @@ fn security(config: &mut Config, base: Option<&Path>) -> Result<ServerSecurity, 
         Some(folder) => beside(folder),
         None => server_folder()?,
     };
-    let owner = config.owner.take().unwrap_or_else(identity::user_name);
+    let owner = config.owner.take().unwrap_or_else(user_name);
     let mut security = ServerSecurity::new(folder, owner);
     // The key that this user's `xdfs cp` presents, and those for logins by SSH.
     security

@@ -16,6 +16,7 @@ use crate::log::start_log;
 use crate::perf::server_only;
 use crate::report::print;
 use crate::server_config::{folder_of, server_folder};
+use crate::user_name::user_name;
 
 /// Characters that a new password has at least.
 const PASSWORD_CHARS_MIN: usize = 8;
@@ -106,7 +107,7 @@ fn make_key(flags: KeygenFlags) -> Result<(), Fault> {
         }
     };
     let public = identity::make_own_key(&path)?;
-    let comment = format!("{} xdfs", identity::user_name());
+    let comment = format!("{} xdfs", user_name());
     print(format!("{}\n", public.to_line(&comment).trim_end()))
 }
 

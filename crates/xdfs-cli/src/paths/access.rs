@@ -2,7 +2,8 @@
 
 use xdfs::{Account, Answer, Attributes, Call, Client, Code, Fault, FileKind};
 
-use super::command::{InFlight, PathCommand, stat};
+use super::calls::{InFlight, stat};
+use super::command::PathCommand;
 use super::criteria::Owner;
 use super::operand::{Operand, last_part};
 use super::walk::{Walk, WalkEntry, WalkStep};

@@ -2,7 +2,8 @@
 
 use xdfs::{Call, Client, Code, DigestKind, Fault, FileKind, LocalPlace, TransferOptions, quoted};
 
-use super::command::{PathCommand, stat};
+use super::calls::stat;
+use super::command::PathCommand;
 use super::operand::{Operand, is_root, join, last_part, text_of};
 use super::time;
 use crate::context::Context;

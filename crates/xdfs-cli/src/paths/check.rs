@@ -6,7 +6,8 @@ use std::ffi::OsStr;
 
 use xdfs::{Answer, Attributes, Call, ChecksumKind, ChecksumValue, Code, Fault, FileKind, Filter};
 
-use super::command::{PathCommand, unexpected};
+use super::calls::unexpected;
+use super::command::PathCommand;
 use super::json::{CheckBody, DifferenceBody, PathBody, PathRecord, kind_word};
 use super::operand::text_of;
 use super::side::{PathSide, SideCall, SideOperand};

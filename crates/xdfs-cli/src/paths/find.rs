@@ -2,7 +2,8 @@
 
 use xdfs::{Answer, Call, Client, Code, Fault, NamePattern};
 
-use super::command::{InFlight, PathCommand, stat};
+use super::calls::{InFlight, stat};
+use super::command::PathCommand;
 use super::json::PathRecord;
 use super::operand::{Operand, is_root, last_part};
 use super::time;

@@ -8,7 +8,8 @@ use xdfs::{
     Answer, Attributes, Call, Client, Code, Entry, Fault, FileKind, Listing, OwnerNames, Quoting,
 };
 
-use super::command::{InFlight, PathCommand, stat as attributes_of, unexpected};
+use super::calls::{InFlight, stat as attributes_of, unexpected};
+use super::command::PathCommand;
 use super::format::{StatFormat, description, shown_name};
 use super::json::PathRecord;
 use super::mode::mode_text;

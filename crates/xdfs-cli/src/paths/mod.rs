@@ -1,11 +1,13 @@
 //! The commands about paths on servers, some of which take local paths too ([`side`]).
 //!
-//! [`command`] has the common parts: sessions, output, failures. [`walk`] walks trees. Related
+//! [`command`] has the common parts: sessions, output, failures. [`calls`] asks a server. [`walk`]
+//! walks trees. Related
 //! commands share a file. Small pure parts: permissions ([`mode`]), times ([`time`]), wildcards
 //! ([`expand`], [`wildcards`]), values of flags ([`criteria`]), lines of `stat`
 //! ([`format`]).
 
 mod access;
+mod calls;
 mod change;
 mod check;
 mod command;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use xdfs::store::{LocalStore, Store as _};
 use xdfs::{Answer, Call, Client, Code, Entry, Fault, FileKind, Listing, PartialFile, PendingCall};
 
-use super::command::{InFlight, PathCommand, stat, unexpected};
+use super::calls::{InFlight, stat, unexpected};
+use super::command::PathCommand;
 use super::json::{PartialBody, PathBody, PathRecord};
 use super::operand::{Operand, join, last_part, parent, text_of};
 use super::text::{align, human};

@@ -4,7 +4,8 @@ use std::ffi::OsStr;
 
 use xdfs::{Answer, Attributes, Call, Code, Entry, Fault, Listing, PendingCall, call_local};
 
-use super::command::{PathCommand, unexpected};
+use super::calls::unexpected;
+use super::command::PathCommand;
 use super::operand::{Operand, join, last_part, text_of};
 use super::walk::{LISTINGS_AHEAD, List, Walk, WalkEntry};
 use crate::client::SharedClient;

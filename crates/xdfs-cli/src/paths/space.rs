@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use xdfs::{Answer, Call, LocalPlace, TransferOptions, TransferRoute};
 
-use super::command::{PathCommand, stat, unexpected};
+use super::calls::{stat, unexpected};
+use super::command::PathCommand;
 use super::json::{PathBody, PathRecord, SpaceBody, UsageBody};
 use super::operand::last_part;
 use super::partial::WithPartial;

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use xdfs::{Answer, Call, ChecksumKind, ChecksumValue, Code, Fault, FileKind, Quoting};
 
-use super::command::{PathCommand, unexpected};
+use super::calls::unexpected;
+use super::command::PathCommand;
 use super::json::{PathBody, PathRecord, SumBody};
 use super::operand::{join, text_of};
 use super::side::{PathSide, SideCall, SideOperand};
@@ -138,7 +139,7 @@ struct Sums<'a> {
     different: u64,
 }
 
-/// What a path in a list may lack to be found.
+/// The reasons for which a path in a list may not be found.
 fn missing_hint(side: &PathSide, name: &[u8]) -> &'static str {
     match (side, name.first()) {
         (PathSide::Local, Some(b'/')) => {

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 
 use xdfs::{Client, Code, Fault, FileKind, NamePattern, RemotePlace};
 
-use super::command::stat;
+use super::calls::stat;
 use super::expand::{Names, expand};
 use crate::client::SharedClient;
 use crate::context::Context;

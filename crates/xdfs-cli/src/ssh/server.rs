@@ -6,9 +6,9 @@ use std::time::Duration;
 use xdfs::{Address, Fault, Server, ServerBuilder};
 
 use super::handover::Handover;
-use crate::identity;
 use crate::interrupt::handle_signals;
 use crate::report::print;
+use crate::user_name::user_name;
 
 /// How long running sessions may go on after the end of standard input. The command that started
 /// this may still be stopping in an orderly way: Ctrl-C ends its ssh at once.
@@ -53,7 +53,7 @@ fn listen(socket: &Path, takes_clear: bool) -> Result<Server, Fault> {
             grace: GRACE,
             ..ServerBuilder::default()
         };
-        builder.bind_personal(identity::user_name(), takes_clear)
+        builder.bind_personal(user_name(), takes_clear)
     };
     bind(&[&direct, &socket])
         .or_else(|_| bind(&[&socket]))

@@ -12,7 +12,7 @@ use xdfs_proto::path::{Answer, Call};
 use xdfs_proto::{CallId, Code, Fault, Frame, Limits};
 
 use super::Pipeline;
-use super::closing::Ending;
+use super::ending::Ending;
 use super::faults::mark_session_end;
 use crate::call_workers::{CallProgress, CallWorkers};
 use crate::command::{CallPart, CallSpec};
