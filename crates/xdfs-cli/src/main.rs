@@ -31,6 +31,7 @@ mod identity;
 mod interrupt;
 mod json;
 mod log;
+mod missing;
 mod paths;
 mod perf;
 mod pipe;

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use xdfs::{
     Address, Client, Code, Fault, LocalPlace, Observer, Queue, QueueEvent, QueueOptions,
-    RemotePlace, RetryPolicy, Transfer, TransferOptions, TransferResult, is_unread,
+    RemotePlace, RetryPolicy, Transfer, TransferOptions, TransferResult, TransferRoute, is_unread,
 };
 
 use super::plan::PlannedCopy;
 use crate::client::SharedClient;
 use crate::interrupt::Interrupt;
+use crate::missing;
 use crate::report::{Label, Reporter};
 use crate::session::{Connector, follow, report_session};
 
@@ -205,7 +206,18 @@ fn copy_stream(
     match copied {
         Ok(result) => reporter.file_done(&job.label, result),
         Err(fault) if is_unread(&fault) => reporter.file_unread(),
-        Err(fault) => reporter.failure(Some(&job.label), &explained(fault, Again::Never)),
+        Err(fault) => {
+            let fault = with_directory(explained(fault, Again::Never), Some(job));
+            reporter.failure(Some(&job.label), &fault);
+        }
+    }
+}
+
+/// Adds how to make the directory of the target if it isn't there.
+fn with_directory(fault: Fault, job: Option<&PlannedCopy>) -> Fault {
+    match job.map(|job| (&job.server, &job.route)) {
+        Some((server, TransferRoute::Upload { to, .. })) => missing::hinted(fault, server, to),
+        _ => fault,
     }
 }
 
@@ -250,7 +262,7 @@ impl QueueReporter<'_> {
                 Err(fault) => {
                     let job = number.and_then(|number| self.job(number));
                     let again = job.map_or(Again::Resumes, |job| self.sessions.again(job));
-                    let fault = explained(fault, again);
+                    let fault = with_directory(explained(fault, again), job);
                     self.reporter.failure(Some(&label), &fault);
                 }
             }

@@ -4,10 +4,11 @@ use xdfs::{Call, Client, Code, DigestKind, Fault, FileKind, LocalPlace, Transfer
 
 use super::calls::stat;
 use super::command::PathCommand;
-use super::operand::{Operand, is_root, join, last_part, text_of};
+use super::operand::{Operand, is_root, join, last_part, parent, text_of};
 use super::time;
 use crate::context::Context;
 use crate::flags::{LnFlags, MkdirFlags, MvFlags, RmFlags, TouchFlags, TruncateFlags};
+use crate::missing;
 
 /// Permissions of a new directory before the umask.
 const DIRECTORY_MODE: u32 = 0o777;
@@ -33,7 +34,9 @@ pub(crate) fn mkdir(context: &Context, flags: &MkdirFlags) -> u8 {
         let made = change(&*command.client(operand)?, call);
         made.map_err(|fault| match fault.code {
             Code::AlreadyExists => fault.hint("--parents ignores that"),
-            Code::NotFound => fault.hint("use --parents to create its parent directories"),
+            Code::NotFound if !flags.parents && missing::lacks_hint(&fault) => {
+                fault.hint("use --parents to create its parent directories")
+            }
             _ => fault,
         })?;
         command.done(operand);
@@ -114,6 +117,10 @@ fn landing(client: &Client, target: &Operand, name: &[u8], many: bool) -> Result
     let found = match stat(client, &target.path, true) {
         Ok(attributes) => Some(attributes.kind),
         Err(fault) if fault.code == Code::NotFound && !into => None,
+        Err(fault) if missing::lacks_hint(&fault) => {
+            let directory = join(&target.path, b"");
+            return Err(fault.hint(missing::hint(&target.place, &directory)));
+        }
         Err(fault) => return Err(fault),
     };
     match found {
@@ -123,6 +130,19 @@ fn landing(client: &Client, target: &Operand, name: &[u8], many: bool) -> Result
             Err(target.fault(Fault::new(Code::NotDirectory, "use the target", cause)))
         }
         _ => Ok(target.path.clone()),
+    }
+}
+
+/// Adds how to make the directory of `to`, a new path, if the server doesn't have that directory.
+fn with_directory(client: &Client, target: &Operand, to: &[u8], fault: Fault) -> Fault {
+    let is_missing = missing::lacks_hint(&fault)
+        && stat(client, parent(to), true).is_err_and(|above| above.code == Code::NotFound);
+    match is_missing {
+        true => {
+            let hint = missing::hint(&target.place, to);
+            fault.path(to).hint(hint)
+        }
+        false => fault,
     }
 }
 
@@ -171,7 +191,9 @@ pub(crate) fn mv(context: &Context, flags: &MvFlags) -> u8 {
             Err(fault) if fault.code == Code::AlreadyExists => {
                 return Err(fault.path(to).hint("use --force to replace it"));
             }
-            renamed => renamed?,
+            renamed => {
+                renamed.map_err(|fault| with_directory(&client, &target, &to, fault))?;
+            }
         }
         command.done(source);
         Ok(())
@@ -225,25 +247,27 @@ fn make_link(command: &mut PathCommand, flags: &LnFlags) -> Result<(), Fault> {
     };
     made.map_err(|fault| match fault.code {
         Code::AlreadyExists => fault.hint("use --force to replace it"),
-        _ => fault,
+        _ => with_directory(&client, &link, &link.path, fault),
     })?;
     command.done(&link);
     Ok(())
 }
 
 /// Creates an empty file.
-fn make_file(client: &Client, path: &[u8]) -> Result<(), Fault> {
+fn make_file(client: &Client, operand: &Operand) -> Result<(), Fault> {
     let options = TransferOptions {
         length: Some(0),
         resume: false,
         digest: Some(DigestKind::None),
         ..TransferOptions::default()
     };
+    let path = &operand.path;
     let made = client.upload(&LocalPlace::Memory, path, &options)?.wait();
     match made {
         // Created by another process.
         Err(fault) if fault.code == Code::AlreadyExists => Ok(()),
-        made => made.map(|_| ()),
+        Err(fault) => Err(with_directory(client, operand, path, fault)),
+        Ok(_) => Ok(()),
     }
 }
 
@@ -279,7 +303,7 @@ pub(crate) fn touch(context: &Context, flags: &TouchFlags) -> u8 {
                 if operand.is_written_as_directory() {
                     return Err(fault);
                 }
-                make_file(&client, &operand.path)?;
+                make_file(&client, operand)?;
                 change(&client, call)?;
             }
             set => set?,
@@ -332,7 +356,7 @@ pub(crate) fn truncate(context: &Context, flags: &TruncateFlags) -> u8 {
                 if flags.no_create {
                     return Ok(());
                 }
-                make_file(&client, &path)?;
+                make_file(&client, operand)?;
                 0
             }
             Err(fault) => return Err(fault),

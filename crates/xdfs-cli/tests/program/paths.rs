@@ -1077,3 +1077,66 @@ fn output_that_cannot_be_written_is_a_failure() {
         full(&["shell", &url], line.as_bytes());
     }
 }
+
+/// The hint about a missing directory is a command that makes it; then the first command works.
+#[test]
+fn a_missing_directory_at_the_server_is_named_with_the_command_that_makes_it() {
+    let (place, server) = tree();
+    let (file, other) = (place.make_here("f", b"abc"), place.make_here("g", b"de"));
+    let source = server.url("/two words");
+    for (number, (words, path)) in [
+        (vec!["cp", &file], "/"),
+        (vec!["cp", &file, &other], "/"),
+        (vec!["cp", &source], "/"),
+        (vec!["cp", "--dry-run", &file], "/"),
+        (vec!["touch"], "/deep/x"),
+        (vec!["truncate", "-s", "3"], "/x"),
+        (vec!["ln", &source], "/l"),
+        (vec!["ln", "-s", "to"], "/l"),
+        (vec!["mv", &source], "/x"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let target = server.url(&format!("/no{number}{path}"));
+        let words = [&words[..], &[&target]].concat();
+        let directory = target.rsplit_once('/').unwrap().0;
+        xdfs(&words).fails(
+            4,
+            &[&format!("hint: make it with xdfs mkdir -p {directory}\n")],
+        );
+        xdfs(["mkdir", "-p", directory]).ok();
+        xdfs(&words).ok();
+    }
+    let into = server.url("/no/");
+    xdfs(["mv", &server.url("/-dash"), &into])
+        .fails(4, &[&format!("xdfs mkdir -p {}", server.url("/no"))]);
+}
+
+/// An export can't be made.
+#[test]
+fn a_missing_export_is_not_to_be_made() {
+    let place = Place::new();
+    let config = "listen = [\"127.0.0.1:0\"]\n[[export]]\nname = \"data\"\npath = \"../root\"\n\
+                  [[export.grant]]\nuser = \"*\"\n\
+                  rights = [\"read\", \"list\", \"create\", \"write\"]\n";
+    let config = place.make_here("xdfs.toml", config.as_bytes());
+    let server = Server::start_with(&place.root(), &["--config", &config]);
+    fs::create_dir(place.here("tree")).unwrap();
+    let file = place.make_here("tree/f", b"abc");
+    let (into, inside) = (server.url("/no/"), server.url("/no/x"));
+    for words in [
+        &["cp", &file, &into][..],
+        &["cp", &file, &inside],
+        &["cp", "-r", &place.here("tree"), &inside],
+        &["sync", &place.here("tree"), &inside],
+        &["touch", &inside],
+        &["mkdir", "-p", &inside],
+    ] {
+        let run = xdfs(words).fails(
+            4,
+            &["no such export", "hint: the directory / lists the exports"],
+        );
+        assert!(!run.stderr.contains("mkdir"), "{}", run.stderr);
+    }
+}

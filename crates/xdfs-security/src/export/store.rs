@@ -132,7 +132,9 @@ impl ExportStore {
             .map(|(index, _)| (index, inner))
             .ok_or_else(|| {
                 let cause = "no such export, or this user may not use it";
-                Fault::new(Code::NotFound, operation, cause).path(path)
+                Fault::new(Code::NotFound, operation, cause)
+                    .path(path)
+                    .hint("the directory / lists the exports")
             })
     }
 
