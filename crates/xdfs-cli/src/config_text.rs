@@ -109,38 +109,89 @@ impl ConfigText {
 
 /// A message of the parser in the words of a settings file instead of those of the program.
 fn in_plain_words(message: &str) -> String {
-    const WORDS: [(&str, &str); 13] = [
-        ("invalid type: ", "it is "),
-        ("invalid value: ", "it is "),
-        ("invalid length ", "it has the length "),
-        ("a nonzero usize", "a whole number of at least 1"),
-        ("a nonzero u64", "a whole number of at least 1"),
-        ("usize", "a whole number"),
-        ("u64", "a whole number"),
-        ("u32", "a whole number"),
-        ("u16", "a whole number up to 65535"),
-        ("a sequence", "a list in brackets"),
-        ("a map", "a table"),
-        ("a boolean", "true or false"),
-        ("path string", "a path in quotes"),
-    ];
+    if let Some((name, known)) = unknown(message, "unknown field ") {
+        return match known.as_str() {
+            "" => format!("unknown setting {name}; there are none here"),
+            known => format!("unknown setting {name}; known here: {known}"),
+        };
+    }
+    if let Some((value, known)) = unknown(message, "unknown variant ") {
+        return format!("{value} is none of {known}");
+    }
+    if let Some(name) = message.strip_prefix("missing field ") {
+        return format!("the setting {name} is missing");
+    }
+    for theirs in ["duplicate field", "duplicate key"] {
+        if let Some(name) = message.strip_prefix(theirs) {
+            return format!("the setting{name} is there twice");
+        }
+    }
+    // Text of the file may have any words: the parser's expectation comes last.
     let Some((found, expected)) = message.rsplit_once(", expected ") else {
         return message.to_owned();
     };
-    let (mut found, mut expected) = (found.to_owned(), expected.to_owned());
-    // Text of the file follows in quotes: only the beginning is the parser's.
-    for (theirs, ours) in WORDS {
-        if let Some(rest) = found.strip_prefix(theirs) {
-            found = format!("{ours}{rest}");
-        }
-        if expected == theirs {
-            ours.clone_into(&mut expected);
-        }
+    let Some(found) = found_value(found) else {
+        return message.to_owned();
+    };
+    format!("{} is needed, not {found}", expected_value(expected))
+}
+
+/// The quoted name in a message that begins with these words, and the names that are known.
+fn unknown(message: &str, words: &str) -> Option<(String, String)> {
+    let rest = message.strip_prefix(words)?;
+    let (name, known) = match rest.rsplit_once(", expected ") {
+        Some((name, known)) => (name, known.strip_prefix("one of ").unwrap_or(known)),
+        None => (
+            rest.strip_suffix(", there are no fields").unwrap_or(rest),
+            "",
+        ),
+    };
+    Some((name.to_owned(), known.replace("` or `", "`, `")))
+}
+
+/// The value in the file, for the parser's name of it.
+fn found_value(theirs: &str) -> Option<String> {
+    if let Some(length) = theirs.strip_prefix("invalid length ") {
+        return Some(format!("one of the length {length}"));
     }
-    if expected.starts_with("struct ") {
-        "a table".clone_into(&mut expected);
+    let value = theirs
+        .strip_prefix("invalid type: ")
+        .or_else(|| theirs.strip_prefix("invalid value: "))?;
+    let bare = |text: &str| text.trim_matches('`').to_owned();
+    Some(match value.split_once(' ') {
+        Some(("string", text)) => format!("the text {text}"),
+        Some(("integer", number)) => format!("the number {}", bare(number)),
+        Some(("floating", point)) => {
+            format!("the number {}", bare(point.trim_start_matches("point ")))
+        }
+        Some(("boolean", value)) => bare(value),
+        _ => match value {
+            "map" => "a table".to_owned(),
+            "sequence" => "a list".to_owned(),
+            other => other.to_owned(),
+        },
+    })
+}
+
+/// What a setting has to be, for the parser's name of it.
+fn expected_value(theirs: &str) -> &str {
+    match theirs {
+        "u8" | "u32" | "u64" | "usize" => "a whole number",
+        "u16" => "a whole number up to 65535",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "a nonzero u32" | "a nonzero u64" | "a nonzero usize" => "a whole number of at least 1",
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "a string" | "a borrowed string" | "a character" => "text in quotes",
+        "path string" => "a path in quotes",
+        "a sequence" => "a list in brackets",
+        "a map" => "a table",
+        // Types of the program.
+        _ if theirs.starts_with("struct ") => "a table",
+        _ if theirs.starts_with("enum ") || theirs.starts_with("variant ") => "text in quotes",
+        // Ours, for settings of several kinds.
+        _ => theirs.strip_prefix("expected ").unwrap_or(theirs),
     }
-    format!("{found}, expected {expected}")
 }
 
 /// Tables with one setting each. A list of tables becomes several tables.
@@ -163,4 +214,69 @@ fn entries(table: DeTable<'_>) -> impl Iterator<Item = DeTable<'_>> {
             table
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_the_parser_are_in_words_of_a_settings_file() {
+        for (theirs, ours) in [
+            (
+                "invalid type: string \"many\", expected u32",
+                "a whole number is needed, not the text \"many\"",
+            ),
+            (
+                "invalid type: string \"a, expected u8\", expected a sequence",
+                "a list in brackets is needed, not the text \"a, expected u8\"",
+            ),
+            (
+                "invalid value: integer `70000`, expected u16",
+                "a whole number up to 65535 is needed, not the number 70000",
+            ),
+            (
+                "invalid type: floating point `1.5`, expected a nonzero usize",
+                "a whole number of at least 1 is needed, not the number 1.5",
+            ),
+            (
+                "invalid type: boolean `true`, expected path string",
+                "a path in quotes is needed, not true",
+            ),
+            (
+                "invalid type: sequence, expected struct LimitsConfig",
+                "a table is needed, not a list",
+            ),
+            (
+                "invalid type: map, expected a string",
+                "text in quotes is needed, not a table",
+            ),
+            (
+                "unknown field `kye`, expected one of `url`, `key`",
+                "unknown setting `kye`; known here: `url`, `key`",
+            ),
+            (
+                "unknown field `x`, expected `address` or `key`",
+                "unknown setting `x`; known here: `address`, `key`",
+            ),
+            (
+                "unknown field `x`, there are no fields",
+                "unknown setting `x`; there are none here",
+            ),
+            (
+                "unknown variant `maybe`, expected `optional` or `required`",
+                "`maybe` is none of `optional`, `required`",
+            ),
+            ("missing field `url`", "the setting `url` is missing"),
+            ("duplicate field `a`", "the setting `a` is there twice"),
+            ("duplicate key", "the setting is there twice"),
+            (
+                "key with no value, expected `=`",
+                "key with no value, expected `=`",
+            ),
+            ("a rate of 0 would never end", "a rate of 0 would never end"),
+        ] {
+            assert_eq!(in_plain_words(theirs), ours);
+        }
+    }
 }

@@ -352,14 +352,14 @@ fn a_directory_that_no_account_may_enter_is_warned_of() {
 fn wrong_values_are_named_in_plain_words() {
     let place = Place::new();
     for (line, words) in [
-        ("sessions_max = 0", "expected a whole number of at least 1"),
+        ("sessions_max = 0", "a whole number of at least 1 is needed"),
         (
             "grace_seconds = \"many\"",
-            "it is string \"many\", expected a whole number",
+            "a whole number is needed, not the text \"many\"",
         ),
-        ("listen = \"127.0.0.1:1\"", "expected a list in brackets"),
-        ("read_only = 1", "expected true or false"),
-        ("certificate = 1", "expected a table"),
+        ("listen = \"127.0.0.1:1\"", "a list in brackets is needed"),
+        ("read_only = 1", "true or false is needed"),
+        ("certificate = 1", "a table is needed"),
     ] {
         let config = place.make_here("xdfs.toml", format!("{line}\n").as_bytes());
         check(&config).fails(2, &["line 1", words]);

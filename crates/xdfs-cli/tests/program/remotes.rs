@@ -302,7 +302,7 @@ fn a_file_that_is_unsafe_or_wrong_is_refused_before_anything_is_sent() {
     }
     mode(0o644);
     for (text, words) in [
-        (format!("{good}kye = 1\n"), "line 4: unknown field `kye`"),
+        (format!("{good}kye = 1\n"), "line 4: unknown setting `kye`"),
         (format!("{good}agent = 3\n"), "line 4: "),
         (
             good.replace("lab", "l"),

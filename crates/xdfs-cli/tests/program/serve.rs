@@ -149,7 +149,7 @@ fn levels_of_gridftp_are_refused_before_anything_is_sent() {
         xdfs(["serve", "--root", &root, "--protect", level]).fails(2, &["private, clear"]);
         let config = format!("protect = \"{level}\"\n");
         let file = place.make_here("levels.toml", config.as_bytes());
-        xdfs(["serve", "--root", &root, "-c", &file]).fails(2, &["`private` or `clear`"]);
+        xdfs(["serve", "--root", &root, "-c", &file]).fails(2, &["is none of `private`, `clear`"]);
     }
 }
 
