@@ -252,9 +252,12 @@ fn a_file_is_never_moved_onto_itself() {
 fn ctrl_c_leaves_what_is_not_compared_yet() {
     let place = Place::new();
     let server = Server::start(&place.root());
-    // It is copied at once, and takes seconds to be read.
+    // It is copied soon, and takes a minute to be read.
     let source = place.here("hole");
-    fs::File::create(&source).unwrap().set_len(4 << 30).unwrap();
+    fs::File::create(&source)
+        .unwrap()
+        .set_len(32 << 30)
+        .unwrap();
     let url = server.url("/hole");
     let mut command = program();
     command.args(["cp", "-v", "--remove-source", &source, &url]);

@@ -50,14 +50,24 @@ fn key_of(place: &Place, user: &str) -> String {
 }
 
 /// An upload by the owner that takes some seconds.
-fn slow_upload(place: &Place, target: &str, more: &[&str]) -> Running {
+fn slow_upload(place: &Place, target: &str) -> Running {
+    begun_upload(place, target, &["--limit-rate", "2M"])
+}
+
+/// An upload that takes longer than a test waits for: the server is to end it.
+fn endless_upload(place: &Place, target: &str, more: &[&str]) -> Running {
+    begun_upload(place, target, &[&["--limit-rate", "20k"], more].concat())
+}
+
+/// An upload of which some bytes have arrived.
+fn begun_upload(place: &Place, target: &str, flags: &[&str]) -> Running {
     let source = place.here("source");
     if !std::path::Path::new(&source).exists() {
         std::fs::write(&source, content(31, 8 << 20)).unwrap();
     }
     let mut upload = own_program(place);
-    upload.args(["cp", "--json", "--limit-rate", "2M"]);
-    upload.args(more).args([&source, target]);
+    upload.args(["cp", "--json"]);
+    upload.args(flags).args([&source, target]);
     let mut upload = Running::start(&mut upload);
     upload.wait_for_bytes(1);
     upload
@@ -68,7 +78,7 @@ fn a_reload_changes_exports_and_leaves_transfers_alone() {
     let place = Place::new();
     let config = settings(&place, &[("data", "*")]);
     let server = start(&place, &config);
-    let mut upload = slow_upload(&place, &server.url("/data/slow"), &[]);
+    let mut upload = slow_upload(&place, &server.url("/data/slow"));
     own(&place, ["ls", &server.url("/more")]).fails(4, &["/more"]);
     settings(&place, &[("data", "*"), ("more", "*")]);
     server.running.signal("HUP");
@@ -99,7 +109,7 @@ fn an_invalid_file_changes_nothing() {
     own(&place, ["cp", &source, &server.url("/data/one")]).ok();
     std::fs::write(&config, text.replace("public", "pubic")).unwrap();
     server.running.signal("HUP");
-    server.running.wait_for_message("unknown field `pubic`");
+    server.running.wait_for_message("unknown setting `pubic`");
     own(&place, ["cp", &source, &server.url("/data/two")]).ok();
     assert_eq!(names(place.root()), ["one", "two"]);
 }
@@ -137,7 +147,7 @@ fn settings_that_can_not_change_are_named() {
     assert!(!place.path().join("here/audit").exists());
 }
 
-/// Whoever is removed stops at once, and nobody else does.
+/// Uploads of users who are removed end at once, and no others.
 #[test]
 fn sessions_of_removed_users_end() {
     let place = Place::new();
@@ -151,14 +161,14 @@ fn sessions_of_removed_users_end() {
     };
     // Before the uploads, which it may outlast on a busy machine.
     users(&["add", "alice"]);
-    let mut owner = slow_upload(&place, &server.url("/data/owner"), &[]);
+    let mut owner = slow_upload(&place, &server.url("/data/owner"));
     let url = server.url("/data/bob").replace("xdfs://", "xdfs://bob@");
-    let mut bob = slow_upload(&place, &url, &["--key", &key]);
+    let mut bob = endless_upload(&place, &url, &["--key", &key]);
     let password = place.make_here("password", b"correct horse\n");
     let url = server
         .url("/data/alice")
         .replace("xdfs://", "xdfs://alice@");
-    let mut alice = slow_upload(&place, &url, &["--password-file", &password]);
+    let mut alice = endless_upload(&place, &url, &["--password-file", &password]);
     std::fs::remove_file(place.here("server/keys/bob")).unwrap();
     users(&["remove", "alice"]);
     server.running.signal("HUP");
@@ -184,7 +194,7 @@ fn sessions_with_more_rights_than_now_end() {
     let key = key_of(&place, "bob");
     let server = start(&place, &config);
     let url = server.url("/data/bob").replace("xdfs://", "xdfs://bob@");
-    let mut bob = slow_upload(&place, &url, &["--key", &key]);
+    let mut bob = endless_upload(&place, &url, &["--key", &key]);
     settings(&place, &[("data", "owner"), ("other", "*")]);
     server.running.signal("HUP");
     server

@@ -1,5 +1,6 @@
 //! Starts the program and waits for it, with a bound on every wait.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
@@ -86,6 +87,21 @@ impl Run {
         assert_eq!(last["type"], "result", "{last}");
         last
     }
+}
+
+/// The shares of the time of a copy, which have to be whole, with the bottleneck as the largest.
+#[track_caller]
+pub(crate) fn time_shares(result: &Value) -> BTreeMap<String, f64> {
+    let shares = result["time_shares"].as_object().unwrap();
+    let shares: BTreeMap<_, _> = shares
+        .iter()
+        .map(|(by, share)| (by.clone(), share.as_f64().unwrap()))
+        .collect();
+    let sum: f64 = shares.values().sum();
+    assert!((sum - 1.0).abs() < 0.001, "{result}");
+    let largest = shares.values().copied().fold(0.0, f64::max);
+    assert_eq!(shares[result["limited_by"].as_str().unwrap()], largest);
+    shares
 }
 
 /// A program that runs, and is killed when the value goes away.

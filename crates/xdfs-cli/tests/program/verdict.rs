@@ -1,6 +1,5 @@
 //! What limited a copy: each cause made real, at either side, and named.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -9,27 +8,11 @@ use xdfs_testkit::folding::FoldingDisk;
 use xdfs_testkit::proxy::{FaultProxy, Faults, Plan};
 use xdfs_testkit::skip;
 
-use crate::support::{Place, Run, Running, Server, content, program, xdfs};
-
-/// The shares of the time of a copy, which have to be whole, with the bottleneck as the largest.
-#[track_caller]
-fn shares(run: Run) -> BTreeMap<String, f64> {
-    let result = run.ok().result();
-    let shares = result["time_shares"].as_object().unwrap();
-    let shares: BTreeMap<_, _> = shares
-        .iter()
-        .map(|(by, share)| (by.clone(), share.as_f64().unwrap()))
-        .collect();
-    let sum: f64 = shares.values().sum();
-    assert!((sum - 1.0).abs() < 0.001, "{result}");
-    let largest = shares.values().copied().fold(0.0, f64::max);
-    assert_eq!(shares[result["limited_by"].as_str().unwrap()], largest);
-    shares
-}
+use crate::support::{Place, Run, Running, Server, content, program, time_shares, xdfs};
 
 #[track_caller]
 fn assert_limited_by(cause: &str, run: Run) {
-    let shares = shares(run);
+    let shares = time_shares(&run.ok().result());
     let is_less = |(by, share): (&String, &f64)| by == cause || *share < shares[cause];
     assert!(shares.iter().all(is_less), "not {cause}: {shares:?}");
 }
@@ -139,7 +122,8 @@ fn busy_processors_are_named() {
         let mut command = program();
         command.args(["cp", "--json", "--digest", "blake3", ends[0], ends[1]]);
         let mut command = on_one_processor(&command);
-        let shares = shares(Running::start(command.stdin(Stdio::null())).wait());
+        let run = Running::start(command.stdin(Stdio::null())).wait();
+        let shares = time_shares(&run.ok().result());
         // Encrypting and hashing is the work of both.
         let busy = shares["sender-cpu"] + shares["receiver-cpu"];
         let others = shares.iter().filter(|(by, _)| !by.ends_with("-cpu"));
