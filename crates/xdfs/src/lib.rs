@@ -151,8 +151,3 @@ pub use xdfs_store::NamePattern;
 pub use xdfs_store::stream::{fault as stream_fault, is_unread};
 pub use xdfs_sys::program;
 pub use xdfs_xio::{ListeningSocket, PathSample};
-
-/// The README's code, compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
