@@ -1,6 +1,6 @@
 //! Tips for flags of other tools that have no meaning here, or another one.
 //!
-//! The parser's own tip, to pass the flag as a value, helps nobody who is used to rsync or rclone.
+//! The parser's own tip, to pass the flag as a value, doesn't help users of rsync or rclone.
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -9,8 +9,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 const UNKNOWN: &[(&[&str], &str)] = &[
     (
         &["-z", "--compress"],
-        "channels are compressed by a driver stack that the server listens with: \
-         --stack tcp,tls,zstd",
+        "--stack tcp,tls,zstd compresses, where the server listens so too: \
+         --listen tcp,tls,zstd://HOST",
     ),
     (
         &["-P", "--progress", "--partial"],

@@ -577,10 +577,13 @@ fn k20_a_foreign_server_without_packs() {
     };
     make_tree(&foreign.place.join("tree"));
     make_tree(&foreign.place.join("root/there"));
-    for words in [["@tree", ":new"], [":there", "@new"]] {
+    for (words, failure) in [
+        (["@tree", ":new"], "cannot write '/new'"),
+        ([":there", "@new"], "cannot read '/there'"),
+    ] {
         for command in ["cp -r", "sync"] {
             let run = foreign.xdfs(command, &words);
-            run.fails(14, &["move a pack", "this side doesn't offer the call"]);
+            run.fails(14, &[failure, "this side doesn't offer the call"]);
         }
     }
     // It goes on with what it can do.

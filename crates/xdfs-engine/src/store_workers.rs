@@ -647,7 +647,7 @@ impl StoreWorkerTask {
                     let source = PackSource::of(memory, reserved, length, spares);
                     result?;
                     if entries == 0 {
-                        let cause = "a pack has no room for the first of the names";
+                        let cause = "the attributes of its first entry are too large to be sent";
                         let fault = Fault::new(Code::LimitExceeded, "read", cause);
                         return Err(fault.path(&root));
                     }
@@ -669,9 +669,8 @@ impl StoreWorkerTask {
                         Ok(failures)
                     };
                     let waits = || !pack.options.relaxed && pack.store.packs_wait(&pack.root);
-                    let waits = guarded("write the pack", waits)?;
-                    self.measured(waits, || guarded("write the pack", write))
-                        .flatten()
+                    let waits = guarded("write", waits)?;
+                    self.measured(waits, || guarded("write", write)).flatten()
                 });
                 if let Some(buffer) = pack.memory {
                     self.write_spares.give_memory(buffer.into_memory());

@@ -206,7 +206,8 @@ pub struct Fault {
     /// never sent.
     pub machine: Option<Machine>,
     /// The operation, as a verb in the infinitive that reads well after "cannot" and before the
-    /// path ("open", "set the owner of", "join the session").
+    /// path ("open", "set the owner of", "join the session"). Empty in a warning about something
+    /// that was done, but not in full.
     pub operation: String,
     /// The affected path, as bytes; empty if none.
     pub path: Vec<u8>,
@@ -291,11 +292,15 @@ impl Fault {
             (None, Side::Remote) => "the other side: ".to_owned(),
             (None, Side::Local) => String::new(),
         };
-        let space = if object.is_empty() { "" } else { " " };
         let Self {
             operation, cause, ..
         } = self;
-        format!("{place}cannot {operation}{space}{object}: {cause}")
+        match (operation.as_str(), object) {
+            ("", "") => format!("{place}{cause}"),
+            ("", object) => format!("{place}{object}: {cause}"),
+            (operation, "") => format!("{place}cannot {operation}: {cause}"),
+            (operation, object) => format!("{place}cannot {operation} {object}: {cause}"),
+        }
     }
 
     /// Marks the fault as ending its session.
@@ -418,6 +423,10 @@ mod tests {
         );
         assert_eq!(of(&far.clone().local()), of(&far));
         assert_eq!(far.machine.unwrap().name(), "lab:2811");
+        let partly = Fault::new(Code::PermissionDenied, "", "1 owner was not kept").remote();
+        assert_eq!(of(&partly), "the other side: 1 owner was not kept");
+        let partly = partly.path("/x").at(&lab);
+        assert_eq!(of(&partly), "server lab:2811: '/x': 1 owner was not kept");
         let bare = Fault::new(Code::Io, "read", "broken");
         assert_eq!(of(&bare), "cannot read: broken");
         assert_eq!(

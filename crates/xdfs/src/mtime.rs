@@ -19,7 +19,7 @@ pub fn time_warning(files: u64) -> Option<Fault> {
         number => format!("{number} files"),
     };
     let cause = format!("the time of {files} was not kept: it is before 1677 or after 2262");
-    Some(Fault::new(Code::InvalidArgument, "set the time", cause))
+    Some(Fault::new(Code::InvalidArgument, "", cause))
 }
 
 /// Whether a time is in whole seconds, the resolution of some file systems.

@@ -274,7 +274,9 @@ impl FromStr for Listen {
             return Ok(text.parse::<Address>()?.into());
         };
         let stack: StackSpec = stack.parse().map_err(|error: SpecError| {
-            bad_address(format!("'{stack}' is not a driver stack: {error}"))
+            bad_address(format!(
+                "'{stack}' names no drivers such as tcp,tls,zstd: {error}"
+            ))
         })?;
         let is_unix = stack.transport().name() == "unix";
         Ok(Self {
@@ -471,7 +473,8 @@ fn scheme(stack: Option<&StackSpec>, address: &Address) -> String {
 /// Schemes have no characters for attributes.
 fn stack_of(names: &str) -> Result<StackSpec, String> {
     let mut drivers = names.split(['+', ',']).map(DriverSpec::new);
-    let invalid = |error: SpecError| format!("'{names}' names no driver stack: {error}");
+    let invalid =
+        |error: SpecError| format!("'{names}' names no drivers such as tcp+tls+zstd: {error}");
     let transport = drivers.next().ok_or("it names no driver")?;
     let mut stack = StackSpec::new(transport.map_err(invalid)?);
     for driver in drivers {

@@ -12,7 +12,7 @@ use xdfs_xio::{
 use crate::drivers::Drivers;
 use crate::remote::{Address, Listen, RemotePlace};
 
-const BUILD: &str = "build the driver stack of a channel";
+const BUILD: &str = "set up the drivers of a channel";
 
 /// The stacks for `address`: the `chosen` ones, or the transport of the address alone. TLS is added
 /// above a stack that doesn't protect, if there are configurations of it.

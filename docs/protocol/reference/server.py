@@ -164,7 +164,7 @@ class Acceptor(Session):
     def sink(self, offer, number):
         """What an offer is written to."""
         if offer["pack"]:
-            self.need_packs()
+            self.need_packs("write")
             base = self.place(offer["path"], follow=True)
             return folder.PackSink(lambda data, replace: folder.carry_out(base, data, replace), offer)
         path = self.place(offer["path"])
@@ -178,10 +178,10 @@ class Acceptor(Session):
             self.server.claim(path, (self.id, number))
         return folder.FileSink(path, offer)
 
-    def need_packs(self):
+    def need_packs(self, operation):
         """What an acceptor of single files says to packs (K-20)."""
         if self.server.options.no_packs:
-            raise unsupported("move a pack")
+            raise unsupported(operation)
 
     def download(self, request):
         """A request for a file or pack: the source is opened."""
@@ -201,7 +201,7 @@ class Acceptor(Session):
                 raise Fault("limit-exceeded", "send the file", "too many files are open")
             path = self.place(request["path"], follow=True)
             if request["pack"]:
-                self.need_packs()
+                self.need_packs("read")
                 data = folder.answer_request(path, request["pack"])
                 self.offer(folder.pack_offer("OFFER", number, len(data), request["digest"]), Memory(data))
             else:

@@ -1,4 +1,4 @@
-//! What `--insecure` is about.
+//! The scope of `--insecure`: FTP alone, or all servers of a command.
 //!
 //! FTP has no protection, so that a copy between an `ftp://` place and another server needs the
 //! user's consent to that alone: the other session stays protected.
@@ -8,7 +8,7 @@ use xdfs::{Address, Code, Fault, FtpProtection, RemotePlace};
 use super::SecurityFlags;
 
 impl SecurityFlags {
-    /// Those for sessions with places that are used together.
+    /// The flags for sessions with places that are used together.
     pub(crate) fn for_places<'a>(self, places: impl IntoIterator<Item = &'a RemotePlace>) -> Self {
         let (mut has_ftp, mut has_other) = (false, false);
         for place in places {
@@ -23,14 +23,14 @@ impl SecurityFlags {
         }
     }
 
-    /// Those for a session with a server.
+    /// The flags for a session with a server.
     ///
     /// # Errors
     /// They want protection, and none.
     pub(crate) fn for_place(self, place: &RemotePlace) -> Result<Self, Fault> {
         let is_clear = sends_in_clear(place);
         if self.is_consent_to_ftp && is_clear {
-            // What is said about protection is about the other place.
+            // The flags of protection are about the other place.
             return Ok(Self {
                 insecure: self.insecure,
                 ..Self::default()

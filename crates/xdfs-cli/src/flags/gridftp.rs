@@ -23,7 +23,6 @@ pub(crate) enum GridftpCommand {
 /// Server and node prove to each other who they are: the server's table names the fingerprint that
 /// this prints, and `obeys` here names the server's. Nothing is done for anybody else. SIGTERM and
 /// Ctrl-C end it when no file moves, or after the grace period; a second signal ends it at once.
-/// docs/gridftp/data-node.md has the details, and specifies the link between them.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 The file is that of `xdfs serve --config`; of it count [[export]] (or root and read_only), folder,

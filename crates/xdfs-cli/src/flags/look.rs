@@ -15,7 +15,7 @@ use crate::size;
 /// The flags that all commands about paths on servers share.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct PathFlags {
-    /// Print JSON lines to standard output; docs/json.md describes them.
+    /// Print JSON lines to standard output.
     ///
     /// One object for each result, `error` for each failure, and exactly one `summary` at the end.
     #[arg(long)]

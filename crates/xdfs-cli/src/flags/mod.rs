@@ -159,7 +159,6 @@ Examples:
     /// with passwords, tokens and tickets, which the agent never gets.
     ///
     /// Whoever can open the agent's socket acts as you on your servers: that is you, and root.
-    /// docs/agent.md has the details.
     #[command(after_help = "\
 Examples:
   xdfs agent run                           in the foreground
@@ -205,7 +204,7 @@ Examples:
     /// Make, show and remove proxies for GSI (gsiftp).
     ///
     /// A proxy is a certificate that you make of your own, for some hours. The tools of Globus find
-    /// it, as they find those of grid-proxy-init. docs/gridftp/gsi.md has more.
+    /// it, as they find those of grid-proxy-init.
     #[cfg(feature = "gsi")]
     #[command(after_help = "\
 Examples:
@@ -272,8 +271,7 @@ pub(crate) struct OutputFlags {
     /// Print JSON lines to standard output instead of progress.
     ///
     /// One object per line with `"schema": 1` and a `type`: `progress` during a transfer, `file`
-    /// for each file, `error` for each failure, and exactly one `result` at the end. docs/json.md
-    /// describes them all.
+    /// for each file, `error` for each failure, and exactly one `result` at the end.
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -367,11 +365,11 @@ pub(crate) struct SessionFlags {
     pub(crate) security: SecurityFlags,
 }
 
-/// What channels consist of, in all commands that open sessions.
+/// The drivers of channels, in all commands that open sessions.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = CONNECTION)]
 pub(crate) struct StackFlags {
-    /// Driver stack of the channels, as the server listens with: quic, or tcp,tls,zstd:level=3.
+    /// Drivers of the channels, as the server listens with: quic, or tcp,tls,zstd:level=3.
     ///
     /// Repeated, the others are tried in order if the server can't be reached with the first one,
     /// with a message. Drivers are named from the bottom up; tls is added on top of a stack that

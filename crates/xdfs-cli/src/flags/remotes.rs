@@ -19,7 +19,7 @@ use clap::Args;
 /// directory of shared libraries with drivers, which are all loaded.
 ///
 /// Files are relative to the folder of config.toml, and ~/ is the home. What can't be honoured is
-/// an error, and so is a file that others could have written. docs/client.md has the details.
+/// an error, and so is a file that others could have written.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

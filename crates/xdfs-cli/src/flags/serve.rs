@@ -91,10 +91,10 @@ The file of --config is TOML; flags go before it. Relative paths in it start at 
   third_party = true       # data connections go to other hosts than the client's too
   tls = \"required\"         # nobody logs in without AUTH TLS
   tls_resumption = \"required\"   # data connections resume the session of the control connection
-  [[gridftp.node]]         # a data node, and its key; docs/gridftp/data-node.md
+  [[gridftp.node]]         # a data node, and its key: `xdfs gridftp data-node --help`
   address = \"192.0.2.11:2812\"
   key = \"SHA256:...\"
-  [gridftp.gsi]            # logins by certificates and proxies; docs/gridftp/gsi.md
+  [gridftp.gsi]            # logins by certificates and proxies, where GSI is built in
   certificate = \"hostcert.pem\"
   key = \"hostkey.pem\"
   authorities = \"/etc/grid-security/certificates\"
@@ -119,9 +119,9 @@ Examples:
 pub(crate) struct ServeFlags {
     /// Address to listen on: HOST, HOST:PORT, [IPV6]:PORT or unix:PATH; may be repeated.
     ///
-    /// Port 0 picks a free port. A driver stack before it is for the channels accepted there, as in
-    /// 'quic://0.0.0.0:2799' or 'tcp,tls,zstd://0.0.0.0:2799': clients need the same one. Default:
-    /// 127.0.0.1:2799 over TCP.
+    /// Port 0 picks a free port. Drivers before it are for the channels accepted there, as in
+    /// 'quic://0.0.0.0:2799' or 'tcp,tls,zstd://0.0.0.0:2799': clients name the same ones with
+    /// --stack. Default: 127.0.0.1:2799 over TCP.
     #[arg(short, long, value_name = "ADDR", value_parser = parse_listen)]
     pub(crate) listen: Vec<Listen>,
 
@@ -130,7 +130,7 @@ pub(crate) struct ServeFlags {
     /// For globus-url-copy and ftp clients. Users with passwords log in under TLS (AUTH TLS), with
     /// the server's certificate. Without TLS all users are anonymous: they reach exports that are
     /// public, or with --insecure everything. Exports, rights, quotas, limits and the audit log are
-    /// the same. docs/gridftp/README.md has the details.
+    /// the same.
     #[arg(
         long,
         value_name = "ADDR",
@@ -206,7 +206,7 @@ pub(crate) struct ServeFlags {
     ///
     /// Clients start ~/.globus/sshftp there: make it a script that can be executed, with the line
     /// 'exec xdfs serve --gridftp-over-ssh'. Commands and replies go through ssh; data connections
-    /// don't, and are not protected. docs/gridftp/README.md has the details.
+    /// don't, and are not protected.
     #[cfg(unix)]
     #[arg(long, conflicts_with_all = ["listen", "gridftp", "driver", "root", "read_only",
         "insecure", "protect", "ticket", "sessions_max", "memory_max", "grace", "config",

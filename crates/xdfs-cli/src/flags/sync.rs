@@ -139,8 +139,8 @@ pub(crate) struct SyncFlags {
     /// Archive mode: --owner --xattrs --hard-links. It leaves out what --xattrs does, and access
     /// times.
     ///
-    /// It copies a tree as far as the other side allows. Where that isn't root, files belong to its
-    /// user: a warning says how many lost their owner.
+    /// It keeps what the other side allows. Where that isn't root, files belong to its user: a
+    /// warning says how many lost their owner.
     #[arg(short, long)]
     pub(crate) archive: bool,
 

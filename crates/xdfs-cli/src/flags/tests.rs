@@ -126,7 +126,7 @@ fn flags_may_come_again_and_the_last_value_counts() {
     let again = cp("xdfs cp -rr -n 2 --no-resume -n 3 a --no-resume xdfs://h/x");
     assert!(again.recursive && again.no_resume);
     assert_eq!(again.session.channels, Some(3));
-    // What is a list remains one.
+    // A list remains one.
     let both = cp("xdfs cp -r --exclude a --exclude b x xdfs://h/x");
     assert_ne!(
         both.filter,

@@ -22,7 +22,7 @@ pub(crate) struct WhoamiFlags {
     #[arg(value_name = "URL")]
     pub(crate) server: String,
 
-    /// Print a JSON object to standard output; docs/json.md describes it.
+    /// Print a JSON object to standard output.
     #[arg(long)]
     pub(crate) json: bool,
 

@@ -11,7 +11,7 @@ use super::perf::parse_seconds;
 use super::{OutputFlags, parse_stack};
 use crate::size;
 
-/// Measure driver stacks: bandwidth and latency.
+/// Measure stacks of drivers: bandwidth and latency.
 ///
 /// Messages go one way, and to the other end and back, in sizes from 1 byte to 10 MB, over each
 /// stack, and over plain TCP sockets beside them with --raw. Without CONTACT both ends are in this
@@ -40,7 +40,7 @@ pub(crate) struct XioperfFlags {
     #[arg(value_name = "CONTACT", conflicts_with = "listen")]
     pub(crate) contact: Option<String>,
 
-    /// A driver stack such as tcp,tls; may be repeated. Default: tcp.
+    /// Drivers of a connection, such as tcp,tls; may be repeated. Default: tcp.
     #[arg(long, value_name = "STACK", value_parser = parse_stack)]
     pub(crate) stack: Vec<StackSpec>,
 

@@ -315,10 +315,18 @@ fn a_server_that_is_busy_is_tried_again() {
     proxy.block_new(true);
     xdfs(["whoami", &url]).fails(3, &["TLS handshake", "busy", "try again"]);
     // A server with another stack looks the same. It isn't waited for as one that went away.
-    let copy = xdfs(["cp", "-v", &file, &url]).fails(3, &["hint: if it listens", "--stack"]);
+    let hint = "hint: --stack names the drivers";
+    let copy = xdfs(["cp", "-v", &file, &url]).fails(3, &[hint]);
     assert!(copy.stderr.contains("retry 5 of 5"), "{}", copy.stderr);
     let most = xdfs(["cp", "-v", "--retries", "1", &file, &url]).fails(3, &["retry 1 of 1"]);
     assert!(!most.stderr.contains("retry 2"), "{}", most.stderr);
+    for words in [
+        &["ls", &url][..],
+        &["sync", &place.here("."), &url],
+        &["shell", &url],
+    ] {
+        xdfs(words).fails(3, &[hint]);
+    }
 }
 
 /// A ticket comes in by a file, by standard input and by the environment, so that it needn't stand

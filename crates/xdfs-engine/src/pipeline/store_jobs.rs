@@ -320,7 +320,7 @@ fn unless_cancelled<T>(
 
 /// The fault of a last pack that is not carried out.
 fn incomplete() -> Fault {
-    let cause = "a pack that it was to follow has failed, in whole or in part";
+    let cause = "entries that it was to follow were not written, in whole or in part";
     let fault = Fault::new(Code::Stale, "complete the tree", cause);
     fault.retry(Retry::AfterMs(0))
 }

@@ -335,8 +335,8 @@ impl Identity for SecureIdentity {
             return Some(
                 Fault::new(Code::ConnectionLost, "secure the connection", cause)
                     .hint(
-                        "if it listens with another driver stack, name that with --stack; or it is \
-                         busy with as many handshakes as it takes: try again later",
+                        "--stack names the drivers that the server listens with, such as \
+                         tcp,tls,zstd; if it is busy instead, try again later",
                     )
                     .retry(Retry::AfterMs(500)),
             );

@@ -147,7 +147,7 @@ pub(super) fn copy(
         run.check_space(has_target && options.overwrite, &report)?;
     }
     run.count_unkept_owners(&mut report);
-    report.finish()
+    report.finish(options.owner)
 }
 
 /// The last name of a path; empty if it ends in a slash, `.` or `..`.

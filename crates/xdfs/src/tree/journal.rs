@@ -200,8 +200,8 @@ impl JournalWriter {
         };
         let is_source = is_same(root.source_inode, source_inode);
         let cause = match is_source {
-            true => "its target isn't that of the earlier run",
-            false => "its source isn't the one of the earlier run",
+            true => "not resumed, since its target isn't that of the earlier run",
+            false => "not resumed, since its source isn't that of the earlier run",
         };
         match look(&root.path)?.filter(|_| is_source) {
             Some(found)
@@ -209,7 +209,7 @@ impl JournalWriter {
             {
                 if self.index.earlier.was_whole && root.path != usual {
                     let cause = "the same command has copied all of it before";
-                    let fault = Fault::new(Code::AlreadyExists, "copy the tree", cause);
+                    let fault = Fault::new(Code::AlreadyExists, "", cause);
                     let hint = "only missing entries are copied; --no-resume starts over";
                     report.warn(&self.of_target(fault, &root.path).hint(hint));
                 }
@@ -223,7 +223,7 @@ impl JournalWriter {
             _ if self.index.earlier.was_whole => {}
             None if self.index.earlier.is_empty() => {}
             _ => {
-                let fault = Fault::new(Code::Stale, "resume the tree", cause);
+                let fault = Fault::new(Code::Stale, "", cause);
                 let fault = self.of_target(fault, &root.path);
                 report.warn(&fault.hint("everything is compared again"));
             }

@@ -105,7 +105,7 @@ pub(super) struct Report<'a> {
     pub(super) server_run: ServerRun,
     /// The count of the source, if there is one.
     pub(super) count: Option<Arc<SourceCount>>,
-    /// What was moved, by owners.
+    /// The moved entries, by owners.
     pub(super) moved_owners: MovedOwners,
     /// The storage that a dry run has found to be needed.
     pub(super) needed: NeededSpace,
@@ -500,11 +500,11 @@ impl<'a> Report<'a> {
         self.stopped |= self.observer.on_tree(event) == ControlFlow::Break(());
     }
 
-    /// The end.
+    /// The end of a run, in which owners were to be kept if `has_owners`.
     ///
     /// # Errors
     /// The observer stopped it, or the target is full.
-    pub(super) fn finish(mut self) -> Result<TreeResult, Fault> {
+    pub(super) fn finish(mut self, has_owners: bool) -> Result<TreeResult, Fault> {
         if let Some(full) = self.full {
             return Err(full);
         }
@@ -528,13 +528,19 @@ impl<'a> Report<'a> {
             ..
         } = self.result;
         if unkept > 0 {
+            let (why, hint) = match has_owners {
+                true => ("the target couldn't give it that owner", ""),
+                false => (
+                    "owners were not asked for",
+                    "as root, --owner or -a keeps both",
+                ),
+            };
             let cause = format!(
                 "set-user-id and set-group-id of {} were not kept: a program is to run as its \
-                 owner alone, and owners are not kept",
+                 owner alone, and {why}",
                 files(unkept),
             );
-            let fault = Fault::new(Code::PermissionDenied, "copy", cause);
-            self.warn(&fault.hint("as root, keep owners too, by --owner or -a"));
+            self.warn(&Fault::new(Code::PermissionDenied, "", cause).hint(hint));
         }
         if owners_unkept > 0 {
             let cause = format!(
@@ -542,7 +548,7 @@ impl<'a> Report<'a> {
                  groups that it isn't in",
                 files(owners_unkept),
             );
-            self.warn(&Fault::new(Code::PermissionDenied, "copy", cause));
+            self.warn(&Fault::new(Code::PermissionDenied, "", cause));
         }
         if let Some(fault) = time_warning(times_cut) {
             self.warn(&fault);

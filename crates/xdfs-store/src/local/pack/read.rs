@@ -399,7 +399,7 @@ impl PackBuilder {
         if pack.entry(&entry) {
             Ok(())
         } else if pack.is_empty() {
-            let cause = "its metadata is too large for a pack";
+            let cause = "its attributes are too large to be sent";
             Err(Problem::new(Code::LimitExceeded, cause).into())
         } else {
             Err(NotAdded::Full)

@@ -258,7 +258,7 @@ fn run(
         sync.carrier.run.check_space(false, &report)?;
     }
     sync.carrier.run.count_unkept_owners(&mut report);
-    let tree = report.finish()?;
+    let tree = report.finish(options.tree.owner)?;
     Ok(SyncResult {
         tree,
         ..sync.counts
@@ -406,8 +406,8 @@ impl Sync<'_> {
     fn settle(&mut self, outcome: &mut Outcome, report: &mut Report<'_>) -> Result<(), Fault> {
         if self.options.delete {
             for path in &outcome.backups {
-                let cause = "it stays: it keeps what an earlier run has replaced or removed";
-                let fault = Fault::new(Code::NotEmpty, "delete the backup directory", cause);
+                let cause = "not deleted: it keeps what an earlier run has replaced or removed";
+                let fault = Fault::new(Code::NotEmpty, "", cause);
                 let hint = "name it with --backup-dir, or remove it by hand";
                 report.warn(&fault.path(path).hint(hint));
             }
