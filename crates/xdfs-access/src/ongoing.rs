@@ -15,11 +15,11 @@ use crate::clock::Clock;
 /// Time after which a call is worth a line in the log. Healthy file systems take less, even under
 /// load.
 const LATE: Duration = Duration::from_secs(10);
-/// The same limit for a call that works through a file or a tree, or waits for a disk.
+/// The limit for a call that works through a file or a tree, or waits for a disk.
 const LONG_LATE: Duration = Duration::from_secs(120);
 /// Time that calls may take after the end of the sessions.
 const HELD: Duration = Duration::from_secs(2);
-/// Marks a time in [`Entry::told`].
+/// Marks a time in [`Entry::logged`].
 const ENDING: u64 = 1 << 63;
 
 /// All of a server.
@@ -48,7 +48,7 @@ struct Entry {
     /// When the present call began, in milliseconds of [`Ongoing`], plus 1; 0 between calls.
     since: AtomicU64,
     /// The call of that time is in the log; with [`ENDING`], also as one that delays a stop.
-    told: AtomicU64,
+    logged: AtomicU64,
     patience: Duration,
 }
 
@@ -84,7 +84,7 @@ impl Ongoing {
             operation,
             path: path.to_vec(),
             since: AtomicU64::new(0),
-            told: AtomicU64::new(0),
+            logged: AtomicU64::new(0),
             patience: if is_long { LONG_LATE } else { LATE },
         });
         let mut entries = self.entries();
@@ -129,7 +129,7 @@ impl Ongoing {
                 ),
             };
             let is_late = begun > 0 && took >= patience;
-            if is_late && entry.told.swap(mark, Ordering::Relaxed) != mark {
+            if is_late && entry.logged.swap(mark, Ordering::Relaxed) != mark {
                 count += 1;
                 tracing::warn!(user = entry.user, from = entry.from, operation = entry.operation,
                     path = %entry.path.escape_ascii(), seconds = took.as_secs(), "{text}");

@@ -108,7 +108,7 @@ fn serve(flags: ServeFlags) -> Result<(), Fault> {
     server.run()
 }
 
-/// What the check of the settings warns of. Certificates that have ended don't keep it from
+/// The warnings of the check of the settings. Certificates that have ended don't keep it from
 /// serving.
 fn more_warnings(report: &SettingsReport) -> Vec<String> {
     let outdated = report.outdated.iter().map(|found| found.fault.to_string());

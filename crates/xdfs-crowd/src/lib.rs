@@ -112,7 +112,7 @@ impl<K: Copy + Hash + Ord> Crowd<K> {
         displaced
     }
 
-    /// A stranger has said something that goes on with its opening.
+    /// A stranger has sent bytes that continue its opening.
     pub fn speaks(&mut self, key: K) {
         self.change(key, None);
     }
@@ -234,12 +234,12 @@ impl<K: Copy + Hash + Ord> Crowd<K> {
 enum Most {
     /// This one, with the newcomer.
     Own(Network),
-    /// Those with so many.
+    /// The networks with so many.
     With(usize),
 }
 
 impl Most {
-    /// Those that have the most, with one more of `own`.
+    /// The networks that have the most, with one more of `own`.
     fn of(counts: impl Iterator<Item = (Network, usize)>, own: Network) -> Self {
         let (mut most, mut of_own) = (0, 0);
         for (network, count) in counts {

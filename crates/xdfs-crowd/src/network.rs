@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What one peer can have addresses of: an IPv4 address, or the upper 64 bits of an IPv6 address.
+/// The addresses that one peer can have: an IPv4 address, or the upper 64 bits of an IPv6 address.
 /// An IPv4-mapped IPv6 address is an IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Network {

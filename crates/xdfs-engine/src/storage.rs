@@ -56,7 +56,7 @@ pub(crate) enum SinkJob {
     /// All bytes of this fragment are written and verified. One that is `late` is recorded only
     /// together with the publication: an unencrypted one may have been changed in transit, and a
     /// resumed attempt would trust its digest state before the digest of the file agrees; the
-    /// ragged end of a file of unknown length can't be told from a whole block by that attempt.
+    /// ragged end of a file of unknown length looks like a whole block to that attempt.
     Held {
         file: FileId,
         fragment: Fragment,

@@ -169,7 +169,7 @@ struct Context {
     sessions_max: usize,
     /// All control connections.
     sessions: Mutex<HashMap<u64, Arc<Shared>>>,
-    /// Those of them that aren't logged in.
+    /// Of these, the sessions that aren't logged in.
     crowd: Mutex<Crowd<u64>>,
     /// Logins that were refused since there are as many sessions as may be.
     logins_refused: Mutex<Folded>,

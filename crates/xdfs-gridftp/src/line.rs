@@ -26,7 +26,7 @@ pub struct LineReader {
     end: LineEnd,
 }
 
-/// What ends a line.
+/// The end of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LineEnd {
     /// CRLF.

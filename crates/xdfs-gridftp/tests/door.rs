@@ -143,7 +143,7 @@ impl Client {
     #[track_caller]
     fn expect(&mut self, code: u16) -> String {
         let is_marker = |reply: &Reply| matches!(reply.code, 111 | 112);
-        // Of a transfer that stands still there is one after another.
+        // A transfer that stands still has one after another.
         let mut replies = std::iter::from_fn(|| self.reply()).take(20);
         let reply = replies.find(|reply| !is_marker(reply)).unwrap();
         let text = String::from_utf8_lossy(&reply.lines[0]).into_owned();

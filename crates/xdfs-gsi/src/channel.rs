@@ -390,7 +390,7 @@ impl Channel {
         if let Some(records) = &mut self.records {
             return records.close(&mut self.tls.get_mut().outgoing);
         }
-        // If it can't be told, the end of the connection tells it.
+        // If it can't be sent, the peer sees the end of the connection.
         let _ = self.tls.shutdown();
     }
 }

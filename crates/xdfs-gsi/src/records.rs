@@ -244,7 +244,7 @@ impl Records {
 
     /// Tells the peer that nothing more comes.
     pub(crate) fn close(&mut self, out: &mut Vec<u8>) {
-        // If it can't be told, the end of the connection tells it.
+        // If it can't be sent, the peer sees the end of the connection.
         let _ = self.seal(ALERT, &CLOSE_NOTIFY, out);
     }
 
@@ -266,7 +266,7 @@ impl Records {
         self.open(encoded, buffer).map_err(|refusal| {
             self.is_broken = true;
             if let Some(alert) = refusal.alert {
-                // If it can't be told, the end of the connection tells it.
+                // If it can't be sent, the peer sees the end of the connection.
                 let _ = self.seal(ALERT, &[FATAL, alert], out);
             }
             *refusal.fault

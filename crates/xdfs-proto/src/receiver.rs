@@ -821,8 +821,8 @@ impl Receiver {
         self.numbers.contains(id)
     }
 
-    /// Whether a block that ends here is a ragged end of a file whose length the offer didn't tell.
-    /// Its state can't be told from that of the file's end: a journal has no use for it before the
+    /// Whether a block that ends here is a ragged end of a file whose length the offer didn't say.
+    /// Its state looks like that of the file's end: a journal has no use for it before the
     /// file is published.
     #[must_use]
     pub fn is_open_end(&self, id: FileId, end: u64) -> bool {

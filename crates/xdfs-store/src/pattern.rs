@@ -286,7 +286,7 @@ impl Member {
 
 /// Whether the whole text matches.
 fn matches<T: Copy + Into<Unit>>(items: &[Item], text: &[T]) -> bool {
-    // What follows the last star decides most often.
+    // The part behind the last star decides most often.
     let tail = items.iter().rev().take_while(|item| !item.is_star());
     if !tail
         .zip(text.iter().rev())

@@ -63,7 +63,7 @@ impl Distrust {
         }
     }
 
-    /// What the user can do about it; may be empty.
+    /// A remedy for the user; may be empty.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {

@@ -397,7 +397,7 @@ impl Client {
         Ok(self.session()?.end.clone())
     }
 
-    /// Whether a transfer of so many bytes that is interrupted goes on where it was when it is
+    /// Whether a transfer of so many bytes that is interrupted resumes where it was when it is
     /// started again. With servers of FTP that is so only where they compute checksums, and promise
     /// more for uploads; with others always.
     #[must_use]

@@ -40,7 +40,7 @@ pub(super) struct Handover {
     pub(super) home: Option<String>,
 }
 
-/// What the thread that reads has heard.
+/// The messages of the thread that reads.
 enum Heard<R> {
     Something,
     All(Result<Option<Handover>, Fault>, BufReader<R>),
@@ -62,7 +62,7 @@ impl Handover {
     /// password, and then for `patience`.
     ///
     /// # Errors
-    /// Those of [`Self::read`], or the handover took longer.
+    /// The errors of [`Self::read`], or the handover took longer.
     pub(super) fn wait<R: Read + Send + 'static>(
         input: R,
         patience: Duration,
@@ -116,7 +116,7 @@ impl Handover {
             if read == 0 {
                 return Ok(None);
             }
-            // What was printed before may have no line end.
+            // Output before it may have no line end.
             let places = line.windows(START.len()).enumerate();
             let places = places.filter(|(_, window)| *window == START.as_bytes());
             let mut rests = places.map(|(at, _)| &line[at + START.len()..]).peekable();
@@ -178,7 +178,7 @@ mod tests {
         shell.write_all(b"hello").unwrap();
         let fault = Handover::wait(read, Duration::ZERO).unwrap_err();
         assert_eq!(fault.code, Code::DeadlineExceeded);
-        // What it would have printed.
+        // The output that it would have printed.
         drop(shell);
         let (mut shell, read) = std::io::pipe().map(|(read, write)| (write, read)).unwrap();
         let line = handover().line().unwrap();

@@ -47,7 +47,7 @@ fn a_server_may_answer_a_command_before_a_file_has_ended() {
             ("RETR", _) => {
                 talk.say("150 now\r\n");
                 talk.data().write_all(&content()).unwrap();
-                // What has come meanwhile is answered at once, as pyftpdlib does.
+                // Commands that arrived meanwhile are answered at once, as pyftpdlib does.
                 if talk.has_more() {
                     let line = talk.line().unwrap();
                     talk.say(&format!("250-{line}\r\n Type=file; x\r\n250 End\r\n"));
@@ -393,7 +393,7 @@ fn facts_may_lack_what_an_entry_is() {
         assert_bytes(&target.join("f"), &content());
         fs::remove_dir_all(&target).unwrap();
     }
-    // What isn't told unasked is asked for.
+    // Facts that the server doesn't send by itself are asked for.
     let fake = Fake::start(" MLST type*;size*;unix.mode;\r\n", |_, _, _| false);
     run(&mut xdfs(&stage, &["stat", "--insecure", &fake.url("/f")]));
     let wanted = "OPTS MLST type;size;unix.mode;".to_owned();
@@ -517,7 +517,7 @@ fn the_consent_to_ftp_is_none_for_another_server() {
     let list = text(&list);
     let words = [&insecure[..], &login, &["--from-file", &list]].concat();
     let (succeeded, said) = outcome(&mut xdfs(&stage, &words));
-    // The second line has nobody whom the password is for.
+    // The second line has no user to whom the password belongs.
     assert!(!succeeded && said.contains("can't be combined"), "{said}");
     assert_bytes(&stage.root("alice/y"), &content());
     // A server without protection is not taken for a protected one, nor the other way round.

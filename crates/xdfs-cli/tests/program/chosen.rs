@@ -149,7 +149,7 @@ fn rules_concern_files_that_are_named() {
     xdfs([&flags[..], &sources, &[&target]].concat()).ok();
     assert_eq!(names(place.remote("up")), ["b.c", "tree"]);
     assert_eq!(names(place.remote("up/tree")), ["d.c"]);
-    // Of two files one is left, and the target is still a directory.
+    // One of two files is left, and the target is still a directory.
     let words = ["cp", "--exclude", "/a.o", &here("a.o"), &here("b.c")];
     xdfs([&words[..], &[&server.url("/other")]].concat()).fails(4, &["/other"]);
     // From a server, also by size, and nothing at all.

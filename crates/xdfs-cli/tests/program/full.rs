@@ -123,7 +123,7 @@ fn a_dry_run_looks_at_the_free_space() {
         xdfs(["sync", "--dry-run", tree, &format!("{target}/copy")]).ok();
         xdfs(["sync", tree, &format!("{target}/copy")]).ok();
     }
-    // What is replaced makes room: the disks hold one copy, and not two.
+    // A file that is replaced makes room: the disks hold one copy, and not two.
     for disk in &disks {
         let mut command = Command::new("mount");
         let shrunk = command

@@ -57,7 +57,7 @@ fn own<const N: usize>(place: &Place, args: [&str; N]) -> Run {
     Running::start(command.args(args).stdin(Stdio::null())).wait()
 }
 
-/// What lies beneath a mount point is never read or written in place of what was mounted there, and
+/// Files beneath a mount point are never read or written in place of what was mounted there, and
 /// what is mounted again is served again.
 #[test]
 fn an_export_without_its_file_system_is_refused() {

@@ -96,7 +96,7 @@ fn has(name: &str) -> bool {
     is_there
 }
 
-/// What `rsync -a` keeps of each entry beneath a directory, and the directory itself.
+/// The attributes that `rsync -a` keeps of each entry beneath a directory, and of the directory.
 fn picture(root: impl AsRef<Path>) -> BTreeMap<PathBuf, String> {
     fn walk(root: &Path, path: &Path, all: &mut BTreeMap<PathBuf, String>) {
         let meta = fs::symlink_metadata(path).unwrap();

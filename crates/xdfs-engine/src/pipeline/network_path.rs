@@ -455,7 +455,7 @@ mod tests {
         assert_eq!(path.present_round_trip(), Duration::from_millis(40));
         assert_eq!(path.pick_channels(LARGE), Some(CHANNELS_LONG));
         assert_eq!(path.block_size(2 << 20), BLOCK_BYTES_LONG);
-        // What the system says of the connection is of its way to the forwarder.
+        // The system's figures about the connection are of its way to the forwarder.
         assert!(!path.take_sample_due(Duration::from_secs(9)));
         assert!(!path.suit_channel(&mut Measured::new(50)));
         // One quick answer shows that the peer is near.

@@ -175,7 +175,7 @@ enum Line {
 
 impl Line {
     fn read(line: &[u8]) -> Self {
-        // What the shell printed before may have no line end.
+        // The shell's output before it may have no line end.
         let mut places = line.windows(MARK.len());
         if let Some(at) = places.rposition(|window| window == MARK.as_bytes()) {
             let words = String::from_utf8_lossy(&line[at + MARK.len()..]);

@@ -153,7 +153,7 @@ const FACTS: [&str; 7] = [
 ];
 
 /// Whether rows say what an entry is, by the facts that are announced (RFC 3659, section 7.8), and
-/// what asks for those of [`FACTS`] that aren't told unasked: such have no asterisk.
+/// what asks for those of [`FACTS`] that aren't sent by themselves: such have no asterisk.
 fn facts(announced: &[u8]) -> (bool, Option<String>) {
     let text = String::from_utf8_lossy(announced.trim_ascii());
     let all: Vec<_> = text.split(';').filter(|fact| !fact.is_empty()).collect();

@@ -54,7 +54,7 @@ pub(super) struct Incoming {
     begun: Option<Instant>,
     moved: Instant,
     has_started: bool,
-    /// When the server confirmed a transfer that it had not announced, of which nothing has come.
+    /// When the server confirmed a transfer that it had not announced, of which no byte arrived.
     confirmed_at_once: Option<Instant>,
     has_stream_ended: bool,
     last: Option<Reply>,

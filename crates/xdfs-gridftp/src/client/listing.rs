@@ -115,8 +115,8 @@ const FACTS: [&[u8]; 9] = [
     b"charset",
 ];
 
-/// Whether what stands behind the first space goes on with facts: a value before it has a space
-/// then, and where the name begins can't be told.
+/// Whether further facts follow behind the first space: a value before it has a space then, and it
+/// is unknown where the name begins.
 fn goes_on(name: &[u8]) -> bool {
     let is_fact = |part: &[u8]| {
         let key = part.split(|byte| *byte == b'=').next().unwrap_or(part);

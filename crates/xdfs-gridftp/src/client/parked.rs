@@ -66,7 +66,7 @@ impl Parkings {
         self.all().retain(|other| !other.is(parking));
     }
 
-    /// Takes the session of a transfer that wasn't read on for long, which begins anew then.
+    /// Takes the session of a transfer that wasn't read on for long, which starts over then.
     pub(super) fn steal(&self) -> Option<Link> {
         let mut all = self.all();
         let has_rested = |resting: &mut Resting| resting.since.elapsed() >= RESTED;

@@ -83,7 +83,7 @@ struct Shared {
     /// LIST has options: `-a` has shown a directory itself.
     lists_hidden: AtomicBool,
     files: Mutex<Files>,
-    /// What the latest new connection has told.
+    /// The features that the latest new connection has announced.
     features: Mutex<Features>,
     /// Hidden files that the next new connection removes.
     left: Mutex<Vec<Vec<u8>>>,
@@ -409,7 +409,7 @@ impl FtpStore {
         if link.is_usable() {
             return Ok(link);
         }
-        // Nobody else gets its place.
+        // Its place stays reserved.
         let slot = self.shared.slots.replacement();
         drop(link);
         match self.connected(slot)? {
@@ -435,7 +435,7 @@ impl FtpStore {
         features.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a download that is interrupted goes on where it was when it is begun again.
+    /// Whether a download that is interrupted resumes when it is started again.
     #[must_use]
     pub fn resumes_downloads(&self) -> bool {
         resumed::can_resume(&self.features())

@@ -38,8 +38,8 @@ pub(super) struct FtpSink {
     overwrite: bool,
     compares: bool,
     transfer: Option<(Link, Outgoing)>,
-    /// The session for it, before it begins: whoever writes has other files too, and must not wait
-    /// for one.
+    /// The session for it, before it begins: the thread that writes has other files too, and must
+    /// not wait for one.
     reserved: Option<Link>,
     /// Of what this attempt sends.
     hasher: Option<(Algorithm, Hasher)>,

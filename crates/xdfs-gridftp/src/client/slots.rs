@@ -3,7 +3,7 @@
 //!
 //! Many servers take few sessions from one address or one user, and none says how many. So another
 //! one is opened as long as the server takes it. Once one is refused beside others that are open,
-//! there are no more than those, and whoever needs one waits until it is free.
+//! there are no more than those, and work that needs one waits until it is free.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Slot(Slots);
 
-/// What was so far when somebody began to look for a session.
+/// The state when a search for a session began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen(u64);
 
@@ -117,7 +117,7 @@ impl Slots {
         self.state().most = None;
     }
 
-    /// What has changed so far.
+    /// The changes so far.
     pub(super) fn seen(&self) -> Seen {
         Seen(self.state().changes)
     }

@@ -218,7 +218,7 @@ impl Source for FtpSource {
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
         let (runs, path, length) = (std::mem::take(&mut self.runs), &self.path, self.length);
         let time = self.info.mtime_ns;
-        // Of a part.
+        // The digest is of a part.
         if let Some((link, _)) = self.take_transfer() {
             self.store.let_go(link);
         }

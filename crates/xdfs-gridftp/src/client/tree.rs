@@ -49,7 +49,7 @@ pub(super) fn join(root: &[u8], name: &[u8]) -> Vec<u8> {
 /// The directories in which paths of calls begin.
 #[derive(Clone, Debug)]
 pub(super) struct Home {
-    /// That of the login.
+    /// The directory of the login.
     pub(super) directory: Vec<u8>,
     pub(super) origin: PathOrigin,
 }
@@ -69,7 +69,7 @@ impl Home {
             (PathOrigin::Login, [b'/', ..]) => [home, path].concat(),
             _ => [home, b"/", path].concat(),
         };
-        // Of several slashes at the beginning one is left, also where the home is the root.
+        // One of several slashes at the beginning is left, also where the home is the root.
         let start = path.iter().position(|byte| *byte != b'/');
         let end = path.iter().rposition(|byte| *byte != b'/');
         match start.zip(end) {

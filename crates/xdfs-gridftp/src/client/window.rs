@@ -268,7 +268,7 @@ pub(super) fn ask_checksum(
     link.command("CKSM", &argument)
 }
 
-/// Compares a file that has come, for which [`ask_proof`] has asked: by its checksum, or else it
+/// Compares a received file, for which [`ask_proof`] has asked: by its checksum, or else it
 /// has to have the size and the time that it had before.
 fn prove(
     link: &mut Link,

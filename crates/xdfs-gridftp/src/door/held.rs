@@ -1,5 +1,5 @@
 //! The memory that listings of trees hold until their rows are sent, at the pace of their
-//! receivers: bounded for each user and for all, by bytes, so that nobody keeps others from
+//! receivers: bounded for each user and for all, by bytes, so that no user keeps others from
 //! listing.
 
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ struct Counts {
     users: HashMap<String, usize>,
 }
 
-/// What one listing holds. Dropping it gives all back.
+/// The memory of one listing. Dropping it gives all back.
 #[derive(Debug)]
 pub(super) struct Held {
     listings: Listings,
@@ -133,7 +133,7 @@ mod tests {
         let mut dave = listings.begin("dave");
         dave.grow(FREE_BYTES).unwrap();
         dave.grow(1).unwrap_err();
-        // What is sent makes room.
+        // Rows that were sent make room.
         large.shrink(2);
         second.grow(1).unwrap();
         dave.grow(1).unwrap();

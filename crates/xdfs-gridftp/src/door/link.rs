@@ -87,7 +87,7 @@ pub(super) struct Link<'a> {
     pub(super) started: Instant,
     /// Set when something moved.
     pub(super) has_moved: bool,
-    /// The rate limit lets nothing pass before, as far as this step has seen. It is looked at once:
+    /// The rate limit lets nothing pass before, by what this step has seen. It is looked at once:
     /// if it were looked at again after a decision, it could have opened in between, and nothing
     /// would wake the session.
     pub(super) paused_until: Option<Instant>,

@@ -78,7 +78,7 @@ struct Server {
     machine: Session,
     output: Vec<u8>,
     peer: Peer,
-    /// Nothing has come from the client since it connected, or since TLS begins.
+    /// Nothing was received from the client since it connected, or since TLS began.
     is_unheard: bool,
     user: Option<User>,
     channels: Channels,

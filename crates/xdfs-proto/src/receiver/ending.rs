@@ -61,7 +61,7 @@ impl Receiver {
     }
 
     /// Ends a file because the sender did, by CANCEL or an exception. A file that is being
-    /// published goes on. The sender is answered, since it may wait for the outcome.
+    /// published is completed. The sender is answered, since it may wait for the outcome.
     pub fn withdraw(&mut self, id: FileId, fault: Fault) {
         if self.is_publishing(id) {
             return;

@@ -142,7 +142,7 @@ impl Exports {
         mounts: Arc<Mounts>,
     ) -> Self {
         for export in &exports {
-            // What isn't mounted is refused when it is used.
+            // An export that isn't mounted is refused when it is used.
             let _ = export.place.check_mount(&mounts);
         }
         Self {

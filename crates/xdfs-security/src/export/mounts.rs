@@ -17,14 +17,14 @@ use xdfs_sys::mount;
 /// The operation of faults.
 pub(super) const OPEN: &str = "open the export";
 
-/// What is known of the directories of exports.
+/// The state of the directories of exports.
 #[derive(Debug, Default)]
 pub(super) struct Mounts(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     known: HashMap<PathBuf, Place>,
-    /// Those that are refused: the log says so once.
+    /// The exports that are refused: the log says so once.
     refused: HashSet<PathBuf>,
 }
 

@@ -12,7 +12,7 @@
 //! all users who haven't logged in there before wait likewise, or an address would have a few
 //! guesses at each of any number of users. One's own account doesn't help to guess those of others,
 //! and a login without a user name clears nothing. An IPv6 address counts as its /64 network, since
-//! whoever has one address there has them all.
+//! a peer that has one address there has them all.
 //!
 //! After [`Limits::guesses_free`] wrong passwords from any addresses, a user must wait before the
 //! next one is checked: eight seconds at most, so that nobody is locked out for good. This doesn't
@@ -141,8 +141,8 @@ impl Guard {
         }
     }
 
-    /// Changes the numbers of concurrent sessions and channels. Whoever is above them
-    /// keeps what it has. Failures are counted and remembered as before.
+    /// Changes the numbers of concurrent sessions and channels. Users above them keep
+    /// what they have. Failures are counted and remembered as before.
     pub fn set_limits(&self, limits: Limits) {
         self.shared.lock().limits = limits;
     }

@@ -72,7 +72,7 @@ fn an_address_waits_when_passwords_of_many_users_were_wrong() {
     });
     guard.succeeded(v4(1), "carol", "carol");
     let names: Vec<_> = (0..USERS_PER_ADDRESS).map(|i| format!("user{i}")).collect();
-    // A broken job goes on for an hour.
+    // A broken job is repeated for an hour.
     for minute in 0..60 {
         guard.failed(v4(1), "broken", at(minute * 60));
     }

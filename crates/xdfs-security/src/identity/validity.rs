@@ -16,7 +16,7 @@ pub struct Validity {
     not_after: i64,
 }
 
-/// What is to be known of a [`Validity`] at some time.
+/// The state of a [`Validity`] at some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Timeliness {
     /// Nothing: it is valid.
@@ -28,7 +28,7 @@ pub enum Timeliness {
 }
 
 impl Validity {
-    /// That of a chain; `None` if it is empty or damaged.
+    /// The validity of a chain; `None` if it is empty or damaged.
     #[must_use]
     pub fn of(chain: &[CertificateDer<'_>]) -> Option<Self> {
         let mut all = None;
@@ -54,7 +54,7 @@ impl Validity {
         self.not_after
     }
 
-    /// What is to be known of it at the time `now_unix`, in seconds since 1970.
+    /// Its state at the time `now_unix`, in seconds since 1970.
     #[must_use]
     pub fn at(&self, now_unix: i64) -> Timeliness {
         let Self {

@@ -140,7 +140,7 @@ fn name_of<K: Copy + Eq + Hash>(
 pub enum SettableOwners {
     /// Any.
     Any,
-    /// Those of one user.
+    /// The owners that one user can give.
     Own {
         /// The user.
         uid: u32,

@@ -46,7 +46,7 @@ pub struct SettingsReport {
     /// Certificates that have ended or aren't valid yet. The server serves with them nevertheless,
     /// and clients that verify them fail.
     pub outdated: Vec<SettingFault>,
-    /// What is allowed and probably a mistake, in words.
+    /// The settings that are allowed and probably mistakes, in words.
     pub warnings: Vec<String>,
     /// The end of the server's certificate, in seconds since 1970; `None` if there is none yet.
     pub certificate_ends_s: Option<i64>,

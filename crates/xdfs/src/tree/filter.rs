@@ -517,7 +517,7 @@ mod tests {
         "b1/z",
         "[d]/a",
     ];
-    /// What patterns are made of.
+    /// The parts of the patterns.
     const PARTS: &[&str] = &[
         "a",
         "b",

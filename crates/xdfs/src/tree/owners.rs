@@ -19,14 +19,14 @@ const OWNERS_MAX: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct MovedOwners {
     counts: HashMap<(u32, u32), Count>,
-    /// Those of further owners.
+    /// The entries of further owners.
     rest: Count,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     entries: u64,
-    /// Of these, files with set-user-id or set-group-id.
+    /// The files among them with set-user-id or set-group-id.
     set_id: u64,
 }
 

@@ -12,7 +12,7 @@ use crate::paths::{Answer, Attributes, Call, FileKind};
 pub(super) struct NeededSpace {
     /// All of them, without what they replace.
     total: u64,
-    /// What they replace.
+    /// The bytes that they replace.
     replaced: u64,
     /// The largest of them: it is complete before it replaces anything.
     largest: u64,
@@ -30,8 +30,8 @@ impl NeededSpace {
         self.replaced = self.replaced.saturating_add(bytes);
     }
 
-    /// The most that is needed at a time. Of what is `unseen` at the target nobody knows how much
-    /// will be replaced.
+    /// The most that is needed at a time. How much will be replaced of what is
+    /// `unseen` at the target is unknown.
     fn most(&self, unseen: bool) -> u64 {
         match unseen {
             true => self.largest,

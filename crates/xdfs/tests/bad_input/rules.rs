@@ -195,7 +195,7 @@ fn a_number_is_of_one_direction() {
     stage.still_serves();
 }
 
-/// Whoever has read the last answer for a file may offer its target again.
+/// A client that has read the last answer for a file may offer its target again.
 #[test]
 fn a_target_is_free_when_its_file_has_ended() {
     let stage = Stage::new(903);

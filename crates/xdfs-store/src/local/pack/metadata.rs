@@ -163,7 +163,7 @@ pub(super) fn set_metadata(
     }
 }
 
-/// What became of the owner of an entry.
+/// The outcome for the owner of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnerOutcome {
     /// Owner and group are those of the source.

@@ -35,7 +35,7 @@ pub(super) fn remove(
         extras.into_iter().partition(Extraneous::is_directory);
     let depth = |extra: &Extraneous| extra.path.iter().filter(|b| **b == b'/').count();
     directories.sort_by_key(|extra| std::cmp::Reverse(depth(extra)));
-    // Those above come first: the way to the others may lead through them.
+    // Directories above come first: the way to the others may lead through them.
     for directory in directories.iter().rev() {
         carrier
             .run
