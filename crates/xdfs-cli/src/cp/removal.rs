@@ -4,6 +4,9 @@
 //! entries which a copy skipped count like those that it moved.
 
 use std::collections::VecDeque;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use xdfs::{
     Answer, Attributes, Call, ChecksumKind, Code, Fault, FileKind, Filter, LocalPlace,
@@ -22,6 +25,10 @@ use crate::session::Connector;
 const OPERATION: &str = "remove the source";
 /// Entries that are compared at once.
 const ENTRIES_AHEAD: usize = 16;
+/// The size from which a file takes long enough to be compared that an interrupt can't wait.
+const LONG_BYTES: u64 = 64 << 20;
+/// The interval between two checks for an interrupt meanwhile.
+const TICK: Duration = Duration::from_millis(50);
 /// Entries that are removed together, after one synchronisation of the target.
 const GROUP_ENTRIES: usize = 1024;
 
@@ -116,6 +123,12 @@ impl Removal<'_> {
             self.compare_and_remove(filter, reporter);
         }
         if self.interrupt.requested() {
+            // Checksums of large files may take minutes more at a server.
+            for (side, _) in [&self.source, &self.target] {
+                if let PathSide::Remote(client) = side {
+                    client.stop();
+                }
+            }
             let fault = Interrupt::fault(OPERATION);
             let hint = "run the same command again for what is left";
             reporter.failure(Some(self.label), &fault.hint(hint));
@@ -223,12 +236,14 @@ impl Run<'_> {
             target,
             contents,
         } = entry;
-        match outcome(&attributes, target, contents) {
+        match outcome(&attributes, target, contents, self.removal.interrupt) {
             Ok(()) => self.equal.push(Compared {
                 name,
                 path,
                 attributes,
             }),
+            // Reported once, at the end.
+            Err(_) if self.removal.interrupt.requested() => {}
             Err(fault) => self.stays(&name, &fault.path(path)),
         }
         if self.equal.len() >= GROUP_ENTRIES {
@@ -334,8 +349,13 @@ fn version(of: &Attributes) -> (FileKind, u64, u64, u64, i64, i64) {
 /// Whether the entry is the same at the target, and another one.
 ///
 /// # Errors
-/// It isn't, or can't be compared.
-fn outcome(source: &Attributes, target: SideCall, contents: [SideCall; 2]) -> Result<(), Fault> {
+/// It isn't, or can't be compared, or the user has interrupted it.
+fn outcome(
+    source: &Attributes,
+    target: SideCall,
+    contents: [SideCall; 2],
+    interrupt: &Interrupt,
+) -> Result<(), Fault> {
     let different = |cause: &str| {
         let fault = Fault::new(Code::IntegrityMismatch, OPERATION, cause);
         Err(fault.hint("look at both with `xdfs check`"))
@@ -350,7 +370,12 @@ fn outcome(source: &Attributes, target: SideCall, contents: [SideCall; 2]) -> Re
     }
     let [one, other] = contents;
     // The call of the server runs while this side computes.
-    let is_same = match (one.wait()?, other.wait()?) {
+    let answers = move || Ok((one.wait()?, other.wait()?));
+    let answers = match source.size >= LONG_BYTES {
+        true => unless_interrupted(answers, interrupt)?,
+        false => answers()?,
+    };
+    let is_same = match answers {
         (Answer::Target(one), Answer::Target(other)) => one == other,
         (Answer::Digest { value, length }, other) => other == Answer::Digest { value, length },
         _ => false,
@@ -359,5 +384,25 @@ fn outcome(source: &Attributes, target: SideCall, contents: [SideCall; 2]) -> Re
         Ok(())
     } else {
         different("its target has other content")
+    }
+}
+
+/// The result of `work`, which a thread of its own does: it is left behind at an interrupt.
+fn unless_interrupted<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+    interrupt: &Interrupt,
+) -> Result<T, Fault> {
+    let (done, result) = mpsc::channel();
+    thread::spawn(move || done.send(work()));
+    loop {
+        match result.recv_timeout(TICK) {
+            Ok(result) => return result,
+            Err(RecvTimeoutError::Timeout) if !interrupt.requested() => {}
+            Err(RecvTimeoutError::Timeout) => return Err(Interrupt::fault(OPERATION)),
+            Err(RecvTimeoutError::Disconnected) => {
+                let cause = "the comparison has failed";
+                return Err(Fault::new(Code::Internal, OPERATION, cause));
+            }
+        }
     }
 }

@@ -252,7 +252,7 @@ fn a_file_is_never_moved_onto_itself() {
 fn ctrl_c_leaves_what_is_not_compared_yet() {
     let place = Place::new();
     let server = Server::start(&place.root());
-    // It is copied soon, and takes a minute to be read.
+    // It is copied soon, and takes minutes to be read.
     let source = place.here("hole");
     fs::File::create(&source)
         .unwrap()
