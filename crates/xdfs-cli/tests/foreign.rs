@@ -578,8 +578,8 @@ fn k20_a_foreign_server_without_packs() {
     make_tree(&foreign.place.join("tree"));
     make_tree(&foreign.place.join("root/there"));
     for (words, failure) in [
-        (["@tree", ":new"], "cannot write '/new'"),
-        ([":there", "@new"], "cannot read '/there'"),
+        (["@tree", ":new"], "cannot write '/new"),
+        ([":there", "@new"], "cannot read '/there"),
     ] {
         for command in ["cp -r", "sync"] {
             let run = foreign.xdfs(command, &words);
