@@ -116,8 +116,16 @@ fn run_trees(
 ) -> u8 {
     let mut files = flags.clone();
     let origins = Origins::new(connector, flags.between.into());
-    let trees = sources.and_then(|()| tree::take_trees(connector, &mut files, &origins));
+    let trees = sources.and_then(|()| match many {
+        true => plan::check_several(context.config()?, flags),
+        false => Ok(()),
+    });
+    let trees = trees.and_then(|()| tree::take_trees(connector, &mut files, &origins));
     let trees = trees.and_then(|trees| only_one_if_listed(flags, trees));
+    let trees = trees.and_then(|trees| match many && !trees.is_empty() {
+        true => tree::check_target(connector, flags).map(|()| trees),
+        false => Ok(trees),
+    });
     let planned = trees.and_then(|trees| {
         let jobs = if files.places.sources.is_empty() {
             Vec::new()

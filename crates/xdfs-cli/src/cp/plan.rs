@@ -110,6 +110,17 @@ pub(super) fn plan(
     }
 }
 
+/// Checks the rules for several sources, of which some may be directories.
+///
+/// # Errors
+/// A word is invalid, or two sources would get one name.
+pub(super) fn check_several(config: &ClientConfig, flags: &CpFlags) -> Result<(), Fault> {
+    let parse = |word: &OsString| Place::parse(config, word);
+    let sources = flags.places.sources.iter().map(parse);
+    let sources = sources.collect::<Result<Vec<_>, _>>()?;
+    check_many(&sources, &parse(&flags.places.target)?)
+}
+
 fn local_to_local() -> Fault {
     invalid("both sides are on this machine")
         .hint("use `cp` for local copies, or name a server: xdfs://HOST/PATH")
@@ -128,6 +139,9 @@ fn check_many(sources: &[Place], target: &Place) -> Result<(), Fault> {
     let mut names = HashSet::new();
     for source in sources {
         let name = match source {
+            // The contents of a directory have names of their own.
+            Place::Local(path) if place::ends_with_separator(path) => None,
+            Place::Remote(server) if server.path.ends_with(b"/") => None,
             Place::Local(path) => path.file_name().map(|name| name.as_encoded_bytes()),
             Place::Remote(server) => place::remote_name(&server.path),
             Place::Standard => None,
@@ -286,15 +300,18 @@ fn local_target(target: &Place, many: bool) -> Result<LocalTarget, Fault> {
     if !many && !place::ends_with_separator(path) {
         return Ok(LocalTarget::File(path.clone()));
     }
+    Err(no_directory(path.exists()).path(path.as_os_str().as_encoded_bytes()))
+}
+
+/// The fault of a target that has to be a directory and is none.
+pub(super) fn no_directory(exists: bool) -> Fault {
     let operation = "open the target directory";
-    let fault = if path.exists() {
-        Fault::new(Code::NotDirectory, operation, "a file has that name")
-            .hint("several files need a directory as their target")
-    } else {
-        Fault::new(Code::NotFound, operation, "no such directory")
-            .hint("create it first, with mkdir")
-    };
-    Err(fault.path(path.as_os_str().as_encoded_bytes()))
+    match exists {
+        true => Fault::new(Code::NotDirectory, operation, "a file has that name")
+            .hint("several sources need a directory as their target"),
+        false => Fault::new(Code::NotFound, operation, "no such directory")
+            .hint("create it first, with mkdir"),
+    }
 }
 
 fn download(

@@ -11,12 +11,14 @@ use xdfs::{
 
 use super::list;
 use super::origins::{Origins, check_removal};
+use super::plan::no_directory;
 use super::removal::Removal;
 use crate::client::SharedClient;
 use crate::client_config::SessionSettings;
 use crate::flags::CpFlags;
 use crate::identity::check_one_password;
 use crate::interrupt::Interrupt;
+use crate::missing;
 use crate::paths::side::PathSide;
 use crate::place::{Place, lies_in, shown};
 use crate::report::{Label, Reporter};
@@ -110,6 +112,36 @@ pub(super) fn take_trees(
     }
     flags.places.sources = rest;
     Ok(trees)
+}
+
+/// Checks that the target of several sources is a directory, in which each keeps its name.
+///
+/// # Errors
+/// It isn't, or can't be looked up.
+pub(super) fn check_target(connector: &Connector, flags: &CpFlags) -> Result<(), Fault> {
+    let found = match Place::parse(connector.context.config()?, &flags.places.target)? {
+        Place::Local(path) => match path.is_dir() {
+            true => return Ok(()),
+            false => path.exists(),
+        },
+        Place::Remote(server) => {
+            let client = connector.connect(&server)?;
+            let found = attributes_of(&client, &server.path);
+            connector.leave(&server, client);
+            match found? {
+                Some(found) if found.kind == FileKind::Directory => return Ok(()),
+                Some(_) => true,
+                None => {
+                    let directory = [&server.path[..], b"/"].concat();
+                    let hint = missing::hint(&server, &directory);
+                    let fault = no_directory(false).path(shown(&flags.places.target));
+                    return Err(fault.hint(hint));
+                }
+            }
+        }
+        Place::Standard => true,
+    };
+    Err(no_directory(found).path(shown(&flags.places.target)))
 }
 
 /// Refuses what can't be kept between servers.

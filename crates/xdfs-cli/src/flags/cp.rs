@@ -28,8 +28,8 @@ use crate::size;
 /// root; with gsiftp:// and sshftp://, /path begins at the root, and /~/path in the directory of
 /// the login. NAME:path is on a server with a name: see `xdfs remotes --help`. At least one side
 /// must be a server; if both are, files go from one to the other (--between). With several sources,
-/// the target is a directory in which each file keeps its name; they are copied back to back in one
-/// session.
+/// the target is an existing directory in which each keeps its name; they are copied back to back
+/// in one session.
 ///
 /// In the URL of a source, *, ? and [a-z] match names on the server, unless a path exists as it is
 /// written; quote them for your shell. %2A, %3F and %5B stand for these characters themselves. A

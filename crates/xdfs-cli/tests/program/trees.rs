@@ -423,3 +423,63 @@ fn who_compares_content_doubts_earlier_runs() {
         assert_content(&target, b"AAAA");
     }
 }
+
+/// Each of several sources keeps its name in a directory, which has to exist, as for files.
+#[test]
+fn several_sources_keep_their_names() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    for root in [&place.here(""), place.root().to_str().unwrap()] {
+        for name in ["d1", "d2"] {
+            fs::create_dir(Path::new(root).join(name)).unwrap();
+            fs::write(Path::new(root).join(name).join("f"), name).unwrap();
+        }
+        fs::write(Path::new(root).join("file"), "file").unwrap();
+    }
+    let here = |name: &str| place.here(name);
+    let there = |name: &str| server.url(&format!("/{name}"));
+    let cases = [
+        (
+            vec![here("d1"), here("d2"), there("new")],
+            place.remote("new"),
+        ),
+        (
+            vec![here("file"), here("d2"), there("new")],
+            place.remote("new"),
+        ),
+        (
+            vec![there("d1"), there("d2"), here("new")],
+            here("new").into(),
+        ),
+        (vec![there("d*"), here("new")], here("new").into()),
+        (
+            vec![there("d1"), there("d2"), there("new")],
+            place.remote("new"),
+        ),
+        (vec![there("d?"), there("new")], place.remote("new")),
+    ];
+    for (words, target) in cases {
+        for flag in ["--remove-source", "--dry-run", "--json"] {
+            let first = ["cp", "-r", flag].map(str::to_owned);
+            let run = xdfs(first.iter().chain(&words));
+            run.fails(4, &["no such directory"]);
+            assert!(!target.exists(), "{words:?}");
+        }
+        fs::write(&target, "").unwrap();
+        let first = ["cp", "-r"].map(str::to_owned);
+        xdfs(first.iter().chain(&words)).fails(6, &["directory"]);
+        fs::remove_file(&target).unwrap();
+        fs::create_dir(&target).unwrap();
+        xdfs(first.iter().chain(&words)).ok();
+        assert_eq!(fs::read(target.join("d2/f")).unwrap(), b"d2");
+        assert!(target.join("d1/f").is_file() || target.join("file").is_file());
+        fs::remove_dir_all(&target).unwrap();
+    }
+    // Two of one name would become one.
+    fs::create_dir_all(here("x/d1")).unwrap();
+    fs::create_dir(place.remote("new")).unwrap();
+    let words = [here("d1"), here("x/d1"), there("new")];
+    let first = ["cp", "-r", "--remove-source"].map(str::to_owned);
+    xdfs(first.iter().chain(&words)).fails(2, &["two sources have the name 'd1'"]);
+    assert!(Path::new(&here("d1/f")).is_file());
+}
