@@ -195,6 +195,10 @@ pub enum Retry {
     AfterMs(u32),
 }
 
+/// The cause with which a server refuses to change existing entries for a user who may only add
+/// some. Clients recognise it.
+pub const CAUSE_ADDS_ONLY: &str = "this user may not change existing entries here";
+
 /// A failure, in the form in which users, logs and peers see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {

@@ -36,7 +36,7 @@ pub mod tunnel;
 pub mod wire;
 
 pub use digest::{ChecksumKind, ChecksumValue, DigestKind, DigestValue};
-pub use fault::{Code, Fault, Machine, Retry, Side};
+pub use fault::{CAUSE_ADDS_ONLY, Code, Fault, Machine, Retry, Side};
 pub use frame::Frame;
 pub use id::{CallId, ChannelIndex, FileId, SessionId, SessionSecret, SourceTag};
 pub use ledger::NumberUse;

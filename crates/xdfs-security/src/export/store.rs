@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use xdfs_proto::pack::{Failures, PackRequest, PackWriter};
 use xdfs_proto::path::{Answer, Call};
-use xdfs_proto::{Code, Fault, Retry};
+use xdfs_proto::{CAUSE_ADDS_ONLY, Code, Fault, Retry};
 use xdfs_store::{
     File, FileRequest, OpenedFile, OpenedSink, PackOptions, SinkRequest, Source, Store,
 };
@@ -350,7 +350,7 @@ pub(super) fn denial(need: Rights, has: Rights) -> &'static str {
         _ if changes.contains(&need) && !may_change => "it is read-only for this user",
         Rights::READ => "this user may not read here",
         Rights::LIST => "this user may not list directories here",
-        Rights::WRITE => "this user may not change existing entries here",
+        Rights::WRITE => CAUSE_ADDS_ONLY,
         Rights::DELETE => "this user may not remove anything here",
         _ => "this user may not make files here",
     }

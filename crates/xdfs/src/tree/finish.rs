@@ -222,11 +222,11 @@ impl Moving<'_, '_> {
                 Ok(failures) => failures.of(number),
                 Err(fault) => Some(fault),
             };
-            if let Some(fault) = fault {
+            let is_well = fault.is_none_or(|fault| {
                 let fault = fault.clone().path(&directory.path);
-                self.report.metadata_failed(&directory.path, &fault);
-            }
-            self.report.tracker.closed(directory, fault.is_none());
+                self.report.directory_unset(&directory.path, &fault)
+            });
+            self.report.tracker.closed(directory, is_well);
         }
         Ok(())
     }

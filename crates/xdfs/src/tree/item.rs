@@ -19,6 +19,8 @@ pub(super) enum Kind {
     Link,
     /// Metadata of an entry that was moved earlier.
     Attributes,
+    /// Metadata of a directory.
+    DirectoryAttributes,
     /// Likewise, but a failure isn't reported.
     Silent,
 }
@@ -74,7 +76,10 @@ impl Kind {
 
     /// Whether the entry creates a name.
     pub(super) fn has_name(self) -> bool {
-        !matches!(self, Self::Attributes | Self::Silent)
+        !matches!(
+            self,
+            Self::Attributes | Self::DirectoryAttributes | Self::Silent
+        )
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use xdfs_proto::pack::Failures;
-use xdfs_proto::{Code, Fault, FileId, Retry};
+use xdfs_proto::{CAUSE_ADDS_ONLY, Code, Fault, FileId, Retry};
 use xdfs_store::tree_journal::{Mark, Totals};
 
 use super::count::SourceCount;
@@ -109,6 +109,8 @@ pub(super) struct Report<'a> {
     pub(super) moved_owners: MovedOwners,
     /// The storage that a dry run has found to be needed.
     pub(super) needed: NeededSpace,
+    /// Directories without the mode and time of the source, since the user may only add entries.
+    unset_directories: u64,
     /// The target is full, which stopped the run.
     full: Option<Fault>,
 }
@@ -160,6 +162,7 @@ impl<'a> Report<'a> {
             count: None,
             moved_owners: MovedOwners::default(),
             needed: NeededSpace::default(),
+            unset_directories: 0,
             full: None,
         }
     }
@@ -212,7 +215,7 @@ impl<'a> Report<'a> {
                 self.tracker.keep_xattrs(&item.path, &item.late_xattrs);
                 self.tracker.made(&item.path, true);
             }
-            Kind::Attributes | Kind::Silent => {}
+            Kind::Attributes | Kind::DirectoryAttributes | Kind::Silent => {}
         }
     }
 
@@ -223,7 +226,7 @@ impl<'a> Report<'a> {
             Kind::File => totals.files = 1,
             Kind::Directory => totals.directories = 1,
             Kind::Other | Kind::Link => totals.others = 1,
-            Kind::Attributes | Kind::Silent => {}
+            Kind::Attributes | Kind::DirectoryAttributes | Kind::Silent => {}
         }
         totals.bytes = item.bytes;
         let result = &mut self.result;
@@ -293,6 +296,17 @@ impl<'a> Report<'a> {
         }
     }
 
+    /// Likewise of a directory. Returns whether that is no failure: a user who may only add entries
+    /// can't set what becomes final when everything is in it, and is warned once.
+    pub(super) fn directory_unset(&mut self, path: &[u8], fault: &Fault) -> bool {
+        let adds_only = fault.code == Code::PermissionDenied && fault.cause == CAUSE_ADDS_ONLY;
+        match adds_only {
+            true => self.unset_directories += 1,
+            false => self.metadata_failed(path, fault),
+        }
+        adds_only
+    }
+
     /// Records the failure of an entry: keeps it for a retry, or reports it.
     pub(super) fn record_failure(
         &mut self,
@@ -329,6 +343,9 @@ impl<'a> Report<'a> {
         match item.kind {
             Kind::Silent => {}
             Kind::Attributes => self.metadata_failed(&item.path, &fault),
+            Kind::DirectoryAttributes => {
+                self.directory_unset(&item.path, &fault);
+            }
             kind => {
                 self.record_failure(&item.path, kind == Kind::Directory, item.mark, fault);
             }
@@ -549,6 +566,14 @@ impl<'a> Report<'a> {
                 files(owners_unkept),
             );
             self.warn(&Fault::new(Code::PermissionDenied, "", cause));
+        }
+        if self.unset_directories > 0 {
+            let directories = match self.unset_directories {
+                1 => "1 directory".to_owned(),
+                number => format!("{number} directories"),
+            };
+            let cause = format!("mode and time of {directories} were not kept: {CAUSE_ADDS_ONLY}");
+            self.warn(&Fault::new(Code::PermissionDenied, "", cause).remote());
         }
         if let Some(fault) = time_warning(times_cut) {
             self.warn(&fault);

@@ -259,3 +259,52 @@ fn a_target_that_exists_is_recognised_by_those_who_may_read_it() {
     }
     assert_eq!(fs::read(world.path("root/file")).unwrap(), vec![0; 300_000]);
 }
+
+/// Directories get their modes and times when everything is in them, which is a change. It isn't
+/// made, with one warning.
+#[test]
+fn who_may_only_add_adds_whole_trees() {
+    let world =
+        homes(|export| export.grant[0].rights = Rights::READ | Rights::LIST | Rights::CREATE);
+    let client = world
+        .visit("alice", vec![world.user_key("alice")])
+        .connect()
+        .unwrap();
+    let tree = world.path("client/tree");
+    fs::create_dir_all(tree.join("a/b")).unwrap();
+    fs::write(tree.join("a/b/f"), "1").unwrap();
+    let mut number = 0;
+    let mut warned = |copy: &dyn Fn(&mut dyn xdfs::Observer) -> u64| {
+        number += 1;
+        fs::write(tree.join(format!("a/{number}")), "new").unwrap();
+        let mut warnings = Vec::new();
+        let mut observer = |event: TreeEvent<'_>| {
+            if let TreeEvent::Warning(fault) = event {
+                warnings.push(fault.cause.clone());
+            }
+            ControlFlow::Continue(())
+        };
+        assert_eq!(copy(&mut observer), 0);
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].contains("may not change"), "{warnings:?}");
+    };
+    let options = xdfs::TreeOptions::default();
+    for _ in 0..2 {
+        warned(&|observer| {
+            let copied = client.upload_tree(&tree.join(""), b"/home/copy", &options, observer);
+            copied.unwrap().failed
+        });
+    }
+    let options = SyncOptions::default();
+    for _ in 0..2 {
+        warned(&|observer| {
+            let same = client.sync_to(&tree, b"/home/same", &options, observer);
+            same.unwrap().tree.failed
+        });
+    }
+    for name in ["copy", "same"] {
+        let there = world.path(&format!("root/alice/{name}/a"));
+        assert_eq!(fs::read(there.join("b/f")).unwrap(), b"1");
+        assert_eq!(fs::read(there.join("1")).unwrap(), b"new");
+    }
+}

@@ -15,7 +15,7 @@ use super::name_matches::{DeferredEntry, Listed, same};
 use super::plan::{Action, Emit, Outcome, Renaming, Replaces};
 use super::swap;
 use crate::events::SyncStep;
-use crate::paths::{Attributes, Call};
+use crate::paths::{Attributes, Call, FileKind};
 use crate::tree::feed::{Event, Feed};
 use crate::tree::item::{Item, Kind, attributes_of};
 use crate::tree::moving::Report;
@@ -258,7 +258,10 @@ impl Carrier<'_> {
     ) -> Result<(), Fault> {
         let entries = entries.map(|(path, attributes)| {
             let entry = self.attributes_entry(path, attributes);
-            let item = Item::of(&entry);
+            let mut item = Item::of(&entry);
+            if attributes.kind == FileKind::Directory {
+                item.kind = Kind::DirectoryAttributes;
+            }
             (entry, item)
         });
         self.run.apply(entries, true, report)
