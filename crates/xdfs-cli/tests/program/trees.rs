@@ -265,8 +265,8 @@ fn existing_files_are_skipped_replaced_or_refused() {
     let server = Server::start(&place.root());
     for (n, (flags, outcomes)) in rows.into_iter().enumerate() {
         for up in [true, false] {
-            for tree in [false, true] {
-                let base = format!("{n}{up}{tree}");
+            for (tree, linked) in [(false, false), (true, false), (true, true)] {
+                let base = format!("{n}{up}{tree}{linked}");
                 let (here, there) = (place.here(&base), place.remote(&base));
                 fs::create_dir_all(&here).unwrap();
                 fs::create_dir_all(&there).unwrap();
@@ -280,6 +280,10 @@ fn existing_files_are_skipped_replaced_or_refused() {
                     let time = [1000, 3000, 1000, 500, 2000][number];
                     write_at(source.join(name), new.as_bytes(), 1000);
                     write_at(target.join(name), old[number], time);
+                    if linked {
+                        let elsewhere = place.path().join(format!("{base}{name}"));
+                        fs::hard_link(source.join(name), elsewhere).unwrap();
+                    }
                 }
                 let url = server.url(&format!("/{base}"));
                 let ends = |name: &str| match (up, tree) {
@@ -291,7 +295,9 @@ fn existing_files_are_skipped_replaced_or_refused() {
                 let run = |name: &str| {
                     let first: &[&str] = if tree { &["cp", "-r"] } else { &["cp"] };
                     let ends = ends(name);
-                    let words = first.iter().chain(flags).map(|w| w.to_string());
+                    let links: &[&str] = if linked { &["--hard-links"] } else { &[] };
+                    let words = first.iter().chain(flags).chain(links);
+                    let words = words.map(|w| w.to_string());
                     xdfs(words.chain(["--json".to_owned()]).chain(ends))
                 };
                 let runs: Vec<_> = match tree {
@@ -299,7 +305,7 @@ fn existing_files_are_skipped_replaced_or_refused() {
                     false => names.map(run).into(),
                 };
                 for (number, name) in names.iter().enumerate() {
-                    let what = format!("{flags:?} {name} up {up} tree {tree}");
+                    let what = format!("{flags:?} {name} up {up} tree {tree} {linked}");
                     let run = &runs[number.min(runs.len() - 1)];
                     let wanted = outcomes[number];
                     let content = fs::read(target.join(name)).unwrap();
@@ -482,4 +488,125 @@ fn several_sources_keep_their_names() {
     let first = ["cp", "-r", "--remove-source"].map(str::to_owned);
     xdfs(first.iter().chain(&words)).fails(2, &["two sources have the name 'd1'"]);
     assert!(Path::new(&here("d1/f")).is_file());
+}
+
+/// Names of one file are skipped like others, whatever the file is, and further ones are made.
+#[cfg(unix)]
+#[test]
+fn hard_links_that_exist_are_skipped() {
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let inode = |path: &Path| fs::symlink_metadata(path).unwrap().ino();
+    let pairs = [["a", "b"], ["link", "other"], ["pipe", "second"]];
+    for up in [true, false] {
+        let (here, there) = (place.here("tree"), place.remote("tree"));
+        let (source, target) = match up {
+            true => (Path::new(&here), there.as_path()),
+            false => (there.as_path(), Path::new(&here)),
+        };
+        for path in [source, target] {
+            let _ = fs::remove_dir_all(path);
+        }
+        fs::create_dir(source).unwrap();
+        write_at(source.join("a"), b"linked", 1000);
+        symlink("a", source.join("link")).unwrap();
+        xdfs_testkit::tree::make_pipe(&source.join("pipe")).unwrap();
+        for [one, other] in pairs {
+            fs::hard_link(source.join(one), source.join(other)).unwrap();
+        }
+        let ends = match up {
+            true => [here.clone() + "/", server.url("/tree")],
+            false => [server.url("/tree/"), here.clone()],
+        };
+        let run = |flags: &[&str]| {
+            let words = ["cp", "-a", "--no-resume", "--json"];
+            xdfs(
+                words
+                    .iter()
+                    .chain(flags)
+                    .map(|w| w.to_string())
+                    .chain(ends.clone()),
+            )
+        };
+        let copied = |flags: &[&str]| {
+            let objects = run(flags).ok().json();
+            let tree = objects.iter().find(|o| o["type"] == "tree").unwrap();
+            for [one, other] in pairs {
+                assert_eq!(
+                    inode(&target.join(one)),
+                    inode(&target.join(other)),
+                    "{flags:?}"
+                );
+            }
+            tree["files"].as_u64().unwrap() + tree["others"].as_u64().unwrap()
+        };
+        assert_eq!(copied(&[]), 6);
+        for flags in [
+            &[][..],
+            &["-u"],
+            &["-f"],
+            &["--skip-existing"],
+            &["--checksum"],
+            &["-I"],
+        ] {
+            assert_eq!(copied(flags), 0, "{flags:?} up {up}");
+            // A name that is missing becomes a link to what is there.
+            fs::remove_file(target.join("b")).unwrap();
+            let before = inode(&target.join("a"));
+            assert_eq!(copied(flags), 1, "{flags:?} up {up}");
+            assert_eq!(inode(&target.join("a")), before, "{flags:?} up {up}");
+        }
+        // Files of their own are joined by what may replace them, and stay otherwise.
+        fs::remove_file(target.join("b")).unwrap();
+        write_at(target.join("b"), b"linked", 1000);
+        run(&[]).ok();
+        assert_ne!(inode(&target.join("a")), inode(&target.join("b")));
+        assert_eq!(copied(&["-u"]), 1);
+        // Newer ones stay, and give no other name their content.
+        for name in ["a", "b"] {
+            fs::remove_file(target.join(name)).unwrap();
+            write_at(target.join(name), name.as_bytes(), 3000);
+        }
+        run(&["-u"]).ok();
+        assert_eq!(fs::read(target.join("a")).unwrap(), b"a");
+        assert_eq!(fs::read(target.join("b")).unwrap(), b"b");
+        fs::remove_file(target.join("b")).unwrap();
+        run(&["-u"]).ok();
+        assert_eq!(fs::read(target.join("a")).unwrap(), b"a");
+        assert_eq!(fs::read(target.join("b")).unwrap(), b"linked");
+    }
+}
+
+/// What existed before the first run is skipped in each run, though something always fails.
+#[cfg(unix)]
+#[test]
+fn existing_files_are_skipped_in_each_run() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    for up in [true, false] {
+        let (here, there) = (place.here("tree"), place.remote("tree"));
+        let (source, target) = match up {
+            true => (Path::new(&here), there.as_path()),
+            false => (there.as_path(), Path::new(&here)),
+        };
+        for path in [source, target] {
+            let _ = fs::remove_dir_all(path);
+            fs::create_dir_all(path.join("d")).unwrap();
+            write_at(path.join("f"), b"same", 1000);
+            write_at(path.join("d/f"), b"same", 1000);
+        }
+        fs::write(source.join("d/new"), "new").unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(source.join("socket")).unwrap();
+        for _ in 0..3 {
+            let run = match up {
+                true => xdfs(["cp", "-r", &format!("{here}/"), &server.url("/tree")]),
+                false => xdfs(["cp", "-r", &server.url("/tree/"), &here]),
+            };
+            assert_ne!(run.code, Some(0));
+            assert!(run.stderr.contains("socket"), "{}", run.stderr);
+            assert!(!run.stderr.contains("taken"), "{}", run.stderr);
+            assert_eq!(fs::read(target.join("d/new")).unwrap(), b"new");
+        }
+    }
 }

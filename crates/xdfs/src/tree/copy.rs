@@ -108,10 +108,11 @@ pub(super) fn copy(
         .is_some_and(|announced| announced.is_by_size);
     // What --force replaces may look like what takes its place.
     run.follow_sessions(&mut report, !options.overwrite);
-    let (mut claims, mut has_run) = (false, false);
+    let (mut claims, mut has_run, mut has_doubts) = (false, false, false);
     if let Some(writer) = &mut writer {
         writer.begin(root, &mut report);
         (claims, has_run) = (writer.is_usable, writer.index.has_run());
+        has_doubts = writer.index.was_broken_off();
         run.resume = Some(writer.index.clone());
     }
     if !options.dry_run {
@@ -119,8 +120,8 @@ pub(super) fn copy(
     }
     let skips = match options.skip {
         Skip::Never => false,
-        // Of what an earlier run left, its journal says what is finished.
-        Skip::SizeAndTime | Skip::Identical => !has_run,
+        // Of what an interrupted run left, only its journal says what is durable.
+        Skip::SizeAndTime => !has_doubts,
         _ => true,
     };
     run.skips_existing = has_target && skips;

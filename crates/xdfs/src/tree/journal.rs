@@ -432,6 +432,13 @@ impl ResumeIndex {
         self.earlier.has_run
     }
 
+    /// Whether entries may exist at the target that an earlier run moved without claiming them, and
+    /// which may not be durable.
+    pub(super) fn was_broken_off(&self) -> bool {
+        let earlier = &self.earlier;
+        earlier.was_broken_off || earlier.has_run && !earlier.is_complete
+    }
+
     /// The finished entries of a directory; `None` if the journal has none.
     pub(super) fn of(&self, path: &[u8]) -> Option<FinishedEntries<'_>> {
         let earlier = &self.earlier;
@@ -461,9 +468,7 @@ impl ResumeIndex {
         let (parent, name) = split(path);
         let earlier = &self.earlier;
         let claim = self.header.claim(parent, name, there);
-        // Entries may have been moved but not claimed.
-        let was_broken_off = earlier.was_broken_off || earlier.has_run && !earlier.is_complete;
-        (was_broken_off || earlier.was_finished(parent)) && looks_like(there, wanted)
+        (self.was_broken_off() || earlier.was_finished(parent)) && looks_like(there, wanted)
             || is_claimed(earlier.claims(parent), claim)
             || is_claimed(earlier.past_claims(parent), claim)
     }

@@ -3,7 +3,7 @@
 //! under that name must not get the other names too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use xdfs_proto::{Code, Fault};
 use xdfs_store::tree_journal::Mark;
@@ -24,18 +24,43 @@ pub(super) struct Link {
 }
 
 /// Device and inode.
-type FileNumber = (u64, u64);
+pub(super) type FileNumber = (u64, u64);
 
 /// The first name of each file with several hard links, shared by all passes of a synchronisation.
 #[derive(Debug, Default)]
-pub(super) struct FirstNames(Mutex<HashMap<FileNumber, Vec<u8>>>);
+pub(super) struct FirstNames(Mutex<HashMap<FileNumber, FirstName>>);
+
+#[derive(Debug)]
+struct FirstName {
+    path: Vec<u8>,
+    /// The file that has this name at the target, if it stays as it is.
+    there: Option<FileNumber>,
+}
 
 impl FirstNames {
     /// The first name of a file; `None` if it is `path`.
     pub(super) fn before(&self, file: FileNumber, path: &[u8]) -> Option<Vec<u8>> {
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = names.entry(file).or_insert_with(|| path.to_vec());
-        (first != path).then(|| first.clone())
+        let mut names = self.names();
+        let first = names.entry(file).or_insert_with(|| FirstName {
+            path: path.to_vec(),
+            there: None,
+        });
+        (first.path != path).then(|| first.path.clone())
+    }
+
+    /// Notes that a name of a file exists at the target, as the file `there`. Returns whether it is
+    /// the first name, or a link to what the first name is there.
+    pub(super) fn exists(&self, file: FileNumber, path: &[u8], there: FileNumber) -> bool {
+        let mut names = self.names();
+        let first = names.entry(file).or_insert_with(|| FirstName {
+            path: path.to_vec(),
+            there: Some(there),
+        });
+        first.path == path || first.there == Some(there)
+    }
+
+    fn names(&self) -> MutexGuard<'_, HashMap<FileNumber, FirstName>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

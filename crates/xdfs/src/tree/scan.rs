@@ -9,17 +9,24 @@ use xdfs_store::tree_journal::{Mark, Totals};
 use super::count::SourceCount;
 use super::feed::{Event, Feed};
 use super::journal::FinishedEntries;
-use super::links::Link;
+use super::links::{FileNumber, Link};
 use super::name_collisions::ListedNames;
 use super::namespace::FoundName;
 use super::run::TreeRun;
 use super::tracker::split;
 use super::version::{looks_like, mark_of, totals_of};
-use crate::paths::{Answer, FileKind};
+use crate::paths::{Answer, Attributes, FileKind};
 use crate::skip::Skip;
 
 /// Entries passed on at a time.
 const BATCH_NAMES: usize = 256;
+
+/// An entry that exists at the target.
+struct Existing {
+    /// `None` for kinds that are never skipped.
+    mark: Option<Mark>,
+    file: FileNumber,
+}
 
 impl TreeRun<'_> {
     /// Finds entries; a directory comes before its contents.
@@ -45,8 +52,7 @@ impl TreeRun<'_> {
         let mut names = ListedNames::default();
         // The root may be new by itself, but not with something in it.
         let mut was_there = self.existing_directories().remove(&directory) && !directory.is_empty();
-        let finished = self.finished_in(&directory, &mut names, &mut was_there);
-        let existing = self.existing_in(&directory, &mut names, &mut was_there);
+        let (finished, existing) = self.at_target(&directory, &mut names, &mut was_there);
         if directory.is_empty() {
             self.target.end_listing();
         }
@@ -84,12 +90,13 @@ impl TreeRun<'_> {
                 count.add(found.kind, found.size);
             }
             let waits = names.add(split(&found.path).1) && !self.options.dry_run;
-            if let Some(totals) = self.finished(finished.as_ref(), &found) {
+            let there = existing.get(split(&found.path).1);
+            let done = self.finished(finished.as_ref(), &found, there);
+            if let Some(totals) = done.or_else(|| self.existing(there?, &found)) {
                 taken.add(&totals);
-                continue;
-            }
-            if let Some(totals) = self.existing(&existing, &found) {
-                taken.add(&totals);
+                if self.names_of(&found).is_some() {
+                    feed.send(Event::HardLinked(found.path));
+                }
                 continue;
             }
             given += 1;
@@ -123,33 +130,62 @@ impl TreeRun<'_> {
         self.count.as_deref().filter(|_| self.source.is_remote())
     }
 
-    /// The entries of a directory that exist at the target, if some of them are skipped. They are
-    /// added to `names`. Its directories are listed there too.
-    fn existing_in(
+    /// The entries of a directory that are at the target: those that an earlier run finished, and,
+    /// if some are skipped, all that exist. They are added to `names`. Directories are listed there
+    /// too.
+    fn at_target(
         &self,
         directory: &[u8],
         names: &mut ListedNames,
         was_there: &mut bool,
-    ) -> HashMap<Vec<u8>, Mark> {
+    ) -> (Option<FinishedEntries<'_>>, HashMap<Vec<u8>, Existing>) {
         let mut existing = HashMap::new();
-        if !self.skips_existing || !(*was_there || directory.is_empty()) {
-            return existing;
+        let skips = self.skips_existing && (*was_there || directory.is_empty());
+        let mut finished = self.resume.as_ref().and_then(|index| index.of(directory));
+        if finished.is_none() && !skips {
+            return (None, existing);
         }
-        // What can't be listed is refused or replaced when it is copied.
-        let entries = self.target.entries_with(directory, true);
-        for found in entries.map_while(Result::ok) {
-            if self.is_stopped() {
-                break;
-            }
+        for found in self.target.entries_with(directory, true) {
+            let found = match found {
+                Ok(found) => found,
+                // The claims remain valid.
+                Err(fault) if fault.ends_session => return (None, existing),
+                // What can't be listed is refused or replaced when it is copied.
+                Err(_) => break,
+            };
             *was_there = true;
-            names.at_target(split(&found.path).1);
-            if found.is_directory {
+            let name = split(&found.path).1;
+            let attributes = self.target.attributes(&found);
+            let mark = attributes.as_ref().and_then(mark_of);
+            let is_moved = finished.as_mut().is_some_and(|finished| {
+                if found.is_directory {
+                    let mtime_ns = || attributes.as_ref().map(|found| found.mtime_ns);
+                    finished.see_directory(name, mtime_ns)
+                } else {
+                    mark.is_some_and(|mark| finished.see(name, mark))
+                }
+            });
+            if is_moved || skips {
+                names.at_target(name);
+            }
+            if let Some(found) = attributes.filter(|_| skips) {
+                let there = Existing {
+                    mark,
+                    file: (found.device, found.inode),
+                };
+                existing.insert(name.to_vec(), there);
+            }
+            if found.is_directory && !is_moved {
                 self.existing_directories().insert(found.path);
-            } else if let Some(mark) = self.target.mark(&found) {
-                existing.insert(split(&found.path).1.to_vec(), mark);
+            }
+            if self.is_stopped() {
+                return (None, existing);
             }
         }
-        existing
+        if let Some(finished) = &mut finished {
+            finished.seen_all();
+        }
+        (finished, existing)
     }
 
     /// Counts a local source, until the run is stopped. Directories that can't be
@@ -181,24 +217,43 @@ impl TreeRun<'_> {
     }
 
     /// The counts of an entry that is skipped, since it exists at the target.
-    fn existing(&self, existing: &HashMap<Vec<u8>, Mark>, found: &FoundName) -> Option<Totals> {
-        let there = existing.get(split(&found.path).1)?;
-        let attributes = self.source.attributes(found)?;
-        let mark = mark_of(&attributes)?;
-        // The names of one file are made to belong together.
-        let has_links = self.options.hard_links && attributes.links > 1;
-        let is_skipped = !has_links
-            && match self.options.skip {
-                Skip::Never => false,
-                Skip::SizeAndTime => looks_like(*there, mark),
-                Skip::Identical => {
-                    looks_like(*there, mark) && self.has_same_content(&found.path, *there, mark)
-                }
-                Skip::Content => self.has_same_content(&found.path, *there, mark),
-                Skip::NotOlder => looks_like(*there, mark) || there.mtime_ns >= mark.mtime_ns,
-                Skip::All => true,
-            };
-        is_skipped.then(|| totals_of(mark))
+    fn existing(&self, existing: &Existing, found: &FoundName) -> Option<Totals> {
+        let there = existing.mark?;
+        let mark = self.source.mark(found)?;
+        let (is_skipped, is_same) = match self.options.skip {
+            Skip::Never => (false, false),
+            Skip::SizeAndTime => (looks_like(there, mark), true),
+            Skip::Identical => {
+                let is_same =
+                    looks_like(there, mark) && self.has_same_content(&found.path, there, mark);
+                (is_same, true)
+            }
+            Skip::Content => (self.has_same_content(&found.path, there, mark), true),
+            Skip::NotOlder => {
+                let is_same = looks_like(there, mark);
+                (is_same || there.mtime_ns >= mark.mtime_ns, is_same)
+            }
+            Skip::All => (true, looks_like(there, mark)),
+        };
+        let stays = is_skipped && (!is_same || self.may_stay(found, Some(existing)));
+        stays.then(|| totals_of(mark))
+    }
+
+    /// Whether an entry that is the same at the target may stay there as it is. Of a further hard
+    /// link that has to be a link to the first name there; without the right to replace it it stays
+    /// in any case.
+    fn may_stay(&self, found: &FoundName, there: Option<&Existing>) -> bool {
+        let Some(attributes) = self.names_of(found) else {
+            return true;
+        };
+        let file = (attributes.device, attributes.inode);
+        match there {
+            Some(there) => {
+                let belongs = self.names.exists(file, &found.path, there.file);
+                belongs || !self.options.overwrite
+            }
+            None => self.names.before(file, &found.path).is_none(),
+        }
     }
 
     /// Whether two files have the same content; of other entries, whether they look alike.
@@ -227,49 +282,12 @@ impl TreeRun<'_> {
                 })
     }
 
-    /// The finished entries of a directory that are still at the target, which are added to
-    /// `names`.
-    fn finished_in(
-        &self,
-        directory: &[u8],
-        names: &mut ListedNames,
-        was_there: &mut bool,
-    ) -> Option<FinishedEntries<'_>> {
-        let mut finished = self.resume.as_ref()?.of(directory)?;
-        for found in self.target.entries_with(directory, true) {
-            let found = match found {
-                Ok(found) => found,
-                // The claims remain valid.
-                Err(fault) if fault.ends_session => return None,
-                Err(_) => break,
-            };
-            *was_there = true;
-            let name = split(&found.path).1;
-            let is_moved = if found.is_directory {
-                let mtime_ns = || self.target.attributes(&found).map(|a| a.mtime_ns);
-                finished.see_directory(name, mtime_ns)
-            } else {
-                let mark = self.target.mark(&found);
-                mark.is_some_and(|mark| finished.see(name, mark))
-            };
-            if is_moved {
-                names.at_target(name);
-            } else if found.is_directory {
-                self.existing_directories().insert(found.path);
-            }
-            if self.is_stopped() {
-                return None;
-            }
-        }
-        finished.seen_all();
-        Some(finished)
-    }
-
     /// The counts of an entry that an earlier run finished; `None` if it has to be moved.
     fn finished(
         &self,
         finished: Option<&FinishedEntries<'_>>,
         found: &FoundName,
+        there: Option<&Existing>,
     ) -> Option<Totals> {
         let (finished, name) = (finished?, split(&found.path).1);
         if found.is_directory {
@@ -283,22 +301,23 @@ impl TreeRun<'_> {
             return None;
         }
         // The first name of a file stays finished: further names link to it. A further name
-        // doesn't: the first may be moved again, and is then another file.
-        match self.first_name(found).1 {
-            Some(_) => None,
-            None => Some(totals_of(mark)),
+        // doesn't unless it is such a link: the first may be moved again, and is then another file.
+        self.may_stay(found, there).then(|| totals_of(mark))
+    }
+
+    /// The attributes of an entry that is one of several hard links to preserve.
+    fn names_of(&self, found: &FoundName) -> Option<Attributes> {
+        if !self.options.hard_links || found.is_directory {
+            return None;
         }
+        let several = self.source.attributes(found);
+        several.filter(|a| a.links > 1 && a.kind != FileKind::Directory)
     }
 
     /// Whether the entry is one of several hard links to preserve, and the link to create if it
     /// isn't the first.
     pub(super) fn first_name(&self, found: &FoundName) -> (bool, Option<Link>) {
-        if !self.options.hard_links || found.is_directory {
-            return (false, None);
-        }
-        let several = self.source.attributes(found);
-        let several = several.filter(|a| a.links > 1 && a.kind != FileKind::Directory);
-        let Some(attributes) = several else {
+        let Some(attributes) = self.names_of(found) else {
             return (false, None);
         };
         let file = (attributes.device, attributes.inode);
