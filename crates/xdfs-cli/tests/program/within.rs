@@ -182,3 +182,86 @@ fn trees_between_servers_keep_their_links() {
     check(&other.remote("moved"));
     assert_eq!(names(place.remote("tree/d")), ["e"]);
 }
+
+/// By whatever name a directory is reached, it isn't copied into itself, nor deleted as a part of
+/// the target.
+#[test]
+fn directories_in_each_other_are_refused_by_any_name() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    fs::create_dir_all(place.remote("t/a")).unwrap();
+    fs::create_dir_all(place.remote("t/u")).unwrap();
+    fs::write(place.remote("t/u/f"), "1").unwrap();
+    symlink("t", place.remote("ts")).unwrap();
+    symlink("t/u", place.remote("us")).unwrap();
+    symlink("../a", place.remote("t/u/deep")).unwrap();
+    symlink("t/u/deep", place.remote("far")).unwrap();
+    let localhost = |path: &str| server.url(path).replace("127.0.0.1", "localhost");
+    let local = |path: &str| place.remote(path).to_str().unwrap().to_owned();
+    let before = || {
+        let found = [names(place.root()), names(place.remote("t"))];
+        let below = [names(place.remote("t/a")), names(place.remote("t/u"))];
+        (found, below)
+    };
+    let was = before();
+    for (source, target) in [
+        (server.url("/t"), server.url("/ts/a/new")),
+        (server.url("/ts"), server.url("/t/a/new/er")),
+        (server.url("/t"), server.url("/far/new")),
+        (server.url("/t"), localhost("/t/new")),
+        (localhost("/t"), server.url("/us/new")),
+        (local("t"), server.url("/t/new")),
+        (local("ts"), server.url("/far/new")),
+        (server.url("/t"), local("us/new")),
+        (server.url("/ts"), local("t/a/new")),
+    ] {
+        for words in [
+            &["cp", "-r"][..],
+            &["sync"],
+            &["sync", "--delete", "--force"],
+        ] {
+            let run = xdfs(words.iter().chain([&&*source, &&*target]));
+            run.fails(2, &["in it"]);
+            assert_eq!(before(), was, "{words:?} {source} {target}");
+        }
+    }
+    // In a directory that has it, it is the same one.
+    xdfs(["cp", "-rf", &server.url("/t"), &localhost("/")]).fails(2, &["in it"]);
+    xdfs(["cp", "-rf", &local("t"), &server.url("/")]).fails(2, &["in it"]);
+    for (source, target) in [
+        (server.url("/us"), server.url("/t")),
+        (localhost("/t/u"), server.url("/ts")),
+        (server.url("/far"), local("t")),
+        (local("us"), server.url("/t")),
+        (server.url("/t"), localhost("/ts")),
+    ] {
+        xdfs(["sync", "--delete", "--force", &source, &target]).fails(2, &["in it"]);
+        assert_eq!(before(), was, "{source} {target}");
+    }
+    // What the filter leaves out isn't copied into itself.
+    let words = [
+        "cp",
+        "-r",
+        "--exclude",
+        "/new",
+        &local("t"),
+        &server.url("/t/new"),
+    ];
+    xdfs(words).ok();
+    assert_eq!(names(place.remote("t/new")), ["a", "u"]);
+    fs::remove_dir_all(place.remote("t/new")).unwrap();
+    // Nor does a link that is followed lead there.
+    fs::create_dir(place.remote("other")).unwrap();
+    symlink("../../other", place.remote("t/a/link")).unwrap();
+    for (source, target) in [
+        (server.url("/t"), localhost("/other/new")),
+        (local("t"), server.url("/other/new")),
+        (server.url("/t"), local("other/new")),
+    ] {
+        let run = xdfs(["cp", "-r", "-L", &source, &target]);
+        assert!(matches!(run.code, Some(0 | 2)), "{}", run.stderr);
+        assert_eq!(fs::read(place.remote("other/new/u/f")).unwrap(), b"1");
+        assert!(!place.remote("other/new/a/link/new/a").exists(), "{source}");
+        fs::remove_dir_all(place.remote("other/new")).unwrap();
+    }
+}

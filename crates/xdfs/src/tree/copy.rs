@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use xdfs_proto::{Code, Fault};
 use xdfs_store::tree_journal::Root;
 
+use super::apart::{self, Asked};
 use super::ends::Ends;
 use super::journal;
 use super::moving::Report;
@@ -48,6 +49,7 @@ pub(super) fn copy(
         let has_name = inside.root() != named.root() && options.journal.is_some();
         asked = has_name.then(|| inside.start_find(inside.root()));
     }
+    let way = Asked::begin(&inside, source);
     let there = named.find_root();
     if named.is_remote() {
         round_trip = began.elapsed();
@@ -55,6 +57,9 @@ pub(super) fn copy(
             return Err(fault);
         }
     }
+    let is_inside = matches!(&there, Ok(Some(found)) if found.kind == FileKind::Directory);
+    let place = if is_inside { &inside } else { named };
+    let own = apart::check("copy", (source, &attributes), (place, way), &options.filter)?;
     // What an earlier run claims by size and time counts only where these are trusted.
     let compares = matches!(options.skip, Skip::Never | Skip::Identical | Skip::Content);
     let unclaimed = compares.then(|| TreeOptions {
@@ -103,6 +108,7 @@ pub(super) fn copy(
     let mut run = TreeRun::new(session, source, &target, options, pack_sizes);
     run.between = between;
     run.keeps_root = root.was_there;
+    run.own = own;
     run.is_by_size = announced
         .as_ref()
         .is_some_and(|announced| announced.is_by_size);

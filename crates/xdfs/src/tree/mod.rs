@@ -6,6 +6,7 @@
 //! by the packs in flight and the incomplete directories: a directory gets its times once nothing
 //! more is created in it. A journal records finished entries, so that an interrupted tree resumes.
 
+mod apart;
 mod copy;
 mod count;
 mod ends;

@@ -140,6 +140,14 @@ impl<'a> Namespace<'a> {
         self.session.is_some()
     }
 
+    /// Whether this tree and another one may be on one machine.
+    pub(super) fn may_share_machine(&self, other: &Self) -> bool {
+        match (self.session, other.session) {
+            (Some(session), None) | (None, Some(session)) => session.client.is_local(),
+            _ => true,
+        }
+    }
+
     /// Whether symbolic links in it are followed.
     pub(super) fn follows(&self) -> bool {
         self.follows

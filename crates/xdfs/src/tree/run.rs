@@ -16,6 +16,7 @@ use xdfs_proto::{Code, DigestKind, Fault};
 use xdfs_store::local::SettableOwners;
 use xdfs_store::{LocalStore, PackOptions, Store as _};
 
+use super::apart::OwnTarget;
 use super::count::SourceCount;
 use super::feed::{Event, Feed, Unlisted};
 use super::inspector::{PackInspector, Received};
@@ -78,6 +79,8 @@ pub(super) struct TreeRun<'a> {
     pub(super) unlisted: Unlisted,
     /// The source is on another server than the target, and its files come from there.
     pub(super) between: Option<&'a ServerFile>,
+    /// The target, if the source may have it in it.
+    pub(super) own: Option<OwnTarget>,
     /// Entries that an earlier run finished.
     pub(super) resume: Option<ResumeIndex>,
     /// Some of the files that exist at the target are skipped.
@@ -596,6 +599,7 @@ impl<'a> TreeRun<'a> {
             is_by_size: false,
             unlisted: Unlisted::default(),
             between: None,
+            own: None,
             resume: None,
             skips_existing: false,
             existing_directories: Mutex::default(),

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{MutexGuard, PoisonError};
 
+use xdfs_proto::Fault;
 use xdfs_store::tree_journal::{Mark, Totals};
 
 use super::count::SourceCount;
@@ -86,6 +87,11 @@ impl TreeRun<'_> {
                 feed.send(Event::Unread(found, *fault));
                 continue;
             }
+            if let Some(fault) = self.own_target(&found) {
+                given += 1;
+                feed.send(Event::Unread(found, fault));
+                continue;
+            }
             if let (Some(count), Some(found)) = (self.listing_count(), &found.attributes) {
                 count.add(found.kind, found.size);
             }
@@ -123,6 +129,12 @@ impl TreeRun<'_> {
             taken,
             is_well,
         });
+    }
+
+    /// The refusal of a directory that is the target.
+    fn own_target(&self, found: &FoundName) -> Option<Fault> {
+        let own = self.own.as_ref().filter(|_| found.is_directory)?;
+        own.refusal(self.source, self.target, found)
     }
 
     /// The count of a source that is listed by the scanner alone.

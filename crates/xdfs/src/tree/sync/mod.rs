@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use xdfs_proto::{Code, DigestKind, Fault};
 
+use super::apart::{self, Asked};
 use super::ends::Ends;
 use super::moving::Report;
 use super::name_collisions::Deferred;
@@ -194,12 +195,21 @@ fn run(
     // From one server to another each file is a transfer of its own.
     let announced = (source.is_remote() && between.is_none())
         .then(|| AnnouncedTree::begin(session.client, source.root()));
+    let ways = [Asked::begin(source, target), Asked::begin(target, source)];
     let mut round_trip = Duration::ZERO;
     let Some(source_root) = source.find_and_list(&mut round_trip)? else {
         let fault = Fault::new(Code::NotFound, OPERATION, "no such directory").path(source.root());
         return Err(source.fault(fault));
     };
     let target_root = target.find_and_list(&mut round_trip)?;
+    let filter = &options.tree.filter;
+    let [way_to_source, way_to_target] = ways;
+    let at_target = (target, way_to_target);
+    apart::check(OPERATION, (source, &source_root), at_target, filter)?;
+    if let Some(root) = &target_root {
+        let at_source = (source, way_to_source);
+        apart::check(OPERATION, (target, root), at_source, filter)?;
+    }
     let backup = options.backup.as_ref();
     if backup.is_some() && target.is_ftp() {
         let cause = "FTP has no hard links, by which a backup directory keeps what is replaced";
