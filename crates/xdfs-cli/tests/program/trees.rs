@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::support::{Place, Server, assert_content, content, time_shares, xdfs};
+use crate::support::{Place, Server, assert_content, content, names, time_shares, xdfs};
 
 /// A tree with files of several sizes, an empty directory and a link.
 fn make_tree(root: &Path) {
@@ -430,66 +430,6 @@ fn who_compares_content_doubts_earlier_runs() {
     }
 }
 
-/// Each of several sources keeps its name in a directory, which has to exist, as for files.
-#[test]
-fn several_sources_keep_their_names() {
-    let place = Place::new();
-    let server = Server::start(&place.root());
-    for root in [&place.here(""), place.root().to_str().unwrap()] {
-        for name in ["d1", "d2"] {
-            fs::create_dir(Path::new(root).join(name)).unwrap();
-            fs::write(Path::new(root).join(name).join("f"), name).unwrap();
-        }
-        fs::write(Path::new(root).join("file"), "file").unwrap();
-    }
-    let here = |name: &str| place.here(name);
-    let there = |name: &str| server.url(&format!("/{name}"));
-    let cases = [
-        (
-            vec![here("d1"), here("d2"), there("new")],
-            place.remote("new"),
-        ),
-        (
-            vec![here("file"), here("d2"), there("new")],
-            place.remote("new"),
-        ),
-        (
-            vec![there("d1"), there("d2"), here("new")],
-            here("new").into(),
-        ),
-        (vec![there("d*"), here("new")], here("new").into()),
-        (
-            vec![there("d1"), there("d2"), there("new")],
-            place.remote("new"),
-        ),
-        (vec![there("d?"), there("new")], place.remote("new")),
-    ];
-    for (words, target) in cases {
-        for flag in ["--remove-source", "--dry-run", "--json"] {
-            let first = ["cp", "-r", flag].map(str::to_owned);
-            let run = xdfs(first.iter().chain(&words));
-            run.fails(4, &["no such directory"]);
-            assert!(!target.exists(), "{words:?}");
-        }
-        fs::write(&target, "").unwrap();
-        let first = ["cp", "-r"].map(str::to_owned);
-        xdfs(first.iter().chain(&words)).fails(6, &["directory"]);
-        fs::remove_file(&target).unwrap();
-        fs::create_dir(&target).unwrap();
-        xdfs(first.iter().chain(&words)).ok();
-        assert_eq!(fs::read(target.join("d2/f")).unwrap(), b"d2");
-        assert!(target.join("d1/f").is_file() || target.join("file").is_file());
-        fs::remove_dir_all(&target).unwrap();
-    }
-    // Two of one name would become one.
-    fs::create_dir_all(here("x/d1")).unwrap();
-    fs::create_dir(place.remote("new")).unwrap();
-    let words = [here("d1"), here("x/d1"), there("new")];
-    let first = ["cp", "-r", "--remove-source"].map(str::to_owned);
-    xdfs(first.iter().chain(&words)).fails(2, &["two sources have the name 'd1'"]);
-    assert!(Path::new(&here("d1/f")).is_file());
-}
-
 /// Names of one file are skipped like others, whatever the file is, and further ones are made.
 #[cfg(unix)]
 #[test]
@@ -578,6 +518,66 @@ fn hard_links_that_exist_are_skipped() {
     }
 }
 
+/// Each of several sources keeps its name in a directory, which has to exist, as for files.
+#[test]
+fn several_sources_keep_their_names() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    for root in [&place.here(""), place.root().to_str().unwrap()] {
+        for name in ["d1", "d2"] {
+            fs::create_dir(Path::new(root).join(name)).unwrap();
+            fs::write(Path::new(root).join(name).join("f"), name).unwrap();
+        }
+        fs::write(Path::new(root).join("file"), "file").unwrap();
+    }
+    let here = |name: &str| place.here(name);
+    let there = |name: &str| server.url(&format!("/{name}"));
+    let cases = [
+        (
+            vec![here("d1"), here("d2"), there("new")],
+            place.remote("new"),
+        ),
+        (
+            vec![here("file"), here("d2"), there("new")],
+            place.remote("new"),
+        ),
+        (
+            vec![there("d1"), there("d2"), here("new")],
+            here("new").into(),
+        ),
+        (vec![there("d*"), here("new")], here("new").into()),
+        (
+            vec![there("d1"), there("d2"), there("new")],
+            place.remote("new"),
+        ),
+        (vec![there("d?"), there("new")], place.remote("new")),
+    ];
+    for (words, target) in cases {
+        for flag in ["--remove-source", "--dry-run", "--json"] {
+            let first = ["cp", "-r", flag].map(str::to_owned);
+            let run = xdfs(first.iter().chain(&words));
+            run.fails(4, &["no such directory"]);
+            assert!(!target.exists(), "{words:?}");
+        }
+        fs::write(&target, "").unwrap();
+        let first = ["cp", "-r"].map(str::to_owned);
+        xdfs(first.iter().chain(&words)).fails(6, &["directory"]);
+        fs::remove_file(&target).unwrap();
+        fs::create_dir(&target).unwrap();
+        xdfs(first.iter().chain(&words)).ok();
+        assert_eq!(fs::read(target.join("d2/f")).unwrap(), b"d2");
+        assert!(target.join("d1/f").is_file() || target.join("file").is_file());
+        fs::remove_dir_all(&target).unwrap();
+    }
+    // Two of one name would become one.
+    fs::create_dir_all(here("x/d1")).unwrap();
+    fs::create_dir(place.remote("new")).unwrap();
+    let words = [here("d1"), here("x/d1"), there("new")];
+    let first = ["cp", "-r", "--remove-source"].map(str::to_owned);
+    xdfs(first.iter().chain(&words)).fails(2, &["two sources have the name 'd1'"]);
+    assert!(Path::new(&here("d1/f")).is_file());
+}
+
 /// What existed before the first run is skipped in each run, though something always fails.
 #[cfg(unix)]
 #[test]
@@ -608,5 +608,62 @@ fn existing_files_are_skipped_in_each_run() {
             assert!(!run.stderr.contains("taken"), "{}", run.stderr);
             assert_eq!(fs::read(target.join("d/new")).unwrap(), b"new");
         }
+    }
+}
+
+/// A dry run ends as the copy would.
+#[test]
+fn a_dry_run_of_a_tree_foresees_what_is_refused() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    for (n, (name, is_directory)) in [("f", true), ("d", false), ("f", false)]
+        .into_iter()
+        .enumerate()
+    {
+        for up in [true, false] {
+            let base = format!("{n}{up}");
+            let (here, there) = (place.here(&base), place.remote(&base));
+            let (source, target) = match up {
+                true => (Path::new(&here), there.as_path()),
+                false => (there.as_path(), Path::new(&here)),
+            };
+            fs::create_dir_all(source.join("d/e")).unwrap();
+            fs::write(source.join("f"), "new").unwrap();
+            fs::write(source.join("d/e/f"), "new").unwrap();
+            fs::create_dir(target).unwrap();
+            match is_directory {
+                true => fs::create_dir(target.join(name)).unwrap(),
+                false => write_at(target.join(name), b"old", 1000),
+            }
+            let ends = match up {
+                true => [format!("{here}/"), server.url(&format!("/{base}"))],
+                false => [server.url(&format!("/{base}/")), here.clone()],
+            };
+            let run = |flag: &str| xdfs(["cp", "-r", "--no-resume", flag, &ends[0], &ends[1]]);
+            let dry = run("--dry-run");
+            assert_eq!(names(target), [name], "{}", dry.stderr);
+            let real = run("--json");
+            assert_ne!(real.code, Some(0));
+            assert_eq!(dry.code, real.code, "{name} up {up}: {}", dry.stderr);
+            assert!(dry.stderr.contains(name), "{}", dry.stderr);
+        }
+    }
+    let read_only = Server::start_with(&place.root(), &["--listen", "127.0.0.1:0", "--read-only"]);
+    fs::create_dir_all(place.remote("full")).unwrap();
+    for target in ["/new", "/full", "/not/there"] {
+        let here = place.here("0true");
+        let run = |flag: &str| {
+            xdfs([
+                "cp",
+                "-r",
+                "--no-resume",
+                flag,
+                &here,
+                &read_only.url(target),
+            ])
+        };
+        let (dry, real) = (run("--dry-run"), run("--json"));
+        assert_ne!(real.code, Some(0));
+        assert_eq!(dry.code, real.code, "{target}: {}", dry.stderr);
     }
 }

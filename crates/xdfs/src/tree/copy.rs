@@ -131,6 +131,12 @@ pub(super) fn copy(
         _ => true,
     };
     run.skips_existing = has_target && skips;
+    if options.dry_run {
+        run.has_root = target.find_root()?.is_some();
+        if !run.has_root {
+            run.check_root()?;
+        }
+    }
     let root = FoundName {
         path: Vec::new(),
         is_directory: true,

@@ -15,6 +15,7 @@ mod fetching;
 mod filter;
 mod finish;
 mod following;
+mod foreseen;
 mod hashed;
 mod inspector;
 mod item;

@@ -83,6 +83,8 @@ pub(super) struct TreeRun<'a> {
     pub(super) own: Option<OwnTarget>,
     /// Entries that an earlier run finished.
     pub(super) resume: Option<ResumeIndex>,
+    /// The root of the target exists. Known only in dry runs of copies.
+    pub(super) has_root: bool,
     /// Some of the files that exist at the target are skipped.
     pub(super) skips_existing: bool,
     /// Directories that existed at the target and aren't listed yet.
@@ -601,6 +603,7 @@ impl<'a> TreeRun<'a> {
             between: None,
             own: None,
             resume: None,
+            has_root: false,
             skips_existing: false,
             existing_directories: Mutex::default(),
             unkept: AtomicU64::new(0),

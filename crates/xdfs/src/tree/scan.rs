@@ -9,6 +9,7 @@ use xdfs_store::tree_journal::{Mark, Totals};
 
 use super::count::SourceCount;
 use super::feed::{Event, Feed};
+use super::foreseen::CheckedRights;
 use super::journal::FinishedEntries;
 use super::links::{FileNumber, Link};
 use super::name_collisions::ListedNames;
@@ -24,6 +25,7 @@ const BATCH_NAMES: usize = 256;
 
 /// An entry that exists at the target.
 struct Existing {
+    kind: FileKind,
     /// `None` for kinds that are never skipped.
     mark: Option<Mark>,
     file: FileNumber,
@@ -58,6 +60,7 @@ impl TreeRun<'_> {
             self.target.end_listing();
         }
         let (mut given, mut taken, mut is_well) = (0, Totals::default(), true);
+        let mut checked = CheckedRights::default();
         if let Some(count) = self.listing_count() {
             count.add_directory();
         }
@@ -106,6 +109,14 @@ impl TreeRun<'_> {
                 continue;
             }
             given += 1;
+            if self.options.dry_run {
+                let kind = there.map(|there| there.kind);
+                let has_parent = was_there || directory.is_empty() && self.has_root;
+                if let Some(fault) = self.foreseen(&found, kind, has_parent, &mut checked) {
+                    feed.send(Event::Unread(found, fault));
+                    continue;
+                }
+            }
             if !self.source.is_remote() {
                 // The file may change until it is read.
                 found.attributes = None;
@@ -152,7 +163,8 @@ impl TreeRun<'_> {
         was_there: &mut bool,
     ) -> (Option<FinishedEntries<'_>>, HashMap<Vec<u8>, Existing>) {
         let mut existing = HashMap::new();
-        let skips = self.skips_existing && (*was_there || directory.is_empty());
+        let compares = self.skips_existing || self.has_root;
+        let skips = compares && (*was_there || directory.is_empty());
         let mut finished = self.resume.as_ref().and_then(|index| index.of(directory));
         if finished.is_none() && !skips {
             return (None, existing);
@@ -182,6 +194,7 @@ impl TreeRun<'_> {
             }
             if let Some(found) = attributes.filter(|_| skips) {
                 let there = Existing {
+                    kind: found.kind,
                     mark,
                     file: (found.device, found.inode),
                 };

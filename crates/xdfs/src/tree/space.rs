@@ -91,12 +91,18 @@ impl TreeRun<'_> {
                 Err(fault) if fault.code == Code::NotFound => {}
                 _ => return None,
             }
-            path = match split(path).0 {
-                _ if matches!(path, b"/" | b".") => return None,
-                b"" if path.starts_with(b"/") => b"/",
-                b"" => b".",
-                above => above,
-            };
+            path = above(path)?;
         }
+    }
+}
+
+/// The path of the directory above a path; `None` if that isn't known.
+pub(super) fn above(path: &[u8]) -> Option<&[u8]> {
+    let end = path.iter().rposition(|byte| *byte != b'/')? + 1;
+    match split(&path[..end]).0 {
+        _ if matches!(path, b"/" | b".") => None,
+        b"" if path.starts_with(b"/") => Some(b"/"),
+        b"" => Some(b"."),
+        above => Some(above),
     }
 }

@@ -7,6 +7,8 @@ use std::os::unix::net::UnixListener;
 
 use xdfs::{Code, TreeEvent, TreeOptions};
 
+use xdfs_testkit::nobody;
+
 use crate::picture::{assert_same, wide_tree};
 use crate::scene::{down, replacing, up};
 use crate::support::{Folders, Serving, client};
@@ -182,4 +184,60 @@ fn a_tree_that_is_stopped_ends() {
     let (_, failed) = up(&client, &source, "/again", &options).unwrap();
     assert_eq!(failed, []);
     assert_same(&source, &folders.root().join("again"));
+}
+
+/// A dry run finds the directories in which nothing can be made.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_dry_run_foresees_directories_that_can_t_be_written() {
+    use std::os::unix::fs::PermissionsExt as _;
+    nobody::act(|| {
+        let folders = Folders::new(17);
+        let server = Serving::start(&folders.root(), |_| {});
+        let client = client(server.addr, |_| {});
+        let options = TreeOptions {
+            dry_run: true,
+            ..TreeOptions::default()
+        };
+        let mode = |path: &std::path::Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for upload in [true, false] {
+            let (here, there) = (folders.here("tree"), folders.root().join("tree"));
+            let (source, target) = if upload {
+                (&here, &there)
+            } else {
+                (&there, &here)
+            };
+            fs::create_dir_all(source.join("closed/below")).unwrap();
+            fs::create_dir_all(source.join("open")).unwrap();
+            for name in ["closed/1", "closed/below/2", "open/3"] {
+                fs::write(source.join(name), "x").unwrap();
+            }
+            fs::create_dir_all(target.join("closed")).unwrap();
+            fs::create_dir_all(target.join("open")).unwrap();
+            mode(&target.join("closed"), 0o555);
+            let run = || match upload {
+                true => up(&client, &here.join(""), "/tree", &options),
+                false => down(&client, "/tree/", &here, &options),
+            };
+            let (_, mut failed) = run().unwrap();
+            failed.sort_by(|a, b| a.0.cmp(&b.0));
+            let denied = |name: &str| (name.as_bytes().to_vec(), Code::PermissionDenied);
+            assert_eq!(failed, ["closed/1", "closed/below"].map(denied), "{upload}");
+            // Nor can it be made in one that can't be written.
+            mode(&target.join("closed"), 0o755);
+            fs::remove_dir_all(target).unwrap();
+            let above = target.parent().unwrap();
+            mode(above, 0o555);
+            let outcome = run();
+            mode(above, 0o755);
+            assert_eq!(
+                outcome.unwrap_err().code,
+                Code::PermissionDenied,
+                "{upload}"
+            );
+            fs::remove_dir_all(source).unwrap();
+        }
+    });
 }
