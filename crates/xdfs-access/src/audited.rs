@@ -13,12 +13,16 @@ use xdfs_proto::{ByteRange, Code, Fault, Limits};
 use xdfs_security::Method;
 use xdfs_security::audit::{Audit, Event, Kind};
 use xdfs_store::{
-    Capabilities, File, FileRequest, OpenedFile, OpenedSink, PackOptions, Sink, SinkRequest,
-    Source, SourceInfo, Store,
+    Capabilities, DirectWriter, File, FileRequest, OpenedFile, OpenedSink, PackOptions, Sink,
+    SinkRequest, Source, SourceInfo, Store,
 };
 
 use crate::clock::Clock;
 use crate::ongoing::{Ongoing, Watched};
+
+/// Operations on files, as the log names them.
+const READ: &str = "read a file";
+const WRITE: &str = "write a file";
 
 /// The user and session in audit events.
 #[derive(Clone, Debug)]
@@ -180,7 +184,7 @@ impl Store for AuditedStore {
     }
 
     fn open_source(&self, path: &[u8]) -> Result<Box<dyn Source>, Fault> {
-        let watched = self.actor.watch("read a file", path, false);
+        let watched = self.actor.watch(READ, path, false);
         let inner = watched
             .during(|| self.inner.open_source(path))
             .map_err(|fault| self.actor.refused(path, fault))?;
@@ -196,7 +200,7 @@ impl Store for AuditedStore {
     }
 
     fn open_sink(&self, request: &SinkRequest) -> Result<OpenedSink, Fault> {
-        let watched = self.actor.watch("write a file", &request.path, false);
+        let watched = self.actor.watch(WRITE, &request.path, false);
         let opened = watched
             .during(|| self.inner.open_sink(request))
             .map_err(|fault| self.actor.refused(&request.path, fault))?;
@@ -460,6 +464,16 @@ impl Source for AuditedSource {
         self.inner.will_read(range);
     }
 
+    fn is_cold(&self, range: ByteRange) -> bool {
+        self.inner.is_cold(range)
+    }
+
+    fn direct(&self) -> Option<Box<dyn Source>> {
+        let inner = self.inner.direct()?;
+        let watched = self.actor.watch(READ, &self.path, false);
+        Some(Box::new(WatchedSource { inner, watched }))
+    }
+
     fn is_uniform(&self) -> bool {
         self.inner.is_uniform()
     }
@@ -493,6 +507,27 @@ impl fmt::Debug for AuditedSource {
     }
 }
 
+/// Another way to read an audited source, which counts the bytes.
+#[derive(Debug)]
+struct WatchedSource {
+    inner: Box<dyn Source>,
+    watched: Watched,
+}
+
+impl Source for WatchedSource {
+    fn info(&self) -> &SourceInfo {
+        self.inner.info()
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        self.watched.during(|| self.inner.read_at(offset, buf))
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), Fault> {
+        self.watched.during(|| self.inner.verify_unchanged())
+    }
+}
+
 struct AuditedSink {
     inner: Box<dyn Sink>,
     watched: Watched,
@@ -523,6 +558,25 @@ impl Sink for AuditedSink {
         let written = self.watched.during(|| self.inner.write_at(offset, bufs));
         match &written {
             Ok(()) => self.bytes += bufs.iter().map(|b| b.len() as u64).sum::<u64>(),
+            Err(fault) => self.end(Some(fault.code)),
+        }
+        written
+    }
+
+    fn begin_direct(&mut self, range: ByteRange) -> Result<Option<Arc<dyn DirectWriter>>, Fault> {
+        let begun = self.inner.begin_direct(range);
+        if let Err(fault) = &begun {
+            self.end(Some(fault.code));
+        }
+        let actor = self.actor.clone();
+        let path = self.path.clone();
+        Ok(begun?.map(|inner| Arc::new(WatchedWriter { inner, actor, path }) as Arc<_>))
+    }
+
+    fn end_direct(&mut self, range: ByteRange, result: Result<(), Fault>) -> Result<(), Fault> {
+        let written = self.inner.end_direct(range, result);
+        match &written {
+            Ok(()) => self.bytes += range.len(),
             Err(fault) => self.end(Some(fault.code)),
         }
         written
@@ -573,6 +627,26 @@ impl Sink for AuditedSink {
 
     fn discard(&mut self) -> Result<(), Fault> {
         self.watched.during(|| self.inner.discard())
+    }
+}
+
+/// Writes of other threads, each watched by itself.
+struct WatchedWriter {
+    inner: Arc<dyn DirectWriter>,
+    actor: Actor,
+    path: Vec<u8>,
+}
+
+impl DirectWriter for WatchedWriter {
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault> {
+        let watched = self.actor.watch(WRITE, &self.path, false);
+        watched.during(|| self.inner.write_at(offset, bufs))
+    }
+}
+
+impl fmt::Debug for WatchedWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WatchedWriter").field(&self.inner).finish()
     }
 }
 

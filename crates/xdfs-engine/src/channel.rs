@@ -83,7 +83,7 @@ impl Payload {
     /// Memory that a stream may hold longer than the block, and where the payload begins in it.
     fn shared(&self) -> Option<(&Arc<Vec<u8>>, usize)> {
         match self {
-            Self::Read(b) => Some((b.shared(), 0)),
+            Self::Read(b) => Some(b.shared()),
             Self::Source(b, start) => Some((b, *start)),
             Self::Pooled(_) | Self::Owned(_) | Self::Shared(_) => None,
         }

@@ -31,6 +31,7 @@ mod call_workers;
 mod channel;
 pub mod command;
 mod cost;
+mod disk_writers;
 pub mod environment;
 mod feeder;
 mod files;

@@ -32,6 +32,8 @@ pub(crate) struct Memory {
 #[derive(Debug)]
 pub(crate) struct BlockMemory {
     bytes: Arc<Vec<u8>>,
+    /// Where the block begins, at a page.
+    start: usize,
     len: usize,
     _reserved: Reserved,
 }
@@ -41,6 +43,7 @@ impl BlockMemory {
     pub(crate) fn new(reserved: Reserved) -> Self {
         Self {
             bytes: Arc::default(),
+            start: 0,
             len: 0,
             _reserved: reserved,
         }
@@ -52,29 +55,32 @@ impl BlockMemory {
         len: usize,
         read: impl FnOnce(&mut [u8]) -> Result<usize, Fault>,
     ) -> Result<(), Fault> {
-        if Arc::get_mut(&mut self.bytes).is_none_or(|bytes| bytes.len() < len) {
+        if !self.can_hold(len) {
             // Zeroed memory comes from the system untouched.
-            self.bytes = Arc::new(vec![0; len]);
+            self.bytes = Arc::new(vec![0; len + ALIGNMENT]);
+            self.start = to_page(&self.bytes);
         }
+        let start = self.start;
         let bytes = Arc::get_mut(&mut self.bytes);
-        let room = bytes.and_then(|bytes| bytes.get_mut(..len));
+        let room = bytes.and_then(|bytes| bytes.get_mut(start..start + len));
         self.len = read(room.unwrap_or_default())?.min(len);
         Ok(())
     }
 
     /// What it was filled with.
     pub(crate) fn filled(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
+        let end = self.start + self.len;
+        self.bytes.get(self.start..end).unwrap_or_default()
     }
 
-    /// All of its bytes, of which the first ones are filled.
-    pub(crate) fn shared(&self) -> &Arc<Vec<u8>> {
-        &self.bytes
+    /// Its memory, and where what it was filled with begins.
+    pub(crate) fn shared(&self) -> (&Arc<Vec<u8>>, usize) {
+        (&self.bytes, self.start)
     }
 
     /// Whether so many bytes can be filled without other memory.
     pub(crate) fn can_hold(&self, len: usize) -> bool {
-        Arc::strong_count(&self.bytes) == 1 && self.bytes.len() >= len
+        Arc::strong_count(&self.bytes) == 1 && self.bytes.len() >= len + ALIGNMENT
     }
 }
 
@@ -82,7 +88,7 @@ impl Buffer {
     fn new(len: usize, reserved: Reserved) -> Self {
         // Zeroed memory comes from the system untouched: pages cost only when they are used.
         let bytes = vec![0; len + ALIGNMENT];
-        let start = bytes.as_ptr().addr().next_multiple_of(ALIGNMENT) - bytes.as_ptr().addr();
+        let start = to_page(&bytes);
         Self {
             memory: Memory { bytes, reserved },
             start,
@@ -126,6 +132,12 @@ impl fmt::Debug for Buffer {
             .field("len", &self.len)
             .finish_non_exhaustive()
     }
+}
+
+/// The distance to the first page that begins in memory.
+fn to_page(bytes: &[u8]) -> usize {
+    let address = bytes.as_ptr().addr();
+    address.next_multiple_of(ALIGNMENT) - address
 }
 
 #[derive(Debug)]
@@ -248,15 +260,20 @@ mod tests {
             }
         };
         memory.fill(8, fill(1, 8)).unwrap();
-        let address = memory.shared().as_ptr();
+        let address = memory.filled().as_ptr();
+        assert!(address.addr().is_multiple_of(ALIGNMENT));
         memory.fill(6, fill(2, 5)).unwrap();
         assert_eq!(memory.filled(), [2; 5], "fewer at the end of a source");
-        assert_eq!(memory.shared().as_ptr(), address);
+        assert_eq!(memory.filled().as_ptr(), address);
         assert!(memory.can_hold(8) && !memory.can_hold(9));
-        let held = Arc::clone(memory.shared());
+        let (held, start) = memory.shared();
+        let held = Arc::clone(held);
         assert!(!memory.can_hold(1));
         memory.fill(8, fill(3, 8)).unwrap();
-        assert_eq!((memory.filled(), &held[..5]), (&[3; 8][..], &[2; 5][..]));
+        assert_eq!(
+            (memory.filled(), &held[start..start + 5]),
+            (&[3; 8][..], &[2; 5][..])
+        );
     }
 
     #[test]

@@ -1,12 +1,14 @@
-//! Reads a slow source, such as one behind a network, in a thread of its own and a few blocks
-//! ahead, so that it delays no other file of the session.
+//! Reads blocks ahead in threads of their own: those of a slow source, such as one behind a
+//! network, so that it delays no other file of the session, and those of a file that has to come
+//! from a disk, several at a time, so that the disk is busy while the session sends.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
+use xdfs_proto::digest::{BlockHasher, Fragment};
 use xdfs_proto::sender::Extent;
-use xdfs_proto::{Code, Fault};
+use xdfs_proto::{Code, DigestKind, Fault};
 use xdfs_store::Source;
 use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::Notifier;
@@ -16,24 +18,50 @@ use crate::guard::guarded;
 use crate::pool::BlockMemory;
 use crate::security::assume_ids;
 
-/// Blocks that are being read or wait for a channel.
+/// Blocks that are being read or wait for a channel, if there is one worker.
 const AHEAD: usize = 4;
+/// The same for each of several workers: one is read while the one before waits.
+const AHEAD_EACH: usize = 2;
 const READ: &str = "read the source";
 
-/// A request to the thread.
+/// A block to be read.
+#[derive(Debug)]
+pub(crate) struct WantedBlock {
+    pub(crate) extent: Extent,
+    /// Where it begins in the source.
+    pub(crate) offset: u64,
+    pub(crate) memory: BlockMemory,
+    /// The digest of the file.
+    pub(crate) digest: DigestKind,
+    /// It needs a check value.
+    pub(crate) check: bool,
+}
+
+/// A block that was read, shorter than its extent only at the end of the source.
+#[derive(Debug)]
+pub(crate) struct ReadBlock {
+    pub(crate) extent: Extent,
+    pub(crate) memory: BlockMemory,
+    /// Its check value, 0 without a check.
+    pub(crate) value: u32,
+    pub(crate) fragment: Fragment,
+    /// It has a check value.
+    pub(crate) check: bool,
+}
+
+/// A request to a thread.
 #[derive(Debug)]
 enum ReaderRequest {
-    /// Read an extent at this offset of the source.
-    Read(Extent, u64, BlockMemory),
+    Read(WantedBlock),
     /// Check that the source is unchanged.
     Verify,
 }
 
-/// A result of the thread.
+/// A result of a thread.
 #[derive(Debug)]
 enum ReaderResult {
-    /// The bytes of an extent, fewer only at the end of the source.
-    Block(Extent, BlockMemory),
+    /// A block, and the number of the thread.
+    Block(usize, ReadBlock),
     /// The source is unchanged.
     Unchanged,
 }
@@ -41,7 +69,7 @@ enum ReaderResult {
 /// An event of the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReaderEvent {
-    /// An extent can be [taken](SlowReader::next).
+    /// A block can be [taken](BlockReader::next).
     Read,
     /// The source is unchanged.
     Unchanged,
@@ -49,12 +77,13 @@ pub(crate) enum ReaderEvent {
 
 /// The pipeline's side of the reader.
 #[derive(Debug)]
-pub(crate) struct SlowReader {
-    requests: mpsc::Sender<ReaderRequest>,
+pub(crate) struct BlockReader {
+    /// The threads, each with the number of its requests for blocks.
+    workers: Vec<(mpsc::Sender<ReaderRequest>, usize)>,
     answers: mpsc::Receiver<Result<ReaderResult, Fault>>,
-    /// Extents that were read and wait for a channel.
-    ready: VecDeque<(Extent, BlockMemory)>,
-    /// Extents that are being read.
+    /// Blocks that wait for a channel.
+    ready: VecDeque<ReadBlock>,
+    /// Blocks that are being read.
     reading: usize,
     /// Bytes that are being read or wait for a channel.
     held_bytes: u64,
@@ -62,34 +91,43 @@ pub(crate) struct SlowReader {
     ahead: usize,
 }
 
-impl SlowReader {
-    /// Starts the thread, with the session's `ids`. A source of unknown length is not read ahead,
-    /// since it may end.
+impl BlockReader {
+    /// Starts a thread for each source, with the session's `ids`: all of them read the same one. A
+    /// source of unknown length is not read ahead, since it may end.
     ///
     /// # Errors
-    /// The thread can't be started.
+    /// A thread can't be started.
     pub(crate) fn start(
         environment: &dyn Environment,
-        source: Box<dyn Source>,
-        notifier: Notifier,
-        ids: Option<Ids>,
+        sources: Vec<Box<dyn Source>>,
+        notifier: &Notifier,
+        ids: Option<&Ids>,
     ) -> Result<Self, Fault> {
-        let ahead = source.info().length.map_or(1, |_| AHEAD);
-        let (requests, request_receiver) = mpsc::channel();
-        let (answer_sender, answers) = mpsc::channel();
-        let waker = notifier.clone();
-        let make = move || ReaderTask {
-            source,
-            requests: request_receiver,
-            next: None,
-            answers: answer_sender,
-            notifier,
-            ids: assume_ids(ids.as_ref()),
+        let ahead = match sources.as_slice() {
+            [only] => only.info().length.map_or(1, |_| AHEAD),
+            several => several.len() * AHEAD_EACH,
         };
-        Worker::start(environment, "xdfs-reader", &waker, make)
-            .map_err(|e| Fault::from_io("start a thread", "", &e))?;
+        let (answer_sender, answers) = mpsc::channel();
+        let mut workers = Vec::with_capacity(sources.len());
+        for (number, source) in sources.into_iter().enumerate() {
+            let (requests, request_receiver) = mpsc::channel();
+            let (answers, ids) = (answer_sender.clone(), ids.cloned());
+            let waker = notifier.clone();
+            let make = move || ReaderTask {
+                number,
+                source,
+                requests: request_receiver,
+                next: None,
+                answers,
+                notifier: waker,
+                ids: assume_ids(ids.as_ref()),
+            };
+            Worker::start(environment, "xdfs-reader", notifier, make)
+                .map_err(|e| Fault::from_io("start a thread", "", &e))?;
+            workers.push((requests, 0));
+        }
         Ok(Self {
-            requests,
+            workers,
             answers,
             ready: VecDeque::new(),
             reading: 0,
@@ -99,27 +137,28 @@ impl SlowReader {
         })
     }
 
-    /// Whether another extent may be read.
+    /// Whether another block may be read.
     pub(crate) fn has_room(&self) -> bool {
         self.reading + self.ready.len() < self.ahead
     }
 
-    /// Requests an extent, which begins at `offset` of the source.
-    pub(crate) fn read(&mut self, extent: Extent, offset: u64, memory: BlockMemory) {
+    /// Requests a block from the thread that has the fewest to read.
+    pub(crate) fn read(&mut self, wanted: WantedBlock) {
         self.reading += 1;
-        self.held_bytes += extent.range.len();
-        self.send(ReaderRequest::Read(extent, offset, memory));
+        self.held_bytes += wanted.extent.range.len();
+        if let Some((requests, count)) = self.workers.iter_mut().min_by_key(|(_, count)| *count) {
+            *count += 1;
+            // If the thread has ended, this shows when its result is polled.
+            let _ = requests.send(ReaderRequest::Read(wanted));
+        }
     }
 
     /// Requests the verification that the source is unchanged.
     pub(crate) fn verify(&mut self) {
         self.is_verifying = true;
-        self.send(ReaderRequest::Verify);
-    }
-
-    fn send(&self, request: ReaderRequest) {
-        // If the thread has ended, this shows when its result is polled.
-        let _ = self.requests.send(request);
+        if let Some((requests, _)) = self.workers.first() {
+            let _ = requests.send(ReaderRequest::Verify);
+        }
     }
 
     /// The next answer of the worker, if there is one.
@@ -133,9 +172,12 @@ impl SlowReader {
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return None,
         };
         Some(match answer {
-            Ok(ReaderResult::Block(extent, memory)) => {
+            Ok(ReaderResult::Block(number, block)) => {
                 self.reading -= 1;
-                self.ready.push_back((extent, memory));
+                if let Some((_, count)) = self.workers.get_mut(number) {
+                    *count -= 1;
+                }
+                self.ready.push_back(block);
                 Ok(ReaderEvent::Read)
             }
             Ok(ReaderResult::Unchanged) => {
@@ -156,16 +198,17 @@ impl SlowReader {
         self.reading == 0 && self.ready.is_empty()
     }
 
-    /// The next extent that was read.
-    pub(crate) fn next(&mut self) -> Option<(Extent, BlockMemory)> {
-        let (extent, memory) = self.ready.pop_front()?;
-        self.held_bytes -= extent.range.len();
-        Some((extent, memory))
+    /// The next block that was read.
+    pub(crate) fn next(&mut self) -> Option<ReadBlock> {
+        let block = self.ready.pop_front()?;
+        self.held_bytes -= block.extent.range.len();
+        Some(block)
     }
 }
 
-/// The thread's side of the reader.
+/// The side of a thread.
 struct ReaderTask {
+    number: usize,
     source: Box<dyn Source>,
     requests: mpsc::Receiver<ReaderRequest>,
     /// A request received while waiting.
@@ -180,13 +223,29 @@ impl ReaderTask {
     fn answer(&mut self, request: ReaderRequest) -> Result<ReaderResult, Fault> {
         self.ids.clone()?;
         match request {
-            ReaderRequest::Read(extent, offset, mut memory) => {
+            ReaderRequest::Read(WantedBlock {
+                extent,
+                offset,
+                mut memory,
+                digest,
+                check,
+            }) => {
                 let length = usize::try_from(extent.range.len()).unwrap_or(usize::MAX);
                 let source = &mut self.source;
                 memory.fill(length, |room| {
                     guarded(READ, || source.read_at(offset, room)).flatten()
                 })?;
-                Ok(ReaderResult::Block(extent, memory))
+                let mut hasher = BlockHasher::new(digest, check, extent.range.start);
+                hasher.update(memory.filled());
+                let (value, fragment) = hasher.finish(extent.file);
+                let block = ReadBlock {
+                    extent,
+                    memory,
+                    value,
+                    fragment,
+                    check,
+                };
+                Ok(ReaderResult::Block(self.number, block))
             }
             ReaderRequest::Verify => {
                 let verify = || self.source.verify_unchanged();

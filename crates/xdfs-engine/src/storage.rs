@@ -17,6 +17,7 @@ use xdfs_store::Sink;
 use xdfs_sys::ids::Ids;
 use xdfs_sys::poll::Notifier;
 
+use crate::disk_writers::{DiskWriters, Piece, Surroundings, WRITE};
 use crate::environment::{Environment, Task, Turn, Worker, receive, wake};
 use crate::guard::guarded;
 use crate::pool::Buffer;
@@ -28,13 +29,14 @@ const CHECKPOINT_BYTES: u64 = 512 << 20;
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes that are gathered, so that one write covers adjacent pieces.
 const GATHER_BYTES: usize = 4 << 20;
+/// The same of a sink with several writes under way.
+const GATHER_BYTES_DIRECT: usize = 2 << 20;
 /// Bytes after which the system is asked to start write-back.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
 /// Buffers given back before the pipeline is woken for them.
 const WAKE_BUFFERS: usize = 4;
 /// Jobs done between two steps of verifying the data of an earlier attempt.
 const JOBS_BEFORE_VERIFYING: u32 = 32;
-const WRITE: &str = "write the file";
 
 /// Work on the sink of a file.
 #[derive(Debug)]
@@ -126,6 +128,8 @@ struct OpenSink {
     checkpoint_at: Instant,
     write_back: ByteRange,
     time: StoreTime,
+    /// The last write was one of several under way.
+    is_direct: bool,
 }
 
 impl OpenSink {
@@ -162,9 +166,6 @@ impl OpenSink {
     }
 }
 
-/// Offset, buffer and number of bytes of a piece to be written.
-type Piece = (u64, Buffer, usize);
-
 /// Performs the jobs, in the storage thread or in the pipeline's.
 #[derive(Debug)]
 struct Writer {
@@ -177,11 +178,17 @@ struct Writer {
     done: VecDeque<SinkCompletion>,
     /// Time spent in all sinks together, until it is taken.
     spent: Duration,
+    /// The threads of direct writes; `None` in the session's thread.
+    disk: Option<DiskWriters>,
+    /// The end of the last direct write: times that overlap count once.
+    written_until: Instant,
 }
 
 impl Writer {
-    fn new(environment: Arc<dyn Environment>) -> Self {
+    fn new(environment: Arc<dyn Environment>, disk: Option<DiskWriters>) -> Self {
         Self {
+            disk,
+            written_until: environment.now(),
             environment,
             sinks: BTreeMap::new(),
             gathered: Vec::new(),
@@ -212,6 +219,7 @@ impl Writer {
                     checkpoint_at: self.environment.now(),
                     write_back: ByteRange { start: 0, end: 0 },
                     time: StoreTime::default(),
+                    is_direct: false,
                 };
                 self.sinks.insert(file, open);
             }
@@ -223,6 +231,7 @@ impl Writer {
             }
             SinkJob::Discard(file) => {
                 self.flush();
+                self.settle();
                 if let Some(mut open) = self.sinks.remove(&file) {
                     // The file has failed already; a leftover partial file does no further harm.
                     let discarded = guarded("discard the file", || open.sink.discard());
@@ -252,6 +261,7 @@ impl Writer {
             }
             SinkJob::Publish { file, length } => {
                 self.flush();
+                self.settle();
                 let Some(mut open) = self.sinks.remove(&file) else {
                     return;
                 };
@@ -287,7 +297,12 @@ impl Writer {
                 }
                 self.gathered_bytes += len;
                 self.gathered.push((offset, buffer, len));
-                if self.gathered_bytes >= GATHER_BYTES {
+                let is_direct = self.sinks.get(&file).is_some_and(|open| open.is_direct);
+                let most = match is_direct {
+                    true => GATHER_BYTES_DIRECT,
+                    false => GATHER_BYTES,
+                };
+                if self.gathered_bytes >= most {
                     self.flush();
                 }
             }
@@ -318,6 +333,7 @@ impl Writer {
     fn fill(&mut self, file: FileId, range: ByteRange) {
         // A damaged block may cover the same range and must not be written afterwards.
         self.flush();
+        self.settle();
         let Some(open) = self.sinks.get_mut(&file) else {
             return;
         };
@@ -352,29 +368,117 @@ impl Writer {
         self.gathered_bytes = 0;
         let mut pieces = std::mem::take(&mut self.gathered);
         pieces.sort_unstable_by_key(|(offset, ..)| *offset);
-        let runs = pieces.chunk_by(|(at, _, len), (next, ..)| at + *len as u64 == *next);
-        for run in runs {
-            let Some(open) = self.sinks.get_mut(&file) else {
-                break;
+        while !pieces.is_empty() {
+            let adjacent = |pair: &[Piece]| pair[0].0 + pair[0].2 as u64 == pair[1].0;
+            let count = 1 + pieces.windows(2).take_while(|pair| adjacent(pair)).count();
+            let run: Vec<Piece> = pieces.drain(..count).collect();
+            let Some(run) = self.begin_direct(file, run) else {
+                continue;
             };
-            let start = self.environment.now();
-            let result = guarded(WRITE, || open.write(run)).flatten();
-            let took = self.environment.now() - start;
-            self.spent += took;
-            open.time.writing += took;
-            if let Err(fault) = result {
+            self.write(file, &run);
+            let buffers = run
+                .into_iter()
+                .map(|(_, buffer, _)| SinkCompletion::Buffer(buffer));
+            self.done.extend(buffers);
+        }
+        self.gathered = pieces;
+    }
+
+    /// Writes adjacent pieces.
+    fn write(&mut self, file: FileId, run: &[Piece]) {
+        let Some(open) = self.sinks.get_mut(&file) else {
+            return;
+        };
+        let start = self.environment.now();
+        let result = guarded(WRITE, || open.write(run)).flatten();
+        let took = self.environment.now() - start;
+        self.spent += took;
+        open.time.writing += took;
+        if let Err(fault) = result {
+            self.fail(file, fault);
+        }
+    }
+
+    /// Has another thread write adjacent pieces. Returns them if that can't be.
+    fn begin_direct(&mut self, file: FileId, run: Vec<Piece>) -> Option<Vec<Piece>> {
+        let (start, length) = (
+            run.first()?.0,
+            run.iter().map(|(.., len)| *len as u64).sum(),
+        );
+        let range = ByteRange::at(start, length).filter(|_| self.disk.is_some());
+        let Some(range) = range else {
+            return Some(run);
+        };
+        while self
+            .disk
+            .as_ref()
+            .is_some_and(|disk| !disk.takes(file, range))
+        {
+            self.end_write(true);
+        }
+        let (Some(open), Some(disk)) = (self.sinks.get_mut(&file), &mut self.disk) else {
+            return Some(run);
+        };
+        let begun = guarded(WRITE, || open.sink.begin_direct(range)).flatten();
+        let begun = begun.and_then(|writer| match writer {
+            Some(_) => disk.prepare().map(|()| writer),
+            None => Ok(None),
+        });
+        match begun {
+            Ok(Some(writer)) => {
+                open.is_direct = true;
+                disk.begin(file, range, writer, run);
+                None
+            }
+            Ok(None) => Some(run),
+            Err(fault) => {
                 self.fail(file, fault);
+                Some(run)
             }
         }
-        let buffers = pieces
-            .drain(..)
-            .map(|(_, buffer, _)| SinkCompletion::Buffer(buffer));
-        self.done.extend(buffers);
-        self.gathered = pieces;
+    }
+
+    /// Ends a direct write, and `waits` for one if necessary. Returns whether there was one.
+    fn end_write(&mut self, waits: bool) -> bool {
+        let Some(ended) = self.disk.as_mut().and_then(|disk| disk.next_ended(waits)) else {
+            return false;
+        };
+        let (begun, until) = ended.times;
+        let took = until.saturating_duration_since(begun.max(self.written_until));
+        self.written_until = self.written_until.max(until);
+        // Otherwise it has failed before.
+        if let Some(open) = self.sinks.get_mut(&ended.file) {
+            open.time.writing += took;
+            let end = || open.sink.end_direct(ended.range, ended.result);
+            if let Err(fault) = guarded(WRITE, end).flatten() {
+                self.fail(ended.file, fault);
+            }
+        }
+        true
+    }
+
+    /// Waits for all direct writes.
+    fn settle(&mut self) {
+        while self.end_write(true) {}
+    }
+
+    /// Writes what was gathered if nothing else is under way; otherwise waits for a direct write,
+    /// so that more may be gathered. Returns whether that was so.
+    fn flush_or_wait(&mut self) -> bool {
+        let is_busy = self.disk.as_ref().is_some_and(|disk| !disk.is_idle());
+        let waits = is_busy && self.gathered_file.is_some();
+        match waits {
+            true => self.end_write(true),
+            false => {
+                self.flush();
+                false
+            }
+        }
     }
 
     /// Makes data durable and then records it in the journal: only then is a range claimed.
     fn checkpoint(&mut self, file: FileId) {
+        self.settle();
         let Some(open) = self.sinks.get_mut(&file) else {
             return;
         };
@@ -444,7 +548,12 @@ impl Writer {
     }
 
     fn fail(&mut self, file: FileId, fault: Fault) {
-        self.sinks.remove(&file);
+        let Some(open) = self.sinks.remove(&file) else {
+            return;
+        };
+        // Another attempt may write into the file as soon as its sink is closed.
+        self.settle();
+        drop(open);
         self.done.push_back(SinkCompletion::Failed { file, fault });
     }
 }
@@ -489,7 +598,9 @@ impl Task for WriterTask {
         let job = match self.next.take().map_or_else(|| self.jobs.try_recv(), Ok) {
             Ok(job) => Some(job),
             Err(TryRecvError::Empty) => {
-                self.writer.flush();
+                if self.writer.flush_or_wait() {
+                    return Turn::Again;
+                }
                 None
             }
             Err(TryRecvError::Disconnected) => {
@@ -506,6 +617,7 @@ impl Task for WriterTask {
             self.handle(job);
             self.unverified_jobs += 1;
         }
+        while self.writer.end_write(false) {}
         self.writer.checkpoint_due();
         let mut verifies = false;
         if waited || self.unverified_jobs >= JOBS_BEFORE_VERIFYING {
@@ -545,6 +657,15 @@ impl Task for WriterTask {
 struct Thread {
     jobs: mpsc::Sender<SinkJob>,
     done: mpsc::Receiver<SinkCompletion>,
+    /// Buffers of the threads that write for it.
+    given_back: mpsc::Receiver<Buffer>,
+}
+
+impl Thread {
+    fn completion(&self) -> Option<SinkCompletion> {
+        let given_back = || self.given_back.try_recv().ok().map(SinkCompletion::Buffer);
+        self.done.try_recv().ok().or_else(given_back)
+    }
 }
 
 /// The pipeline's side of the queue.
@@ -569,7 +690,7 @@ impl Storage {
         ids: Option<Ids>,
     ) -> Self {
         Self {
-            inline: Writer::new(Arc::clone(&environment)),
+            inline: Writer::new(Arc::clone(&environment), None),
             environment,
             inline_files: Vec::new(),
             thread_files: BTreeSet::new(),
@@ -598,10 +719,17 @@ impl Storage {
         } else if self.thread.is_none() {
             let (jobs, job_receiver) = mpsc::channel();
             let (done_sender, done) = mpsc::channel();
+            let (give_back, given_back) = mpsc::channel();
             let (notifier, ids) = (self.notifier.clone(), self.ids.clone());
             let environment = Arc::clone(&self.environment);
+            let surroundings = Surroundings {
+                environment: Arc::clone(&environment),
+                notifier: notifier.clone(),
+                ids: ids.clone(),
+                give_back,
+            };
             let make = move || WriterTask {
-                writer: Writer::new(environment),
+                writer: Writer::new(environment, Some(DiskWriters::new(surroundings))),
                 jobs: job_receiver,
                 done: done_sender,
                 notifier,
@@ -613,7 +741,11 @@ impl Storage {
             let name = "xdfs-storage";
             let worker = Worker::start(&*self.environment, name, &self.notifier, make)
                 .map_err(|e| Fault::from_io("start the storage thread", "", &e))?;
-            self.thread = Some(Thread { jobs, done });
+            self.thread = Some(Thread {
+                jobs,
+                done,
+                given_back,
+            });
             self.worker = Some(worker);
         }
         if !self.inline_files.contains(&file) {
@@ -671,7 +803,7 @@ impl Storage {
         self.inline
             .done
             .pop_front()
-            .or_else(|| self.thread.as_ref().and_then(|t| t.done.try_recv().ok()))
+            .or_else(|| self.thread.as_ref().and_then(Thread::completion))
     }
 
     /// The time that jobs took in the caller's thread since the last call.
@@ -690,5 +822,7 @@ impl Storage {
     }
 }
 
+#[cfg(test)]
+mod direct_tests;
 #[cfg(test)]
 mod tests;

@@ -96,6 +96,18 @@ pub trait Source: Send + fmt::Debug {
         let _ = range;
     }
 
+    /// Whether `range` has to come from a disk, and [`Self::direct`] is a faster way to get it.
+    fn is_cold(&self, range: ByteRange) -> bool {
+        let _ = range;
+        false
+    }
+
+    /// The same version of the source for another thread, which reads past the page cache: several
+    /// of them keep a disk busy. `None` if there is no such way.
+    fn direct(&self) -> Option<Box<dyn Source>> {
+        None
+    }
+
     /// Whether reads are slow, as over a network. Then workers read a few blocks ahead, and
     /// [`Self::next_data`], [`Self::will_read`] and [`Self::memory`] are not called.
     fn is_slow(&self) -> bool {
@@ -192,6 +204,15 @@ pub struct OpenedSink {
     pub block_size: u32,
 }
 
+/// Writes into an open sink from any thread.
+pub trait DirectWriter: Send + Sync + fmt::Debug {
+    /// Writes all bytes of `bufs`, which are adjacent in the file, at `offset`.
+    ///
+    /// # Errors
+    /// A fault, for [`Sink::end_direct`].
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault>;
+}
+
 /// A target being written; it gets its name only by [`Sink::publish`].
 ///
 /// The save order (principles 1 to 3): `write_at`, then `sync`, then `record`, then the ranges may
@@ -205,6 +226,27 @@ pub trait Sink: Send + fmt::Debug {
     /// # Errors
     /// A fault that names the path.
     fn write_at(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(), Fault>;
+
+    /// Begins a write of `range` by another thread, past the page cache, while others are under
+    /// way: as many requests keep a disk busy. `None` where [`Self::write_at`] is the only way. The
+    /// ranges don't overlap, and each is [ended](Self::end_direct) before the next call of any
+    /// other method.
+    ///
+    /// # Errors
+    /// A fault that names the path.
+    fn begin_direct(&mut self, range: ByteRange) -> Result<Option<Arc<dyn DirectWriter>>, Fault> {
+        let _ = range;
+        Ok(None)
+    }
+
+    /// Ends a write of another thread, with its result.
+    ///
+    /// # Errors
+    /// The fault of the write, which names the path.
+    fn end_direct(&mut self, range: ByteRange, result: Result<(), Fault>) -> Result<(), Fault> {
+        let _ = range;
+        result
+    }
 
     /// Declares `range` to be zeros that will not be written: its storage may be released. Sinks
     /// that accept only writes in order get the zeros by `write_at` instead.

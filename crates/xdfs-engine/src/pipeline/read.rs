@@ -6,7 +6,7 @@ use std::sync::Arc;
 use xdfs_proto::digest::BlockHasher;
 use xdfs_proto::frame::Frame;
 use xdfs_proto::sender::Extent;
-use xdfs_proto::{Code, DigestKind, Fault, FileId};
+use xdfs_proto::{ByteRange, Code, DigestKind, Fault, FileId};
 
 use super::Pipeline;
 use super::buffers::{Buffers, Purpose, SEND_POOL_BYTES};
@@ -14,8 +14,10 @@ use super::source::{Reader, Verification};
 use crate::channel::Payload;
 use crate::feeder::{Feeder, FeederPoll};
 use crate::kernel::Kernel;
-use crate::pool::BlockMemory;
-use crate::reader::ReaderEvent;
+use crate::reader::{BlockReader, ReadBlock, ReaderEvent, WantedBlock};
+
+/// Workers that read a file from a disk: as many requests keep it busy.
+const DISK_READERS: usize = 4;
 
 /// The result of reading an extent for sending.
 pub(super) enum ExtentRead {
@@ -43,7 +45,7 @@ impl<K: Kernel> Pipeline<K> {
         };
         let source = match &open.reader {
             Reader::Stream(..) => return self.read_streamed(extent, check),
-            Reader::Slow(_) => return Ok(self.request_slow_read(extent)),
+            Reader::Slow => return Ok(self.request_read(extent, check)),
             Reader::Random(source) => source,
         };
         let (offset, digest) = (open.offset, open.digest);
@@ -53,25 +55,61 @@ impl<K: Kernel> Pipeline<K> {
         if let Some(memory) = source.memory() {
             return Ok(self.read_memory(extent, memory, offset, digest, check));
         }
+        if !extent.is_resend && self.reads_ahead(extent)? {
+            return Ok(self.request_read(extent, check));
+        }
         if let Some(hole) = self.read_hole(extent)? {
             return Ok(ExtentRead::Hole(hole));
         }
         self.read_into_buffer(extent, check)
     }
 
-    /// Asks the worker of a slow source for an extent, or puts the extent back while the workers
-    /// hold too much.
-    fn request_slow_read(&mut self, extent: Extent) -> ExtentRead {
+    /// Whether workers read an extent: one that has to come from a disk. The first one starts them.
+    fn reads_ahead(&mut self, extent: Extent) -> Result<bool, Fault> {
+        let Some(open) = self.transfers.source_mut(extent.file) else {
+            return Err(not_open());
+        };
+        let Reader::Random(source) = &open.reader else {
+            return Ok(false);
+        };
+        let range = ByteRange {
+            start: open.offset + extent.range.start,
+            end: open.offset + extent.range.end,
+        };
+        if !source.is_cold(range) {
+            return Ok(false);
+        }
+        if open.ahead.is_none() {
+            let sources: Option<Vec<_>> = (0..DISK_READERS).map(|_| source.direct()).collect();
+            let Some(sources) = sources else {
+                return Ok(false);
+            };
+            let (environment, notifier) = (&*self.environment, self.kernel.notifier());
+            let ahead = BlockReader::start(environment, sources, &notifier, self.ids.as_ref())?;
+            open.ahead = Some(ahead);
+        }
+        Ok(true)
+    }
+
+    /// Asks the workers of a source for an extent, or puts the extent back while the workers hold
+    /// too much.
+    fn request_read(&mut self, extent: Extent, check: bool) -> ExtentRead {
         let file = extent.file;
         let has_room = self.slow_sources.is_empty() || self.has_room_for_reads();
         let length = extent.range.len() as usize;
         let mut is_paused = true;
         if has_room
             && let Some(open) = self.transfers.source_mut(file)
-            && let Reader::Slow(reader) = &mut open.reader
+            && let Some(reader) = &mut open.ahead
             && let Some(memory) = self.buffers.take_to_read(length, self.now)
         {
-            reader.read(extent, open.offset + extent.range.start, memory);
+            reader.read(WantedBlock {
+                extent,
+                offset: open.offset + extent.range.start,
+                memory,
+                digest: open.digest,
+                check,
+            });
             is_paused = !reader.has_room();
         } else {
             self.sender.put_back(extent);
@@ -277,16 +315,15 @@ impl<K: Kernel> Pipeline<K> {
             let Some(open) = self.transfers.source_mut(file) else {
                 continue;
             };
-            let reader = match &mut open.reader {
-                Reader::Random(_) | Reader::Stream(_, None) => continue,
-                Reader::Stream(_, Some(feeder)) => {
-                    match feeder.is_ready() {
-                        true => self.sender.pause(file, false),
-                        false => self.slow_sources.wait_for(file),
-                    }
-                    continue;
+            if let Reader::Stream(_, Some(feeder)) = &mut open.reader {
+                match feeder.is_ready() {
+                    true => self.sender.pause(file, false),
+                    false => self.slow_sources.wait_for(file),
                 }
-                Reader::Slow(reader) => reader,
+                continue;
+            }
+            let Some(reader) = &mut open.ahead else {
+                continue;
             };
             let (mut failure, mut unchanged) = (None, None);
             while let Some(answer) = reader.poll() {
@@ -329,7 +366,7 @@ impl<K: Kernel> Pipeline<K> {
         let mut held = 0;
         for file in self.slow_sources.iter() {
             if let Some(open) = self.transfers.source_mut(file)
-                && let Reader::Slow(reader) = &open.reader
+                && let Some(reader) = &open.ahead
             {
                 held += reader.held_bytes();
             }
@@ -337,11 +374,11 @@ impl<K: Kernel> Pipeline<K> {
         held == 0 || held + u64::from(self.parameters.block_size()) <= SEND_POOL_BYTES as u64
     }
 
-    /// A block read from a slow source, of the file with the lowest number.
-    pub(super) fn next_read(&mut self) -> Option<(Extent, BlockMemory)> {
+    /// A block that workers have read, of the file with the lowest number.
+    pub(super) fn next_read(&mut self) -> Option<ReadBlock> {
         for file in self.slow_sources.iter() {
             if let Some(open) = self.transfers.source_mut(file)
-                && let Reader::Slow(reader) = &mut open.reader
+                && let Some(reader) = &mut open.ahead
                 && let Some(read) = reader.next()
             {
                 self.sender.pause(file, !reader.has_room());
@@ -372,8 +409,10 @@ impl<K: Kernel> Pipeline<K> {
                 open.verification = Verification::Unchanged;
                 return Ok(true);
             }
-            (Reader::Slow(reader), Verification::NotAsked) => {
-                reader.verify();
+            (Reader::Slow, Verification::NotAsked) => {
+                if let Some(reader) = &mut open.ahead {
+                    reader.verify();
+                }
                 open.verification = Verification::Asked(end.clone());
             }
         }

@@ -9,7 +9,7 @@ use super::Pipeline;
 use super::read::{ExtentRead, became_shorter};
 use crate::channel::{Payload, Written};
 use crate::kernel::Kernel;
-use crate::pool::BlockMemory;
+use crate::reader::ReadBlock;
 
 /// Blocks that a channel may send before the others get their turn.
 const TURN_BLOCKS: usize = 4;
@@ -96,8 +96,8 @@ impl<K: Kernel> Pipeline<K> {
             return false;
         };
         let index = channel.index;
-        if let Some((extent, memory)) = self.next_read()
-            && self.send_read(slot, extent, memory)
+        if let Some(block) = self.next_read()
+            && self.send_read(slot, block)
         {
             return true;
         }
@@ -180,8 +180,15 @@ impl<K: Kernel> Pipeline<K> {
         SendOutcome::Block
     }
 
-    /// Sends a block on a channel that a worker has read from a slow source.
-    fn send_read(&mut self, slot: usize, mut extent: Extent, memory: BlockMemory) -> bool {
+    /// Sends a block on a channel that a worker has read.
+    fn send_read(&mut self, slot: usize, block: ReadBlock) -> bool {
+        let ReadBlock {
+            mut extent,
+            memory,
+            mut value,
+            mut fragment,
+            check: is_checked,
+        } = block;
         let file = extent.file;
         let Some(channel) = self.channels.get(slot) else {
             return false;
@@ -200,9 +207,12 @@ impl<K: Kernel> Pipeline<K> {
             return false;
         }
         if came > 0 {
-            let mut hasher = BlockHasher::new(kind, check, extent.range.start);
-            hasher.update(memory.filled());
-            let (value, fragment) = hasher.finish(file);
+            // It was read for another channel.
+            if check != is_checked {
+                let mut hasher = BlockHasher::new(kind, check, extent.range.start);
+                hasher.update(memory.filled());
+                (value, fragment) = hasher.finish(file);
+            }
             if !extent.is_resend {
                 self.sender.extent_read(file, fragment);
             }

@@ -9,7 +9,7 @@ use super::buffers::PIECE_BYTES;
 use super::ledger::{Ledger, Spent};
 use crate::environment::Environment;
 use crate::feeder::Feeder;
-use crate::reader::SlowReader;
+use crate::reader::BlockReader;
 
 /// How far ahead of its use data is announced to the store, in bytes.
 const READ_AHEAD_BYTES: u64 = 16 << 20;
@@ -20,6 +20,9 @@ const READ_AHEAD_STEP: u64 = 4 << 20;
 #[derive(Debug)]
 pub(super) struct OpenSource {
     pub(super) reader: Reader,
+    /// The threads that read blocks ahead: of a slow source all of them, of one at any offset those
+    /// that have to come from a disk.
+    pub(super) ahead: Option<BlockReader>,
     /// Offset in the source of the first byte of the transfer.
     pub(super) offset: u64,
     pub(super) digest: DigestKind,
@@ -52,7 +55,7 @@ pub(super) enum Reader {
     /// At any offset, in the session thread.
     Random(Box<dyn Source>),
     /// At any offset, by a worker.
-    Slow(SlowReader),
+    Slow,
     /// In order, by a feeder that starts once the block size is known.
     Stream(Option<Box<dyn Source>>, Option<Feeder>),
 }
@@ -61,6 +64,7 @@ impl OpenSource {
     pub(super) fn new(reader: Reader, offset: u64, digest: DigestKind, opened: Spent) -> Self {
         Self {
             reader,
+            ahead: None,
             offset,
             digest,
             announced: 0,

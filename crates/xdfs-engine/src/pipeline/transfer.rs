@@ -17,7 +17,7 @@ use super::transfers::{StartedTransfer, Target};
 use super::{Pipeline, Role, yielding};
 use crate::command::{DownloadSpec, Outcome, TransferKind, TransferSpec, UploadSpec};
 use crate::kernel::Kernel;
-use crate::reader::SlowReader;
+use crate::reader::BlockReader;
 use crate::storage::{SinkJob, StoreTime};
 use crate::store_workers::{SinkOutcome, open_or_check_sink};
 
@@ -151,16 +151,19 @@ impl<K: Kernel> Pipeline<K> {
             offer.tag = info.tag.of_part(offset, offer.length);
         }
         let length = offer.length;
-        let reader = match (info.random_reads, source.is_slow()) {
-            (false, _) => Reader::Stream(Some(source), None),
-            (true, false) => Reader::Random(source),
+        let (reader, ahead) = match (info.random_reads, source.is_slow()) {
+            (false, _) => (Reader::Stream(Some(source), None), None),
+            (true, false) => (Reader::Random(source), None),
             (true, true) => {
-                let (notifier, ids) = (self.kernel.notifier(), self.ids.clone());
-                let reader = SlowReader::start(&*self.environment, source, notifier, ids)?;
-                Reader::Slow(reader)
+                let (environment, notifier) = (&*self.environment, self.kernel.notifier());
+                let sources = vec![source];
+                let ids = self.ids.as_ref();
+                let ahead = BlockReader::start(environment, sources, &notifier, ids)?;
+                (Reader::Slow, Some(ahead))
             }
         };
-        let source = OpenSource::new(reader, offset, offer.digest, self.account());
+        let mut source = OpenSource::new(reader, offset, offer.digest, self.account());
+        source.ahead = ahead;
         self.transfers.open_source(offer.file, source);
         self.sender.offer(offer, upload);
         Ok(length)

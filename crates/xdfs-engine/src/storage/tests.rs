@@ -12,7 +12,7 @@ use crate::environment::{System, join};
 use crate::memory::Account;
 use crate::pool::BufferPool;
 
-fn finish(storage: &mut Storage) {
+pub(super) fn finish(storage: &mut Storage) {
     storage.finish();
     join(storage.worker.as_slice());
     assert!(storage.has_ended());
@@ -228,7 +228,7 @@ impl Sink for MemorySink {
 fn later_data_wins() {
     for is_hole in [false, true] {
         let mut pool = BufferPool::new(8, 0, 10, 0, Account::unbounded());
-        let mut worker = Writer::new(System::shared());
+        let mut worker = Writer::new(System::shared(), None);
         let bytes = Arc::new(Mutex::new(vec![b'-'; 12]));
         let file = FileId(1);
         worker.handle(SinkJob::Attach {
@@ -348,14 +348,18 @@ fn verification_delays_no_other_file() {
         };
         storage.submit(file, write);
         // Without a wake-up the pipeline would wait for the buffer forever.
-        loop {
+        let mut is_back = false;
+        while !is_back {
             let deadline = Some(Duration::from_secs(30));
             events.clear();
             poller.wait(&mut events, deadline).unwrap();
-            assert!(!events.is_empty(), "nobody was told");
-            if let Some(SinkCompletion::Buffer(buffer)) = storage.completion() {
-                pool.give(buffer);
-                break;
+            assert!(!events.is_empty(), "no wake-up came");
+            // One may stand for several completions.
+            while let Some(completion) = storage.completion() {
+                if let SinkCompletion::Buffer(buffer) = completion {
+                    pool.give(buffer);
+                    is_back = true;
+                }
             }
         }
     }

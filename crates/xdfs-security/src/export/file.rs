@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use xdfs_proto::digest::Fragment;
 use xdfs_proto::{ByteRange, Code, Fault, SourceTag};
-use xdfs_store::{Capabilities, OpenedSink, Sink, SinkRequest, Source, SourceInfo};
+use xdfs_store::{Capabilities, DirectWriter, OpenedSink, Sink, SinkRequest, Source, SourceInfo};
 
 use super::folder::Folder;
 use super::quota::Hold;
@@ -54,6 +54,15 @@ impl Source for ExportSource {
 
     fn will_read(&mut self, range: ByteRange) {
         self.inner.will_read(range);
+    }
+
+    fn is_cold(&self, range: ByteRange) -> bool {
+        self.inner.is_cold(range)
+    }
+
+    fn direct(&self) -> Option<Box<dyn Source>> {
+        let (inner, prefix) = (self.inner.direct()?, self.prefix.clone());
+        Some(Box::new(Self { inner, prefix }))
     }
 
     fn is_slow(&self) -> bool {
@@ -194,6 +203,17 @@ impl Sink for ExportSink {
         self.reach(offset.saturating_add(length))?;
         let result = self.inner.write_at(offset, bufs);
         self.seen(result)
+    }
+
+    fn begin_direct(&mut self, range: ByteRange) -> Result<Option<Arc<dyn DirectWriter>>, Fault> {
+        self.reach(range.end)?;
+        let begun = self.inner.begin_direct(range);
+        self.seen(begun)
+    }
+
+    fn end_direct(&mut self, range: ByteRange, result: Result<(), Fault>) -> Result<(), Fault> {
+        let written = self.inner.end_direct(range, result);
+        self.seen(written)
     }
 
     fn hole(&mut self, range: ByteRange) {

@@ -9,6 +9,7 @@
 //! [`journal`].
 
 mod calls;
+mod direct;
 mod file_systems;
 pub mod journal;
 mod journal_file;

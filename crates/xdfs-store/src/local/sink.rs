@@ -6,6 +6,7 @@
 
 use std::fs::FileTimes;
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use xdfs_proto::digest::{Fragment, FragmentMap};
@@ -13,6 +14,7 @@ use xdfs_proto::frame::Resume;
 use xdfs_proto::{ByteRange, Code, Fault, RangeSet, SourceTag};
 use xdfs_sys::fs::{self, Storage};
 
+use super::direct::{DIRECT_BYTES_MIN, DirectFile};
 use super::journal::Publication;
 use super::journal_file::{EarlierJournal, JournalFile};
 use super::partial::{self, Partial};
@@ -22,14 +24,10 @@ use super::reread::Reread;
 use super::source::LocalSource;
 use super::target::Target;
 use super::zeros;
-use crate::{Capabilities, OpenedSink, Sink, SinkRequest, Source, work};
+use crate::{Capabilities, DirectWriter, OpenedSink, Sink, SinkRequest, Source, work};
 
 /// Files below this length aren't preallocated: file systems place them well anyway.
 const PREALLOCATE_BYTES_MIN: u64 = 1 << 20;
-
-/// Files from this length on bypass the page cache where the file system supports it: a large file
-/// would evict everything else, and copying it into the cache costs as much as the disk.
-const DIRECT_BYTES_MIN: u64 = 64 << 20;
 
 /// Bytes copied per system call.
 const COPY_BYTES: usize = 64 << 20;
@@ -168,7 +166,7 @@ pub(super) struct LocalSink {
     /// Current length of the file.
     size: u64,
     /// The same file, opened for direct I/O.
-    direct: Option<std::fs::File>,
+    direct: Option<Arc<DirectFile>>,
     /// Bytes of preallocated storage.
     preallocated: u64,
     /// Ranges that must read as zeros and need no storage. Their storage is released at the end,
@@ -236,7 +234,7 @@ impl LocalSink {
 
     /// Enables direct I/O, if it is supported here.
     fn open_direct(&mut self, length: u64) {
-        self.direct = fs::open_direct(&self.file);
+        self.direct = DirectFile::open(&self.file, &self.target.path).map(Arc::new);
         // Writes that extend a file would be serialised.
         if self.direct.is_some() && self.size < length && self.file.set_len(length).is_ok() {
             self.size = length;
@@ -274,33 +272,13 @@ impl LocalSink {
 
     /// Writes all bytes, by direct I/O if possible.
     fn write_all(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        if !self.write_direct(offset, bufs)? {
-            fs::write_all_at(&self.file, bufs, offset)?;
+        match &self.direct {
+            Some(direct) => direct.write_all(offset, bufs)?,
+            None => fs::write_all_at(&self.file, bufs, offset)?,
         }
         let length: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
         self.size = self.size.max(offset + length);
         Ok(())
-    }
-
-    /// Writes by direct I/O if offset, lengths and addresses are aligned. `false` if not.
-    fn write_direct(&mut self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<bool> {
-        let aligned = |n: usize| n.is_multiple_of(fs::DIRECT_ALIGNMENT);
-        let fits = offset.is_multiple_of(fs::DIRECT_ALIGNMENT as u64)
-            && bufs
-                .iter()
-                .all(|buf| aligned(buf.len()) && aligned(buf.as_ptr().addr()));
-        let Some(direct) = self.direct.as_ref().filter(|_| fits) else {
-            return Ok(false);
-        };
-        match fs::write_all_at(direct, bufs, offset) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                // The disk has larger sectors, or the file system reported support by mistake.
-                self.direct = None;
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// Copies a range of a source to the same offset, within the kernel where possible.
@@ -536,6 +514,22 @@ impl Sink for LocalSink {
         };
         done.map_err(|error| self.fault("write", &error))?;
         self.lost.remove(range);
+        Ok(())
+    }
+
+    fn begin_direct(&mut self, range: ByteRange) -> Result<Option<Arc<dyn DirectWriter>>, Fault> {
+        let Some(direct) = &self.direct else {
+            return Ok(None);
+        };
+        // Before the write, since a failed write may have changed a part.
+        self.unsynced.insert(range);
+        Ok(Some(Arc::clone(direct) as Arc<_>))
+    }
+
+    fn end_direct(&mut self, range: ByteRange, result: Result<(), Fault>) -> Result<(), Fault> {
+        result?;
+        self.lost.remove(range);
+        self.size = self.size.max(range.end);
         Ok(())
     }
 

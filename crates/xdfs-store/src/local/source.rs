@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use xdfs_proto::{ByteRange, Code, Fault, SourceTag};
 use xdfs_sys::fs::{self, FileKind, Meta, ResolveError};
 
+use super::direct;
 use super::path::{check_bytes, hidden_fault, is_hidden_name, resolve_fault, split};
 use super::root::Root;
 use crate::{Source, SourceInfo};
@@ -29,6 +31,8 @@ pub(super) struct LocalSource {
     /// The data range found last, so that blocks within it need no system call. Initially empty;
     /// the whole file if it isn't sparse.
     extent: ByteRange,
+    /// The same file, opened for direct I/O, where that may be faster.
+    direct: Option<Arc<File>>,
 }
 
 impl LocalSource {
@@ -51,6 +55,7 @@ impl LocalSource {
             random_reads: true,
             sparse,
         };
+        let direct = direct::open(&file, &opened);
         Ok(Self {
             file,
             path: path.to_vec(),
@@ -58,6 +63,20 @@ impl LocalSource {
             opened,
             settled,
             extent,
+            direct,
+        })
+    }
+
+    /// The same version with another descriptor.
+    pub(super) fn try_clone(&self) -> Option<Self> {
+        Some(Self {
+            file: self.file.try_clone().ok()?,
+            path: self.path.clone(),
+            info: self.info.clone(),
+            opened: self.opened,
+            settled: self.settled,
+            extent: self.extent,
+            direct: self.direct.clone(),
         })
     }
 
@@ -265,7 +284,19 @@ impl Source for LocalSource {
     }
 
     fn will_read(&mut self, range: ByteRange) {
-        fs::advise_will_need(&self.file, range.start, range.len());
+        // Otherwise everything would be in the page cache soon, read by one request at a time.
+        if self.direct.is_none() {
+            fs::advise_will_need(&self.file, range.start, range.len());
+        }
+    }
+
+    fn is_cold(&self, range: ByteRange) -> bool {
+        self.direct.is_some() && direct::is_cold(&self.file, range)
+    }
+
+    fn direct(&self) -> Option<Box<dyn Source>> {
+        let direct = Arc::clone(self.direct.as_ref()?);
+        Some(Box::new(DirectSource::new(self.try_clone()?, direct)))
     }
 
     fn verify_unchanged(&mut self) -> Result<(), Fault> {
@@ -283,6 +314,59 @@ impl Source for LocalSource {
             None if self.settled => Ok(()),
             None => Err(self.changed("it was being written when it was opened")),
         }
+    }
+}
+
+/// A source that is read by direct I/O, except for its last bytes and for memory that is not
+/// aligned.
+#[derive(Debug)]
+pub(super) struct DirectSource {
+    cached: LocalSource,
+    /// The same file.
+    direct: Arc<File>,
+}
+
+impl DirectSource {
+    /// A source by both ways of the same file.
+    pub(super) fn new(cached: LocalSource, direct: Arc<File>) -> Self {
+        Self { cached, direct }
+    }
+
+    /// Reads whole sectors as far as the disk has them. A failure is one of the direct way, and
+    /// reading by the page cache decides.
+    fn read_sectors(&self, offset: u64, buf: &mut [u8]) -> usize {
+        let sectors = buf.len() - buf.len() % fs::DIRECT_ALIGNMENT;
+        let is_aligned = offset.is_multiple_of(fs::DIRECT_ALIGNMENT as u64)
+            && buf.as_ptr().addr().is_multiple_of(fs::DIRECT_ALIGNMENT);
+        let mut done = 0;
+        while is_aligned && done < sectors {
+            match fs::read_at(&self.direct, &mut buf[done..sectors], offset + done as u64) {
+                Ok(read) if read > 0 && read.is_multiple_of(fs::DIRECT_ALIGNMENT) => done += read,
+                Ok(_) | Err(_) => break,
+            }
+        }
+        done
+    }
+}
+
+impl Source for DirectSource {
+    fn info(&self) -> &SourceInfo {
+        self.cached.info()
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+        let done = self.read_sectors(offset, buf);
+        if done == buf.len() {
+            return Ok(done);
+        }
+        let rest = self
+            .cached
+            .read_at(offset + done as u64, &mut buf[done..])?;
+        Ok(done + rest)
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), Fault> {
+        self.cached.verify_unchanged()
     }
 }
 

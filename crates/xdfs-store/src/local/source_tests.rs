@@ -77,3 +77,57 @@ fn every_trace_of_a_change_counts() {
     now.mtime_ns += 1;
     assert!(difference(&before, &now).is_some());
 }
+
+/// Memory that begins at a page, and what begins `off` bytes later.
+#[cfg(unix)]
+fn aligned(memory: &mut [u8], off: usize, length: usize) -> &mut [u8] {
+    let start = memory.as_ptr().align_offset(fs::DIRECT_ALIGNMENT) + off;
+    &mut memory[start..start + length]
+}
+
+#[cfg(unix)]
+#[test]
+fn direct_reads_bring_the_bytes_of_any_range() {
+    use std::os::unix::fs::FileExt as _;
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let bytes: Vec<u8> = (0..1_000_003_u32)
+        .map(|at| (at * 7 + at / 256) as u8)
+        .collect();
+    std::fs::write(&path, &bytes).unwrap();
+    let source = LocalSource::new(File::open(&path).unwrap(), b"file").unwrap();
+    let Some(direct) = fs::open_direct_to_read(source.file()) else {
+        return xdfs_testkit::skip::test("the file system has no direct I/O");
+    };
+    let mut direct = DirectSource::new(source, Arc::new(direct));
+    let mut memory = vec![0; (1 << 20) + 2 * fs::DIRECT_ALIGNMENT];
+    for (offset, length, off) in [
+        (0, 8192, 0),
+        (4096, 100_000, 0),
+        (0, 1_000_003, 0),
+        (999_424, 579, 0),
+        (1_000_002, 1, 0),
+        (5, 70_000, 0),
+        (8192, 70_000, 16),
+    ] {
+        let room = aligned(&mut memory, off, length);
+        room.fill(0);
+        assert_eq!(direct.read_at(offset as u64, room).unwrap(), length);
+        assert!(
+            *room == bytes[offset..offset + length],
+            "{offset} {length} {off}"
+        );
+    }
+    // What was written by the page cache and isn't on the disk yet.
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&[9; 4096], 4096).unwrap();
+    let room = aligned(&mut memory, 0, 4096);
+    assert_eq!(direct.read_at(4096, room).unwrap(), 4096);
+    assert!(room.iter().all(|byte| *byte == 9));
+    // A file that becomes shorter is none that ends there.
+    file.set_len(4096).unwrap();
+    let room = aligned(&mut memory, 0, 8192);
+    let fault = direct.read_at(0, room).unwrap_err();
+    assert_eq!(fault.code, Code::SourceChanged);
+}

@@ -161,10 +161,31 @@ pub(super) fn begin_write_back(file: &File, offset: u64, length: u64) {
     }
 }
 
-/// Reopens the file for direct I/O.
-pub(super) fn open_direct(file: &File) -> std::io::Result<File> {
-    let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+/// Reopens the file for direct I/O, to write it or to read it.
+pub(super) fn open_direct(file: &File, access: OFlags) -> std::io::Result<File> {
+    let flags = access | OFlags::DIRECT | OFlags::CLOEXEC;
     Ok(rustix::fs::open(link_of(file), flags, Mode::empty())?.into())
+}
+
+/// The bytes of a range in the page cache, in whole pages, by `cachestat`. `None` where the kernel
+/// has no such call (before 6.5) or forbids it for this file.
+pub(super) fn cached_bytes(file: &File, offset: u64, length: u64) -> Option<u64> {
+    /// The number of the call, the same for all processors.
+    const CACHESTAT: libc::c_long = 451;
+    let range = [offset, length];
+    // Cached, dirty, in write-back, evicted, recently evicted.
+    let mut pages = [0_u64; 5];
+    // SAFETY: the call reads two numbers of 64 bits and writes five; both arrays outlive it.
+    let result = unsafe {
+        libc::syscall(
+            CACHESTAT,
+            file.as_raw_fd(),
+            range.as_ptr(),
+            pages.as_mut_ptr(),
+            0,
+        )
+    };
+    (result == 0).then(|| pages[0].saturating_mul(rustix::param::page_size() as u64))
 }
 
 /// A path that leads to the open file, whatever happened to its name.

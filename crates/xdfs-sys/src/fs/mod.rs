@@ -56,15 +56,17 @@ pub use open_portable::{has_hung_up, is_without_reader};
 pub use open_unix::{has_hung_up, is_without_reader};
 #[cfg(not(unix))]
 pub use portable::{
-    Dir, advise_sequential, advise_will_need, begin_write_back, default_mode, is_ours, masked,
-    meta, meta_at, next_extent, open_direct, open_for_reading, path_from_bytes, preallocate,
-    punch_hole, read_at, set_mode, space_left, storage_of, write_all_at,
+    Dir, advise_sequential, advise_will_need, begin_write_back, cached_bytes, default_mode,
+    is_ours, masked, meta, meta_at, next_extent, open_direct, open_direct_to_read,
+    open_for_reading, path_from_bytes, preallocate, punch_hole, read_at, set_mode, space_left,
+    storage_of, write_all_at,
 };
 #[cfg(unix)]
 pub use unix::{
-    Dir, advise_sequential, advise_will_need, begin_write_back, default_mode, is_ours, masked,
-    meta, meta_at, next_extent, open_direct, open_for_reading, path_from_bytes, preallocate,
-    punch_hole, read_at, set_mode, space_left, storage_of, write_all_at,
+    Dir, advise_sequential, advise_will_need, begin_write_back, cached_bytes, default_mode,
+    is_ours, masked, meta, meta_at, next_extent, open_direct, open_direct_to_read,
+    open_for_reading, path_from_bytes, preallocate, punch_hole, read_at, set_mode, space_left,
+    storage_of, write_all_at,
 };
 
 /// The kind of an entry.

@@ -316,6 +316,20 @@ pub fn open_direct(file: &File) -> Option<File> {
     None
 }
 
+/// `None`: direct I/O is not supported on this system.
+#[must_use]
+pub fn open_direct_to_read(file: &File) -> Option<File> {
+    let _ = file;
+    None
+}
+
+/// `None`: the page cache can't be looked at on this system.
+#[must_use]
+pub fn cached_bytes(file: &File, offset: u64, length: u64) -> Option<u64> {
+    let _ = (file, offset, length);
+    None
+}
+
 /// Does nothing: this hint is not supported on this system.
 pub fn begin_write_back(file: &File, offset: u64, length: u64) {
     let _ = (file, offset, length);

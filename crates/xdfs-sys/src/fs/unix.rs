@@ -352,16 +352,41 @@ pub fn punch_hole(file: &File, offset: u64, length: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Reopens the file for direct I/O, with offsets, lengths and addresses that are multiples of
-/// [`DIRECT_ALIGNMENT`](super::DIRECT_ALIGNMENT). `None` where the file system or the system does
-/// not support it.
+/// Reopens the file to write it by direct I/O, with offsets, lengths and addresses that are
+/// multiples of [`DIRECT_ALIGNMENT`](super::DIRECT_ALIGNMENT). `None` where the file system or the
+/// system does not support it.
 #[must_use]
 pub fn open_direct(file: &File) -> Option<File> {
     #[cfg(target_os = "linux")]
-    return super::linux::open_direct(file).ok();
+    return super::linux::open_direct(file, OFlags::WRONLY).ok();
     #[cfg(not(target_os = "linux"))]
     {
         let _ = file;
+        None
+    }
+}
+
+/// The same to read it.
+#[must_use]
+pub fn open_direct_to_read(file: &File) -> Option<File> {
+    #[cfg(target_os = "linux")]
+    return super::linux::open_direct(file, OFlags::RDONLY).ok();
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = file;
+        None
+    }
+}
+
+/// The bytes of a range that are in the page cache, in whole pages. `None` if the system can't
+/// tell.
+#[must_use]
+pub fn cached_bytes(file: &File, offset: u64, length: u64) -> Option<u64> {
+    #[cfg(target_os = "linux")]
+    return super::linux::cached_bytes(file, offset, length);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (file, offset, length);
         None
     }
 }

@@ -6,6 +6,8 @@
 )]
 
 mod awaited;
+#[cfg(unix)]
+mod cold;
 mod examples;
 mod queue;
 #[path = "../support/mod.rs"]
