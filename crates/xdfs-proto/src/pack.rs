@@ -10,6 +10,8 @@
 //! and only then are its entries written, in order. For its offer and answer see
 //! [`Offer::pack`](crate::frame::Offer::pack), [`PackRequest`] and [`Failures`].
 
+use std::borrow::Cow;
+
 use crate::fault::{Code, Fault};
 use crate::limits::Limits;
 use crate::wire::{DecodeError, Reader, Writer, flag};
@@ -346,6 +348,8 @@ pub struct PackWriter {
     bytes_max: usize,
     len: usize,
     entries: u32,
+    /// The directory of all further paths; empty for none.
+    directory: Vec<u8>,
     scratch: Vec<u8>,
 }
 
@@ -358,8 +362,15 @@ impl PackWriter {
             bytes_max: bytes_max.min(PACK_BYTES_MAX),
             len: 0,
             entries: 0,
+            directory: Vec::new(),
             scratch: Vec::new(),
         }
+    }
+
+    /// Puts the paths of further entries beneath a directory of the pack; empty for none. An entry
+    /// with an empty path is the directory itself.
+    pub fn set_directory(&mut self, directory: &[u8]) {
+        self.directory = directory.to_vec();
     }
 
     /// Number of bytes written.
@@ -385,7 +396,7 @@ impl PackWriter {
     pub fn entry(&mut self, entry: &Entry<'_>) -> bool {
         let mut head = std::mem::take(&mut self.scratch);
         head.clear();
-        entry.encode_head(&mut head);
+        entry.encode_head(&self.whole(entry.path), &mut head);
         let data: &[u8] = match entry.content {
             Content::File(data) => {
                 let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
@@ -418,7 +429,7 @@ impl PackWriter {
     ) -> Result<bool, E> {
         let mut head = std::mem::take(&mut self.scratch);
         head.clear();
-        encode_head(&mut head, kind::FILE, path, metadata);
+        encode_head(&mut head, kind::FILE, &self.whole(path), metadata);
         let start = self.len + head.len() + 4;
         let room = if self.reserve((head.len() + 4).saturating_add(bytes_max)) {
             self.buffer.get_mut(start..start + bytes_max)
@@ -439,6 +450,15 @@ impl PackWriter {
         }
         self.scratch = head;
         result.map(|_| true)
+    }
+
+    /// A path beneath the directory.
+    fn whole<'a>(&self, path: &'a [u8]) -> Cow<'a, [u8]> {
+        match (self.directory.as_slice(), path) {
+            (b"", path) => path.into(),
+            (directory, b"") => directory.to_vec().into(),
+            (directory, path) => [directory, b"/", path].concat().into(),
+        }
     }
 
     /// The buffer, and the size of the pack in it.
@@ -525,9 +545,9 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Encodes everything except a file's content and its length.
-    fn encode_head(&self, out: &mut Vec<u8>) {
-        encode_head(out, self.kind(), self.path, &self.metadata);
+    /// Encodes everything except a file's content and its length, with this path.
+    fn encode_head(&self, path: &[u8], out: &mut Vec<u8>) {
+        encode_head(out, self.kind(), path, &self.metadata);
         let mut w = Writer::new(out);
         match &self.content {
             Content::Symlink(path) | Content::HardLink(path) => w.path(path),

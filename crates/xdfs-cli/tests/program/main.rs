@@ -15,6 +15,8 @@ mod admin_page;
 #[cfg(unix)]
 mod agent;
 #[cfg(unix)]
+mod all_exports;
+#[cfg(unix)]
 mod believed;
 #[cfg(target_os = "linux")]
 mod changing;

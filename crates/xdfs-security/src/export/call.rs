@@ -6,7 +6,7 @@
 //! | list | `list`; the list of exports contains those with any right |
 //! | look up | `list`; in the directory of all exports that of any of them |
 //! | space, settable owners | any |
-//! | sync | `create`, `write` or `delete` |
+//! | sync | `create`, `write` or `delete`; of all exports, those with any of these |
 //! | read link, checksum, signatures | `read` |
 //! | make directory or symbolic link | `create` |
 //! | remove | `delete` |
@@ -48,9 +48,8 @@ impl ExportStore {
             return seeded.map(|bytes| Answer::Copied { bytes });
         }
         let clean = Clean::of(call.operation(), first)?;
-        let has_top = self.shared.exports.iter().all(|e| !e.name.is_empty());
-        if has_top && clean.path.is_empty() && second.is_none() {
-            return self.top(call);
+        if self.has_top() && clean.path.is_empty() && second.is_none() {
+            return self.top(call, part);
         }
         match second {
             None => self.one(call, first, part),
@@ -62,9 +61,9 @@ impl ExportStore {
     /// none: strangers need no list of names to try elsewhere.
     fn look_up(&self, call: &Call, count: usize, part: &mut Part<'_>) -> Result<Answer, Fault> {
         let list = [Rights::LIST];
-        let has_top = self.shared.exports.iter().all(|e| !e.name.is_empty());
         let clean = Clean::of(call.operation(), call.path())?;
-        let is_above = has_top && clean.path.is_empty() || BuiltIn::of(call.path()).is_some();
+        let is_above =
+            self.has_top() && clean.path.is_empty() || BuiltIn::of(call.path()).is_some();
         let path = if is_above {
             let visible = self.visible().into_iter();
             let mut listed = visible.filter(|name| self.locate_any(call, name, &list).is_ok());
@@ -83,7 +82,7 @@ impl ExportStore {
     }
 
     /// Answers a call about the directory of all exports.
-    fn top(&self, call: &Call) -> Result<Answer, Fault> {
+    fn top(&self, call: &Call, part: &mut Part<'_>) -> Result<Answer, Fault> {
         let fault = |code, cause| Fault::new(code, call.operation(), cause).path(call.path());
         let visible = self.visible();
         if visible.is_empty() {
@@ -121,6 +120,15 @@ impl ExportStore {
                 files: Vec::new(),
                 more: false,
             }),
+            Call::Sync { .. } => {
+                let scopes = self.principal.scopes.iter().map(|scope| &*scope.path);
+                let scopes: Vec<&[u8]> = scopes.collect();
+                let is_whole = scopes.is_empty() || scopes.iter().any(|path| self.is_top(path));
+                for path in if is_whole { visible } else { scopes } {
+                    self.sync_part(call, path, part)?;
+                }
+                Ok(Answer::Done)
+            }
             call if call.is_read_only() => Err(fault(
                 Code::IsDirectory,
                 "it is the directory of all exports, and no file",
@@ -129,6 +137,25 @@ impl ExportStore {
                 Code::PermissionDenied,
                 "the directory of all exports can't be changed",
             )),
+        }
+    }
+
+    /// Synchronises an export, or a scope in one, if it exists and the principal may change
+    /// anything there.
+    fn sync_part(&self, call: &Call, path: &[u8], part: &mut Part<'_>) -> Result<(), Fault> {
+        let changes = [Rights::CREATE, Rights::WRITE, Rights::DELETE];
+        let synced = self.locate_any(call, path, &changes).and_then(|located| {
+            if self.folder(&located, false)?.is_some() {
+                let inner = Call::Sync {
+                    path: path.to_vec(),
+                };
+                self.one(&inner, path, part)?;
+            }
+            Ok(())
+        });
+        match synced {
+            Err(fault) if matches!(fault.code, Code::PermissionDenied | Code::NotFound) => Ok(()),
+            synced => synced,
         }
     }
 

@@ -32,6 +32,7 @@ mod folder;
 mod mounts;
 mod opened;
 mod pack;
+mod pack_at_top;
 mod path;
 mod quota;
 mod rights;

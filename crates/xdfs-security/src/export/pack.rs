@@ -27,7 +27,7 @@ use super::store::{ExportStore, Located, denial, gone};
 use crate::Scope;
 
 const READ: &str = "read";
-const WRITE: &str = "write";
+pub(super) const WRITE: &str = "write";
 
 /// A client's directory in an export, for a principal.
 struct Tree<'a> {
@@ -42,12 +42,14 @@ struct Tree<'a> {
 }
 
 impl ExportStore {
-    pub(super) fn grant(
+    /// Answers a request in the directory of an export, or one in it; `false` if the pack has no
+    /// room for some of the names.
+    pub(super) fn grant_in(
         &self,
         root: &[u8],
         request: &PackRequest,
         pack: &mut PackWriter,
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
         let mut tree = self.tree(READ, root)?;
         tree.follow = request.follow;
         let inner = trimmed(&tree.located.inner);
@@ -62,13 +64,14 @@ impl ExportStore {
             let allowed = tree.may_read(name);
             let see = |fault| prefix.fault(fault);
             if !source.grant_one(name, pack, allowed, &see) {
-                break;
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
-    pub(super) fn write(
+    /// Writes a pack in the directory of an export, or in one in it.
+    pub(super) fn write_in(
         &self,
         root: &[u8],
         options: PackOptions,

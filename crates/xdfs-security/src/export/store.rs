@@ -60,6 +60,19 @@ impl ExportStore {
         }
     }
 
+    /// Whether the root is the directory of all exports.
+    pub(super) fn has_top(&self) -> bool {
+        self.shared.exports.iter().all(|e| !e.name.is_empty())
+    }
+
+    /// The directories that were opened.
+    fn opened_folders(&self) -> impl Iterator<Item = Arc<Folder>> {
+        self.folders.iter().filter_map(|place| {
+            let place = place.lock().unwrap_or_else(PoisonError::into_inner);
+            place.as_ref().map(|opened| Arc::clone(&opened.folder))
+        })
+    }
+
     /// Locates a path in an export and checks that the principal has the rights `need`. `name` is
     /// appended if the path is a directory's.
     pub(super) fn locate(
@@ -313,7 +326,11 @@ impl Store for ExportStore {
         request: &PackRequest,
         pack: &mut PackWriter,
     ) -> Result<(), Fault> {
-        self.grant(root, request, pack)
+        if self.is_top(root) {
+            self.grant_at_top(root, request, pack);
+            return Ok(());
+        }
+        self.grant_in(root, request, pack).map(|_| ())
     }
 
     fn write_pack(
@@ -322,11 +339,19 @@ impl Store for ExportStore {
         options: PackOptions,
         pack: &[u8],
     ) -> Result<Failures, Fault> {
-        self.write(root, options, pack)
+        match self.is_top(root) {
+            true => self.write_at_top(root, options, pack),
+            false => self.write_in(root, options, pack),
+        }
     }
 
     fn packs_wait(&self, root: &[u8]) -> bool {
-        self.do_packs_wait(root)
+        match self.is_top(root) {
+            true => self
+                .opened_folders()
+                .any(|folder| folder.files.packs_wait(b"")),
+            false => self.do_packs_wait(root),
+        }
     }
 
     fn call(

@@ -115,6 +115,131 @@ impl Scene {
     }
 }
 
+/// Two exports, and what a user may do in each.
+fn two_exports() -> Scene {
+    let export = |name: &str, rights: &str| {
+        format!(
+            "[[export]]\nname = '{name}'\npath = 'ROOT/{name}'\n
+             grant = [{{ user = 'alice', rights = {rights} }}]\n"
+        )
+    };
+    let temp = tempfile::tempdir().unwrap();
+    for name in ["a", "b", "c"] {
+        std::fs::create_dir(temp.path().join(name)).unwrap();
+        std::fs::write(temp.path().join(name).join("old"), name).unwrap();
+    }
+    let other = export("c", "'all'").replace("alice", "bob");
+    let text = export("a", "'all'") + &export("b", "['read', 'list']") + &other;
+    let exports = parse(temp.path(), &text).unwrap();
+    Scene { temp, exports }
+}
+
+#[test]
+fn packs_above_the_exports_are_divided_among_them() {
+    let scene = two_exports();
+    let alice = scene.of(&user("alice"));
+    for root in ["/", "", "."] {
+        let names = ["a/old", "b/old", "b/none", "c/old", "none/x", "a", "a/old"];
+        let taken = take(&*alice, root, &names).unwrap();
+        assert_eq!(
+            (&*taken[0], &*taken[1], &*taken[6]),
+            ("a", "b", "a"),
+            "{root}"
+        );
+        for (at, path) in [(2, "b/none"), (3, "c"), (4, "none")] {
+            assert!(taken[at].starts_with("not-found "), "{taken:?}");
+            assert!(taken[at].contains(path), "{taken:?}");
+        }
+        assert_eq!(taken[5], "Directory");
+        let hard = entry("a/new/link", Content::HardLink(b"a/new/f"));
+        let across = entry("a/across", Content::HardLink(b"b/old"));
+        let failures = send(
+            &*alice,
+            root,
+            &[
+                entry("", Content::Directory),
+                entry("a", Content::Directory),
+                file("a/new/f", "new"),
+                file("b/f", "denied"),
+                hard,
+                across,
+                file("none/f", "nowhere"),
+                file("top", "nowhere"),
+                file("a", "a directory"),
+                file("a/last", "last"),
+                entry("a", Content::Attributes),
+                entry("", Content::Attributes),
+            ],
+        );
+        use Code::{CrossDevice, IsDirectory, NotFound, PermissionDenied};
+        let denied = Some(PermissionDenied);
+        let (gone, across) = (Some(NotFound), Some(CrossDevice));
+        assert_codes(
+            &failures.unwrap(),
+            &[
+                None,
+                None,
+                None,
+                denied,
+                None,
+                across,
+                gone,
+                gone,
+                Some(IsDirectory),
+                None,
+                None,
+                None,
+            ],
+        );
+        for (name, content) in [
+            ("a/new/f", "new"),
+            ("a/new/link", "new"),
+            ("a/last", "last"),
+        ] {
+            assert_eq!(scene.text(name), content);
+        }
+        std::fs::remove_dir_all(scene.temp.path().join("a/new")).unwrap();
+        let sync = Call::Sync {
+            path: root.as_bytes().to_vec(),
+        };
+        alice.call(&sync, &mut |_| Ok(())).unwrap();
+    }
+    // A damaged pack changes nothing.
+    let mut damaged = pack(&[file("a/fresh", "x")]);
+    damaged.push(0xee);
+    let fault = alice
+        .write_pack(b"/", PackOptions::default(), &damaged)
+        .unwrap_err();
+    assert_eq!(fault.code, Code::MalformedFrame);
+    assert!(!scene.temp.path().join("a/fresh").exists());
+    // Attributes of what isn't the user's to set.
+    let mut owned = entry("", Content::Attributes);
+    owned.metadata.owner = Some(Owner {
+        uid: 1,
+        gid: 1,
+        names: None,
+    });
+    let failures = send(&*alice, "/", &[owned]).unwrap();
+    assert_codes(&failures, &[Some(Code::PermissionDenied)]);
+}
+
+#[test]
+fn scopes_hold_above_the_exports_too() {
+    let scene = two_exports();
+    std::fs::create_dir(scene.temp.path().join("a/in")).unwrap();
+    let scoped = scene.of(&scoped("alice", &[("a/in", Rights::ALL)]));
+    let failures = send(&*scoped, "/", &[file("a/in/f", "1"), file("a/out", "2")]).unwrap();
+    assert_codes(&failures, &[None, Some(Code::PermissionDenied)]);
+    let taken = take(&*scoped, "/", &["a/in/f", "a/old", "b/old"]).unwrap();
+    assert_eq!(taken[0], "1");
+    assert!(taken[1].starts_with("permission-denied"), "{taken:?}");
+    assert!(taken[2].starts_with("permission-denied"), "{taken:?}");
+    let sync = Call::Sync {
+        path: b"/".to_vec(),
+    };
+    scoped.call(&sync, &mut |_| Ok(())).unwrap();
+}
+
 #[test]
 fn each_right_allows_what_it_says() {
     let scene = Scene::new(DATA);
@@ -250,11 +375,8 @@ fn no_entry_leaves_its_scope() {
         assert_fault(send(&*store, root, &[file("f", "x")]), Code::NotFound, root);
         assert_fault(take(&*store, root, &["f"]), Code::NotFound, root);
     }
-    assert_fault(
-        send(&*store, "", &[file("data/f", "x")]),
-        Code::IsDirectory,
-        "",
-    );
+    let above = send(&*store, "", &[file("data/f", "x")]);
+    assert_codes(&above.unwrap(), &[Some(Code::PermissionDenied)]);
     let up = send(&*store, "data/a/../b", &[file("f", "x")]);
     assert_fault(up, Code::PathEscape, "data/a/../b");
     assert_fault(send(&*all, "mem:null", &[]), Code::NotDirectory, "mem:null");
