@@ -180,6 +180,24 @@ impl Console {
     }
 }
 
+/// Prints a problem that stops nothing, where there is no console at hand.
+pub(crate) fn warn(fault: &Fault) {
+    let text = warning_text(fault);
+    write(&format!("{text}\n"));
+    if log::has_file() {
+        tracing::warn!("{text}");
+    }
+}
+
+/// The line of a problem that stops nothing.
+pub(crate) fn warning_text(fault: &Fault) -> String {
+    let hint = match fault.hint.as_str() {
+        "" => String::new(),
+        hint => format!("; {hint}"),
+    };
+    printable(&format!("warning: {fault}{hint}"))
+}
+
 /// Whether the terminal understands no control sequences.
 fn is_dumb() -> bool {
     std::env::var_os("TERM").is_some_and(|term| term == "dumb")

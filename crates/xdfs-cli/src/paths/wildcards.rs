@@ -10,6 +10,7 @@ use xdfs::{Client, Code, Fault, FileKind, NamePattern, RemotePlace};
 use super::calls::stat;
 use super::expand::{Names, expand};
 use crate::client::SharedClient;
+use crate::console::warn;
 use crate::context::Context;
 use crate::place::{Place, shown, word_of};
 
@@ -136,6 +137,30 @@ fn matches(client: &Client, path: &[u8], pattern: &[u8]) -> Result<Option<Vec<Ve
     }
 }
 
+/// The names in a directory on a server. If it can't tell some of them, as FTP can't tell names
+/// with an end of a line, there is a warning, and the others are found. Calls `go_on` before each.
+///
+/// # Errors
+/// It can't be listed, or the fault of `go_on`.
+pub(crate) fn told_names(
+    client: &Client,
+    directory: &[u8],
+    mut go_on: impl FnMut() -> Result<(), Fault>,
+) -> Result<Vec<Vec<u8>>, Fault> {
+    let mut names = Vec::new();
+    for entry in client.list(directory) {
+        go_on()?;
+        match entry {
+            Ok(entry) => names.push(entry.name),
+            Err(fault) if fault.code == Code::Unsupported && !names.is_empty() => {
+                warn(&client.fault_there(fault));
+            }
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(names)
+}
+
 /// Names on a server.
 struct ServerNames<'a>(&'a Client);
 
@@ -147,8 +172,7 @@ impl ServerNames<'_> {
 
 impl Names for ServerNames<'_> {
     fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
-        let entries = self.0.list(directory);
-        entries.map(|entry| entry.map(|entry| entry.name)).collect()
+        told_names(self.0, directory, || Ok(()))
     }
 
     fn exists(&mut self, path: &[u8]) -> bool {

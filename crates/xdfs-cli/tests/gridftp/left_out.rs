@@ -76,6 +76,38 @@ fn a_name_that_no_command_can_have_fails_alone() {
     }
 }
 
+/// Wildcards find the names that can be told, with a warning.
+#[test]
+fn wildcards_find_what_can_be_told() {
+    let stage = Stage::open(819, &[]);
+    for name in ["d/a.dat", "d/b.dat", "d/left\nout.dat", "d/other"] {
+        Stage::make(&stage.root(name), 10);
+    }
+    let pattern = stage.url("/d/*.dat");
+    let here = stage.here("here");
+    fs::create_dir_all(&here).unwrap();
+    for words in [
+        &["cp", "--insecure", &pattern, &text(&here)][..],
+        &["stat", "--insecure", &pattern],
+        &["rm", "--insecure", &pattern],
+    ] {
+        let (succeeded, said) = outcome(&mut xdfs(&stage, words));
+        assert!(succeeded, "{words:?}: {said}");
+        let warning = "warning: server ";
+        assert!(
+            said.contains(warning) && said.contains("1 name in it is left out"),
+            "{said}"
+        );
+    }
+    let found = fs::read_dir(&here).unwrap().count();
+    assert_eq!(found, 2);
+    assert!(!stage.root("d/a.dat").exists() && stage.root("d/left\nout.dat").exists());
+    // A name that no command can have.
+    let said = fails(&stage, &["ls", &stage.url("/d/left%0Aout.dat")]);
+    assert!(said.contains("cannot use the name '/d/left'"), "{said}");
+    assert!(!said.contains("MLST"), "{said}");
+}
+
 #[test]
 fn what_is_left_out_is_missed_and_nothing_is_deleted() {
     let stage = Stage::open(411, &[]);

@@ -78,9 +78,14 @@ impl Dialogue {
             "ADAT" => TOKEN_BYTES_MAX,
             _ => LINE_BYTES_MAX,
         };
-        check(argument, verb.len() + 1, most).map_err(|fault| Fault {
-            operation: format!("send {verb}"),
-            ..fault
+        check(argument, verb.len() + 1, most).map_err(|fault| match verb {
+            // Neither a name, nor to be shown.
+            "ACCT" | "ADAT" | "PASS" => Fault {
+                operation: format!("send {verb}"),
+                ..fault
+            },
+            _ if NAMING.contains(&verb) => fault.path(argument),
+            _ => fault,
         })?;
         if self.pending.len() >= COMMANDS_AHEAD_MAX {
             return bad(
@@ -167,6 +172,12 @@ impl Dialogue {
         Ok(Some(Event::Final(reply)))
     }
 }
+
+/// Commands whose argument is a path.
+const NAMING: [&str; 16] = [
+    "CWD", "DELE", "LIST", "MDTM", "MKD", "MLSD", "MLSR", "MLST", "NLST", "RETR", "RMD", "RNFR",
+    "RNTO", "SIZE", "STAT", "STOR",
+];
 
 fn check(argument: &[u8], others: usize, most: usize) -> Result<(), Fault> {
     let bad = |code, cause: &str| Err(Fault::new(code, "use the name", cause));
