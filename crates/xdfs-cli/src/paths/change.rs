@@ -65,6 +65,7 @@ pub(crate) fn rm(context: &Context, flags: &RmFlags) -> u8 {
             let fault = Fault::new(Code::InvalidArgument, "remove", cause);
             return Err(operand.fault(fault.hint("name its contents")));
         }
+        check_name(&operand.path, "remove").map_err(|fault| operand.fault(fault))?;
         match remove(command, operand, flags) {
             Err(fault) if flags.force && fault.code == Code::NotFound => {}
             Ok(false) => {}
@@ -76,6 +77,20 @@ pub(crate) fn rm(context: &Context, flags: &RmFlags) -> u8 {
         Ok(())
     });
     command.finish()
+}
+
+/// Refuses a path whose last name is `.` or `..`: it is written by mistake more often than it is
+/// meant, and the directory has a name of its own.
+///
+/// # Errors
+/// It has such a name.
+pub(crate) fn check_name(path: &[u8], operation: &str) -> Result<(), Fault> {
+    if !matches!(last_part(path), b"." | b"..") {
+        return Ok(());
+    }
+    let cause = "the last name of the path is '.' or '..'";
+    let fault = Fault::new(Code::InvalidArgument, operation, cause);
+    Err(fault.path(path).hint("name the directory itself"))
 }
 
 /// Removes a path; `false` if the user decides against it.
@@ -176,6 +191,7 @@ pub(crate) fn mv(context: &Context, flags: &MvFlags) -> u8 {
             let cause = "the root of a server can't be moved";
             return Err(source.fault(Fault::new(Code::InvalidArgument, "rename", cause)));
         }
+        check_name(&source.path, "rename").map_err(|fault| source.fault(fault))?;
         let client = command.client(source)?;
         let to = landing(&client, &target, last_part(&source.path), sources.len() > 1)?;
         let renamed = change(

@@ -29,7 +29,7 @@ pub(crate) mod walk;
 pub(crate) mod wildcards;
 
 pub(crate) use access::{chmod, chown};
-pub(crate) use change::{ln, mkdir, mv, rm, touch, truncate};
+pub(crate) use change::{check_name, ln, mkdir, mv, rm, touch, truncate};
 pub(crate) use check::check;
 pub(crate) use find::find;
 pub(crate) use look::{ls, stat};

@@ -28,8 +28,10 @@ use crate::exit_codes::SUCCESS;
 use crate::flags::{Cli, SessionFlags, ShellFlags, StripeFlags};
 use crate::interrupt::Interrupt;
 use crate::log::start_log;
+use crate::paths::check_name;
 use crate::paths::expand::{Names, expand};
 use crate::paths::operand::Operand;
+use crate::paths::wildcards::told_names;
 use crate::place::{local_name, word_of};
 use crate::report::{print, unwritten};
 use crate::run_command;
@@ -420,6 +422,7 @@ impl Shell {
     /// The words as a command line of the program.
     fn program_line(&self, words: &[(Word, Role)]) -> Result<Vec<OsString>, Fault> {
         let mut line = vec![OsString::from("xdfs")];
+        let removes = words.first().is_some_and(|(word, _)| word.bytes == b"rm");
         let is_operand = |role: &Role| matches!(role, Role::Operand(_));
         let mut left = words.iter().filter(|(_, role)| is_operand(role)).count();
         for (word, role) in words {
@@ -435,6 +438,10 @@ impl Shell {
                 _ => None,
             };
             if let Some(path) = there {
+                if is_operand && removes {
+                    // Its URL would have the name of the directory instead.
+                    check_name(path, "remove")?;
+                }
                 line.push(self.url(path)?);
                 continue;
             }
@@ -536,14 +543,10 @@ impl Names for RemoteNames<'_> {
     fn names(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
         let path = trimmed(self.shell.absolute(directory)?);
         let client = self.shell.session.session()?;
-        let mut names = Vec::new();
-        for entry in client.list(&path) {
-            if self.interrupt.requested() {
-                return Err(Interrupt::fault("list"));
-            }
-            names.push(entry?.name);
-        }
-        Ok(names)
+        told_names(&client, &path, || match self.interrupt.requested() {
+            true => Err(Interrupt::fault("list")),
+            false => Ok(()),
+        })
     }
 
     fn exists(&mut self, path: &[u8]) -> bool {

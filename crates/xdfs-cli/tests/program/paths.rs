@@ -705,6 +705,25 @@ fn what_is_removed_is_gone_and_nothing_else() {
     for root in ["", "/", "/.", "/runs/..", "//"] {
         there(&["rm", "-rf", &server.url(root)]).fails(2, &["error: ", "root"]);
     }
+    // A directory is removed by its own name only.
+    for path in ["/runs/.", "/runs/./", "/runs/one/.."] {
+        let refused = [
+            "the last name of the path is '.' or '..'",
+            "name the directory",
+        ];
+        there(&["rm", "-rf", &server.url(path)]).fails(2, &refused);
+        there(&["rm", "-d", &server.url(path)]).fails(2, &refused);
+        there(&["mv", &server.url(path), &server.url("/moved")]).fails(2, &refused);
+    }
+    for line in [
+        "cd runs\nrm -r .\n",
+        "cd runs/one\nrm -rf ..\n",
+        "rm -r runs/.\n",
+    ] {
+        let run = xdfs_with_input(["shell", &server.url("/")], line.as_bytes());
+        run.fails(2, &["the last name of the path is '.' or '..'"]);
+    }
+    assert!(place.remote("runs/one/b.dat").exists());
     there(&["rm", "-r", &server.url("/runs"), &server.url("/big.img")]).ok();
     let left = [".hidden", "-dash", "dangling", "same.img", "two words"];
     let mut expected = left.map(String::from);
