@@ -16,7 +16,7 @@ use xdfs::{
     SyncStep, TransferResult, TreeResult,
 };
 
-use crate::console::{Console, printable};
+use crate::console::{Console, printable, warning_text};
 use crate::flags::OutputFlags;
 use crate::human;
 use crate::json::{self, Record, Totals};
@@ -51,6 +51,18 @@ impl Label {
             source: format!("{}/{path}", self.source.trim_end_matches('/')),
             target: format!("{}/{path}", self.target.trim_end_matches('/')),
         }
+    }
+
+    /// The label of a tree that went to the path `target`, where the path `named` is that of the
+    /// label's target: in an existing directory a tree keeps its name.
+    pub(crate) fn landed(&self, named: &[u8], target: &[u8]) -> Self {
+        let mut label = self.clone();
+        if let Some(inside) = target.strip_prefix(named).filter(|rest| !rest.is_empty()) {
+            let inside = String::from_utf8_lossy(inside);
+            let inside = inside.trim_start_matches('/');
+            label.target = format!("{}/{inside}", self.target.trim_end_matches('/'));
+        }
+        label
     }
 
     /// The source in messages about it: its path, on this side and on the server.
@@ -159,7 +171,7 @@ impl Reporter {
         if let Some(log) = &mut self.transfers
             && let Err(fault) = log.add(&label.source, &label.target, bytes, digest)
         {
-            self.unwritten.get_or_insert(fault);
+            self.failure(None, &fault);
         }
     }
 
@@ -198,11 +210,7 @@ impl Reporter {
 
     /// Reports a problem that doesn't stop the run.
     pub(crate) fn warn(&mut self, fault: &Fault) {
-        let hint = match fault.hint.as_str() {
-            "" => String::new(),
-            hint => format!("; {hint}"),
-        };
-        self.console.info(&format!("warning: {fault}{hint}"));
+        self.console.info(&warning_text(fault));
     }
 
     /// Starts to follow a file.
@@ -662,9 +670,6 @@ impl Reporter {
     /// Ends the run; all files that were not copied count as failed.
     pub(crate) fn finish(&mut self) -> u8 {
         self.console.clear();
-        if let Some(Err(fault)) = self.transfers.take().map(TransferLog::finish) {
-            self.unwritten.get_or_insert(fault);
-        }
         if let Some(fault) = xdfs::time_warning(self.times_cut) {
             self.warn(&fault);
         }

@@ -1,9 +1,11 @@
 //! The transfer log: a file with a line for each file that was transferred.
 //!
-//! A line has the time, the bytes, the digest, the source and the target.
+//! A line has the time, the bytes, the digest, the source and the target. It is appended in one
+//! call once its file is transferred, so that a killed process loses none, and so that the lines of
+//! several processes with one log don't mix.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -15,7 +17,9 @@ use crate::progress;
 #[derive(Debug)]
 pub(crate) struct TransferLog {
     path: PathBuf,
-    file: BufWriter<File>,
+    file: File,
+    /// A line could not be written, which was reported.
+    has_failed: bool,
 }
 
 impl TransferLog {
@@ -37,14 +41,15 @@ impl TransferLog {
         let file = file.map_err(|e| Fault::from_io("open the transfer log", name, &e))?;
         Ok(Self {
             path: path.to_owned(),
-            file: BufWriter::new(file),
+            file,
+            has_failed: false,
         })
     }
 
     /// Adds a file.
     ///
     /// # Errors
-    /// It can't be written.
+    /// It can't be written, for the first time: one error stands for all later ones.
     pub(crate) fn add(
         &mut self,
         source: &str,
@@ -58,21 +63,14 @@ impl TransferLog {
             (kind, Some(value)) => format!("{kind}:{value}"),
         };
         let [source, target] = [source, target].map(|name| Quoting::Shell.text(name.as_bytes()));
-        let written = writeln!(self.file, "{time} {bytes} {digest} {source} {target}");
-        written.map_err(|error| self.unwritten(&error))
-    }
-
-    /// Writes what is still in memory.
-    ///
-    /// # Errors
-    /// It can't be written.
-    pub(crate) fn finish(mut self) -> Result<(), Fault> {
-        let written = self.file.flush();
-        written.map_err(|error| self.unwritten(&error))
-    }
-
-    fn unwritten(&self, error: &std::io::Error) -> Fault {
+        let line = format!("{time} {bytes} {digest} {source} {target}\n");
+        let Err(error) = self.file.write_all(line.as_bytes()) else {
+            return Ok(());
+        };
+        if std::mem::replace(&mut self.has_failed, true) {
+            return Ok(());
+        }
         let name = self.path.as_os_str().as_encoded_bytes();
-        Fault::from_io("write the transfer log", name, error).hint("")
+        Err(Fault::from_io("write the transfer log", name, &error).hint(""))
     }
 }

@@ -145,6 +145,9 @@ impl From<Outcome> for TransferResult {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TreeEvent<'a> {
+    /// The path of the tree at the target, which is known before anything happens there. Not of a
+    /// synchronisation, whose target is the named one.
+    Target(&'a [u8]),
     /// Progress, at most ten times a second.
     Progress(&'a TreeResult),
     /// An entry that could not be moved, or not with all requested metadata. The path is relative.

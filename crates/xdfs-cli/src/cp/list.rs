@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Stdin};
 use std::path::Path;
 
-use xdfs::{Answer, Call, Client, Code, Fault, FileKind, call_local};
+use xdfs::{Answer, Call, Client, Code, Fault, FileKind, call_local, quoted};
 
 use crate::paths::operand::join;
 
@@ -15,11 +15,23 @@ const LIST_BYTES_MAX: u64 = 1 << 30;
 /// Lookups in flight.
 const LOOKUPS_AHEAD: usize = 64;
 
-/// Reads a list of relative paths.
+/// What a list names, beneath the source.
+#[derive(Debug, Default)]
+pub(super) struct ListedPaths {
+    /// Relative paths.
+    pub(super) paths: Vec<Vec<u8>>,
+    /// The source itself is listed, and so everything in it.
+    pub(super) has_all: bool,
+    /// Lines that name nothing beneath the source, with their faults.
+    pub(super) refused: Vec<(Vec<u8>, Fault)>,
+}
+
+/// Reads a list of paths. They are relative to the source, with or without `./` or `/` before them,
+/// as `find` and other programs write them.
 ///
 /// # Errors
-/// The file can't be read, or a path isn't relative.
-pub(super) fn read(list: &Path, ended_by_nul: bool) -> Result<Vec<Vec<u8>>, Fault> {
+/// The file can't be read.
+pub(super) fn read(list: &Path, ended_by_nul: bool) -> Result<ListedPaths, Fault> {
     let name = list.as_os_str().as_encoded_bytes();
     let failed = |error: &std::io::Error| Fault::from_io(OPERATION, name, error);
     let mut bytes = Vec::new();
@@ -39,26 +51,24 @@ pub(super) fn read(list: &Path, ended_by_nul: bool) -> Result<Vec<Vec<u8>>, Faul
         return Err(bad(format!("it is longer than {LIST_BYTES_MAX} bytes")));
     }
     let end = if ended_by_nul { b'\0' } else { b'\n' };
-    let mut paths = Vec::new();
+    let mut listed = ListedPaths::default();
     for (number, line) in (1..).zip(bytes.split(|&b| b == end)) {
         if line.is_empty() {
             continue;
         }
-        let at = |cause: &str| {
-            let line = String::from_utf8_lossy(line);
-            bad(format!("path {number}, '{line}', {cause}")).hint("list paths relative to SOURCE")
-        };
-        if line.starts_with(b"/") {
-            return Err(at("is absolute"));
-        }
         let parts = line.split(|&b| b == b'/');
         let parts: Vec<&[u8]> = parts.filter(|part| !matches!(*part, b"" | b".")).collect();
-        if parts.contains(&&b".."[..]) || parts.is_empty() {
-            return Err(at("doesn't name anything in the directory"));
+        if parts.contains(&&b".."[..]) {
+            let cause = format!("path {number}, {}, has '..' in it", quoted(line));
+            let fault = bad(cause).hint("list paths relative to SOURCE, without '..'");
+            listed.refused.push((line.to_vec(), fault));
+        } else if parts.is_empty() {
+            listed.has_all = true;
+        } else {
+            listed.paths.push(parts.join(&b'/'));
         }
-        paths.push(parts.join(&b'/'));
     }
-    Ok(paths)
+    Ok(listed)
 }
 
 /// The tree in which paths are looked up.

@@ -192,12 +192,16 @@ pub(super) fn copy(
             connector, flags, &selection, tree, origins, interrupt, reporter,
         );
         match copied {
-            Ok(result) => {
-                reporter.tree_done(&tree.label, &result);
+            Ok((label, left_out, result)) => {
+                let mut all = result.clone();
+                all.failed += left_out;
+                reporter.tree_done(&label, &all);
                 if flags.remove_source && !flags.dry_run {
-                    match removal_of(connector, tree, &result, origins, interrupt) {
+                    let removal =
+                        removal_of(connector, (tree, &label), &result, origins, interrupt);
+                    match removal {
                         Ok(removal) => removal.run(&selection.filter, reporter),
-                        Err(fault) => reporter.failure(Some(&tree.label), &fault),
+                        Err(fault) => reporter.failure(Some(&label), &fault),
                     }
                 }
             }
@@ -210,7 +214,7 @@ pub(super) fn copy(
 struct TreeSelection {
     filter: Filter,
     /// The paths of --files-from.
-    listed: Option<Vec<Vec<u8>>>,
+    listed: Option<list::ListedPaths>,
 }
 
 impl TreeSelection {
@@ -220,14 +224,18 @@ impl TreeSelection {
             let listed = None;
             return Ok(Self { filter, listed });
         };
-        let paths = list::read(list, flags.null)?;
-        Ok(Self {
-            filter: filter.with_only(paths.iter().cloned()),
-            listed: Some(paths),
-        })
+        let listed = list::read(list, flags.null)?;
+        let filter = match listed.has_all {
+            true => filter,
+            false => filter.with_only(listed.paths.iter().cloned()),
+        };
+        let listed = Some(listed);
+        Ok(Self { filter, listed })
     }
 }
 
+/// Copies a tree. Returns its label with the place that it went to, the number of listed paths that
+/// can't be copied, and the result of the others.
 fn copy_one(
     connector: &Connector,
     flags: &CpFlags,
@@ -236,7 +244,7 @@ fn copy_one(
     origins: &Origins,
     interrupt: &Interrupt,
     reporter: &mut Reporter,
-) -> Result<TreeResult, Fault> {
+) -> Result<(Label, u64, TreeResult), Fault> {
     let open = tree
         .client
         .clone()
@@ -245,7 +253,9 @@ fn copy_one(
         Some(client) => client,
         None => connector.connect(&tree.server)?,
     };
-    if let Some(paths) = &selection.listed {
+    // Listed paths that aren't copied, and why.
+    let mut left_out = Vec::new();
+    if let Some(listed) = &selection.listed {
         let origin;
         let root = match &tree.route {
             TreeDirection::Between(source) => {
@@ -255,22 +265,33 @@ fn copy_one(
             TreeDirection::Upload(source) => list::Root::Local(source),
             TreeDirection::Download(_) => list::Root::Server(&client, &tree.server.path),
         };
-        for (path, fault) in list::unreachable(&root, paths, flags.copy_links) {
-            reporter.tree_failure(&tree.label, &path, &fault);
-        }
+        left_out.extend(listed.refused.iter().cloned());
+        left_out.extend(list::unreachable(&root, &listed.paths, flags.copy_links));
     }
+    let left_out_count = left_out.len() as u64;
+    let named = match &tree.route {
+        TreeDirection::Download(target) => target.as_os_str().as_encoded_bytes(),
+        TreeDirection::Upload(_) | TreeDirection::Between(_) => &tree.server.path,
+    };
+    let mut label = tree.label.clone();
     let settings = connector.context.config()?.session(&tree.server);
     let options = options(settings, flags, &selection.filter, interrupt);
     let mut observer = |event: TreeEvent<'_>| {
         report_session(&client, reporter);
         match event {
-            TreeEvent::Progress(result) => reporter.tree_progress(&tree.label, result),
-            TreeEvent::Failed { path, fault } => reporter.tree_failure(&tree.label, path, fault),
+            TreeEvent::Target(target) => {
+                label = tree.label.landed(named, target);
+                for (path, fault) in left_out.drain(..) {
+                    reporter.tree_failure(&label, &path, &fault);
+                }
+            }
+            TreeEvent::Progress(result) => reporter.tree_progress(&label, result),
+            TreeEvent::Failed { path, fault } => reporter.tree_failure(&label, path, fault),
             TreeEvent::File {
                 path,
                 bytes,
                 digest,
-            } => reporter.tree_file(&tree.label, path, bytes, digest),
+            } => reporter.tree_file(&label, path, bytes, digest),
             TreeEvent::Warning(fault) => reporter.warn(fault),
             TreeEvent::Step { step, path, from } => reporter.tree_step(step, path, from),
             _ => {}
@@ -295,13 +316,14 @@ fn copy_one(
     report_session(&client, reporter);
     origins.report(reporter);
     connector.leave(&tree.server, client);
-    result.map_err(|fault| session::lost_with_ssh(fault, interrupt))
+    let result = result.map_err(|fault| session::lost_with_ssh(fault, interrupt))?;
+    Ok((label, left_out_count, result))
 }
 
 /// The removal of the source of a tree that was copied.
 fn removal_of<'a>(
     connector: &Connector,
-    tree: &'a Tree,
+    (tree, label): (&Tree, &'a Label),
     result: &TreeResult,
     origins: &Origins,
     interrupt: &'a Interrupt,
@@ -323,7 +345,7 @@ fn removal_of<'a>(
         }
     };
     Ok(Removal {
-        label: &tree.label,
+        label,
         source,
         target,
         reports_all: result.failed == 0,

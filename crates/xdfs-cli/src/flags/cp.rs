@@ -152,12 +152,13 @@ pub(crate) struct CpFlags {
 
     /// Copy only the paths listed in a file (- for standard input), relative to SOURCE.
     ///
-    /// One path per line; blank lines are ignored, and there are no comments. SOURCE is a single
-    /// directory, and is copied as with --recursive: with its name, unless there is a slash at its
-    /// end. Of a listed directory everything is copied, and of the directories above a listed path
-    /// nothing else. A listed path that doesn't exist is a failure, as is one that leads through a
-    /// symbolic link without --copy-links; the others are copied. --exclude and the other filters
-    /// apply too.
+    /// One path per line; blank lines are ignored, and there are no comments. A './' or '/' before
+    /// a path changes nothing. SOURCE is a single directory, and is copied as with --recursive:
+    /// with its name, unless there is a slash at its end. Of a listed directory everything is
+    /// copied, so '.' stands for all of SOURCE; of the directories above a listed path nothing else
+    /// is. A listed path that doesn't exist or has '..' in it is a failure, as is one that leads
+    /// through a symbolic link without --copy-links; the others are copied. --exclude and the other
+    /// filters apply too.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FILTERS)]
     pub(crate) files_from: Option<PathBuf>,
 

@@ -3,12 +3,15 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 use xdfs_testkit::nobody::is_root;
 use xdfs_testkit::skip;
+use xdfs_testkit::wait::until;
 
-use crate::support::{Place, Run, Server, content, time_shares, xdfs};
+use crate::support::{Place, Run, Running, Server, content, program, time_shares, xdfs};
 
 #[track_caller]
 fn has(object: &Value, fields: &[&str]) {
@@ -207,4 +210,121 @@ fn each_file_of_a_tree_is_named_with_its_digest() {
     let missing = place.here("no/log");
     let run = xdfs(["cp", "--transfer-log", &missing, &tree, &url]);
     run.fails(4, &["open the transfer log"]);
+    let directory = place.here("");
+    let run = xdfs(["cp", "--transfer-log", &directory, &tree, &url]);
+    let run = run.fails(6, &["open the transfer log", "hint: name a file\n"]);
+    assert!(!run.stderr.contains("target"), "{}", run.stderr);
+}
+
+/// In a directory that exists a tree keeps its name, and so do its files in every record.
+#[test]
+fn files_of_a_tree_are_named_where_they_are() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    for tree in [place.here("src/d"), format!("{}/d", place.root().display())] {
+        fs::create_dir_all(format!("{tree}/sub")).unwrap();
+        fs::write(format!("{tree}/sub/small"), "small").unwrap();
+        fs::write(format!("{tree}/big"), content(5, 3 << 20)).unwrap();
+    }
+    for directory in ["in", "beside"] {
+        fs::create_dir(place.remote(directory)).unwrap();
+    }
+    fs::create_dir(place.here("down")).unwrap();
+    let (here, there, log) = (place.here("src/d"), server.url("/d"), place.here("log"));
+    for (source, target, landed) in [
+        (&here, server.url("/in"), server.url("/in/d")),
+        (&here, server.url("/in/"), server.url("/in/d")),
+        (&here, server.url("/new"), server.url("/new")),
+        (&there, place.here("down"), place.here("down/d")),
+        (&there, server.url("/beside"), server.url("/beside/d")),
+    ] {
+        let _ = fs::remove_file(&log);
+        let _ = fs::remove_dir_all(place.remote("in/d"));
+        let words = ["cp", "-rf", "--no-resume", "--json", "--transfer-log", &log];
+        let run = xdfs(words.iter().copied().chain([source.as_str(), &target])).ok();
+        let mut found: Vec<_> = run.json();
+        found.retain(|record| record["type"] == "file");
+        let mut found: Vec<_> = found
+            .iter()
+            .map(|file| file["target"].to_string())
+            .collect();
+        found.sort();
+        let wanted = ["big", "sub/small"].map(|name| format!("\"{landed}/{name}\""));
+        assert_eq!(found, wanted);
+        let lines = fs::read_to_string(&log).unwrap();
+        for name in ["big", "sub/small"] {
+            let end = format!(" {landed}/{name}");
+            assert!(
+                lines.lines().any(|line| line.ends_with(&end)),
+                "{end}: {lines}"
+            );
+        }
+    }
+    // What fails too.
+    let run = xdfs([
+        "cp",
+        "-r",
+        "--no-resume",
+        "--json",
+        &here,
+        &server.url("/beside"),
+    ]);
+    let run = run.fails(6, &[]);
+    let mut records = run.json();
+    records.retain(|record| record["type"] == "error");
+    let target = |name| server.url(&format!("/beside/d/{name}"));
+    for name in ["big", "sub/small"] {
+        assert!(
+            records.iter().any(|error| error["target"] == target(name)),
+            "{records:?}"
+        );
+    }
+}
+
+/// A log that can't be written is a failure in all records, and not after them.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_log_that_is_full_is_in_the_result() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    fs::create_dir(place.here("tree")).unwrap();
+    for name in ["a", "b"] {
+        fs::write(format!("{}/{name}", place.here("tree")), name).unwrap();
+    }
+    let (tree, one) = (place.here("tree"), place.here("tree/a"));
+    let commands = [&["cp", &one][..], &["cp", "-r", &tree], &["sync", &tree]];
+    for (number, words) in commands.into_iter().enumerate() {
+        let url = server.url(&format!("/{number}"));
+        let flags = ["--json", "--transfer-log", "/dev/full"];
+        let run = xdfs([words, &[&url], &flags].concat());
+        let run = run.fails(7, &["cannot write the transfer log '/dev/full'"]);
+        assert_eq!(run.stderr.matches("error: ").count(), 1, "{}", run.stderr);
+        assert_eq!(run.result()["exit_code"], 7);
+        let errors = run
+            .json()
+            .into_iter()
+            .filter(|record| record["type"] == "error");
+        assert_eq!(errors.count(), 1);
+    }
+}
+
+#[test]
+fn what_was_transferred_is_logged_at_once() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let (small, pipe) = (place.make_here("small", b"small"), place.here("pipe"));
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let log = place.here("log");
+    let mut command = program();
+    command.args(["cp", "--transfer-log", &log, &small, &pipe]);
+    command.arg(server.url("/"));
+    // The pipe has no writer.
+    let mut copy = Running::start(command.stdin(Stdio::null()));
+    let logged = || fs::read_to_string(&log).unwrap_or_default();
+    let has_come = || logged().ends_with("/small\n");
+    assert!(until(Duration::from_secs(60), has_come), "{}", logged());
+    assert!(!copy.has_ended());
+    copy.kill();
+    assert_eq!(logged().lines().count(), 1);
 }

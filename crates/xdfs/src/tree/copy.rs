@@ -99,7 +99,7 @@ pub(super) fn copy(
         (None, Ok(None) | Err(_)) => {}
     }
     let has_target = matches!(&there, Ok(Some(_)));
-    report.result.target.clone_from(&root.path);
+    report.begin(&root.path);
     let target = match root.path == inside.root() {
         true => inside,
         false => named.with_root(root.path.clone()),

@@ -167,6 +167,12 @@ impl<'a> Report<'a> {
         }
     }
 
+    /// The path of the tree at the target.
+    pub(super) fn begin(&mut self, target: &[u8]) {
+        self.result.target = target.to_vec();
+        self.notify(TreeEvent::Target(target));
+    }
+
     /// Starts to track outcomes and retries, with `journal` also claims.
     pub(super) fn track(&mut self, journal: bool, has_run: bool) {
         self.tracker = Tracker::new(journal);
