@@ -105,6 +105,78 @@ fn what_differs_is_reported_file_by_file() {
     xdfs(["cp", "-r", "-f", &here, &server.url("/")]).ok();
 }
 
+/// Every entry that can't be there fails once, by its own name.
+#[test]
+fn a_directory_in_whose_place_is_a_file_fails_once() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let other = Place::new();
+    let second = Server::start(&other.root());
+    for tree in [
+        place.here("tree"),
+        format!("{}/tree", place.root().display()),
+    ] {
+        fs::create_dir_all(format!("{tree}/d")).unwrap();
+        fs::write(format!("{tree}/d/small"), "small").unwrap();
+        fs::write(format!("{tree}/d/big"), content(3, 3 << 20)).unwrap();
+    }
+    let down = place.here("down");
+    for target in [
+        place.remote("up"),
+        other.remote("up"),
+        Path::new(&down).to_owned(),
+    ] {
+        fs::create_dir(&target).unwrap();
+        fs::write(target.join("d"), "in the way").unwrap();
+    }
+    let (here, there) = (place.here("tree/"), server.url("/tree/"));
+    for (source, target, root) in [
+        (&here, server.url("/up"), "/up"),
+        (&there, down.clone(), &*down),
+        (&there, second.url("/up"), "/up"),
+    ] {
+        let run = xdfs(["cp", "-r", "-v", "--no-resume", source, &target]);
+        let run = run.fails(6, &["3 failed"]);
+        assert_eq!(run.stderr.matches("error: ").count(), 3, "{}", run.stderr);
+        for name in ["d", "d/small", "d/big"] {
+            let named = format!(" '{root}/{name}': ");
+            assert_eq!(
+                run.stderr.matches(&named).count(),
+                1,
+                "{named}: {}",
+                run.stderr
+            );
+        }
+    }
+}
+
+/// What is wrong with an entry names the server that has it.
+#[test]
+fn faults_between_servers_name_the_server() {
+    use std::os::unix::net::UnixListener;
+
+    let (place, other) = (Place::new(), Place::new());
+    let (from, to) = (Server::start(&place.root()), Server::start(&other.root()));
+    fs::create_dir_all(place.remote("src/d")).unwrap();
+    let _socket = UnixListener::bind(place.remote("src/s")).unwrap();
+    fs::create_dir(other.remote("k")).unwrap();
+    fs::write(other.remote("k/d"), "in the way").unwrap();
+    let server = |server: &Server| server.url("").replace("xdfs://", "server ");
+    let (source, target) = (from.url("/src"), to.url("/k"));
+    let clash = format!(
+        "{}: cannot synchronise '/src/d': it is a directory, ",
+        server(&from)
+    );
+    let odd = format!(
+        "{}: cannot synchronise '/src/s': it is neither ",
+        server(&from)
+    );
+    xdfs(["sync", &source, &target]).fails(6, &[&clash, &odd]);
+    let odd = format!("{}: cannot copy '/src/s': it is neither ", server(&from));
+    xdfs(["cp", "-r", &source, &to.url("/new")]).fails(14, &[&odd]);
+    xdfs(["cp", "-r", &source, &from.url("/within")]).fails(14, &[&odd]);
+}
+
 /// The word of the first run may have been lost, with the machine that it was said on.
 #[test]
 fn a_tree_that_is_whole_is_recognised() {

@@ -85,7 +85,9 @@ impl Moving<'_, '_> {
             }
             Ok(Some(found)) => self.make_other(path, &found),
             Ok(None) => {
-                self.report.fail_permanently(&path, &gone().path(&path));
+                let source = self.run.source;
+                let fault = source.fault(gone().path(source.path(&path)));
+                self.report.fail_permanently(&path, &fault);
                 Ok(())
             }
             Err(fault) if fault.ends_session => Err(fault),
@@ -117,8 +119,9 @@ impl Moving<'_, '_> {
             }
             _ => {
                 let cause = "it is neither a file, a directory, a link nor a named pipe";
-                let fault = Fault::new(Code::Unsupported, "copy", cause).path(&path);
-                self.report.fail_permanently(&path, &fault);
+                let source = self.run.source;
+                let fault = Fault::new(Code::Unsupported, "copy", cause).path(source.path(&path));
+                self.report.fail_permanently(&path, &source.fault(fault));
                 return Ok(());
             }
         };

@@ -25,7 +25,8 @@ impl Moving<'_, '_> {
         kept: DeferredMetadata,
     ) -> Result<(), Fault> {
         let before = self.run.session.generation();
-        let started = self.ensure_parents(&item.path).and_then(|()| {
+        let parents = self.ensure_parents(&item.path).map_err(without_place);
+        let started = parents.and_then(|()| {
             // Before it is read, which changes its access time.
             let kept = match kept {
                 None if self.run.options.keeps_more() => Some(self.run.metadata_of(&item.path)?),
@@ -192,6 +193,22 @@ impl Moving<'_, '_> {
         self.run.target.start_beneath(call).wait()?;
         self.made_directory = Some(above.to_vec());
         Ok(())
+    }
+}
+
+/// The fault of a file whose directory can't be there, which is that of a file in a pack. The
+/// directory has failed by itself.
+fn without_place(fault: Fault) -> Fault {
+    match fault.code {
+        Code::AlreadyExists | Code::NotDirectory => Fault {
+            code: Code::NotDirectory,
+            operation: "write".into(),
+            cause: "not a directory".into(),
+            path: Vec::new(),
+            ..fault
+        }
+        .hint(""),
+        _ => fault,
     }
 }
 

@@ -213,9 +213,10 @@ fn run(
     let backup = options.backup.as_ref();
     if backup.is_some() && target.is_ftp() {
         let cause = "FTP has no hard links, by which a backup directory keeps what is replaced";
-        return Err(Fault::new(Code::InvalidArgument, OPERATION, cause)
+        let fault = Fault::new(Code::InvalidArgument, OPERATION, cause)
             .path(target.root())
-            .hint("leave out the backup directory, or reach the server by xdfs:// or ssh://"));
+            .hint("leave out the backup directory, or reach the server by xdfs:// or ssh://");
+        return Err(target.fault(fault));
     }
     let backup = backup.map(|path| Backup::new(target, path)).transpose()?;
     let mut consent = Consent::new((source, target), options);
@@ -292,9 +293,10 @@ fn check_source(source: &Namespace<'_>, options: &SyncOptions) -> Result<Vec<Ent
     });
     if names.is_empty() && !options.force {
         let cause = "the source is empty, and everything at the target would be deleted";
-        return Err(Fault::new(Code::InvalidArgument, OPERATION, cause)
+        let fault = Fault::new(Code::InvalidArgument, OPERATION, cause)
             .path(source.root())
-            .hint("use --force to delete everything at the target"));
+            .hint("use --force to delete everything at the target");
+        return Err(source.fault(fault));
     }
     Ok(names)
 }
@@ -444,8 +446,9 @@ impl Sync<'_> {
             if !self.carrier.is_dry() {
                 for (path, _) in &outcome.late {
                     let cause = "the entry in its way was not deleted";
-                    let fault = Fault::new(Code::AlreadyExists, OPERATION, cause).path(path);
-                    report.failed(path, &fault);
+                    let target = self.carrier.run.target;
+                    let fault = Fault::new(Code::AlreadyExists, OPERATION, cause);
+                    report.failed(path, &target.fault(fault.path(target.path(path))));
                 }
             }
         }

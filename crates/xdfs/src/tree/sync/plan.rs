@@ -267,9 +267,15 @@ impl<'a> Comparison<'a> {
         self.emit(Action::Failed(path.to_vec(), fault));
     }
 
+    /// An entry can't be moved because of what it is.
+    fn failed_at_source(&mut self, path: &[u8], fault: Fault) {
+        let fault = self.source.fault(path, fault);
+        self.failed(path, fault);
+    }
+
     fn failed_harmlessly(&mut self, path: &[u8], fault: Fault) {
         self.outcome.harmless += 1;
-        self.failed(path, fault);
+        self.failed_at_source(path, fault);
     }
 
     /// Something in this directory changes, or its own metadata.
@@ -289,7 +295,7 @@ impl<'a> Comparison<'a> {
             self.touch(directory);
             self.outcome.deferred.push(DeferredEntry { entry, other });
         } else {
-            self.failed_harmlessly(&entry.0, not_moved(&entry.0));
+            self.failed_harmlessly(&entry.0, not_moved());
         }
     }
 
@@ -540,7 +546,7 @@ impl<'a> Comparison<'a> {
             && attributes.size > 0
             && attributes.links <= 1;
         if !is_moved(attributes.kind) {
-            self.failed_harmlessly(path, not_moved(path));
+            self.failed_harmlessly(path, not_moved());
         } else if is_late {
             self.outcome.late.push(entry);
         } else if may_be_renamed {
@@ -579,11 +585,11 @@ impl<'a> Comparison<'a> {
             (kind, other) if !is_moved(kind) => {
                 // Equal kinds need no move.
                 if kind != other {
-                    self.failed_harmlessly(path, not_moved(path));
+                    self.failed_harmlessly(path, not_moved());
                 }
             }
             (kind, other) if !self.options.delete && (kind == Directory || other == Directory) => {
-                self.failed(path, clash(path, other == Directory));
+                self.failed_at_source(path, clash(other == Directory));
             }
             (Directory, _) | (_, Directory) => {
                 self.touch(directory);
@@ -755,7 +761,7 @@ impl<'a> Comparison<'a> {
         let late = &mut self.outcome.late;
         let blocked: Vec<_> = late.extract_if(.., |late| kept.contains(&late.0)).collect();
         for (path, _) in &blocked {
-            self.failed(path, in_the_way(path));
+            self.failed(path, self.target.fault(path, in_the_way()));
         }
         let blocked: HashSet<_> = blocked.into_iter().map(|(path, _)| path).collect();
         self.outcome.extras.retain(|extra| {
@@ -850,7 +856,7 @@ fn digest_kind(options: &SyncOptions, sides: [View<'_>; 2]) -> ChecksumKind {
     kinds.find(both).unwrap_or(wanted)
 }
 
-fn clash(path: &[u8], is_directory: bool) -> Fault {
+fn clash(is_directory: bool) -> Fault {
     let (code, cause) = if is_directory {
         (Code::IsDirectory, "there is a directory in its place")
     } else {
@@ -859,19 +865,17 @@ fn clash(path: &[u8], is_directory: bool) -> Fault {
             "it is a directory, but not at the target",
         )
     };
-    Fault::new(code, OPERATION, cause)
-        .path(path)
-        .hint("use --delete to replace it")
+    Fault::new(code, OPERATION, cause).hint("use --delete to replace it")
 }
 
-fn in_the_way(path: &[u8]) -> Fault {
+fn in_the_way() -> Fault {
     let cause = "the entry in its way has contents that have to stay";
-    Fault::new(Code::NotEmpty, OPERATION, cause).path(path)
+    Fault::new(Code::NotEmpty, OPERATION, cause)
 }
 
-fn not_moved(path: &[u8]) -> Fault {
+fn not_moved() -> Fault {
     let cause = "it is neither a file, a directory, a link nor a named pipe";
-    Fault::new(Code::Unsupported, OPERATION, cause).path(path)
+    Fault::new(Code::Unsupported, OPERATION, cause)
 }
 
 fn is_moved(kind: FileKind) -> bool {

@@ -218,7 +218,8 @@ fn kept_for(
         Err(fault) if fault.ends_session => return Err(fault),
         Err(fault) => return Ok(Some(fault)),
     };
-    let fault = |code, cause| Fault::new(code, OPERATION, cause).path(path);
+    let fault =
+        |code, cause| source.fault(Fault::new(code, OPERATION, cause).path(source.path(path)));
     if names.iter().any(|entry| entry.name == name) {
         let cause = "it appeared in the source during the comparison";
         let fault = fault(Code::SourceChanged, cause).hint("run the same command again");

@@ -28,6 +28,11 @@ impl<'a> View<'a> {
         self.0.computes(kind)
     }
 
+    /// A fault about an entry, with its machine and its whole path.
+    pub(super) fn fault(self, path: &[u8], fault: Fault) -> Fault {
+        self.0.fault(fault.path(self.0.path(path)))
+    }
+
     /// Starts to list a directory.
     pub(super) fn start_list(self, path: &[u8]) -> Pending<'a> {
         self.0.start_list(path)
