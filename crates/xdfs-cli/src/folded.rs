@@ -28,9 +28,12 @@ struct Kind {
     /// The first one, which was printed.
     first: Fault,
     cause: String,
-    /// Paths of the first ones after it.
+    /// Other paths of the first ones after it.
     paths: Vec<Vec<u8>>,
+    /// Failures of other paths.
     more: u64,
+    /// Further failures of the first path and of `paths`.
+    again: u64,
 }
 
 impl FoldedErrors {
@@ -54,6 +57,7 @@ impl FoldedErrors {
                 cause,
                 paths: Vec::new(),
                 more: 0,
+                again: 0,
             });
         }
         let mut shown = fault.clone();
@@ -69,13 +73,20 @@ impl FoldedErrors {
     /// kinds. Forgets all.
     pub(crate) fn take_rest(&mut self) -> (Vec<Fault>, u64) {
         let Self { kinds, others, .. } = std::mem::take(self);
-        let rest = kinds.iter().filter(|kind| kind.more > 0).map(Kind::rest);
+        let rest = kinds
+            .iter()
+            .filter(|kind| kind.more + kind.again > 0)
+            .map(Kind::rest);
         (rest.collect(), others)
     }
 }
 
 impl Kind {
     fn count(&mut self, path: &[u8]) {
+        if self.first.path == path || self.paths.iter().any(|known| known == path) {
+            self.again += 1;
+            return;
+        }
         self.more += 1;
         if self.paths.len() < PATHS_MAX && !path.is_empty() {
             self.paths.push(path.to_vec());
@@ -99,15 +110,22 @@ impl Kind {
         let rest = self.more - named;
         let mut paths: Vec<_> = self.paths.iter().map(|path| quoted(path)).collect();
         let mut fault = self.first.clone().hint("");
-        match (named, rest) {
-            (0, 1) => fault.cause += " (once more)",
-            (0, rest) => fault.cause += &format!(" ({rest} times more)"),
-            (_, 0) => {}
-            (_, rest) => paths.push(format!("{rest} more")),
+        if named == 0 {
+            // Of the same path, or of none.
+            fault.cause += &match self.more + self.again {
+                1 => " (once more)".to_owned(),
+                times => format!(" ({times} times more)"),
+            };
+            return fault;
         }
-        if rest > 0 && named > 0 {
-            fault.cause += " (-v names all)";
+        if rest > 0 {
+            paths.push(format!("{rest} more"));
         }
+        fault.cause += &match (self.again, rest) {
+            (0, 0) => String::new(),
+            (0, _) => " (-v names all)".to_owned(),
+            (again, _) => format!(" ({} errors; -v names all)", self.more + again),
+        };
         fault.operation += &match paths.split_last() {
             None => String::new(),
             Some((last, [])) => format!(" {last}"),
@@ -173,6 +191,31 @@ mod tests {
             ]
         );
         assert_eq!(folded.take_rest(), (vec![], 0));
+    }
+
+    #[test]
+    fn a_path_is_named_once() {
+        let mut folded = FoldedErrors::default();
+        let open = |path: &str| {
+            let fault = Fault::new(Code::PermissionDenied, "write", "permission denied");
+            fault.path(path)
+        };
+        assert!(folded.next(&open("/d/open"), false).is_some());
+        for _ in 0..50 {
+            assert!(folded.next(&open("/d/open"), false).is_none());
+        }
+        assert_eq!(
+            rest(&mut folded),
+            ["cannot write '/d/open': permission denied (50 times more)"]
+        );
+        assert!(folded.next(&open("/a"), false).is_some());
+        for path in ["/a", "/b", "/c", "/b"] {
+            assert!(folded.next(&open(path), false).is_none());
+        }
+        assert_eq!(
+            rest(&mut folded),
+            ["cannot write '/b' and '/c': permission denied (4 errors; -v names all)"]
+        );
     }
 
     #[test]

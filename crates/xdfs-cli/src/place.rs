@@ -33,7 +33,8 @@ impl Place {
         let bad =
             |cause: &str| Fault::new(Code::InvalidArgument, "understand", cause).path(shown(word));
         if word.is_empty() {
-            return Err(bad("it is empty").hint("name a path, '-' or xdfs://HOST/PATH"));
+            let fault = Fault::new(Code::InvalidArgument, "use '' as a place", "it is empty");
+            return Err(fault.hint("name a path, '-' or xdfs://HOST/PATH"));
         }
         let text = word.to_string_lossy();
         if RemotePlace::is_remote(&text) {

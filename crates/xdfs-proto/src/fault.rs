@@ -268,10 +268,13 @@ impl Fault {
         self
     }
 
-    /// Sets the path of what the fault prevents, if the fault has none and is about paths.
+    /// Sets the path of what the fault prevents, if the fault has none and is about paths: neither
+    /// a failed login nor a failed connection is.
     #[must_use]
     pub fn preventing(self, path: impl AsRef<[u8]>) -> Self {
-        if !self.path.is_empty() || self.fails_login {
+        // What can't be reached is the server: no path there has a part in it.
+        let is_unreached = self.operation.starts_with("connect to ");
+        if !self.path.is_empty() || self.fails_login || is_unreached {
             return self;
         }
         self.path(path)
@@ -352,7 +355,7 @@ impl Fault {
             K::NotFound => (Code::NotFound, ""),
             K::PermissionDenied => (Code::PermissionDenied, "check the permissions of the path"),
             K::AlreadyExists => (Code::AlreadyExists, "use --force to overwrite"),
-            K::IsADirectory => (Code::IsDirectory, "name a file, or end the target with '/'"),
+            K::IsADirectory => (Code::IsDirectory, "name a file"),
             K::NotADirectory => (Code::NotDirectory, ""),
             K::DirectoryNotEmpty => (Code::NotEmpty, "remove its content first"),
             K::CrossesDevices => (Code::CrossDevice, "copy it, and remove it then"),

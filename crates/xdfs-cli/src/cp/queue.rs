@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use xdfs::{
     Address, Client, Code, Fault, LocalPlace, Observer, Queue, QueueEvent, QueueOptions,
-    RemotePlace, RetryPolicy, Transfer, TransferOptions, TransferResult, TransferRoute, is_unread,
+    RemotePlace, RetryPolicy, Side, Transfer, TransferOptions, TransferResult, TransferRoute,
+    is_unread,
 };
 
 use super::plan::PlannedCopy;
@@ -207,7 +208,7 @@ fn copy_stream(
         Ok(result) => reporter.file_done(&job.label, result),
         Err(fault) if is_unread(&fault) => reporter.file_unread(),
         Err(fault) => {
-            let fault = with_directory(explained(fault, Again::Never), Some(job));
+            let fault = with_directory(explained(fault, Again::Never, Some(&job.route)), Some(job));
             reporter.failure(Some(&job.label), &fault);
         }
     }
@@ -262,7 +263,8 @@ impl QueueReporter<'_> {
                 Err(fault) => {
                     let job = number.and_then(|number| self.job(number));
                     let again = job.map_or(Again::Resumes, |job| self.sessions.again(job));
-                    let fault = with_directory(explained(fault, again), job);
+                    let route = job.map(|job| &job.route);
+                    let fault = with_directory(explained(fault, again, route), job);
                     self.reporter.failure(Some(&label), &fault);
                 }
             }
@@ -337,10 +339,26 @@ enum Again {
 /// The hint to a user whose copy was interrupted.
 const RESUME: &str = "run the same command again to resume";
 
+/// Whether a fault of a copy is about its source.
+fn is_of_source(fault: &Fault, route: &TransferRoute) -> bool {
+    match route {
+        TransferRoute::Download { .. } => fault.side == Side::Remote,
+        TransferRoute::Upload { from, .. } => match from {
+            LocalPlace::Server(file) => fault.path == file.place().path,
+            // A directory on this side was refused before.
+            _ => fault.side == Side::Local,
+        },
+    }
+}
+
 /// Adds a hint to the fault, unless it has one that is right.
-fn explained(fault: Fault, again: Again) -> Fault {
+fn explained(fault: Fault, again: Again, route: Option<&TransferRoute>) -> Fault {
     if fault.code == Code::IsDirectory && fault.hint.is_empty() {
-        return fault.hint("use --recursive to copy it with its contents");
+        let hint = match route.is_none_or(|route| is_of_source(&fault, route)) {
+            true => "use --recursive to copy it with its contents",
+            false => "name a file in it, or remove the directory",
+        };
+        return fault.hint(hint);
     }
     let resumable = matches!(
         fault.code,

@@ -179,6 +179,37 @@ fn failures_name_side_path_and_cause() {
         .fails(3, &["error: cannot ", "hint: "]);
 }
 
+/// A directory in the way of a file isn't one to copy, and a server that isn't there has no path.
+#[test]
+fn hints_are_about_what_is_wrong() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let (a, f) = (place.make_here("a", b"a"), place.make_here("f", b"f"));
+    std::fs::create_dir_all(place.remote("dr/f")).unwrap();
+    std::fs::create_dir(place.here("down")).unwrap();
+    std::fs::create_dir(place.here("down/f")).unwrap();
+    let run = xdfs(["cp", &a, &f, &server.url("/dr/")]);
+    let run = run.fails(6, &["'/dr/f': is a directory", "hint: name a file in it"]);
+    assert!(!run.stderr.contains("--recursive"), "{}", run.stderr);
+    let hint = "use --recursive to copy it";
+    xdfs(["cp", &server.url("/dr"), &place.here("down")]).fails(6, &[hint]);
+    xdfs(["cp", "", &server.url("/")]).fails(2, &["cannot use '' as a place: it is empty"]);
+    for command in [
+        &["ls"][..],
+        &["cp", "-r", &a],
+        &["sync", &place.here("down")],
+    ] {
+        // Nothing listens on port 1.
+        let run = xdfs([command, &["xdfs://127.0.0.1:1/"]].concat());
+        assert!(
+            run.stderr
+                .contains("cannot connect to 127.0.0.1:1: connection refused"),
+            "{}",
+            run.stderr
+        );
+    }
+}
+
 #[test]
 fn quiet_is_quiet_and_verbose_tells_more() {
     let place = Place::new();
@@ -248,7 +279,7 @@ fn a_refusal_says_in_plain_words_why() {
         place.make_here(&format!("many/{name}"), b"x");
     }
     let many = ["cp", "-r", &place.here("many"), &server.url("/many")];
-    let run = xdfs(many).fails(5, &["read-only", " more: ", "301 failed"]);
+    let run = xdfs(many).fails(5, &["read-only", "(300 times more)", "301 failed"]);
     assert!(run.stderr.lines().count() < 10, "{}", run.stderr);
 
     let server = Server::start(&place.root());
