@@ -151,6 +151,17 @@ fn what_can_not_be_logged_ends_nothing() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_log_that_is_full_is_said_once() {
+    let place = Place::new();
+    let server = Server::start(&place.root());
+    let run = xdfs(["--log-file", "/dev/full", "ls", "-l", &server.url("/none")]);
+    let run = run.fails(4, &["error: server "]);
+    let warning = "warning: cannot write the log file '/dev/full': no space left on device";
+    assert_eq!(run.stderr.matches(warning).count(), 1, "{}", run.stderr);
+}
+
 /// A warning is something to look after, and a client that leaves isn't.
 #[cfg(target_os = "linux")]
 #[test]
