@@ -23,6 +23,7 @@ mod machine;
 mod markdown;
 mod meter;
 mod options;
+mod overlap;
 mod plan;
 mod procfs;
 mod profile;
@@ -84,6 +85,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Some((bare::COMMAND, rest)) = arguments.split_first().map(|(w, r)| (w.as_str(), r)) {
         return bare::main(rest);
+    }
+    if let Some((overlap::COMMAND, rest)) = arguments.split_first().map(|(w, r)| (w.as_str(), r)) {
+        return overlap::main(rest);
     }
     if let Some((calls::COMMAND, rest)) = arguments.split_first().map(|(w, r)| (w.as_str(), r)) {
         return calls::main(rest);

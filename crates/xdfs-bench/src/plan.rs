@@ -135,6 +135,9 @@ pub(crate) fn jobs(group: Group, options: &Options) -> Vec<Job> {
                 options.shm_bytes
             };
             add(Direction::Local, Tool::Cp, None, bytes);
+            if on_disk {
+                add(Direction::Local, Tool::Overlap, None, bytes);
+            }
             for way in ways {
                 if !on_disk {
                     add(way, Tool::Bare, Some(1), bytes);

@@ -99,6 +99,16 @@ fn files(rows: &[Row], group: Group, required: f64, verdicts: &mut Vec<Verdict>)
             (ours, copies),
             ("GB/s", Run::rate),
         ));
+        if group == Group::Disk {
+            let mut of_disk = rows.iter().filter(|row| row.group == group);
+            let overlapped = of_disk.find(|row| row.tool == Tool::Overlap);
+            verdicts.push(ratio(
+                format!("{place} {}, against an overlapped copy", way.name()),
+                (Bound::AtLeast, Some(0.95)),
+                (ours, overlapped),
+                ("GB/s", Run::rate),
+            ));
+        }
         if group == Group::Shm {
             verdicts.push(ratio(
                 format!("CPU for a GB, {place} {}, against {rival}", way.name()),

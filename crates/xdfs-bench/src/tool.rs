@@ -42,6 +42,8 @@ pub(crate) enum Tool {
     Iperf3,
     /// The same with bbr whatever the default is.
     Iperf3Bbr,
+    /// A copy whose reads and writes don't wait for each other: a ruler for the disk.
+    Overlap,
     /// An older program than the one under test.
     Previous,
     /// rclone with its own webdav (up) and http (down) servers.
@@ -84,12 +86,13 @@ impl Direction {
 
 impl Tool {
     /// Every tool.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Bare,
         Self::Cp,
         Self::GridFtp,
         Self::Iperf3,
         Self::Iperf3Bbr,
+        Self::Overlap,
         Self::Previous,
         Self::Rclone,
         Self::Rsync,
@@ -106,6 +109,7 @@ impl Tool {
             Self::GridFtp => "GridFTP",
             Self::Iperf3 => "iperf3",
             Self::Iperf3Bbr => "iperf3 bbr",
+            Self::Overlap => "overlapped copy",
             Self::Previous => PREVIOUS,
             Self::Rclone => "rclone",
             Self::Rsync => "rsync daemon",
@@ -118,7 +122,7 @@ impl Tool {
     /// The programs it needs, first the one that tells the version.
     fn programs(self) -> &'static [&'static str] {
         match self {
-            Self::Bare => &[BARE],
+            Self::Bare | Self::Overlap => &[BARE],
             Self::Cp => &["cp"],
             Self::GridFtp => &["globus-url-copy", "globus-gridftp-server"],
             Self::Iperf3 | Self::Iperf3Bbr => &["iperf3"],
@@ -133,7 +137,7 @@ impl Tool {
 
     /// Whether it is a program of its own, and not another one used in a special way.
     pub(crate) fn is_a_program(self) -> bool {
-        !matches!(self, Self::Bare | Self::Iperf3Bbr)
+        !matches!(self, Self::Bare | Self::Iperf3Bbr | Self::Overlap)
     }
 
     /// Whether it moves nothing but the memory of processes.
@@ -195,7 +199,12 @@ impl Toolbox {
     ) -> Self {
         let mut programs: BTreeMap<&'static str, PathBuf> = Tool::ALL
             .into_iter()
-            .filter(|tool| !matches!(tool, Tool::Bare | Tool::Previous | Tool::Xdfs))
+            .filter(|tool| {
+                !matches!(
+                    tool,
+                    Tool::Bare | Tool::Overlap | Tool::Previous | Tool::Xdfs
+                )
+            })
             .flat_map(Tool::programs)
             .chain(&OPTIONAL)
             .filter_map(|name| Some((*name, find_program(name)?)))
@@ -311,7 +320,7 @@ impl Toolbox {
         let root = root.to_string_lossy();
         let line = match tool {
             // tar has a server for trees only.
-            Tool::Cp | Tool::Tar => return Ok(None),
+            Tool::Cp | Tool::Overlap | Tool::Tar => return Ok(None),
             Tool::Bare => self.line(BARE).args([bare::COMMAND, "serve", &port]),
             Tool::GridFtp => {
                 let line = self

@@ -138,11 +138,12 @@ impl Toolbox {
                 ends(line, &remote, |path| format!("{path}/"))
             }
             // The others copy no trees over a network, so no row asks them.
-            Tool::Bare | Tool::Cp | Tool::Iperf3 | Tool::Iperf3Bbr | Tool::Scp => self
-                .line("cp")
-                .args(["-r", "--reflink=never"])
-                .arg(format!("{source}/."))
-                .arg(target),
+            Tool::Bare | Tool::Cp | Tool::Iperf3 | Tool::Iperf3Bbr | Tool::Overlap | Tool::Scp => {
+                self.line("cp")
+                    .args(["-r", "--reflink=never"])
+                    .arg(format!("{source}/."))
+                    .arg(target)
+            }
         }
     }
 

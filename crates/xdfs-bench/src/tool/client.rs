@@ -9,6 +9,7 @@ use super::{Amount, BARE, Direction, PREVIOUS, Payload, Tool, Toolbox};
 use crate::{
     bare,
     command_line::CommandLine,
+    overlap,
     protection::{Keys, OpenSsh, Protection},
 };
 
@@ -148,6 +149,7 @@ impl Toolbox {
             // xdfs has its own lines; the others move files only, so no row asks them for memory.
             Tool::Bare
             | Tool::Cp
+            | Tool::Overlap
             | Tool::Previous
             | Tool::Rclone
             | Tool::Rsync
@@ -179,6 +181,9 @@ impl Toolbox {
                     .args([bare::COMMAND, direction.name(), &port])
                     .args([local_source, local_target])
             }
+            Tool::Overlap => self
+                .line(BARE)
+                .args([overlap::COMMAND, local_source, local_target]),
             // scp and xdfs have their own lines; the others move no files, so no row asks them.
             Tool::Cp
             | Tool::Iperf3
@@ -412,6 +417,10 @@ mod tests {
         assert_eq!(
             client(Tool::Cp, Direction::Local, None, false),
             "cp --reflink=never /d/src/f /d/dst/f"
+        );
+        assert_eq!(
+            client(Tool::Overlap, Direction::Local, None, false),
+            "xdfs-bench overlap /d/src/f /d/dst/f"
         );
         assert_eq!(
             client(Tool::Bare, Direction::Down, None, false),
