@@ -1,5 +1,5 @@
-//! Failures that a dry run of a copy foresees: entries in the way, and rights that are missing at the
-//! target.
+//! Failures that a dry run of a copy foresees: entries in the way, and rights that are missing at
+//! the target.
 
 use xdfs_engine::command::TransferKind;
 use xdfs_engine::{PackSource, UploadSpec};
