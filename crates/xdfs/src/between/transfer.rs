@@ -18,7 +18,7 @@ use xdfs_store::{Store as _, watched};
 use super::origin::look;
 use super::{Origin, ServerFile, Way};
 use crate::client::Client;
-use crate::paths::{Answer, Call, FileKind, join};
+use crate::paths::{Answer, Call, FileKind, PendingCall, join};
 use crate::transfer::{Transfer, TransferOptions};
 
 /// Interval of looks at whether the copy is still wanted.
@@ -162,22 +162,39 @@ impl Course {
         {
             to = join(&to, &self.name);
         }
-        let copied = self.call(Call::Copy {
-            from: self.file.place.path.clone(),
+        let from = self.file.place.path.clone();
+        let look = self.target.start_call(Call::Stat {
+            path: from.clone(),
+            follow: true,
+        })?;
+        let copy = self.target.start_call(Call::Copy {
+            from,
             to: to.clone(),
             overwrite: self.options.overwrite,
         })?;
+        if let Ok(Answer::Attributes(found)) = self.wait(look) {
+            // The server has answered, long before a large file is copied.
+            let progress = Progress {
+                bytes: 0,
+                bytes_total: Some(found.size),
+                resumed_bytes: 0,
+                channels: 1,
+            };
+            if self.tell(progress).is_break() {
+                self.is_cancelled.store(true, Ordering::Relaxed);
+            }
+        }
+        let copied = self.wait(copy)?;
         let Answer::Copied { bytes } = copied else {
             // The engine lets nothing else through.
             return Err(Fault::new(Code::Internal, OPERATION, "another answer").path(&to));
         };
-        self.call(Call::Sync { path: to.clone() })?;
+        self.wait(self.target.start_call(Call::Sync { path: to.clone() })?)?;
         Ok((to, bytes))
     }
 
-    /// Makes a call at the target, until the copy is cancelled.
-    fn call(&self, call: Call) -> Result<Answer, Fault> {
-        let mut call = self.target.start_call(call)?;
+    /// Waits for a call at the target, until the copy is cancelled.
+    fn wait(&self, mut call: PendingCall) -> Result<Answer, Fault> {
         loop {
             if let Some(answer) = call.wait_for(TICK) {
                 return answer;

@@ -2,11 +2,14 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use xdfs::{
     Client, ClientOptions, Code, Fault, Job, LocalPlace, Observer, Queue, QueueEvent, QueueOptions,
-    RemotePlace, Silent, TransferOptions, TransferRoute,
+    RemotePlace, RetryPolicy, ServerFile, Silent, TransferOptions, TransferRoute,
 };
 use xdfs_testkit::proxy::FaultProxy;
 use xdfs_testkit::wait;
@@ -199,4 +202,69 @@ fn transfers_outlive_their_queue() {
         transfer.cancel();
         assert_eq!(transfer.wait().unwrap().bytes, 1000);
     }
+}
+
+/// Ends the server once it has begun to copy, and has another one in its place after more tries
+/// than one gets that never answered.
+struct Restarting {
+    root: PathBuf,
+    at: SocketAddr,
+    server: Option<Serving>,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Observer for Restarting {
+    fn on_job(&mut self, _: u64, event: QueueEvent<'_>) -> ControlFlow<()> {
+        match event {
+            QueueEvent::Progress(_) if !self.has_ended.swap(true, Ordering::SeqCst) => {
+                self.server = None;
+            }
+            QueueEvent::Retry { retry: 8, .. } => {
+                self.server = Some(Serving::start(&self.root, |builder| {
+                    builder.listen = vec![self.at.to_string().parse().unwrap()];
+                }));
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+#[test]
+fn a_copy_within_a_server_waits_for_one_that_restarts() {
+    let folders = Folders::new(949);
+    let server = Serving::start(&folders.root(), |_| {});
+    let place = |name: &str| format!("xdfs://{}/{name}", server.addr).parse::<RemotePlace>();
+    let huge = folders.make_there("huge", 64 << 20);
+    let job = Job {
+        server: place("huge").unwrap(),
+        route: TransferRoute::Upload {
+            from: LocalPlace::Server(ServerFile::new(place("huge").unwrap(), connect)),
+            to: b"/copy".to_vec(),
+        },
+        options: TransferOptions::default(),
+    };
+    let options = QueueOptions {
+        retry: RetryPolicy {
+            pause_first: Duration::from_millis(1),
+            pause_max: Duration::from_millis(10),
+            ..RetryPolicy::default()
+        },
+        ..QueueOptions::default()
+    };
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let restarting = Restarting {
+        root: folders.root(),
+        at: server.addr,
+        server: Some(server),
+        has_ended: Arc::clone(&has_ended),
+    };
+    let queue = Queue::new(options, connect, restarting).unwrap();
+    let [transfer] = <[_; 1]>::try_from(queue.add([job])).unwrap();
+    transfer.wait().unwrap();
+    assert!(
+        has_ended.load(Ordering::SeqCst),
+        "the server never showed that it was reached"
+    );
+    assert_equal(&huge, &folders.there("copy"));
 }
