@@ -9,7 +9,7 @@ use xdfs_proto::{Code, Fault};
 
 use super::item::{Item, Kind, OwnedXattr};
 use super::links::{Link, linkable};
-use super::moving::{Report, RetryEntry};
+use super::moving::{Report, RetryEntry, is_away};
 use super::name_collisions::{BothEnds, Deferred, Names, Verdict, identity, resolve_collisions};
 use super::namespace::{FoundName, LookedUp};
 use super::options::{PACKS_MAX, ROUNDS};
@@ -57,6 +57,10 @@ impl Moving<'_, '_> {
             }
             let failed = again.iter().chain(&ours);
             let faults = failed.clone().map(|entry| &entry.fault);
+            if self.run.between.is_some() && faults.clone().any(is_away) {
+                // Waits for another session with the server of the source, if its own has ended.
+                let _ = self.run.source.find_root();
+            }
             self.run.session.await_server(faults);
             self.run.grant_owner_access(failed, self.report)?;
             self.move_again(again, self.run.options.overwrite)?;

@@ -702,13 +702,26 @@ pub(super) fn is_over(transfer: &mut Transfer, timeout: Duration) -> bool {
     transfer.is_finished()
 }
 
-/// Whether a retry may soon succeed.
+/// Whether a fault says that a server was away, which may be restarting. That of the session ends it
+/// too; without that it is another one, from which files come.
+pub(super) fn is_away(fault: &Fault) -> bool {
+    matches!(
+        fault.code,
+        Code::ConnectionLost
+            | Code::ConnectionRefused
+            | Code::ShuttingDown
+            | Code::SessionUnknown
+            | Code::DeadlineExceeded
+    )
+}
+
 /// Whether another attempt may succeed.
 pub(super) fn may_pass(fault: &Fault) -> bool {
     fault.retry != Retry::Never
+        || is_away(fault)
         || matches!(
             fault.code,
-            Code::Busy | Code::DeadlineExceeded | Code::IntegrityMismatch | Code::SourceChanged
+            Code::Busy | Code::IntegrityMismatch | Code::SourceChanged
         )
 }
 

@@ -9,6 +9,7 @@ mod support;
 #[cfg(target_os = "linux")]
 mod alike;
 mod beside;
+mod between;
 #[cfg(target_os = "linux")]
 mod closed;
 mod delta;
