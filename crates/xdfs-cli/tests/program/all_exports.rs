@@ -66,6 +66,7 @@ fn a_tree_goes_into_the_exports_that_there_are() {
         assert_same(&Path::new(&here).join(name).join("new"), &there);
         assert!(place.remote(&format!("{name}/d/f7")).exists());
     }
+    xdfs(["cp", "-a", &source, &url]).ok();
     fs::write(format!("{here}/one/new/d/f1"), "changed").unwrap();
     fs::create_dir(format!("{here}/none")).unwrap();
     fs::write(format!("{here}/none/file"), "nowhere").unwrap();

@@ -120,12 +120,14 @@ impl ExportStore {
         let refused = |code, cause| Err(Fault::new(code, WRITE, cause).path(beneath(root, path)));
         let metadata = &mut entry.metadata;
         if path.is_empty() {
-            return match metadata.owner.is_some() || !metadata.xattrs.is_empty() {
-                true => {
+            let is_change = metadata.owner.is_some() || !metadata.xattrs.is_empty();
+            return match entry.content {
+                Content::Attributes if is_change => {
                     let cause = "the directory of all exports can't be changed";
                     refused(Code::PermissionDenied, cause)
                 }
-                false => Ok(None),
+                // It exists.
+                _ => Ok(None),
             };
         }
         let (export, inner) = split(path);
