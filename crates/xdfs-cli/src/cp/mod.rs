@@ -116,7 +116,7 @@ fn run_trees(
 ) -> u8 {
     let mut files = flags.clone();
     let origins = Origins::new(connector, flags.between.into());
-    let trees = sources.and_then(|()| match many {
+    let trees = sources.and_then(|()| match many && flags.files_from.is_none() {
         true => plan::check_several(context.config()?, flags),
         false => Ok(()),
     });
