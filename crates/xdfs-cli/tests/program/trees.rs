@@ -523,7 +523,7 @@ fn hard_links_that_exist_are_skipped() {
         fs::create_dir(source).unwrap();
         write_at(source.join("a"), b"linked", 1000);
         symlink("a", source.join("link")).unwrap();
-        xdfs_testkit::tree::make_pipe(&source.join("pipe")).unwrap();
+        xdfs_testkit::tree::make_pipe(source.join("pipe")).unwrap();
         for [one, other] in pairs {
             fs::hard_link(source.join(one), source.join(other)).unwrap();
         }
