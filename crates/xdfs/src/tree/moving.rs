@@ -702,8 +702,8 @@ pub(super) fn is_over(transfer: &mut Transfer, timeout: Duration) -> bool {
     transfer.is_finished()
 }
 
-/// Whether a fault says that a server was away, which may be restarting. That of the session ends it
-/// too; without that it is another one, from which files come.
+/// Whether a fault says that a server was away, which may be restarting. That of the session ends
+/// it too; without that it is another one, from which files come.
 pub(super) fn is_away(fault: &Fault) -> bool {
     matches!(
         fault.code,
